@@ -1,0 +1,1 @@
+//! Rivals, side by side with braid

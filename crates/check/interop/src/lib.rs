@@ -1,0 +1,1 @@
+//! The real md and real clients

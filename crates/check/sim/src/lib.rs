@@ -1,0 +1,1 @@
+//! The deterministic simulator and its oracle

@@ -1,0 +1,1 @@
+//! NBD: the protocol without I/O, and the server over it

@@ -1,0 +1,1 @@
+//! Where each byte lives: every md level and layout as pure functions

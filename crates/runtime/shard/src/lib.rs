@@ -1,0 +1,1 @@
+//! One thread, one executor, one io_uring: tasks, timers, buffers, mailboxes
