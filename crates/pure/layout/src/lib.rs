@@ -1,1 +1,138 @@
-//! Where each byte lives: every md level and layout as pure functions
+//! Where each byte of an array lives: every md level and layout as pure functions.
+//!
+//! Owns the geometry of levels linear, 0, 1, 4, 5, 6 and 10: the check of the numbers that describe
+//! it, the way from a byte of the array to its member and back, the places of P and Q, the order of
+//! the data inside Q, and the names of levels and layouts. Formulas are those of the Linux md
+//! driver (`raid0.c`, `raid5.c`, `raid10.c`), because arrays must mean the same to both.
+//!
+//! Does not know members, superblocks, requests or parity arithmetic. No I/O, no clock, no thread;
+//! the functions of the request path do not allocate.
+//!
+//! Units: offsets and sizes are **bytes** in `u64`. An *array offset* counts from the start of the
+//! array; a *component offset* counts from the start of a member's data area. A *slot* is a place
+//! in the array, `0..slots`.
+//!
+//! Invariant: a [`Layout`] that was built maps every byte below `array_size` to places that are
+//! inside their components, that no other byte uses, and of which no two share a slot.
+
+#![forbid(unsafe_code)]
+
+mod divide;
+mod error;
+mod level;
+mod linear;
+mod names;
+mod parity;
+mod raid0;
+mod raid1;
+mod raid10;
+mod spec;
+
+pub use error::LayoutError;
+pub use level::Level;
+pub use linear::Linear;
+pub use names::{default_layout, layout_name, layout_number};
+pub use parity::{Parity, Role, StripeMap};
+pub use raid0::{Raid0, Zone};
+pub use raid1::Raid1;
+pub use raid10::{Copies, Raid10};
+pub use spec::{MAX_CHUNK_SIZE, MAX_SLOTS, SECTOR, Spec};
+
+/// A place in the array: `0..slots`. md calls it `raid_disk`; it is unrelated to a member's dev
+/// number.
+pub type Slot = usize;
+
+/// One byte position on one member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// The slot of the member.
+    pub slot: Slot,
+    /// Component offset, in bytes.
+    pub offset: u64,
+}
+
+/// The checked geometry of one array.
+#[derive(Clone, Debug)]
+pub enum Layout {
+    /// Level 0.
+    Striped(Raid0),
+    /// Level linear.
+    Linear(Linear),
+    /// Level 1.
+    Mirror(Raid1),
+    /// Levels 4, 5 and 6.
+    Parity(Parity),
+    /// Level 10.
+    Raid10(Raid10),
+}
+
+impl Layout {
+    /// Checks the numbers of `spec` and builds the geometry.
+    ///
+    /// # Errors
+    /// A [`LayoutError`] naming the first number that no array of this level can have. Safe on
+    /// numbers from an untrusted superblock: all arithmetic is checked.
+    pub fn new(spec: &Spec) -> Result<Layout, LayoutError> {
+        spec.check_slots()?;
+        Ok(match spec.level {
+            Level::Linear => Layout::Linear(Linear::new(spec)?),
+            Level::Raid0 => Layout::Striped(Raid0::new(spec)?),
+            Level::Raid1 => Layout::Mirror(Raid1::new(spec)?),
+            Level::Raid4 | Level::Raid5 | Level::Raid6 => Layout::Parity(Parity::new(spec)?),
+            Level::Raid10 => Layout::Raid10(Raid10::new(spec)?),
+        })
+    }
+
+    /// Size of the array in bytes.
+    pub fn array_size(&self) -> u64 {
+        match self {
+            Layout::Striped(l) => l.array_size(),
+            Layout::Linear(l) => l.array_size(),
+            Layout::Mirror(l) => l.array_size(),
+            Layout::Parity(l) => l.array_size(),
+            Layout::Raid10(l) => l.array_size(),
+        }
+    }
+
+    /// Number of slots.
+    pub fn slots(&self) -> usize {
+        match self {
+            Layout::Striped(l) => l.slots(),
+            Layout::Linear(l) => l.slots(),
+            Layout::Mirror(l) => l.slots(),
+            Layout::Parity(l) => l.slots(),
+            Layout::Raid10(l) => l.slots(),
+        }
+    }
+
+    /// Chunk size in bytes; 0 where the array has no chunks (level 1, and linear without rounding).
+    pub fn chunk_size(&self) -> u64 {
+        match self {
+            Layout::Striped(l) => l.chunk_size(),
+            Layout::Linear(l) => l.chunk_size(),
+            Layout::Mirror(_) => 0,
+            Layout::Parity(l) => l.chunk_size(),
+            Layout::Raid10(l) => l.chunk_size(),
+        }
+    }
+
+    /// The number of members that may be lost whichever they are. A level 10 array often survives
+    /// more: ask [`Layout::survives`].
+    pub fn tolerance(&self) -> usize {
+        match self {
+            Layout::Striped(_) | Layout::Linear(_) => 0,
+            Layout::Mirror(l) => l.slots().saturating_sub(1),
+            Layout::Parity(l) => l.parity_count(),
+            Layout::Raid10(l) => l.copy_count().saturating_sub(1),
+        }
+    }
+
+    /// Whether every byte of the array can still be had when exactly the slots for which `working`
+    /// answers true have a usable member.
+    pub fn survives(&self, working: impl Fn(Slot) -> bool) -> bool {
+        match self {
+            Layout::Raid10(l) => l.survives(working),
+            _ => (0..self.slots()).filter(|&slot| !working(slot)).count() <= self.tolerance(),
+        }
+    }
+}
