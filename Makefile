@@ -1,0 +1,41 @@
+# What a person types. Each target is one line of README.md.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.NOTPARALLEL:
+
+# Fresh simulator seeds that `make sim` and `make test` run.
+SEEDS ?= 500
+
+# Tests, the simulator and the end-to-end scripts share this profile: one build, at speed, with
+# assertions and overflow checks on.
+CHECKED := --profile checked
+
+.PHONY: help demo test bench sim lint setup
+
+help: ## List the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+demo: ## Make an array of files, serve it, lose a member under load, rebuild, prove every byte
+	scripts/setup-packages demo
+	cargo run --release -p braid -- demo
+
+test: ## Everything: packages, lint, tests, simulator, end to end
+	scripts/setup-packages test
+	$(MAKE) lint
+	cargo test $(CHECKED)
+	$(MAKE) sim
+
+bench: ## The tables of docs/benchmarks, with rivals beside them
+	scripts/setup-packages bench
+	cargo run --release -p braid-bench
+
+sim: ## Run SEEDS fresh simulator seeds; a failing one is printed and replays alone
+	cargo run $(CHECKED) -p braid-sim -- run --seeds $(SEEDS)
+
+lint: ## Formatting, clippy with warnings denied, and the rules of the tree (cargo xtask tidy)
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo xtask tidy
+
+setup: ## Install every system package that any target needs
+	scripts/setup-packages all
