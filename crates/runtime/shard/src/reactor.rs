@@ -1,0 +1,21 @@
+//! What a shard needs of the outside world: a clock and something to wait on.
+//!
+//! The real one is the [`Ring`](crate::ring::Ring); the simulator brings one with a virtual clock.
+
+/// Time in nanoseconds since an arbitrary origin that is fixed for the life of a reactor.
+pub type Nanos = u64;
+
+/// A clock, a source of completions, and a place to sleep.
+pub trait Reactor {
+    /// The time now. Never goes back.
+    fn now(&self) -> Nanos;
+
+    /// Hands over what was prepared and delivers what has completed, without waiting.
+    /// True when at least one completion was delivered.
+    fn poll(&self) -> bool;
+
+    /// Sleeps until something completes, the doorbell rings, or `deadline` has come.
+    /// `still_idle` is asked once more after the doorbell has been armed; when it says false the
+    /// reactor must not sleep. May return early for any reason.
+    fn park(&self, deadline: Option<Nanos>, still_idle: &dyn Fn() -> bool);
+}

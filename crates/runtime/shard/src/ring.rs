@@ -1,0 +1,425 @@
+//! The io_uring of a shard: a reactor, and operations that own their buffers until they end.
+//!
+//! An operation is given as a [`RingOp`] together with a [`RingSink`] and a token; when the kernel
+//! is done the sink gets the result and the operation back, buffers included. Operations are
+//! prepared now and handed to the kernel in one system call at the end of the turn.
+//!
+//! Invariant: an entry that the kernel knows is never moved, reused or freed before its
+//! completion has been seen; dropping the ring waits for all of them.
+
+use crate::buffer::{Buf, BufMut};
+use crate::mailbox::Doorbell;
+use crate::reactor::{Nanos, Reactor};
+use io_uring::squeue::Entry;
+use io_uring::{IoUring, opcode, types};
+use rustix::fd::{AsRawFd, OwnedFd, RawFd};
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Entries of the submission queue; more operations wait in a queue of ours.
+const ENTRIES: u32 = 512;
+/// Buffers that one vectored operation may have (the kernel's UIO_MAXIOV is 1024).
+pub const SEGMENTS_MAX: usize = 512;
+/// `user_data` of the read that waits for the doorbell.
+const BELL: u64 = u64::MAX;
+
+/// Reading handles of one vectored operation.
+pub type Bufs = SmallVec<[Buf; 2]>;
+/// Writable handles of one vectored operation.
+pub type BufMuts = SmallVec<[BufMut; 2]>;
+
+/// Why a ring could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RingError {
+    /// The kernel refused.
+    #[error("setting up io_uring: {0}; braid needs Linux 5.15 or newer with io_uring allowed (kernel.io_uring_disabled=0, and a container profile that permits it)")]
+    Setup(std::io::Error),
+    /// No eventfd for the doorbell.
+    #[error("creating an eventfd for the doorbell failed; raise the limit on open files (ulimit -n)")]
+    Doorbell,
+}
+
+/// IORING_ENTER_GETEVENTS of the kernel's io_uring.h.
+const ENTER_GETEVENTS: u32 = 1;
+
+/// One operation; owns its descriptor and buffers until it ends. Offsets and lengths in bytes.
+#[derive(Debug)]
+#[allow(missing_docs)] // The fields are named after the system calls' arguments.
+pub enum RingOp {
+    /// Reads into `bufs` from `offset`.
+    Read { fd: Rc<OwnedFd>, offset: u64, bufs: BufMuts },
+    /// Writes `bufs` at `offset`; with `durable` the data is on stable storage at completion.
+    Write { fd: Rc<OwnedFd>, offset: u64, bufs: Bufs, durable: bool },
+    /// Makes written data durable (fdatasync).
+    Sync { fd: Rc<OwnedFd> },
+    /// `fallocate` with `mode`: punch a hole, or zero a range, of a file or a block device.
+    Fallocate { fd: Rc<OwnedFd>, mode: i32, offset: u64, len: u64 },
+    /// Receives at most `buf.len()` bytes.
+    Receive { fd: Rc<OwnedFd>, buf: BufMut },
+    /// Sends all buffers, or as much as the socket takes at once.
+    Send { fd: Rc<OwnedFd>, bufs: Bufs },
+    /// Accepts one connection; the result is its descriptor.
+    Accept { fd: Rc<OwnedFd> },
+    /// Waits until the descriptor is readable.
+    Readable { fd: Rc<OwnedFd> },
+}
+
+/// Gets completed operations back.
+pub trait RingSink {
+    /// `result` is what the system call would have returned: at least 0, or a negative errno.
+    fn ring_done(&self, token: u64, result: i32, op: RingOp);
+}
+
+struct InFlight {
+    op: Option<RingOp>,
+    sink: Option<Rc<dyn RingSink>>,
+    token: u64,
+    vectors: Vec<libc::iovec>,
+    message: libc::msghdr,
+}
+
+/// See the module's documentation.
+pub struct Ring {
+    uring: RefCell<IoUring>,
+    /// Boxed: the kernel holds pointers into an entry while it is in flight.
+    #[allow(clippy::vec_box)]
+    entries: RefCell<Vec<Box<InFlight>>>,
+    free: RefCell<Vec<u32>>,
+    /// Prepared, but the submission queue was full.
+    waiting: RefCell<VecDeque<Entry>>,
+    in_flight: Cell<usize>,
+    unsubmitted: Cell<usize>,
+    bell: Arc<Doorbell>,
+    bell_armed: Cell<bool>,
+    bell_count: RefCell<Box<u64>>,
+    origin: Instant,
+    done: RefCell<Vec<(u64, i32)>>,
+}
+
+impl Ring {
+    /// A ring whose sleep ends when `bell` rings.
+    ///
+    /// # Errors
+    /// When the kernel refuses an io_uring or an eventfd.
+    pub fn new(bell: Arc<Doorbell>) -> Result<Ring, RingError> {
+        if bell.event().is_none() {
+            return Err(RingError::Doorbell);
+        }
+        let uring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .setup_cqsize(ENTRIES * 8)
+            .build(ENTRIES)
+            .or_else(|_| IoUring::builder().setup_cqsize(ENTRIES * 8).build(ENTRIES))
+            .map_err(RingError::Setup)?;
+        Ok(Ring {
+            uring: RefCell::new(uring),
+            entries: RefCell::new(Vec::new()),
+            free: RefCell::new(Vec::new()),
+            waiting: RefCell::new(VecDeque::new()),
+            in_flight: Cell::new(0),
+            unsubmitted: Cell::new(0),
+            bell,
+            bell_armed: Cell::new(false),
+            bell_count: RefCell::new(Box::new(0)),
+            origin: Instant::now(),
+            done: RefCell::new(Vec::new()),
+        })
+    }
+
+    /// Prepares `op`; `sink` gets it back with `token` when it has ended. Never completes at once.
+    pub fn submit(&self, op: RingOp, sink: Rc<dyn RingSink>, token: u64) {
+        let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            let mut entries = self.entries.borrow_mut();
+            entries.push(Box::new(InFlight {
+                op: None,
+                sink: None,
+                token: 0,
+                vectors: Vec::new(),
+                // SAFETY: msghdr is plain data for which all zero bytes are valid.
+                message: unsafe { std::mem::zeroed() },
+            }));
+            entries.len() as u32 - 1
+        });
+        let mut entries = self.entries.borrow_mut();
+        let entry = &mut *entries[index as usize];
+        entry.op = Some(op);
+        entry.sink = Some(sink);
+        entry.token = token;
+        let Some(sqe) = prepare(entry) else {
+            // Every operation has an entry as long as `op` is there, and it was set above.
+            return;
+        };
+        drop(entries);
+        self.in_flight.set(self.in_flight.get() + 1);
+        self.push(sqe.user_data(u64::from(index)));
+    }
+
+    /// Operations that the kernel has, or will have at the end of the turn.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.get()
+    }
+
+    fn push(&self, sqe: Entry) {
+        let mut uring = self.uring.borrow_mut();
+        // SAFETY: what the entry points to (buffers, vectors, descriptor) is owned by the InFlight
+        // of its index, which stays as it is until the completion has been seen.
+        if unsafe { uring.submission().push(&sqe) }.is_ok() {
+            self.unsubmitted.set(self.unsubmitted.get() + 1);
+        } else {
+            drop(uring);
+            self.waiting.borrow_mut().push_back(sqe);
+        }
+    }
+
+    fn push_waiting(&self) {
+        while let Some(sqe) = self.waiting.borrow_mut().pop_front() {
+            let mut uring = self.uring.borrow_mut();
+            // SAFETY: as in `push`.
+            if unsafe { uring.submission().push(&sqe) }.is_err() {
+                drop(uring);
+                self.waiting.borrow_mut().push_front(sqe);
+                return;
+            }
+            self.unsubmitted.set(self.unsubmitted.get() + 1);
+        }
+    }
+
+    /// Submits, and collects completions; waits for at least one, or until `timeout`, if asked.
+    fn enter(&self, wait: bool, timeout: Option<Nanos>) -> bool {
+        self.push_waiting();
+        {
+            let prepared = self.uring.borrow_mut().submission().len();
+            let uring = self.uring.borrow();
+            let result = match (wait, timeout) {
+                (false, _) => {
+                    // With DEFER_TASKRUN completions appear only when the kernel is entered for
+                    // events, so this asks for zero of them.
+                    // SAFETY: entries of the queue point to memory that their InFlight owns.
+                    unsafe {
+                        uring.submitter().enter::<libc::sigset_t>(
+                            prepared as u32,
+                            0,
+                            ENTER_GETEVENTS,
+                            None,
+                        )
+                    }
+                }
+                (true, None) => uring.submitter().submit_and_wait(1),
+                (true, Some(nanos)) => {
+                    let span = types::Timespec::new()
+                        .sec(nanos / 1_000_000_000)
+                        .nsec((nanos % 1_000_000_000) as u32);
+                    let args = types::SubmitArgs::new().timespec(&span);
+                    uring.submitter().submit_with_args(1, &args)
+                }
+            };
+            // EINTR, ETIME and EBUSY leave everything in place for the next turn.
+            let _ = result;
+        }
+        self.unsubmitted.set(0);
+        self.collect()
+    }
+
+    fn collect(&self) -> bool {
+        let mut done = std::mem::take(&mut *self.done.borrow_mut());
+        {
+            let mut uring = self.uring.borrow_mut();
+            done.extend(uring.completion().map(|cqe| (cqe.user_data(), cqe.result())));
+        }
+        let any = !done.is_empty();
+        for (user_data, result) in done.drain(..) {
+            if user_data == BELL {
+                self.bell_armed.set(false);
+                continue;
+            }
+            self.finish(user_data as u32, result);
+        }
+        *self.done.borrow_mut() = done;
+        any
+    }
+
+    fn finish(&self, index: u32, result: i32) {
+        let (op, sink, token) = {
+            let mut entries = self.entries.borrow_mut();
+            let Some(entry) = entries.get_mut(index as usize) else { return };
+            let (Some(op), Some(sink)) = (entry.op.take(), entry.sink.take()) else { return };
+            (op, sink, entry.token)
+        };
+        self.free.borrow_mut().push(index);
+        self.in_flight.set(self.in_flight.get() - 1);
+        sink.ring_done(token, result, op);
+    }
+
+    fn arm_bell(&self) {
+        let Some(event) = self.bell.event() else { return };
+        if self.bell_armed.get() {
+            return;
+        }
+        let mut count = self.bell_count.borrow_mut();
+        let target: *mut u64 = &mut **count;
+        let sqe = opcode::Read::new(types::Fd(event.as_raw_fd()), target.cast::<u8>(), 8)
+            .build()
+            .user_data(BELL);
+        let mut uring = self.uring.borrow_mut();
+        // SAFETY: the counter is boxed and lives as long as the ring, which waits for this read
+        // (or closes its descriptors) before it goes; only one such read is armed at a time.
+        if unsafe { uring.submission().push(&sqe) }.is_ok() {
+            self.bell_armed.set(true);
+        }
+    }
+}
+
+fn vector_of(bytes: *const u8, len: usize) -> libc::iovec {
+    libc::iovec { iov_base: bytes.cast_mut().cast(), iov_len: len }
+}
+
+/// Builds the kernel's form of `entry.op`; vectors live in the entry.
+fn prepare(entry: &mut InFlight) -> Option<Entry> {
+    let vectors = &mut entry.vectors;
+    vectors.clear();
+    let fd_of = |fd: &Rc<OwnedFd>| -> RawFd { fd.as_raw_fd() };
+    Some(match entry.op.as_mut()? {
+        RingOp::Read { fd, offset, bufs } => {
+            let fd = types::Fd(fd_of(fd));
+            if let [buf] = bufs.as_mut_slice() {
+                return Some(
+                    opcode::Read::new(fd, buf.as_mut_ptr(), buf.len() as u32).offset(*offset).build(),
+                );
+            }
+            vectors.extend(bufs.iter_mut().map(|buf| vector_of(buf.as_mut_ptr(), buf.len())));
+            opcode::Readv::new(fd, vectors.as_ptr(), vectors.len() as u32).offset(*offset).build()
+        }
+        RingOp::Write { fd, offset, bufs, durable } => {
+            let fd = types::Fd(fd_of(fd));
+            let flags = if *durable { libc::RWF_DSYNC } else { 0 };
+            if let [buf] = bufs.as_slice() {
+                return Some(
+                    opcode::Write::new(fd, buf.as_ptr(), buf.len() as u32)
+                        .offset(*offset)
+                        .rw_flags(flags as _)
+                        .build(),
+                );
+            }
+            vectors.extend(bufs.iter().map(|buf| vector_of(buf.as_ptr(), buf.len())));
+            opcode::Writev::new(fd, vectors.as_ptr(), vectors.len() as u32)
+                .offset(*offset)
+                .rw_flags(flags as _)
+                .build()
+        }
+        RingOp::Sync { fd } => opcode::Fsync::new(types::Fd(fd_of(fd)))
+            .flags(types::FsyncFlags::DATASYNC)
+            .build(),
+        RingOp::Fallocate { fd, mode, offset, len } => {
+            opcode::Fallocate::new(types::Fd(fd_of(fd)), *len).offset(*offset).mode(*mode).build()
+        }
+        RingOp::Receive { fd, buf } => {
+            opcode::Recv::new(types::Fd(fd_of(fd)), buf.as_mut_ptr(), buf.len() as u32).build()
+        }
+        RingOp::Send { fd, bufs } => {
+            let fd = types::Fd(fd_of(fd));
+            vectors.extend(bufs.iter().map(|buf| vector_of(buf.as_ptr(), buf.len())));
+            entry.message.msg_iov = vectors.as_mut_ptr();
+            entry.message.msg_iovlen = vectors.len() as _;
+            opcode::SendMsg::new(fd, &entry.message).flags(libc::MSG_NOSIGNAL as u32).build()
+        }
+        RingOp::Accept { fd } => {
+            opcode::Accept::new(types::Fd(fd_of(fd)), std::ptr::null_mut(), std::ptr::null_mut())
+                .flags(libc::SOCK_CLOEXEC)
+                .build()
+        }
+        RingOp::Readable { fd } => {
+            opcode::PollAdd::new(types::Fd(fd_of(fd)), libc::POLLIN as u32).build()
+        }
+    })
+}
+
+impl Reactor for Ring {
+    fn now(&self) -> Nanos {
+        self.origin.elapsed().as_nanos() as Nanos
+    }
+
+    fn poll(&self) -> bool {
+        if self.unsubmitted.get() == 0 && self.waiting.borrow().is_empty() {
+            if self.in_flight.get() == 0 {
+                return false;
+            }
+            if self.collect() {
+                return true;
+            }
+            if !self.uring.borrow_mut().submission().taskrun() {
+                return false;
+            }
+        }
+        self.enter(false, None)
+    }
+
+    fn park(&self, deadline: Option<Nanos>, still_idle: &dyn Fn() -> bool) {
+        self.arm_bell();
+        self.bell.going_to_sleep();
+        if still_idle() {
+            let timeout = deadline.map(|deadline| deadline.saturating_sub(self.now()));
+            self.enter(true, timeout);
+        }
+        self.bell.awake();
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // Sockets and pending accepts may never complete by themselves: cancel, then wait.
+        if self.in_flight.get() > 0 || self.bell_armed.get() {
+            let uring = self.uring.borrow();
+            // Refused by old kernels: the wait below then relies on the operations' own end.
+            let _ = uring.submitter().register_sync_cancel(None, types::CancelBuilder::any());
+        }
+        let mut rounds = 0;
+        while self.in_flight.get() > 0 && rounds < 10_000 {
+            self.enter(true, Some(1_000_000));
+            rounds += 1;
+        }
+        if self.in_flight.get() > 0 {
+            // Better to leak what the kernel may still write to than to reuse it.
+            std::mem::forget(std::mem::take(&mut *self.entries.borrow_mut()));
+        }
+        if self.bell_armed.get() {
+            std::mem::forget(std::mem::replace(&mut *self.bell_count.borrow_mut(), Box::new(0)));
+        }
+    }
+}
+
+/// Waits for one ring operation from async code: `shard.perform(op).await`.
+pub mod perform {
+    use super::{RingOp, RingSink};
+    use crate::shard::Shard;
+    use crate::sync::{Promise, Promised, promise};
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    struct OneShot(Cell<Option<Promise<(i32, RingOp)>>>);
+
+    impl RingSink for OneShot {
+        fn ring_done(&self, _: u64, result: i32, op: RingOp) {
+            if let Some(promise) = self.0.take() {
+                promise.fulfil((result, op));
+            }
+        }
+    }
+
+    impl Shard {
+        /// Performs `op`; gives the result as the system call would (negative errno) with the
+        /// operation and its buffers. `None` when this shard has no ring or the ring is gone.
+        pub fn perform(&self, op: RingOp) -> Promised<(i32, RingOp)> {
+            let (give, wait) = promise(self);
+            if let Some(ring) = self.ring() {
+                ring.submit(op, Rc::new(OneShot(Cell::new(Some(give)))), 0);
+            }
+            wait
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! The shard itself: run queue, turns, timers, idle hooks.
+
+use crate::buffer::Pool;
+use crate::executor::{Group, Spawner, TaskId, new_group};
+use crate::mailbox::{Inbox, Remote, RemoteJobs};
+use crate::reactor::{Nanos, Reactor};
+use crate::ring::Ring;
+use crate::timer::Timers;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+/// Number of a shard, from 0.
+pub type ShardId = u16;
+
+/// Tasks advanced in one turn before completions and messages are looked at again. Bounds the
+/// data that a turn touches, so that what completes at submit stays in the L2 cache.
+const TASKS_PER_TURN_MAX: usize = 256;
+
+/// Called when nothing on the shard is runnable: a plug submits what it has collected.
+pub trait IdleHook {
+    /// True when something was submitted.
+    fn on_idle(&self) -> bool;
+}
+
+/// What a turn found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Something ran or was delivered; another turn may find more.
+    pub progressed: bool,
+    /// The earliest timer still pending.
+    pub next_deadline: Option<Nanos>,
+}
+
+pub(crate) struct Core {
+    id: ShardId,
+    pub(crate) pool: Pool,
+    run: RefCell<VecDeque<TaskId>>,
+    pub(crate) groups: RefCell<Vec<Rc<dyn Group>>>,
+    pub(crate) current: Cell<TaskId>,
+    timers: RefCell<Timers>,
+    idle_hooks: RefCell<Vec<Rc<dyn IdleHook>>>,
+    inboxes: RefCell<Vec<Rc<dyn Inbox>>>,
+    reactor: Rc<dyn Reactor>,
+    ring: Option<Rc<Ring>>,
+    boxed: OnceCell<Spawner<Pin<Box<dyn Future<Output = ()>>>>>,
+    remote: RemoteJobs,
+    stopping: Cell<bool>,
+}
+
+/// A handle on the shard of this thread; cheap to clone, not `Send`.
+#[derive(Clone)]
+pub struct Shard(Rc<Core>);
+
+impl Shard {
+    /// A shard over any reactor (the simulator's). [`threads::start`](crate::threads::start)
+    /// makes the real ones.
+    pub fn with_reactor(id: ShardId, reactor: Rc<dyn Reactor>) -> Shard {
+        Shard::build(id, reactor, None, RemoteJobs::new(id))
+    }
+
+    /// A real shard on this thread, over its own io_uring.
+    ///
+    /// # Errors
+    /// When the kernel refuses an io_uring (not available, forbidden, or out of locked memory).
+    pub fn with_ring(id: ShardId) -> Result<Shard, crate::ring::RingError> {
+        let jobs = RemoteJobs::new(id);
+        let ring = Rc::new(Ring::new(jobs.doorbell())?);
+        Ok(Shard::build(id, Rc::clone(&ring) as Rc<dyn Reactor>, Some(ring), jobs))
+    }
+
+    fn build(
+        id: ShardId,
+        reactor: Rc<dyn Reactor>,
+        ring: Option<Rc<Ring>>,
+        remote: RemoteJobs,
+    ) -> Shard {
+        let core = Rc::new(Core {
+            id,
+            pool: Pool::new(id),
+            run: RefCell::new(VecDeque::with_capacity(1024)),
+            groups: RefCell::new(Vec::new()),
+            current: Cell::new(TaskId::NONE),
+            timers: RefCell::new(Timers::default()),
+            idle_hooks: RefCell::new(Vec::new()),
+            inboxes: RefCell::new(Vec::new()),
+            reactor,
+            ring,
+            boxed: OnceCell::new(),
+            remote,
+            stopping: Cell::new(false),
+        });
+        let boxed = new_group(&core, |future: Pin<Box<dyn Future<Output = ()>>>| future);
+        // The cell was made empty four lines above, so this set cannot be refused.
+        let _ = core.boxed.set(boxed);
+        Shard(core)
+    }
+
+    /// This shard's number.
+    pub fn id(&self) -> ShardId {
+        self.0.id
+    }
+
+    /// This shard's aligned buffers.
+    pub fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    /// The io_uring, when this shard has a real one.
+    pub fn ring(&self) -> Option<&Rc<Ring>> {
+        self.0.ring.as_ref()
+    }
+
+    /// A handle that other threads may use to run something here.
+    pub fn remote(&self) -> Remote {
+        self.0.remote.remote()
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Nanos {
+        self.0.reactor.now()
+    }
+
+    /// A spawner with a slab of its own for the futures that `make` makes.
+    pub fn spawner<A, F, M>(&self, make: M) -> Spawner<A>
+    where
+        A: 'static,
+        F: Future<Output = ()> + 'static,
+        M: Fn(A) -> F + 'static,
+    {
+        new_group(&self.0, make)
+    }
+
+    /// Starts a task of any type, boxed: for jobs and connections, not for requests.
+    pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+        if let Some(boxed) = self.0.boxed.get() {
+            boxed.spawn(Box::pin(future));
+        }
+    }
+
+    /// The task being advanced now: what a leaf future notes before it returns `Pending`.
+    pub fn current_task(&self) -> TaskId {
+        self.0.current.get()
+    }
+
+    /// Puts a task on the run queue.
+    pub fn wake(&self, task: TaskId) {
+        if task != TaskId::NONE {
+            self.0.run.borrow_mut().push_back(task);
+        }
+    }
+
+    /// Wakes `task` at `deadline`; the leaf future checks the clock itself.
+    pub fn wake_at(&self, deadline: Nanos, task: TaskId) {
+        self.0.timers.borrow_mut().add(deadline, task);
+    }
+
+    /// Completes after `nanos` nanoseconds.
+    pub fn sleep(&self, nanos: Nanos) -> Sleep {
+        Sleep {
+            shard: self.clone(),
+            deadline: self.now().saturating_add(nanos),
+            armed: TaskId::NONE,
+        }
+    }
+
+    /// Lets everything else that is runnable run first.
+    pub fn yield_now(&self) -> Yield {
+        Yield { shard: self.clone(), yielded: false }
+    }
+
+    /// Has `hook` called whenever nothing is runnable, for as long as the shard lives.
+    pub fn on_idle(&self, hook: Rc<dyn IdleHook>) {
+        self.0.idle_hooks.borrow_mut().push(hook);
+    }
+
+    /// Stops calling `hook`.
+    pub fn remove_idle_hook(&self, hook: &Rc<dyn IdleHook>) {
+        self.0.idle_hooks.borrow_mut().retain(|known| !Rc::ptr_eq(known, hook));
+    }
+
+    pub(crate) fn add_inbox(&self, inbox: Rc<dyn Inbox>) {
+        self.0.inboxes.borrow_mut().push(inbox);
+    }
+
+    pub(crate) fn remove_inbox(&self, inbox: &Rc<dyn Inbox>) {
+        self.0.inboxes.borrow_mut().retain(|known| !Rc::ptr_eq(known, inbox));
+    }
+
+    /// Makes [`run`](Shard::run) return after the turn in progress.
+    pub fn stop(&self) {
+        self.0.stopping.set(true);
+    }
+
+    /// Tasks that have not finished: zero when the shard has nothing left to do.
+    pub fn live_tasks(&self) -> usize {
+        self.0.groups.borrow().iter().map(|group| group.live()).sum()
+    }
+
+    /// Advances what is runnable, lets plugs submit, takes completions and messages; never waits.
+    pub fn turn(&self) -> Turn {
+        let mut progressed = self.run_tasks();
+        if self.0.run.borrow().is_empty() {
+            progressed |= self.run_idle_hooks();
+        }
+        progressed |= self.take_messages();
+        progressed |= self.0.reactor.poll();
+        progressed |= self.fire_timers();
+        let next_deadline = self.0.timers.borrow().next();
+        Turn { progressed: progressed || !self.0.run.borrow().is_empty(), next_deadline }
+    }
+
+    fn run_tasks(&self) -> bool {
+        let mut ran = 0;
+        while ran < TASKS_PER_TURN_MAX {
+            let Some(task) = self.0.run.borrow_mut().pop_front() else { break };
+            let group = self.0.groups.borrow().get(task.group as usize).cloned();
+            if let Some(group) = group {
+                group.poll_task(task.index);
+            }
+            ran += 1;
+        }
+        ran > 0
+    }
+
+    fn run_idle_hooks(&self) -> bool {
+        let mut progressed = false;
+        let mut at = 0;
+        loop {
+            let hook = self.0.idle_hooks.borrow().get(at).cloned();
+            let Some(hook) = hook else { return progressed };
+            progressed |= hook.on_idle();
+            at += 1;
+        }
+    }
+
+    fn take_messages(&self) -> bool {
+        let mut progressed = self.0.remote.run_pending(self);
+        let mut at = 0;
+        loop {
+            let inbox = self.0.inboxes.borrow().get(at).cloned();
+            let Some(inbox) = inbox else { return progressed };
+            progressed |= inbox.take(self);
+            at += 1;
+        }
+    }
+
+    fn fire_timers(&self) -> bool {
+        if self.0.timers.borrow().is_empty() {
+            return false;
+        }
+        let now = self.now();
+        let mut fired = false;
+        loop {
+            let due = self.0.timers.borrow_mut().pop_due(now);
+            let Some(task) = due else { return fired };
+            self.wake(task);
+            fired = true;
+        }
+    }
+
+    fn has_messages(&self) -> bool {
+        self.0.remote.has_pending() || self.0.inboxes.borrow().iter().any(|inbox| inbox.waiting())
+    }
+
+    /// Turns until [`stop`](Shard::stop), sleeping when there is nothing to do.
+    pub fn run(&self) {
+        while !self.0.stopping.get() {
+            let turn = self.turn();
+            if !turn.progressed && !self.0.stopping.get() {
+                self.0.reactor.park(turn.next_deadline, &|| !self.has_messages());
+            }
+        }
+        self.0.stopping.set(false);
+    }
+
+    /// Runs `future` to its end on this thread and gives its result; other tasks run meanwhile.
+    pub fn block_on<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        let result: Rc<RefCell<Option<T>>> = Rc::new(RefCell::new(None));
+        let slot = Rc::clone(&result);
+        self.spawn(async move {
+            *slot.borrow_mut() = Some(future.await);
+        });
+        loop {
+            if let Some(value) = result.borrow_mut().take() {
+                return value;
+            }
+            let turn = self.turn();
+            if !turn.progressed && result.borrow().is_none() {
+                self.0.reactor.park(turn.next_deadline, &|| !self.has_messages());
+            }
+        }
+    }
+}
+
+/// See [`Shard::sleep`].
+pub struct Sleep {
+    shard: Shard,
+    deadline: Nanos,
+    armed: TaskId,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if self.shard.now() >= self.deadline {
+            return Poll::Ready(());
+        }
+        let task = self.shard.current_task();
+        if self.armed != task {
+            self.armed = task;
+            self.shard.wake_at(self.deadline, task);
+        }
+        Poll::Pending
+    }
+}
+
+/// See [`Shard::yield_now`].
+pub struct Yield {
+    shard: Shard,
+    yielded: bool,
+}
+
+impl Future for Yield {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if self.yielded {
+            return Poll::Ready(());
+        }
+        self.yielded = true;
+        self.shard.wake(self.shard.current_task());
+        Poll::Pending
+    }
+}

@@ -1,0 +1,207 @@
+//! Waiting inside one shard: an event to wait for, a value handed over, a bounded budget.
+//!
+//! All are single-threaded; waiting tasks are woken in the order in which they came.
+
+use crate::executor::TaskId;
+use crate::shard::Shard;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::rc::Rc;
+use std::task::Poll;
+
+/// Wakes everybody who waits. Waiters check their condition themselves.
+pub struct Notify {
+    shard: Shard,
+    waiters: RefCell<VecDeque<TaskId>>,
+}
+
+impl Notify {
+    /// With nobody waiting.
+    pub fn new(shard: &Shard) -> Notify {
+        Notify { shard: shard.clone(), waiters: RefCell::new(VecDeque::new()) }
+    }
+
+    /// Wakes all that wait now.
+    pub fn notify_all(&self) {
+        for task in self.waiters.borrow_mut().drain(..) {
+            self.shard.wake(task);
+        }
+    }
+
+    /// True when at least one task waits.
+    pub fn has_waiters(&self) -> bool {
+        !self.waiters.borrow().is_empty()
+    }
+
+    /// Completes as soon as `condition` gives a value; asked now and after each notification.
+    pub fn wait_for<'a, T>(
+        &'a self,
+        mut condition: impl FnMut() -> Option<T> + 'a,
+    ) -> impl Future<Output = T> + 'a {
+        let mut noted = TaskId::NONE;
+        poll_fn(move |_| {
+            if let Some(value) = condition() {
+                return Poll::Ready(value);
+            }
+            let task = self.shard.current_task();
+            let mut waiters = self.waiters.borrow_mut();
+            if noted != task || !waiters.contains(&task) {
+                noted = task;
+                waiters.push_back(task);
+            }
+            Poll::Pending
+        })
+    }
+}
+
+/// A value that will be there later: made by [`promise`], given by [`Promise::fulfil`].
+pub struct Promise<T> {
+    shared: Rc<PromiseState<T>>,
+    shard: Shard,
+}
+
+/// The waiting side of a [`Promise`].
+pub struct Promised<T> {
+    shared: Rc<PromiseState<T>>,
+    shard: Shard,
+}
+
+struct PromiseState<T> {
+    value: Cell<Option<T>>,
+    broken: Cell<bool>,
+    waiter: Cell<TaskId>,
+}
+
+/// A pair of giver and waiter. The waiter gets `None` when the giver is dropped without giving.
+pub fn promise<T>(shard: &Shard) -> (Promise<T>, Promised<T>) {
+    let shared = Rc::new(PromiseState {
+        value: Cell::new(None),
+        broken: Cell::new(false),
+        waiter: Cell::new(TaskId::NONE),
+    });
+    (
+        Promise { shared: Rc::clone(&shared), shard: shard.clone() },
+        Promised { shared, shard: shard.clone() },
+    )
+}
+
+impl<T> Promise<T> {
+    /// Gives the value and wakes the waiter.
+    pub fn fulfil(self, value: T) {
+        self.shared.value.set(Some(value));
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        self.shared.broken.set(true);
+        self.shard.wake(self.shared.waiter.replace(TaskId::NONE));
+    }
+}
+
+impl<T> Future for Promised<T> {
+    type Output = Option<T>;
+
+    fn poll(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> Poll<Option<T>> {
+        if let Some(value) = self.shared.value.take() {
+            return Poll::Ready(Some(value));
+        }
+        if self.shared.broken.get() {
+            return Poll::Ready(None);
+        }
+        self.shared.waiter.set(self.shard.current_task());
+        Poll::Pending
+    }
+}
+
+/// A bounded amount (of bytes, of operations) that tasks take and give back; first come, first
+/// served, so a large wish is not starved by small ones.
+pub struct Budget {
+    shard: Shard,
+    limit: u64,
+    left: Cell<u64>,
+    queue: RefCell<VecDeque<(TaskId, u64, u64)>>,
+    next_ticket: Cell<u64>,
+}
+
+/// A share taken from a [`Budget`]; dropping it gives it back.
+pub struct Share {
+    budget: Rc<Budget>,
+    amount: u64,
+}
+
+impl Budget {
+    /// A budget of `limit`.
+    pub fn new(shard: &Shard, limit: u64) -> Rc<Budget> {
+        Rc::new(Budget {
+            shard: shard.clone(),
+            limit,
+            left: Cell::new(limit),
+            queue: RefCell::new(VecDeque::new()),
+            next_ticket: Cell::new(0),
+        })
+    }
+
+    /// What is not taken now.
+    pub fn left(&self) -> u64 {
+        self.left.get()
+    }
+
+    /// A share at once, or `None` when it is not there or others wait for theirs.
+    pub fn try_take(self: &Rc<Budget>, amount: u64) -> Option<Share> {
+        let amount = amount.min(self.limit);
+        if !self.queue.borrow().is_empty() || self.left.get() < amount {
+            return None;
+        }
+        self.left.set(self.left.get() - amount);
+        Some(Share { budget: Rc::clone(self), amount })
+    }
+
+    /// Waits for a share of `amount`; more than the whole budget is cut to the whole budget.
+    pub fn take(self: &Rc<Budget>, amount: u64) -> impl Future<Output = Share> + use<> {
+        let budget = Rc::clone(self);
+        let amount = amount.min(self.limit);
+        let mut ticket = None;
+        poll_fn(move |_| {
+            let Some(mine) = ticket else {
+                if let Some(share) = budget.try_take(amount) {
+                    return Poll::Ready(share);
+                }
+                let new = budget.next_ticket.replace(budget.next_ticket.get() + 1);
+                ticket = Some(new);
+                let task = budget.shard.current_task();
+                budget.queue.borrow_mut().push_back((task, amount, new));
+                return Poll::Pending;
+            };
+            let mut queue = budget.queue.borrow_mut();
+            let first = queue.front().is_some_and(|(_, _, ticket)| *ticket == mine);
+            if !first || budget.left.get() < amount {
+                return Poll::Pending;
+            }
+            queue.pop_front();
+            budget.left.set(budget.left.get() - amount);
+            drop(queue);
+            budget.wake_first();
+            Poll::Ready(Share { budget: Rc::clone(&budget), amount })
+        })
+    }
+
+    fn wake_first(&self) {
+        if let Some((task, amount, _)) = self.queue.borrow().front()
+            && self.left.get() >= *amount
+        {
+            self.shard.wake(*task);
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.left.set(self.budget.left.get() + self.amount);
+        self.budget.wake_first();
+    }
+}
