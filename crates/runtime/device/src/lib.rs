@@ -1,1 +1,22 @@
-//! The Device trait, its kinds, and the filters that stack over any device
+//! The [`Device`] trait, its kinds, and the filters that stack over any device.
+//!
+//! A device is a flat range of bytes that takes [`Request`]s and completes each exactly once, now
+//! (within `submit`) or later on the same shard. Requests own their buffers until they complete.
+//! Arrays are devices too, so anything stacks.
+//!
+//! What this crate does not know: RAID, metadata, protocols.
+
+#![deny(unsafe_code)]
+
+mod completion;
+mod device;
+mod io_set;
+pub mod plug;
+pub mod ram;
+mod target;
+
+pub use braid_shard::ring::{BufMuts, Bufs};
+pub use completion::{Completion, Outcome, Sink};
+pub use device::{Device, DeviceInfo, IoError, IoErrorKind, Op, Request};
+pub use io_set::{IoSet, IoSets};
+pub use target::{OpenError, Opener, Target, TargetInfo};

@@ -319,7 +319,6 @@ impl<M, H: Fn(ShardId, M)> Inbox for Inboxes<M, H> {
     }
 
     fn waiting(&self) -> bool {
-        self.out.has_overflow()
-            || self.from.iter().flatten().any(|ring| ring.borrow().slots() > 0)
+        self.out.has_overflow() || self.from.iter().flatten().any(|ring| ring.borrow().slots() > 0)
     }
 }

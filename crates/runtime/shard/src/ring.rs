@@ -36,10 +36,14 @@ pub type BufMuts = SmallVec<[BufMut; 2]>;
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
     /// The kernel refused.
-    #[error("setting up io_uring: {0}; braid needs Linux 5.15 or newer with io_uring allowed (kernel.io_uring_disabled=0, and a container profile that permits it)")]
+    #[error(
+        "setting up io_uring: {0}; braid needs Linux 5.15 or newer with io_uring allowed (kernel.io_uring_disabled=0, and a container profile that permits it)"
+    )]
     Setup(std::io::Error),
     /// No eventfd for the doorbell.
-    #[error("creating an eventfd for the doorbell failed; raise the limit on open files (ulimit -n)")]
+    #[error(
+        "creating an eventfd for the doorbell failed; raise the limit on open files (ulimit -n)"
+    )]
     Doorbell,
 }
 
@@ -289,7 +293,9 @@ fn prepare(entry: &mut InFlight) -> Option<Entry> {
             let fd = types::Fd(fd_of(fd));
             if let [buf] = bufs.as_mut_slice() {
                 return Some(
-                    opcode::Read::new(fd, buf.as_mut_ptr(), buf.len() as u32).offset(*offset).build(),
+                    opcode::Read::new(fd, buf.as_mut_ptr(), buf.len() as u32)
+                        .offset(*offset)
+                        .build(),
                 );
             }
             vectors.extend(bufs.iter_mut().map(|buf| vector_of(buf.as_mut_ptr(), buf.len())));
@@ -312,9 +318,9 @@ fn prepare(entry: &mut InFlight) -> Option<Entry> {
                 .rw_flags(flags as _)
                 .build()
         }
-        RingOp::Sync { fd } => opcode::Fsync::new(types::Fd(fd_of(fd)))
-            .flags(types::FsyncFlags::DATASYNC)
-            .build(),
+        RingOp::Sync { fd } => {
+            opcode::Fsync::new(types::Fd(fd_of(fd))).flags(types::FsyncFlags::DATASYNC).build()
+        }
         RingOp::Fallocate { fd, mode, offset, len } => {
             opcode::Fallocate::new(types::Fd(fd_of(fd)), *len).offset(*offset).mode(*mode).build()
         }

@@ -103,10 +103,7 @@ impl<T> Drop for Promise<T> {
 impl<T> Future for Promised<T> {
     type Output = Option<T>;
 
-    fn poll(
-        self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> Poll<Option<T>> {
+    fn poll(self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> Poll<Option<T>> {
         if let Some(value) = self.shared.value.take() {
             return Poll::Ready(Some(value));
         }

@@ -11,12 +11,16 @@
 //!
 //! Invariant: the ranges of two live `BufMut`s never overlap, nor does a `BufMut` with a `Buf`.
 
+mod shared;
+
 use crate::shard::ShardId;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::rc::Rc;
+
+pub use shared::SharedMemory;
 
 /// Alignment of every block, in bytes: enough for O_DIRECT with 4Kn disks.
 pub const ALIGN: usize = 4096;

@@ -1,0 +1,125 @@
+//! Several requests at once, awaited together.
+//!
+//! ```ignore
+//! let mut set = sets.start();
+//! set.submit(0, &*member, Request::read(at, buffer));
+//! set.submit(1, &*other, Request::read(at, another));
+//! for (tag, outcome) in set.finish().await { … }
+//! ```
+//!
+//! When every device completes at submit the await does not suspend. Nothing is allocated once
+//! the pool of sets has grown to the number in use.
+
+use crate::completion::{Completion, Outcome, Sink};
+use crate::device::{Device, Request};
+use braid_shard::{Shard, TaskId};
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+/// Outcomes by tag, in the order of completion.
+pub type Outcomes = SmallVec<[(u32, Outcome); 8]>;
+
+struct State {
+    shard: Shard,
+    pending: Cell<u32>,
+    waiter: Cell<TaskId>,
+    done: RefCell<Outcomes>,
+}
+
+impl Sink for State {
+    fn complete(&self, token: u64, outcome: Outcome) {
+        self.done.borrow_mut().push((token as u32, outcome));
+        let pending = self.pending.get() - 1;
+        self.pending.set(pending);
+        if pending == 0 {
+            self.shard.wake(self.waiter.replace(TaskId::NONE));
+        }
+    }
+}
+
+/// Makes [`IoSet`]s for one shard and keeps their state for reuse. Cheap to clone.
+#[derive(Clone)]
+pub struct IoSets {
+    shard: Shard,
+    free: Rc<RefCell<Vec<Rc<State>>>>,
+}
+
+/// Requests in flight together.
+pub struct IoSet {
+    state: Rc<State>,
+    home: Rc<RefCell<Vec<Rc<State>>>>,
+}
+
+impl IoSets {
+    /// For tasks of `shard`.
+    pub fn new(shard: &Shard) -> IoSets {
+        IoSets { shard: shard.clone(), free: Rc::new(RefCell::new(Vec::new())) }
+    }
+
+    /// An empty set.
+    pub fn start(&self) -> IoSet {
+        let state = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            Rc::new(State {
+                shard: self.shard.clone(),
+                pending: Cell::new(0),
+                waiter: Cell::new(TaskId::NONE),
+                done: RefCell::new(SmallVec::new()),
+            })
+        });
+        IoSet { state, home: Rc::clone(&self.free) }
+    }
+
+    /// Submits one request and gives its outcome.
+    pub async fn one(&self, device: &dyn Device, request: Request) -> Outcome {
+        let mut set = self.start();
+        set.submit(0, device, request);
+        let mut outcomes = set.finish().await;
+        match outcomes.pop() {
+            Some((_, outcome)) => outcome,
+            // One request was submitted, so one outcome came back; a set gives all of them.
+            None => unreachable!("a finished set holds an outcome per request"),
+        }
+    }
+}
+
+impl IoSet {
+    /// Submits `request`; its outcome will carry `tag`.
+    pub fn submit(&mut self, tag: u32, device: &dyn Device, request: Request) {
+        self.state.pending.set(self.state.pending.get() + 1);
+        let sink = Rc::clone(&self.state) as Rc<dyn Sink>;
+        device.submit(request, Completion::new(sink, u64::from(tag)));
+    }
+
+    /// Requests not completed yet.
+    pub fn pending(&self) -> u32 {
+        self.state.pending.get()
+    }
+
+    /// Waits for all and gives the outcomes.
+    pub async fn finish(self) -> Outcomes {
+        if self.state.pending.get() > 0 {
+            poll_fn(|_| {
+                if self.state.pending.get() == 0 {
+                    return Poll::Ready(());
+                }
+                self.state.waiter.set(self.state.shard.current_task());
+                Poll::Pending
+            })
+            .await;
+        }
+        std::mem::take(&mut *self.state.done.borrow_mut())
+    }
+}
+
+impl Drop for IoSet {
+    fn drop(&mut self) {
+        // A set that is dropped with requests in flight is not reused: late outcomes would mix.
+        if self.state.pending.get() == 0 {
+            self.state.done.borrow_mut().clear();
+            self.home.borrow_mut().push(Rc::clone(&self.state));
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Plug on idle: collects requests while the shard has anything runnable, then sorts, merges
+//! neighbours into vectored requests, and submits them together.
+//!
+//! No timer and no size to tune: a request waits only while other work of the same turn may still
+//! add a neighbour. Reads merge with reads, writes with writes of the same durability. A flush
+//! is submitted after what was collected before it.
+
+use crate::completion::{Completion, Outcome, Sink};
+use crate::device::{Device, DeviceInfo, Op, Request};
+use braid_shard::ring::SEGMENTS_MAX;
+use braid_shard::{IdleHook, Shard};
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+/// Bytes of one merged request: large enough for any disk, small enough to bound latency.
+const MERGED_MAX: u64 = 4 << 20;
+
+/// Counters since the plug was made; see [`Plug::stats`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlugStats {
+    /// Requests that came in.
+    pub requests_in: u64,
+    /// Requests that went down.
+    pub requests_out: u64,
+    /// Bytes of reads and writes.
+    pub bytes: u64,
+}
+
+/// A device whose requests are plugged.
+pub struct Plug {
+    inner: Rc<dyn Device>,
+    collected: RefCell<Vec<(Request, Completion)>>,
+    /// The other buffer of `collected`, so that neither is allocated anew.
+    spare: RefCell<Vec<(Request, Completion)>>,
+    merges: RefCell<Vec<Rc<Merge>>>,
+    stats: Cell<PlugStats>,
+    own: Weak<Plug>,
+}
+
+impl Plug {
+    /// Plugs `inner`; unplugs whenever `shard` has nothing runnable.
+    pub fn new(shard: &Shard, inner: Rc<dyn Device>) -> Rc<Plug> {
+        let plug = Rc::new_cyclic(|own| Plug {
+            inner,
+            collected: RefCell::new(Vec::new()),
+            spare: RefCell::new(Vec::new()),
+            merges: RefCell::new(Vec::new()),
+            stats: Cell::new(PlugStats::default()),
+            own: own.clone(),
+        });
+        shard.on_idle(Rc::new(Unplug(Rc::downgrade(&plug))));
+        plug
+    }
+
+    /// What came in and what went down.
+    pub fn stats(&self) -> PlugStats {
+        self.stats.get()
+    }
+
+    fn count(&self, more: impl FnOnce(&mut PlugStats)) {
+        let mut stats = self.stats.get();
+        more(&mut stats);
+        self.stats.set(stats);
+    }
+
+    fn unplug(&self) -> bool {
+        if self.collected.borrow().is_empty() {
+            return false;
+        }
+        let mut batch = std::mem::replace(&mut *self.collected.borrow_mut(), self.spare.take());
+        self.submit_batch(&mut batch);
+        batch.clear();
+        *self.spare.borrow_mut() = batch;
+        true
+    }
+
+    fn submit_batch(&self, batch: &mut Vec<(Request, Completion)>) {
+        batch.sort_by_key(|(request, _)| (kind(&request.op), request.offset));
+        let mut queue = batch.drain(..).peekable();
+        while let Some((mut request, done)) = queue.next() {
+            let mut merge: Option<Rc<Merge>> = None;
+            let mut first = Some(done);
+            while let Some((next, _)) = queue.peek() {
+                if !joins(&request, next) {
+                    break;
+                }
+                let Some((next, next_done)) = queue.next() else { break };
+                let merge = merge.get_or_insert_with(|| self.new_merge());
+                if let Some(done) = first.take() {
+                    merge.add(done, segments(&request.op));
+                }
+                merge.add(next_done, segments(&next.op));
+                append(&mut request.op, next.op);
+            }
+            self.count(|stats| stats.requests_out += 1);
+            match (merge, first) {
+                (Some(merge), _) => {
+                    self.inner.submit(request, Completion::new(merge, 0));
+                }
+                (None, Some(done)) => self.inner.submit(request, done),
+                // `first` is taken only when a merge was made.
+                (None, None) => {}
+            }
+        }
+    }
+
+    fn new_merge(&self) -> Rc<Merge> {
+        self.merges.borrow_mut().pop().unwrap_or_else(|| {
+            Rc::new_cyclic(|own| Merge {
+                parts: RefCell::new(Vec::new()),
+                home: self.own.clone(),
+                own: own.clone(),
+            })
+        })
+    }
+}
+
+impl Device for Plug {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn submit(&self, request: Request, done: Completion) {
+        self.count(|stats| {
+            stats.requests_in += 1;
+            stats.bytes += match request.op {
+                Op::Read(_) | Op::Write { .. } => request.len(),
+                _ => 0,
+            };
+        });
+        if matches!(request.op, Op::Flush) {
+            // Completed writes are what a flush covers; those collected here are not completed,
+            // but submitting them first costs nothing and keeps the order that a reader expects.
+            self.unplug();
+            self.count(|stats| stats.requests_out += 1);
+            self.inner.submit(request, done);
+            return;
+        }
+        self.collected.borrow_mut().push((request, done));
+    }
+}
+
+struct Unplug(Weak<Plug>);
+
+impl IdleHook for Unplug {
+    fn on_idle(&self) -> bool {
+        self.0.upgrade().is_some_and(|plug| plug.unplug())
+    }
+}
+
+/// Order of submission: reads before writes, and equal kinds side by side for merging.
+fn kind(op: &Op) -> u8 {
+    match op {
+        Op::Read(_) => 0,
+        Op::Write { fua: false, .. } => 1,
+        Op::Write { fua: true, .. } => 2,
+        Op::WriteZeroes { .. } => 3,
+        Op::Discard { .. } => 4,
+        Op::Flush => 5,
+    }
+}
+
+fn segments(op: &Op) -> usize {
+    match op {
+        Op::Read(bufs) => bufs.len(),
+        Op::Write { bufs, .. } => bufs.len(),
+        _ => 0,
+    }
+}
+
+fn joins(request: &Request, next: &Request) -> bool {
+    let data = matches!(request.op, Op::Read(_) | Op::Write { .. });
+    data && kind(&request.op) == kind(&next.op)
+        && request.offset + request.len() == next.offset
+        && request.len() + next.len() <= MERGED_MAX
+        && segments(&request.op) + segments(&next.op) <= SEGMENTS_MAX
+}
+
+fn append(op: &mut Op, next: Op) {
+    match (op, next) {
+        (Op::Read(bufs), Op::Read(more)) => bufs.extend(more),
+        (Op::Write { bufs, .. }, Op::Write { bufs: more, .. }) => bufs.extend(more),
+        // `joins` admits only equal kinds that carry data.
+        _ => {}
+    }
+}
+
+/// Hands the outcome of a merged request to those who asked for its parts.
+struct Merge {
+    parts: RefCell<Vec<(Completion, usize)>>,
+    home: Weak<Plug>,
+    own: Weak<Merge>,
+}
+
+impl Merge {
+    fn add(&self, done: Completion, segments: usize) {
+        self.parts.borrow_mut().push((done, segments));
+    }
+}
+
+impl Sink for Merge {
+    fn complete(&self, _: u64, outcome: Outcome) {
+        let mut parts = std::mem::take(&mut *self.parts.borrow_mut());
+        let result = outcome.result;
+        match outcome.op {
+            Op::Read(bufs) => {
+                let mut bufs = bufs.into_iter();
+                for (done, segments) in parts.drain(..) {
+                    done.finish(result, Op::Read(bufs.by_ref().take(segments).collect()));
+                }
+            }
+            Op::Write { bufs, fua } => {
+                let mut bufs = bufs.into_iter();
+                for (done, segments) in parts.drain(..) {
+                    let bufs = bufs.by_ref().take(segments).collect();
+                    done.finish(result, Op::Write { bufs, fua });
+                }
+            }
+            _ => {
+                for (done, _) in parts.drain(..) {
+                    done.finish(result, Op::Flush);
+                }
+            }
+        }
+        *self.parts.borrow_mut() = parts;
+        if let (Some(plug), Some(own)) = (self.home.upgrade(), self.own.upgrade()) {
+            plug.merges.borrow_mut().push(own);
+        }
+    }
+}

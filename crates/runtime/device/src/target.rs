@@ -1,0 +1,52 @@
+//! What an export serves, and what makes a device on a shard.
+
+use crate::device::{Device, DeviceInfo};
+use braid_shard::Shard;
+use std::rc::Rc;
+
+/// Why a device could not be opened.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("opening {name}: {why}")]
+pub struct OpenError {
+    /// The device, as the user named it.
+    pub name: String,
+    /// What went wrong and what to do.
+    pub why: String,
+}
+
+/// Makes the device on any shard: each shard has handles of its own.
+pub trait Opener: Send + Sync {
+    /// The device as the user named it.
+    fn name(&self) -> &str;
+
+    /// Opens the device for use on `shard`.
+    ///
+    /// # Errors
+    /// When it is not there, is in use, or may not be opened.
+    fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError>;
+}
+
+/// What an export tells its clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetInfo {
+    /// The export's name.
+    pub name: String,
+    /// One line for people; may be empty.
+    pub description: String,
+    /// Size, block sizes and abilities.
+    pub device: DeviceInfo,
+    /// Writes are refused.
+    pub read_only: bool,
+}
+
+/// Something that can be served: an array, a volume's file, a plain device.
+pub trait Target: Send + Sync {
+    /// What clients are told. May change between calls (an array that was grown).
+    fn info(&self) -> TargetInfo;
+
+    /// The front end for requests that arrive on `shard`.
+    ///
+    /// # Errors
+    /// When the target is being stopped.
+    fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError>;
+}

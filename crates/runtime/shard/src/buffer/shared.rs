@@ -1,0 +1,92 @@
+//! Memory that several shards read and write: what a RAM device is made of.
+
+use super::{ALIGN, block_layout};
+use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+/// A fixed range of zeroed memory, copied from and to by any shard.
+///
+/// As with a disk, two accesses to the same bytes at the same time leave or give either content;
+/// the engine above never does that to bytes that it relies on (each stripe has one owner).
+pub struct SharedMemory {
+    memory: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the memory is only reached through `read`, `write` and `zero`, which copy bytes without
+// ever making a reference to it, so no two references can alias. Overlapping copies from two
+// threads are the device's contract (see the type) and touch plain bytes only.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// `len` zero bytes.
+    pub fn new(len: usize) -> SharedMemory {
+        let capacity = len.max(ALIGN);
+        let layout = block_layout(capacity);
+        // SAFETY: the layout is not empty.
+        let memory = unsafe { alloc_zeroed(layout) };
+        let memory = NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout));
+        SharedMemory { memory, len }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True for no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn holds(&self, at: usize, len: usize) -> bool {
+        at.checked_add(len).is_some_and(|end| end <= self.len)
+    }
+
+    /// Copies from offset `at` into `into`. False, and nothing done, when out of range.
+    pub fn read(&self, at: usize, into: &mut [u8]) -> bool {
+        if !self.holds(at, into.len()) {
+            return false;
+        }
+        // SAFETY: the range was checked; `into` is a Rust reference and so cannot be this memory.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                self.memory.as_ptr().add(at),
+                into.as_mut_ptr(),
+                into.len(),
+            );
+        }
+        true
+    }
+
+    /// Copies `from` to offset `at`. False, and nothing done, when out of range.
+    pub fn write(&self, at: usize, from: &[u8]) -> bool {
+        if !self.holds(at, from.len()) {
+            return false;
+        }
+        // SAFETY: as in `read`.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from.as_ptr(), self.memory.as_ptr().add(at), from.len());
+        }
+        true
+    }
+
+    /// Zeroes `len` bytes at offset `at`. False, and nothing done, when out of range.
+    pub fn zero(&self, at: usize, len: usize) -> bool {
+        if !self.holds(at, len) {
+            return false;
+        }
+        // SAFETY: the range was checked.
+        unsafe { std::ptr::write_bytes(self.memory.as_ptr().add(at), 0, len) };
+        true
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout; nobody holds a handle any more.
+        unsafe { dealloc(self.memory.as_ptr(), block_layout(self.len.max(ALIGN))) };
+    }
+}
