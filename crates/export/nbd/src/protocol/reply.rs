@@ -1,0 +1,150 @@
+//! Replies: error values, and the encoding of simple and structured replies.
+//!
+//! Owns the bytes of replies up to a read's payload, which the caller sends from where it lies.
+//! Invariant: encoding appends a bounded number of bytes and allocates only when the output, which
+//! the caller reuses, must grow.
+
+use super::constants::*;
+
+/// The errors that NBD can carry (proto.md, "Error values").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ErrorCode {
+    /// `NBD_EPERM`.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// `NBD_EIO`.
+    #[error("input/output error")]
+    Io,
+    /// `NBD_ENOMEM`.
+    #[error("out of memory")]
+    NoMemory,
+    /// `NBD_EINVAL`.
+    #[error("invalid request")]
+    Invalid,
+    /// `NBD_ENOSPC`.
+    #[error("no space left on device")]
+    NoSpace,
+    /// `NBD_EOVERFLOW`.
+    #[error("too large to send unfragmented")]
+    Overflow,
+    /// `NBD_ENOTSUP`.
+    #[error("operation not supported")]
+    NotSupported,
+    /// `NBD_ESHUTDOWN`.
+    #[error("server is shutting down")]
+    Shutdown,
+}
+
+impl ErrorCode {
+    /// The value on the wire; never zero.
+    #[must_use]
+    pub fn to_wire(self) -> u32 {
+        match self {
+            Self::NotPermitted => 1,
+            Self::Io => 5,
+            Self::NoMemory => 12,
+            Self::Invalid => 22,
+            Self::NoSpace => 28,
+            Self::Overflow => 75,
+            Self::NotSupported => 95,
+            Self::Shutdown => 108,
+        }
+    }
+
+    /// The error of a non-zero wire value; unknown ones count as [`ErrorCode::Invalid`], as the
+    /// specification asks of clients.
+    #[must_use]
+    pub fn from_wire(value: u32) -> Self {
+        match value {
+            1 => Self::NotPermitted,
+            5 => Self::Io,
+            12 => Self::NoMemory,
+            28 => Self::NoSpace,
+            75 => Self::Overflow,
+            95 => Self::NotSupported,
+            108 => Self::Shutdown,
+            _ => Self::Invalid,
+        }
+    }
+}
+
+/// Writes the replies of one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplyEncoder {
+    structured: bool,
+}
+
+impl ReplyEncoder {
+    /// An encoder for a connection that negotiated structured replies or did not.
+    #[must_use]
+    pub fn new(structured: bool) -> Self {
+        Self { structured }
+    }
+
+    /// Success of any command but read and block status. A simple reply is allowed in either mode
+    /// ("Structured reply chunk message") and is the shorter one.
+    pub fn done(&self, cookie: u64, out: &mut Vec<u8>) {
+        simple(out, 0, cookie);
+    }
+
+    /// Failure of any command. The message (cut at 4096 bytes) travels only in structured mode.
+    pub fn error(&self, cookie: u64, code: ErrorCode, message: &str, out: &mut Vec<u8>) {
+        if !self.structured {
+            simple(out, code.to_wire(), cookie);
+            return;
+        }
+        let message = cut(message, STRING_BYTES_MAX);
+        // At most 4096, so both lengths fit their fields.
+        let length = message.len() as u16;
+        chunk(out, REPLY_TYPE_ERROR, cookie, 6 + u32::from(length));
+        out.extend_from_slice(&code.to_wire().to_be_bytes());
+        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(message.as_bytes());
+    }
+
+    /// Success of a read of `length` bytes at `offset`; exactly `length` bytes of data must be
+    /// sent next. In structured mode this is the only chunk, as the don't-fragment flag demands.
+    /// `length` is at most `u32::MAX - 8`.
+    pub fn read(&self, cookie: u64, offset: u64, length: u32, out: &mut Vec<u8>) {
+        if !self.structured {
+            simple(out, 0, cookie);
+            return;
+        }
+        chunk(out, REPLY_TYPE_OFFSET_DATA, cookie, length.saturating_add(8));
+        out.extend_from_slice(&offset.to_be_bytes());
+    }
+
+    /// Success of block status: one extent of `length` bytes, allocated data. Status 0 is always
+    /// a safe answer (`NBD_CMD_BLOCK_STATUS`), and it does not exceed the request, so it serves
+    /// the one-extent flag too.
+    pub fn all_allocated(&self, cookie: u64, length: u32, out: &mut Vec<u8>) {
+        chunk(out, REPLY_TYPE_BLOCK_STATUS, cookie, 4 + 8);
+        out.extend_from_slice(&CONTEXT_ID.to_be_bytes());
+        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(&0u32.to_be_bytes());
+    }
+}
+
+fn simple(out: &mut Vec<u8>, error: u32, cookie: u64) {
+    let mut bytes = [0; SIMPLE_REPLY_BYTES];
+    bytes[0..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
+    bytes[4..8].copy_from_slice(&error.to_be_bytes());
+    bytes[8..16].copy_from_slice(&cookie.to_be_bytes());
+    out.extend_from_slice(&bytes);
+}
+
+/// The header of a final chunk.
+fn chunk(out: &mut Vec<u8>, kind: u16, cookie: u64, length: u32) {
+    let mut bytes = [0; CHUNK_BYTES];
+    bytes[0..4].copy_from_slice(&STRUCTURED_REPLY_MAGIC.to_be_bytes());
+    bytes[4..6].copy_from_slice(&REPLY_FLAG_DONE.to_be_bytes());
+    bytes[6..8].copy_from_slice(&kind.to_be_bytes());
+    bytes[8..16].copy_from_slice(&cookie.to_be_bytes());
+    bytes[16..20].copy_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(&bytes);
+}
+
+/// `text` cut to at most `bytes` bytes without splitting a character.
+fn cut(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}
