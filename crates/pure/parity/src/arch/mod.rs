@@ -355,3 +355,37 @@ impl KernelSet {
         unsafe { (self.is_zero)(block) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_available_implementation_can_be_asked_for() {
+        let sets = available();
+        for set in &sets {
+            let selection = select(Some(set.name()), &sets);
+            assert_eq!((selection.set.name(), selection.warning), (set.name(), None));
+        }
+    }
+
+    #[test]
+    fn no_wish_means_the_best_without_a_warning() {
+        let sets = available();
+        for wish in [None, Some("")] {
+            let selection = select(wish, &sets);
+            assert_eq!((selection.set.name(), selection.warning), (sets[0].name(), None));
+        }
+    }
+
+    #[test]
+    fn a_wish_that_cannot_be_granted_is_reported() {
+        let selection = select(Some("mmx"), &available());
+        assert_eq!(selection.set.name(), available()[0].name());
+        assert!(selection.warning.is_some_and(|text| text.contains("no such implementation")));
+
+        let selection = select(Some("avx512-gfni"), &[&scalar::SET]);
+        assert_eq!(selection.set.name(), "scalar");
+        assert!(selection.warning.is_some_and(|text| text.contains("does not have")));
+    }
+}
