@@ -34,7 +34,7 @@ sim: ## Run SEEDS fresh simulator seeds; a failing one is printed and replays al
 
 lint: ## Formatting, clippy with warnings denied, and the rules of the tree (cargo xtask tidy)
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy $(CHECKED) --workspace --all-targets -- -D warnings
 	cargo xtask tidy
 
 setup: ## Install every system package that any target needs

@@ -6,6 +6,7 @@
 
 mod arrows;
 mod dependencies;
+mod documents;
 mod reach;
 mod tokens;
 mod tree;
@@ -48,6 +49,11 @@ const RULES: &[Rule] = &[
         check: dependencies::every_row_has_a_crate,
     },
     Rule {
+        name: "pins",
+        holds: "every version pinned in the root manifest is used by some crate",
+        check: dependencies::every_pin_is_used,
+    },
+    Rule {
         name: "unsafe-places",
         holds: "`unsafe` stands only in the modules listed in tidy/unsafety.rs",
         check: unsafety::only_in_listed_places,
@@ -86,6 +92,16 @@ const RULES: &[Rule] = &[
         name: "unfinished",
         holds: "no mark of unfinished work in comments or code",
         check: upkeep::nothing_is_unfinished,
+    },
+    Rule {
+        name: "code-map",
+        holds: "every crate has its place in the code map of ARCHITECTURE.md",
+        check: documents::every_crate_is_on_the_map,
+    },
+    Rule {
+        name: "targets",
+        holds: "every target of the Makefile has its line in README.md",
+        check: documents::every_target_is_in_the_readme,
     },
     Rule {
         name: "readable",
@@ -176,6 +192,7 @@ mod tests {
         let tree = Tree::of(&[
             ("Cargo.toml", "[workspace]\n"),
             ("docs/dependencies.md", "| crate | why | looked at |\n|---|---|---|\n"),
+            ("ARCHITECTURE.md", "### `crates/pure/layout`\n"),
             ("crates/pure/layout/Cargo.toml", "[package]\nname = \"braid-layout\"\n"),
             ("crates/pure/layout/src/lib.rs", "//! Layouts.\n#![forbid(unsafe_code)]\n"),
         ]);

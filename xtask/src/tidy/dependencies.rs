@@ -1,4 +1,4 @@
-//! Rules that tie docs/dependencies.md to the manifests.
+//! Rules that tie docs/dependencies.md and the versions pinned in the root to the manifests.
 //!
 //! Owns the reading of that page: its rows are those of every table whose first column is headed
 //! `crate`. Other tables of the page are prose.
@@ -68,6 +68,29 @@ pub fn every_row_has_a_crate(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// Every version that the root manifest pins is used by some crate.
+pub fn every_pin_is_used(tree: &Tree) -> Vec<Finding> {
+    let used: BTreeSet<String> = tree
+        .manifests
+        .iter()
+        .flat_map(Manifest::dependencies)
+        .map(|dependency| dependency.package)
+        .collect();
+    let mut findings = Vec::new();
+    for manifest in &tree.manifests {
+        for pinned in manifest.workspace_dependencies() {
+            if !used.contains(&pinned.package) {
+                findings.push(Finding::in_file(
+                    &manifest.path,
+                    format!("{} is pinned and no crate uses it", pinned.package),
+                    "take the line out, and the row in docs/dependencies.md if there is one",
+                ));
+            }
+        }
+    }
+    findings
+}
+
 /// The names of the crates that a manifest uses and that are not ours.
 fn third_party(tree: &Tree, manifest: &Manifest) -> BTreeSet<String> {
     let mut dependencies = manifest.dependencies();
@@ -82,7 +105,7 @@ fn third_party(tree: &Tree, manifest: &Manifest) -> BTreeSet<String> {
 fn rows(tree: &Tree) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut in_table = false;
-    for (number, line) in tree.dependency_list.iter().flat_map(|text| text.lines().enumerate()) {
+    for (number, line) in tree.document(DEPENDENCY_LIST).lines().enumerate() {
         let Some(inner) = line.trim().strip_prefix('|') else {
             in_table = false;
             continue;
@@ -130,6 +153,16 @@ mod tests {
     fn a_crate_of_the_root_manifest_needs_a_row_too() {
         let root = "[workspace.dependencies]\nslab = \"0.4\"\n";
         assert_eq!(every_crate_has_a_row(&Tree::of(&[("Cargo.toml", root)])).len(), 1);
+    }
+
+    #[test]
+    fn a_pin_that_no_crate_uses_is_found() {
+        let root = "[workspace.dependencies]\nslab = \"0.4\"\nx = { path = \"x\" }\n";
+        let user = "[package]\nname = \"x\"\n[dev-dependencies]\nslab.workspace = true\n";
+        let found =
+            every_pin_is_used(&Tree::of(&[("Cargo.toml", root), ("xtask/Cargo.toml", user)]));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found.first().unwrap().what.starts_with("x is pinned"));
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! What the rules look at: the manifests, the sources and the list of dependencies, as text in
-//! memory.
+//! What the rules look at: the manifests, the sources and some documents, as text in memory.
 //!
 //! Owns the reading of the repository and the naming of its layers; knows no rule. Paths are from
 //! the repository root, with `/`, and sorted, so that findings come in the same order everywhere.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -13,6 +13,18 @@ use super::tokens::Tokens;
 
 /// Where the reason for each third-party crate is written down.
 pub const DEPENDENCY_LIST: &str = "docs/dependencies.md";
+
+/// The map of the code.
+pub const CODE_MAP: &str = "ARCHITECTURE.md";
+
+/// What a user reads first.
+pub const README: &str = "README.md";
+
+/// The targets that a person types.
+pub const MAKEFILE: &str = "Makefile";
+
+/// Files other than Rust and manifests that some rule looks at.
+const DOCUMENTS: &[&str] = &[DEPENDENCY_LIST, CODE_MAP, README, MAKEFILE];
 
 /// Folders under the root that hold the project's own Rust.
 const SOURCE_FOLDERS: &[&str] = &["crates", "fuzz", "xtask"];
@@ -154,14 +166,15 @@ impl Source {
 pub struct Tree {
     pub manifests: Vec<Manifest>,
     pub sources: Vec<Source>,
-    /// The text of [`DEPENDENCY_LIST`]; `None` where there is no such file.
-    pub dependency_list: Option<String>,
+    /// The texts of those [`DOCUMENTS`] that are there, by path.
+    documents: BTreeMap<String, String>,
 }
 
 impl Tree {
     /// Reads the repository under `root`.
     pub fn read(root: &Path) -> Result<Tree> {
-        let mut paths = vec!["Cargo.toml".to_owned(), DEPENDENCY_LIST.to_owned()];
+        let mut paths: Vec<String> =
+            DOCUMENTS.iter().chain(&["Cargo.toml"]).map(|path| (*path).to_owned()).collect();
         paths.retain(|path| root.join(path).is_file());
         for folder in SOURCE_FOLDERS {
             collect(root, folder, &mut paths)?;
@@ -187,8 +200,8 @@ impl Tree {
     }
 
     fn add(&mut self, path: &str, text: &str) {
-        if path == DEPENDENCY_LIST {
-            self.dependency_list = Some(text.to_owned());
+        if DOCUMENTS.contains(&path) {
+            self.documents.insert(path.to_owned(), text.to_owned());
         } else if path.ends_with(".rs") {
             self.sources.push(Source::new(path, text));
         } else {
@@ -202,6 +215,11 @@ impl Tree {
             .iter()
             .filter(|manifest| manifest.package().is_some())
             .filter_map(|manifest| Some((Layer::of(&manifest.path)?, manifest)))
+    }
+
+    /// The text of a document; empty where there is none.
+    pub fn document(&self, path: &str) -> &str {
+        self.documents.get(path).map_or("", String::as_str)
     }
 
     /// The crate of ours with that package name.
@@ -257,7 +275,8 @@ mod tests {
         assert_eq!(paths, ["crates/pure/b/src/lib.rs", "xtask/src/main.rs"]);
         let manifests: Vec<&str> = tree.manifests.iter().map(|m| m.path.as_str()).collect();
         assert_eq!(manifests, ["Cargo.toml", "crates/pure/b/Cargo.toml"]);
-        assert_eq!(tree.dependency_list.as_deref(), Some("rows"));
+        assert_eq!(tree.document(DEPENDENCY_LIST), "rows");
+        assert_eq!(tree.document(README), "");
         assert_eq!(tree.crate_named("b").map(|(layer, _)| layer), Some(Layer::Pure));
     }
 

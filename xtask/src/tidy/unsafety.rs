@@ -16,7 +16,7 @@ const PLACES: &[&str] = &[
     "crates/runtime/device/src/file",
     "crates/export/ublk/src/uapi",
     "crates/export/vhost/src/queue",
-    "crates/check/bench-compare/src/ffi",
+    "crates/check/bench-compare/src/isal",
 ];
 
 /// `unsafe` stands in the listed modules only.
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(places("crates/pure/parity/src/arch.rs"), 0);
         assert_eq!(places("crates/pure/parity/src/arch/avx2.rs"), 0);
         assert_eq!(places("crates/runtime/shard/src/buffer.rs"), 0);
-        assert_eq!(places("crates/check/bench-compare/src/ffi.rs"), 0);
+        assert_eq!(places("crates/check/bench-compare/src/isal.rs"), 0);
     }
 
     #[test]
