@@ -48,6 +48,12 @@ impl Divisor {
     }
 }
 
+/// `value` modulo `n`, for values below `2 * n`.
+#[inline]
+pub(crate) fn wrapped(value: usize, n: usize) -> usize {
+    if value >= n { value - n } else { value }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -116,6 +116,21 @@ impl Layout {
         }
     }
 
+    /// Bytes of its component that the array uses on the member of `slot`; 0 for a slot that does
+    /// not exist. What a resync or a rebuild has to cover.
+    pub fn used_size(&self, slot: Slot) -> u64 {
+        if slot >= self.slots() {
+            return 0;
+        }
+        match self {
+            Layout::Striped(l) => l.used_size(slot),
+            Layout::Linear(l) => l.used_size(slot),
+            Layout::Mirror(l) => l.array_size(),
+            Layout::Parity(l) => l.used_component_size(),
+            Layout::Raid10(l) => l.used_component_size(),
+        }
+    }
+
     /// The number of members that may be lost whichever they are. A level 10 array often survives
     /// more: ask [`Layout::survives`].
     pub fn tolerance(&self) -> usize {

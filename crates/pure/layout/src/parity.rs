@@ -5,7 +5,7 @@
 //! know the arithmetic of P and Q. Invariant: in every stripe the slots of the data chunks, of P
 //! and of Q are distinct and together are all slots.
 
-use crate::divide::Divisor;
+use crate::divide::{Divisor, wrapped};
 use crate::spec::within_limit;
 use crate::{LayoutError, Level, Slot, Spec};
 
@@ -402,12 +402,6 @@ impl StripeMap {
     fn parity_ascending(&self) -> (usize, usize) {
         (self.p.min(self.q).into(), self.p.max(self.q).into())
     }
-}
-
-/// `value` modulo `n`, for values below `2 * n`.
-#[inline]
-fn wrapped(value: usize, n: usize) -> usize {
-    if value >= n { value - n } else { value }
 }
 
 #[cfg(test)]

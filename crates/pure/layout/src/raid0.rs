@@ -4,7 +4,7 @@
 //! (`raid0.c`). Does not know redundancy: there is none. Invariant: the zones cover the used part of
 //! every member exactly once, and start at multiples of the chunk size in both spaces.
 
-use crate::divide::Divisor;
+use crate::divide::{Divisor, wrapped};
 use crate::spec::{SECTOR, within_limit};
 use crate::{LayoutError, Level, Place, Slot, Spec};
 
@@ -119,6 +119,12 @@ impl Raid0 {
         &self.zones
     }
 
+    /// Bytes used on the member of this slot; 0 for a slot that does not exist.
+    pub fn used_size(&self, slot: Slot) -> u64 {
+        let last = self.zones.iter().rfind(|zone| zone.slots.binary_search(&slot).is_ok());
+        last.map_or(0, |zone| zone.component_end)
+    }
+
     /// Where array offset `offset` is, and how many bytes from there on lie in one run on that
     /// member (to the end of the chunk or of the array). At or past the end of the array the run is
     /// 0 bytes and the place means nothing.
@@ -180,12 +186,6 @@ fn zones(used: &[u64], chunk_size: u64, layout: u32) -> Vec<Zone> {
         array_start += length;
         component_start = component_end;
     }
-}
-
-/// `value` modulo `n`, for values below `2 * n`.
-#[inline]
-fn wrapped(value: usize, n: usize) -> usize {
-    if value >= n { value - n } else { value }
 }
 
 #[cfg(test)]

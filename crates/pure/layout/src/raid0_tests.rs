@@ -63,6 +63,8 @@ fn later_zones_start_at_their_first_slot_only_in_the_alternate_layout() {
     assert_eq!((zone.array_start(), zone.array_end()), (3 * chunk, 7 * chunk));
     assert_eq!((zone.component_start(), zone.component_end()), (chunk, 3 * chunk));
     assert_eq!(zone.slots(), [0, 2]);
+    let used = [0, 1, 2, 3].map(|slot| original.used_size(slot));
+    assert_eq!(used, [3 * chunk, chunk, 3 * chunk, 0]);
 }
 
 #[test]

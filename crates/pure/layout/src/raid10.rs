@@ -7,7 +7,7 @@
 
 use smallvec::SmallVec;
 
-use crate::divide::Divisor;
+use crate::divide::{Divisor, wrapped};
 use crate::names::RAID10_OFFSET;
 use crate::spec::within_limit;
 use crate::{LayoutError, Level, Place, Slot, Spec};
@@ -66,15 +66,13 @@ impl Sets {
     /// The slot `steps` places on (fewer than the set's size) in the set of `slot`.
     fn forward(&self, slot: Slot, steps: usize) -> Slot {
         let (start, size) = self.of(slot);
-        let place = slot - start + steps;
-        start + if place >= size { place - size } else { place }
+        start + wrapped(slot - start + steps, size)
     }
 
     /// The slot `steps` places back (fewer than the set's size) in the set of `slot`.
     fn back(&self, slot: Slot, steps: usize) -> Slot {
         let (start, size) = self.of(slot);
-        let place = slot - start;
-        start + if place >= steps { place - steps } else { place + size - steps }
+        start + wrapped(slot - start + size - steps, size)
     }
 }
 
@@ -171,28 +169,47 @@ impl Raid10 {
     /// is that of the chunk's first byte.
     #[inline]
     pub fn copies(&self, chunk_nr: u64) -> Copies {
-        (0..self.copy_count()).map(|copy| self.copy(chunk_nr, copy)).collect()
+        let first = self.first(chunk_nr);
+        let mut copies = Copies::new();
+        for copy in 0..self.copy_count() {
+            copies.push(self.place(first, copy));
+        }
+        copies
     }
 
     /// The place of one copy (below [`Raid10::copy_count`]) of chunk `chunk_nr` (below
     /// [`Raid10::chunks`]).
     #[inline]
     pub fn copy(&self, chunk_nr: u64, copy: usize) -> Place {
-        debug_assert!(chunk_nr < self.chunks && copy < self.copy_count());
+        self.place(self.first(chunk_nr), copy)
+    }
+
+    /// Row and slot of the first copy of a chunk.
+    #[inline]
+    fn first(&self, chunk_nr: u64) -> (u64, Slot) {
+        debug_assert!(chunk_nr < self.chunks);
+        let (near, rows) = match self.shape {
+            Shape::Near { copies, .. } => (copies as u64, 1),
+            Shape::Far { .. } => (1, 1),
+            Shape::Offset { copies, .. } => (1, copies as u64),
+        };
+        let (row, slot) = self.by_slots.div_rem(chunk_nr * near);
+        (row * rows, slot as usize)
+    }
+
+    /// The place of a copy whose chunk has its first copy at `row` on `slot`.
+    #[inline]
+    fn place(&self, (row, slot): (u64, Slot), copy: usize) -> Place {
+        debug_assert!(copy < self.copy_count());
         let (slot, row) = match self.shape {
-            Shape::Near { copies, .. } => {
-                let (row, slot) = self.by_slots.div_rem(chunk_nr * copies as u64);
-                let slot = slot as usize + copy;
-                if slot < self.slots { (slot, row) } else { (slot - self.slots, row + 1) }
+            Shape::Near { .. } => {
+                let slot = slot + copy;
+                (wrapped(slot, self.slots), row + u64::from(slot >= self.slots))
             }
             Shape::Far { stride, sets, .. } => {
-                let (row, slot) = self.by_slots.div_rem(chunk_nr);
-                (sets.forward(slot as usize, copy), row + copy as u64 * stride)
+                (sets.forward(slot, copy), row + copy as u64 * stride)
             }
-            Shape::Offset { copies, sets, .. } => {
-                let (row, slot) = self.by_slots.div_rem(chunk_nr);
-                (sets.forward(slot as usize, copy), row * copies as u64 + copy as u64)
-            }
+            Shape::Offset { sets, .. } => (sets.forward(slot, copy), row + copy as u64),
         };
         Place { slot, offset: row << self.chunk_shift }
     }

@@ -177,6 +177,7 @@ fn losing_members_is_survived_up_to_the_tolerance() {
         let layout = braid_layout::default_layout(level);
         let layout = Layout::new(&spec(level, layout, 65536, slots, MIB)).expect("a sound array");
         assert_eq!(layout.tolerance(), tolerance, "{level}");
+        assert_eq!((layout.used_size(0), layout.used_size(slots)), (MIB, 0), "{level}");
         for lost in 0u32..1 << slots {
             let survives = layout.survives(|slot| lost & 1 << slot == 0);
             assert_eq!(survives, lost.count_ones() as usize <= tolerance, "{level} {lost:#b}");
