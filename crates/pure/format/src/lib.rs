@@ -1,1 +1,24 @@
-//! Bytes on disk: the md superblock and foreign signatures
+//! Bytes on disk: the md superblock (1.x), its bitmap and bad-block log, where `create` puts each of
+//! them, and the foreign signatures that tell what a device held before.
+//!
+//! This crate turns bytes into structures and back. It does no I/O, reads no clock and makes no random
+//! numbers: times and uuids are passed in. It does not know what a RAID level does with the data; level
+//! and layout are numbers here.
+//!
+//! Invariant: no input makes it panic. What [`superblock::Superblock::parse`] accepts,
+//! [`superblock::Superblock::to_bytes`] writes back with the same bytes, unless the feature bits in it
+//! contradicted the fields they announce.
+//!
+//! Units: a sector is 512 bytes, whatever the device's logical block size is.
+
+#![forbid(unsafe_code)]
+
+pub mod badblocks;
+pub mod bitmap;
+pub mod placement;
+pub mod signature;
+pub mod superblock;
+pub mod uuid_text;
+
+/// Bytes in a sector, the unit of every offset and size that md stores.
+pub const SECTOR: usize = 512;

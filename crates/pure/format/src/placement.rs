@@ -1,0 +1,401 @@
+//! Where a new array's parts stand on each member: data, superblock, bitmap or partial parity log,
+//! bad-block log. The numbers are those that mdadm 4.2 chooses, so that an array made here is laid out as
+//! one made there; a reader uses what the superblock says and needs none of this.
+//!
+//! Does not know what a level does with its members; of the layout only the number of copies in RAID10.
+//!
+//! Invariant: in a [`Placement`] the parts of a member do not overlap and lie inside it.
+//!
+//! Rules found from superblocks that mdadm wrote (table in `tests/data/placements.tsv`).
+
+use crate::bitmap;
+use crate::superblock::{Minor, Ppl, location};
+
+/// Level number of a linear array.
+const LINEAR: i32 = -1;
+/// Sectors of the bad-block log.
+const BBLOG: u64 = 8;
+/// Sectors of a partial parity log.
+const PPL: u64 = 2048;
+const MIB: u64 = 2048;
+const GIB: u64 = 1024 * MIB;
+/// Bytes that one bit of a bitmap covers unless asked for otherwise.
+const BITMAP_CHUNK: u64 = 64 << 20;
+/// Smallest bitmap chunk in bytes.
+const BITMAP_CHUNK_MIN: u64 = 4096;
+
+/// What guards the array against an unclean stop, as far as it needs room on the members.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Consistency {
+    /// Nothing: an unclean stop is followed by a full resync.
+    #[default]
+    Resync,
+    /// A write-intent bitmap on the members.
+    Bitmap {
+        /// Bytes per bit, a power of two of at least 4096; `None` = 64 MiB, or more when the array is so large
+        /// that the bitmap would not fit its room.
+        chunk_bytes: Option<u32>,
+    },
+    /// A partial parity log on the members.
+    Ppl,
+}
+
+/// What is to be placed. Sizes in sectors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// -1 linear, 0, 1, 4, 5, 6 or 10.
+    pub level: i32,
+    /// The level's layout number; only RAID10's number of copies is used.
+    pub layout: u32,
+    /// Where the superblock stands.
+    pub minor: Minor,
+    /// Chunk; 0 for level 1.
+    pub chunk_sectors: u32,
+    /// Number of slots.
+    pub raid_disks: u32,
+    /// Size of each member, spares included, in the order of the dev numbers.
+    pub members: Vec<u64>,
+    /// What needs room beside the data.
+    pub consistency: Consistency,
+    /// Use only this much of each member; `None` = what the smallest has.
+    pub size: Option<u64>,
+    /// Start the data at this sector; `None` = as mdadm.
+    pub data_offset: Option<u64>,
+}
+
+/// Where everything stands. Offsets relative to the superblock are in sectors, as superblocks store them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Sectors used of each component; 0 for level 0 and linear.
+    pub size: u64,
+    /// The members in the order of the request.
+    pub members: Vec<MemberPlace>,
+    /// The bad-block log, relative to the superblock.
+    pub bblog_offset: i32,
+    /// Sectors of the bad-block log.
+    pub bblog_size: u16,
+    /// The bitmap.
+    pub bitmap: Option<BitmapPlace>,
+    /// The partial parity log.
+    pub ppl: Option<Ppl>,
+}
+
+/// One member's numbers, in sectors from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberPlace {
+    /// Start of the component.
+    pub data_offset: u64,
+    /// Sectors that the component may use.
+    pub data_size: u64,
+    /// The superblock.
+    pub super_offset: u64,
+}
+
+/// The bitmap's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitmapPlace {
+    /// Sectors from the superblock.
+    pub offset: i32,
+    /// Sectors of its area, in whole 4 KiB.
+    pub sectors: u64,
+    /// Bytes that one bit covers.
+    pub chunk_bytes: u32,
+    /// Sectors that the bitmap covers in all.
+    pub sync_size: u64,
+}
+
+/// Why an array cannot be placed on its members.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlacementError {
+    /// No member was given.
+    #[error("placing the array: no member given; name at least one")]
+    NoMember,
+    /// A member has no room for data.
+    #[error(
+        "placing the array: member {member} has {have} sectors and needs more than {need} \
+         for metadata and one chunk of {chunk}; use a larger member or a smaller chunk"
+    )]
+    MemberTooSmall {
+        /// Its place in the request.
+        member: usize,
+        /// Its sectors.
+        have: u64,
+        /// Sectors that are needed beside the data.
+        need: u64,
+        /// The chunk in sectors; 0 = none.
+        chunk: u32,
+    },
+    /// A member is larger than sectors can be counted in md's signed 64-bit sizes.
+    #[error(
+        "placing the array: member {member} claims {have} sectors, which no device has; check the device"
+    )]
+    MemberTooLarge {
+        /// Its place in the request.
+        member: usize,
+        /// Its sectors.
+        have: u64,
+    },
+    /// The size asked for is more than a member has.
+    #[error(
+        "placing the array: a size of {want} sectors per member was asked for and member {member} has {have}; \
+         ask for less or leave the size out"
+    )]
+    SizeTooLarge {
+        /// Its place in the request.
+        member: usize,
+        /// Sectors asked for.
+        want: u64,
+        /// Sectors it has for data.
+        have: u64,
+    },
+    /// The size asked for is no chunk.
+    #[error(
+        "placing the array: a size of {want} sectors per member is less than a chunk of {chunk} sectors; ask for more"
+    )]
+    SizeTooSmall {
+        /// Sectors asked for.
+        want: u64,
+        /// The chunk in sectors.
+        chunk: u32,
+    },
+    /// The data offset asked for leaves no room for the metadata, or cannot be had.
+    #[error(
+        "placing the array: a data offset of {want} sectors {why}; use {least} or more, or leave it out"
+    )]
+    DataOffset {
+        /// Sectors asked for.
+        want: u64,
+        /// What is wrong with it.
+        why: &'static str,
+        /// The least that works.
+        least: u64,
+    },
+    /// The level keeps no bitmap or PPL.
+    #[error("placing the array: level {level} can have no {what}; leave it out")]
+    Consistency {
+        /// The level.
+        level: i32,
+        /// A bitmap, or a PPL.
+        what: &'static str,
+    },
+    /// The bitmap chunk asked for is impossible.
+    #[error(
+        "placing the array: a bitmap chunk of {want} bytes is not possible; \
+         it must be a power of two from {least} to 2147483648"
+    )]
+    BitmapChunk {
+        /// Bytes asked for.
+        want: u64,
+        /// The least that fits.
+        least: u64,
+    },
+    /// The array is too large for a bitmap on members of this size.
+    #[error(
+        "placing the array: there is no room for a bitmap; use larger members or leave the bitmap out"
+    )]
+    NoBitmapRoom,
+}
+
+/// Largest member that is taken: md counts sectors in signed 64-bit numbers and so do offsets here.
+const MEMBER_MAX: u64 = 1 << 54;
+
+/// Places an array.
+///
+/// # Errors
+/// Members, sizes or offsets that do not go together; each error says which and what would.
+pub fn place(request: &Request) -> Result<Placement, PlacementError> {
+    check_consistency(request)?;
+    let mut members = Vec::with_capacity(request.members.len());
+    let mut smallest: Option<(u64, usize)> = None;
+    for (index, &dev) in request.members.iter().enumerate() {
+        let (place, available) = place_member(request, index, dev)?;
+        if smallest.is_none_or(|(size, _)| available < size) {
+            smallest = Some((available, index));
+        }
+        members.push(place);
+    }
+    let (available, smallest) = smallest.ok_or(PlacementError::NoMember)?;
+    let component = component_size(request, available, smallest)?;
+    let size = if keeps_size(request.level) { component } else { 0 };
+
+    let bitmap = match request.consistency {
+        Consistency::Bitmap { chunk_bytes } => Some(place_bitmap(request, size, chunk_bytes)?),
+        _ => None,
+    };
+    let log = match (request.consistency, bitmap) {
+        (Consistency::Ppl, _) => PPL,
+        (_, Some(bitmap)) => bitmap.sectors,
+        _ => bitmap_space(size),
+    };
+    let data_follows = request.minor.data_follows();
+    if data_follows {
+        check_data_offset(request, log)?;
+    } else {
+        for place in &mut members {
+            let reserve = (log + BBLOG).min(place.super_offset.saturating_sub(component));
+            place.data_size = place.super_offset - reserve;
+        }
+    }
+    // `log` is at most a few thousand sectors, so the offsets fit their types.
+    let bblog_offset = if data_follows { (8 + log) as i32 } else { -(BBLOG as i32) };
+    let ppl = matches!(request.consistency, Consistency::Ppl).then_some(Ppl {
+        offset: if data_follows { 8 } else { -((PPL + BBLOG) as i16) },
+        size: PPL as u16,
+        multiple: false,
+    });
+    Ok(Placement { size, members, bblog_offset, bblog_size: BBLOG as u16, bitmap, ppl })
+}
+
+/// Levels that record how much of each component they use.
+fn keeps_size(level: i32) -> bool {
+    level != 0 && level != LINEAR
+}
+
+fn check_consistency(request: &Request) -> Result<(), PlacementError> {
+    let refuse = |what| Err(PlacementError::Consistency { level: request.level, what });
+    match request.consistency {
+        Consistency::Bitmap { .. } if !keeps_size(request.level) => refuse("bitmap"),
+        Consistency::Ppl if request.level != 5 => refuse("PPL"),
+        _ => Ok(()),
+    }
+}
+
+/// Sectors that mdadm keeps free for a bitmap beside a size of `sectors`.
+fn bitmap_space(sectors: u64) -> u64 {
+    if sectors < 128 {
+        0
+    } else if sectors - 128 >= 200 * GIB {
+        256
+    } else if sectors - 8 > 8 * GIB {
+        128
+    } else {
+        8
+    }
+}
+
+/// Sectors before the data that a later reshape can move into: a thousandth of the member at most, 128 MiB
+/// at most, and two chunks at least.
+fn headroom(dev: u64, chunk: u64) -> u64 {
+    let mut room = 128 * MIB;
+    while room * 1024 > dev && (chunk == 0 || room / 2 >= 2 * chunk) && room > 0 {
+        room /= 2;
+    }
+    room
+}
+
+/// The member's place and the sectors it has for data. `data_size` of 1.0 is filled in when the size is known.
+fn place_member(
+    request: &Request,
+    member: usize,
+    dev: u64,
+) -> Result<(MemberPlace, u64), PlacementError> {
+    if dev > MEMBER_MAX {
+        return Err(PlacementError::MemberTooLarge { member, have: dev });
+    }
+    let chunk = request.chunk_sectors;
+    let log = if request.consistency == Consistency::Ppl { PPL } else { bitmap_space(dev) };
+    let (data_offset, used) = if request.minor.data_follows() {
+        let least = (24 + log + headroom(dev, chunk.into())).next_multiple_of(MIB);
+        let offset = request.data_offset.unwrap_or(least);
+        (offset, offset)
+    } else {
+        if let Some(want) = request.data_offset.filter(|&want| want != 0) {
+            let why = "cannot be had with metadata 1.0, whose data starts at 0";
+            return Err(PlacementError::DataOffset { want, why, least: 0 });
+        }
+        (0, dev % 8 + 16 + BBLOG + log)
+    };
+    let available = dev.saturating_sub(used);
+    let usable = if chunk == 0 { available } else { available - available % u64::from(chunk) };
+    match location(request.minor, dev) {
+        Some(super_offset) if usable >= LEAST_DATA => {
+            Ok((MemberPlace { data_offset, data_size: available, super_offset }, available))
+        }
+        _ => Err(PlacementError::MemberTooSmall { member, have: dev, need: used, chunk }),
+    }
+}
+
+/// A reader takes no superblock with less data, in sectors.
+const LEAST_DATA: u64 = 10;
+
+fn component_size(
+    request: &Request,
+    available: u64,
+    smallest: usize,
+) -> Result<u64, PlacementError> {
+    let chunk = u64::from(request.chunk_sectors).max(1);
+    let size = match request.size {
+        Some(want) if want > available => {
+            return Err(PlacementError::SizeTooLarge { member: smallest, want, have: available });
+        }
+        Some(want) if want < chunk.max(LEAST_DATA) => {
+            return Err(PlacementError::SizeTooSmall { want, chunk: request.chunk_sectors });
+        }
+        Some(want) => want,
+        None => available,
+    };
+    Ok(size - size % chunk)
+}
+
+/// Array sectors of a RAID10 (Linux `raid10.c`, raid10_size), component sectors of other levels.
+fn bitmap_sync_size(request: &Request, size: u64) -> u64 {
+    if request.level != 10 {
+        return size;
+    }
+    let near = u64::from(request.layout & 0xff).max(1);
+    let far = u64::from(request.layout >> 8 & 0xff).max(1);
+    let chunk = u64::from(request.chunk_sectors).max(1);
+    // At most 2^54 sectors times 2^32 slots: the intermediate needs more than 64 bits, the result of a
+    // sane request does not.
+    let chunks = u128::from(size / chunk / far) * u128::from(request.raid_disks) / u128::from(near);
+    u64::try_from(chunks * u128::from(chunk)).unwrap_or(u64::MAX)
+}
+
+fn place_bitmap(
+    request: &Request,
+    size: u64,
+    chunk_bytes: Option<u32>,
+) -> Result<BitmapPlace, PlacementError> {
+    let sync_size = bitmap_sync_size(request, size);
+    let room = bitmap_space(size);
+    if room == 0 {
+        return Err(PlacementError::NoBitmapRoom);
+    }
+    let fits = |chunk: u64| area_sectors(sync_size, chunk) <= room;
+    let mut least = BITMAP_CHUNK_MIN;
+    while !fits(least) && least <= u64::from(u32::MAX) {
+        least *= 2;
+    }
+    let chunk = match chunk_bytes {
+        None => least.max(BITMAP_CHUNK),
+        Some(want) if want.is_power_of_two() && u64::from(want) >= least => want.into(),
+        Some(want) => return Err(PlacementError::BitmapChunk { want: want.into(), least }),
+    };
+    let chunk_bytes = u32::try_from(chunk).map_err(|_| PlacementError::NoBitmapRoom)?;
+    let sectors = area_sectors(sync_size, chunk);
+    // `sectors` is at most 256.
+    let offset = if request.minor.data_follows() { 8 } else { -((sectors + BBLOG) as i32) };
+    Ok(BitmapPlace { offset, sectors, chunk_bytes, sync_size })
+}
+
+fn area_sectors(sync_size: u64, chunk: u64) -> u64 {
+    bitmap::area_len(sync_size.div_ceil((chunk / crate::SECTOR as u64).max(1)))
+        / crate::SECTOR as u64
+}
+
+/// A data offset that was asked for must leave room for superblock, log and bad-block log.
+fn check_data_offset(request: &Request, log: u64) -> Result<(), PlacementError> {
+    let super_offset = if request.minor == Minor::V1_1 { 0 } else { 8 };
+    let least = super_offset + 8 + log + BBLOG;
+    match request.data_offset {
+        Some(want) if want < least => {
+            Err(PlacementError::DataOffset { want, why: "is inside the metadata", least })
+        }
+        Some(want) if want % 8 != 0 => Err(PlacementError::DataOffset {
+            want,
+            why: "is no multiple of 4 KiB",
+            least: want.next_multiple_of(8),
+        }),
+        _ => Ok(()),
+    }
+}
