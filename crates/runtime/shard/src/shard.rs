@@ -6,8 +6,9 @@ use crate::mailbox::{Inbox, Remote, RemoteJobs};
 use crate::reactor::{Nanos, Reactor};
 use crate::ring::Ring;
 use crate::timer::Timers;
+use std::any::{Any, TypeId};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -48,6 +49,7 @@ pub(crate) struct Core {
     ring: Option<Rc<Ring>>,
     boxed: OnceCell<Spawner<Pin<Box<dyn Future<Output = ()>>>>>,
     remote: RemoteJobs,
+    locals: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
     stopping: Cell<bool>,
 }
 
@@ -91,6 +93,7 @@ impl Shard {
             ring,
             boxed: OnceCell::new(),
             remote,
+            locals: RefCell::new(HashMap::new()),
             stopping: Cell::new(false),
         });
         let boxed = new_group(&core, |future: Pin<Box<dyn Future<Output = ()>>>| future);
@@ -139,6 +142,18 @@ impl Shard {
         if let Some(boxed) = self.0.boxed.get() {
             boxed.spawn(Box::pin(future));
         }
+    }
+
+    /// The shard's only `T`, made when it is first asked for: what crates keep per shard.
+    pub fn local<T: Default + 'static>(&self) -> Rc<T> {
+        let known = self.0.locals.borrow().get(&TypeId::of::<T>()).cloned();
+        if let Some(Ok(known)) = known.map(Rc::downcast::<T>) {
+            return known;
+        }
+        let new = Rc::new(T::default());
+        let any = Rc::clone(&new) as Rc<dyn Any>;
+        self.0.locals.borrow_mut().insert(TypeId::of::<T>(), any);
+        new
     }
 
     /// The task being advanced now: what a leaf future notes before it returns `Pending`.
