@@ -133,24 +133,52 @@ unsafe fn syndromes<V: Vector, const UNROLL: usize, const WITH_P: bool>(
 ) -> ([V; UNROLL], [V; UNROLL]) {
     // SAFETY: the caller's promise covers all blocks of `data`.
     unsafe {
-        let mut p = [V::zero(); UNROLL];
-        let mut q = [V::horner_begin(V::zero()); UNROLL];
-        for block in data.iter().rev() {
-            let next = match block {
-                Some(block) => load::<V, UNROLL>(block.as_ptr(), at),
-                None => [V::zero(); UNROLL],
-            };
-            for i in 0..UNROLL {
-                q[i] = q[i].horner(next[i]);
-                if WITH_P {
-                    p[i] = p[i].xor(next[i]);
+        let mut blocks = data.iter().rev();
+        let mut p = match blocks.next() {
+            Some(Some(highest)) => load::<V, UNROLL>(highest.as_ptr(), at),
+            _ => [V::zero(); UNROLL],
+        };
+        let mut q = horner_begin(p);
+        for block in blocks {
+            match block {
+                Some(block) => {
+                    let next = load::<V, UNROLL>(block.as_ptr(), at);
+                    horner(&mut q, next);
+                    if WITH_P {
+                        add(&mut p, next);
+                    }
                 }
+                None => horner(&mut q, [V::zero(); UNROLL]),
             }
         }
-        for q in &mut q {
-            *q = q.horner_end();
-        }
+        horner_end(&mut q);
         (p, q)
+    }
+}
+
+#[inline(always)]
+unsafe fn horner_begin<V: Vector, const UNROLL: usize>(highest: [V; UNROLL]) -> [V; UNROLL] {
+    let mut q = highest;
+    for q in &mut q {
+        // SAFETY: registers only; the instructions are the caller's promise.
+        *q = unsafe { V::horner_begin(*q) };
+    }
+    q
+}
+
+#[inline(always)]
+unsafe fn horner<V: Vector, const UNROLL: usize>(q: &mut [V; UNROLL], next: [V; UNROLL]) {
+    for (q, next) in q.iter_mut().zip(next) {
+        // SAFETY: registers only; the instructions are the caller's promise.
+        *q = unsafe { q.horner(next) };
+    }
+}
+
+#[inline(always)]
+unsafe fn horner_end<V: Vector, const UNROLL: usize>(q: &mut [V; UNROLL]) {
+    for q in q {
+        // SAFETY: registers only; the instructions are the caller's promise.
+        *q = unsafe { q.horner_end() };
     }
 }
 
@@ -260,6 +288,32 @@ pub(super) unsafe fn xor<V: Vector, const UNROLL: usize, const INTO: bool>(
 
 // ----------------------------------------------------------------------------------------- P and Q
 
+/// P and Q of `N` blocks without gaps.
+struct PqFixed<const N: usize> {
+    data: [*const u8; N],
+    p: *mut u8,
+    q: *mut u8,
+}
+
+impl<const N: usize> Body for PqFixed<N> {
+    #[inline(always)]
+    unsafe fn step<V: Vector, const UNROLL: usize>(&mut self, at: usize) {
+        // SAFETY: all blocks hold the step's bytes.
+        unsafe {
+            let mut p = load::<V, UNROLL>(self.data[N - 1], at);
+            let mut q = horner_begin(p);
+            for &block in self.data[..N - 1].iter().rev() {
+                let next = load::<V, UNROLL>(block, at);
+                horner(&mut q, next);
+                add(&mut p, next);
+            }
+            horner_end(&mut q);
+            store(p, self.p, at);
+            store(q, self.q, at);
+        }
+    }
+}
+
 struct Pq<'a, const WITH_P: bool> {
     data: &'a [Option<&'a [u8]>],
     p: *mut u8,
@@ -286,10 +340,43 @@ pub(super) unsafe fn pq<V: Vector, const UNROLL: usize>(
     p: &mut [u8],
     q: &mut [u8],
 ) {
+    /// False if there is a gap.
+    #[inline(always)]
+    unsafe fn fixed<V: Vector, const UNROLL: usize, const N: usize>(
+        data: &[Option<&[u8]>],
+        p: &mut [u8],
+        q: &mut [u8],
+    ) -> bool {
+        let mut pointers = [std::ptr::null(); N];
+        for (pointer, block) in pointers.iter_mut().zip(data) {
+            match block {
+                Some(block) => *pointer = block.as_ptr(),
+                None => return false,
+            }
+        }
+        let mut body = PqFixed::<N> { data: pointers, p: p.as_mut_ptr(), q: q.as_mut_ptr() };
+        // SAFETY: N is the number of blocks, and all have the length of `p`.
+        unsafe { run::<V, UNROLL>(&mut body, p.len()) };
+        true
+    }
     let data = without_high_gaps(data);
-    let mut body = Pq::<true> { data, p: p.as_mut_ptr(), q: q.as_mut_ptr() };
-    // SAFETY: the caller's promise: one length.
-    unsafe { run::<V, UNROLL>(&mut body, p.len()) }
+    // SAFETY: the caller's promise: one length; each arm's N is the number of blocks.
+    unsafe {
+        let done = match data.len() {
+            2 => fixed::<V, UNROLL, 2>(data, p, q),
+            3 => fixed::<V, UNROLL, 3>(data, p, q),
+            4 => fixed::<V, UNROLL, 4>(data, p, q),
+            5 => fixed::<V, UNROLL, 5>(data, p, q),
+            6 => fixed::<V, UNROLL, 6>(data, p, q),
+            7 => fixed::<V, UNROLL, 7>(data, p, q),
+            8 => fixed::<V, UNROLL, 8>(data, p, q),
+            _ => false,
+        };
+        if !done {
+            let mut body = Pq::<true> { data, p: p.as_mut_ptr(), q: q.as_mut_ptr() };
+            run::<V, UNROLL>(&mut body, p.len());
+        }
+    }
 }
 
 #[inline(always)]
@@ -453,7 +540,7 @@ impl<const STREAM: bool> Body for CopyPq<'_, '_, STREAM> {
         // SAFETY: all blocks hold the step's bytes; if STREAM the outputs are aligned.
         unsafe {
             let mut p = [V::zero(); UNROLL];
-            let mut q = [V::horner_begin(V::zero()); UNROLL];
+            let mut q = horner_begin([V::zero(); UNROLL]);
             for (dst, block) in self.dsts.iter_mut().zip(self.data).rev() {
                 let mut next = [V::zero(); UNROLL];
                 if let Some(block) = block {
@@ -462,14 +549,10 @@ impl<const STREAM: bool> Body for CopyPq<'_, '_, STREAM> {
                         put::<V, UNROLL, STREAM>(next, dst.as_mut_ptr(), at);
                     }
                 }
-                for i in 0..UNROLL {
-                    q[i] = q[i].horner(next[i]);
-                    p[i] = p[i].xor(next[i]);
-                }
+                horner(&mut q, next);
+                add(&mut p, next);
             }
-            for q in &mut q {
-                *q = q.horner_end();
-            }
+            horner_end(&mut q);
             put::<V, UNROLL, STREAM>(p, self.p, at);
             put::<V, UNROLL, STREAM>(q, self.q, at);
         }

@@ -1,1 +1,0 @@
-//! Rivals, side by side with braid
