@@ -2,6 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
 
 # Fresh simulator seeds that `make sim` and `make test` run.
 SEEDS ?= 500
