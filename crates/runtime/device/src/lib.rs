@@ -10,9 +10,11 @@
 
 mod completion;
 mod device;
+pub mod file;
 mod io_set;
 pub mod plug;
 pub mod ram;
+pub mod spec;
 mod target;
 
 pub use braid_shard::ring::{BufMuts, Bufs};

@@ -22,6 +22,23 @@ impl Ram {
         Ram { info: DeviceInfo::plain(name, size), memory }
     }
 
+    /// Like [`new`](Ram::new), for a size that somebody typed.
+    ///
+    /// # Errors
+    /// When there is not that much memory, or it is less than a block.
+    pub fn try_new(name: impl Into<String>, size: u64) -> Result<Ram, OpenError> {
+        let name = name.into();
+        let bytes = usize::try_from(size / 4096 * 4096).ok().filter(|bytes| *bytes > 0);
+        let Some(memory) = bytes.and_then(SharedMemory::try_new) else {
+            let why = format!(
+                "there is no memory of {size} bytes to be had; give 4K or more, within what the machine has"
+            );
+            return Err(OpenError { name, why });
+        };
+        let info = DeviceInfo::plain(name, memory.len() as u64);
+        Ok(Ram { info, memory: Arc::new(memory) })
+    }
+
     /// The device itself, for one shard.
     pub fn device(&self) -> Rc<dyn Device> {
         Rc::new(RamDevice { info: self.info.clone(), memory: Arc::clone(&self.memory) })

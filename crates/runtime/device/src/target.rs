@@ -24,6 +24,11 @@ pub trait Opener: Send + Sync {
     /// # Errors
     /// When it is not there, is in use, or may not be opened.
     fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError>;
+
+    /// What the user should be told of it: one sentence each, none in the ordinary case.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// What an export tells its clients.

@@ -182,7 +182,8 @@ impl Ring {
     }
 
     fn push_waiting(&self) {
-        while let Some(sqe) = self.waiting.borrow_mut().pop_front() {
+        loop {
+            let Some(sqe) = self.waiting.borrow_mut().pop_front() else { return };
             let mut uring = self.uring.borrow_mut();
             // SAFETY: as in `push`.
             if unsafe { uring.submission().push(&sqe) }.is_err() {
@@ -226,7 +227,8 @@ impl Ring {
             // EINTR, ETIME and EBUSY leave everything in place for the next turn.
             let _ = result;
         }
-        self.unsubmitted.set(0);
+        // What the kernel did not take now (it was interrupted, or is short of memory) stays.
+        self.unsubmitted.set(self.uring.borrow_mut().submission().len());
         self.collect()
     }
 

@@ -1,7 +1,7 @@
 //! Memory that several shards read and write: what a RAM device is made of.
 
 use super::{ALIGN, block_layout};
-use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
 /// A fixed range of zeroed memory, copied from and to by any shard.
@@ -21,14 +21,18 @@ unsafe impl Send for SharedMemory {}
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// `len` zero bytes.
+    /// `len` zero bytes. Ends the process when there is not that much memory, as any allocation.
     pub fn new(len: usize) -> SharedMemory {
-        let capacity = len.max(ALIGN);
-        let layout = block_layout(capacity);
+        let layout = block_layout(len.max(ALIGN));
+        SharedMemory::try_new(len).unwrap_or_else(|| handle_alloc_error(layout))
+    }
+
+    /// `len` zero bytes, or `None` when there is not that much memory.
+    pub fn try_new(len: usize) -> Option<SharedMemory> {
+        let layout = Layout::from_size_align(len.max(ALIGN), ALIGN).ok()?;
         // SAFETY: the layout is not empty.
-        let memory = unsafe { alloc_zeroed(layout) };
-        let memory = NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout));
-        SharedMemory { memory, len }
+        let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(SharedMemory { memory, len })
     }
 
     /// Bytes.

@@ -1,0 +1,157 @@
+//! The device of one shard over an open file: takes requests, keeps those in flight.
+
+use super::inline;
+use super::probe::Abilities;
+use super::steps::{Flight, Means, Step};
+use super::whole::Whole;
+use crate::completion::{Completion, Outcome};
+use crate::device::{Device, DeviceInfo, IoError, IoErrorKind, Op, Request};
+use braid_shard::ring::{Ring, RingOp, RingSink};
+use braid_shard::{Nanos, Shard};
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+/// While there are writes, the size is looked at again after this many nanoseconds.
+const CHECK_EVERY: Nanos = 100_000_000;
+
+/// A file on one shard.
+pub(super) struct FileDevice {
+    core: Rc<Core>,
+}
+
+/// Kept alive by what is in flight.
+struct Core {
+    shard: Shard,
+    /// `None`: requests are carried out at submit.
+    ring: Option<Rc<Ring>>,
+    info: DeviceInfo,
+    writable: bool,
+    /// The file's size in bytes when it was opened; a write that ends here could hide that the
+    /// file was truncated, since it makes it as long as before.
+    end: u64,
+    means: Means,
+    whole: Arc<Whole>,
+    flights: RefCell<Slab<Flight>>,
+    next_check: Cell<Nanos>,
+    own: Weak<Core>,
+}
+
+impl FileDevice {
+    /// `None` when the shard has no ring and the file needs one.
+    pub(super) fn new(
+        shard: &Shard,
+        fd: OwnedFd,
+        info: DeviceInfo,
+        abilities: Abilities,
+        writable: bool,
+        whole: Arc<Whole>,
+    ) -> Option<FileDevice> {
+        let ring = match abilities.in_memory {
+            true => None,
+            false => Some(Rc::clone(shard.ring()?)),
+        };
+        let means = Means::new(fd, shard.pool().clone(), info.logical_block);
+        let core = Rc::new_cyclic(|own| Core {
+            shard: shard.clone(),
+            ring,
+            info,
+            writable,
+            end: abilities.size,
+            means,
+            whole,
+            flights: RefCell::new(Slab::new()),
+            next_check: Cell::new(0),
+            own: own.clone(),
+        });
+        Some(FileDevice { core })
+    }
+}
+
+impl Device for FileDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.core.info
+    }
+
+    fn submit(&self, request: Request, done: Completion) {
+        let core = &self.core;
+        if let Err(error) = core.admit(&request) {
+            done.complete(Outcome::failed(error, request.op));
+            return;
+        }
+        if request.is_empty() && !matches!(request.op, Op::Flush) {
+            done.complete(Outcome::ok(request.op));
+            return;
+        }
+        match Flight::start(&core.means, request.offset, request.op, done) {
+            Ok((flight, call)) => core.begin(flight, call),
+            Err((done, error, op)) => done.complete(Outcome::failed(error, op)),
+        }
+    }
+}
+
+impl Core {
+    fn admit(&self, request: &Request) -> Result<(), IoError> {
+        let writes = !matches!(request.op, Op::Read(_) | Op::Flush);
+        if writes && !self.writable {
+            return Err(IoError::new(IoErrorKind::Refused));
+        }
+        let whole = if writes { self.whole_before_write(request) } else { !self.whole.is_gone() };
+        if whole { Ok(()) } else { Err(IoError::new(IoErrorKind::Gone)) }
+    }
+
+    fn whole_before_write(&self, request: &Request) -> bool {
+        let now = self.shard.now();
+        let reaches_end = request.offset.saturating_add(request.len()) >= self.end;
+        if now < self.next_check.get() && !reaches_end {
+            return !self.whole.is_gone();
+        }
+        self.next_check.set(now.saturating_add(CHECK_EVERY));
+        self.whole.check()
+    }
+
+    fn begin(self: &Rc<Core>, mut flight: Flight, mut call: RingOp) {
+        if let Some(ring) = &self.ring {
+            let key = self.flights.borrow_mut().insert(flight);
+            ring.submit(call, Rc::clone(self) as Rc<dyn RingSink>, key as u64);
+            return;
+        }
+        loop {
+            let result = inline::carry_out(&mut call);
+            match self.next(&mut flight, result, call) {
+                Step::Call(next) => call = next,
+                Step::End(result, op) => return flight.done.finish(result, op),
+            }
+        }
+    }
+
+    fn next(&self, flight: &mut Flight, result: i32, call: RingOp) -> Step {
+        flight.next(&self.means, result, call, &|| self.whole.check())
+    }
+}
+
+impl RingSink for Core {
+    fn ring_done(&self, token: u64, result: i32, call: RingOp) {
+        let key = token as usize;
+        let step = match self.flights.borrow_mut().get_mut(key) {
+            Some(flight) => self.next(flight, result, call),
+            None => return,
+        };
+        match step {
+            Step::Call(call) => {
+                // The ring holds a handle until this returns, so there is one.
+                if let (Some(ring), Some(own)) = (&self.ring, self.own.upgrade()) {
+                    ring.submit(call, own, token);
+                }
+            }
+            Step::End(result, op) => {
+                let flight = self.flights.borrow_mut().try_remove(key);
+                if let Some(flight) = flight {
+                    flight.done.finish(result, op);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Ring operations carried out at once, by plain system calls, for files that are in memory: the
+//! kernel would hand them to worker threads.
+
+use braid_shard::ring::RingOp;
+use rustix::fs::{FallocateFlags, fallocate, fdatasync};
+use rustix::io::{Errno, pread, pwrite};
+
+/// Carries `op` out; gives what the ring would have given: at least 0, or a negative errno.
+/// Operations that wait for somebody else (sockets) are not supported.
+pub(super) fn carry_out(op: &mut RingOp) -> i32 {
+    let done = match op {
+        RingOp::Read { fd, offset, bufs } => {
+            let sizes = bufs.iter_mut().map(|buf| (buf.len(), buf));
+            in_turn(*offset, sizes, |buf, at| pread(&**fd, &mut buf[..], at))
+        }
+        RingOp::Write { fd, offset, bufs, .. } => {
+            let sizes = bufs.iter().map(|buf| (buf.len(), buf));
+            in_turn(*offset, sizes, |buf, at| pwrite(&**fd, buf, at))
+        }
+        RingOp::Sync { fd } => fdatasync(&**fd).map(|()| 0),
+        RingOp::Fallocate { fd, mode, offset, len } => {
+            fallocate(&**fd, FallocateFlags::from_bits_retain(*mode as u32), *offset, *len)
+                .map(|()| 0)
+        }
+        RingOp::Receive { .. }
+        | RingOp::Send { .. }
+        | RingOp::Accept { .. }
+        | RingOp::Readable { .. } => Err(Errno::OPNOTSUPP),
+    };
+    match done {
+        // As the kernel does, no more than an i32 holds is reported at once.
+        Ok(bytes) => i32::try_from(bytes).unwrap_or(i32::MAX),
+        Err(errno) => -errno.raw_os_error(),
+    }
+}
+
+/// One buffer after the other until one is not moved whole.
+fn in_turn<B>(
+    mut at: u64,
+    bufs: impl Iterator<Item = (usize, B)>,
+    mut each: impl FnMut(B, u64) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    let mut total = 0;
+    for (len, buf) in bufs {
+        match each(buf, at) {
+            Ok(moved) => {
+                total += moved;
+                at += moved as u64;
+                if moved < len {
+                    break;
+                }
+            }
+            Err(errno) if total == 0 => return Err(errno),
+            // What was moved is reported; the rest is asked for again and fails by itself.
+            Err(_) => break,
+        }
+    }
+    Ok(total)
+}

@@ -1,0 +1,23 @@
+//! Members that are regular files or block devices.
+//!
+//! [`FileMember`] opens and locks the path once per process and finds out what it can do;
+//! each shard then gets a device of its own over the same open file. Requests go through the
+//! shard's io_uring with O_DIRECT, or are carried out at submit where the data is in memory anyway
+//! (tmpfs). Where a filesystem refuses O_DIRECT the page cache is used, and a note says so.
+//!
+//! What it does not know: metadata, arrays, what is in the blocks.
+//!
+//! Invariant: once the file has been found shorter than it was when it was opened, or the device
+//! gone, every request on every shard fails with [`IoErrorKind::Gone`](crate::IoErrorKind::Gone),
+//! and nothing makes the file grow again.
+
+mod device;
+mod inline;
+mod open;
+mod probe;
+mod steps;
+#[cfg(test)]
+mod tests;
+mod whole;
+
+pub use open::{FileMember, Mode, create_sparse};

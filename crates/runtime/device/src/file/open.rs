@@ -1,0 +1,195 @@
+//! Opening and locking a path, once per process.
+
+use super::device::FileDevice;
+use super::probe::{self, Abilities};
+use super::whole::Whole;
+use crate::device::{Device, DeviceInfo};
+use crate::target::{OpenError, Opener};
+use braid_shard::Shard;
+use rustix::fs::{FileType, FlockOperation, Mode as CreateMode, OFlags, flock, fstat, open};
+use rustix::io::Errno;
+use std::fs::{self, OpenOptions};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What the file shall be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Reading and writing; nobody else may use it.
+    ReadWrite,
+    /// Reading; others may read too, nobody may write.
+    ReadOnly,
+    /// Reading while somebody else may be using it: no lock at all.
+    Examine,
+}
+
+/// A file or block device that is open and locked; makes a device on any shard.
+#[derive(Clone, Debug)]
+pub struct FileMember {
+    info: DeviceInfo,
+    abilities: Abilities,
+    mode: Mode,
+    notes: Vec<String>,
+    whole: Arc<Whole>,
+}
+
+impl FileMember {
+    /// Opens `path`, locks it as `mode` asks, and finds out its size and block sizes.
+    ///
+    /// # Errors
+    /// When it is not there, is neither a regular file nor a block device, is in use, is too
+    /// small to hold a block, or may not be opened.
+    pub fn open(path: impl AsRef<Path>, mode: Mode) -> Result<FileMember, OpenError> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let refuse = |why: String| OpenError { name: name.clone(), why };
+        // Asked before opening: to open a pipe or a tape can block or do something.
+        let found = fs::metadata(path).map_err(|error| refuse(reason(&error)))?;
+        let block_device = match FileType::from_raw_mode(mode_bits(&found)) {
+            FileType::RegularFile => false,
+            FileType::BlockDevice => true,
+            FileType::Directory => {
+                return Err(refuse("it is a directory; name a file in it".into()));
+            }
+            _ => return Err(refuse("it is neither a regular file nor a block device".into())),
+        };
+        let mut notes = Vec::new();
+        let (fd, direct) =
+            open_either(path, mode, block_device).map_err(|errno| refuse(reason(&errno.into())))?;
+        lock(&fd, mode, block_device, &mut notes).map_err(refuse)?;
+        let abilities = probe::abilities(&fd, block_device, direct, mode == Mode::ReadWrite)
+            .map_err(|errno| refuse(format!("asking for its size failed: {errno}")))?;
+        let block = u64::from(abilities.logical_block);
+        if block > 4096 {
+            return Err(refuse(format!(
+                "its logical blocks are {block} bytes; 4096 is the largest that braid can use"
+            )));
+        }
+        if abilities.size < block {
+            return Err(refuse(format!(
+                "it holds {} bytes, less than one block of {block}; give it a size first (truncate -s 1G {name})",
+                abilities.size
+            )));
+        }
+        if !direct && !abilities.in_memory {
+            notes.push(format!(
+                "{name}: its filesystem does not take O_DIRECT; the page cache is used"
+            ));
+        }
+        let info = abilities.info(&name, direct);
+        let whole = Arc::new(Whole::new(fd, block_device, abilities.size));
+        Ok(FileMember { info, abilities, mode, notes, whole })
+    }
+
+    /// What devices made from it will say of themselves.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+}
+
+impl Opener for FileMember {
+    fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
+        let refuse = |why: String| OpenError { name: self.info.name.clone(), why };
+        let fd = self.whole.descriptor().map_err(|error| refuse(reason(&error)))?;
+        let writable = self.mode == Mode::ReadWrite;
+        let device = FileDevice::new(
+            shard,
+            fd,
+            self.info.clone(),
+            self.abilities,
+            writable,
+            Arc::clone(&self.whole),
+        );
+        match device {
+            Some(device) => Ok(Rc::new(device)),
+            None => Err(refuse("a simulated shard cannot do I/O on files".into())),
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+}
+
+/// Makes a file of `size` bytes that takes no space until it is written.
+///
+/// # Errors
+/// When the file exists or cannot be made.
+pub fn create_sparse(path: impl AsRef<Path>, size: u64) -> Result<(), OpenError> {
+    let path = path.as_ref();
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .and_then(|file| file.set_len(size))
+        .map_err(|error| OpenError {
+            name: path.display().to_string(),
+            why: format!("making a sparse file of {size} bytes failed: {error}"),
+        })
+}
+
+fn mode_bits(found: &fs::Metadata) -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    found.mode()
+}
+
+/// Opens with O_DIRECT, or without where that is refused. True: with.
+fn open_either(path: &Path, mode: Mode, block_device: bool) -> Result<(OwnedFd, bool), Errno> {
+    let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
+    flags |= if mode == Mode::ReadWrite { OFlags::RDWR } else { OFlags::RDONLY };
+    if block_device && mode != Mode::Examine {
+        // On a block device: refused while it is mounted, or held by md, dm or another O_EXCL.
+        flags |= OFlags::EXCL;
+    }
+    match open(path, flags | OFlags::DIRECT, CreateMode::empty()) {
+        Ok(fd) => Ok((fd, true)),
+        Err(Errno::INVAL) => Ok((open(path, flags, CreateMode::empty())?, false)),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn lock(fd: &OwnedFd, mode: Mode, block: bool, notes: &mut Vec<String>) -> Result<(), String> {
+    let wish = match mode {
+        Mode::ReadWrite => FlockOperation::NonBlockingLockExclusive,
+        Mode::ReadOnly => FlockOperation::NonBlockingLockShared,
+        Mode::Examine => return Ok(()),
+    };
+    // udev takes short locks of its own on block devices; O_EXCL guards those.
+    if block || fstat(fd).is_err() {
+        return Ok(());
+    }
+    match flock(fd, wish) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            Err("it is in use by another process, or named twice; stop the other user first".into())
+        }
+        Err(errno) => {
+            notes.push(format!("locking against use by others failed: {errno}; going on without"));
+            Ok(())
+        }
+    }
+}
+
+/// What the system said, and what can be done about it.
+fn reason(error: &std::io::Error) -> String {
+    let advice = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT) => "; check the path",
+        Some(Errno::ACCESS | Errno::PERM) => {
+            "; run as a user that may open it (block devices: root, or the group disk)"
+        }
+        Some(Errno::BUSY) => {
+            return "it is in use by another process: mounted, or held by md, LVM or another array"
+                .into();
+        }
+        Some(Errno::ROFS) => "; it can only be opened read-only",
+        Some(Errno::MFILE | Errno::NFILE) => "; raise the limit on open files (ulimit -n)",
+        _ => "",
+    };
+    format!("{error}{advice}")
+}

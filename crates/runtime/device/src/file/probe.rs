@@ -1,0 +1,147 @@
+//! What an open file or block device can do: sizes, alignment, discards, caches.
+
+use crate::device::DeviceInfo;
+use braid_shard::Pool;
+use rustix::fs::{
+    AtFlags, FallocateFlags, SeekFrom, StatxFlags, fallocate, fstat, fstatfs, ioctl_blkpbszget,
+    ioctl_blksszget, major, minor, seek, statx,
+};
+use rustix::io::{Errno, pread};
+use std::os::fd::OwnedFd;
+
+/// `f_type` of tmpfs and ramfs, from the kernel's linux/magic.h.
+const MEMORY_FILESYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// What was found. Sizes in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Abilities {
+    /// Not rounded.
+    pub(super) size: u64,
+    pub(super) logical_block: u32,
+    physical_block: u32,
+    optimal_io: u32,
+    discards: bool,
+    volatile_cache: bool,
+    rotational: bool,
+    /// The content is in memory (tmpfs): calls do not wait.
+    pub(super) in_memory: bool,
+}
+
+impl Abilities {
+    pub(super) fn info(&self, name: &str, direct: bool) -> DeviceInfo {
+        let block = u64::from(self.logical_block.max(512));
+        DeviceInfo {
+            name: name.to_string(),
+            size: self.size / block * block,
+            logical_block: self.logical_block,
+            physical_block: self.physical_block,
+            optimal_io: self.optimal_io,
+            discards: self.discards,
+            writes_zeroes: self.discards,
+            volatile_cache: self.volatile_cache,
+            wants_plug: !self.in_memory,
+            rotational: self.rotational,
+            direct: direct || self.in_memory,
+        }
+    }
+}
+
+/// Asks the system about `fd`. With `writable` also whether holes can be punched.
+pub(super) fn abilities(
+    fd: &OwnedFd,
+    block_device: bool,
+    direct: bool,
+    writable: bool,
+) -> Result<Abilities, Errno> {
+    if block_device { of_block_device(fd) } else { of_file(fd, direct, writable) }
+}
+
+fn of_block_device(fd: &OwnedFd) -> Result<Abilities, Errno> {
+    let size = seek(fd, SeekFrom::End(0))?;
+    let logical_block = ioctl_blksszget(fd)?;
+    let physical_block = ioctl_blkpbszget(fd).unwrap_or(logical_block);
+    let queue = Queue::of(fstat(fd)?.st_rdev);
+    Ok(Abilities {
+        size,
+        logical_block,
+        physical_block: physical_block.max(logical_block),
+        optimal_io: queue.number("optimal_io_size").and_then(|n| n.try_into().ok()).unwrap_or(0),
+        discards: queue.number("discard_max_bytes").is_some_and(|bytes| bytes > 0),
+        volatile_cache: queue.text("write_cache").is_none_or(|cache| cache == "write back"),
+        rotational: queue.number("rotational") == Some(1),
+        in_memory: false,
+    })
+}
+
+fn of_file(fd: &OwnedFd, direct: bool, writable: bool) -> Result<Abilities, Errno> {
+    let stat = fstat(fd)?;
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    // The type of `f_type` differs between architectures; the magic numbers have 32 bits.
+    let in_memory = fstatfs(fd)
+        .is_ok_and(|filesystem| MEMORY_FILESYSTEMS.contains(&(filesystem.f_type as u32).into()));
+    let logical_block = match direct && !in_memory {
+        true => direct_alignment(fd, size)?,
+        false => 512,
+    };
+    let queue = Queue::of(stat.st_dev);
+    Ok(Abilities {
+        size,
+        logical_block,
+        physical_block: (stat.st_blksize as u32).clamp(logical_block, 4096.max(logical_block)),
+        optimal_io: 0,
+        discards: writable && takes_holes(fd, size),
+        volatile_cache: !in_memory,
+        rotational: !in_memory && queue.number("rotational") == Some(1),
+        in_memory,
+    })
+}
+
+/// The alignment that O_DIRECT asks of offsets, lengths and memory, in bytes, at least 512.
+fn direct_alignment(fd: &OwnedFd, size: u64) -> Result<u32, Errno> {
+    if let Ok(found) = statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+        && found.stx_mask & StatxFlags::DIOALIGN.bits() != 0
+        && found.stx_dio_offset_align != 0
+    {
+        return Ok(found.stx_dio_offset_align.max(found.stx_dio_mem_align).max(512));
+    }
+    // Kernels before 6.1, and filesystems that do not say: the smallest read that is taken.
+    let pool = Pool::new(0);
+    let mut buffer = pool.get(4096);
+    for block in [512u32, 1024, 2048] {
+        if size < u64::from(block) {
+            break;
+        }
+        match pread(fd, &mut buffer[..block as usize], 0) {
+            Ok(_) => return Ok(block),
+            Err(Errno::INVAL) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(4096)
+}
+
+/// Punches a hole beyond the end, which changes nothing, to see whether it is taken.
+fn takes_holes(fd: &OwnedFd, size: u64) -> bool {
+    let beyond = size.next_multiple_of(4096);
+    fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, beyond, 4096).is_ok()
+}
+
+/// What sysfs says of the disk `device`, or of the disk that the partition `device` is on.
+struct Queue(String);
+
+impl Queue {
+    fn of(device: u64) -> Queue {
+        Queue(format!("/sys/dev/block/{}:{}", major(device), minor(device)))
+    }
+
+    fn text(&self, attribute: &str) -> Option<String> {
+        ["queue", "../queue"].iter().find_map(|folder| {
+            let text = std::fs::read_to_string(format!("{}/{folder}/{attribute}", self.0)).ok()?;
+            Some(text.trim().to_string())
+        })
+    }
+
+    fn number(&self, attribute: &str) -> Option<u64> {
+        self.text(attribute)?.parse().ok()
+    }
+}
