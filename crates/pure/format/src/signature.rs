@@ -12,7 +12,6 @@ mod raid;
 mod tables;
 mod volumes;
 
-
 /// Something recognised on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {

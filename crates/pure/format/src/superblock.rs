@@ -20,7 +20,6 @@ mod role;
 mod time;
 mod write;
 
-
 pub use error::SuperblockError;
 pub use features::Features;
 pub use locate::{Minor, MinorError, candidates, choose, location};

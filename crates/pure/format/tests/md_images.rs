@@ -1,0 +1,283 @@
+//! Superblocks, bitmaps and bad-block logs that Linux md wrote are understood, and written back with the
+//! same bytes. The images are described in `fixtures/README.md`.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::LazyLock;
+
+use braid_format::bitmap::{BitmapSuperblock, Bits, HEADER, area_len};
+use braid_format::superblock::{
+    Features, Minor, Ppl, Reshape, Role, Superblock, SuperblockError, candidates, choose,
+};
+use braid_format::{SECTOR, badblocks};
+
+const STATES: &[u8] = include_bytes!("fixtures/states.tar.xz");
+/// Kept by the crate `layout`, which uses the data in it.
+const GEOMETRY: &[u8] = include_bytes!("../../layout/tests/fixtures/geometry.tar.xz");
+
+static MEMBERS: LazyLock<BTreeMap<String, Member>> = LazyLock::new(|| {
+    let mut members = BTreeMap::new();
+    for archive in [STATES, GEOMETRY] {
+        let mut tar = tar::Archive::new(lzma_rust2::XzReader::new(archive, false));
+        for entry in tar.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let name = entry.path().unwrap().to_string_lossy().into_owned();
+            if name.contains(".d") {
+                let mut bytes = Vec::with_capacity(entry.size() as usize);
+                entry.read_to_end(&mut bytes).unwrap();
+                members.insert(name, Member::new(&bytes));
+            }
+        }
+    }
+    members
+});
+
+/// What is kept of a member: its metadata.
+struct Member {
+    /// Sector, bytes and result at each candidate place.
+    tried: Vec<(u64, Vec<u8>, Result<Superblock, SuperblockError>)>,
+    chosen: Option<Superblock>,
+    /// The sectors from the superblock's bitmap offset to the data or the superblock.
+    bitmap: Vec<u8>,
+    bblog: Vec<u8>,
+    blank: bool,
+}
+
+impl Member {
+    fn new(bytes: &[u8]) -> Member {
+        let sectors = (bytes.len() / SECTOR) as u64;
+        let tried: Vec<_> = candidates(sectors)
+            .into_iter()
+            .map(|(minor, sector)| {
+                let at = sector as usize * SECTOR;
+                let block = bytes[at..(at + 4096).min(bytes.len())].to_vec();
+                let parsed = Superblock::parse(&block, minor, sector, sectors);
+                (sector, block, parsed)
+            })
+            .collect();
+        let chosen = choose(tried.iter().map(|(_, _, parsed)| parsed.clone())).unwrap();
+        let slice = |sector: Option<u64>, len: usize| {
+            sector.map_or(Vec::new(), |s| bytes[s as usize * SECTOR..][..len].to_vec())
+        };
+        let (bitmap, bblog) = match &chosen {
+            Some(sb) => (slice(sb.bitmap_sector(), 4096), slice(sb.bblog_sector(), 4096)),
+            None => Default::default(),
+        };
+        Member { tried, chosen, bitmap, bblog, blank: bytes.iter().all(|&b| b == 0) }
+    }
+}
+
+fn member(name: &str) -> &'static Member {
+    MEMBERS.get(name).unwrap_or_else(|| panic!("no {name}"))
+}
+
+fn superblock(name: &str) -> &'static Superblock {
+    member(name).chosen.as_ref().unwrap_or_else(|| panic!("{name} has no superblock"))
+}
+
+fn superblocks(array: &str) -> Vec<&'static Superblock> {
+    let prefix = format!("{array}.d");
+    MEMBERS
+        .iter()
+        .filter(|(name, _)| name.starts_with(&prefix))
+        .filter_map(|(_, m)| m.chosen.as_ref())
+        .collect()
+}
+
+/// The superblocks of an array, after checking that what all members share is equal.
+fn assert_one_array(array: &str, members: usize) -> Vec<&'static Superblock> {
+    let all = superblocks(array);
+    assert_eq!(all.len(), members, "{array}");
+    for sb in &all {
+        let first = all[0];
+        assert_eq!((sb.set_uuid, sb.set_name), (first.set_uuid, first.set_name), "{array}");
+        assert_eq!(
+            (sb.level, sb.layout, sb.raid_disks),
+            (first.level, first.layout, first.raid_disks)
+        );
+        assert_eq!(
+            (sb.size, sb.chunk_sectors, sb.ctime),
+            (first.size, first.chunk_sectors, first.ctime)
+        );
+        assert_eq!(
+            (sb.events, sb.resync_offset, sb.utime),
+            (first.events, first.resync_offset, first.utime)
+        );
+        assert_eq!((&sb.roles, sb.reshape), (&first.roles, first.reshape));
+    }
+    all
+}
+
+#[test]
+fn every_superblock_is_written_back_with_the_same_bytes() {
+    let (mut found, mut blank, mut old) = (0, 0, 0);
+    for (name, member) in MEMBERS.iter() {
+        for (sector, block, parsed) in &member.tried {
+            match parsed {
+                Ok(sb) => {
+                    assert_eq!(sb.to_bytes(), block[..512], "{name} at {sector}");
+                    assert_eq!(sb.super_offset, *sector);
+                    found += 1;
+                }
+                Err(SuperblockError::NoMagic { .. }) => {}
+                Err(error) => panic!("{name} at {sector}: {error}"),
+            }
+        }
+        match &member.chosen {
+            None if member.blank => blank += 1,
+            None => old += 1,
+            Some(_) => {}
+        }
+    }
+    // 3 blank members, 3 with metadata 0.90; every other one has exactly one superblock.
+    assert_eq!((found, blank, old), (MEMBERS.len() - 6, 3, 3));
+}
+
+#[test]
+fn the_place_tells_the_minor_version() {
+    for (array, minor) in
+        [("r5-v10", Minor::V1_0), ("r5-v11", Minor::V1_1), ("r5-v12-bitmap", Minor::V1_2)]
+    {
+        assert!(assert_one_array(array, 3).iter().all(|sb| sb.minor == minor));
+    }
+    let sb = superblock("r5-v10.d0");
+    assert_eq!((sb.data_offset, sb.data_size, sb.super_offset, sb.size), (0, 8160, 8176, 8064));
+}
+
+#[test]
+fn identity_and_shape_of_an_array() {
+    let all = assert_one_array("r5-v12-bitmap", 3);
+    for (slot, sb) in (0u16..).zip(&all) {
+        assert_eq!(sb.set_name.as_text(), Some("umlhost:0"));
+        assert_eq!((sb.level, sb.layout, sb.chunk_sectors, sb.raid_disks), (5, 2, 128, 3));
+        assert_eq!((sb.size, sb.data_offset, sb.data_size), (6144, 2048, 6144));
+        assert_eq!(sb.own_role(), Role::Slot(slot));
+        assert_eq!(sb.roles.len(), 128);
+        assert_eq!(sb.role_of(3), Role::Spare);
+        assert_eq!(sb.role_of(u32::MAX), Role::Spare);
+        assert!(sb.is_clean());
+        assert_eq!(sb.features(), Features::BITMAP_OFFSET);
+        assert_eq!((sb.bblog_offset, sb.bblog_size, sb.bblog_shift), (16, 8, 0));
+    }
+    assert_ne!(all[0].device_uuid, all[1].device_uuid);
+}
+
+#[test]
+fn a_degraded_array_has_no_role_for_the_missing() {
+    for (array, missing) in [("r5-degraded", vec![1]), ("r6-degraded2", vec![1, 3])] {
+        let sb = superblock(&format!("{array}.d0"));
+        for dev in 0..sb.raid_disks {
+            let want = if missing.contains(&dev) { Role::Spare } else { Role::Slot(dev as u16) };
+            assert_eq!(sb.role_of(dev), want, "{array}");
+        }
+    }
+}
+
+#[test]
+fn a_recovering_member_is_valid_up_to_its_offset() {
+    for (array, offset) in [("r5-recovering", 0xff8), ("r5-recovery-stopped", 4096)] {
+        let all = assert_one_array(array, 3);
+        assert_eq!(all[1].recovery_offset, Some(offset));
+        // Its dev number is the first free one, its slot that of the lost member.
+        assert_eq!((all[1].dev_number, all[1].own_role()), (3, Role::Slot(1)));
+        assert_eq!(all[0].recovery_offset, None);
+        assert!(!all[1].replacement && !all[1].recovery_by_bitmap);
+    }
+}
+
+#[test]
+fn a_replacement_holds_the_slot_of_another_member() {
+    let all = assert_one_array("r5-replacing", 4);
+    assert_eq!((all[1].own_role(), all[3].own_role()), (Role::Slot(1), Role::Slot(1)));
+    assert!(all[3].replacement && !all[1].replacement);
+    assert_eq!(all[3].recovery_offset, Some(4096));
+    assert_eq!(all[3].features(), Features::REPLACEMENT | Features::RECOVERY_OFFSET);
+}
+
+#[test]
+fn a_stopped_resync_goes_on_where_it_was() {
+    let sb = assert_one_array("r5-resync-stopped", 3)[0];
+    assert_eq!(sb.resync_offset, 4096);
+    assert!(!sb.is_clean());
+}
+
+#[test]
+fn reshapes_that_were_stopped() {
+    for (array, level, disks) in [("r5-grow34-mid", 5, 4), ("r6-grow45-mid", 6, 5)] {
+        let sb = assert_one_array(array, disks)[0];
+        let reshape = Reshape {
+            new_level: level,
+            position: 13056,
+            delta_disks: 1,
+            new_layout: 2,
+            new_chunk_sectors: 128,
+            backwards: false,
+        };
+        assert_eq!(sb.reshape, Some(reshape));
+        assert_eq!((sb.raid_disks, sb.slots(), sb.new_offset), (disks as u32, disks as u32, -384));
+    }
+    let sb = assert_one_array("r5-shrink43-mid", 4)[0];
+    let reshape = sb.reshape.unwrap();
+    assert_eq!((reshape.position, reshape.delta_disks, reshape.backwards), (13824, -1, true));
+    assert_eq!((sb.raid_disks, sb.slots(), sb.new_offset), (3, 4, 0));
+    // The slot that goes away is still one.
+    assert_eq!(sb.role_of(3), Role::Slot(3));
+}
+
+#[test]
+fn a_bad_block_log_names_member_sectors() {
+    let all = assert_one_array("r5-badblocks", 3);
+    assert!(all[1].bad_blocks && !all[0].bad_blocks);
+    let log = &member("r5-badblocks.d1").bblog;
+    let ranges = badblocks::parse(log, all[1].bblog_shift).unwrap();
+    assert_eq!(ranges, [2348..2356, 4000..4512]);
+    assert_eq!(&badblocks::encode(&ranges, all[1].bblog_shift, all[1].bblog_size).unwrap(), log);
+}
+
+#[test]
+fn a_partial_parity_log_shares_the_bitmaps_bytes() {
+    let sb = assert_one_array("r5-ppl-dirty", 4)[0];
+    assert_eq!(sb.ppl, Some(Ppl { offset: 8, size: 2048, multiple: true }));
+    assert_eq!((sb.bitmap_offset, sb.resync_offset), (0, 0));
+}
+
+#[test]
+fn a_journal_device_keeps_the_tail() {
+    let all = assert_one_array("r5-journal-wb-dirty", 5);
+    assert!(all.iter().all(|sb| sb.journal && sb.is_clean()));
+    assert_eq!(
+        (all[4].own_role(), all[4].journal_tail, all[4].recovery_offset),
+        (Role::Journal, 0x538, None)
+    );
+    assert_eq!((all[0].own_role(), all[0].dev_number), (Role::Slot(0), 1));
+}
+
+#[test]
+fn every_bitmap_is_written_back_with_the_same_bytes() {
+    let mut seen = 0;
+    for (name, member) in MEMBERS.iter().filter(|(_, m)| !m.bitmap.is_empty()) {
+        let sb = member.chosen.as_ref().unwrap();
+        let bitmap = BitmapSuperblock::parse(&member.bitmap).unwrap();
+        assert_eq!(bitmap.to_bytes(), member.bitmap[..HEADER], "{name}");
+        assert_eq!((bitmap.uuid, bitmap.sync_size), (sb.set_uuid, sb.size), "{name}");
+        assert!(!bitmap.must_resync_all(sb.events), "{name}");
+        assert_eq!(area_len(bitmap.bits()), 4096);
+        seen += 1;
+    }
+    assert_eq!(seen, 8);
+}
+
+#[test]
+fn set_bits_are_the_ranges_that_were_written() {
+    let bits = |name: &str| {
+        let area = &member(name).bitmap;
+        let bitmap = BitmapSuperblock::parse(area).unwrap();
+        Bits::from_area(area, bitmap.bits()).iter_set().collect::<Vec<_>>()
+    };
+    for dev in 0..3 {
+        assert_eq!(bits(&format!("r5-bitmap-dirty.d{dev}")), [0, 61, 128, 129]);
+    }
+    assert_eq!(bits("r1.d0"), []);
+    // The array was active.
+    assert_eq!(superblock("r5-bitmap-dirty.d0").resync_offset, 0);
+}
