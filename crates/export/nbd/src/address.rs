@@ -1,0 +1,117 @@
+//! Where a server listens or a client connects: `unix:PATH` or `tcp:HOST:PORT`.
+//!
+//! Owns parsing, printing and the NBD URI. Does not know sockets that are open.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// An address of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A socket in the file system.
+    Unix(PathBuf),
+    /// An IP address and port; port 0 lets the system choose.
+    Tcp(SocketAddr),
+}
+
+/// Why a text is no address.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum AddressError {
+    /// Neither of the two forms.
+    #[error("{0:?} is no NBD address: write unix:PATH or tcp:HOST:PORT")]
+    Form(String),
+    /// The host is not known or the port is not a number.
+    #[error("{text:?}: {why}; write tcp:HOST:PORT with a host that resolves, IPv6 in brackets")]
+    Host {
+        /// What was given.
+        text: String,
+        /// What the resolver said.
+        why: String,
+    },
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        match text.split_once(':') {
+            Some(("unix", path)) if !path.is_empty() => Ok(Address::Unix(path.into())),
+            Some(("tcp", place)) => {
+                let failed = |why: String| AddressError::Host { text: text.into(), why };
+                let mut found =
+                    place.to_socket_addrs().map_err(|error| failed(error.to_string()))?;
+                found.next().map(Address::Tcp).ok_or_else(|| failed("no address found".into()))
+            }
+            _ => Err(AddressError::Form(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp(place) => write!(f, "tcp:{place}"),
+        }
+    }
+}
+
+impl Address {
+    /// The NBD URI of export `name` here, as NBD clients take it.
+    #[must_use]
+    pub fn uri(&self, name: &str) -> String {
+        let name = percent_encoded(name.as_bytes());
+        match self {
+            Address::Unix(path) => {
+                let path = percent_encoded(path.as_os_str().as_encoded_bytes());
+                format!("nbd+unix:///{name}?socket={path}")
+            }
+            Address::Tcp(place) => format!("nbd://{place}/{name}"),
+        }
+    }
+}
+
+/// Leaves letters, digits and `-._~/` (RFC 3986: unreserved, and the path's separator) as they are.
+fn percent_encoded(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for byte in bytes {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(byte) {
+            text.push(char::from(*byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_are_read_and_printed() {
+        for text in ["unix:/run/a b.sock", "tcp:127.0.0.1:10809", "tcp:[::1]:0"] {
+            assert_eq!(text.parse::<Address>().map(|address| address.to_string()), Ok(text.into()));
+        }
+    }
+
+    #[test]
+    fn anything_else_says_what_to_write() {
+        for text in ["", "unix:", "/run/socket", "tcp", "udp:1.2.3.4:5"] {
+            assert_eq!(text.parse::<Address>(), Err(AddressError::Form(text.into())));
+        }
+        for text in ["tcp:127.0.0.1", "tcp:127.0.0.1:notaport"] {
+            assert!(matches!(text.parse::<Address>(), Err(AddressError::Host { .. })));
+        }
+    }
+
+    #[test]
+    fn uris_escape_what_a_uri_must_not_hold() {
+        let unix = Address::Unix("/tmp/a b".into());
+        assert_eq!(unix.uri("my disk"), "nbd+unix:///my%20disk?socket=/tmp/a%20b");
+        let tcp = Address::Tcp(([127, 0, 0, 1], 10809).into());
+        assert_eq!(tcp.uri("x"), "nbd://127.0.0.1:10809/x");
+    }
+}

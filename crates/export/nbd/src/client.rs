@@ -1,0 +1,500 @@
+//! An NBD client that is a [`Device`]: the same load or engine runs over it as over a local disk.
+//!
+//! Owns one connection: handshake, batching of requests, matching of replies, buffers received in
+//! place. Does not know what it is used for. Invariant: every request completes exactly once, with
+//! [`IoErrorKind::Gone`] when the connection ends first.
+//!
+//! Limits: one request carries at most the server's maximum block size of data (32 MiB with
+//! braid's server), and at most 4 GiB of zeroes or discards; longer ones fail as invalid. The
+//! caller bounds how many requests are in flight.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+
+use braid_device::{
+    BufMuts, Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, Request as DeviceRequest,
+};
+use braid_shard::Shard;
+use braid_shard::sync::Notify;
+use slab::Slab;
+
+use crate::Address;
+use crate::protocol::constants::{CHUNK_BYTES, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE};
+use crate::protocol::{
+    ClientHandshake, ClientHandshakeError, ClientHandshakeStep, ClientOptions, Command, ErrorCode,
+    Features, ReplyDecoder, ReplyEvent, ReplyViolation, Request, ServerOffer,
+};
+use crate::stream::{Outgoing, Receiver, Stream};
+
+/// Payload bytes of one send.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// Why a connection could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens there, or the way is barred.
+    #[error("connecting to {address}: {source}; check that a server listens there")]
+    Connect {
+        /// Where.
+        address: Address,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The server ended the connection, or it broke.
+    #[error("the NBD server at {address} ended the handshake: {source}")]
+    Cut {
+        /// Where.
+        address: Address,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The handshake failed.
+    #[error(transparent)]
+    Handshake(#[from] ClientHandshakeError),
+    /// The shard has no io_uring.
+    #[error("shard {0} has no io_uring, so it has no sockets: start shards with a ring")]
+    NoRing(u16),
+}
+
+/// A connection to one export.
+pub struct Client {
+    info: DeviceInfo,
+    offer: ServerOffer,
+    state: Rc<State>,
+}
+
+struct Pending {
+    done: Option<Completion>,
+    offset: u64,
+    op: Option<Op>,
+    /// Bytes of a read that have come.
+    filled: u64,
+    /// What a chunk of its reply has reported.
+    error: Option<IoError>,
+}
+
+struct State {
+    pending: RefCell<Slab<Pending>>,
+    unsent: RefCell<VecDeque<usize>>,
+    to_send: Notify,
+    features: Features,
+    maximum: u64,
+    /// The client was dropped: say goodbye when everything has been sent.
+    leaving: Cell<bool>,
+    /// The connection is of no further use.
+    gone: Cell<bool>,
+}
+
+impl Client {
+    /// Connects to `address` and enters the export that `options` name. Blocks its thread while
+    /// the system connects, then waits without blocking.
+    ///
+    /// # Errors
+    /// Nobody listens, the server refuses, or it is no NBD server.
+    pub async fn connect(
+        shard: &Shard,
+        address: &Address,
+        options: ClientOptions,
+    ) -> Result<Rc<Client>, ConnectError> {
+        let mut handshake = ClientHandshake::new(options)?;
+        let fd = open(address)
+            .map_err(|source| ConnectError::Connect { address: address.clone(), source })?;
+        let stream = Stream::new(shard, fd).ok_or(ConnectError::NoRing(shard.id()))?;
+        let stream = Rc::new(stream);
+        // The longest head before data: a chunk's header and its offset.
+        let mut receiver = Receiver::new(&stream, CHUNK_BYTES + 8);
+        let mut out = Outgoing::new();
+        let cut = |source| ConnectError::Cut { address: address.clone(), source };
+        let offer = loop {
+            match receiver.take(|input| handshake.step(input, out.heads()))? {
+                ClientHandshakeStep::Transmission(offer) => break *offer,
+                ClientHandshakeStep::NeedMore => {
+                    if !out.is_empty() {
+                        out.send(&stream).await.map_err(cut)?;
+                    }
+                    if !receiver.fill().await.map_err(cut)? {
+                        return Err(cut(io::ErrorKind::UnexpectedEof.into()));
+                    }
+                }
+            }
+        };
+        let state = Rc::new(State {
+            pending: RefCell::new(Slab::new()),
+            unsent: RefCell::new(VecDeque::new()),
+            to_send: Notify::new(shard),
+            features: offer.export.features,
+            maximum: u64::from(offer.export.block.maximum),
+            leaving: Cell::new(false),
+            gone: Cell::new(false),
+        });
+        shard.spawn(Rc::clone(&state).send(Rc::clone(&stream)));
+        shard.spawn(Rc::clone(&state).receive(stream, receiver));
+        let info = info_of(address, &offer);
+        Ok(Rc::new(Client { info, offer, state }))
+    }
+
+    /// What the server offered.
+    #[must_use]
+    pub fn offer(&self) -> &ServerOffer {
+        &self.offer
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.state.leaving.set(true);
+        self.state.to_send.notify_all();
+    }
+}
+
+impl Device for Client {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&self, request: DeviceRequest, done: Completion) {
+        if self.state.gone.get() {
+            done.finish(Err(IoError::new(IoErrorKind::Gone)), request.op);
+            return;
+        }
+        if let Err(kind) = self.state.admissible(&request) {
+            done.finish(Err(IoError::new(kind)), request.op);
+            return;
+        }
+        let DeviceRequest { offset, op } = request;
+        let pending = Pending { done: Some(done), offset, op: Some(op), filled: 0, error: None };
+        let key = self.state.pending.borrow_mut().insert(pending);
+        self.state.unsent.borrow_mut().push_back(key);
+        self.state.to_send.notify_all();
+    }
+}
+
+fn open(address: &Address) -> io::Result<OwnedFd> {
+    Ok(match address {
+        Address::Unix(path) => UnixStream::connect(path)?.into(),
+        Address::Tcp(place) => {
+            let stream = TcpStream::connect(place)?;
+            stream.set_nodelay(true)?;
+            stream.into()
+        }
+    })
+}
+
+fn info_of(address: &Address, offer: &ServerOffer) -> DeviceInfo {
+    let export = &offer.export;
+    DeviceInfo {
+        logical_block: export.block.minimum,
+        physical_block: export.block.preferred,
+        discards: export.features.trim,
+        writes_zeroes: export.features.write_zeroes,
+        volatile_cache: export.features.flush,
+        rotational: export.features.rotational,
+        ..DeviceInfo::plain(address.uri(&export.name), export.size)
+    }
+}
+
+impl State {
+    /// Whether the server takes such a request.
+    fn admissible(&self, request: &DeviceRequest) -> Result<(), IoErrorKind> {
+        let features = self.features;
+        let (offered, durable, maximum) = match &request.op {
+            Op::Read(_) => (true, false, self.maximum),
+            Op::Write { fua, .. } => (!features.read_only, *fua, self.maximum),
+            Op::Flush => (features.flush, false, 0),
+            Op::Discard { .. } => (features.trim, false, u64::from(u32::MAX)),
+            Op::WriteZeroes { fua, .. } => (features.write_zeroes, *fua, u64::from(u32::MAX)),
+        };
+        if !offered || (durable && !features.fua) {
+            return Err(IoErrorKind::Unsupported);
+        }
+        if request.len() > maximum {
+            return Err(IoErrorKind::Invalid);
+        }
+        Ok(())
+    }
+
+    async fn send(self: Rc<Self>, stream: Rc<Stream>) {
+        let mut out = Outgoing::new();
+        loop {
+            let something = || {
+                let stop = self.leaving.get() || self.gone.get();
+                (stop || !self.unsent.borrow().is_empty()).then_some(())
+            };
+            self.to_send.wait_for(something).await;
+            self.collect(&mut out);
+            if self.gone.get() {
+                return;
+            }
+            let goodbye = out.is_empty() && self.leaving.get();
+            if goodbye {
+                out.heads().extend_from_slice(&Request::encode_disconnect());
+            }
+            if !out.is_empty() && out.send(&stream).await.is_err() {
+                // The receiving task sees the end and completes what is pending.
+                stream.shutdown();
+                return;
+            }
+            if goodbye {
+                return;
+            }
+        }
+    }
+
+    fn collect(&self, out: &mut Outgoing) {
+        let pending = self.pending.borrow();
+        let mut unsent = self.unsent.borrow_mut();
+        while let Some(key) = unsent.front().copied() {
+            let Some((op, offset)) =
+                pending.get(key).and_then(|request| Some((request.op.as_ref()?, request.offset)))
+            else {
+                unsent.pop_front();
+                continue;
+            };
+            let payloads = if let Op::Write { bufs, .. } = op { bufs.len() } else { 0 };
+            let full = !out.has_room(payloads) || out.payload_bytes() >= BATCH_BYTES_MAX;
+            if full && !out.is_empty() {
+                return;
+            }
+            unsent.pop_front();
+            out.heads().extend_from_slice(&encode(key, offset, op).encode());
+            if let Op::Write { bufs, .. } = op {
+                for buf in bufs {
+                    out.data(buf.clone());
+                }
+            }
+        }
+    }
+
+    async fn receive(self: Rc<Self>, stream: Rc<Stream>, mut receiver: Receiver) {
+        let mut decoder = ReplyDecoder::new();
+        if let Err(error) = self.take_replies(&mut decoder, &mut receiver).await {
+            tracing::warn!(%error, "NBD connection lost");
+        }
+        self.gone.set(true);
+        self.to_send.notify_all();
+        stream.shutdown();
+        let mut pending = std::mem::take(&mut *self.pending.borrow_mut());
+        for request in pending.drain() {
+            finish(request, Err(IoError::new(IoErrorKind::Gone)));
+        }
+    }
+
+    /// Completes requests until the server ends the stream between two replies.
+    async fn take_replies(
+        &self,
+        decoder: &mut ReplyDecoder,
+        receiver: &mut Receiver,
+    ) -> Result<(), LostError> {
+        loop {
+            match receiver.take(|input| decoder.step(input))? {
+                ReplyEvent::NeedMore => {
+                    if !receiver.fill().await? {
+                        return Ok(());
+                    }
+                }
+                ReplyEvent::Simple { cookie, error: Some(code) } => {
+                    self.note_error(cookie, code)?;
+                    self.complete(cookie)?;
+                }
+                ReplyEvent::Simple { cookie, error: None } => {
+                    if let Some((offset, length)) = self.read_range(cookie)? {
+                        self.take_data(receiver, cookie, offset, length).await?;
+                    }
+                    self.complete(cookie)?;
+                }
+                ReplyEvent::Data { cookie, offset, length, done } => {
+                    self.take_data(receiver, cookie, offset, u64::from(length)).await?;
+                    self.complete_if(done, cookie)?;
+                }
+                ReplyEvent::Hole { cookie, offset, length, done } => {
+                    self.zero(cookie, offset, u64::from(length))?;
+                    self.complete_if(done, cookie)?;
+                }
+                ReplyEvent::Error { cookie, code, done } => {
+                    self.note_error(cookie, code)?;
+                    self.complete_if(done, cookie)?;
+                }
+                ReplyEvent::Done { cookie } => self.complete(cookie)?,
+                // Never asked for.
+                ReplyEvent::Extent { cookie, .. } => return Err(LostError::Cookie(cookie)),
+            }
+        }
+    }
+
+    fn with<T>(
+        &self,
+        cookie: u64,
+        act: impl FnOnce(&mut Pending) -> Option<T>,
+    ) -> Result<T, LostError> {
+        let mut pending = self.pending.borrow_mut();
+        let key = usize::try_from(cookie).ok();
+        let found = key.and_then(|key| pending.get_mut(key)).and_then(act);
+        found.ok_or(LostError::Cookie(cookie))
+    }
+
+    fn note_error(&self, cookie: u64, code: ErrorCode) -> Result<(), LostError> {
+        self.with(cookie, |request| {
+            request.error.get_or_insert(io_error(code));
+            Some(())
+        })
+    }
+
+    /// Offset and length of a read; `None` for another command.
+    fn read_range(&self, cookie: u64) -> Result<Option<(u64, u64)>, LostError> {
+        self.with(cookie, |request| {
+            Some(match request.op.as_ref()? {
+                Op::Read(bufs) => Some((request.offset, total(bufs))),
+                _ => None,
+            })
+        })
+    }
+
+    /// The buffers of a read whose range holds `offset..offset + length`, and where it starts.
+    fn take_bufs(
+        &self,
+        cookie: u64,
+        offset: u64,
+        length: u64,
+    ) -> Result<(BufMuts, usize), LostError> {
+        self.with(cookie, |request| {
+            let start = offset.checked_sub(request.offset)?;
+            let Some(Op::Read(bufs)) = &mut request.op else { return None };
+            let inside = start.checked_add(length).is_some_and(|end| end <= total(bufs));
+            inside.then(|| (std::mem::take(bufs), start as usize))
+        })
+    }
+
+    fn put_bufs(&self, cookie: u64, bufs: BufMuts, filled: u64) -> Result<(), LostError> {
+        self.with(cookie, |request| {
+            request.filled += filled;
+            request.op = Some(Op::Read(bufs));
+            Some(())
+        })
+    }
+
+    async fn take_data(
+        &self,
+        receiver: &mut Receiver,
+        cookie: u64,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), LostError> {
+        let (mut bufs, mut start) = self.take_bufs(cookie, offset, length)?;
+        let mut left = length as usize;
+        let mut at = 0;
+        while left > 0 && at < bufs.len() {
+            let size = bufs.get(at).map_or(0, |buf| buf.len());
+            if start >= size {
+                start -= size;
+                at += 1;
+                continue;
+            }
+            let piece = left.min(size - start);
+            let mut head = bufs.remove(at);
+            let tail = head.split_off(start + piece);
+            let part = head.split_off(start);
+            let part = receiver.read_into(part).await?;
+            // Both were cut from `head` above, so they join again.
+            if head.rejoin(part).is_err() || head.rejoin(tail).is_err() {
+                return Err(LostError::Cookie(cookie));
+            }
+            bufs.insert(at, head);
+            (left, start, at) = (left - piece, 0, at + 1);
+        }
+        self.put_bufs(cookie, bufs, length)
+    }
+
+    fn zero(&self, cookie: u64, offset: u64, length: u64) -> Result<(), LostError> {
+        let (mut bufs, mut start) = self.take_bufs(cookie, offset, length)?;
+        let mut left = length as usize;
+        for buf in &mut bufs {
+            let from = start.min(buf.len());
+            let to = buf.len().min(from + left);
+            // `from <= to <= buf.len()` by the two bounds above.
+            buf[from..to].fill(0);
+            left -= to - from;
+            start -= from;
+        }
+        self.put_bufs(cookie, bufs, length)
+    }
+
+    fn complete_if(&self, done: bool, cookie: u64) -> Result<(), LostError> {
+        if done { self.complete(cookie) } else { Ok(()) }
+    }
+
+    fn complete(&self, cookie: u64) -> Result<(), LostError> {
+        let key = usize::try_from(cookie).ok();
+        let request = key.and_then(|key| self.pending.borrow_mut().try_remove(key));
+        let request = request.ok_or(LostError::Cookie(cookie))?;
+        let missing = match &request.op {
+            Some(Op::Read(bufs)) => request.filled != total(bufs),
+            _ => false,
+        };
+        let result = match request.error {
+            Some(error) => Err(error),
+            None if missing => Err(IoError::new(IoErrorKind::Medium)),
+            None => Ok(()),
+        };
+        finish(request, result);
+        Ok(())
+    }
+}
+
+/// Why a connection ended with requests perhaps in flight.
+#[derive(Debug, thiserror::Error)]
+enum LostError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Reply(#[from] ReplyViolation),
+    #[error("the server's reply with cookie {0} fits no request in flight")]
+    Cookie(u64),
+}
+
+fn finish(request: Pending, result: Result<(), IoError>) {
+    let Pending { done, op, .. } = request;
+    if let (Some(done), Some(op)) = (done, op) {
+        done.finish(result, op);
+    }
+}
+
+fn total(bufs: &BufMuts) -> u64 {
+    bufs.iter().map(|buf| buf.len() as u64).sum()
+}
+
+/// The wire's form of an operation whose length was found admissible.
+fn encode(key: usize, offset: u64, op: &Op) -> Request {
+    let (command, flags, length) = match op {
+        Op::Read(bufs) => (Command::Read, 0, total(bufs)),
+        Op::Write { bufs, fua } => {
+            let length = bufs.iter().map(|buf| buf.len() as u64).sum();
+            (Command::Write, if *fua { CMD_FLAG_FUA } else { 0 }, length)
+        }
+        Op::Flush => (Command::Flush, 0, 0),
+        Op::Discard { len } => (Command::Trim, 0, *len),
+        Op::WriteZeroes { len, unmap, fua } => {
+            let durable = if *fua { CMD_FLAG_FUA } else { 0 };
+            (Command::WriteZeroes, durable | if *unmap { 0 } else { CMD_FLAG_NO_HOLE }, *len)
+        }
+    };
+    let offset = if command == Command::Flush { 0 } else { offset };
+    Request { cookie: key as u64, command, flags, offset, length: length as u32 }
+}
+
+/// The device's error for an error of the server.
+fn io_error(code: ErrorCode) -> IoError {
+    let kind = match code {
+        ErrorCode::Io | ErrorCode::NoMemory | ErrorCode::Overflow => IoErrorKind::Medium,
+        ErrorCode::NotPermitted => IoErrorKind::Refused,
+        ErrorCode::Invalid => IoErrorKind::Invalid,
+        ErrorCode::NoSpace => IoErrorKind::NoSpace,
+        ErrorCode::NotSupported => IoErrorKind::Unsupported,
+        ErrorCode::Shutdown => IoErrorKind::Gone,
+    };
+    IoError::new(kind)
+}

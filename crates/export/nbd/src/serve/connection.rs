@@ -1,0 +1,244 @@
+//! One client: handshake, then requests to the device and replies back.
+//!
+//! Owns the order of a connection's life and the hand-over of payloads between socket and device.
+//! Does not know listeners or other connections. Invariant: whatever a client does ends at most
+//! its own connection, and every request handed to the device is waited for.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use braid_device::{Completion, Device, Op, OpenError, Request as DeviceRequest, Target};
+use braid_shard::Shard;
+use braid_shard::sync::{Promise, promise};
+
+use super::exports::export_of;
+use super::replies::Replies;
+use crate::protocol::constants::REQUEST_BYTES;
+use crate::protocol::{
+    Command, ErrorCode, ExportTable, ExportTableError, Negotiated, Refusal, Request,
+    RequestDecoder, RequestEvent, RequestRules, RequestViolation, ServerHandshake,
+    ServerHandshakeError, ServerHandshakeStep,
+};
+use crate::stream::{Outgoing, Receiver, Stream};
+
+/// How long a client may take over its handshake, in nanoseconds.
+const HANDSHAKE_NANOS_MAX: u64 = 30_000_000_000;
+
+/// Why a connection ended other than by the client's wish.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectionError {
+    #[error("{0}")]
+    Handshake(#[from] ServerHandshakeError),
+    #[error("{0}")]
+    Request(#[from] RequestViolation),
+    #[error("NBD client went away in the middle of a message: {0}")]
+    Cut(io::Error),
+    #[error("receiving from an NBD client: {0}")]
+    Receive(io::Error),
+    #[error("the exports cannot be offered: {0}")]
+    Table(#[from] ExportTableError),
+    #[error("{0}; the NBD client that asked for it is disconnected")]
+    Open(#[from] OpenError),
+    #[error("shard {0} has no io_uring, so it cannot serve sockets: start shards with a ring")]
+    NoRing(u16),
+}
+
+/// Everything that the connections of a server share.
+pub(super) struct Offer {
+    pub targets: Vec<Arc<dyn Target>>,
+    pub default: Option<String>,
+}
+
+/// Serves a connected socket until its client leaves, breaks a rule, or the server stops.
+pub(super) async fn serve(
+    shard: Shard,
+    fd: OwnedFd,
+    offer: Arc<Offer>,
+) -> Result<(), ConnectionError> {
+    let stream = Stream::new(&shard, fd).ok_or(ConnectionError::NoRing(shard.id()))?;
+    let stream = Rc::new(stream);
+    let mut receiver = Receiver::new(&stream, REQUEST_BYTES);
+    // Sizes may have changed since the last connection (an array that grew).
+    let exports: Vec<_> = offer.targets.iter().map(|target| export_of(&target.info())).collect();
+    let exports = ExportTable::new(exports, offer.default.as_deref())?;
+    let clock = Clock::start(&shard, &stream);
+    let negotiated = shake_hands(&stream, &mut receiver, &exports).await?;
+    drop(clock);
+    let Some(negotiated) = negotiated else { return Ok(()) };
+    // The handshake gives indices of the table, which has the targets' order.
+    let chosen = offer.targets.get(negotiated.export).zip(exports.get(negotiated.export));
+    let Some((target, export)) = chosen else { return Ok(()) };
+    let device = target.open(&shard)?;
+    let decoder = RequestDecoder::new(RequestRules::new(export, negotiated));
+    transmit(&shard, stream, receiver, decoder, device, negotiated).await
+}
+
+/// Ends a connection whose handshake takes too long; dropping it stops the clock.
+struct Clock {
+    _running: Promise<()>,
+}
+
+impl Clock {
+    fn start(shard: &Shard, stream: &Rc<Stream>) -> Clock {
+        let (running, mut stopped) = promise(shard);
+        let stream = Rc::downgrade(stream);
+        let mut sleep = shard.sleep(HANDSHAKE_NANOS_MAX);
+        shard.spawn(async move {
+            let late = poll_fn(|cx| match Pin::new(&mut stopped).poll(cx) {
+                Poll::Ready(_) => Poll::Ready(false),
+                Poll::Pending => Pin::new(&mut sleep).poll(cx).map(|()| true),
+            })
+            .await;
+            if let (true, Some(stream)) = (late, stream.upgrade()) {
+                tracing::warn!("NBD client did not finish its handshake in 30 s: disconnecting it");
+                stream.shutdown();
+            }
+        });
+        Clock { _running: running }
+    }
+}
+
+async fn shake_hands(
+    stream: &Stream,
+    receiver: &mut Receiver,
+    exports: &ExportTable,
+) -> Result<Option<Negotiated>, ConnectionError> {
+    let mut out = Outgoing::new();
+    let mut handshake = ServerHandshake::new(out.heads());
+    loop {
+        if !out.is_empty() {
+            out.send(stream).await.map_err(ConnectionError::Receive)?;
+        }
+        match receiver.take(|input| handshake.step(exports, input, out.heads()))? {
+            ServerHandshakeStep::NeedMore => {
+                if !receiver.fill().await.map_err(ConnectionError::Receive)? {
+                    return Ok(None);
+                }
+            }
+            ServerHandshakeStep::Answered => {}
+            ServerHandshakeStep::Transmission(negotiated) => {
+                if !out.is_empty() {
+                    out.send(stream).await.map_err(ConnectionError::Receive)?;
+                }
+                return Ok(Some(negotiated));
+            }
+            ServerHandshakeStep::Closed => {
+                // A client may have closed without waiting for the acknowledgement
+                // (proto.md, `NBD_OPT_ABORT`), so a failure to send it is none.
+                let _ = out.send(stream).await;
+                return Ok(None);
+            }
+        }
+    }
+}
+
+async fn transmit(
+    shard: &Shard,
+    stream: Rc<Stream>,
+    receiver: Receiver,
+    decoder: RequestDecoder,
+    device: Rc<dyn Device>,
+    negotiated: Negotiated,
+) -> Result<(), ConnectionError> {
+    let replies = Replies::new(shard, negotiated.structured);
+    shard.spawn(Rc::clone(&replies).write(Rc::clone(&stream), Rc::clone(&device)));
+    let mut reader = Reader { shard: shard.clone(), receiver, decoder, device, replies };
+    let result = reader.run().await;
+    // After a disconnect request all outstanding requests are still answered (`NBD_CMD_DISC`).
+    reader.replies.close();
+    reader.replies.finished().await;
+    stream.shutdown();
+    result
+}
+
+struct Reader {
+    shard: Shard,
+    receiver: Receiver,
+    decoder: RequestDecoder,
+    device: Rc<dyn Device>,
+    replies: Rc<Replies>,
+}
+
+impl Reader {
+    async fn run(&mut self) -> Result<(), ConnectionError> {
+        loop {
+            match self.receiver.take(|input| self.decoder.step(input))? {
+                RequestEvent::NeedMore => {
+                    if !self.receiver.fill().await.map_err(ConnectionError::Receive)? {
+                        return self.end_of_stream();
+                    }
+                }
+                RequestEvent::Request(request) => self.carry_out(request).await?,
+                RequestEvent::Refuse(refusal) => self.refuse(refusal).await,
+                RequestEvent::Disconnect => return Ok(()),
+            }
+        }
+    }
+
+    fn end_of_stream(&self) -> Result<(), ConnectionError> {
+        if self.decoder.at_boundary() {
+            return Ok(());
+        }
+        Err(ConnectionError::Cut(io::ErrorKind::UnexpectedEof.into()))
+    }
+
+    async fn refuse(&mut self, refusal: Refusal) {
+        // Only the cookie matters for the reply.
+        let Refusal { cookie, .. } = refusal;
+        let request = Request { cookie, command: Command::Flush, flags: 0, offset: 0, length: 0 };
+        let token = self.replies.admit(request).await;
+        self.replies.refuse(token, refusal);
+    }
+
+    async fn carry_out(&mut self, request: Request) -> Result<(), ConnectionError> {
+        let Request { cookie, offset, length, .. } = request;
+        let token = self.replies.admit(request).await;
+        let len = u64::from(length);
+        let op = match request.command {
+            Command::Read => {
+                Op::Read([self.shard.pool().get(length as usize)].into_iter().collect())
+            }
+            Command::Write => {
+                // Held while the payload arrives: dropped, it gives the slot back.
+                let done = self.replies.completion(token);
+                let buf = self.shard.pool().get(length as usize);
+                let buf = self.receiver.read_into(buf).await.map_err(ConnectionError::Cut)?;
+                let bufs = [buf.freeze()].into_iter().collect();
+                self.submit(offset, Op::Write { bufs, fua: request.fua() }, done);
+                return Ok(());
+            }
+            Command::Flush => Op::Flush,
+            Command::Trim => Op::Discard { len },
+            Command::WriteZeroes => {
+                if request.fast_zero() && !self.device.info().writes_zeroes {
+                    let message = "zeroing is no faster than writing here";
+                    let code = ErrorCode::NotSupported;
+                    self.replies.refuse(token, Refusal { cookie, code, message });
+                    return Ok(());
+                }
+                Op::WriteZeroes { len, unmap: !request.no_hole(), fua: request.fua() }
+            }
+            Command::BlockStatus => {
+                self.replies.all_allocated(token);
+                return Ok(());
+            }
+            Command::Cache => {
+                // Not offered, so the decoder refuses it; a hint would need no action anyway.
+                self.replies.completion(token).finish(Ok(()), Op::Flush);
+                return Ok(());
+            }
+        };
+        let done = self.replies.completion(token);
+        self.submit(offset, op, done);
+        Ok(())
+    }
+
+    fn submit(&self, offset: u64, op: Op, done: Completion) {
+        self.device.submit(DeviceRequest { offset, op }, done);
+    }
+}

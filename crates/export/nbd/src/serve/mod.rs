@@ -1,0 +1,224 @@
+//! The server: targets offered by name on unix and TCP sockets, connections spread over shards.
+//!
+//! Owns listeners and the register of connections. Does not know levels or members: it sees
+//! [`Target`]s only. Invariant: what one client does never ends another's connection, and after
+//! [`Server::stop`] no socket, file or connection task is left.
+//!
+//! ```text
+//!  listener (shard 0) --accept--> connection on shard 0, 1, 2, ... in turn
+//!     reader: socket -> decoder -> device.submit        one task
+//!     writer: outcomes -> one vectored send             one task
+//! ```
+
+mod connection;
+mod exports;
+mod listener;
+mod register;
+mod replies;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_device::Target;
+use braid_shard::Shard;
+use braid_shard::mailbox::Remote;
+use braid_shard::ring::RingOp;
+use rustix::net::Shutdown;
+
+use crate::Address;
+use crate::protocol::{ExportTable, ExportTableError};
+use connection::Offer;
+pub use listener::ListenError;
+use listener::Listener;
+use register::Register;
+
+/// Connections at a time; further ones are closed at once. Bounds memory together with the bound
+/// on each connection.
+pub const CONNECTIONS_MAX: usize = 256;
+/// How long [`Server::stop`] waits for requests in flight.
+const STOP_WAIT: Duration = Duration::from_secs(10);
+/// Pause after a failed accept (out of descriptors), in nanoseconds.
+const ACCEPT_PAUSE_NANOS: u64 = 100_000_000;
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An address is not to be had.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The exports contradict each other.
+    #[error(transparent)]
+    Exports(#[from] ExportTableError),
+    /// No shard or no address was given.
+    #[error("an NBD server needs at least one shard and one address to listen on")]
+    Nothing,
+    /// A descriptor could not be duplicated.
+    #[error(
+        "preparing the socket of {address}: {source}; raise the limit on open files (ulimit -n)"
+    )]
+    Descriptor {
+        /// The address.
+        address: Address,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A running server. Dropping it stops it.
+pub struct Server {
+    addresses: Vec<Address>,
+    listening: Vec<OwnedFd>,
+    register: Arc<Register>,
+}
+
+impl Server {
+    /// Offers `targets` at `addresses`. Connections are served on `shards` in turn; `default`
+    /// names the target that clients get who ask for none (with a single target it is that one).
+    /// Must not be called on a shard's thread.
+    ///
+    /// # Errors
+    /// An address that is in use or impossible, exports with equal or impossible names.
+    pub fn start(
+        shards: &[Remote],
+        addresses: &[Address],
+        targets: Vec<Arc<dyn Target>>,
+        default: Option<&str>,
+    ) -> Result<Server, ServeError> {
+        if shards.is_empty() || addresses.is_empty() {
+            return Err(ServeError::Nothing);
+        }
+        let table = targets.iter().map(|target| exports::export_of(&target.info())).collect();
+        ExportTable::new(table, default)?;
+        let listeners =
+            addresses.iter().map(Listener::bind).collect::<Result<Vec<_>, ListenError>>()?;
+        let mut server =
+            Server { addresses: Vec::new(), listening: Vec::new(), register: Arc::default() };
+        let offer = Arc::new(Offer { targets, default: default.map(str::to_owned) });
+        // All descriptors first, so that a failure leaves no listener running.
+        let mut ready = Vec::new();
+        for listener in listeners {
+            let failed =
+                |source| ServeError::Descriptor { address: listener.address().clone(), source };
+            let waited_on = listener.descriptor().map_err(failed)?;
+            server.listening.push(listener.descriptor().map_err(failed)?);
+            server.addresses.push(listener.address().clone());
+            ready.push((listener, waited_on));
+        }
+        for ((listener, waited_on), home) in ready.into_iter().zip(shards.iter().cycle()) {
+            let server = Acceptor {
+                listener,
+                offer: Arc::clone(&offer),
+                register: Arc::clone(&server.register),
+                shards: shards.to_vec(),
+            };
+            let guard = server.register.listener();
+            home.run(move |shard| {
+                let accepting = server.run(shard.clone(), Rc::new(waited_on));
+                shard.spawn(async move {
+                    accepting.await;
+                    drop(guard);
+                });
+            });
+        }
+        Ok(server)
+    }
+
+    /// Where it listens; TCP ports chosen by the system are filled in.
+    #[must_use]
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Connections now.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.register.connections()
+    }
+
+    /// Stops listening, disconnects every client, and waits (at most ten seconds) for requests
+    /// that devices still have. Must not be called on a shard's thread.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.register.close();
+        for socket in &self.listening {
+            // A listener that failed has ended already.
+            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        }
+        let left = self.register.wait(STOP_WAIT);
+        if left > 0 {
+            tracing::warn!(left, "NBD connections still wait for their devices after ten seconds");
+        }
+    }
+}
+
+/// Takes connections from one listener and hands them to shards in turn.
+struct Acceptor {
+    listener: Listener,
+    offer: Arc<Offer>,
+    register: Arc<Register>,
+    shards: Vec<Remote>,
+}
+
+impl Acceptor {
+    async fn run(self, shard: Shard, waited_on: Rc<OwnedFd>) {
+        let mut next = 0;
+        while !self.register.is_closed() {
+            let op = RingOp::Readable { fd: Rc::clone(&waited_on) };
+            if shard.perform(op).await.is_none() {
+                tracing::error!("shard {} has no io_uring: NBD cannot listen there", shard.id());
+                return;
+            }
+            while !self.register.is_closed() {
+                match self.listener.accept() {
+                    Ok(fd) => {
+                        self.hand_over(fd, next);
+                        next += 1;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if self.register.is_closed() => {
+                        tracing::debug!(%error, "listener closed");
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, address = %self.listener.address(), "accepting an NBD client failed; trying again");
+                        shard.sleep(ACCEPT_PAUSE_NANOS).await;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn hand_over(&self, fd: OwnedFd, turn: usize) {
+        let guard = match self.register.connection(&fd) {
+            Ok(Some(guard)) => guard,
+            Ok(None) => {
+                tracing::warn!(max = CONNECTIONS_MAX, "too many NBD clients: closing a new one");
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "out of descriptors: closing a new NBD client");
+                return;
+            }
+        };
+        // At least one shard (checked at the start).
+        let Some(home) = self.shards.get(turn % self.shards.len().max(1)) else { return };
+        let offer = Arc::clone(&self.offer);
+        home.run(move |shard| {
+            let serving = connection::serve(shard.clone(), fd, offer);
+            shard.spawn(async move {
+                if let Err(error) = serving.await {
+                    tracing::info!(%error, "NBD connection ended");
+                }
+                drop(guard);
+            });
+        });
+    }
+}

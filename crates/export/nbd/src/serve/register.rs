@@ -1,0 +1,120 @@
+//! The register of what runs for a server: its connections and listeners, on all shards.
+//!
+//! Owns the bound on connections and the means to end them from another thread. It is locked when
+//! a connection comes or goes, never for a request. Invariant: an entry lives as long as its guard.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::net::Shutdown;
+
+use super::CONNECTIONS_MAX;
+
+#[derive(Default)]
+struct Entries {
+    /// Descriptors of their own, to shut connections down with.
+    connections: Vec<Option<OwnedFd>>,
+    listeners: usize,
+    closed: bool,
+}
+
+impl Entries {
+    fn connected(&self) -> usize {
+        self.connections.iter().flatten().count()
+    }
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct Register {
+    entries: Mutex<Entries>,
+    changed: Condvar,
+}
+
+/// Keeps a connection registered.
+pub(super) struct Connected {
+    register: Arc<Register>,
+    index: usize,
+}
+
+/// Keeps a listener registered.
+pub(super) struct Listening {
+    register: Arc<Register>,
+}
+
+impl Register {
+    /// A panic elsewhere leaves the entries as they were: each change is a single step.
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers a connection; `None` when there are too many or the server is stopping.
+    pub fn connection(self: &Arc<Self>, fd: &OwnedFd) -> io::Result<Option<Connected>> {
+        let own = fd.try_clone()?;
+        let mut entries = self.entries();
+        if entries.closed {
+            return Ok(None);
+        }
+        let free = entries.connections.iter().position(Option::is_none);
+        let index = free.unwrap_or(entries.connections.len());
+        match entries.connections.get_mut(index) {
+            Some(place) => *place = Some(own),
+            None if index < CONNECTIONS_MAX => entries.connections.push(Some(own)),
+            None => return Ok(None),
+        }
+        Ok(Some(Connected { register: Arc::clone(self), index }))
+    }
+
+    /// Registers a listener.
+    pub fn listener(self: &Arc<Self>) -> Listening {
+        self.entries().listeners += 1;
+        Listening { register: Arc::clone(self) }
+    }
+
+    pub fn connections(&self) -> usize {
+        self.entries().connected()
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.entries().closed
+    }
+
+    /// Admits nothing further and shuts every connection down.
+    pub fn close(&self) {
+        let mut entries = self.entries();
+        entries.closed = true;
+        for socket in entries.connections.iter().flatten() {
+            // Fails only when the client is gone already.
+            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        }
+    }
+
+    /// Waits until nothing is registered, at most for `limit`; gives what is left.
+    pub fn wait(&self, limit: Duration) -> usize {
+        let left = |entries: &Entries| entries.connected() + entries.listeners;
+        let entries = self
+            .changed
+            .wait_timeout_while(self.entries(), limit, |entries| left(entries) > 0)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0;
+        left(&entries)
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        if let Some(place) = self.register.entries().connections.get_mut(self.index) {
+            *place = None;
+        }
+        self.register.changed.notify_all();
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.register.entries().listeners -= 1;
+        self.register.changed.notify_all();
+    }
+}

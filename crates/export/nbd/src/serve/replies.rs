@@ -1,0 +1,271 @@
+//! Requests in flight of one connection, from admission until their reply has been sent.
+//!
+//! Owns the bound on what a client may have outstanding, the outcomes that wait for the writer,
+//! and the writer: every outcome that is there goes out in one vectored send.
+//! Does not know where requests come from. Invariant: an admitted request holds its slot until its
+//! reply has left or the connection is dead, so memory is bounded even if the client never reads.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use braid_device::{
+    Completion, Device, IoError, IoErrorKind, Op, Outcome, Request as DeviceRequest, Sink,
+};
+use braid_shard::Shard;
+use braid_shard::sync::Notify;
+
+use super::exports::error_code;
+use crate::protocol::constants::PAYLOAD_BYTES_MAX;
+use crate::protocol::{Command, ErrorCode, Refusal, ReplyEncoder, Request};
+use crate::stream::{Outgoing, Stream};
+
+/// Requests in flight per connection; further ones stay in the socket.
+const REQUESTS_MAX: usize = 128;
+/// Payload bytes in flight per connection: one largest request.
+const BYTES_MAX: u64 = PAYLOAD_BYTES_MAX as u64;
+/// Payload bytes of finished reads above which no further request is taken until they have been
+/// sent: what was read last should still be in the cache when it goes out.
+const UNSENT_BYTES_MAX: u64 = 512 << 10;
+/// Payload bytes of one send; with them, buffers come back while a long batch goes on.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// Names an admitted request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Token(u32);
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    request: Request,
+    bytes: u64,
+    /// The write is done, and a flush that makes it durable is on its way.
+    flushing: bool,
+}
+
+#[derive(Debug)]
+enum Answer {
+    Outcome(Result<(), IoError>, Op),
+    Refused(ErrorCode, &'static str),
+    AllAllocated,
+}
+
+/// The state shared by a connection's reader, its writer and its device's completions.
+pub(super) struct Replies {
+    encoder: ReplyEncoder,
+    slots: RefCell<Vec<Slot>>,
+    free: RefCell<Vec<Token>>,
+    ready: RefCell<VecDeque<(Token, Answer)>>,
+    in_flight: Cell<usize>,
+    bytes: Cell<u64>,
+    unsent: Cell<u64>,
+    /// Nothing further will be admitted.
+    closing: Cell<bool>,
+    /// Nothing can be sent any more.
+    dead: Cell<bool>,
+    to_write: Notify,
+    room: Notify,
+}
+
+impl Replies {
+    pub fn new(shard: &Shard, structured: bool) -> Rc<Replies> {
+        Rc::new(Replies {
+            encoder: ReplyEncoder::new(structured),
+            slots: RefCell::new(Vec::new()),
+            free: RefCell::new(Vec::new()),
+            ready: RefCell::new(VecDeque::new()),
+            in_flight: Cell::new(0),
+            bytes: Cell::new(0),
+            unsent: Cell::new(0),
+            closing: Cell::new(false),
+            dead: Cell::new(false),
+            to_write: Notify::new(shard),
+            room: Notify::new(shard),
+        })
+    }
+
+    /// Waits until `request` may be taken, and counts it in.
+    pub async fn admit(&self, request: Request) -> Token {
+        let bytes = match request.command {
+            Command::Read | Command::Write => u64::from(request.length),
+            _ => 0,
+        };
+        self.room.wait_for(|| self.has_room(bytes).then_some(())).await;
+        self.in_flight.set(self.in_flight.get() + 1);
+        self.bytes.set(self.bytes.get() + bytes);
+        let slot = Slot { request, bytes, flushing: false };
+        let mut slots = self.slots.borrow_mut();
+        match self.free.borrow_mut().pop() {
+            Some(token) => {
+                if let Some(place) = slots.get_mut(token.0 as usize) {
+                    *place = slot;
+                }
+                token
+            }
+            None => {
+                slots.push(slot);
+                // At most REQUESTS_MAX slots exist, so the index fits.
+                Token(slots.len() as u32 - 1)
+            }
+        }
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        let fits = self.in_flight.get() < REQUESTS_MAX
+            && self.bytes.get() + bytes <= BYTES_MAX
+            && self.unsent.get() <= UNSENT_BYTES_MAX;
+        // One request alone is always taken: none is larger than BYTES_MAX.
+        fits || self.in_flight.get() == 0
+    }
+
+    /// The obligation to complete an admitted request.
+    pub fn completion(self: &Rc<Self>, token: Token) -> Completion {
+        Completion::new(Rc::clone(self) as Rc<dyn Sink>, u64::from(token.0))
+    }
+
+    /// Answers an admitted request with an error.
+    pub fn refuse(&self, token: Token, refusal: Refusal) {
+        self.answer(token, Answer::Refused(refusal.code, refusal.message));
+    }
+
+    /// Answers an admitted block status request.
+    pub fn all_allocated(&self, token: Token) {
+        self.answer(token, Answer::AllAllocated);
+    }
+
+    fn answer(&self, token: Token, answer: Answer) {
+        let read = self.slot(token).filter(|slot| slot.request.command == Command::Read);
+        self.unsent.set(self.unsent.get() + read.map_or(0, |slot| slot.bytes));
+        self.ready.borrow_mut().push_back((token, answer));
+        self.to_write.notify_all();
+    }
+
+    fn slot(&self, token: Token) -> Option<Slot> {
+        self.slots.borrow().get(token.0 as usize).copied()
+    }
+
+    /// No further request will be admitted: the writer ends after the last reply.
+    pub fn close(&self) {
+        self.closing.set(true);
+        self.to_write.notify_all();
+    }
+
+    /// Waits until the writer has ended.
+    pub async fn finished(&self) {
+        self.room.wait_for(|| self.is_finished().then_some(())).await;
+    }
+
+    fn is_finished(&self) -> bool {
+        self.closing.get() && self.in_flight.get() == 0
+    }
+
+    /// The writer: sends replies until [`close`](Self::close) and the last of them. When sending
+    /// fails it shuts the socket down, so that the reader ends too, and drops what follows.
+    pub async fn write(self: Rc<Self>, stream: Rc<Stream>, device: Rc<dyn Device>) {
+        let mut out = Outgoing::new();
+        let mut sent = Vec::with_capacity(REQUESTS_MAX);
+        loop {
+            self.to_write
+                .wait_for(|| (!self.ready.borrow().is_empty() || self.is_finished()).then_some(()))
+                .await;
+            if self.ready.borrow().is_empty() {
+                // Finished: the reader may be waiting for that.
+                self.room.notify_all();
+                return;
+            }
+            self.collect(&device, &mut out, &mut sent);
+            if self.dead.get() {
+                out.clear();
+            } else if !out.is_empty() && out.send(&stream).await.is_err() {
+                self.dead.set(true);
+                out.clear();
+                stream.shutdown();
+            }
+            self.release(&mut sent);
+        }
+    }
+
+    /// Encodes replies that are ready, as many as one send should carry.
+    fn collect(
+        self: &Rc<Self>,
+        device: &Rc<dyn Device>,
+        out: &mut Outgoing,
+        sent: &mut Vec<Token>,
+    ) {
+        while out.has_room(1) && out.payload_bytes() < BATCH_BYTES_MAX {
+            let Some((token, answer)) = self.ready.borrow_mut().pop_front() else { return };
+            let Some(slot) = self.slot(token) else { continue };
+            if wants_flush(&slot, &answer) {
+                if let Some(slot) = self.slots.borrow_mut().get_mut(token.0 as usize) {
+                    slot.flushing = true;
+                }
+                device.submit(DeviceRequest::flush(), self.completion(token));
+                continue;
+            }
+            self.encode(&slot.request, answer, out);
+            sent.push(token);
+        }
+    }
+
+    fn encode(&self, request: &Request, answer: Answer, out: &mut Outgoing) {
+        let Request { cookie, offset, length, .. } = *request;
+        let encoder = self.encoder;
+        match answer {
+            Answer::Refused(code, message) => encoder.error(cookie, code, message, out.heads()),
+            Answer::AllAllocated => encoder.all_allocated(cookie, length, out.heads()),
+            // A discard is a hint: nothing is lost when the device cannot do it.
+            Answer::Outcome(Err(IoError { kind: IoErrorKind::Unsupported, .. }), _)
+                if request.command == Command::Trim =>
+            {
+                encoder.done(cookie, out.heads());
+            }
+            Answer::Outcome(Err(error), _) => {
+                let message = error.to_string();
+                encoder.error(cookie, error_code(error.kind), &message, out.heads());
+            }
+            Answer::Outcome(Ok(()), Op::Read(bufs)) if request.command == Command::Read => {
+                let filled: usize = bufs.iter().map(|buf| buf.len()).sum();
+                if filled != length as usize || !out.has_room(bufs.len()) {
+                    let message = "the device gave back another read than was asked for";
+                    encoder.error(cookie, ErrorCode::Io, message, out.heads());
+                    return;
+                }
+                encoder.read(cookie, offset, length, out.heads());
+                for buf in bufs {
+                    out.data(buf.freeze());
+                }
+            }
+            Answer::Outcome(Ok(()), _) if request.command == Command::Read => {
+                let message = "the device gave no data back for a read";
+                encoder.error(cookie, ErrorCode::Io, message, out.heads());
+            }
+            Answer::Outcome(Ok(()), _) => encoder.done(cookie, out.heads()),
+        }
+    }
+
+    fn release(&self, sent: &mut Vec<Token>) {
+        for token in sent.drain(..) {
+            if let Some(slot) = self.slot(token) {
+                self.bytes.set(self.bytes.get() - slot.bytes);
+                if slot.request.command == Command::Read {
+                    self.unsent.set(self.unsent.get() - slot.bytes);
+                }
+            }
+            self.in_flight.set(self.in_flight.get() - 1);
+            self.free.borrow_mut().push(token);
+        }
+        self.room.notify_all();
+    }
+}
+
+/// Whether the reply must wait for a flush: a discard has no durable form of its own.
+fn wants_flush(slot: &Slot, answer: &Answer) -> bool {
+    let done = matches!(answer, Answer::Outcome(Ok(()), _));
+    done && slot.request.command == Command::Trim && slot.request.fua() && !slot.flushing
+}
+
+impl Sink for Replies {
+    fn complete(&self, token: u64, outcome: Outcome) {
+        let Outcome { result, op } = outcome;
+        self.answer(Token(token as u32), Answer::Outcome(result, op));
+    }
+}

@@ -1,0 +1,303 @@
+//! One connected socket on a shard: bytes in and out, without allocation once it runs.
+//!
+//! Owns the receive buffer, the batching of outgoing heads and payloads into vectored sends, and
+//! the rule how much to receive at once. Does not know what the bytes mean.
+//! Invariant: at most one receive and one send are in flight, each from a single task.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::task::Poll;
+
+use braid_shard::ring::{Bufs, Ring, RingOp, RingSink, SEGMENTS_MAX};
+use braid_shard::{Buf, BufMut, Shard, TaskId};
+use rustix::net::Shutdown;
+
+/// Bytes that one receive may bring when small messages are expected: room for over a thousand
+/// requests, small enough to stay in the L2 cache.
+const RECEIVE_BYTES: usize = 64 << 10;
+/// Payloads from this size on are received in place as a whole: before the next message only its
+/// head is received, so no payload byte passes through the receive buffer. One more receive per
+/// message is cheaper than copying this much, and dearer than copying less.
+const IN_PLACE_BYTES: usize = 16 << 10;
+
+/// Where the result of the one operation in flight of one direction arrives.
+struct Slot {
+    shard: Shard,
+    done: Cell<Option<(i32, RingOp)>>,
+    waiter: Cell<TaskId>,
+}
+
+impl RingSink for Slot {
+    fn ring_done(&self, _: u64, result: i32, op: RingOp) {
+        self.done.set(Some((result, op)));
+        self.shard.wake(self.waiter.replace(TaskId::NONE));
+    }
+}
+
+impl Slot {
+    fn new(shard: &Shard) -> Rc<Slot> {
+        let (done, waiter) = (Cell::new(None), Cell::new(TaskId::NONE));
+        Rc::new(Slot { shard: shard.clone(), done, waiter })
+    }
+
+    async fn perform(self: &Rc<Self>, ring: &Ring, op: RingOp) -> (io::Result<usize>, RingOp) {
+        ring.submit(op, Rc::clone(self) as Rc<dyn RingSink>, 0);
+        let (result, op) = poll_fn(|_| match self.done.take() {
+            Some(done) => Poll::Ready(done),
+            None => {
+                self.waiter.set(self.shard.current_task());
+                Poll::Pending
+            }
+        })
+        .await;
+        // A negative result is a negated errno.
+        let result = usize::try_from(result)
+            .map_err(|_| io::Error::from_raw_os_error(result.wrapping_neg()));
+        (result, op)
+    }
+}
+
+/// A connected stream socket.
+pub(crate) struct Stream {
+    fd: Rc<OwnedFd>,
+    ring: Rc<Ring>,
+    shard: Shard,
+    incoming: Rc<Slot>,
+    outgoing: Rc<Slot>,
+}
+
+impl Stream {
+    /// Takes over a connected socket in blocking mode. `None` when the shard has no io_uring.
+    pub fn new(shard: &Shard, fd: OwnedFd) -> Option<Stream> {
+        Some(Stream {
+            fd: Rc::new(fd),
+            ring: Rc::clone(shard.ring()?),
+            shard: shard.clone(),
+            incoming: Slot::new(shard),
+            outgoing: Slot::new(shard),
+        })
+    }
+
+    /// Ends both directions: what is in flight completes, the peer sees the end.
+    pub fn shutdown(&self) {
+        // Fails only when the peer has ended the connection already.
+        let _ = rustix::net::shutdown(&*self.fd, Shutdown::Both);
+    }
+
+    async fn receive(&self, buf: BufMut) -> io::Result<(usize, BufMut)> {
+        let op = RingOp::Receive { fd: Rc::clone(&self.fd), buf };
+        match self.incoming.perform(&self.ring, op).await {
+            (result, RingOp::Receive { buf, .. }) => Ok((result?, buf)),
+            // A ring gives back the operation that it was given.
+            _ => Err(io::Error::other("the ring gave back another operation")),
+        }
+    }
+
+    async fn send(&self, bufs: Bufs) -> io::Result<(usize, Bufs)> {
+        let op = RingOp::Send { fd: Rc::clone(&self.fd), bufs };
+        match self.outgoing.perform(&self.ring, op).await {
+            (result, RingOp::Send { bufs, .. }) => Ok((result?, bufs)),
+            // A ring gives back the operation that it was given.
+            _ => Err(io::Error::other("the ring gave back another operation")),
+        }
+    }
+}
+
+/// The receiving side: a buffer for many small messages, and payloads received in place.
+pub(crate) struct Receiver {
+    stream: Rc<Stream>,
+    /// `None` only while a receive has it, or after one failed.
+    buf: Option<BufMut>,
+    at: usize,
+    end: usize,
+    /// Bytes that the next receive may bring.
+    window: usize,
+    /// Bytes of the head that precedes a payload.
+    head_bytes: usize,
+}
+
+impl Receiver {
+    /// Receives messages whose heads have `head_bytes` (at most 64 KiB) bytes.
+    pub fn new(stream: &Rc<Stream>, head_bytes: usize) -> Receiver {
+        let buf = Some(stream.shard.pool().get(RECEIVE_BYTES));
+        let head_bytes = head_bytes.clamp(1, RECEIVE_BYTES);
+        Receiver {
+            stream: Rc::clone(stream),
+            buf,
+            at: 0,
+            end: 0,
+            window: RECEIVE_BYTES,
+            head_bytes,
+        }
+    }
+
+    /// What has been received and not been taken: shows it to `take`, which shortens the slice
+    /// from the front by what it has used.
+    pub fn take<T>(&mut self, take: impl FnOnce(&mut &[u8]) -> T) -> T {
+        let mut input =
+            self.buf.as_deref().and_then(|buf| buf.get(self.at..self.end)).unwrap_or_default();
+        let value = take(&mut input);
+        let left = input.len();
+        self.at = self.end - left.min(self.end);
+        value
+    }
+
+    /// Receives more once everything has been taken; false at the end of the stream.
+    pub async fn fill(&mut self) -> io::Result<bool> {
+        let mut buf = self.buf.take().ok_or(io::ErrorKind::NotConnected)?;
+        let rest = buf.split_off(self.window.min(buf.len()));
+        let (received, mut buf) = self.stream.receive(buf).await?;
+        // Cut from this very buffer above, so it joins again.
+        if let Err(rest) = buf.rejoin(rest) {
+            drop(rest);
+        }
+        self.buf = Some(buf);
+        (self.at, self.end) = (0, received);
+        self.window = RECEIVE_BYTES;
+        Ok(received > 0)
+    }
+
+    /// Fills `into` with the next bytes: first those received already, then straight from the
+    /// socket.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the stream ends before it is full.
+    pub async fn read_into(&mut self, mut into: BufMut) -> io::Result<BufMut> {
+        let mut filled = self.take(|input| {
+            let (piece, rest) = input.split_at(into.len().min(input.len()));
+            // `piece` is at most as long as `into`.
+            into[..piece.len()].copy_from_slice(piece);
+            *input = rest;
+            piece.len()
+        });
+        if into.len() >= IN_PLACE_BYTES {
+            self.window = self.head_bytes;
+        }
+        while filled < into.len() {
+            let rest = into.split_off(filled);
+            let (received, rest) = self.stream.receive(rest).await?;
+            if received == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            filled += received;
+            // Cut from `into` in this round, so it joins again.
+            if into.rejoin(rest).is_err() {
+                return Err(io::Error::other(
+                    "a buffer came back that is not the one received into",
+                ));
+            }
+        }
+        Ok(into)
+    }
+}
+
+enum Part {
+    /// Heads up to this position of the head bytes.
+    Heads(usize),
+    Data(Buf),
+}
+
+/// A batch of outgoing messages, sent with as few system calls as the socket allows.
+///
+/// ```text
+///  head head head+payload head   ->  [heads 0..3] [payload] [head 4]   one sendmsg
+/// ```
+pub(crate) struct Outgoing {
+    heads: Vec<u8>,
+    parts: Vec<Part>,
+    bytes: usize,
+    bufs: Bufs,
+}
+
+impl Outgoing {
+    pub fn new() -> Outgoing {
+        Outgoing { heads: Vec::new(), parts: Vec::new(), bytes: 0, bufs: Bufs::new() }
+    }
+
+    /// Where heads are appended.
+    pub fn heads(&mut self) -> &mut Vec<u8> {
+        &mut self.heads
+    }
+
+    /// Appends payload after the heads appended so far.
+    pub fn data(&mut self, buf: Buf) {
+        self.bytes += buf.len();
+        self.parts.push(Part::Heads(self.heads.len()));
+        self.parts.push(Part::Data(buf));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.heads.is_empty() && self.parts.is_empty()
+    }
+
+    /// Bytes of payload in the batch.
+    pub fn payload_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether a message with `payloads` payload buffers still fits into one system call.
+    pub fn has_room(&self, payloads: usize) -> bool {
+        // Each payload may need one segment of heads before it, and one may follow the last.
+        self.parts.len() + 2 * payloads < SEGMENTS_MAX
+    }
+
+    /// Forgets the batch without sending it.
+    pub fn clear(&mut self) {
+        self.heads.clear();
+        self.parts.clear();
+        self.bufs.clear();
+        self.bytes = 0;
+    }
+
+    /// Sends everything and leaves the batch empty; its payloads are let go of.
+    pub async fn send(&mut self, stream: &Stream) -> io::Result<()> {
+        let mut bufs = std::mem::take(&mut self.bufs);
+        self.segments(stream, &mut bufs);
+        self.heads.clear();
+        self.bytes = 0;
+        while !bufs.is_empty() {
+            let (sent, mut rest) = stream.send(bufs).await?;
+            if sent == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            forget_sent(&mut rest, sent);
+            bufs = rest;
+        }
+        self.bufs = bufs;
+        Ok(())
+    }
+
+    fn segments(&mut self, stream: &Stream, bufs: &mut Bufs) {
+        let heads = stream.shard.pool().copy_of(&self.heads).freeze();
+        let mut from = 0;
+        let last = Part::Heads(heads.len());
+        for part in self.parts.drain(..).chain([last]) {
+            match part {
+                Part::Heads(to) if to > from => {
+                    bufs.push(heads.slice(from..to));
+                    from = to;
+                }
+                Part::Heads(_) => {}
+                Part::Data(buf) if !buf.is_empty() => bufs.push(buf),
+                Part::Data(_) => {}
+            }
+        }
+    }
+}
+
+/// Drops the first `sent` bytes of `bufs`.
+fn forget_sent(bufs: &mut Bufs, mut sent: usize) {
+    let mut whole = 0;
+    for buf in bufs.iter_mut() {
+        if sent < buf.len() {
+            *buf = buf.slice(sent..buf.len());
+            break;
+        }
+        sent -= buf.len();
+        whole += 1;
+    }
+    bufs.drain(..whole);
+}

@@ -1,0 +1,172 @@
+//! A served RAM disk, and a plain blocking client that can misbehave.
+
+// Each test binary uses its own part of this module.
+#![allow(dead_code)]
+
+use std::future::Future;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use braid_device::ram::Ram;
+use braid_device::{Device, OpenError, Opener, Target, TargetInfo};
+use braid_nbd::Address;
+use braid_nbd::protocol::{
+    ClientHandshake, ClientHandshakeStep, ClientOptions, Request, ServerOffer,
+};
+use braid_nbd::serve::Server;
+use braid_shard::Shard;
+use braid_shard::threads::{Shards, start};
+
+/// A RAM disk as a target.
+pub struct RamTarget {
+    ram: Ram,
+    info: TargetInfo,
+}
+
+impl RamTarget {
+    pub fn new(name: &str, size: u64) -> RamTarget {
+        let ram = Ram::new(name, size);
+        let info = TargetInfo {
+            name: name.into(),
+            description: format!("RAM disk {name}"),
+            device: ram.device().info().clone(),
+            read_only: false,
+        };
+        RamTarget { ram, info }
+    }
+
+    pub fn read_only(mut self) -> RamTarget {
+        self.info.read_only = true;
+        self
+    }
+}
+
+impl Target for RamTarget {
+    fn info(&self) -> TargetInfo {
+        self.info.clone()
+    }
+
+    fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
+        self.ram.open(shard)
+    }
+}
+
+/// A server on a unix socket and a TCP port, with its shards and its folder.
+pub struct World {
+    server: Option<Server>,
+    pub shards: Shards,
+    pub folder: tempfile::TempDir,
+}
+
+pub const DISK_BYTES: u64 = 64 << 20;
+
+impl World {
+    /// Serves "disk" (the default, 64 MiB) and "fixed" (read-only) on two shards.
+    pub fn new() -> World {
+        let targets: Vec<Arc<dyn Target>> = vec![
+            Arc::new(RamTarget::new("disk", DISK_BYTES)),
+            Arc::new(RamTarget::new("fixed", 1 << 20).read_only()),
+        ];
+        World::with(targets)
+    }
+
+    pub fn with(targets: Vec<Arc<dyn Target>>) -> World {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let shards = start(2).expect("two shards with io_uring");
+        let unix = Address::Unix(folder.path().join("nbd.sock"));
+        let tcp = "tcp:127.0.0.1:0".parse().expect("a loopback address");
+        let server = Server::start(shards.remotes(), &[unix, tcp], targets, Some("disk"));
+        World { server: Some(server.expect("a server")), shards, folder }
+    }
+
+    pub fn server(&self) -> &Server {
+        self.server.as_ref().expect("not stopped yet")
+    }
+
+    pub fn unix(&self) -> Address {
+        self.server().addresses()[0].clone()
+    }
+
+    pub fn tcp(&self) -> Address {
+        self.server().addresses()[1].clone()
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("nbd.sock")
+    }
+
+    pub fn stop(&mut self) {
+        self.server.take().expect("not stopped yet").stop();
+    }
+
+    /// Runs an async function on the second shard, as a client there would.
+    pub fn on_shard<T, F>(&self, act: impl FnOnce(Shard) -> F + Send + 'static) -> T
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        let ran = self.shards.remotes()[1].call_async(|shard, give| {
+            let future = act(shard.clone());
+            shard.spawn(async move { give(future.await) });
+        });
+        ran.expect("the shard runs")
+    }
+
+    /// A plain client that has entered `export`.
+    pub fn plain(&self, export: &str, structured: bool) -> Plain {
+        Plain::enter(self.socket(), export, structured)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // Before the shards.
+        drop(self.server.take());
+    }
+}
+
+/// A blocking client that sends exactly what it is told.
+pub struct Plain {
+    pub socket: UnixStream,
+    pub offer: ServerOffer,
+}
+
+impl Plain {
+    pub fn enter(path: PathBuf, export: &str, structured: bool) -> Plain {
+        let mut socket = UnixStream::connect(path).expect("a listening server");
+        let options = ClientOptions { export: export.into(), structured };
+        let mut handshake = ClientHandshake::new(options).expect("a short name");
+        let mut input = [0; 1];
+        loop {
+            let mut out = Vec::new();
+            // Byte by byte, so that nothing of the transmission phase is taken.
+            socket.read_exact(&mut input).expect("the server speaks");
+            let step = handshake.step(&mut &input[..], &mut out).expect("the server agrees");
+            socket.write_all(&out).expect("the server listens");
+            if let ClientHandshakeStep::Transmission(offer) = step {
+                return Plain { socket, offer: *offer };
+            }
+        }
+    }
+
+    pub fn send(&mut self, request: Request, payload: &[u8]) {
+        let message = [&request.encode()[..], payload].concat();
+        self.socket.write_all(&message).expect("the server listens");
+    }
+
+    pub fn receive<const N: usize>(&mut self) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.socket.read_exact(&mut bytes).expect("the server answers");
+        bytes
+    }
+
+    /// Everything until the server closes; a reset counts as the end.
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let _ = self.socket.read_to_end(&mut bytes);
+        bytes
+    }
+}
