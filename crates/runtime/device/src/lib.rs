@@ -12,13 +12,18 @@ mod completion;
 mod device;
 pub mod file;
 mod io_set;
+pub mod model;
 pub mod plug;
 pub mod ram;
+mod random;
 pub mod spec;
 mod target;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod trace;
 
 pub use braid_shard::ring::{BufMuts, Bufs};
 pub use completion::{Completion, Outcome, Sink};
 pub use device::{Device, DeviceInfo, IoError, IoErrorKind, Op, Request};
-pub use io_set::{IoSet, IoSets};
+pub use io_set::{IoSet, IoSets, Outcomes};
 pub use target::{OpenError, Opener, Target, TargetInfo};

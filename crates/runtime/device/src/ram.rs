@@ -28,13 +28,7 @@ impl Ram {
     /// When there is not that much memory, or it is less than a block.
     pub fn try_new(name: impl Into<String>, size: u64) -> Result<Ram, OpenError> {
         let name = name.into();
-        let bytes = usize::try_from(size / 4096 * 4096).ok().filter(|bytes| *bytes > 0);
-        let Some(memory) = bytes.and_then(SharedMemory::try_new) else {
-            let why = format!(
-                "there is no memory of {size} bytes to be had; give 4K or more, within what the machine has"
-            );
-            return Err(OpenError { name, why });
-        };
+        let memory = memory_for(&name, size)?;
         let info = DeviceInfo::plain(name, memory.len() as u64);
         Ok(Ram { info, memory: Arc::new(memory) })
     }
@@ -60,26 +54,6 @@ struct RamDevice {
     memory: Arc<SharedMemory>,
 }
 
-impl RamDevice {
-    fn carry_out(&self, offset: u64, op: &mut Op) -> bool {
-        let mut at = offset as usize;
-        match op {
-            Op::Read(bufs) => bufs.iter_mut().all(|buf| {
-                let ok = self.memory.read(at, buf);
-                at += buf.len();
-                ok
-            }),
-            Op::Write { bufs, .. } => bufs.iter().all(|buf| {
-                let ok = self.memory.write(at, buf);
-                at += buf.len();
-                ok
-            }),
-            Op::Flush | Op::Discard { .. } => true,
-            Op::WriteZeroes { len, .. } => self.memory.zero(at, *len as usize),
-        }
-    }
-}
-
 impl Device for RamDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -87,10 +61,38 @@ impl Device for RamDevice {
 
     fn submit(&self, request: Request, done: Completion) {
         let Request { offset, mut op } = request;
-        if self.carry_out(offset, &mut op) {
+        if carry_out(&self.memory, offset, &mut op) {
             done.complete(Outcome::ok(op));
         } else {
             done.complete(Outcome::failed(IoError::new(IoErrorKind::Invalid), op));
         }
+    }
+}
+
+/// Memory of `size` bytes, rounded down to whole 4096-byte blocks.
+pub(crate) fn memory_for(name: &str, size: u64) -> Result<SharedMemory, OpenError> {
+    let bytes = usize::try_from(size / 4096 * 4096).ok().filter(|bytes| *bytes > 0);
+    bytes.and_then(SharedMemory::try_new).ok_or_else(|| OpenError {
+        name: name.to_string(),
+        why: format!("no memory of {size} bytes can be had; ask for 4K at least, and for less than the machine has"),
+    })
+}
+
+/// Does in `memory` what `op` asks. False when it reaches beyond the end.
+pub(crate) fn carry_out(memory: &SharedMemory, offset: u64, op: &mut Op) -> bool {
+    let mut at = offset as usize;
+    match op {
+        Op::Read(bufs) => bufs.iter_mut().all(|buf| {
+            let ok = memory.read(at, buf);
+            at += buf.len();
+            ok
+        }),
+        Op::Write { bufs, .. } => bufs.iter().all(|buf| {
+            let ok = memory.write(at, buf);
+            at += buf.len();
+            ok
+        }),
+        Op::Flush | Op::Discard { .. } => true,
+        Op::WriteZeroes { len, .. } => memory.zero(at, *len as usize),
     }
 }
