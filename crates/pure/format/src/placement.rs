@@ -70,14 +70,17 @@ pub struct Placement {
     pub size: u64,
     /// The members in the order of the request.
     pub members: Vec<MemberPlace>,
-    /// The bad-block log, relative to the superblock.
+    /// The bad-block log, relative to the superblock; 0 = no room for one.
     pub bblog_offset: i32,
-    /// Sectors of the bad-block log.
+    /// Sectors of the bad-block log; 0 = no room for one.
     pub bblog_size: u16,
     /// The bitmap.
     pub bitmap: Option<BitmapPlace>,
     /// The partial parity log.
     pub ppl: Option<Ppl>,
+    /// RAID0 of unequal members: its layout must be recorded (`Superblock::raid0_layout`), or the kernel
+    /// refuses the array.
+    pub raid0_layout: bool,
 }
 
 /// One member's numbers, in sectors from its start.
@@ -113,7 +116,7 @@ pub enum PlacementError {
     /// A member has no room for data.
     #[error(
         "placing the array: member {member} has {have} sectors and needs more than {need} \
-         for metadata and one chunk of {chunk}; use a larger member or a smaller chunk"
+         for metadata and {unit} for data; use a larger member or a smaller chunk"
     )]
     MemberTooSmall {
         /// Its place in the request.
@@ -122,8 +125,8 @@ pub enum PlacementError {
         have: u64,
         /// Sectors that are needed beside the data.
         need: u64,
-        /// The chunk in sectors; 0 = none.
-        chunk: u32,
+        /// The least that is of use for data, in sectors.
+        unit: u64,
     },
     /// A member is larger than sectors can be counted in md's signed 64-bit sizes.
     #[error(
@@ -227,23 +230,30 @@ pub fn place(request: &Request) -> Result<Placement, PlacementError> {
         (_, Some(bitmap)) => bitmap.sectors,
         _ => bitmap_space(size),
     };
+    let logged = bitmap.is_some() || request.consistency == Consistency::Ppl;
     let data_follows = request.minor.data_follows();
-    if data_follows {
-        check_data_offset(request, log)?;
+    let (bblog_offset, bblog_size) = if data_follows {
+        place_bblog(request, log, logged)?
     } else {
         for place in &mut members {
             let reserve = (log + BBLOG).min(place.super_offset.saturating_sub(component));
             place.data_size = place.super_offset - reserve;
         }
-    }
-    // `log` is at most a few thousand sectors, so the offsets fit their types.
-    let bblog_offset = if data_follows { (8 + log) as i32 } else { -(BBLOG as i32) };
-    let ppl = matches!(request.consistency, Consistency::Ppl).then_some(Ppl {
+        (-(BBLOG as i32), BBLOG as u16)
+    };
+    let ppl = (request.consistency == Consistency::Ppl).then_some(Ppl {
         offset: if data_follows { 8 } else { -((PPL + BBLOG) as i16) },
         size: PPL as u16,
         multiple: false,
     });
-    Ok(Placement { size, members, bblog_offset, bblog_size: BBLOG as u16, bitmap, ppl })
+    let raid0_layout = request.level == 0 && unequal(request, &members);
+    Ok(Placement { size, members, bblog_offset, bblog_size, bitmap, ppl, raid0_layout })
+}
+
+/// Some members have more chunks than others.
+fn unequal(request: &Request, members: &[MemberPlace]) -> bool {
+    let chunks = |member: &MemberPlace| member.data_size / u64::from(request.chunk_sectors).max(1);
+    members.first().is_some_and(|first| members.iter().any(|m| chunks(m) != chunks(first)))
 }
 
 /// Levels that record how much of each component they use.
@@ -283,6 +293,18 @@ fn headroom(dev: u64, chunk: u64) -> u64 {
     room
 }
 
+/// The sector at which the data of all members starts in 1.1 and 1.2: mdadm takes the first member's size for all.
+fn common_data_offset(request: &Request) -> u64 {
+    let first = request.members.first().copied().unwrap_or(0);
+    let least = 24 + log_space(request, first) + headroom(first, request.chunk_sectors.into());
+    request.data_offset.unwrap_or(least.next_multiple_of(MIB))
+}
+
+/// Sectors to keep free on a member for a bitmap or PPL, before the component's size is known.
+fn log_space(request: &Request, dev: u64) -> u64 {
+    if request.consistency == Consistency::Ppl { PPL } else { bitmap_space(dev) }
+}
+
 /// The member's place and the sectors it has for data. `data_size` of 1.0 is filled in when the size is known.
 fn place_member(
     request: &Request,
@@ -292,31 +314,38 @@ fn place_member(
     if dev > MEMBER_MAX {
         return Err(PlacementError::MemberTooLarge { member, have: dev });
     }
-    let chunk = request.chunk_sectors;
-    let log = if request.consistency == Consistency::Ppl { PPL } else { bitmap_space(dev) };
     let (data_offset, used) = if request.minor.data_follows() {
-        let least = (24 + log + headroom(dev, chunk.into())).next_multiple_of(MIB);
-        let offset = request.data_offset.unwrap_or(least);
+        let offset = common_data_offset(request);
         (offset, offset)
     } else {
         if let Some(want) = request.data_offset.filter(|&want| want != 0) {
             let why = "cannot be had with metadata 1.0, whose data starts at 0";
             return Err(PlacementError::DataOffset { want, why, least: 0 });
         }
-        (0, dev % 8 + 16 + BBLOG + log)
+        (0, dev % 8 + 16 + BBLOG + log_space(request, dev))
     };
     let available = dev.saturating_sub(used);
-    let usable = if chunk == 0 { available } else { available - available % u64::from(chunk) };
+    let unit = size_unit(request);
     match location(request.minor, dev) {
-        Some(super_offset) if usable >= LEAST_DATA => {
+        Some(super_offset) if available - available % unit >= LEAST_DATA => {
             Ok((MemberPlace { data_offset, data_size: available, super_offset }, available))
         }
-        _ => Err(PlacementError::MemberTooSmall { member, have: dev, need: used, chunk }),
+        _ => Err(PlacementError::MemberTooSmall { member, have: dev, need: used, unit }),
+    }
+}
+
+/// The component's size is a multiple of this, unless a size was asked for and there is no chunk.
+fn size_unit(request: &Request) -> u64 {
+    match request.chunk_sectors {
+        0 => UNCHUNKED_UNIT,
+        chunk => chunk.into(),
     }
 }
 
 /// A reader takes no superblock with less data, in sectors.
 const LEAST_DATA: u64 = 10;
+/// What mdadm rounds the size to where there is no chunk: 64 KiB.
+const UNCHUNKED_UNIT: u64 = 128;
 
 fn component_size(
     request: &Request,
@@ -331,10 +360,10 @@ fn component_size(
         Some(want) if want < chunk.max(LEAST_DATA) => {
             return Err(PlacementError::SizeTooSmall { want, chunk: request.chunk_sectors });
         }
-        Some(want) => want,
-        None => available,
+        Some(want) => want - want % chunk,
+        None => available - available % size_unit(request),
     };
-    Ok(size - size % chunk)
+    Ok(size)
 }
 
 /// Array sectors of a RAID10 (Linux `raid10.c`, raid10_size), component sectors of other levels.
@@ -383,19 +412,23 @@ fn area_sectors(sync_size: u64, chunk: u64) -> u64 {
         / crate::SECTOR as u64
 }
 
-/// A data offset that was asked for must leave room for superblock, log and bad-block log.
-fn check_data_offset(request: &Request, log: u64) -> Result<(), PlacementError> {
-    let super_offset = if request.minor == Minor::V1_1 { 0 } else { 8 };
-    let least = super_offset + 8 + log + BBLOG;
-    match request.data_offset {
+/// Offset and size of the bad-block log of 1.1 and 1.2: behind the bitmap or PPL, or behind the room for a bitmap that may
+/// come. A data offset that was asked for may take that room, and the bad-block log's too, but not the
+/// rest.
+fn place_bblog(request: &Request, log: u64, logged: bool) -> Result<(i32, u16), PlacementError> {
+    let first = if request.minor == Minor::V1_1 { 0 } else { 8 };
+    // A superblock of more than 256 bytes and 128 roles takes more than one sector, at most 8.
+    let least = first + 8 + if logged { log + BBLOG } else { 0 };
+    let room = match request.data_offset {
+        None => log,
         Some(want) if want < least => {
-            Err(PlacementError::DataOffset { want, why: "is inside the metadata", least })
+            return Err(PlacementError::DataOffset { want, why: "is inside the metadata", least });
         }
-        Some(want) if want % 8 != 0 => Err(PlacementError::DataOffset {
-            want,
-            why: "is no multiple of 4 KiB",
-            least: want.next_multiple_of(8),
-        }),
-        _ => Ok(()),
-    }
+        Some(want) => match (want - first).checked_sub(8 + BBLOG) {
+            None => return Ok((0, 0)),
+            Some(room) => room.min(log),
+        },
+    };
+    // `log` is at most a few thousand sectors.
+    Ok(((8 + room) as i32, BBLOG as u16))
 }
