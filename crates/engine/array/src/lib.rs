@@ -1,1 +1,34 @@
-//! The RAID engine
+//! The RAID engine: members, stripes, degraded operation, rebuild, resync, scrub.
+//!
+//! An array runs on one or more shards. On each of them an [`Engine`](engine::Engine) carries out
+//! the requests for the units that the shard owns; on the home shard (number 0) a
+//! [`Control`](control::Control) owns the superblocks and decides who is a member. Engines know
+//! the members through a [`View`](view::View) that control sends.
+//!
+//! ```text
+//!  Device::submit (front) ─► read: straight to the members
+//!                        └─► write: per unit, on the owner ─► lock ─► plan ─► read ─► parity ─► write
+//!  control ─► views, superblocks, spares      jobs ─► windows of units, on their owners
+//! ```
+//!
+//! What it does not know: files, rings, threads, clocks, sockets. It runs unchanged on simulated
+//! members under a virtual clock.
+//!
+//! Invariants: see `ARCHITECTURE.md`; each is checked by the simulator.
+
+#![forbid(unsafe_code)]
+
+pub mod control;
+pub mod engine;
+pub mod geometry;
+pub mod jobs;
+mod lock;
+mod mirror;
+mod parity;
+pub mod view;
+mod front;
+mod gather;
+mod route;
+mod spawners;
+mod flush;
+mod zeroing;

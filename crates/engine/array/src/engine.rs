@@ -1,0 +1,418 @@
+//! One array on one shard: its members' handles, its locks, its view, and what requests share.
+
+use crate::front::ArrayDevice;
+use crate::gather::Gather;
+use crate::geometry::Geometry;
+use crate::lock::RangeLocks;
+use crate::route::Router;
+use crate::spawners::Spawners;
+use crate::view::{MemberNr, View, ViewUpdate};
+use braid_device::plug::{Plug, PlugStats};
+use braid_device::{Device, DeviceInfo, IoError, IoErrorKind, IoSets, OpenError, Opener};
+use braid_layout::Slot;
+use braid_shard::mailbox::Remote;
+use braid_shard::sync::{Budget, Notify, Promise, promise};
+use braid_shard::{Buf, BufMut, Shard};
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Identifies a running array within the process.
+pub type ArrayId = u64;
+
+/// Bytes that stripes being written or recovered may hold besides their payload, per shard.
+const SCRATCH_MAX: u64 = 128 << 20;
+/// Gathers kept for reuse.
+const GATHERS_KEPT: usize = 1024;
+
+/// Events counted by an engine; see the field names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests read, and their bytes.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Requests written.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Segments written as full stripes.
+    pub full_stripes: u64,
+    /// Segments written by read-modify-write.
+    pub rmw: u64,
+    /// Segments written by reconstruct-write.
+    pub reconstruct: u64,
+    /// Pieces of reads that were recovered from redundancy.
+    pub recovered_reads: u64,
+    /// Read errors mended by writing the recovered data back.
+    pub corrected_reads: u64,
+}
+
+/// A read part whose member failed, waiting for recovery.
+struct Unrecovered {
+    gather: Rc<Gather>,
+    index: u32,
+    buf: BufMut,
+    error: IoError,
+}
+
+/// See the module's documentation.
+pub struct Engine {
+    pub(crate) shard: Shard,
+    pub(crate) id: ArrayId,
+    pub(crate) geometry: Arc<Geometry>,
+    pub(crate) locks: RangeLocks,
+    pub(crate) sets: IoSets,
+    pub(crate) scratch: Rc<Budget>,
+    pub(crate) router: Router,
+    spawners: Rc<Spawners>,
+    home: Remote,
+    info: RefCell<Rc<DeviceInfo>>,
+    view: RefCell<Rc<View>>,
+    update: RefCell<ViewUpdate>,
+    devices: RefCell<Vec<(MemberNr, Rc<dyn Device>, Option<Rc<Plug>>)>>,
+    gathers: RefCell<Vec<Rc<Gather>>>,
+    counters: Cell<Counters>,
+    zeroes: RefCell<Option<Buf>>,
+    /// The superblocks say that the array may be written.
+    active: Cell<bool>,
+    writes_in_flight: Cell<u32>,
+    wrote_since_asked: Cell<bool>,
+    questions: RefCell<Slab<Promise<bool>>>,
+    unrecovered: RefCell<VecDeque<Unrecovered>>,
+    unrecovered_there: Notify,
+    pub(crate) stopping: Cell<bool>,
+}
+
+/// Held while a write is under way: the array is not marked clean meanwhile.
+pub(crate) struct WriteInFlight(Rc<Engine>);
+
+impl Drop for WriteInFlight {
+    fn drop(&mut self) {
+        self.0.writes_in_flight.set(self.0.writes_in_flight.get() - 1);
+    }
+}
+
+/// The arrays that run on a shard, found by closures that come from other shards.
+#[derive(Default)]
+struct Engines(RefCell<Vec<Rc<Engine>>>);
+
+impl Engine {
+    /// Makes the engine of array `id` and registers it with `shard`. `home` is the shard with the
+    /// array's control; `info` describes the array as a device.
+    pub(crate) fn start(
+        shard: &Shard,
+        id: ArrayId,
+        geometry: Arc<Geometry>,
+        home: Remote,
+        info: DeviceInfo,
+        router: Router,
+        update: ViewUpdate,
+    ) -> Rc<Engine> {
+        let engine = Rc::new(Engine {
+            shard: shard.clone(),
+            id,
+            geometry,
+            locks: RangeLocks::new(shard),
+            sets: IoSets::new(shard),
+            scratch: Budget::new(shard, SCRATCH_MAX),
+            router,
+            spawners: Spawners::of(shard),
+            home,
+            info: RefCell::new(Rc::new(info)),
+            view: RefCell::new(Rc::new(View::new(&update, |_| None))),
+            update: RefCell::new(update),
+            devices: RefCell::new(Vec::new()),
+            gathers: RefCell::new(Vec::new()),
+            counters: Cell::new(Counters::default()),
+            zeroes: RefCell::new(None),
+            active: Cell::new(false),
+            writes_in_flight: Cell::new(0),
+            wrote_since_asked: Cell::new(false),
+            questions: RefCell::new(Slab::new()),
+            unrecovered: RefCell::new(VecDeque::new()),
+            unrecovered_there: Notify::new(shard),
+            stopping: Cell::new(false),
+        });
+        shard.local::<Engines>().0.borrow_mut().push(Rc::clone(&engine));
+        let looper = Rc::clone(&engine);
+        shard.spawn(async move { looper.recover_loop().await });
+        engine
+    }
+
+    /// The engine of array `id` on this shard.
+    pub fn find(shard: &Shard, id: ArrayId) -> Option<Rc<Engine>> {
+        shard.local::<Engines>().0.borrow().iter().find(|engine| engine.id == id).cloned()
+    }
+
+    /// Takes the engine off its shard; requests that come afterwards are refused.
+    pub(crate) fn stop(&self) {
+        self.stopping.set(true);
+        self.unrecovered_there.notify_all();
+        self.shard.local::<Engines>().0.borrow_mut().retain(|engine| engine.id != self.id);
+        self.devices.borrow_mut().clear();
+        let update = ViewUpdate {
+            slots: vec![(None, 0, crate::view::SlotState::Missing); self.geometry.slots()],
+            resynced: u64::MAX,
+            broken: true,
+            read_only: true,
+        };
+        self.apply(update);
+        self.router.detach();
+    }
+
+    /// The array as a device of this shard.
+    pub fn device(self: &Rc<Engine>) -> Rc<dyn Device> {
+        Rc::new(ArrayDevice::new(self))
+    }
+
+    pub(crate) fn info(&self) -> Rc<DeviceInfo> {
+        Rc::clone(&self.info.borrow())
+    }
+
+    #[inline]
+    pub(crate) fn spawners(&self) -> &Spawners {
+        &self.spawners
+    }
+
+    /// The members as they are now.
+    #[inline]
+    pub fn view(&self) -> Rc<View> {
+        Rc::clone(&self.view.borrow())
+    }
+
+    /// Counters since the start.
+    pub fn counters(&self) -> Counters {
+        self.counters.get()
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, more: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        more(&mut counters);
+        self.counters.set(counters);
+    }
+
+    /// What each member's plug has taken in and sent down.
+    pub fn plug_stats(&self) -> Vec<(MemberNr, PlugStats)> {
+        let devices = self.devices.borrow();
+        devices.iter().filter_map(|(nr, _, plug)| Some((*nr, plug.as_ref()?.stats()))).collect()
+    }
+
+    /// Opens member `nr` on this shard; a later view may name it.
+    ///
+    /// # Errors
+    /// When the device does not open here.
+    pub(crate) fn open_member(&self, nr: MemberNr, opener: &dyn Opener) -> Result<(), OpenError> {
+        let device = opener.open(&self.shard)?;
+        let (device, plug) = if device.info().wants_plug {
+            let plug = Plug::new(&self.shard, device);
+            (Rc::clone(&plug) as Rc<dyn Device>, Some(plug))
+        } else {
+            (device, None)
+        };
+        self.devices.borrow_mut().push((nr, device, plug));
+        Ok(())
+    }
+
+    /// Lets go of member `nr`.
+    pub(crate) fn close_member(&self, nr: MemberNr) {
+        self.devices.borrow_mut().retain(|(known, _, _)| *known != nr);
+        let update = self.update.borrow().clone();
+        self.apply(update);
+    }
+
+    /// This shard's handle on member `nr`.
+    pub(crate) fn member_device(&self, nr: MemberNr) -> Option<Rc<dyn Device>> {
+        let devices = self.devices.borrow();
+        devices.iter().find(|(known, _, _)| *known == nr).map(|(_, device, _)| Rc::clone(device))
+    }
+
+    /// Takes over what control has decided.
+    pub(crate) fn apply(&self, update: ViewUpdate) {
+        let view = View::new(&update, |nr| self.member_device(nr));
+        *self.view.borrow_mut() = Rc::new(view);
+        *self.update.borrow_mut() = update;
+    }
+
+    /// `len` zero bytes to write.
+    pub(crate) fn zeroes(&self, len: usize) -> Buf {
+        let mut zeroes = self.zeroes.borrow_mut();
+        if zeroes.as_ref().is_none_or(|buf| buf.len() < len) {
+            *zeroes = Some(self.shard.pool().zeroed(len).freeze());
+        }
+        match zeroes.as_ref() {
+            Some(buf) => buf.slice(0..len),
+            // Set by the lines above.
+            None => unreachable!("zeroes were just made"),
+        }
+    }
+
+    pub(crate) fn gather(self: &Rc<Engine>) -> Rc<Gather> {
+        self.gathers.borrow_mut().pop().unwrap_or_else(|| Gather::new(self))
+    }
+
+    pub(crate) fn keep_gather(&self, gather: Rc<Gather>) {
+        let mut gathers = self.gathers.borrow_mut();
+        if gathers.len() < GATHERS_KEPT {
+            gathers.push(gather);
+        }
+    }
+
+    // --- What only control may decide -----------------------------------------------------
+
+    fn ask(
+        self: &Rc<Engine>,
+        question: impl FnOnce(&Shard, Box<dyn FnOnce(bool) + Send>) + Send + 'static,
+    ) -> braid_shard::sync::Promised<bool> {
+        let (give, wait) = promise(&self.shard);
+        let key = self.questions.borrow_mut().insert(give);
+        let (own, id) = (self.shard.remote(), self.id);
+        self.home.run(move |shard| {
+            let answer = Box::new(move |value: bool| {
+                own.run(move |shard| {
+                    if let Some(engine) = Engine::find(shard, id) {
+                        engine.answered(key, value);
+                    }
+                });
+            });
+            question(shard, answer);
+        });
+        wait
+    }
+
+    fn answered(&self, key: usize, value: bool) {
+        let promise = self.questions.borrow_mut().try_remove(key);
+        if let Some(promise) = promise {
+            promise.fulfil(value);
+        }
+    }
+
+    /// Has control record that the member of `slot` has failed; comes back when the surviving
+    /// superblocks say so and no shard uses the member any more.
+    pub(crate) async fn fail_member(self: &Rc<Engine>, slot: Slot, view: &View, error: IoError) {
+        let Some(nr) = view.member_nr(slot) else { return };
+        let id = self.id;
+        let answer = self.ask(move |shard, answer| {
+            crate::control::Control::fail_for_engine(shard, id, nr, error, answer);
+        });
+        // No answer means that the array was stopped meanwhile.
+        let _ = answer.await;
+    }
+
+    /// Enters a write: the superblocks say "active" before the first byte is written.
+    ///
+    /// # Errors
+    /// [`IoErrorKind::Refused`] when the array is read-only or stopping, [`IoErrorKind::Lost`]
+    /// when too many members have failed.
+    pub(crate) async fn begin_write(self: &Rc<Engine>) -> Result<WriteInFlight, IoError> {
+        loop {
+            self.may_write()?;
+            if self.active.get() {
+                return Ok(self.enter_write());
+            }
+            let id = self.id;
+            let answer = self.ask(move |shard, answer| {
+                crate::control::Control::activate_for_engine(shard, id, answer);
+            });
+            if answer.await != Some(true) {
+                self.may_write()?;
+                return Err(IoError::new(IoErrorKind::Refused));
+            }
+        }
+    }
+
+    /// [`begin_write`](Engine::begin_write) when nothing has to be waited for.
+    #[inline]
+    pub(crate) fn try_begin_write(self: &Rc<Engine>) -> Option<WriteInFlight> {
+        let ready = self.active.get() && self.may_write().is_ok();
+        ready.then(|| self.enter_write())
+    }
+
+    fn enter_write(self: &Rc<Engine>) -> WriteInFlight {
+        self.writes_in_flight.set(self.writes_in_flight.get() + 1);
+        self.wrote_since_asked.set(true);
+        WriteInFlight(Rc::clone(self))
+    }
+
+    fn may_write(&self) -> Result<(), IoError> {
+        let view = self.view.borrow();
+        if view.broken {
+            return Err(IoError::new(IoErrorKind::Lost));
+        }
+        if view.read_only || self.stopping.get() {
+            return Err(IoError::new(IoErrorKind::Refused));
+        }
+        Ok(())
+    }
+
+    /// Control says: the superblocks are marked active now.
+    pub(crate) fn set_active(&self) {
+        self.active.set(true);
+    }
+
+    /// Control asks whether the array may be marked clean: true, and no write begins any more,
+    /// when none is in flight; with `only_if_idle` also none since the last question.
+    pub(crate) fn try_deactivate(&self, only_if_idle: bool) -> bool {
+        let wrote = self.wrote_since_asked.replace(false);
+        if self.writes_in_flight.get() > 0 || (only_if_idle && wrote) {
+            return false;
+        }
+        self.active.set(false);
+        true
+    }
+
+    // --- Reads whose member failed ---------------------------------------------------------
+
+    pub(crate) fn recover_later(&self, gather: Rc<Gather>, index: u32, buf: BufMut, error: IoError) {
+        if self.stopping.get() {
+            gather.part_done(index, Err(error), Some(buf));
+            return;
+        }
+        self.unrecovered.borrow_mut().push_back(Unrecovered { gather, index, buf, error });
+        self.unrecovered_there.notify_all();
+    }
+
+    async fn recover_loop(self: Rc<Engine>) {
+        loop {
+            let next = self
+                .unrecovered_there
+                .wait_for(|| {
+                    if let Some(next) = self.unrecovered.borrow_mut().pop_front() {
+                        return Some(Some(next));
+                    }
+                    self.stopping.get().then_some(None)
+                })
+                .await;
+            let Some(Unrecovered { gather, index, buf, error }) = next else { return };
+            crate::front::recover_part(&self, gather, index, buf, Some(error));
+        }
+    }
+}
+
+impl Engine {
+    /// Looks at the outcomes of writes tagged with their slots: members that failed are recorded
+    /// as such before this comes back.
+    ///
+    /// # Errors
+    /// When more members have failed than the level survives.
+    pub(crate) async fn settle_writes(
+        self: &Rc<Engine>,
+        view: &Rc<View>,
+        outcomes: braid_device::Outcomes,
+    ) -> Result<(), IoError> {
+        let mut first = None;
+        for (slot, outcome) in outcomes {
+            if let Err(error) = outcome.result {
+                first.get_or_insert(error);
+                self.fail_member(slot as usize, view, error).await;
+            }
+        }
+        match first {
+            Some(error) if self.view().broken => Err(error),
+            _ => Ok(()),
+        }
+    }
+}

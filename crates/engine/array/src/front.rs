@@ -1,0 +1,351 @@
+//! The array as a device: cuts requests into parts, sends each to whoever carries it out.
+//!
+//! Healthy reads go straight to the members of any shard. Writes, and reads that need redundancy,
+//! go to the owner of their unit.
+
+use crate::engine::Engine;
+use crate::gather::{Gather, Kind};
+use crate::geometry::REGION;
+use crate::parity::segment::Extent;
+use crate::route::PieceDone;
+use crate::spawners::{RecoverArgs, WriteArgs, WritePayload};
+use crate::view::View;
+use braid_device::{Bufs, Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, Outcome, Request};
+use braid_layout::{Layout, Slot};
+use braid_shard::{Buf, BufMut};
+use std::rc::Rc;
+
+/// See the module's documentation.
+pub(crate) struct ArrayDevice {
+    engine: Rc<Engine>,
+    info: Rc<DeviceInfo>,
+}
+
+impl ArrayDevice {
+    pub(crate) fn new(engine: &Rc<Engine>) -> ArrayDevice {
+        ArrayDevice { engine: Rc::clone(engine), info: engine.info() }
+    }
+}
+
+impl Device for ArrayDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&self, request: Request, done: Completion) {
+        let engine = &self.engine;
+        let Request { offset, op } = request;
+        let request = Request { offset, op };
+        if let Err(error) = request.check(&self.info) {
+            return done.finish(Err(error), request.op);
+        }
+        if engine.stopping.get() {
+            return done.finish(Err(IoError::new(IoErrorKind::Refused)), request.op);
+        }
+        if request.is_empty() && !matches!(request.op, Op::Flush) {
+            return done.complete(Outcome::ok(request.op));
+        }
+        match request.op {
+            Op::Read(bufs) => {
+                engine.count(|counters| {
+                    counters.reads += 1;
+                    counters.read_bytes += bufs.iter().map(|buf| buf.len() as u64).sum::<u64>();
+                });
+                read(engine, offset, bufs, done);
+            }
+            Op::Write { bufs, fua } => {
+                engine.count(|counters| {
+                    counters.writes += 1;
+                    counters.written_bytes += bufs.iter().map(|buf| buf.len() as u64).sum::<u64>();
+                });
+                write(engine, offset, bufs, fua, done);
+            }
+            Op::Flush => engine.spawners().flush.spawn((Rc::clone(engine), done)),
+            Op::Discard { len } => crate::zeroing::discard(engine, offset, len, done),
+            Op::WriteZeroes { len, unmap, fua } => {
+                crate::zeroing::write_zeroes(engine, offset, len, unmap, fua, done);
+            }
+        }
+    }
+}
+
+// --- Reads ----------------------------------------------------------------------------------
+
+/// How far one part of a read goes, and which member can give it, if any can by itself.
+struct ReadPlace {
+    len: u64,
+    place: Option<(Slot, u64)>,
+}
+
+fn locate_read(engine: &Engine, view: &View, offset: u64, len: u64) -> ReadPlace {
+    match &engine.geometry.layout {
+        Layout::Striped(striped) => {
+            let (place, run) = striped.map(offset);
+            ReadPlace { len: run.min(len), place: Some((place.slot, place.offset)) }
+        }
+        Layout::Linear(linear) => {
+            let (place, run) = linear.map(offset);
+            ReadPlace { len: run.min(len), place: Some((place.slot, place.offset)) }
+        }
+        Layout::Parity(parity) => {
+            let (stripe, k, within) = parity.locate(offset);
+            let len = len.min(parity.chunk_size() - within);
+            let slot = parity.data_slot(stripe, k);
+            let at = parity.member_offset(stripe) + within;
+            let readable = view.readable(slot, at + len);
+            ReadPlace { len, place: readable.then_some((slot, at)) }
+        }
+        Layout::Mirror(_) => {
+            let len = len.min(REGION - offset % REGION);
+            let readable = |slot| view.readable(slot, offset + len);
+            let slot = if offset + len <= view.resynced {
+                pick(view.slots(), (offset / REGION) as usize, readable)
+            } else {
+                // Copies may differ until the resync has come by: all reads take the same one.
+                pick(view.slots(), 0, readable)
+            };
+            ReadPlace { len, place: slot.map(|slot| (slot, offset)) }
+        }
+        Layout::Raid10(raid10) => {
+            let (chunk_nr, within) = raid10.locate(offset);
+            let len = len.min(raid10.chunk_size() - within);
+            let copies = raid10.copy_count();
+            let usable = |copy: usize| {
+                let place = raid10.copy(chunk_nr, copy);
+                view.readable(place.slot, place.offset + within + len)
+            };
+            let start = if offset + len <= view.resynced { chunk_nr as usize } else { 0 };
+            let place = pick(copies, start, usable).map(|copy| {
+                let place = raid10.copy(chunk_nr, copy);
+                (place.slot, place.offset + within)
+            });
+            ReadPlace { len, place }
+        }
+    }
+}
+
+/// The first of `0..count`, starting at `start` and going round, that is usable.
+fn pick(count: usize, start: usize, usable: impl Fn(usize) -> bool) -> Option<usize> {
+    (0..count).map(|step| (start + step) % count).find(|candidate| usable(*candidate))
+}
+
+fn read(engine: &Rc<Engine>, offset: u64, bufs: braid_device::BufMuts, done: Completion) {
+    let view = engine.view();
+    let gather = engine.gather();
+    gather.begin(Kind::Read, done);
+    let mut at = offset;
+    for buf in bufs {
+        let mut rest = buf;
+        let mut starts = true;
+        loop {
+            let ReadPlace { len, place } = locate_read(engine, &view, at, rest.len() as u64);
+            let tail = (len < rest.len() as u64).then(|| rest.split_off(len as usize));
+            let index = gather.add(at, starts);
+            starts = false;
+            submit_read(engine, &view, &gather, index, rest, place);
+            at += len;
+            match tail {
+                Some(tail) => rest = tail,
+                None => break,
+            }
+        }
+    }
+    gather.all_submitted();
+}
+
+fn submit_read(
+    engine: &Rc<Engine>,
+    view: &View,
+    gather: &Rc<Gather>,
+    index: u32,
+    buf: BufMut,
+    place: Option<(Slot, u64)>,
+) {
+    let member = place.and_then(|(slot, at)| view.member(slot).map(|member| (member, at)));
+    match member {
+        Some(((device, data_offset), at)) => {
+            let sink = Rc::clone(gather) as Rc<dyn braid_device::Sink>;
+            device.submit(
+                Request::read(data_offset + at, buf),
+                Completion::new(sink, u64::from(index)),
+            );
+        }
+        None => recover_part(engine, Rc::clone(gather), index, buf, None),
+    }
+}
+
+/// Has part `index` of a read recovered from redundancy, on the owner of its unit. `error` is what
+/// the member said that should have given it.
+pub(crate) fn recover_part(
+    engine: &Rc<Engine>,
+    gather: Rc<Gather>,
+    index: u32,
+    buf: BufMut,
+    error: Option<IoError>,
+) {
+    if !engine.geometry.level.has_redundancy() {
+        let error = error.unwrap_or(IoError::new(IoErrorKind::Lost));
+        return gather.part_done(index, Err(error), Some(buf));
+    }
+    let offset = gather.offset_of(index);
+    let owner = engine.geometry.owner(offset / engine.geometry.unit_size());
+    if owner == engine.shard.id() {
+        return recover_here(engine, offset, buf, PieceDone::Part { gather, index }, error);
+    }
+    if let Err(buf) = engine.router.recover(owner, offset, buf, (Rc::clone(&gather), index)) {
+        // Memory on loan from a third shard cannot travel further: refuse rather than share it.
+        gather.part_done(index, Err(IoError::new(IoErrorKind::Refused)), Some(buf));
+    }
+}
+
+/// Recovers on this shard, which owns the unit.
+pub(crate) fn recover_here(
+    engine: &Rc<Engine>,
+    offset: u64,
+    buf: BufMut,
+    done: PieceDone,
+    error: Option<IoError>,
+) {
+    engine.count(|counters| counters.recovered_reads += 1);
+    let args = RecoverArgs { engine: Rc::clone(engine), offset, buf, done, error };
+    match &engine.geometry.layout {
+        Layout::Parity(_) => engine.spawners().parity_recover.spawn(args),
+        _ => engine.spawners().mirror_recover.spawn(args),
+    }
+}
+
+// --- Writes ---------------------------------------------------------------------------------
+
+/// The bytes `start..start + len` of `bufs` laid end to end, as one buffer: a slice where one
+/// buffer holds them all, else a copy.
+fn contiguous(engine: &Engine, bufs: &Bufs, start: usize, len: usize) -> Buf {
+    let mut base = 0;
+    for buf in bufs {
+        if start >= base && start + len <= base + buf.len() {
+            return buf.slice(start - base..start - base + len);
+        }
+        base += buf.len();
+    }
+    let mut copy = engine.shard.pool().get(len);
+    let mut base = 0;
+    for buf in bufs {
+        let from = start.max(base);
+        let to = (start + len).min(base + buf.len());
+        if from < to {
+            copy[from - start..to - start].copy_from_slice(&buf[from - base..to - base]);
+        }
+        base += buf.len();
+    }
+    copy.freeze()
+}
+
+fn write(engine: &Rc<Engine>, offset: u64, bufs: Bufs, fua: bool, done: Completion) {
+    let gather = engine.gather();
+    gather.begin(Kind::Write { fua }, done);
+    let total: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
+    if engine.geometry.level.has_redundancy() {
+        write_units(engine, &gather, offset, total, &bufs, fua);
+    } else {
+        write_striped(engine, &gather, offset, &bufs, fua);
+    }
+    drop(bufs);
+    gather.all_submitted();
+}
+
+fn write_units(
+    engine: &Rc<Engine>,
+    gather: &Rc<Gather>,
+    offset: u64,
+    total: u64,
+    bufs: &Bufs,
+    fua: bool,
+) {
+    let unit_size = engine.geometry.unit_size();
+    let mut at = offset;
+    while at < offset + total {
+        let unit = at / unit_size;
+        let end = (offset + total).min((unit + 1) * unit_size);
+        let extent = Extent { start: at - unit * unit_size, end: end - unit * unit_size };
+        let payload = contiguous(engine, bufs, (at - offset) as usize, (end - at) as usize);
+        let index = gather.add(at, false);
+        let owner = engine.geometry.owner(unit);
+        if owner == engine.shard.id() {
+            let done = PieceDone::Part { gather: Rc::clone(gather), index };
+            write_unit(engine, unit, extent, payload, fua, done);
+        } else {
+            let part = (Rc::clone(gather), index);
+            engine.router.write(owner, unit, extent, payload, fua, part);
+        }
+        at = end;
+    }
+}
+
+fn write_striped(
+    engine: &Rc<Engine>,
+    gather: &Rc<Gather>,
+    offset: u64,
+    bufs: &Bufs,
+    fua: bool,
+) {
+    let view = engine.view();
+    let refused = view.read_only || view.broken;
+    let mut at = offset;
+    for buf in bufs {
+        let mut done = 0;
+        while done < buf.len() {
+            let rest = (buf.len() - done) as u64;
+            let ReadPlace { len, place } = locate_read(engine, &view, at, rest);
+            let index = gather.add(at, false);
+            let member = place.and_then(|(slot, at)| view.member(slot).map(|member| (member, at)));
+            match member {
+                Some(((device, data_offset), place)) if !refused => {
+                    let sink = Rc::clone(gather) as Rc<dyn braid_device::Sink>;
+                    let payload = buf.slice(done..done + len as usize);
+                    device.submit(
+                        Request::write(data_offset + place, payload, fua),
+                        Completion::new(sink, u64::from(index)),
+                    );
+                }
+                _ => {
+                    let kind = if view.broken { IoErrorKind::Lost } else { IoErrorKind::Refused };
+                    gather.part_done(index, Err(IoError::new(kind)), None);
+                }
+            }
+            done += len as usize;
+            at += len;
+        }
+    }
+}
+
+/// Writes `payload` at `extent` of a unit that this shard owns.
+pub(crate) fn write_unit(
+    engine: &Rc<Engine>,
+    unit: u64,
+    extent: Extent,
+    payload: Buf,
+    fua: bool,
+    done: PieceDone,
+) {
+    let payload = WritePayload::Data(payload);
+    spawn_write(engine, WriteArgs { engine: Rc::clone(engine), unit, extent, payload, fua, done });
+}
+
+/// Zeroes `extent` of a unit that this shard owns.
+pub(crate) fn zero_unit(
+    engine: &Rc<Engine>,
+    unit: u64,
+    extent: Extent,
+    unmap: bool,
+    fua: bool,
+    done: PieceDone,
+) {
+    let payload = WritePayload::Zeroes { unmap };
+    spawn_write(engine, WriteArgs { engine: Rc::clone(engine), unit, extent, payload, fua, done });
+}
+
+fn spawn_write(engine: &Rc<Engine>, args: WriteArgs) {
+    match &engine.geometry.layout {
+        Layout::Parity(_) => engine.spawners().parity_write.spawn(args),
+        _ => engine.spawners().mirror_write.spawn(args),
+    }
+}

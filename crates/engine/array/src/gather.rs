@@ -1,0 +1,157 @@
+//! Joins the parts of one request: when the last has ended, the request completes.
+//!
+//! A gather is itself the sink of requests that go straight to members, so a healthy read needs no
+//! task. Gathers are kept for reuse.
+
+use crate::engine::Engine;
+use braid_device::{BufMuts, Completion, IoError, Op, Outcome, Sink};
+use braid_shard::BufMut;
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+/// What the request becomes when it ends well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    Write { fua: bool },
+    Discard { len: u64 },
+    WriteZeroes { len: u64, unmap: bool, fua: bool },
+}
+
+/// One part: where it is in the array, and, for reads, its buffer while nobody else has it.
+struct Part {
+    offset: u64,
+    buf: Option<BufMut>,
+    /// The part starts a buffer of the request (rather than continuing one).
+    starts: bool,
+}
+
+/// See the module's documentation.
+pub(crate) struct Gather {
+    engine: Weak<Engine>,
+    own: Weak<Gather>,
+    remaining: Cell<u32>,
+    error: Cell<Option<IoError>>,
+    kind: Cell<Kind>,
+    parts: RefCell<SmallVec<[Part; 4]>>,
+    done: Cell<Option<Completion>>,
+}
+
+impl Gather {
+    pub(crate) fn new(engine: &Rc<Engine>) -> Rc<Gather> {
+        Rc::new_cyclic(|own| Gather {
+            engine: Rc::downgrade(engine),
+            own: own.clone(),
+            remaining: Cell::new(0),
+            error: Cell::new(None),
+            kind: Cell::new(Kind::Read),
+            parts: RefCell::new(SmallVec::new()),
+            done: Cell::new(None),
+        })
+    }
+
+    /// Starts joining for `done`. Holds one part itself until [`Gather::all_submitted`].
+    pub(crate) fn begin(&self, kind: Kind, done: Completion) {
+        self.kind.set(kind);
+        self.error.set(None);
+        self.remaining.set(1);
+        self.done.set(Some(done));
+    }
+
+    /// Announces a part at array byte `offset` and gives its index.
+    pub(crate) fn add(&self, offset: u64, starts: bool) -> u32 {
+        self.remaining.set(self.remaining.get() + 1);
+        let mut parts = self.parts.borrow_mut();
+        parts.push(Part { offset, buf: None, starts });
+        parts.len() as u32 - 1
+    }
+
+    /// No further parts will be announced.
+    pub(crate) fn all_submitted(&self) {
+        self.part_ended();
+    }
+
+    /// Where part `index` is, in array bytes.
+    pub(crate) fn offset_of(&self, index: u32) -> u64 {
+        self.parts.borrow().get(index as usize).map_or(0, |part| part.offset)
+    }
+
+    /// Ends part `index`; for reads with its buffer.
+    pub(crate) fn part_done(&self, index: u32, result: Result<(), IoError>, buf: Option<BufMut>) {
+        if let Err(error) = result
+            && self.error.get().is_none()
+        {
+            self.error.set(Some(error));
+        }
+        if let Some(buf) = buf
+            && let Some(part) = self.parts.borrow_mut().get_mut(index as usize)
+        {
+            part.buf = Some(buf);
+        }
+        self.part_ended();
+    }
+
+    fn part_ended(&self) {
+        let remaining = self.remaining.get() - 1;
+        self.remaining.set(remaining);
+        if remaining == 0 {
+            self.finish();
+        }
+    }
+
+    fn finish(&self) {
+        let op = match self.kind.get() {
+            Kind::Read => Op::Read(self.take_buffers()),
+            Kind::Write { fua } => Op::Write { bufs: SmallVec::new(), fua },
+            Kind::Discard { len } => Op::Discard { len },
+            Kind::WriteZeroes { len, unmap, fua } => Op::WriteZeroes { len, unmap, fua },
+        };
+        self.parts.borrow_mut().clear();
+        let done = self.done.take();
+        let result = self.error.get().map_or(Ok(()), Err);
+        if let (Some(engine), Some(own)) = (self.engine.upgrade(), self.own.upgrade()) {
+            engine.keep_gather(own);
+        }
+        if let Some(done) = done {
+            done.finish(result, op);
+        }
+    }
+
+    fn take_buffers(&self) -> BufMuts {
+        let mut bufs = BufMuts::new();
+        for part in self.parts.borrow_mut().drain(..) {
+            let Some(buf) = part.buf else { continue };
+            match bufs.last_mut() {
+                Some(last) if !part.starts => {
+                    if let Err(buf) = last.rejoin(buf) {
+                        // A part is missing before this one: the request has failed anyway.
+                        bufs.push(buf);
+                    }
+                }
+                _ => bufs.push(buf),
+            }
+        }
+        bufs
+    }
+}
+
+impl Sink for Gather {
+    fn complete(&self, token: u64, outcome: Outcome) {
+        let index = token as u32;
+        let buf = match outcome.op {
+            Op::Read(mut bufs) => bufs.pop(),
+            _ => None,
+        };
+        match (outcome.result, buf) {
+            (Err(error), Some(buf)) => {
+                // A member could not give its part: the engine tries the redundancy.
+                match (self.engine.upgrade(), self.own.upgrade()) {
+                    (Some(engine), Some(own)) => engine.recover_later(own, index, buf, error),
+                    _ => self.part_done(index, Err(error), Some(buf)),
+                }
+            }
+            (result, buf) => self.part_done(index, result, buf),
+        }
+    }
+}

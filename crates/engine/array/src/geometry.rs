@@ -1,0 +1,97 @@
+//! The shape of one array as its shards see it: the layout, and which shard owns what.
+//!
+//! A **unit** is what one shard owns as a whole and locks ranges of: a stripe (levels 4, 5, 6), a
+//! chunk (level 10), a region of [`REGION`] bytes (level 1). Levels without redundancy have
+//! nothing to keep consistent and own nothing.
+
+use braid_layout::{Layout, Level, Slot};
+use braid_shard::ShardId;
+
+/// Bytes of a unit of a level 1 array.
+pub const REGION: u64 = 1 << 20;
+/// Bytes (of one member) of neighbouring units that go to the same shard, so that sequential work
+/// merges there.
+const RUN_BYTES: u64 = 1 << 20;
+
+/// Constant for the life of a running array.
+#[derive(Clone, Debug)]
+pub struct Geometry {
+    /// The level.
+    pub level: Level,
+    /// md's layout number.
+    pub layout_number: u32,
+    /// Where each byte lives.
+    pub layout: Layout,
+    /// Every request is a multiple of this, in bytes: the largest of the members' blocks.
+    pub logical_block: u32,
+    /// Bytes of each component that are in use (0 for levels without redundancy).
+    pub component_size: u64,
+    /// Number of shards.
+    pub shards: u16,
+    /// Neighbouring units that one shard owns together.
+    run: u64,
+}
+
+impl Geometry {
+    /// `component_size` in bytes, as the superblock's `size` field says.
+    pub fn new(
+        level: Level,
+        layout_number: u32,
+        layout: Layout,
+        logical_block: u32,
+        component_size: u64,
+        shards: u16,
+    ) -> Geometry {
+        let unit_on_member = match &layout {
+            Layout::Mirror(_) => REGION,
+            other => other.chunk_size().max(4096),
+        };
+        Geometry {
+            level,
+            layout_number,
+            layout,
+            logical_block,
+            component_size,
+            shards: shards.max(1),
+            run: (RUN_BYTES / unit_on_member).max(1),
+        }
+    }
+
+    /// The shard that owns `unit`.
+    #[inline]
+    pub fn owner(&self, unit: u64) -> ShardId {
+        if self.shards == 1 {
+            return 0;
+        }
+        ((unit / self.run) % u64::from(self.shards)) as ShardId
+    }
+
+    /// Bytes of array data in a unit (the last one of a level 1 array may be shorter).
+    pub fn unit_size(&self) -> u64 {
+        match &self.layout {
+            Layout::Parity(parity) => parity.stripe_size(),
+            Layout::Mirror(_) => REGION,
+            other => other.chunk_size().max(4096),
+        }
+    }
+
+    /// Number of units.
+    pub fn units(&self) -> u64 {
+        self.layout.array_size().div_ceil(self.unit_size())
+    }
+
+    /// Size of the array in bytes.
+    pub fn array_size(&self) -> u64 {
+        self.layout.array_size()
+    }
+
+    /// Number of slots.
+    pub fn slots(&self) -> usize {
+        self.layout.slots()
+    }
+
+    /// True when the array can go on with exactly the slots for which `working` is true.
+    pub fn survives(&self, working: impl Fn(Slot) -> bool) -> bool {
+        self.layout.survives(working)
+    }
+}

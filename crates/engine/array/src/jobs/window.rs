@@ -1,0 +1,84 @@
+//! One window of a long job: a run of neighbouring units that one shard owns, locked together.
+
+use crate::engine::Engine;
+use crate::lock::Held;
+use braid_device::{IoError, IoErrorKind};
+use braid_layout::{Layout, Slot};
+use std::rc::Rc;
+
+/// What is done in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowKind {
+    /// After an unclean stop: make redundancy match data.
+    Resync,
+    /// Count where redundancy does not match data.
+    Check,
+    /// Count, and make it match.
+    Repair,
+    /// Compute what `slot` must hold, and write it there.
+    Rebuild {
+        /// The slot whose member is being rebuilt.
+        slot: Slot,
+    },
+}
+
+/// Units `first .. first + count`, all owned by one shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// What to do.
+    pub kind: WindowKind,
+    /// The first unit.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// How a window ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowReport {
+    /// Done, or what could not be had.
+    pub result: Result<(), IoError>,
+    /// Sectors found different, counted in 4096-byte blocks as md does.
+    pub mismatches: u64,
+}
+
+impl WindowReport {
+    pub(crate) fn failed(error: IoError) -> WindowReport {
+        WindowReport { result: Err(error), mismatches: 0 }
+    }
+}
+
+/// Sectors of 512 bytes in the 4096-byte blocks in which `a` and `b` (of equal length) differ.
+pub(crate) fn differing_sectors(a: &[u8], b: &[u8]) -> u64 {
+    const BLOCK: usize = 4096;
+    if a == b {
+        return 0;
+    }
+    let blocks = a.chunks(BLOCK).zip(b.chunks(BLOCK));
+    blocks.filter(|(a, b)| a != b).map(|(a, _)| a.len().div_ceil(512) as u64).sum()
+}
+
+/// Locks the units of a window, in ascending order, wholly.
+pub(crate) async fn lock_units(engine: &Engine, window: &Window) -> Vec<Held> {
+    let mut held = Vec::with_capacity(window.count as usize);
+    for unit in window.first..window.first + window.count {
+        held.push(engine.locks.lock(unit, 0, u64::MAX).await);
+    }
+    held
+}
+
+/// Carries out a window on this shard, which owns its units.
+pub(crate) async fn carry_out(engine: &Rc<Engine>, window: Window) -> WindowReport {
+    if engine.stopping.get() {
+        return WindowReport::failed(IoError::new(IoErrorKind::Refused));
+    }
+    match &engine.geometry.layout {
+        Layout::Parity(parity) => crate::parity::scrub::window(engine, parity, window).await,
+        Layout::Mirror(_) | Layout::Raid10(_) => {
+            crate::mirror::scrub::window(engine, window).await
+        }
+        Layout::Striped(_) | Layout::Linear(_) => {
+            WindowReport { result: Ok(()), mismatches: 0 }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Reads whose first member could not give them: taken from another copy, and written back.
+
+use super::places;
+use crate::engine::Engine;
+use crate::spawners::RecoverArgs;
+use braid_device::{IoError, IoErrorKind, Op, Request};
+use braid_layout::{Place, Slot};
+use braid_shard::BufMut;
+use smallvec::SmallVec;
+use std::rc::Rc;
+
+/// Carries out one recovery and tells `done`.
+pub(crate) async fn recover(args: RecoverArgs) {
+    let RecoverArgs { engine, offset, mut buf, done, error } = args;
+    let result = read_any(&engine, offset, &mut buf, error).await;
+    done.finish(&engine, result, Some(buf), None);
+}
+
+async fn read_any(
+    engine: &Rc<Engine>,
+    offset: u64,
+    buf: &mut BufMut,
+    error: Option<IoError>,
+) -> Result<(), IoError> {
+    let unit_size = engine.geometry.unit_size();
+    let (unit, within) = (offset / unit_size, offset % unit_size);
+    let len = buf.len() as u64;
+    let _held = engine.locks.lock(unit, within, within + len).await;
+    let view = engine.view();
+    // Copies in the order of slots; which of them failed the caller is found out again here.
+    let mut bad: SmallVec<[(Place, IoError); 2]> = SmallVec::new();
+    let mut last = error.unwrap_or(IoError::new(IoErrorKind::Lost));
+    for place in places(engine, unit, within) {
+        if !view.readable(place.slot, place.offset + len) {
+            continue;
+        }
+        let Some((device, data_offset)) = view.member(place.slot) else { continue };
+        let request = Request::read(data_offset + place.offset, buf.split_off(0));
+        let outcome = engine.sets.one(&**device, request).await;
+        if let Op::Read(mut bufs) = outcome.op
+            && let Some(part) = bufs.pop()
+            && let Err(part) = buf.rejoin(part)
+        {
+            let len = buf.len().min(part.len());
+            buf[..len].copy_from_slice(&part[..len]);
+        }
+        match outcome.result {
+            Ok(()) => {
+                for (place, error) in bad {
+                    mend(engine, place, error, buf).await;
+                }
+                return Ok(());
+            }
+            Err(error) => {
+                last = error;
+                bad.push((place, error));
+            }
+        }
+    }
+    Err(last)
+}
+
+/// Writes good data over a copy that could not be read; one that does not take it, or does not
+/// give it back afterwards, has failed (as in md).
+async fn mend(engine: &Rc<Engine>, place: Place, error: IoError, good: &BufMut) {
+    let view = engine.view();
+    let slot: Slot = place.slot;
+    if error.kind == IoErrorKind::Gone {
+        return engine.fail_member(slot, &view, error).await;
+    }
+    let Some((device, data_offset)) = view.member(slot) else { return };
+    if view.read_only {
+        return;
+    }
+    let copy = engine.shard.pool().copy_of(good).freeze();
+    let write = Request::write(data_offset + place.offset, copy, false);
+    let mut result = engine.sets.one(&**device, write).await.result;
+    if result.is_ok() {
+        let again = engine.shard.pool().get(good.len());
+        let read = Request::read(data_offset + place.offset, again);
+        result = engine.sets.one(&**device, read).await.result;
+    }
+    match result {
+        Ok(()) => engine.count(|counters| counters.corrected_reads += 1),
+        Err(error) => engine.fail_member(slot, &view, error).await,
+    }
+}

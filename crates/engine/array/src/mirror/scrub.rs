@@ -1,0 +1,201 @@
+//! Resync, check, repair and rebuild of a window of mirrored units.
+//!
+//! The first readable copy, in the order of slots, is the one that counts (as in md).
+
+use super::{Places, places};
+use crate::engine::Engine;
+use crate::jobs::window::{Window, WindowKind, WindowReport, differing_sectors, lock_units};
+use crate::view::View;
+use braid_device::{IoError, IoErrorKind, Op, Request};
+use braid_layout::Place;
+use braid_shard::{Buf, BufMut};
+use smallvec::SmallVec;
+use std::rc::Rc;
+
+/// Units of a window that are read and written at once: bounds memory.
+const BYTES_AT_ONCE: u64 = 4 << 20;
+
+/// Carries out one window.
+pub(crate) async fn window(engine: &Rc<Engine>, window: Window) -> WindowReport {
+    let _held = lock_units(engine, &window).await;
+    let unit_size = engine.geometry.unit_size();
+    let at_once = (BYTES_AT_ONCE / unit_size).max(1);
+    let copies = places(engine, window.first, 0).len() as u64;
+    let bytes = window.count.min(at_once) * unit_size * copies;
+    let _scratch = engine.scratch.take(bytes).await;
+    let mut scrub = Scrub { engine, kind: window.kind, mismatches: 0 };
+    let mut first = window.first;
+    let end = window.first + window.count;
+    while first < end {
+        let stop = end.min(first + at_once);
+        if let Err(error) = scrub.units(first, stop).await {
+            return WindowReport { result: Err(error), mismatches: scrub.mismatches };
+        }
+        first = stop;
+    }
+    WindowReport { result: Ok(()), mismatches: scrub.mismatches }
+}
+
+struct Scrub<'a> {
+    engine: &'a Rc<Engine>,
+    kind: WindowKind,
+    mismatches: u64,
+}
+
+/// One unit under way.
+struct Unit {
+    places: Places,
+    len: u64,
+    /// By copy: what was read, or why not.
+    found: SmallVec<[Option<Result<Buf, IoError>>; 4]>,
+}
+
+impl Scrub<'_> {
+    async fn units(&mut self, first: u64, end: u64) -> Result<(), IoError> {
+        let view = self.engine.view();
+        if view.broken || view.read_only {
+            return Err(IoError::new(IoErrorKind::Refused));
+        }
+        let mut units = self.wanted(first, end);
+        self.read(&view, &mut units).await;
+        let mut set = self.engine.sets.start();
+        for unit in &mut units {
+            self.take_from_others(&view, unit).await?;
+            let Some(good) = unit.found.iter().flatten().find_map(|found| found.as_ref().ok())
+            else {
+                match self.kind {
+                    // What no copy holds cannot be rebuilt.
+                    WindowKind::Rebuild { .. } => return Err(IoError::new(IoErrorKind::Lost)),
+                    _ => continue,
+                }
+            };
+            let good = good.clone();
+            for place in self.targets(unit, &good) {
+                if let Some((device, data_offset)) = view.member(place.slot) {
+                    let offset = data_offset + place.offset;
+                    let request = Request::write(offset, good.clone(), false);
+                    set.submit(place.slot as u32, &**device, request);
+                }
+            }
+        }
+        self.engine.settle_writes(&view, set.finish().await).await?;
+        match self.kind {
+            WindowKind::Rebuild { slot } if !self.engine.view().writable(slot) => {
+                Err(IoError::new(IoErrorKind::Gone))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The units that the job touches: for a rebuild those with a copy on its slot.
+    fn wanted(&self, first: u64, end: u64) -> Vec<Unit> {
+        let unit_size = self.engine.geometry.unit_size();
+        let size = self.engine.geometry.array_size();
+        (first..end)
+            .map(|unit| Unit {
+                places: places(self.engine, unit, 0),
+                len: unit_size.min(size - unit * unit_size),
+                found: SmallVec::new(),
+            })
+            .filter(|unit| match self.kind {
+                WindowKind::Rebuild { slot } => unit.places.iter().any(|place| place.slot == slot),
+                _ => true,
+            })
+            .collect()
+    }
+
+    /// Reads all copies, or for a rebuild the first that can be read.
+    async fn read(&self, view: &View, units: &mut [Unit]) {
+        let mut set = self.engine.sets.start();
+        for (nr, unit) in units.iter_mut().enumerate() {
+            unit.found.resize_with(unit.places.len(), || None);
+            for (copy, place) in unit.places.iter().enumerate() {
+                if !self.is_source(view, place, unit.len) {
+                    continue;
+                }
+                if let Some((device, data_offset)) = view.member(place.slot) {
+                    let buf = self.engine.shard.pool().get(unit.len as usize);
+                    let tag = (nr as u32) << 16 | copy as u32;
+                    let request = Request::read(data_offset + place.offset, buf);
+                    set.submit(tag, &**device, request);
+                }
+                if matches!(self.kind, WindowKind::Rebuild { .. }) {
+                    break;
+                }
+            }
+        }
+        for (tag, outcome) in set.finish().await {
+            let (nr, copy) = ((tag >> 16) as usize, (tag & 0xffff) as usize);
+            let found = match (outcome.result, outcome.op) {
+                (Ok(()), Op::Read(mut bufs)) => bufs.pop().map(BufMut::freeze).map(Ok),
+                (result, _) => result.err().map(Err),
+            };
+            if let Some(place) = units.get_mut(nr).and_then(|unit| unit.found.get_mut(copy)) {
+                *place = found;
+            }
+        }
+    }
+
+    fn is_source(&self, view: &View, place: &Place, len: u64) -> bool {
+        let target = match self.kind {
+            WindowKind::Rebuild { slot } => slot == place.slot,
+            _ => false,
+        };
+        !target && view.readable(place.slot, place.offset + len)
+    }
+
+    /// When the copies that were asked for could not be read: asks the others, one by one; fails
+    /// members that are gone.
+    async fn take_from_others(&self, view: &Rc<View>, unit: &mut Unit) -> Result<(), IoError> {
+        for (copy, place) in unit.places.clone().iter().enumerate() {
+            if let Some(Some(Err(error))) = unit.found.get(copy)
+                && error.kind == IoErrorKind::Gone
+            {
+                self.engine.fail_member(place.slot, view, *error).await;
+            }
+        }
+        for (copy, place) in unit.places.clone().iter().enumerate() {
+            if unit.found.iter().flatten().any(|found| found.is_ok()) {
+                return Ok(());
+            }
+            if unit.found[copy].is_some() || !self.is_source(view, place, unit.len) {
+                continue;
+            }
+            let Some((device, data_offset)) = view.member(place.slot) else { continue };
+            let buf = self.engine.shard.pool().get(unit.len as usize);
+            let request = Request::read(data_offset + place.offset, buf);
+            let outcome = self.engine.sets.one(&**device, request).await;
+            unit.found[copy] = match (outcome.result, outcome.op) {
+                (Ok(()), Op::Read(mut bufs)) => bufs.pop().map(BufMut::freeze).map(Ok),
+                (result, _) => result.err().map(Err),
+            };
+        }
+        Ok(())
+    }
+
+    /// Copies that must be written: the slot being rebuilt; copies that differ or could not be
+    /// read, when the job corrects. Counts what differs.
+    fn targets(&mut self, unit: &Unit, good: &Buf) -> Places {
+        if let WindowKind::Rebuild { slot } = self.kind {
+            return unit.places.iter().copied().filter(|place| place.slot == slot).collect();
+        }
+        let correct = self.kind != WindowKind::Check;
+        let mut targets = Places::new();
+        let mut differing = 0;
+        for (place, found) in unit.places.iter().zip(&unit.found) {
+            match found {
+                Some(Ok(copy)) => {
+                    let sectors = differing_sectors(copy, good);
+                    differing = differing.max(sectors);
+                    if sectors > 0 && correct {
+                        targets.push(*place);
+                    }
+                }
+                Some(Err(error)) if error.kind != IoErrorKind::Gone => targets.push(*place),
+                _ => {}
+            }
+        }
+        self.mismatches += differing;
+        targets
+    }
+}

@@ -1,0 +1,62 @@
+//! Writes of part of one unit to all its copies.
+
+use super::places;
+use crate::engine::Engine;
+use crate::spawners::{WriteArgs, WritePayload};
+use crate::parity::segment::Extent;
+use braid_device::{IoError, IoErrorKind, Op, Request};
+use std::rc::Rc;
+
+/// Carries out one write and tells `done`.
+pub(crate) async fn write(args: WriteArgs) {
+    let WriteArgs { engine, unit, extent, payload, fua, done } = args;
+    let result = write_copies(&engine, unit, extent, &payload, fua).await;
+    let payload = match payload {
+        WritePayload::Data(buf) => Some(buf),
+        WritePayload::Zeroes { .. } => None,
+    };
+    done.finish(&engine, result, None, payload);
+}
+
+async fn write_copies(
+    engine: &Rc<Engine>,
+    unit: u64,
+    extent: Extent,
+    payload: &WritePayload,
+    fua: bool,
+) -> Result<(), IoError> {
+    // Overlapping writes must reach all copies in the same order.
+    let _held = match engine.locks.try_lock(unit, extent.start, extent.end) {
+        Some(held) => held,
+        None => engine.locks.lock(unit, extent.start, extent.end).await,
+    };
+    let _writing = match engine.try_begin_write() {
+        Some(writing) => writing,
+        None => engine.begin_write().await?,
+    };
+    let view = engine.view();
+    let len = extent.end - extent.start;
+    let by_member = matches!(payload, WritePayload::Zeroes { .. })
+        && view.devices().all(|(_, device)| device.info().writes_zeroes);
+    let mut set = engine.sets.start();
+    let mut copies = 0;
+    for place in places(engine, unit, extent.start) {
+        let Some((device, data_offset)) = view.member(place.slot) else { continue };
+        let op = match payload {
+            WritePayload::Data(buf) => Op::Write { bufs: [buf.clone()].into_iter().collect(), fua },
+            WritePayload::Zeroes { unmap } if by_member => {
+                Op::WriteZeroes { len, unmap: *unmap, fua }
+            }
+            WritePayload::Zeroes { .. } => {
+                Op::Write { bufs: [engine.zeroes(len as usize)].into_iter().collect(), fua }
+            }
+        };
+        let request = Request { offset: data_offset + place.offset, op };
+        set.submit(place.slot as u32, &**device, request);
+        copies += 1;
+    }
+    if copies == 0 {
+        return Err(IoError::new(IoErrorKind::Lost));
+    }
+    engine.settle_writes(&view, set.finish().await).await
+}

@@ -1,0 +1,185 @@
+//! Reads of a chunk whose member cannot give it: computed from the rest of the stripe.
+
+use super::blocks::Blocks;
+use crate::engine::Engine;
+use crate::spawners::RecoverArgs;
+use crate::view::View;
+use braid_device::{IoError, IoErrorKind, Op, Request};
+use braid_layout::{Slot, StripeMap};
+use braid_shard::BufMut;
+use smallvec::SmallVec;
+use std::rc::Rc;
+
+/// The rows of one chunk that are wanted.
+struct Wanted {
+    map: StripeMap,
+    slot: Slot,
+    k: usize,
+    /// Component byte of the first row.
+    at: u64,
+    width: usize,
+}
+
+/// Carries out one recovery and tells `done`.
+pub(crate) async fn recover(args: RecoverArgs) {
+    let RecoverArgs { engine, offset, mut buf, done, error } = args;
+    let result = recover_chunk(&engine, offset, &mut buf, error).await;
+    done.finish(&engine, result, Some(buf), None);
+}
+
+async fn recover_chunk(
+    engine: &Rc<Engine>,
+    offset: u64,
+    buf: &mut BufMut,
+    error: Option<IoError>,
+) -> Result<(), IoError> {
+    let Some(parity) = super::geometry(engine) else {
+        return Err(IoError::new(IoErrorKind::Invalid));
+    };
+    let (stripe, k, within) = parity.locate(offset);
+    let len = buf.len() as u64;
+    let _held = engine.locks.lock(stripe, within, within + len).await;
+    let _scratch = engine.scratch.take(len * parity.slots() as u64).await;
+    let map = parity.map_stripe(stripe);
+    let wanted = Wanted {
+        map,
+        slot: map.data_slot(k),
+        k,
+        at: parity.member_offset(stripe) + within,
+        width: parity.q_width(),
+    };
+    if let Some(error) = error
+        && error.kind == IoErrorKind::Gone
+    {
+        engine.fail_member(wanted.slot, &engine.view(), error).await;
+    }
+    let mut avoid: SmallVec<[Slot; 4]> = SmallVec::new();
+    if error.is_some() {
+        avoid.push(wanted.slot);
+    }
+    loop {
+        let view = engine.view();
+        // Somebody may have rebuilt or mended the chunk since: then it is simply read.
+        if view.readable(wanted.slot, wanted.at + len) && !avoid.contains(&wanted.slot) {
+            match wanted.read_directly(engine, &view, buf).await {
+                Ok(()) => return Ok(()),
+                Err(_) => avoid.push(wanted.slot),
+            }
+            continue;
+        }
+        let before = avoid.len();
+        if wanted.compute(engine, &view, buf, &mut avoid).await? {
+            if error.is_some_and(|error| error.kind == IoErrorKind::Medium) {
+                wanted.mend(engine, &view, buf).await;
+            }
+            return Ok(());
+        }
+        if avoid.len() == before {
+            return Err(error.unwrap_or(IoError::new(IoErrorKind::Lost)));
+        }
+    }
+}
+
+impl Wanted {
+    async fn read_directly(
+        &self,
+        engine: &Rc<Engine>,
+        view: &View,
+        buf: &mut BufMut,
+    ) -> Result<(), IoError> {
+        let Some((device, data_offset)) = view.member(self.slot) else {
+            return Err(IoError::new(IoErrorKind::Gone));
+        };
+        let request = Request::read(data_offset + self.at, buf.split_off(0));
+        let outcome = engine.sets.one(&**device, request).await;
+        take_back(buf, outcome.op);
+        outcome.result
+    }
+
+    /// True when `buf` holds the data; false when a member failed on the way (it is in `avoid`).
+    async fn compute(
+        &self,
+        engine: &Rc<Engine>,
+        view: &View,
+        buf: &mut BufMut,
+        avoid: &mut SmallVec<[Slot; 4]>,
+    ) -> Result<bool, IoError> {
+        let len = buf.len();
+        let end = self.at + len as u64;
+        let usable = |slot: Slot, avoid: &[Slot]| {
+            slot != self.slot && view.readable(slot, end) && !avoid.contains(&slot)
+        };
+        // Q is read only when P or another chunk is missing as well.
+        let missing = (0..self.map.slots())
+            .filter(|slot| Some(*slot) != self.map.q_slot() && !usable(*slot, avoid))
+            .count();
+        let sources = (0..self.map.slots()).filter(|slot| {
+            usable(*slot, avoid) && (missing > 1 || Some(*slot) != self.map.q_slot())
+        });
+        let mut set = engine.sets.start();
+        for slot in sources {
+            if let Some((device, data_offset)) = view.member(slot) {
+                let block = engine.shard.pool().get(len);
+                set.submit(slot as u32, &**device, Request::read(data_offset + self.at, block));
+            }
+        }
+        let mut blocks = Blocks::new(self.map, self.width);
+        let mut failed = None;
+        for (slot, outcome) in set.finish().await {
+            let slot = slot as usize;
+            match (outcome.result, outcome.op) {
+                (Ok(()), Op::Read(mut bufs)) => {
+                    if let Some(block) = bufs.pop() {
+                        blocks.set(slot, block.freeze());
+                    }
+                }
+                (result, _) => {
+                    avoid.push(slot);
+                    let error = result.err().unwrap_or(IoError::new(IoErrorKind::Medium));
+                    failed.get_or_insert(error);
+                    if error.kind == IoErrorKind::Gone {
+                        engine.fail_member(slot, view, error).await;
+                    }
+                }
+            }
+        }
+        match blocks.recover_data(self.k, buf) {
+            Ok(()) => Ok(true),
+            Err(_) if failed.is_some() => Ok(false),
+            Err(_) => Err(IoError::new(IoErrorKind::Lost)),
+        }
+    }
+
+    /// Writes recovered data back where it could not be read; a member that does not take it, or
+    /// does not give it back afterwards, has failed (as in md).
+    async fn mend(&self, engine: &Rc<Engine>, view: &View, buf: &mut BufMut) {
+        let Some((device, data_offset)) = view.member(self.slot) else { return };
+        if view.read_only {
+            return;
+        }
+        let copy = engine.shard.pool().copy_of(buf).freeze();
+        let write = Request::write(data_offset + self.at, copy, false);
+        let mut result = engine.sets.one(&**device, write).await.result;
+        if result.is_ok() {
+            let again = engine.shard.pool().get(buf.len());
+            let read = Request::read(data_offset + self.at, again);
+            result = engine.sets.one(&**device, read).await.result;
+        }
+        match result {
+            Ok(()) => engine.count(|counters| counters.corrected_reads += 1),
+            Err(error) => engine.fail_member(self.slot, view, error).await,
+        }
+    }
+}
+
+fn take_back(buf: &mut BufMut, op: Op) {
+    if let Op::Read(mut bufs) = op
+        && let Some(part) = bufs.pop()
+        && let Err(part) = buf.rejoin(part)
+    {
+        // It was cut from this very buffer, so it rejoins; a device that swaps buffers is answered
+        // by copying.
+        let len = buf.len().min(part.len());
+        buf[..len].copy_from_slice(&part[..len]);
+    }
+}

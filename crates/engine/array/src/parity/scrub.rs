@@ -1,0 +1,259 @@
+//! Resync, check, repair and rebuild of a window of stripes.
+//!
+//! The window is read in one piece per member, computed stripe by stripe, and what differs is
+//! written. A block that cannot be read is computed from the rest and written back where it was.
+
+use super::blocks::Blocks;
+use crate::engine::Engine;
+use crate::jobs::window::{Window, WindowKind, WindowReport, differing_sectors, lock_units};
+use crate::view::View;
+use braid_device::{IoError, IoErrorKind, Op, Request};
+use braid_layout::{Parity, Slot, StripeMap};
+use braid_shard::Buf;
+use smallvec::SmallVec;
+use std::rc::Rc;
+
+/// A member that fails while the window is read makes it start again without that member.
+const ATTEMPTS_MAX: usize = 8;
+
+/// By slot: what the member gave for some range of the component.
+type Columns = SmallVec<[Option<Buf>; 12]>;
+
+/// Carries out one window.
+pub(crate) async fn window(engine: &Rc<Engine>, parity: &Parity, window: Window) -> WindowReport {
+    let _held = lock_units(engine, &window).await;
+    let bytes = window.count * parity.chunk_size() * parity.slots() as u64;
+    let _scratch = engine.scratch.take(bytes).await;
+    let mut scrub = Scrub { engine, parity, kind: window.kind, mismatches: 0 };
+    let result = scrub.run(window).await;
+    WindowReport { result, mismatches: scrub.mismatches }
+}
+
+struct Scrub<'a> {
+    engine: &'a Rc<Engine>,
+    parity: &'a Parity,
+    kind: WindowKind,
+    mismatches: u64,
+}
+
+/// What a read of columns met.
+enum Columnar {
+    /// All there.
+    All(Columns),
+    /// A member is gone: plan again.
+    Again,
+    /// These slots could not be read somewhere in the range.
+    Holes(Columns, SmallVec<[Slot; 4]>),
+}
+
+impl Scrub<'_> {
+    async fn run(&mut self, window: Window) -> Result<(), IoError> {
+        let chunk = self.parity.chunk_size();
+        let start = self.parity.member_offset(window.first);
+        for _ in 0..ATTEMPTS_MAX {
+            let view = self.engine.view();
+            if view.broken || view.read_only {
+                return Err(IoError::new(IoErrorKind::Refused));
+            }
+            match self.read(&view, start, window.count * chunk).await {
+                Columnar::Again => continue,
+                Columnar::All(columns) => {
+                    for nr in 0..window.count {
+                        let at = (nr * chunk) as usize..((nr + 1) * chunk) as usize;
+                        let stripe: Columns = columns
+                            .iter()
+                            .map(|column| column.as_ref().map(|buf| buf.slice(at.clone())))
+                            .collect();
+                        self.stripe(&view, window.first + nr, stripe, &[]).await?;
+                    }
+                    return Ok(());
+                }
+                Columnar::Holes(..) => return self.one_by_one(window).await,
+            }
+        }
+        Err(IoError::new(IoErrorKind::Medium))
+    }
+
+    /// Some block of the window cannot be read: find out which stripe it is in.
+    async fn one_by_one(&mut self, window: Window) -> Result<(), IoError> {
+        let chunk = self.parity.chunk_size();
+        for stripe in window.first..window.first + window.count {
+            let mut attempts = 0;
+            loop {
+                let view = self.engine.view();
+                attempts += 1;
+                match self.read(&view, self.parity.member_offset(stripe), chunk).await {
+                    Columnar::All(columns) => {
+                        self.stripe(&view, stripe, columns, &[]).await?;
+                        break;
+                    }
+                    Columnar::Holes(columns, holes) => {
+                        self.stripe(&view, stripe, columns, &holes).await?;
+                        break;
+                    }
+                    Columnar::Again if attempts < ATTEMPTS_MAX => {}
+                    Columnar::Again => return Err(IoError::new(IoErrorKind::Medium)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads `len` component bytes at `start` of every member that is a source.
+    async fn read(&self, view: &View, start: u64, len: u64) -> Columnar {
+        let mut set = self.engine.sets.start();
+        for slot in 0..view.slots() {
+            let wanted = match self.kind {
+                WindowKind::Rebuild { slot: target } => slot != target,
+                _ => true,
+            };
+            if !wanted || !view.readable(slot, start + len) {
+                continue;
+            }
+            if let Some((device, data_offset)) = view.member(slot) {
+                let buf = self.engine.shard.pool().get(len as usize);
+                set.submit(slot as u32, &**device, Request::read(data_offset + start, buf));
+            }
+        }
+        let mut columns: Columns = SmallVec::new();
+        columns.resize_with(view.slots(), || None);
+        let mut holes = SmallVec::new();
+        for (slot, outcome) in set.finish().await {
+            let slot = slot as usize;
+            match (outcome.result, outcome.op) {
+                (Ok(()), Op::Read(mut bufs)) => {
+                    columns[slot] = bufs.pop().map(|buf| buf.freeze());
+                }
+                (Err(error), _) if error.kind == IoErrorKind::Gone => {
+                    self.engine.fail_member(slot, view, error).await;
+                    return Columnar::Again;
+                }
+                _ => holes.push(slot),
+            }
+        }
+        if holes.is_empty() { Columnar::All(columns) } else { Columnar::Holes(columns, holes) }
+    }
+
+    async fn stripe(
+        &mut self,
+        view: &Rc<View>,
+        stripe: u64,
+        columns: Columns,
+        holes: &[Slot],
+    ) -> Result<(), IoError> {
+        let map = self.parity.map_stripe(stripe);
+        let mut blocks = Blocks::new(map, self.parity.q_width());
+        for (slot, column) in columns.into_iter().enumerate() {
+            if let Some(block) = column {
+                blocks.set(slot, block);
+            }
+        }
+        for hole in holes {
+            self.mend(view, stripe, &mut blocks, *hole).await?;
+        }
+        match self.kind {
+            WindowKind::Rebuild { slot } => self.rebuild(view, stripe, &mut blocks, slot).await,
+            WindowKind::Check => self.compare(view, stripe, &map, &blocks, false).await,
+            WindowKind::Resync | WindowKind::Repair => {
+                self.compare(view, stripe, &map, &blocks, true).await
+            }
+        }
+    }
+
+    /// Computes a block that could not be read and writes it back.
+    async fn mend(
+        &self,
+        view: &Rc<View>,
+        stripe: u64,
+        blocks: &mut Blocks,
+        slot: Slot,
+    ) -> Result<(), IoError> {
+        let pool = self.engine.shard.pool();
+        let mut block = pool.get(self.parity.chunk_size() as usize);
+        if blocks.recover_slot(pool, slot, &mut block).is_err() {
+            // Only a rebuild depends on every block: the others leave what cannot be had alone.
+            return match self.kind {
+                WindowKind::Rebuild { .. } => Err(IoError::new(IoErrorKind::Lost)),
+                _ => Ok(()),
+            };
+        }
+        let block = block.freeze();
+        blocks.set(slot, block.clone());
+        self.write(view, stripe, [(slot, block)]).await?;
+        self.engine.count(|counters| counters.corrected_reads += 1);
+        Ok(())
+    }
+
+    async fn rebuild(
+        &self,
+        view: &Rc<View>,
+        stripe: u64,
+        blocks: &mut Blocks,
+        slot: Slot,
+    ) -> Result<(), IoError> {
+        let pool = self.engine.shard.pool();
+        let mut block = pool.get(self.parity.chunk_size() as usize);
+        blocks
+            .recover_slot(pool, slot, &mut block)
+            .map_err(|_| IoError::new(IoErrorKind::Lost))?;
+        self.write(view, stripe, [(slot, block.freeze())]).await
+    }
+
+    /// Computes parity from data and compares; writes what differs when `correct`.
+    async fn compare(
+        &mut self,
+        view: &Rc<View>,
+        stripe: u64,
+        map: &StripeMap,
+        blocks: &Blocks,
+        correct: bool,
+    ) -> Result<(), IoError> {
+        let pool = self.engine.shard.pool();
+        let len = self.parity.chunk_size() as usize;
+        let at_hand = |slot: &Slot| blocks.get(*slot).is_some();
+        let mut p = Some(map.p_slot()).filter(at_hand).map(|slot| (slot, pool.get(len)));
+        let mut q = map.q_slot().filter(at_hand).map(|slot| (slot, pool.get(len)));
+        let computed = blocks.parity(
+            p.as_mut().map(|(_, buf)| &mut **buf),
+            q.as_mut().map(|(_, buf)| &mut **buf),
+        );
+        if computed.is_err() {
+            // Data is missing: parity is all there is, and nothing to compare it with.
+            return Ok(());
+        }
+        let mut wrong: SmallVec<[(Slot, Buf); 2]> = SmallVec::new();
+        let mut differing = 0;
+        for (slot, right) in p.into_iter().chain(q) {
+            let sectors = blocks.get(slot).map_or(0, |found| differing_sectors(found, &right));
+            differing = differing.max(sectors);
+            if sectors > 0 {
+                wrong.push((slot, right.freeze()));
+            }
+        }
+        self.mismatches += differing;
+        if correct { self.write(view, stripe, wrong).await } else { Ok(()) }
+    }
+
+    async fn write(
+        &self,
+        view: &Rc<View>,
+        stripe: u64,
+        blocks: impl IntoIterator<Item = (Slot, Buf)>,
+    ) -> Result<(), IoError> {
+        let at = self.parity.member_offset(stripe);
+        let mut set = self.engine.sets.start();
+        for (slot, block) in blocks {
+            if let Some((device, data_offset)) = view.member(slot) {
+                let request = Request::write(data_offset + at, block, false);
+                set.submit(slot as u32, &**device, request);
+            }
+        }
+        self.engine.settle_writes(view, set.finish().await).await?;
+        match self.kind {
+            WindowKind::Rebuild { slot } if !self.engine.view().writable(slot) => {
+                Err(IoError::new(IoErrorKind::Gone))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The kinds of tasks that engines start for requests, with one slab each per shard.
+
+use crate::engine::Engine;
+use crate::parity::segment::Extent;
+use crate::route::PieceDone;
+use braid_device::{Completion, IoError};
+use braid_shard::{Buf, BufMut, Shard, Spawner};
+use std::cell::OnceCell;
+use std::rc::Rc;
+
+/// What a write of one unit needs.
+pub(crate) struct WriteArgs {
+    pub(crate) engine: Rc<Engine>,
+    pub(crate) unit: u64,
+    /// Bytes of the unit's data.
+    pub(crate) extent: Extent,
+    pub(crate) payload: WritePayload,
+    pub(crate) fua: bool,
+    pub(crate) done: PieceDone,
+}
+
+/// What is written.
+pub(crate) enum WritePayload {
+    /// These bytes, as many as the extent has.
+    Data(Buf),
+    /// Zeroes; with `unmap` members may release the space.
+    Zeroes { unmap: bool },
+}
+
+/// What the recovery of one part of a read needs.
+pub(crate) struct RecoverArgs {
+    pub(crate) engine: Rc<Engine>,
+    /// Array byte of the part; it lies within one chunk or region.
+    pub(crate) offset: u64,
+    pub(crate) buf: BufMut,
+    pub(crate) done: PieceDone,
+    /// What the member said that should have given the part; `None` when it has no such member.
+    pub(crate) error: Option<IoError>,
+}
+
+/// See the module's documentation.
+pub(crate) struct Spawners {
+    pub(crate) parity_write: Spawner<WriteArgs>,
+    pub(crate) parity_recover: Spawner<RecoverArgs>,
+    pub(crate) mirror_write: Spawner<WriteArgs>,
+    pub(crate) mirror_recover: Spawner<RecoverArgs>,
+    pub(crate) flush: Spawner<(Rc<Engine>, Completion)>,
+}
+
+#[derive(Default)]
+struct PerShard(OnceCell<Rc<Spawners>>);
+
+impl Spawners {
+    /// The spawners of `shard`, shared by all arrays on it.
+    pub(crate) fn of(shard: &Shard) -> Rc<Spawners> {
+        let per_shard = shard.local::<PerShard>();
+        Rc::clone(per_shard.0.get_or_init(|| {
+            Rc::new(Spawners {
+                parity_write: shard.spawner(crate::parity::write::write),
+                parity_recover: shard.spawner(crate::parity::recover::recover),
+                mirror_write: shard.spawner(crate::mirror::write::write),
+                mirror_recover: shard.spawner(crate::mirror::recover::recover),
+                flush: shard.spawner(|(engine, done)| crate::flush::flush(engine, done)),
+            })
+        }))
+    }
+}

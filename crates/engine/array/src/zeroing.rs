@@ -1,0 +1,163 @@
+//! Write-zeroes and discard: a range of any length, unit by unit, a bounded number at a time.
+//!
+//! Redundancy must keep matching data, so a discard becomes write-zeroes (with permission to
+//! release the space) where every member can do that cheaply, and nothing otherwise: a discard is
+//! advice. Parity levels take whole stripes only. Levels without redundancy pass discards down.
+
+use crate::engine::Engine;
+use crate::gather::Kind;
+use crate::parity::segment::Extent;
+use crate::route::PieceDone;
+use braid_device::{Completion, IoError, IoErrorKind, Op, Outcome, Request, Sink};
+use braid_layout::Layout;
+use braid_shard::sync::{Promise, promise};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Units or chunks under way at a time.
+const PARTS_MAX: usize = 64;
+
+/// Discards `len` bytes at `offset`.
+pub(crate) fn discard(engine: &Rc<Engine>, offset: u64, len: u64, done: Completion) {
+    let (engine, op) = (Rc::clone(engine), Op::Discard { len });
+    engine.shard.clone().spawn(async move {
+        let result = match &engine.geometry.layout {
+            Layout::Striped(_) | Layout::Linear(_) => {
+                striped(&engine, offset, len, |len| Op::Discard { len }).await
+            }
+            layout => {
+                let (start, end) = match layout {
+                    Layout::Parity(parity) => {
+                        let stripe = parity.stripe_size();
+                        (offset.next_multiple_of(stripe), (offset + len) / stripe * stripe)
+                    }
+                    _ => (offset, offset + len),
+                };
+                if start < end && members_write_zeroes(&engine) {
+                    units(&engine, start, end - start, true, false).await
+                } else {
+                    Ok(())
+                }
+            }
+        };
+        let ignored = result.is_err_and(|error| error.kind == IoErrorKind::Unsupported);
+        done.finish(if ignored { Ok(()) } else { result }, op);
+    });
+}
+
+/// Zeroes `len` bytes at `offset`.
+pub(crate) fn write_zeroes(
+    engine: &Rc<Engine>,
+    offset: u64,
+    len: u64,
+    unmap: bool,
+    fua: bool,
+    done: Completion,
+) {
+    let (engine, op) = (Rc::clone(engine), Op::WriteZeroes { len, unmap, fua });
+    engine.shard.clone().spawn(async move {
+        let result = match &engine.geometry.layout {
+            Layout::Striped(_) | Layout::Linear(_) => {
+                let zeroes = |len| Op::WriteZeroes { len, unmap, fua };
+                striped(&engine, offset, len, zeroes).await
+            }
+            _ => units(&engine, offset, len, unmap, fua).await,
+        };
+        done.finish(result, op);
+    });
+}
+
+fn members_write_zeroes(engine: &Engine) -> bool {
+    let view = engine.view();
+    let all = view.devices().all(|(_, device)| device.info().writes_zeroes);
+    all
+}
+
+async fn striped(
+    engine: &Rc<Engine>,
+    offset: u64,
+    len: u64,
+    op: impl Fn(u64) -> Op,
+) -> Result<(), IoError> {
+    let mut at = offset;
+    while at < offset + len {
+        let view = engine.view();
+        if view.read_only || view.broken {
+            return Err(IoError::new(IoErrorKind::Refused));
+        }
+        let mut set = engine.sets.start();
+        for _ in 0..PARTS_MAX {
+            if at >= offset + len {
+                break;
+            }
+            let (place, run) = match &engine.geometry.layout {
+                Layout::Striped(striped) => striped.map(at),
+                Layout::Linear(linear) => linear.map(at),
+                _ => return Err(IoError::new(IoErrorKind::Invalid)),
+            };
+            let run = run.min(offset + len - at);
+            let Some((device, data_offset)) = view.member(place.slot) else {
+                return Err(IoError::new(IoErrorKind::Lost));
+            };
+            let request = Request { offset: data_offset + place.offset, op: op(run) };
+            set.submit(0, &**device, request);
+            at += run;
+        }
+        for (_, outcome) in set.finish().await {
+            outcome.result?;
+        }
+    }
+    Ok(())
+}
+
+async fn units(
+    engine: &Rc<Engine>,
+    offset: u64,
+    len: u64,
+    unmap: bool,
+    fua: bool,
+) -> Result<(), IoError> {
+    let unit_size = engine.geometry.unit_size();
+    let end = offset + len;
+    let mut at = offset;
+    while at < end {
+        let (give, wait) = promise(&engine.shard);
+        let sink = Rc::new(PromiseSink(Cell::new(Some(give))));
+        let gather = engine.gather();
+        gather.begin(Kind::WriteZeroes { len, unmap, fua }, Completion::new(sink, 0));
+        for _ in 0..PARTS_MAX {
+            if at >= end {
+                break;
+            }
+            let unit = at / unit_size;
+            let stop = end.min((unit + 1) * unit_size);
+            let extent = Extent { start: at - unit * unit_size, end: stop - unit * unit_size };
+            let index = gather.add(at, false);
+            let owner = engine.geometry.owner(unit);
+            if owner == engine.shard.id() {
+                let done = PieceDone::Part { gather: Rc::clone(&gather), index };
+                crate::front::zero_unit(engine, unit, extent, unmap, fua, done);
+            } else {
+                let part = (Rc::clone(&gather), index);
+                engine.router.zero(owner, unit, extent, unmap, fua, part);
+            }
+            at = stop;
+        }
+        gather.all_submitted();
+        match wait.await {
+            Some(outcome) => outcome.result?,
+            None => return Err(IoError::new(IoErrorKind::Refused)),
+        }
+    }
+    Ok(())
+}
+
+struct PromiseSink(Cell<Option<Promise<Outcome>>>);
+
+impl Sink for PromiseSink {
+    fn complete(&self, _: u64, outcome: Outcome) {
+        if let Some(promise) = self.0.take() {
+            promise.fulfil(outcome);
+        }
+    }
+}
