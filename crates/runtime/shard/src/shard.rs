@@ -21,7 +21,11 @@ pub type ShardId = u16;
 /// data that a turn touches, so that what completes at submit stays in the L2 cache.
 const TASKS_PER_TURN_MAX: usize = 256;
 
-/// Called when nothing on the shard is runnable: a plug submits what it has collected.
+/// Turns after which idle hooks are called although tasks are still runnable: without a bound,
+/// tasks that always have more to do would keep what the hooks hold back for ever.
+const BUSY_TURNS_MAX: u32 = 4;
+
+/// Called when nothing on the shard is runnable, or nothing has been for a while: a plug submits what it has collected.
 pub trait IdleHook {
     /// True when something was submitted.
     fn on_idle(&self) -> bool;
@@ -44,6 +48,8 @@ pub(crate) struct Core {
     pub(crate) current: Cell<TaskId>,
     timers: RefCell<Timers>,
     idle_hooks: RefCell<Vec<Rc<dyn IdleHook>>>,
+    /// Turns since the idle hooks were called.
+    busy_turns: Cell<u32>,
     inboxes: RefCell<Vec<Rc<dyn Inbox>>>,
     reactor: Rc<dyn Reactor>,
     ring: Option<Rc<Ring>>,
@@ -88,6 +94,7 @@ impl Shard {
             current: Cell::new(TaskId::NONE),
             timers: RefCell::new(Timers::default()),
             idle_hooks: RefCell::new(Vec::new()),
+            busy_turns: Cell::new(0),
             inboxes: RefCell::new(Vec::new()),
             reactor,
             ring,
@@ -187,7 +194,8 @@ impl Shard {
         Yield { shard: self.clone(), yielded: false }
     }
 
-    /// Has `hook` called whenever nothing is runnable, for as long as the shard lives.
+    /// Has `hook` called whenever nothing is runnable, and every few turns while something always
+    /// is, until it is removed.
     pub fn on_idle(&self, hook: Rc<dyn IdleHook>) {
         self.0.idle_hooks.borrow_mut().push(hook);
     }
@@ -218,8 +226,12 @@ impl Shard {
     /// Advances what is runnable, lets plugs submit, takes completions and messages; never waits.
     pub fn turn(&self) -> Turn {
         let mut progressed = self.run_tasks();
-        if self.0.run.borrow().is_empty() {
+        let busy_turns = self.0.busy_turns.get() + 1;
+        if self.0.run.borrow().is_empty() || busy_turns >= BUSY_TURNS_MAX {
+            self.0.busy_turns.set(0);
             progressed |= self.run_idle_hooks();
+        } else {
+            self.0.busy_turns.set(busy_turns);
         }
         progressed |= self.take_messages();
         progressed |= self.0.reactor.poll();

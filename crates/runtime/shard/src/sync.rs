@@ -160,16 +160,16 @@ impl Budget {
 
     /// Waits for a share of `amount`; more than the whole budget is cut to the whole budget.
     pub fn take(self: &Rc<Budget>, amount: u64) -> impl Future<Output = Share> + use<> {
-        let budget = Rc::clone(self);
         let amount = amount.min(self.limit);
-        let mut ticket = None;
+        let mut place = Place { budget: Rc::clone(self), ticket: None };
         poll_fn(move |_| {
-            let Some(mine) = ticket else {
+            let budget = Rc::clone(&place.budget);
+            let Some(mine) = place.ticket else {
                 if let Some(share) = budget.try_take(amount) {
                     return Poll::Ready(share);
                 }
                 let new = budget.next_ticket.replace(budget.next_ticket.get() + 1);
-                ticket = Some(new);
+                place.ticket = Some(new);
                 let task = budget.shard.current_task();
                 budget.queue.borrow_mut().push_back((task, amount, new));
                 return Poll::Pending;
@@ -180,6 +180,7 @@ impl Budget {
                 return Poll::Pending;
             }
             queue.pop_front();
+            place.ticket = None;
             budget.left.set(budget.left.get() - amount);
             drop(queue);
             budget.wake_first();
@@ -192,6 +193,21 @@ impl Budget {
             && self.left.get() >= *amount
         {
             self.shard.wake(*task);
+        }
+    }
+}
+
+/// A waiting task's place in the queue; given up when the task goes away before its turn.
+struct Place {
+    budget: Rc<Budget>,
+    ticket: Option<u64>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(mine) = self.ticket {
+            self.budget.queue.borrow_mut().retain(|(_, _, ticket)| *ticket != mine);
+            self.budget.wake_first();
         }
     }
 }

@@ -11,6 +11,7 @@
 //!
 //! Invariant: the ranges of two live `BufMut`s never overlap, nor does a `BufMut` with a `Buf`.
 
+mod loan;
 mod shared;
 
 use crate::shard::ShardId;
@@ -19,11 +20,15 @@ use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use loan::Loan;
 pub use shared::SharedMemory;
 
 /// Alignment of every block, in bytes: enough for O_DIRECT with 4Kn disks.
 pub const ALIGN: usize = 4096;
+/// Bytes that no buffer reaches: positions in a block are 32 bits.
+pub const LEN_MAX: usize = 1 << 31;
 /// Smallest block, in bytes.
 const CLASS_MIN_SHIFT: u32 = 12;
 /// Largest block that is kept for reuse, in bytes; larger ones go back to the system.
@@ -44,6 +49,8 @@ struct Block {
 
 struct PoolInner {
     shard: ShardId,
+    /// Unlike the shard's number, never the same for two pools of the process.
+    identity: u64,
     free: RefCell<[Vec<NonNull<u8>>; CLASSES]>,
     /// Heads for reuse, not initialised. Boxed: handles point to them.
     #[allow(clippy::vec_box)]
@@ -61,8 +68,10 @@ pub struct Pool(Rc<PoolInner>);
 impl Pool {
     /// An empty pool of shard `shard`.
     pub fn new(shard: ShardId) -> Pool {
+        static POOLS: AtomicU64 = AtomicU64::new(0);
         Pool(Rc::new(PoolInner {
             shard,
+            identity: POOLS.fetch_add(1, Ordering::Relaxed),
             free: RefCell::new(std::array::from_fn(|_| Vec::new())),
             heads: RefCell::new(Vec::new()),
             outstanding: Cell::new(0),
@@ -73,7 +82,11 @@ impl Pool {
 
     /// A buffer of `len` bytes, aligned to [`ALIGN`]. The content is whatever was there before
     /// (zero when the memory is fresh); the caller overwrites it.
+    ///
+    /// # Panics
+    /// When `len` is [`LEN_MAX`] or more: nothing that long is ever one buffer.
     pub fn get(&self, len: usize) -> BufMut {
+        assert!(len < LEN_MAX, "a buffer of {len} bytes");
         let class = class_of(len);
         let kept = class.and_then(|class| self.0.free.borrow_mut()[class].pop());
         let capacity = class.map_or(round_up(len), |class| 1 << (class as u32 + CLASS_MIN_SHIFT));
@@ -159,7 +172,7 @@ impl Pool {
     /// # Errors
     /// Gives the loan back when it is not this shard's.
     pub fn reclaim(&self, loan: Loan) -> Result<BufMut, Loan> {
-        if loan.home != self.0.shard || !loan.writable {
+        if loan.pool != self.0.identity || !loan.writable {
             return Err(loan);
         }
         Ok(loan.into_handle())
@@ -170,7 +183,7 @@ impl Pool {
     /// # Errors
     /// Gives the loan back when it is not this shard's.
     pub fn settle(&self, loan: Loan) -> Result<(), Loan> {
-        if loan.home != self.0.shard {
+        if loan.pool != self.0.identity {
             return Err(loan);
         }
         drop(loan.into_handle());
@@ -254,7 +267,12 @@ fn give_back(pool: &PoolInner, memory: NonNull<u8>, capacity: usize) {
 fn add_handle(block: NonNull<Block>) {
     // SAFETY: the caller owns a handle, so the block is alive.
     let head = unsafe { block.as_ref() };
-    head.handles.set(head.handles.get() + 1);
+    let handles = head.handles.get();
+    if handles == u32::MAX {
+        // Handles that were forgotten, four billion times; one more and the count would lie.
+        std::process::abort();
+    }
+    head.handles.set(handles + 1);
 }
 
 fn address(block: NonNull<Block>, start: u32) -> *mut u8 {
@@ -264,10 +282,11 @@ fn address(block: NonNull<Block>, start: u32) -> *mut u8 {
 
 fn lend(block: NonNull<Block>, start: u32, len: u32, writable: bool) -> Loan {
     // SAFETY: the caller owns a handle, so the block is alive.
-    let home = unsafe { block.as_ref() }.pool.shard;
+    let pool = &unsafe { block.as_ref() }.pool;
+    let (home, pool) = (pool.shard, pool.identity);
     // SAFETY: an address inside an allocation is not null.
     let memory = unsafe { NonNull::new_unchecked(address(block, start)) };
-    Loan { block, start, memory, len, home, writable }
+    Loan { block, start, memory, len, home, pool, writable }
 }
 
 /// The sole handle on a range of aligned memory: may be written. `!Send`.
@@ -312,7 +331,7 @@ impl BufMut {
 
     /// Shortens to `len` bytes; the rest of the range is not reachable any more.
     pub fn truncate(&mut self, len: usize) {
-        self.len = self.len.min(len as u32);
+        self.len = len.min(self.len as usize) as u32;
     }
 
     /// Gives up writing; the result can be cloned.
@@ -457,45 +476,5 @@ impl Clone for Buf {
     fn clone(&self) -> Buf {
         add_handle(self.block);
         Buf { block: self.block, start: self.start, len: self.len }
-    }
-}
-
-/// A handle on its way to another shard or back. While it exists, its memory stays where it is.
-/// Dropping one anywhere but at home (by [`Pool::settle`]) leaks its block rather than free
-/// memory that somebody might use.
-#[derive(Debug)]
-pub struct Loan {
-    block: NonNull<Block>,
-    start: u32,
-    memory: NonNull<u8>,
-    len: u32,
-    home: ShardId,
-    writable: bool,
-}
-
-// SAFETY: a loan holds one handle's share of a block but never touches the block's (unsynchronised)
-// count away from home: only `into_handle` does, which Pool::reclaim and Pool::settle call after
-// checking that they run at home. The memory behind it is used by one shard at a time for writing,
-// since the loan replaces the only writable handle.
-unsafe impl Send for Loan {}
-
-impl Loan {
-    /// The shard whose memory this is.
-    pub fn home(&self) -> ShardId {
-        self.home
-    }
-
-    /// Bytes in the range.
-    pub fn len(&self) -> usize {
-        self.len as usize
-    }
-
-    /// True for a range of no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    fn into_handle(self) -> BufMut {
-        BufMut { block: self.block, start: self.start, len: self.len }
     }
 }
