@@ -33,7 +33,16 @@ pub fn implementation() -> &'static str {
 /// # Panics
 /// If `srcs` is empty or the blocks differ in length.
 pub fn xor(dst: &mut [u8], srcs: &[&[u8]]) {
-    arch::selected().xor(dst, srcs);
+    xor_with(dst, srcs, Stores::for_size(srcs.len() + 1, dst.len()));
+}
+
+/// [`xor`] with the caller's choice of stores. More than 8 sources are always stored as
+/// [`Stores::Cached`].
+///
+/// # Panics
+/// If `srcs` is empty or the blocks differ in length.
+pub fn xor_with(dst: &mut [u8], srcs: &[&[u8]], stores: Stores) {
+    arch::selected().xor(dst, srcs, stores);
 }
 
 /// `dst ^=` XOR of `srcs`.
@@ -49,7 +58,17 @@ pub fn xor_into(dst: &mut [u8], srcs: &[&[u8]]) {
 /// # Panics
 /// If there are more than 255 data blocks or the blocks differ in length.
 pub fn pq(data: &[Option<&[u8]>], p: &mut [u8], q: &mut [u8]) {
-    arch::selected().pq(data, p, q);
+    let stores = Stores::for_size(data.len() + 2, p.len());
+    pq_with(data, p, q, stores);
+}
+
+/// [`pq`] with the caller's choice of stores. More than 8 data blocks, or such with gaps, are always
+/// stored as [`Stores::Cached`].
+///
+/// # Panics
+/// If there are more than 255 data blocks or the blocks differ in length.
+pub fn pq_with(data: &[Option<&[u8]>], p: &mut [u8], q: &mut [u8], stores: Stores) {
+    arch::selected().pq(data, p, q, stores);
 }
 
 /// Q of `data`, as by [`pq`].
@@ -105,7 +124,7 @@ pub fn update_pq(exp: u8, data: &mut [u8], new: &[u8], p: &mut [u8], q: &mut [u8
 /// A full stripe with its copy, in one pass: `dsts[i] = srcs[i]`, `p` = XOR of `srcs`.
 ///
 /// # Panics
-/// If there are not as many destinations as sources, or the blocks differ in length.
+/// If there are no sources, not as many destinations as sources, or the blocks differ in length.
 pub fn copy_xor(dsts: &mut [&mut [u8]], srcs: &[&[u8]], p: &mut [u8], stores: Stores) {
     arch::selected().copy_xor(dsts, srcs, p, stores);
 }

@@ -21,7 +21,7 @@ use crate::{arch, field};
 /// # Panics
 /// If `known` is empty or the blocks differ in length.
 pub fn recover_data_with_p(known: &[&[u8]], out: &mut [u8]) {
-    arch::selected().xor(out, known);
+    arch::selected().xor(out, known, arch::Stores::Cached);
 }
 
 /// Recovers data block `x` from the other data and Q, for when P is lost as well (recompute P

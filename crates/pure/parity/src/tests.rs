@@ -72,6 +72,8 @@ fn reference_pq(data: &[Option<&[u8]>], len: usize) -> (Vec<u8>, Vec<u8>) {
     (p, q)
 }
 
+const STORES: [Stores; 2] = [Stores::Cached, Stores::Streaming];
+
 fn each_set(test: impl Fn(&'static KernelSet)) {
     for set in available() {
         test(set);
@@ -127,10 +129,10 @@ fn syndromes_are_the_known_ones() {
     }
     each_set(|set| {
         let (mut p, mut q) = (repeated(&[0x55; 19]), repeated(&[0xaa; 19]));
-        set.pq(&data, &mut p, &mut q);
+        set.pq(&data, &mut p, &mut q, Stores::Cached);
         assert_eq!(p, repeated(&KNOWN_P), "{}", set.name());
         assert_eq!(q, repeated(&KNOWN_Q), "{}", set.name());
-        set.pq(&gapped, &mut p, &mut q);
+        set.pq(&gapped, &mut p, &mut q, Stores::Cached);
         assert_eq!(p, repeated(&KNOWN_GAPPED.0), "{}", set.name());
         assert_eq!(q, repeated(&KNOWN_GAPPED.1), "{}", set.name());
         set.q(&data, &mut q);
@@ -165,7 +167,7 @@ fn the_longest_stripe_has_the_right_syndromes() {
     let expected = reference_pq(&data, 333);
     each_set(|set| {
         let (mut p, mut q) = (vec![1; 333], vec![2; 333]);
-        set.pq(&data, &mut p, &mut q);
+        set.pq(&data, &mut p, &mut q, Stores::Cached);
         assert_eq!((&p, &q), (&expected.0, &expected.1), "{}", set.name());
     });
 }
@@ -182,7 +184,7 @@ struct Shape {
 }
 
 fn shapes() -> impl Strategy<Value = Shape> {
-    let len = prop_oneof![0..200usize, 200..1100usize, Just(4096)];
+    let len = prop_oneof![0..200usize, 200..1100usize, 4000..8400usize];
     let shifts = prop_oneof![Just(vec![0]), vec(0..64usize, 1..8)];
     (1..=20usize, len, shifts, vec(any::<bool>(), 20), any::<u64>())
         .prop_map(|(count, len, shifts, gaps, seed)| Shape { count, len, shifts, gaps, seed })
@@ -213,8 +215,10 @@ proptest! {
         each_set(|set| {
             let mut out = Blocks::new(1, shape.len, &shape.shifts, !shape.seed);
             let (before, around) = (out.get(0).to_vec(), out.surroundings());
-            set.xor(out.all_mut()[0], &sources.all());
-            assert_eq!(out.get(0), expected, "xor, {}", set.name());
+            for stores in STORES {
+                set.xor(out.all_mut()[0], &sources.all(), stores);
+                assert_eq!(out.get(0), expected, "xor, {} {stores:?}", set.name());
+            }
             out.all_mut()[0].copy_from_slice(&before);
             set.xor_into(out.all_mut()[0], &sources.all());
             let into: Vec<u8> = before.iter().zip(&expected).map(|(a, b)| a ^ b).collect();
@@ -233,10 +237,14 @@ proptest! {
                 let mut outs = Blocks::new(3, shape.len, &shape.shifts, !shape.seed);
                 let around = outs.surroundings();
                 let [p, q, only_q] = &mut outs.all_mut()[..] else { unreachable!("three blocks") };
-                set.pq(&data, p, q);
                 set.q(&data, only_q);
-                assert_eq!(outs.get(0), expected.0, "P, {}", set.name());
-                assert_eq!(outs.get(1), expected.1, "Q, {}", set.name());
+                for stores in STORES {
+                    p.fill(0x77);
+                    q.fill(0x77);
+                    set.pq(&data, p, q, stores);
+                    assert_eq!(p, &expected.0, "P, {} {stores:?}", set.name());
+                    assert_eq!(q, &expected.1, "Q, {} {stores:?}", set.name());
+                }
                 assert_eq!(outs.get(2), expected.1, "Q alone, {}", set.name());
                 assert_eq!(outs.surroundings(), around, "{}", set.name());
             });
@@ -299,7 +307,7 @@ proptest! {
         let data = shape.with_gaps(&blocks);
         let (p_all, _) = reference_pq(&blocks.iter().map(|&b| Some(b)).collect::<Vec<_>>(), shape.len);
         let expected = reference_pq(&data, shape.len);
-        each_set(|set| for stores in [Stores::Cached, Stores::Streaming] {
+        each_set(|set| for stores in STORES {
             let mut outs = shape.blocks(2);
             let around = outs.surroundings();
             let mut refs = outs.all_mut();
@@ -367,7 +375,7 @@ fn any_one_or_two_lost_blocks_come_back() {
                 let mut known: Vec<&[u8]> = without_x.iter().copied().flatten().collect();
                 known.push(&p);
                 // x alone, or with Q.
-                set.xor(&mut out, &known);
+                set.xor(&mut out, &known, Stores::Cached);
                 assert_eq!(out, blocks.get(x), "{x} of {n} by P, {}", set.name());
                 // x with P.
                 out.fill(0xee);
@@ -385,7 +393,7 @@ fn any_one_or_two_lost_blocks_come_back() {
             }
             // P, Q, or both.
             let (mut new_p, mut new_q) = (vec![0xee; LEN], vec![0xdd; LEN]);
-            set.pq(&data, &mut new_p, &mut new_q);
+            set.pq(&data, &mut new_p, &mut new_q, Stores::Cached);
             assert_eq!((&new_p, &new_q), (&p, &q), "P and Q of {n}, {}", set.name());
         });
     }

@@ -99,6 +99,6 @@ impl Vector for __m256i {
     }
 }
 
-super::kernels! { __m256i, 4, "avx2" }
+super::kernels! { __m256i, 4, 2, "avx2" }
 
 super::kernel_set! { "avx2" }

@@ -106,6 +106,6 @@ impl Vector for __m512i {
     }
 }
 
-super::kernels! { __m512i, 2, "avx512f,avx512bw" }
+super::kernels! { __m512i, 2, 1, "avx512f,avx512bw" }
 
 super::kernel_set! { "avx512" }

@@ -103,7 +103,7 @@ macro_rules! affine {
 affine! { Affine256, __m256i, _mm256_gf2p8affine_epi64_epi8, _mm256_set1_epi64x }
 affine! { Affine512, __m512i, _mm512_gf2p8affine_epi64_epi8, _mm512_set1_epi64 }
 
-super::kernels! { Affine256, 4, "gfni,avx2" }
+super::kernels! { Affine256, 4, 2, "gfni,avx2" }
 
 super::kernel_set! { "gfni" }
 
@@ -111,7 +111,7 @@ super::kernel_set! { "gfni" }
 pub(super) mod wide {
     use super::Affine512;
 
-    crate::arch::kernels! { Affine512, 2, "gfni,avx512f,avx512bw" }
+    crate::arch::kernels! { Affine512, 2, 1, "gfni,avx512f,avx512bw" }
 
     crate::arch::kernel_set! { "avx512-gfni" }
 }

@@ -20,15 +20,23 @@ mod scalar;
 
 use std::sync::OnceLock;
 
-/// How a kernel that copies data stores it.
+/// How a kernel stores its outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stores {
-    /// Ordinary stores: the outputs end up in the caches. Right when they are read again soon or are
-    /// cached already.
+    /// Ordinary stores: the outputs end up in the caches. Right when they are read again soon.
     Cached,
     /// Stores past the caches where the CPU has them and every output is aligned to 64 bytes, else as
-    /// `Cached`. Right when the outputs are large and cold: it saves reading them first.
+    /// `Cached`. Right when the outputs are large and cold, or go to a device next: it saves reading
+    /// them first, and the caches keep what they hold.
     Streaming,
+}
+
+impl Stores {
+    /// What suits a call that touches `blocks` blocks of `len` bytes, if nothing else is known: above
+    /// 512 KiB, what it writes would drive its own sources out of a common second-level cache.
+    pub fn for_size(blocks: usize, len: usize) -> Self {
+        if blocks.saturating_mul(len) > 512 << 10 { Self::Streaming } else { Self::Cached }
+    }
 }
 
 /// One implementation of all kernels. The functions are those of the crate root; these are for tests and
@@ -36,9 +44,9 @@ pub enum Stores {
 #[expect(clippy::type_complexity, reason = "each kernel's type is written here and nowhere else")]
 pub struct KernelSet {
     name: &'static str,
-    xor: unsafe fn(&mut [u8], &[&[u8]]),
+    xor: unsafe fn(&mut [u8], &[&[u8]], Stores),
     xor_into: unsafe fn(&mut [u8], &[&[u8]]),
-    pq: unsafe fn(&[Option<&[u8]>], &mut [u8], &mut [u8]),
+    pq: unsafe fn(&[Option<&[u8]>], &mut [u8], &mut [u8], Stores),
     q: unsafe fn(&[Option<&[u8]>], &mut [u8]),
     delta_q: unsafe fn(u8, &[u8], &[u8], &mut [u8]),
     delta_pq: unsafe fn(u8, &[u8], &[u8], &mut [u8], &mut [u8]),
@@ -51,14 +59,17 @@ pub struct KernelSet {
     is_zero: unsafe fn(&[u8]) -> bool,
 }
 
-/// Defines the kernels of one vector type, compiled for the given features.
+/// Defines the kernels of one vector type: vectors per step, vectors in a cache line, and the features to
+/// compile them for.
 macro_rules! kernels {
-    ($vector:ty, $unroll:literal $(, $features:literal)?) => {
+    ($vector:ty, $unroll:literal, $line:literal $(, $features:literal)?) => {
         $crate::arch::kernels! { @each $vector, $unroll, ($(#[target_feature(enable = $features)])?)
-            xor = generic::xor::<$vector, $unroll, false>(dst: &mut [u8], srcs: &[&[u8]]);
-            xor_into = generic::xor::<$vector, $unroll, true>(dst: &mut [u8], srcs: &[&[u8]]);
-            pq = generic::pq::<$vector, $unroll>(
-                data: &[Option<&[u8]>], p: &mut [u8], q: &mut [u8]);
+            xor = generic::xor::<$vector, $unroll, $line>(
+                dst: &mut [u8], srcs: &[&[u8]], stores: $crate::arch::Stores);
+            xor_into = generic::xor_into::<$vector, $unroll>(dst: &mut [u8], srcs: &[&[u8]]);
+            pq = generic::pq::<$vector, $unroll, $line>(
+                data: &[Option<&[u8]>], p: &mut [u8], q: &mut [u8],
+                stores: $crate::arch::Stores);
             q = generic::q::<$vector, $unroll>(data: &[Option<&[u8]>], q: &mut [u8]);
             delta_q = generic::delta_q::<$vector, $unroll>(
                 constant: u8, old: &[u8], new: &[u8], q: &mut [u8]);
@@ -223,13 +234,13 @@ impl KernelSet {
         self.name
     }
 
-    /// See [`crate::xor`].
+    /// See [`crate::xor_with`].
     #[inline]
-    pub fn xor(&self, dst: &mut [u8], srcs: &[&[u8]]) {
+    pub fn xor(&self, dst: &mut [u8], srcs: &[&[u8]], stores: Stores) {
         assert!(!srcs.is_empty(), "XOR of no blocks");
         check_lengths(dst.len(), srcs.iter().copied());
         // SAFETY: instructions by `available`, one length by the check, at least one source.
-        unsafe { (self.xor)(dst, srcs) }
+        unsafe { (self.xor)(dst, srcs, stores) }
     }
 
     /// See [`crate::xor_into`].
@@ -240,13 +251,13 @@ impl KernelSet {
         unsafe { (self.xor_into)(dst, srcs) }
     }
 
-    /// See [`crate::pq`].
+    /// See [`crate::pq_with`].
     #[inline]
-    pub fn pq(&self, data: &[Option<&[u8]>], p: &mut [u8], q: &mut [u8]) {
+    pub fn pq(&self, data: &[Option<&[u8]>], p: &mut [u8], q: &mut [u8], stores: Stores) {
         check_lengths(p.len(), [&*q]);
         check_data(p.len(), data);
         // SAFETY: instructions by `available`, one length by the checks.
-        unsafe { (self.pq)(data, p, q) }
+        unsafe { (self.pq)(data, p, q, stores) }
     }
 
     /// See [`crate::q`].
@@ -292,6 +303,7 @@ impl KernelSet {
     /// See [`crate::copy_xor`].
     #[inline]
     pub fn copy_xor(&self, dsts: &mut [&mut [u8]], srcs: &[&[u8]], p: &mut [u8], stores: Stores) {
+        assert!(!srcs.is_empty(), "XOR of no blocks");
         assert_eq!(dsts.len(), srcs.len(), "as many destinations as sources");
         check_lengths(p.len(), srcs.iter().copied());
         check_lengths(p.len(), dsts.iter().map(|dst| &**dst));

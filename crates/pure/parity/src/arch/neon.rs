@@ -84,6 +84,6 @@ impl Vector for uint8x16_t {
     }
 }
 
-super::kernels! { uint8x16_t, 4, "neon" }
+super::kernels! { uint8x16_t, 4, 4, "neon" }
 
 super::kernel_set! { "neon" }

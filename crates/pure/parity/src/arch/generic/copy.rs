@@ -1,0 +1,240 @@
+//! Full stripes whose data are copied while P, or P and Q, are computed.
+//!
+//! The copy goes tile by tile and, within a tile, block by block, with the sums in a buffer that stays in
+//! the first-level cache: to the memory this is one stream at a time. Writing all blocks side by side
+//! with streaming stores took over twice as long.
+
+use super::{
+    Body, Stores, Vector, add, horner, horner_begin, horner_end, load, put, run, store, streamable,
+};
+
+/// Bytes of one block that are copied before the next block's turn.
+const TILE: usize = 1024;
+
+/// The sums of one tile.
+#[repr(align(64))]
+struct Tile([u8; TILE]);
+
+/// `dst = src`, and the sum of what came before (nothing if `FIRST`) and of `src` into `sum`, or into `p`
+/// if it is the `LAST`.
+struct CopySum<const FIRST: bool, const LAST: bool, const STREAM: bool> {
+    src: *const u8,
+    dst: *mut u8,
+    sum: *mut u8,
+    p: *mut u8,
+}
+
+impl<const FIRST: bool, const LAST: bool, const STREAM: bool> Body
+    for CopySum<FIRST, LAST, STREAM>
+{
+    #[inline(always)]
+    unsafe fn step<V: Vector, const UNROLL: usize>(&mut self, at: usize) {
+        // SAFETY: all blocks and the sum hold the step's bytes; if STREAM the outputs are aligned.
+        unsafe {
+            let mut values = load::<V, UNROLL>(self.src, at);
+            put::<V, UNROLL, STREAM>(values, self.dst, at);
+            if !FIRST {
+                add(&mut values, load(self.sum, at));
+            }
+            if LAST {
+                put::<V, UNROLL, STREAM>(values, self.p, at);
+            } else {
+                store(values, self.sum, at);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn copy_xor_tiles<V: Vector, const UNROLL: usize, const STREAM: bool>(
+    dsts: &mut [&mut [u8]],
+    srcs: &[&[u8]],
+    p: &mut [u8],
+) {
+    let mut tile = Tile([0; TILE]);
+    let sum = tile.0.as_mut_ptr();
+    let last = srcs.len().wrapping_sub(1);
+    for at in (0..p.len()).step_by(TILE) {
+        let len = TILE.min(p.len() - at);
+        let p = p[at..].as_mut_ptr();
+        for (i, (src, dst)) in srcs.iter().zip(dsts.iter_mut()).enumerate() {
+            let (src, dst) = (src[at..].as_ptr(), dst[at..].as_mut_ptr());
+            // SAFETY: the caller's promise: one length; `len` is at most a tile.
+            unsafe {
+                match (i == 0, i == last) {
+                    (true, false) => {
+                        run::<V, UNROLL>(
+                            &mut CopySum::<true, false, STREAM> { src, dst, sum, p },
+                            len,
+                        );
+                    }
+                    (false, false) => {
+                        run::<V, UNROLL>(
+                            &mut CopySum::<false, false, STREAM> { src, dst, sum, p },
+                            len,
+                        );
+                    }
+                    (false, true) => {
+                        run::<V, UNROLL>(
+                            &mut CopySum::<false, true, STREAM> { src, dst, sum, p },
+                            len,
+                        );
+                    }
+                    (true, true) => {
+                        run::<V, UNROLL>(
+                            &mut CopySum::<true, true, STREAM> { src, dst, sum, p },
+                            len,
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `dsts[i] = srcs[i]`, `p` = XOR of `srcs`; as many `dsts` as `srcs`, at least one.
+#[inline(always)]
+pub(in crate::arch) unsafe fn copy_xor<V: Vector, const UNROLL: usize>(
+    dsts: &mut [&mut [u8]],
+    srcs: &[&[u8]],
+    p: &mut [u8],
+    stores: Stores,
+) {
+    let stream =
+        stores == Stores::Streaming && streamable(p) && dsts.iter().all(|dst| streamable(dst));
+    // SAFETY: the caller's promise: one length; streaming only if all outputs are aligned.
+    unsafe {
+        if stream {
+            copy_xor_tiles::<V, UNROLL, true>(dsts, srcs, p);
+            V::fence();
+        } else {
+            copy_xor_tiles::<V, UNROLL, false>(dsts, srcs, p);
+        }
+    }
+}
+
+/// One Horner step of a tile: `dst = src` if `COPY`, `p ^= src`, `q = 2q ^ src`.
+struct CopyHorner<const COPY: bool, const STREAM: bool> {
+    src: *const u8,
+    dst: *mut u8,
+    p: *mut u8,
+    q: *mut u8,
+}
+
+impl<const COPY: bool, const STREAM: bool> Body for CopyHorner<COPY, STREAM> {
+    #[inline(always)]
+    unsafe fn step<V: Vector, const UNROLL: usize>(&mut self, at: usize) {
+        // SAFETY: all blocks and sums hold the step's bytes; `dst` is used only if COPY; if STREAM it is
+        // aligned.
+        unsafe {
+            let next = load::<V, UNROLL>(self.src, at);
+            if COPY {
+                put::<V, UNROLL, STREAM>(next, self.dst, at);
+            }
+            let mut p = load::<V, UNROLL>(self.p, at);
+            add(&mut p, next);
+            store(p, self.p, at);
+            let mut q = load::<V, UNROLL>(self.q, at);
+            horner(&mut q, next);
+            store(q, self.q, at);
+        }
+    }
+}
+
+/// The beginning of a tile's sums: of no blocks.
+struct Begin {
+    p: *mut u8,
+    q: *mut u8,
+}
+
+impl Body for Begin {
+    #[inline(always)]
+    unsafe fn step<V: Vector, const UNROLL: usize>(&mut self, at: usize) {
+        // SAFETY: the sums hold the step's bytes.
+        unsafe {
+            store([V::zero(); UNROLL], self.p, at);
+            store(horner_begin([V::zero(); UNROLL]), self.q, at);
+        }
+    }
+}
+
+/// The end of a tile's sums: to where they belong.
+struct End<const STREAM: bool> {
+    sums: (*const u8, *const u8),
+    p: *mut u8,
+    q: *mut u8,
+}
+
+impl<const STREAM: bool> Body for End<STREAM> {
+    #[inline(always)]
+    unsafe fn step<V: Vector, const UNROLL: usize>(&mut self, at: usize) {
+        // SAFETY: the sums and the outputs hold the step's bytes; if STREAM the outputs are aligned.
+        unsafe {
+            let p = load::<V, UNROLL>(self.sums.0, at);
+            let mut q = load::<V, UNROLL>(self.sums.1, at);
+            horner_end(&mut q);
+            put::<V, UNROLL, STREAM>(p, self.p, at);
+            put::<V, UNROLL, STREAM>(q, self.q, at);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn copy_pq_tiles<V: Vector, const UNROLL: usize, const STREAM: bool>(
+    dsts: &mut [Option<&mut [u8]>],
+    data: &[Option<&[u8]>],
+    p: &mut [u8],
+    q: &mut [u8],
+) {
+    let (mut tile_p, mut tile_q) = (Tile([0; TILE]), Tile([0; TILE]));
+    // What a gap is read from.
+    let zeros = Tile([0; TILE]);
+    let (sum_p, sum_q) = (tile_p.0.as_mut_ptr(), tile_q.0.as_mut_ptr());
+    for at in (0..p.len()).step_by(TILE) {
+        let len = TILE.min(p.len() - at);
+        // SAFETY: the caller's promise: one length; `len` is at most a tile; every pass cuts the same
+        // length into the same vectors, so each continues what the one before it left in `sum_q`.
+        unsafe {
+            run::<V, UNROLL>(&mut Begin { p: sum_p, q: sum_q }, len);
+            for (block, dst) in data.iter().zip(dsts.iter_mut()).rev() {
+                let src = block.map_or(zeros.0.as_ptr(), |block| block[at..].as_ptr());
+                if let Some(dst) = dst {
+                    let dst = dst[at..].as_mut_ptr();
+                    let mut body = CopyHorner::<true, STREAM> { src, dst, p: sum_p, q: sum_q };
+                    run::<V, UNROLL>(&mut body, len);
+                } else {
+                    let dst = std::ptr::null_mut();
+                    let mut body = CopyHorner::<false, STREAM> { src, dst, p: sum_p, q: sum_q };
+                    run::<V, UNROLL>(&mut body, len);
+                }
+            }
+            let (p, q) = (p[at..].as_mut_ptr(), q[at..].as_mut_ptr());
+            run::<V, UNROLL>(&mut End::<STREAM> { sums: (sum_p, sum_q), p, q }, len);
+        }
+    }
+}
+
+/// `dsts[i] = data[i]` where there is a `dsts[i]`, P and Q of `data`; as many `dsts` as `data`, and none
+/// for a gap.
+#[inline(always)]
+pub(in crate::arch) unsafe fn copy_pq<V: Vector, const UNROLL: usize>(
+    dsts: &mut [Option<&mut [u8]>],
+    data: &[Option<&[u8]>],
+    p: &mut [u8],
+    q: &mut [u8],
+    stores: Stores,
+) {
+    let stream = stores == Stores::Streaming
+        && streamable(p)
+        && streamable(q)
+        && dsts.iter().flatten().all(|dst| streamable(dst));
+    // SAFETY: the caller's promise: one length; streaming only if all outputs are aligned.
+    unsafe {
+        if stream {
+            copy_pq_tiles::<V, UNROLL, true>(dsts, data, p, q);
+            V::fence();
+        } else {
+            copy_pq_tiles::<V, UNROLL, false>(dsts, data, p, q);
+        }
+    }
+}
