@@ -1,0 +1,484 @@
+//! Why creating, examining, assembling or changing an array was refused. Every message names what
+//! was being done, to which member, and what to do next.
+
+use crate::options::MemberSelector;
+use crate::status::JobKind;
+use braid_device::{IoError, OpenError};
+use braid_format::placement::PlacementError;
+use braid_format::superblock::{NameError, SuperblockError};
+use braid_layout::{LayoutError, Level};
+
+/// Why a member's superblock could not be examined.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ExamineError {
+    /// It did not open.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Its superblock could not be read.
+    #[error(
+        "reading the superblock of {name} at byte {offset}: {error}; the device fails, try again or leave it out"
+    )]
+    Read {
+        /// The member.
+        name: String,
+        /// Where.
+        offset: u64,
+        /// What the device said.
+        error: IoError,
+    },
+    /// There is a superblock that cannot be used.
+    #[error("{name}: {error}")]
+    Superblock {
+        /// The member.
+        name: String,
+        /// What is wrong with it.
+        error: SuperblockError,
+    },
+}
+
+/// Why an array was not created. Nothing was written unless the variant says so.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CreateError {
+    /// A device did not open.
+    #[error("creating the array: {0}")]
+    Open(#[from] OpenError),
+    /// The number of members is not that of slots and spares.
+    #[error(
+        "creating the array: {given} members were given for {raid_disks} slots and {spares} spares; \
+         give {} (\"missing\" for a slot that stays empty)",
+        raid_disks + spares
+    )]
+    MemberCount {
+        /// Members given, with those that are missing.
+        given: usize,
+        /// Slots asked for.
+        raid_disks: usize,
+        /// Spares asked for.
+        spares: usize,
+    },
+    /// The same device twice.
+    #[error("creating the array: {name} was given twice; give each device once")]
+    Twice {
+        /// The device.
+        name: String,
+    },
+    /// Too many members are missing for the level.
+    #[error(
+        "creating the array: {missing} of {raid_disks} members are \"missing\", which {level} does not survive; \
+         give more of them"
+    )]
+    TooManyMissing {
+        /// How many.
+        missing: usize,
+        /// Slots.
+        raid_disks: usize,
+        /// The level.
+        level: Level,
+    },
+    /// A spare for a level that has no use for one.
+    #[error("creating the array: {level} has no redundancy and no use for spares; leave them out")]
+    UselessSpares {
+        /// The level.
+        level: Level,
+    },
+    /// A size or offset that is no multiple of the members' blocks.
+    #[error(
+        "creating the array: {what} of {bytes} bytes is no multiple of {block}, the block of {name}; choose one that is"
+    )]
+    NotAligned {
+        /// What was given.
+        what: &'static str,
+        /// Its value.
+        bytes: u64,
+        /// The block, in bytes.
+        block: u32,
+        /// The member that has it.
+        name: String,
+    },
+    /// More members than a superblock can list.
+    #[error("creating the array: {given} members were given and a superblock lists at most {max}; give fewer")]
+    TooManyMembers {
+        /// Members given.
+        given: usize,
+        /// The most that works.
+        max: usize,
+    },
+    /// The chunk asked for is larger than a superblock can say.
+    #[error("creating the array: a chunk of {bytes} bytes is too large; give at most 1 GiB")]
+    ChunkTooLarge {
+        /// Bytes asked for.
+        bytes: u64,
+    },
+    /// The name cannot be stored.
+    #[error("creating the array: {0}")]
+    Name(#[from] NameError),
+    /// The parts do not fit on the members. Members count in the order given, from 0.
+    #[error("{source}{}", names(.members))]
+    Placement {
+        /// What does not fit.
+        source: PlacementError,
+        /// The members that are there, in order.
+        members: Vec<String>,
+    },
+    /// The level cannot have this shape.
+    #[error("creating the array: {0}")]
+    Layout(#[from] LayoutError),
+    /// A superblock could not be read or written; other members may have got theirs already.
+    #[error(
+        "creating the array: {doing} {name}: {error}; nothing is running, replace that device and create again"
+    )]
+    Io {
+        /// Reading or writing what.
+        doing: &'static str,
+        /// The member.
+        name: String,
+        /// What the device said.
+        error: IoError,
+    },
+}
+
+fn names(members: &[String]) -> String {
+    let list: Vec<String> =
+        members.iter().enumerate().map(|(index, name)| format!("{index} is {name}")).collect();
+    format!(" (members: {})", list.join(", "))
+}
+
+/// Why an array was not assembled. No byte was written.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum AssembleError {
+    /// No member was given.
+    #[error("assembling: no member was given; name the array's devices")]
+    NoMember,
+    /// A member could not be examined.
+    #[error("assembling: {0}")]
+    Examine(#[from] ExamineError),
+    /// A member did not open on one of the shards.
+    #[error("assembling: {0}")]
+    Open(#[from] OpenError),
+    /// A device is no member of any array.
+    #[error("assembling: {name} has no md superblock; leave it out, or `braid create` an array on it first")]
+    NoSuperblock {
+        /// The device.
+        name: String,
+    },
+    /// None of the members belongs to the array asked for.
+    #[error("assembling: none of the members belongs to array {uuid}; they belong to: {found}")]
+    NotThatArray {
+        /// The array asked for.
+        uuid: String,
+        /// What is there, a line per array.
+        found: String,
+    },
+    /// Members of several arrays.
+    #[error(
+        "assembling: the members belong to different arrays:\n{found}\ngive those of one array, or say which with --uuid"
+    )]
+    SeveralArrays {
+        /// A line per array: its uuid, its name and its members.
+        found: String,
+    },
+    /// Two devices claim to be the same member.
+    #[error(
+        "assembling: {first} and {second} are the same member ({what}): one is a copy of the other, or the same \
+         device by another path; leave one out"
+    )]
+    SameMember {
+        /// One.
+        first: String,
+        /// The other.
+        second: String,
+        /// What they share.
+        what: String,
+    },
+    /// Members disagree about what the array is.
+    #[error(
+        "assembling: {name} disagrees with {other} about the array's {what}; its superblock is damaged or stale, leave it out"
+    )]
+    Disagree {
+        /// The member that has other numbers.
+        name: String,
+        /// A member with the freshest superblock.
+        other: String,
+        /// Which number.
+        what: &'static str,
+    },
+    /// A level that is not supported.
+    #[error("assembling {array}: its level number is {level}, which braid does not run; use mdadm")]
+    Level {
+        /// The array.
+        array: String,
+        /// md's number.
+        level: i32,
+    },
+    /// A feature that is not supported yet.
+    #[error("assembling {array}: it {what}, which braid does not handle yet; use mdadm")]
+    Unsupported {
+        /// The array.
+        array: String,
+        /// What it has.
+        what: String,
+    },
+    /// The numbers in the superblock describe no array.
+    #[error("assembling {array}: {source}")]
+    Layout {
+        /// The array.
+        array: String,
+        /// What is wrong.
+        source: LayoutError,
+    },
+    /// A member's component is smaller than the array needs.
+    #[error(
+        "assembling {array}: {name} has {have} bytes for data and {need} are needed; its superblock is damaged, leave it out"
+    )]
+    MemberTooSmall {
+        /// The array.
+        array: String,
+        /// The member.
+        name: String,
+        /// Bytes it has.
+        have: u64,
+        /// Bytes needed.
+        need: u64,
+    },
+    /// A member's blocks are larger than the array's layout allows.
+    #[error(
+        "assembling {array}: {name} has blocks of {block} bytes, and {what} of {bytes} bytes is no multiple of that; \
+         use a device with smaller blocks"
+    )]
+    NotAligned {
+        /// The array.
+        array: String,
+        /// The member.
+        name: String,
+        /// Its block in bytes.
+        block: u32,
+        /// What does not fit.
+        what: &'static str,
+        /// Its value.
+        bytes: u64,
+    },
+    /// Not enough members.
+    #[error(
+        "assembling {array}: {have} of {raid_disks} members are usable, and {level} cannot run with that; \
+         missing are slots {missing}{}\ngive the missing members too: braid assemble {given} MEMBER…",
+        list(.left_out)
+    )]
+    NotEnough {
+        /// The array.
+        array: String,
+        /// Usable members.
+        have: usize,
+        /// Slots.
+        raid_disks: usize,
+        /// The level.
+        level: Level,
+        /// Slots without a usable member, as text.
+        missing: String,
+        /// Members that were given and cannot be used, with the reason.
+        left_out: Vec<String>,
+        /// The members given, as text.
+        given: String,
+    },
+    /// Degraded, and the caller did not want that.
+    #[error(
+        "assembling {array}: slots {missing} are missing{}; give their members too, or allow a degraded start with --run",
+        list(.left_out)
+    )]
+    Degraded {
+        /// The array.
+        array: String,
+        /// Slots without a usable member, as text.
+        missing: String,
+        /// Members that were given and cannot be used, with the reason.
+        left_out: Vec<String>,
+    },
+    /// Degraded and dirty, on a parity level.
+    #[error(
+        "assembling {array}: it was not stopped cleanly and slots {missing} are missing{}; parity may not match \
+         what was being written at that moment, so blocks of the missing members near those writes may come back \
+         wrong (the write hole). Give the missing members too, or accept that with --force",
+        list(.left_out)
+    )]
+    DirtyDegraded {
+        /// The array.
+        array: String,
+        /// Slots without a usable member, as text.
+        missing: String,
+        /// Members that were given and cannot be used, with the reason.
+        left_out: Vec<String>,
+    },
+    /// An array with this uuid runs already.
+    #[error("assembling {array}: it is running already; stop it first")]
+    Running {
+        /// The array.
+        array: String,
+    },
+    /// A superblock could not be written at the start, and the level cannot do without the member.
+    #[error("assembling {array}: writing the superblocks: {why}; the array was not started")]
+    Start {
+        /// The array.
+        array: String,
+        /// What happened.
+        why: String,
+    },
+}
+
+fn list(left_out: &[String]) -> String {
+    left_out.iter().map(|line| format!("\n  {line}")).collect()
+}
+
+/// Why a running array refused a command.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The array is being stopped.
+    #[error("{doing} on array {array}: it is being stopped")]
+    Stopping {
+        /// What was asked for.
+        doing: &'static str,
+        /// The array.
+        array: String,
+    },
+    /// No such member.
+    #[error("{doing}: array {array} has no member {selector}; it has: {known}")]
+    NoSuchMember {
+        /// What was asked for.
+        doing: &'static str,
+        /// The array.
+        array: String,
+        /// What was given.
+        selector: MemberSelector,
+        /// Its members.
+        known: String,
+    },
+    /// The level has no redundancy.
+    #[error("{doing} on array {array}: {level} has no redundancy, so there is nothing to do that with")]
+    NoRedundancy {
+        /// What was asked for.
+        doing: &'static str,
+        /// The array.
+        array: String,
+        /// The level.
+        level: Level,
+    },
+    /// The array would not survive without the member.
+    #[error(
+        "failing {member}: array {array} would lose data without it; add a spare and wait for its recovery first"
+    )]
+    LastRedundancy {
+        /// The array.
+        array: String,
+        /// The member.
+        member: String,
+    },
+    /// Only faulty members and spares can be removed.
+    #[error(
+        "removing {member} from array {array}: it is in use ({state}); fail it first: braid fail {array} {member}"
+    )]
+    NotRemovable {
+        /// The array.
+        array: String,
+        /// The member.
+        member: String,
+        /// What it is.
+        state: String,
+    },
+    /// Nothing may be written.
+    #[error("{doing} on array {array}: it is read-only; assemble it without --readonly first")]
+    ReadOnly {
+        /// What was asked for.
+        doing: &'static str,
+        /// The array.
+        array: String,
+    },
+    /// Too many members have failed.
+    #[error(
+        "{doing} on array {array}: too many of its members have failed; stop it and assemble it again from those that work"
+    )]
+    Failed {
+        /// What was asked for.
+        doing: &'static str,
+        /// The array.
+        array: String,
+    },
+    /// Another job is running.
+    #[error("starting a {asked} of array {array}: a {running} is running; wait for it or cancel it first")]
+    Busy {
+        /// The array.
+        array: String,
+        /// What was asked for.
+        asked: JobKind,
+        /// What is running.
+        running: JobKind,
+    },
+    /// A new member could not be examined.
+    #[error("adding to array {array}: {source}")]
+    Examine {
+        /// The array.
+        array: String,
+        /// What is wrong.
+        source: ExamineError,
+    },
+    /// A new member did not open.
+    #[error("adding to array {array}: {source}")]
+    Open {
+        /// The array.
+        array: String,
+        /// What is wrong.
+        source: OpenError,
+    },
+    /// The new member is one already.
+    #[error("adding {member} to array {array}: it is a member already, as {other}; remove that one first")]
+    AlreadyMember {
+        /// The array.
+        array: String,
+        /// The device.
+        member: String,
+        /// The member's name.
+        other: String,
+    },
+    /// The new member belongs to another array.
+    #[error(
+        "adding {member} to array {array}: it is a member of array {other}; if its data is not needed any more, add it with --force"
+    )]
+    OtherArray {
+        /// The array.
+        array: String,
+        /// The device.
+        member: String,
+        /// The array that it belongs to.
+        other: String,
+    },
+    /// The new member is too small, or its blocks are too large.
+    #[error("adding {member} to array {array}: {why}")]
+    Unfit {
+        /// The array.
+        array: String,
+        /// The device.
+        member: String,
+        /// What does not fit and what would.
+        why: String,
+    },
+    /// A member could not be read or written.
+    #[error("{doing} {member} of array {array}: {error}; check the device")]
+    Io {
+        /// The array.
+        array: String,
+        /// Doing what.
+        doing: &'static str,
+        /// The member.
+        member: String,
+        /// What the device said.
+        error: IoError,
+    },
+    /// A speed that cannot be.
+    #[error("setting the speed of background jobs of array {array}: {min} KiB/s at least and {max} at most cannot be; \
+             give a maximum of at least 1 that is not below the minimum")]
+    Speed {
+        /// The array.
+        array: String,
+        /// Least.
+        min: u64,
+        /// Most.
+        max: u64,
+    },
+}

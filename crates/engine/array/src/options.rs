@@ -1,0 +1,140 @@
+//! What the caller of `create` and `assemble` decides, and what it brings along: shards, wall clock,
+//! random numbers. The engine itself has no clock but its shard's and no randomness.
+
+use braid_format::superblock::Minor;
+use braid_layout::Level;
+use braid_shard::Shard;
+use braid_shard::mailbox::Remote;
+use std::sync::Arc;
+
+/// Chunk of a new array in bytes when none is asked for: mdadm's.
+pub const DEFAULT_CHUNK: u64 = 512 << 10;
+/// An idle array is marked clean after this many milliseconds: md's.
+pub const DEFAULT_SAFE_MODE_DELAY_MS: u64 = 200;
+
+/// Where an array lives and what of the outside world it may use.
+#[derive(Clone)]
+pub struct Context {
+    /// The home shard: number 0, the one that the caller runs on.
+    pub shard: Shard,
+    /// All shards in order, the home shard first.
+    pub remotes: Vec<Remote>,
+    /// Seconds since 1970, for the times in superblocks.
+    pub wall_clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// 16 random bytes, for the uuids of arrays and members.
+    pub new_uuid: Arc<dyn Fn() -> [u8; 16] + Send + Sync>,
+}
+
+/// What array to create. Sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateOptions {
+    /// The array's name, without a host name.
+    pub name: String,
+    /// Put before the name with a colon, as mdadm does.
+    pub homehost: Option<String>,
+    /// The level.
+    pub level: Level,
+    /// md's layout number ([`braid_layout::layout_number`]); `None`: the level's default.
+    pub layout: Option<u32>,
+    /// Chunk; `None`: [`DEFAULT_CHUNK`] where the level has chunks.
+    pub chunk_size: Option<u64>,
+    /// Number of slots: the first so many members.
+    pub raid_disks: usize,
+    /// Number of spares: the members after those.
+    pub spares: usize,
+    /// Use only this much of each member; `None`: what the smallest has.
+    pub size: Option<u64>,
+    /// Start the data at this byte of each member; `None`: where mdadm would.
+    pub data_offset: Option<u64>,
+    /// The members hold matching redundancy already (or it does not matter): no first resync.
+    pub assume_clean: bool,
+    /// Where the superblock stands.
+    pub minor: Minor,
+}
+
+impl CreateOptions {
+    /// An array with defaults for everything but these.
+    pub fn new(name: impl Into<String>, level: Level, raid_disks: usize) -> CreateOptions {
+        CreateOptions {
+            name: name.into(),
+            homehost: None,
+            level,
+            layout: None,
+            chunk_size: None,
+            raid_disks,
+            spares: 0,
+            size: None,
+            data_offset: None,
+            assume_clean: false,
+            minor: Minor::V1_2,
+        }
+    }
+}
+
+/// Limits of background jobs, in KiB per second and member, as md's `sync_speed_min` and
+/// `sync_speed_max`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncSpeed {
+    /// Below this rate a job gives no way to foreground I/O.
+    pub min_kib: u64,
+    /// Never faster than this; `u64::MAX`: no limit.
+    pub max_kib: u64,
+}
+
+impl Default for SyncSpeed {
+    fn default() -> SyncSpeed {
+        SyncSpeed { min_kib: 1000, max_kib: u64::MAX }
+    }
+}
+
+/// How to assemble an array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AssembleOptions {
+    /// The name to run under; `None`: the one in the superblock, without its host name.
+    pub name: Option<String>,
+    /// Take the members of this array only; `None`: all members must belong to one array.
+    pub uuid: Option<[u8; 16]>,
+    /// Write no byte to any member.
+    pub read_only: bool,
+    /// Start a parity array that is both degraded and was not stopped cleanly: blocks that were being
+    /// written when it stopped may come back wrong.
+    pub force: bool,
+    /// Start although members are missing, as long as the level can do without them.
+    pub start_degraded: bool,
+    /// An idle array is marked clean after this many milliseconds.
+    pub safe_mode_delay_ms: u64,
+    /// Limits of background jobs.
+    pub sync_speed: SyncSpeed,
+}
+
+impl Default for AssembleOptions {
+    fn default() -> AssembleOptions {
+        AssembleOptions {
+            name: None,
+            uuid: None,
+            read_only: false,
+            force: false,
+            start_degraded: true,
+            safe_mode_delay_ms: DEFAULT_SAFE_MODE_DELAY_MS,
+            sync_speed: SyncSpeed::default(),
+        }
+    }
+}
+
+/// Which member of a running array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberSelector {
+    /// By its number in [`MemberStatus::nr`](crate::status::MemberStatus::nr).
+    Nr(crate::view::MemberNr),
+    /// By its name, as it was opened.
+    Name(String),
+}
+
+impl std::fmt::Display for MemberSelector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            MemberSelector::Nr(nr) => write!(f, "number {nr}"),
+            MemberSelector::Name(name) => f.write_str(name),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What an array says of itself: plain data that may be sent anywhere.
+//!
+//! Sizes and positions are in bytes, times of day in seconds since 1970.
+
+use crate::engine::{ArrayId, Counters};
+use crate::options::SyncSpeed;
+use crate::view::MemberNr;
+use braid_device::plug::PlugStats;
+use braid_format::superblock::Minor;
+use braid_layout::Level;
+use std::fmt;
+
+/// One word of an array's state, as md and mdadm say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArrayState {
+    /// The superblocks say that all writes have ended.
+    Clean,
+    /// The superblocks say that writes may be under way.
+    Active,
+    /// A slot has no member that is wholly in sync.
+    Degraded,
+    /// Redundancy is being made to match data after an unclean stop, or for the first time.
+    Resyncing,
+    /// A spare is being filled.
+    Recovering,
+    /// Redundancy is being compared with data.
+    Checking,
+    /// Redundancy is being compared with data and corrected.
+    Repairing,
+    /// Too many members have failed: writes are refused, reads give what is left.
+    Failed,
+    /// Nothing may be written.
+    ReadOnly,
+}
+
+impl fmt::Display for ArrayState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ArrayState::Clean => "clean",
+            ArrayState::Active => "active",
+            ArrayState::Degraded => "degraded",
+            ArrayState::Resyncing => "resyncing",
+            ArrayState::Recovering => "recovering",
+            ArrayState::Checking => "checking",
+            ArrayState::Repairing => "repairing",
+            ArrayState::Failed => "FAILED",
+            ArrayState::ReadOnly => "read-only",
+        })
+    }
+}
+
+/// What a member is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberState {
+    /// Holds its slot, everything on it is valid.
+    InSync,
+    /// Is being filled.
+    Rebuilding {
+        /// Component bytes from 0 that are valid (0 until the end at level 10, whose recovery does not
+        /// go along the component).
+        recovered: u64,
+    },
+    /// Waits to be needed.
+    Spare,
+    /// Has failed; is not read and not written any more.
+    Faulty,
+}
+
+impl fmt::Display for MemberState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            MemberState::InSync => "active sync",
+            MemberState::Rebuilding { .. } => "rebuilding",
+            MemberState::Spare => "spare",
+            MemberState::Faulty => "faulty",
+        })
+    }
+}
+
+/// A kind of background job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobKind {
+    /// Makes redundancy match data.
+    Resync,
+    /// Fills a spare.
+    Recover,
+    /// Counts where redundancy does not match data.
+    Check,
+    /// As check, and corrects it.
+    Repair,
+}
+
+impl fmt::Display for JobKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            JobKind::Resync => "resync",
+            JobKind::Recover => "recover",
+            JobKind::Check => "check",
+            JobKind::Repair => "repair",
+        })
+    }
+}
+
+/// A job that is running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobStatus {
+    /// What it does.
+    pub kind: JobKind,
+    /// Bytes done: of each component, at level 10 of the array.
+    pub done: u64,
+    /// Bytes to do in all.
+    pub total: u64,
+    /// Bytes per second over the last seconds.
+    pub rate: u64,
+    /// Seconds until the end at that rate; `None` while there is no rate yet.
+    pub eta_seconds: Option<u64>,
+    /// The member that is filled, for a recovery.
+    pub member: Option<MemberNr>,
+    /// Mismatches found so far, in sectors of 512 bytes.
+    pub mismatches: u64,
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobOutcome {
+    /// It came to the end.
+    Done,
+    /// It was cancelled, or gave way to a more urgent one, and goes on from its checkpoint if it must.
+    Interrupted,
+    /// It could not go on; the text says why.
+    Failed(String),
+}
+
+/// The job that ended last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastJob {
+    /// What it did.
+    pub kind: JobKind,
+    /// How it ended.
+    pub outcome: JobOutcome,
+    /// Mismatches found, in sectors of 512 bytes.
+    pub mismatches: u64,
+}
+
+/// One member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Its number within this run of the array.
+    pub nr: MemberNr,
+    /// Its name, as it was opened.
+    pub name: String,
+    /// Its index in the superblock's role table.
+    pub dev_number: u32,
+    /// Its slot, when it holds one.
+    pub slot: Option<usize>,
+    /// What it is.
+    pub state: MemberState,
+    /// Why it is faulty.
+    pub fault: Option<String>,
+    /// Identifies it.
+    pub device_uuid: [u8; 16],
+    /// Its size.
+    pub size: u64,
+    /// Where its component starts.
+    pub data_offset: u64,
+    /// Size of its component.
+    pub data_size: u64,
+    /// Updates that its superblock has seen.
+    pub events: u64,
+    /// Requests and bytes, in and out of the plugs of all shards; zero for members without one.
+    pub io: PlugStats,
+}
+
+/// One array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrayStatus {
+    /// Its number within the process.
+    pub id: ArrayId,
+    /// The name that it runs under.
+    pub name: String,
+    /// The name in the superblocks, with its host name, printable.
+    pub full_name: String,
+    /// Identifies it.
+    pub uuid: [u8; 16],
+    /// Version of the superblocks.
+    pub minor: Minor,
+    /// When it was created.
+    pub created: u64,
+    /// When its superblocks were last written.
+    pub updated: u64,
+    /// Updates that its superblocks have seen.
+    pub events: u64,
+    /// The level.
+    pub level: Level,
+    /// md's layout number.
+    pub layout: u32,
+    /// mdadm's name of the layout, where the level has layouts.
+    pub layout_name: Option<String>,
+    /// Chunk; 0 where the level has none.
+    pub chunk_size: u64,
+    /// Size of the array.
+    pub array_size: u64,
+    /// Bytes used of each component; 0 for levels 0 and linear.
+    pub component_size: u64,
+    /// Number of slots.
+    pub raid_disks: usize,
+    /// Slots without a member that is wholly in sync.
+    pub degraded: usize,
+    /// The state in words.
+    pub state: Vec<ArrayState>,
+    /// By slot, the member that holds it; `None` is mdadm's "removed".
+    pub slots: Vec<Option<MemberNr>>,
+    /// All members, also spares and faulty ones, by number.
+    pub members: Vec<MemberStatus>,
+    /// Members that were given to `assemble` and not used, each with the reason.
+    pub left_out: Vec<String>,
+    /// The job that is running.
+    pub job: Option<JobStatus>,
+    /// The job that ended last.
+    pub last_job: Option<LastJob>,
+    /// Mismatches that the last check or repair found, in sectors of 512 bytes.
+    pub mismatch_cnt: u64,
+    /// Redundancy holds below this (component bytes; array bytes at levels 1 and 10); `None`: everywhere.
+    pub resynced: Option<u64>,
+    /// Events counted by the engines of all shards.
+    pub counters: Counters,
+    /// Limits of background jobs.
+    pub sync_speed: SyncSpeed,
+}
+
+impl ArrayStatus {
+    /// The state as one line: `clean, degraded, recovering`.
+    pub fn state_line(&self) -> String {
+        let words: Vec<String> = self.state.iter().map(ArrayState::to_string).collect();
+        words.join(", ")
+    }
+}
