@@ -64,7 +64,7 @@ pub struct KernelSet {
 macro_rules! kernels {
     ($vector:ty, $unroll:literal, $line:literal $(, $features:literal)?) => {
         $crate::arch::kernels! { @each $vector, $unroll, ($(#[target_feature(enable = $features)])?)
-            xor = generic::xor::<$vector, $unroll, $line>(
+            xor = generic::xor::<$vector, $unroll>(
                 dst: &mut [u8], srcs: &[&[u8]], stores: $crate::arch::Stores);
             xor_into = generic::xor_into::<$vector, $unroll>(dst: &mut [u8], srcs: &[&[u8]]);
             pq = generic::pq::<$vector, $unroll, $line>(

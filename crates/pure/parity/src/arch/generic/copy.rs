@@ -17,6 +17,7 @@ struct Tile([u8; TILE]);
 
 /// `dst = src`, and the sum of what came before (nothing if `FIRST`) and of `src` into `sum`, or into `p`
 /// if it is the `LAST`.
+#[derive(Clone, Copy)]
 struct CopySum<const FIRST: bool, const LAST: bool, const STREAM: bool> {
     src: *const u8,
     dst: *mut u8,
@@ -28,7 +29,7 @@ impl<const FIRST: bool, const LAST: bool, const STREAM: bool> Body
     for CopySum<FIRST, LAST, STREAM>
 {
     #[inline(always)]
-    unsafe fn step<V: Vector, const UNROLL: usize>(&mut self, at: usize) {
+    unsafe fn step<V: Vector, const UNROLL: usize>(self, at: usize) {
         // SAFETY: all blocks and the sum hold the step's bytes; if STREAM the outputs are aligned.
         unsafe {
             let mut values = load::<V, UNROLL>(self.src, at);
@@ -63,28 +64,16 @@ unsafe fn copy_xor_tiles<V: Vector, const UNROLL: usize, const STREAM: bool>(
             unsafe {
                 match (i == 0, i == last) {
                     (true, false) => {
-                        run::<V, UNROLL>(
-                            &mut CopySum::<true, false, STREAM> { src, dst, sum, p },
-                            len,
-                        );
+                        run::<V, UNROLL>(CopySum::<true, false, STREAM> { src, dst, sum, p }, len);
                     }
                     (false, false) => {
-                        run::<V, UNROLL>(
-                            &mut CopySum::<false, false, STREAM> { src, dst, sum, p },
-                            len,
-                        );
+                        run::<V, UNROLL>(CopySum::<false, false, STREAM> { src, dst, sum, p }, len);
                     }
                     (false, true) => {
-                        run::<V, UNROLL>(
-                            &mut CopySum::<false, true, STREAM> { src, dst, sum, p },
-                            len,
-                        );
+                        run::<V, UNROLL>(CopySum::<false, true, STREAM> { src, dst, sum, p }, len);
                     }
                     (true, true) => {
-                        run::<V, UNROLL>(
-                            &mut CopySum::<true, true, STREAM> { src, dst, sum, p },
-                            len,
-                        );
+                        run::<V, UNROLL>(CopySum::<true, true, STREAM> { src, dst, sum, p }, len);
                     }
                 }
             }
@@ -114,6 +103,7 @@ pub(in crate::arch) unsafe fn copy_xor<V: Vector, const UNROLL: usize>(
 }
 
 /// One Horner step of a tile: `dst = src` if `COPY`, `p ^= src`, `q = 2q ^ src`.
+#[derive(Clone, Copy)]
 struct CopyHorner<const COPY: bool, const STREAM: bool> {
     src: *const u8,
     dst: *mut u8,
@@ -123,7 +113,7 @@ struct CopyHorner<const COPY: bool, const STREAM: bool> {
 
 impl<const COPY: bool, const STREAM: bool> Body for CopyHorner<COPY, STREAM> {
     #[inline(always)]
-    unsafe fn step<V: Vector, const UNROLL: usize>(&mut self, at: usize) {
+    unsafe fn step<V: Vector, const UNROLL: usize>(self, at: usize) {
         // SAFETY: all blocks and sums hold the step's bytes; `dst` is used only if COPY; if STREAM it is
         // aligned.
         unsafe {
@@ -142,6 +132,7 @@ impl<const COPY: bool, const STREAM: bool> Body for CopyHorner<COPY, STREAM> {
 }
 
 /// The beginning of a tile's sums: of no blocks.
+#[derive(Clone, Copy)]
 struct Begin {
     p: *mut u8,
     q: *mut u8,
@@ -149,7 +140,7 @@ struct Begin {
 
 impl Body for Begin {
     #[inline(always)]
-    unsafe fn step<V: Vector, const UNROLL: usize>(&mut self, at: usize) {
+    unsafe fn step<V: Vector, const UNROLL: usize>(self, at: usize) {
         // SAFETY: the sums hold the step's bytes.
         unsafe {
             store([V::zero(); UNROLL], self.p, at);
@@ -159,6 +150,7 @@ impl Body for Begin {
 }
 
 /// The end of a tile's sums: to where they belong.
+#[derive(Clone, Copy)]
 struct End<const STREAM: bool> {
     sums: (*const u8, *const u8),
     p: *mut u8,
@@ -167,7 +159,7 @@ struct End<const STREAM: bool> {
 
 impl<const STREAM: bool> Body for End<STREAM> {
     #[inline(always)]
-    unsafe fn step<V: Vector, const UNROLL: usize>(&mut self, at: usize) {
+    unsafe fn step<V: Vector, const UNROLL: usize>(self, at: usize) {
         // SAFETY: the sums and the outputs hold the step's bytes; if STREAM the outputs are aligned.
         unsafe {
             let p = load::<V, UNROLL>(self.sums.0, at);
@@ -195,21 +187,21 @@ unsafe fn copy_pq_tiles<V: Vector, const UNROLL: usize, const STREAM: bool>(
         // SAFETY: the caller's promise: one length; `len` is at most a tile; every pass cuts the same
         // length into the same vectors, so each continues what the one before it left in `sum_q`.
         unsafe {
-            run::<V, UNROLL>(&mut Begin { p: sum_p, q: sum_q }, len);
+            run::<V, UNROLL>(Begin { p: sum_p, q: sum_q }, len);
             for (block, dst) in data.iter().zip(dsts.iter_mut()).rev() {
                 let src = block.map_or(zeros.0.as_ptr(), |block| block[at..].as_ptr());
                 if let Some(dst) = dst {
                     let dst = dst[at..].as_mut_ptr();
-                    let mut body = CopyHorner::<true, STREAM> { src, dst, p: sum_p, q: sum_q };
-                    run::<V, UNROLL>(&mut body, len);
+                    let body = CopyHorner::<true, STREAM> { src, dst, p: sum_p, q: sum_q };
+                    run::<V, UNROLL>(body, len);
                 } else {
                     let dst = std::ptr::null_mut();
-                    let mut body = CopyHorner::<false, STREAM> { src, dst, p: sum_p, q: sum_q };
-                    run::<V, UNROLL>(&mut body, len);
+                    let body = CopyHorner::<false, STREAM> { src, dst, p: sum_p, q: sum_q };
+                    run::<V, UNROLL>(body, len);
                 }
             }
             let (p, q) = (p[at..].as_mut_ptr(), q[at..].as_mut_ptr());
-            run::<V, UNROLL>(&mut End::<STREAM> { sums: (sum_p, sum_q), p, q }, len);
+            run::<V, UNROLL>(End::<STREAM> { sums: (sum_p, sum_q), p, q }, len);
         }
     }
 }

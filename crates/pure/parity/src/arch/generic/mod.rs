@@ -59,20 +59,19 @@ pub(super) trait Vector: Copy {
 }
 
 /// One kernel: what to do at one offset.
-trait Body {
+trait Body: Copy {
     /// Does the work for the `UNROLL * V::BYTES` bytes at offset `at`.
     ///
     /// # Safety
     /// As for [`Vector`], and those bytes lie within all blocks.
-    unsafe fn step<V: Vector, const UNROLL: usize>(&mut self, at: usize);
+    unsafe fn step<V: Vector, const UNROLL: usize>(self, at: usize);
 }
 
-/// Runs `body` over `len` bytes: in steps of `UNROLL` vectors, then of one, then of words, then of bytes.
+/// Runs `body` over `len` bytes: in steps of `UNROLL` vectors, then of one, then of words and bytes.
 #[inline(always)]
-unsafe fn run<V: Vector, const UNROLL: usize>(body: &mut impl Body, len: usize) {
+unsafe fn run<V: Vector, const UNROLL: usize>(body: impl Body, len: usize) {
     let mut at = 0;
-    // SAFETY: each step is within `len`, which is the length of all blocks; V is the caller's promise,
-    // u64 and u8 need no instructions beyond the baseline.
+    // SAFETY: each step is within `len`, which is the length of all blocks; V is the caller's promise.
     unsafe {
         while len - at >= UNROLL * V::BYTES {
             body.step::<V, UNROLL>(at);
@@ -82,6 +81,19 @@ unsafe fn run<V: Vector, const UNROLL: usize>(body: &mut impl Body, len: usize) 
             body.step::<V, 1>(at);
             at += V::BYTES;
         }
+        if at < len {
+            run_tail(body, at, len);
+        }
+    }
+}
+
+/// The end of [`run`] that is shorter than a vector. On its own because it is the same for all vector
+/// types, and because the compiler, unaware that it is short, would vectorize it at great length.
+#[cold]
+#[inline(never)]
+unsafe fn run_tail<B: Body>(body: B, mut at: usize, len: usize) {
+    // SAFETY: each step is within `len`; u64 and u8 need no instructions beyond the baseline.
+    unsafe {
         while len - at >= u64::BYTES {
             body.step::<u64, 1>(at);
             at += u64::BYTES;

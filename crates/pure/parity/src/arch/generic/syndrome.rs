@@ -54,6 +54,7 @@ fn without_high_gaps<'a, 'b>(data: &'a [Option<&'b [u8]>]) -> &'a [Option<&'b [u
 /// P and Q of `N` blocks without gaps: all that there are, or those of one group. A group that is not the
 /// highest (`BEGIN`) continues from what `p` and `q` hold; one that is not the lowest (`END`) leaves in `q`
 /// what the next goes on from.
+#[derive(Clone, Copy)]
 struct Group<const N: usize, const BEGIN: bool, const END: bool, const STREAM: bool> {
     data: [*const u8; N],
     p: *mut u8,
@@ -64,7 +65,7 @@ impl<const N: usize, const BEGIN: bool, const END: bool, const STREAM: bool> Bod
     for Group<N, BEGIN, END, STREAM>
 {
     #[inline(always)]
-    unsafe fn step<V: Vector, const UNROLL: usize>(&mut self, at: usize) {
+    unsafe fn step<V: Vector, const UNROLL: usize>(self, at: usize) {
         // SAFETY: all blocks hold the step's bytes; if STREAM the outputs are aligned. Every width of
         // vector has one step per byte in each group, and `run` cuts equal lengths equally: what one
         // group leaves in `q` is continued by the same type.
@@ -116,10 +117,10 @@ unsafe fn group<
                         *pointer = block[at..].as_ptr();
                     }
                     let (p, q) = (p[at..].as_mut_ptr(), q[at..].as_mut_ptr());
-                    let mut body = Group::<$n, BEGIN, END, STREAM> { data: pointers, p, q };
+                    let body = Group::<$n, BEGIN, END, STREAM> { data: pointers, p, q };
                     // SAFETY: the caller's promise: no gaps, so that there are as many pointers as
                     // blocks, which all hold `len` bytes from `at`.
-                    unsafe { run::<V, UNROLL>(&mut body, len) }
+                    unsafe { run::<V, UNROLL>(body, len) }
                 })*
                 _ => {}
             }
@@ -128,6 +129,7 @@ unsafe fn group<
     of! { 1 2 3 4 5 6 7 8 }
 }
 
+#[derive(Clone, Copy)]
 struct Pq<'a, const WITH_P: bool> {
     data: &'a [Option<&'a [u8]>],
     p: *mut u8,
@@ -136,7 +138,7 @@ struct Pq<'a, const WITH_P: bool> {
 
 impl<const WITH_P: bool> Body for Pq<'_, WITH_P> {
     #[inline(always)]
-    unsafe fn step<V: Vector, const UNROLL: usize>(&mut self, at: usize) {
+    unsafe fn step<V: Vector, const UNROLL: usize>(self, at: usize) {
         // SAFETY: all blocks hold the step's bytes; `p` is used only if there is one.
         unsafe {
             let (p, q) = syndromes::<V, UNROLL, WITH_P>(self.data, at);
@@ -163,8 +165,8 @@ pub(in crate::arch) unsafe fn pq<V: Vector, const UNROLL: usize, const LINE: usi
     // the outputs are aligned.
     unsafe {
         if n == 0 || data.iter().any(Option::is_none) {
-            let mut body = Pq::<true> { data, p: p.as_mut_ptr(), q: q.as_mut_ptr() };
-            run::<V, UNROLL>(&mut body, len);
+            let body = Pq::<true> { data, p: p.as_mut_ptr(), q: q.as_mut_ptr() };
+            run::<V, UNROLL>(body, len);
         } else if stream {
             group::<V, LINE, true, true, true>(data, p, q, 0, len);
             V::fence();
@@ -195,11 +197,12 @@ pub(in crate::arch) unsafe fn q<V: Vector, const UNROLL: usize>(
     q: &mut [u8],
 ) {
     let data = without_high_gaps(data);
-    let mut body = Pq::<false> { data, p: std::ptr::null_mut(), q: q.as_mut_ptr() };
+    let body = Pq::<false> { data, p: std::ptr::null_mut(), q: q.as_mut_ptr() };
     // SAFETY: the caller's promise: one length.
-    unsafe { run::<V, UNROLL>(&mut body, q.len()) }
+    unsafe { run::<V, UNROLL>(body, q.len()) }
 }
 
+#[derive(Clone, Copy)]
 struct RecoverFromQ<'a> {
     data: &'a [Option<&'a [u8]>],
     constant: u8,
@@ -209,7 +212,7 @@ struct RecoverFromQ<'a> {
 
 impl Body for RecoverFromQ<'_> {
     #[inline(always)]
-    unsafe fn step<V: Vector, const UNROLL: usize>(&mut self, at: usize) {
+    unsafe fn step<V: Vector, const UNROLL: usize>(self, at: usize) {
         // SAFETY: all blocks hold the step's bytes.
         unsafe {
             let (_, mut q) = syndromes::<V, UNROLL, false>(self.data, at);
@@ -232,11 +235,12 @@ pub(in crate::arch) unsafe fn recover_from_q<V: Vector, const UNROLL: usize>(
     out: &mut [u8],
 ) {
     let data = without_high_gaps(data);
-    let mut body = RecoverFromQ { data, constant, q: q.as_ptr(), out: out.as_mut_ptr() };
+    let body = RecoverFromQ { data, constant, q: q.as_ptr(), out: out.as_mut_ptr() };
     // SAFETY: the caller's promise: one length.
-    unsafe { run::<V, UNROLL>(&mut body, out.len()) }
+    unsafe { run::<V, UNROLL>(body, out.len()) }
 }
 
+#[derive(Clone, Copy)]
 struct RecoverTwo<'a> {
     data: &'a [Option<&'a [u8]>],
     constants: (u8, u8),
@@ -247,7 +251,7 @@ struct RecoverTwo<'a> {
 
 impl Body for RecoverTwo<'_> {
     #[inline(always)]
-    unsafe fn step<V: Vector, const UNROLL: usize>(&mut self, at: usize) {
+    unsafe fn step<V: Vector, const UNROLL: usize>(self, at: usize) {
         // SAFETY: all blocks hold the step's bytes.
         unsafe {
             let (mut p, mut q) = syndromes::<V, UNROLL, true>(self.data, at);
@@ -277,7 +281,7 @@ pub(in crate::arch) unsafe fn recover_two<V: Vector, const UNROLL: usize>(
     let len = p.len();
     let data = without_high_gaps(data);
     let outs = (outs.0.as_mut_ptr(), outs.1.as_mut_ptr());
-    let mut body = RecoverTwo { data, constants, p: p.as_ptr(), q: q.as_ptr(), outs };
+    let body = RecoverTwo { data, constants, p: p.as_ptr(), q: q.as_ptr(), outs };
     // SAFETY: the caller's promise: one length.
-    unsafe { run::<V, UNROLL>(&mut body, len) }
+    unsafe { run::<V, UNROLL>(body, len) }
 }

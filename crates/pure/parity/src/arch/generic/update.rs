@@ -4,6 +4,7 @@ use super::{Body, Vector, add, load, run, store};
 
 /// `q ^= constant * (old ^ new)`, and with `WITH_P` also `p ^= old ^ new`, with `IN_PLACE` also
 /// `old = new`; without `WITH_Q` only P.
+#[derive(Clone, Copy)]
 struct Delta<const WITH_P: bool, const WITH_Q: bool, const IN_PLACE: bool> {
     constant: u8,
     old: *mut u8,
@@ -16,7 +17,7 @@ impl<const WITH_P: bool, const WITH_Q: bool, const IN_PLACE: bool> Body
     for Delta<WITH_P, WITH_Q, IN_PLACE>
 {
     #[inline(always)]
-    unsafe fn step<V: Vector, const UNROLL: usize>(&mut self, at: usize) {
+    unsafe fn step<V: Vector, const UNROLL: usize>(self, at: usize) {
         // SAFETY: all blocks in use hold the step's bytes; `old` is written only if IN_PLACE, and then it
         // came from a mutable block; `p` and `q` are touched only if there is one.
         unsafe {
@@ -50,7 +51,7 @@ pub(in crate::arch) unsafe fn delta_q<V: Vector, const UNROLL: usize>(
     new: &[u8],
     q: &mut [u8],
 ) {
-    let mut body = Delta::<false, true, false> {
+    let body = Delta::<false, true, false> {
         constant,
         old: old.as_ptr().cast_mut(),
         new: new.as_ptr(),
@@ -58,7 +59,7 @@ pub(in crate::arch) unsafe fn delta_q<V: Vector, const UNROLL: usize>(
         q: q.as_mut_ptr(),
     };
     // SAFETY: the caller's promise: one length; `old` is not written without IN_PLACE.
-    unsafe { run::<V, UNROLL>(&mut body, q.len()) }
+    unsafe { run::<V, UNROLL>(body, q.len()) }
 }
 
 #[inline(always)]
@@ -69,7 +70,7 @@ pub(in crate::arch) unsafe fn delta_pq<V: Vector, const UNROLL: usize>(
     p: &mut [u8],
     q: &mut [u8],
 ) {
-    let mut body = Delta::<true, true, false> {
+    let body = Delta::<true, true, false> {
         constant,
         old: old.as_ptr().cast_mut(),
         new: new.as_ptr(),
@@ -77,7 +78,7 @@ pub(in crate::arch) unsafe fn delta_pq<V: Vector, const UNROLL: usize>(
         q: q.as_mut_ptr(),
     };
     // SAFETY: the caller's promise: one length; `old` is not written without IN_PLACE.
-    unsafe { run::<V, UNROLL>(&mut body, q.len()) }
+    unsafe { run::<V, UNROLL>(body, q.len()) }
 }
 
 #[inline(always)]
@@ -86,7 +87,7 @@ pub(in crate::arch) unsafe fn update_p<V: Vector, const UNROLL: usize>(
     new: &[u8],
     p: &mut [u8],
 ) {
-    let mut body = Delta::<true, false, true> {
+    let body = Delta::<true, false, true> {
         constant: 0,
         old: data.as_mut_ptr(),
         new: new.as_ptr(),
@@ -94,7 +95,7 @@ pub(in crate::arch) unsafe fn update_p<V: Vector, const UNROLL: usize>(
         q: std::ptr::null_mut(),
     };
     // SAFETY: the caller's promise: one length.
-    unsafe { run::<V, UNROLL>(&mut body, p.len()) }
+    unsafe { run::<V, UNROLL>(body, p.len()) }
 }
 
 #[inline(always)]
@@ -105,7 +106,7 @@ pub(in crate::arch) unsafe fn update_pq<V: Vector, const UNROLL: usize>(
     p: &mut [u8],
     q: &mut [u8],
 ) {
-    let mut body = Delta::<true, true, true> {
+    let body = Delta::<true, true, true> {
         constant,
         old: data.as_mut_ptr(),
         new: new.as_ptr(),
@@ -113,5 +114,5 @@ pub(in crate::arch) unsafe fn update_pq<V: Vector, const UNROLL: usize>(
         q: q.as_mut_ptr(),
     };
     // SAFETY: the caller's promise: one length.
-    unsafe { run::<V, UNROLL>(&mut body, q.len()) }
+    unsafe { run::<V, UNROLL>(body, q.len()) }
 }

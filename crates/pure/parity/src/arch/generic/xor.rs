@@ -7,6 +7,7 @@ const MOST: usize = 8;
 /// How far one group of sources is summed before the next is: the sum stays in the first-level cache.
 const TILE: usize = 4096;
 
+#[derive(Clone, Copy)]
 struct Sum<const N: usize, const INTO: bool, const STREAM: bool> {
     dst: *mut u8,
     srcs: [*const u8; N],
@@ -14,7 +15,7 @@ struct Sum<const N: usize, const INTO: bool, const STREAM: bool> {
 
 impl<const N: usize, const INTO: bool, const STREAM: bool> Body for Sum<N, INTO, STREAM> {
     #[inline(always)]
-    unsafe fn step<V: Vector, const UNROLL: usize>(&mut self, at: usize) {
+    unsafe fn step<V: Vector, const UNROLL: usize>(self, at: usize) {
         // SAFETY: all blocks hold the step's bytes; if STREAM the output is aligned.
         unsafe {
             let mut sum = load::<V, UNROLL>(self.srcs[0], at);
@@ -65,7 +66,7 @@ unsafe fn sum<V: Vector, const UNROLL: usize, const INTO: bool, const STREAM: bo
         }
         let dst = dst[at..].as_mut_ptr();
         // SAFETY: N is the number of sources, and all blocks hold `len` bytes from `at`.
-        unsafe { run::<V, UNROLL>(&mut Sum::<N, INTO, STREAM> { dst, srcs: pointers }, len) }
+        unsafe { run::<V, UNROLL>(Sum::<N, INTO, STREAM> { dst, srcs: pointers }, len) }
     }
     // SAFETY: the caller's promise; each arm's N is the number of sources.
     unsafe {
@@ -86,7 +87,7 @@ unsafe fn sum<V: Vector, const UNROLL: usize, const INTO: bool, const STREAM: bo
 /// `dst` = XOR of `srcs`, of which there is at least one. Streaming is for up to [`MOST`] sources: more
 /// are summed in groups, which read the sum again.
 #[inline(always)]
-pub(in crate::arch) unsafe fn xor<V: Vector, const UNROLL: usize, const LINE: usize>(
+pub(in crate::arch) unsafe fn xor<V: Vector, const UNROLL: usize>(
     dst: &mut [u8],
     srcs: &[&[u8]],
     stores: Stores,
@@ -104,7 +105,7 @@ pub(in crate::arch) unsafe fn xor<V: Vector, const UNROLL: usize, const LINE: us
                 }
             }
         } else if stores == Stores::Streaming && streamable(dst) {
-            sum::<V, LINE, false, true>(dst, srcs, 0, len);
+            sum::<V, UNROLL, false, true>(dst, srcs, 0, len);
             V::fence();
         } else {
             sum::<V, UNROLL, false, false>(dst, srcs, 0, len);
