@@ -123,3 +123,7 @@ impl Drop for IoSet {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "io_set_tests.rs"]
+mod tests;

@@ -3,10 +3,11 @@
 //!
 //! No timer and no size to tune: a request waits only while other work of the same turn may still
 //! add a neighbour. Reads merge with reads, writes with writes of the same durability. A flush
-//! is submitted after what was collected before it.
+//! is submitted after what was collected before it. When a merged read fails for the medium's sake
+//! its parts are read again one by one, so that a bad block fails only those who asked for it.
 
 use crate::completion::{Completion, Outcome, Sink};
-use crate::device::{Device, DeviceInfo, Op, Request};
+use crate::device::{Device, DeviceInfo, IoErrorKind, Op, Request};
 use braid_shard::ring::SEGMENTS_MAX;
 use braid_shard::{IdleHook, Shard};
 use std::cell::{Cell, RefCell};
@@ -32,8 +33,12 @@ pub struct Plug {
     collected: RefCell<Vec<(Request, Completion)>>,
     /// The other buffer of `collected`, so that neither is allocated anew.
     spare: RefCell<Vec<(Request, Completion)>>,
+    /// Parts of merged reads that failed, to be submitted as they are.
+    alone: RefCell<Vec<(Request, Completion)>>,
     merges: RefCell<Vec<Rc<Merge>>>,
     stats: Cell<PlugStats>,
+    shard: Shard,
+    hook: Rc<dyn IdleHook>,
     own: Weak<Plug>,
 }
 
@@ -44,11 +49,14 @@ impl Plug {
             inner,
             collected: RefCell::new(Vec::new()),
             spare: RefCell::new(Vec::new()),
+            alone: RefCell::new(Vec::new()),
             merges: RefCell::new(Vec::new()),
             stats: Cell::new(PlugStats::default()),
+            shard: shard.clone(),
+            hook: Rc::new(Unplug(own.clone())),
             own: own.clone(),
         });
-        shard.on_idle(Rc::new(Unplug(Rc::downgrade(&plug))));
+        shard.on_idle(Rc::clone(&plug.hook));
         plug
     }
 
@@ -64,8 +72,9 @@ impl Plug {
     }
 
     fn unplug(&self) -> bool {
+        let again = self.submit_alone();
         if self.collected.borrow().is_empty() {
-            return false;
+            return again;
         }
         let mut batch = std::mem::replace(&mut *self.collected.borrow_mut(), self.spare.take());
         self.submit_batch(&mut batch);
@@ -74,8 +83,20 @@ impl Plug {
         true
     }
 
+    fn submit_alone(&self) -> bool {
+        if self.alone.borrow().is_empty() {
+            return false;
+        }
+        for (request, done) in self.alone.take() {
+            self.count(|stats| stats.requests_out += 1);
+            self.inner.submit(request, done);
+        }
+        true
+    }
+
     fn submit_batch(&self, batch: &mut Vec<(Request, Completion)>) {
-        batch.sort_by_key(|(request, _)| (kind(&request.op), request.offset));
+        // Not the stable sort, which allocates; what has the same place may go in any order.
+        batch.sort_unstable_by_key(|(request, _)| (kind(&request.op), request.offset));
         let mut queue = batch.drain(..).peekable();
         while let Some((mut request, done)) = queue.next() {
             let mut merge: Option<Rc<Merge>> = None;
@@ -87,9 +108,9 @@ impl Plug {
                 let Some((next, next_done)) = queue.next() else { break };
                 let merge = merge.get_or_insert_with(|| self.new_merge());
                 if let Some(done) = first.take() {
-                    merge.add(done, segments(&request.op));
+                    merge.add(done, &request);
                 }
-                merge.add(next_done, segments(&next.op));
+                merge.add(next_done, &next);
                 append(&mut request.op, next.op);
             }
             self.count(|stats| stats.requests_out += 1);
@@ -140,6 +161,12 @@ impl Device for Plug {
     }
 }
 
+impl Drop for Plug {
+    fn drop(&mut self) {
+        self.shard.remove_idle_hook(&self.hook);
+    }
+}
+
 struct Unplug(Weak<Plug>);
 
 impl IdleHook for Unplug {
@@ -185,46 +212,67 @@ fn append(op: &mut Op, next: Op) {
     }
 }
 
+/// One of the requests that a merged one is made of.
+struct Part {
+    done: Completion,
+    offset: u64,
+    segments: usize,
+}
+
 /// Hands the outcome of a merged request to those who asked for its parts.
 struct Merge {
-    parts: RefCell<Vec<(Completion, usize)>>,
+    parts: RefCell<Vec<Part>>,
     home: Weak<Plug>,
     own: Weak<Merge>,
 }
 
 impl Merge {
-    fn add(&self, done: Completion, segments: usize) {
-        self.parts.borrow_mut().push((done, segments));
+    fn add(&self, done: Completion, request: &Request) {
+        let part = Part { done, offset: request.offset, segments: segments(&request.op) };
+        self.parts.borrow_mut().push(part);
     }
 }
 
 impl Sink for Merge {
     fn complete(&self, _: u64, outcome: Outcome) {
         let mut parts = std::mem::take(&mut *self.parts.borrow_mut());
+        let plug = self.home.upgrade();
         let result = outcome.result;
+        let medium = result.is_err_and(|error| error.kind == IoErrorKind::Medium);
         match outcome.op {
             Op::Read(bufs) => {
                 let mut bufs = bufs.into_iter();
-                for (done, segments) in parts.drain(..) {
-                    done.finish(result, Op::Read(bufs.by_ref().take(segments).collect()));
+                for Part { done, offset, segments } in parts.drain(..) {
+                    let op = Op::Read(bufs.by_ref().take(segments).collect());
+                    match &plug {
+                        // Submitted when the shard is idle: a sink must not submit.
+                        Some(plug) if medium => {
+                            plug.alone.borrow_mut().push((Request { offset, op }, done));
+                        }
+                        _ => done.finish(result, op),
+                    }
                 }
             }
             Op::Write { bufs, fua } => {
                 let mut bufs = bufs.into_iter();
-                for (done, segments) in parts.drain(..) {
+                for Part { done, segments, .. } in parts.drain(..) {
                     let bufs = bufs.by_ref().take(segments).collect();
                     done.finish(result, Op::Write { bufs, fua });
                 }
             }
             _ => {
-                for (done, _) in parts.drain(..) {
+                for Part { done, .. } in parts.drain(..) {
                     done.finish(result, Op::Flush);
                 }
             }
         }
         *self.parts.borrow_mut() = parts;
-        if let (Some(plug), Some(own)) = (self.home.upgrade(), self.own.upgrade()) {
+        if let (Some(plug), Some(own)) = (plug, self.own.upgrade()) {
             plug.merges.borrow_mut().push(own);
         }
     }
 }
+
+#[cfg(test)]
+#[path = "plug_tests.rs"]
+mod tests;

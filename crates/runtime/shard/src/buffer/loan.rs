@@ -5,7 +5,7 @@ use crate::shard::ShardId;
 use std::ptr::NonNull;
 
 /// A handle on its way to another shard or back. While it exists, its memory stays where it is.
-/// Dropping one anywhere but at home (by [`Pool::settle`]) leaks its block rather than free
+/// Dropping one anywhere but at home (by [`Pool::settle`](super::Pool::settle)) leaks its block rather than free
 /// memory that somebody might use.
 #[derive(Debug)]
 pub struct Loan {

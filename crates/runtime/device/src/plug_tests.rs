@@ -1,0 +1,152 @@
+//! What a plug sends down, seen by a log below it.
+
+use super::{MERGED_MAX, Plug, PlugStats};
+use crate::device::{Device, IoErrorKind, Op, Request};
+use crate::ram::Ram;
+use crate::testing::{Log, Seen, bytes, fill, shard};
+use braid_shard::Shard;
+use std::rc::Rc;
+
+const BLOCK: u64 = 4096;
+
+fn plugged() -> (Shard, Rc<Log>, Rc<Plug>, Rc<Seen>) {
+    let shard = shard();
+    let log = Log::new(Ram::new("ram", 16 << 20).device());
+    let plug = Plug::new(&shard, Rc::clone(&log) as Rc<dyn Device>);
+    (shard, log, plug, Rc::new(Seen::default()))
+}
+
+fn read(shard: &Shard, block: u64) -> Request {
+    Request::read(block * BLOCK, shard.pool().get(BLOCK as usize))
+}
+
+fn write(shard: &Shard, block: u64) -> Request {
+    fill(shard, block * BLOCK, BLOCK as usize, block as u8)
+}
+
+#[test]
+fn neighbours_in_any_order_become_one_request_and_each_gets_its_own_outcome() {
+    let (shard, log, plug, seen) = plugged();
+    for block in [3, 1, 0, 2, 7] {
+        seen.submit(&*plug, block, write(&shard, block));
+    }
+    assert!(log.seen.borrow().is_empty(), "nothing goes down before the shard is idle");
+    shard.turn();
+    assert_eq!(*log.seen.borrow(), [("write", 0, 4 * BLOCK), ("write", 7 * BLOCK, BLOCK)]);
+    assert_eq!(seen.results(), [0, 1, 2, 3, 7].map(|block| (block, None)));
+    let expected = PlugStats { requests_in: 5, requests_out: 2, bytes: 5 * BLOCK };
+    assert_eq!(plug.stats(), expected);
+
+    seen.0.borrow_mut().clear();
+    for block in [2, 7, 1] {
+        seen.submit(&*plug, block, read(&shard, block));
+    }
+    shard.turn();
+    assert_eq!(seen.0.borrow().len(), 3);
+    for (block, outcome) in seen.0.take() {
+        assert_eq!(bytes(outcome), [block as u8; BLOCK as usize]);
+    }
+}
+
+#[test]
+fn only_what_follows_in_kind_and_place_is_merged() {
+    let (shard, log, plug, seen) = plugged();
+    let buf = shard.pool().zeroed(BLOCK as usize).freeze();
+    seen.submit(&*plug, 0, write(&shard, 0));
+    seen.submit(&*plug, 1, Request::write(BLOCK, buf, true));
+    seen.submit(&*plug, 2, read(&shard, 2));
+    seen.submit(&*plug, 3, write(&shard, 3));
+    seen.submit(&*plug, 4, write(&shard, 3));
+    for (token, block) in [(5, 4), (6, 5)] {
+        let op = Op::Discard { len: BLOCK };
+        seen.submit(&*plug, token, Request { offset: block * BLOCK, op });
+    }
+    shard.turn();
+    let expected = [
+        ("read", 2 * BLOCK, BLOCK),
+        ("write", 0, BLOCK),
+        ("write", 3 * BLOCK, BLOCK),
+        ("write", 3 * BLOCK, BLOCK),
+        ("write fua", BLOCK, BLOCK),
+        ("discard", 4 * BLOCK, BLOCK),
+        ("discard", 5 * BLOCK, BLOCK),
+    ];
+    assert_eq!(*log.seen.borrow(), expected);
+    assert_eq!(seen.results().len(), 7);
+}
+
+#[test]
+fn a_merged_request_stays_within_its_bounds() {
+    let (shard, log, plug, seen) = plugged();
+    // By bytes: 6 MiB in pieces of 1 MiB.
+    for piece in 0..6u64 {
+        seen.submit(&*plug, piece, fill(&shard, piece << 20, 1 << 20, 1));
+    }
+    shard.turn();
+    assert_eq!(*log.seen.borrow(), [("write", 0, MERGED_MAX), ("write", MERGED_MAX, 2 << 20)]);
+    // By buffers: 600 of one block.
+    log.seen.borrow_mut().clear();
+    for block in 0..600 {
+        seen.submit(&*plug, block, read(&shard, block));
+    }
+    shard.turn();
+    let segments = braid_shard::ring::SEGMENTS_MAX as u64;
+    let rest = 600 - segments;
+    let expected = [("read", 0, segments * BLOCK), ("read", segments * BLOCK, rest * BLOCK)];
+    assert_eq!(*log.seen.borrow(), expected);
+}
+
+#[test]
+fn a_flush_goes_down_after_what_was_collected_before_it() {
+    let (shard, log, plug, seen) = plugged();
+    seen.submit(&*plug, 0, write(&shard, 0));
+    seen.submit(&*plug, 1, Request::flush());
+    assert_eq!(*log.seen.borrow(), [("write", 0, BLOCK), ("flush", 0, 0)]);
+}
+
+#[test]
+fn a_bad_block_fails_only_those_who_asked_for_it() {
+    let (shard, log, plug, seen) = plugged();
+    for block in 0..8 {
+        seen.submit(&*plug, block, write(&shard, block));
+    }
+    shard.turn();
+    seen.0.borrow_mut().clear();
+    log.seen.borrow_mut().clear();
+    log.bad.set(Some(5 * BLOCK + 512));
+    for block in 4..8 {
+        seen.submit(&*plug, block, read(&shard, block));
+    }
+    while shard.turn().progressed {}
+    assert_eq!(log.seen.borrow()[0], ("read", 4 * BLOCK, 4 * BLOCK));
+    assert_eq!(log.seen.borrow().len(), 5);
+    let medium = Some(IoErrorKind::Medium);
+    assert_eq!(seen.results(), [(4, None), (5, medium), (6, None), (7, None)]);
+    for (block, outcome) in seen.0.take().into_iter().filter(|(block, _)| *block != 5) {
+        assert_eq!(bytes(outcome), [block as u8; BLOCK as usize]);
+    }
+}
+
+#[test]
+fn tasks_that_always_have_more_to_do_do_not_hold_requests_back() {
+    let (shard, _, plug, seen) = plugged();
+    seen.submit(&*plug, 0, write(&shard, 0));
+    let (busy, watched) = (shard.clone(), Rc::clone(&seen));
+    // Never lets the run queue become empty until the write is done.
+    shard.block_on(async move {
+        while watched.0.borrow().is_empty() {
+            busy.yield_now().await;
+        }
+    });
+    assert_eq!(seen.results(), [(0, None)]);
+}
+
+#[test]
+fn a_dropped_plug_ends_what_it_holds_and_leaves_the_shard() {
+    let (shard, log, plug, seen) = plugged();
+    seen.submit(&*plug, 9, write(&shard, 0));
+    drop(plug);
+    assert_eq!(seen.results(), [(9, Some(IoErrorKind::Gone))]);
+    shard.turn();
+    assert!(log.seen.borrow().is_empty());
+}
