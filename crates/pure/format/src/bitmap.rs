@@ -13,6 +13,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 const MAGIC: u32 = 0x6d74_6962;
 /// Bytes of the bitmap superblock; the bits begin here in the area.
 pub const HEADER: usize = 256;
+/// Most bits that are held: an area of 256 MiB, a thousand times what mdadm makes.
+pub const MAX_BITS: u64 = 1 << 31;
 /// Largest number of outstanding write-behind writes.
 const WRITE_BEHIND_MAX: u32 = 16383;
 
@@ -108,6 +110,15 @@ pub enum BitmapError {
         found: u64,
         /// What would be right.
         must: &'static str,
+    },
+    /// More bits than are held in memory.
+    #[error(
+        "a bitmap of {bits} bits is too large; the bitmap superblock is damaged, \
+         or its chunk is too small: make the bitmap again with a larger chunk"
+    )]
+    TooManyBits {
+        /// Bits asked for.
+        bits: u64,
     },
 }
 
@@ -264,10 +275,14 @@ pub struct Bits {
 
 impl Bits {
     /// The bits of a new bitmap's area, as mdadm writes them: all set, the padding up to the end of the last
-    /// 4 KiB too. `len` must be a number whose area can be held in memory.
-    pub fn all_set(len: u64) -> Bits {
-        let bytes = usize::try_from(area_len(len)).unwrap_or(usize::MAX) - HEADER;
-        Bits { bytes: vec![0xff; bytes], len }
+    /// 4 KiB too.
+    ///
+    /// # Errors
+    /// More than [`MAX_BITS`].
+    pub fn all_set(len: u64) -> Result<Bits, BitmapError> {
+        let bytes = usize::try_from(area_len(len)).ok().filter(|_| len <= MAX_BITS);
+        let bytes = bytes.ok_or(BitmapError::TooManyBits { bits: len })?;
+        Ok(Bits { bytes: vec![0xff; bytes - HEADER], len })
     }
 
     /// The bits in an area read from disk (superblock included). Bits beyond the end of `area` are absent:

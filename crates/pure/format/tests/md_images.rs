@@ -1,6 +1,9 @@
 //! Superblocks, bitmaps and bad-block logs that Linux md wrote are understood, and written back with the
 //! same bytes. The images are described in `fixtures/README.md`.
 
+// Helpers of tests too: unwrapping says that the test has failed.
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::LazyLock;

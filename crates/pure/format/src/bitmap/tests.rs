@@ -57,10 +57,11 @@ fn stale_old_or_failed_bitmaps_are_not_trusted() {
 
 #[test]
 fn a_new_bitmap_fills_whole_pages_with_ones() {
-    let bits = Bits::all_set(112);
+    let bits = Bits::all_set(112).unwrap();
     assert_eq!(bits.bytes().len() + HEADER, 4096);
     assert_eq!(bits.iter_set().count(), 112);
     assert!(bits.bytes().iter().all(|&b| b == 0xff));
+    assert_eq!(Bits::all_set(u64::MAX), Err(BitmapError::TooManyBits { bits: u64::MAX }));
 }
 
 #[test]

@@ -80,7 +80,9 @@ fn ddf(device: &Device<'_>) -> Option<Signature> {
     [512u64, 4096].iter().find_map(|block| {
         let at = (device.bytes & !(block - 1)).checked_sub(*block)?;
         (device.areas.u32_be(at)? == 0xde11_de11).then_some(())?;
-        let text = Text::new("member of a DDF array").label(device.areas.get(at + 8, 24)?);
+        // The GUID begins with the vendor's name.
+        let vendor = String::from_utf8_lossy(device.areas.get(at + 8, 8)?);
+        let text = Text::new("member of a DDF array").named("vendor", vendor.trim());
         Some(text.at("ddf_raid_member", at, 4))
     })
 }

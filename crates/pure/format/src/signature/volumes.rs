@@ -90,6 +90,7 @@ fn luks(areas: &Areas, found: &mut Vec<Signature>) {
 /// with a magic number in the writer's byte order.
 fn zfs(device: &Device<'_>, found: &mut Vec<Signature>) {
     const LABEL: u64 = 256 << 10;
+    const RING: u64 = 128 << 10;
     const MAGIC: u64 = 0x00ba_b10c;
     let end = device.bytes & !(LABEL - 1);
     let mut labels = vec![0, LABEL];
@@ -97,16 +98,16 @@ fn zfs(device: &Device<'_>, found: &mut Vec<Signature>) {
         [2, 1].iter().filter_map(|i| end.checked_sub(i * LABEL)).filter(|at| *at >= 2 * LABEL),
     );
     for (number, label) in labels.into_iter().enumerate() {
-        let ring = (0..128).map(|i| label + LABEL / 2 + i * 1024);
-        let mut magic = ring.filter(|&at| {
-            device.areas.u64(at) == Some(MAGIC) || device.areas.u64_be(at) == Some(MAGIC)
-        });
-        if let Some(at) = magic.next() {
+        let blocks = device.areas;
+        let used = (label + RING..label + LABEL)
+            .step_by(1024)
+            .any(|at| blocks.u64(at) == Some(MAGIC) || blocks.u64_be(at) == Some(MAGIC));
+        if used {
             let mut text = Text::new(format!("zfs pool member (label {number})"));
             if let Some(pool) = zfs_pool(device.areas, label) {
                 text = text.named("pool", &pool);
             }
-            found.push(text.at("zfs_member", at, 8));
+            found.push(text.at("zfs_member", label + RING, LABEL - RING));
         }
     }
 }
