@@ -300,7 +300,8 @@ fn formats_without_a_tool_to_make_them() {
     let uberblock = 0x00ba_b10cu64.to_le_bytes();
     let end = 4 << 20;
     let bcachefs = b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef";
-    let cases: [(&[(usize, &[u8])], &str, &str); 9] = [
+    type Writes<'a> = &'a [(usize, &'a [u8])];
+    let cases: [(Writes<'_>, &str, &str); 9] = [
         (&[(4120, bcachefs), (4168, b"data")], "bcachefs", "bcachefs filesystem, label \"data\""),
         (
             &[((16 << 10) + 40, zfs_list), ((128 << 10) + 3072, &uberblock)],
