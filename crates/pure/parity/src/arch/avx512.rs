@@ -49,11 +49,6 @@ impl Vector for __m512i {
         unsafe { _mm512_xor_si512(self, other) }
     }
     #[inline(always)]
-    unsafe fn xor3(self, second: Self, third: Self) -> Self {
-        // SAFETY: AVX-512, by the trait's contract.
-        unsafe { _mm512_ternarylogic_epi64::<XOR3>(self, second, third) }
-    }
-    #[inline(always)]
     unsafe fn or(self, other: Self) -> Self {
         // SAFETY: AVX-512, by the trait's contract.
         unsafe { _mm512_or_si512(self, other) }

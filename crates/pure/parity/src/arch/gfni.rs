@@ -59,11 +59,6 @@ macro_rules! affine {
                 Self(unsafe { self.0.xor(other.0) })
             }
             #[inline(always)]
-            unsafe fn xor3(self, second: Self, third: Self) -> Self {
-                // SAFETY: the same contract.
-                Self(unsafe { self.0.xor3(second.0, third.0) })
-            }
-            #[inline(always)]
             unsafe fn or(self, other: Self) -> Self {
                 // SAFETY: the same contract.
                 Self(unsafe { self.0.or(other.0) })

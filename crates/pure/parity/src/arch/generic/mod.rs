@@ -41,11 +41,6 @@ pub(super) trait Vector: Copy {
     /// Orders streamed stores before everything after.
     unsafe fn fence();
     unsafe fn xor(self, other: Self) -> Self;
-    #[inline(always)]
-    unsafe fn xor3(self, second: Self, third: Self) -> Self {
-        // SAFETY: the caller's promise is the same for all functions of this trait.
-        unsafe { self.xor(second).xor(third) }
-    }
     unsafe fn or(self, other: Self) -> Self;
     unsafe fn is_zero(self) -> bool;
     /// The first value of a Horner evaluation: stands for `highest`, perhaps with an offset.

@@ -19,20 +19,11 @@ impl<const N: usize, const INTO: bool, const STREAM: bool> Body for Sum<N, INTO,
         // SAFETY: all blocks hold the step's bytes; if STREAM the output is aligned.
         unsafe {
             let mut sum = load::<V, UNROLL>(self.srcs[0], at);
-            let mut next = 1;
+            for &src in &self.srcs[1..] {
+                add(&mut sum, load(src, at));
+            }
             if INTO {
                 add(&mut sum, load(self.dst, at));
-            }
-            while next + 1 < N {
-                let first = load::<V, UNROLL>(self.srcs[next], at);
-                let second = load::<V, UNROLL>(self.srcs[next + 1], at);
-                for i in 0..UNROLL {
-                    sum[i] = sum[i].xor3(first[i], second[i]);
-                }
-                next += 2;
-            }
-            if next < N {
-                add(&mut sum, load(self.srcs[next], at));
             }
             put::<V, UNROLL, STREAM>(sum, self.dst, at);
         }
