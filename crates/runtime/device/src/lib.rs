@@ -10,6 +10,7 @@
 
 mod completion;
 mod device;
+pub mod fault;
 pub mod file;
 mod io_set;
 pub mod model;
