@@ -31,6 +31,8 @@ pub(crate) trait Group {
     fn poll_task(&self, index: u32);
     /// Tasks that have not finished.
     fn live(&self) -> usize;
+    /// Drops all tasks unfinished.
+    fn abandon(&self);
 }
 
 type Slot<F> = Pin<Box<Option<F>>>;
@@ -81,6 +83,21 @@ impl<F: Future<Output = ()> + 'static, M> Group for TypedGroup<F, M> {
     fn live(&self) -> usize {
         let slab = self.slab.borrow();
         slab.slots.len() - slab.free.len()
+    }
+
+    fn abandon(&self) {
+        loop {
+            // What is dropped may reach back into this slab, so it is not borrowed meanwhile.
+            let slots = {
+                let mut slab = self.slab.borrow_mut();
+                slab.free.clear();
+                std::mem::take(&mut slab.slots)
+            };
+            if slots.is_empty() {
+                return;
+            }
+            drop(slots);
+        }
     }
 }
 
@@ -146,3 +163,7 @@ where
     groups.push(Rc::clone(&group) as Rc<dyn Group>);
     Spawner(group)
 }
+
+#[cfg(test)]
+#[path = "executor_tests.rs"]
+mod tests;

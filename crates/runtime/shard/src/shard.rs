@@ -223,6 +223,21 @@ impl Shard {
         self.0.groups.borrow().iter().map(|group| group.live()).sum()
     }
 
+    /// Drops every task unfinished, and what crates keep per shard: what a crash does to a simulated
+    /// shard. It must not be used any more afterwards; without this, tasks that hold handles on
+    /// their shard would keep each other alive for ever.
+    pub fn abandon(&self) {
+        let groups = self.0.groups.borrow().clone();
+        for group in groups {
+            group.abandon();
+        }
+        let hooks = std::mem::take(&mut *self.0.idle_hooks.borrow_mut());
+        let inboxes = std::mem::take(&mut *self.0.inboxes.borrow_mut());
+        let locals = std::mem::take(&mut *self.0.locals.borrow_mut());
+        drop((hooks, inboxes, locals));
+        self.0.run.borrow_mut().clear();
+    }
+
     /// Advances what is runnable, lets plugs submit, takes completions and messages; never waits.
     pub fn turn(&self) -> Turn {
         let mut progressed = self.run_tasks();
