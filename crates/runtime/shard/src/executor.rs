@@ -64,7 +64,13 @@ impl<F: Future<Output = ()>, M> TypedGroup<F, M> {
         }
         core.current.set(outer);
         let mut slab = self.slab.borrow_mut();
-        slab.slots[index as usize] = Some(slot);
+        // Not there any more when the slab was cleared meanwhile: the task goes too.
+        let Some(place) = slab.slots.get_mut(index as usize) else {
+            drop(slab);
+            drop(slot);
+            return;
+        };
+        *place = Some(slot);
         if finished {
             slab.free.push(index);
         }

@@ -27,6 +27,8 @@ pub mod reactor;
 pub mod ring;
 mod shard;
 pub mod sync;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod threads;
 mod timer;
 

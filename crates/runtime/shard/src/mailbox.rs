@@ -287,6 +287,8 @@ impl<M> Outboxes<M> {
                     peer.overflow.push_front(message);
                     break;
                 }
+                // The receiver may have emptied the ring and gone to sleep since it was last woken.
+                peer.rung = false;
                 moved = true;
             }
             if !peer.rung {
@@ -322,3 +324,7 @@ impl<M, H: Fn(ShardId, M)> Inbox for Inboxes<M, H> {
         self.out.has_overflow() || self.from.iter().flatten().any(|ring| ring.borrow().slots() > 0)
     }
 }
+
+#[cfg(test)]
+#[path = "mailbox_tests.rs"]
+mod tests;

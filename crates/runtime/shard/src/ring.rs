@@ -388,19 +388,29 @@ impl Reactor for Ring {
     }
 }
 
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // Sockets and pending accepts may never complete by themselves: cancel, then wait.
-        if self.in_flight.get() > 0 || self.bell_armed.get() {
-            let uring = self.uring.borrow();
-            // Refused by old kernels: the wait below then relies on the operations' own end.
-            let _ = uring.submitter().register_sync_cancel(None, types::CancelBuilder::any());
-        }
+impl Ring {
+    /// Cancels what is in flight and gives it back to its sinks, most with `ECANCELED`. Returns
+    /// although some is left only when the kernel does not let go of it for many seconds.
+    pub(crate) fn cancel_all(&self) {
         let mut rounds = 0;
         while self.in_flight.get() > 0 && rounds < 10_000 {
-            self.enter(true, Some(1_000_000));
+            // What is only prepared is submitted first, so that it can be cancelled.
+            self.enter(false, None);
+            // Sockets and pending accepts may never complete by themselves. Refused by old
+            // kernels: the wait below then relies on the operations' own end.
+            let cancel = types::CancelBuilder::any();
+            let _ = self.uring.borrow().submitter().register_sync_cancel(None, cancel);
+            if self.in_flight.get() > 0 {
+                self.enter(true, Some(1_000_000));
+            }
             rounds += 1;
         }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.cancel_all();
         if self.in_flight.get() > 0 {
             // Better to leak what the kernel may still write to than to reuse it.
             std::mem::forget(std::mem::take(&mut *self.entries.borrow_mut()));
@@ -441,3 +451,7 @@ pub mod perform {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "ring_tests.rs"]
+mod tests;

@@ -57,6 +57,8 @@ pub(crate) struct Core {
     remote: RemoteJobs,
     locals: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
     stopping: Cell<bool>,
+    /// Nothing is started any more.
+    abandoned: Cell<bool>,
 }
 
 /// A handle on the shard of this thread; cheap to clone, not `Send`.
@@ -102,6 +104,7 @@ impl Shard {
             remote,
             locals: RefCell::new(HashMap::new()),
             stopping: Cell::new(false),
+            abandoned: Cell::new(false),
         });
         let boxed = new_group(&core, |future: Pin<Box<dyn Future<Output = ()>>>| future);
         // The cell was made empty four lines above, so this set cannot be refused.
@@ -146,7 +149,7 @@ impl Shard {
 
     /// Starts a task of any type, boxed: for jobs and connections, not for requests.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
-        if let Some(boxed) = self.0.boxed.get() {
+        if let (Some(boxed), false) = (self.0.boxed.get(), self.0.abandoned.get()) {
             boxed.spawn(Box::pin(future));
         }
     }
@@ -223,19 +226,31 @@ impl Shard {
         self.0.groups.borrow().iter().map(|group| group.live()).sum()
     }
 
-    /// Drops every task unfinished, and what crates keep per shard: what a crash does to a simulated
-    /// shard. It must not be used any more afterwards; without this, tasks that hold handles on
-    /// their shard would keep each other alive for ever.
+    /// Ends the shard's work for good: cancels what the ring has in flight, drops every task
+    /// unfinished, and what crates keep per shard. A thread's end, or a simulated crash. Without
+    /// this, tasks that hold handles on their shard would keep each other, its ring and its files
+    /// for ever. Not to be called from a task.
     pub fn abandon(&self) {
-        let groups = self.0.groups.borrow().clone();
-        for group in groups {
+        self.0.abandoned.set(true);
+        self.cancel_ring();
+        let groups = self.0.groups.take();
+        for group in &groups {
             group.abandon();
         }
-        let hooks = std::mem::take(&mut *self.0.idle_hooks.borrow_mut());
-        let inboxes = std::mem::take(&mut *self.0.inboxes.borrow_mut());
-        let locals = std::mem::take(&mut *self.0.locals.borrow_mut());
-        drop((hooks, inboxes, locals));
+        drop(groups);
+        let hooks = self.0.idle_hooks.take();
+        let inboxes = self.0.inboxes.take();
+        let locals = self.0.locals.take();
+        drop((hooks, inboxes, locals, self.0.timers.take()));
+        // What all these submitted as they went.
+        self.cancel_ring();
         self.0.run.borrow_mut().clear();
+    }
+
+    fn cancel_ring(&self) {
+        if let Some(ring) = &self.0.ring {
+            ring.cancel_all();
+        }
     }
 
     /// Advances what is runnable, lets plugs submit, takes completions and messages; never waits.

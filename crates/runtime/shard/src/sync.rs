@@ -218,3 +218,7 @@ impl Drop for Share {
         self.budget.wake_first();
     }
 }
+
+#[cfg(test)]
+#[path = "sync_tests.rs"]
+mod tests;

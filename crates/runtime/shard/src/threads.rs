@@ -47,6 +47,7 @@ pub fn start(count: usize) -> Result<Shards, StartError> {
                 Ok(shard) => {
                     let _ = send.send(Ok(shard.remote()));
                     shard.run();
+                    shard.abandon();
                 }
                 Err(source) => {
                     let _ = send.send(Err(source));

@@ -13,6 +13,8 @@
 
 mod loan;
 mod shared;
+#[cfg(test)]
+mod tests;
 
 use crate::shard::ShardId;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
