@@ -74,6 +74,7 @@ pub struct Engine {
     update: RefCell<ViewUpdate>,
     devices: RefCell<Vec<(MemberNr, Rc<dyn Device>, Option<Rc<Plug>>)>>,
     gathers: RefCell<Vec<Rc<Gather>>>,
+    requests_in_flight: Cell<u32>,
     counters: Cell<Counters>,
     zeroes: RefCell<Option<Buf>>,
     /// The superblocks say that the array may be written.
@@ -126,6 +127,7 @@ impl Engine {
             update: RefCell::new(update),
             devices: RefCell::new(Vec::new()),
             gathers: RefCell::new(Vec::new()),
+            requests_in_flight: Cell::new(0),
             counters: Cell::new(Counters::default()),
             zeroes: RefCell::new(None),
             active: Cell::new(false),
@@ -250,11 +252,19 @@ impl Engine {
         }
     }
 
+    /// Requests that have not completed: zero when the engine may be taken away.
+    pub(crate) fn requests_in_flight(&self) -> u32 {
+        self.requests_in_flight.get()
+    }
+
+    /// A gather for one request, to be given back by [`Engine::keep_gather`].
     pub(crate) fn gather(self: &Rc<Engine>) -> Rc<Gather> {
+        self.requests_in_flight.set(self.requests_in_flight.get() + 1);
         self.gathers.borrow_mut().pop().unwrap_or_else(|| Gather::new(self))
     }
 
     pub(crate) fn keep_gather(&self, gather: Rc<Gather>) {
+        self.requests_in_flight.set(self.requests_in_flight.get() - 1);
         let mut gathers = self.gathers.borrow_mut();
         if gathers.len() < GATHERS_KEPT {
             gathers.push(gather);

@@ -327,7 +327,10 @@ pub(crate) fn write_unit(
     done: PieceDone,
 ) {
     let payload = WritePayload::Data(payload);
-    spawn_write(engine, WriteArgs { engine: Rc::clone(engine), unit, extent, payload, fua, done });
+    let engine_of_task = Rc::clone(engine);
+    let args =
+        WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, held: None };
+    spawn_write(engine, args);
 }
 
 /// Zeroes `extent` of a unit that this shard owns.
@@ -340,11 +343,17 @@ pub(crate) fn zero_unit(
     done: PieceDone,
 ) {
     let payload = WritePayload::Zeroes { unmap };
-    spawn_write(engine, WriteArgs { engine: Rc::clone(engine), unit, extent, payload, fua, done });
+    let engine_of_task = Rc::clone(engine);
+    let args =
+        WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, held: None };
+    spawn_write(engine, args);
 }
 
 fn spawn_write(engine: &Rc<Engine>, args: WriteArgs) {
     match &engine.geometry.layout {
+        Layout::Parity(parity) if crate::parity::small::fits(parity, &args) => {
+            engine.spawners().parity_small.spawn(args);
+        }
         Layout::Parity(_) => engine.spawners().parity_write.spawn(args),
         _ => engine.spawners().mirror_write.spawn(args),
     }

@@ -1,6 +1,7 @@
 //! The kinds of tasks that engines start for requests, with one slab each per shard.
 
 use crate::engine::Engine;
+use crate::lock::Held;
 use crate::parity::segment::Extent;
 use crate::route::PieceDone;
 use braid_device::{Completion, IoError};
@@ -17,6 +18,8 @@ pub(crate) struct WriteArgs {
     pub(crate) payload: WritePayload,
     pub(crate) fua: bool,
     pub(crate) done: PieceDone,
+    /// The range, when the task that hands the write over holds it already.
+    pub(crate) held: Option<Held>,
 }
 
 /// What is written.
@@ -40,6 +43,7 @@ pub(crate) struct RecoverArgs {
 
 /// See the module's documentation.
 pub(crate) struct Spawners {
+    pub(crate) parity_small: Spawner<WriteArgs>,
     pub(crate) parity_write: Spawner<WriteArgs>,
     pub(crate) parity_recover: Spawner<RecoverArgs>,
     pub(crate) mirror_write: Spawner<WriteArgs>,
@@ -56,6 +60,7 @@ impl Spawners {
         let per_shard = shard.local::<PerShard>();
         Rc::clone(per_shard.0.get_or_init(|| {
             Rc::new(Spawners {
+                parity_small: shard.spawner(crate::parity::small::write),
                 parity_write: shard.spawner(crate::parity::write::write),
                 parity_recover: shard.spawner(crate::parity::recover::recover),
                 mirror_write: shard.spawner(crate::mirror::write::write),

@@ -11,27 +11,24 @@
 //! the pool of sets has grown to the number in use.
 
 use crate::completion::{Completion, Outcome, Sink};
-use crate::device::{Device, Request};
+use crate::device::{Device, IoError, Request};
 use braid_shard::{Shard, TaskId};
-use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
-
-/// Outcomes by tag, in the order of completion.
-pub type Outcomes = SmallVec<[(u32, Outcome); 8]>;
 
 struct State {
     shard: Shard,
     pending: Cell<u32>,
     waiter: Cell<TaskId>,
-    done: RefCell<Outcomes>,
+    done: RefCell<VecDeque<(u32, Outcome)>>,
 }
 
 impl Sink for State {
     fn complete(&self, token: u64, outcome: Outcome) {
-        self.done.borrow_mut().push((token as u32, outcome));
+        self.done.borrow_mut().push_back((token as u32, outcome));
         let pending = self.pending.get() - 1;
         self.pending.set(pending);
         if pending == 0 {
@@ -66,7 +63,7 @@ impl IoSets {
                 shard: self.shard.clone(),
                 pending: Cell::new(0),
                 waiter: Cell::new(TaskId::NONE),
-                done: RefCell::new(SmallVec::new()),
+                done: RefCell::new(VecDeque::new()),
             })
         });
         IoSet { state, home: Rc::clone(&self.free) }
@@ -77,7 +74,7 @@ impl IoSets {
         let mut set = self.start();
         set.submit(0, device, request);
         let mut outcomes = set.finish().await;
-        match outcomes.pop() {
+        match outcomes.next() {
             Some((_, outcome)) => outcome,
             // One request was submitted, so one outcome came back; a set gives all of them.
             None => unreachable!("a finished set holds an outcome per request"),
@@ -110,7 +107,7 @@ impl IoSet {
             })
             .await;
         }
-        std::mem::take(&mut *self.state.done.borrow_mut())
+        Outcomes { set: self }
     }
 }
 
@@ -123,6 +120,34 @@ impl Drop for IoSet {
         }
     }
 }
+
+/// The outcomes of a finished set by tag, in the order of completion: an iterator.
+pub struct Outcomes {
+    set: IoSet,
+}
+
+impl Outcomes {
+    /// True when some outcome that was not taken yet is an error for which `is` is true.
+    pub fn any_error(&self, is: impl Fn(&IoError) -> bool) -> bool {
+        let done = self.set.state.done.borrow();
+        done.iter().any(|(_, outcome)| outcome.result.as_ref().is_err_and(&is))
+    }
+}
+
+impl Iterator for Outcomes {
+    type Item = (u32, Outcome);
+
+    fn next(&mut self) -> Option<(u32, Outcome)> {
+        self.set.state.done.borrow_mut().pop_front()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.set.state.done.borrow().len();
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Outcomes {}
 
 #[cfg(test)]
 #[path = "io_set_tests.rs"]

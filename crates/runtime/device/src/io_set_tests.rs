@@ -29,7 +29,7 @@ fn outcomes_carry_their_tags_and_come_in_the_order_of_completion() {
         set.submit(3, &*ram, fast);
         assert_eq!(set.pending(), 2);
         let outcomes = set.finish().await;
-        outcomes.iter().map(|(tag, outcome)| (*tag, outcome.result.is_ok())).collect::<Vec<_>>()
+        outcomes.map(|(tag, outcome)| (tag, outcome.result.is_ok())).collect::<Vec<_>>()
     });
     assert_eq!(tags, [(3, true), (2, true), (1, true)]);
 }

@@ -5,6 +5,7 @@ pub(crate) mod plan;
 pub(crate) mod recover;
 pub(crate) mod scrub;
 pub(crate) mod segment;
+pub(crate) mod small;
 pub(crate) mod write;
 
 use crate::engine::Engine;

@@ -8,6 +8,7 @@ use super::blocks::Blocks;
 use super::plan::{Plan, Situation, TooManyMissing, parity_slots};
 use super::segment::{Extent, Segment};
 use crate::engine::Engine;
+use crate::lock::Held;
 use crate::spawners::{WriteArgs, WritePayload};
 use crate::view::View;
 use braid_device::{IoError, IoErrorKind, Op, Request};
@@ -22,8 +23,8 @@ const ATTEMPTS_MAX: usize = 8;
 
 /// Carries out one write and tells `done`.
 pub(crate) async fn write(args: WriteArgs) {
-    let WriteArgs { engine, unit, extent, payload, fua, done } = args;
-    let result = write_stripe(&engine, unit, extent, &payload, fua).await;
+    let WriteArgs { engine, unit, extent, payload, fua, done, held } = args;
+    let result = write_stripe(&engine, unit, extent, &payload, fua, held).await;
     let payload = match payload {
         WritePayload::Data(buf) => Some(buf),
         WritePayload::Zeroes { .. } => None,
@@ -58,13 +59,14 @@ async fn write_stripe(
     extent: Extent,
     payload: &WritePayload,
     fua: bool,
+    held: Option<Held>,
 ) -> Result<(), IoError> {
     let Some(parity) = super::geometry(engine) else {
         return Err(IoError::new(IoErrorKind::Invalid));
     };
     let chunk = parity.chunk_size();
     let rows = extent.rows(chunk);
-    let _held = match engine.locks.try_lock(stripe, rows.start, rows.end) {
+    let _held = match held.or_else(|| engine.locks.try_lock(stripe, rows.start, rows.end)) {
         Some(held) => held,
         None => engine.locks.lock(stripe, rows.start, rows.end).await,
     };
@@ -322,10 +324,7 @@ impl Stripe<'_> {
             }
         }
         let outcomes = set.finish().await;
-        let unsupported = outcomes.iter().any(|(_, outcome)| {
-            outcome.result.is_err_and(|error| error.kind == IoErrorKind::Unsupported)
-        });
-        if unsupported {
+        if outcomes.any_error(|error| error.kind == IoErrorKind::Unsupported) {
             return None;
         }
         Some(self.engine.settle_writes(&view, outcomes).await)

@@ -170,7 +170,7 @@ fn hanging_requests_are_released_from_another_thread() {
         set.submit(0, &*device, request);
         assert_eq!(set.pending(), 1);
         send.send(()).unwrap();
-        set.finish().await
+        set.finish().await.collect::<Vec<_>>()
     });
     assert_eq!(outcome[0].1.result, Ok(()));
     releaser.join().unwrap();
