@@ -411,3 +411,7 @@ fn after(bufs: &Bufs, at: usize) -> Bufs {
     }
     rest
 }
+
+#[cfg(test)]
+#[path = "steps_tests.rs"]
+mod tests;
