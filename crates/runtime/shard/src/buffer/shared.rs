@@ -1,7 +1,8 @@
 //! Memory that several shards read and write: what a RAM device is made of.
 
 use super::{ALIGN, block_layout};
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::alloc::handle_alloc_error;
 use std::ptr::NonNull;
 
 /// A fixed range of zeroed memory, copied from and to by any shard.
@@ -27,11 +28,18 @@ impl SharedMemory {
         SharedMemory::try_new(len).unwrap_or_else(|| handle_alloc_error(layout))
     }
 
-    /// `len` zero bytes, or `None` when there is not that much memory.
+    /// `len` zero bytes, or `None` when there is not that much memory. Pages come when they are
+    /// first touched, huge ones where the system has them: random access over gigabytes is bound
+    /// by address translation otherwise.
     pub fn try_new(len: usize) -> Option<SharedMemory> {
-        let layout = Layout::from_size_align(len.max(ALIGN), ALIGN).ok()?;
-        // SAFETY: the layout is not empty.
-        let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let capacity = len.max(ALIGN);
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice disturbs nothing.
+        let memory = unsafe { mmap_anonymous(std::ptr::null_mut(), capacity, access, flags) };
+        let memory = NonNull::new(memory.ok()?.cast::<u8>())?;
+        // SAFETY: the range is the mapping just made; the advice changes no content. Where it is
+        // refused, small pages do as well.
+        let _ = unsafe { madvise(memory.as_ptr().cast(), capacity, Advice::LinuxHugepage) };
         Some(SharedMemory { memory, len })
     }
 
@@ -90,7 +98,8 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout; nobody holds a handle any more.
-        unsafe { dealloc(self.memory.as_ptr(), block_layout(self.len.max(ALIGN))) };
+        // SAFETY: mapped in `try_new` with this length; nobody holds a handle any more. A refusal
+        // would leave the memory mapped, which harms nobody.
+        let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.len.max(ALIGN)) };
     }
 }
