@@ -96,7 +96,9 @@ pub enum CreateError {
         name: String,
     },
     /// More members than a superblock can list.
-    #[error("creating the array: {given} members were given and a superblock lists at most {max}; give fewer")]
+    #[error(
+        "creating the array: {given} members were given and a superblock lists at most {max}; give fewer"
+    )]
     TooManyMembers {
         /// Members given.
         given: usize,
@@ -156,7 +158,9 @@ pub enum AssembleError {
     #[error("assembling: {0}")]
     Open(#[from] OpenError),
     /// A device is no member of any array.
-    #[error("assembling: {name} has no md superblock; leave it out, or `braid create` an array on it first")]
+    #[error(
+        "assembling: {name} has no md superblock; leave it out, or `braid create` an array on it first"
+    )]
     NoSuperblock {
         /// The device.
         name: String,
@@ -351,7 +355,9 @@ pub enum ControlError {
         known: String,
     },
     /// The level has no redundancy.
-    #[error("{doing} on array {array}: {level} has no redundancy, so there is nothing to do that with")]
+    #[error(
+        "{doing} on array {array}: {level} has no redundancy, so there is nothing to do that with"
+    )]
     NoRedundancy {
         /// What was asked for.
         doing: &'static str,
@@ -401,7 +407,9 @@ pub enum ControlError {
         array: String,
     },
     /// Another job is running.
-    #[error("starting a {asked} of array {array}: a {running} is running; wait for it or cancel it first")]
+    #[error(
+        "starting a {asked} of array {array}: a {running} is running; wait for it or cancel it first"
+    )]
     Busy {
         /// The array.
         array: String,
@@ -427,7 +435,9 @@ pub enum ControlError {
         source: OpenError,
     },
     /// The new member is one already.
-    #[error("adding {member} to array {array}: it is a member already, as {other}; remove that one first")]
+    #[error(
+        "adding {member} to array {array}: it is a member already, as {other}; remove that one first"
+    )]
     AlreadyMember {
         /// The array.
         array: String,
@@ -471,8 +481,10 @@ pub enum ControlError {
         error: IoError,
     },
     /// A speed that cannot be.
-    #[error("setting the speed of background jobs of array {array}: {min} KiB/s at least and {max} at most cannot be; \
-             give a maximum of at least 1 that is not below the minimum")]
+    #[error(
+        "setting the speed of background jobs of array {array}: {min} KiB/s at least and {max} at most cannot be; \
+             give a maximum of at least 1 that is not below the minimum"
+    )]
     Speed {
         /// The array.
         array: String,

@@ -18,17 +18,24 @@
 
 #![forbid(unsafe_code)]
 
+pub mod array;
+pub mod assemble;
 pub mod control;
+pub mod create;
 pub mod engine;
+pub mod error;
+pub mod examine;
+mod flush;
+mod front;
+mod gather;
 pub mod geometry;
 pub mod jobs;
 mod lock;
 mod mirror;
+pub mod options;
 mod parity;
-pub mod view;
-mod front;
-mod gather;
 mod route;
 mod spawners;
-mod flush;
+pub mod status;
+pub mod view;
 mod zeroing;

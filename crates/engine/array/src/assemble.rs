@@ -1,0 +1,294 @@
+//! Makes a running array of its members.
+//!
+//! `choose` decides from the superblocks who takes part; this file reads them, checks what was
+//! chosen against the array's shape, and starts engines and control.
+//!
+//! An internal bitmap is neither read nor written here: after an unclean stop everything is resynced.
+//! Since the superblocks' event count moves on and the bitmap's does not, md takes the bitmap for out
+//! of date and does the same, so nothing is missed when it assembles the array later.
+//!
+//! Does not write anything itself; the first superblocks are written by control, after all checks.
+
+mod choose;
+mod running;
+
+use crate::array::{Array, ArrayParts, new_id};
+use crate::control::Control;
+use crate::control::members::{Member, Roster, Standing};
+use crate::error::AssembleError;
+use crate::examine::read_superblock;
+use crate::geometry::Geometry;
+use crate::options::{AssembleOptions, Context};
+use braid_device::{Device, Opener};
+use braid_format::SECTOR;
+use braid_format::superblock::Superblock;
+use braid_layout::{Layout, Level, Slot, Spec};
+use choose::{Choice, Chosen, Found, choose};
+use std::rc::Rc;
+use std::sync::Arc;
+
+const SECTOR_BYTES: u64 = SECTOR as u64;
+
+/// Assembles the array whose members `openers` are, in any order, and starts it. A member that is
+/// not up to date is left out (the status says so) and can be added again as a spare.
+///
+/// A read-only assembly writes no byte. Else the superblocks are brought up to date, and a recovery
+/// or resync that is due starts in the background.
+///
+/// # Errors
+/// Says which member or number is at fault and what to do. Nothing was written then, except that
+/// [`AssembleError::Start`] may come after some superblocks were.
+pub async fn assemble(
+    ctx: &Context,
+    openers: Vec<Arc<dyn Opener>>,
+    options: AssembleOptions,
+) -> Result<Arc<Array>, AssembleError> {
+    let found = examine_all(ctx, openers).await?;
+    let given: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
+    let choice = choose(found, options.uuid)?;
+    let title = choice.title();
+    if let Some(name) = Control::running(&ctx.shard, choice.shared.set_uuid) {
+        return Err(AssembleError::Running { array: name });
+    }
+    choose::check_supported(&choice, options.read_only)?;
+    let level = level(&choice)?;
+    let resynced = check_complete(&choice, level, &options, &given)?;
+    let layout = layout(&choice, level)?;
+    check_survives(&choice, level, &layout, &given)?;
+    let geometry = geometry(ctx, &choice, level, layout)?;
+
+    let id = new_id();
+    let name = match &options.name {
+        Some(name) => name.clone(),
+        None => String::from_utf8_lossy(choice.shared.set_name.short()).into_owned(),
+    };
+    let name = if name.is_empty() { format!("array-{id}") } else { name };
+    let devices: Vec<Rc<dyn Device>> =
+        choice.members.iter().map(|chosen| Rc::clone(&chosen.found.device)).collect();
+    let device = running::device_info(&name, &geometry, &devices);
+    let (roster, left_out) = roster(choice, level, resynced);
+    let openers = roster.members.iter().map(|member| (member.nr, Arc::clone(&member.opener)));
+    let start = running::Start {
+        id,
+        geometry: Arc::clone(&geometry),
+        info: device.clone(),
+        openers: openers.collect(),
+        update: roster.view(geometry.slots(), options.read_only),
+    };
+    let engine = running::start_engines(ctx, start, &title).await?;
+    let uuid = roster.shared.set_uuid;
+    let parts = crate::control::Parts {
+        id,
+        name: name.clone(),
+        geometry: Arc::clone(&geometry),
+        engine,
+        roster,
+        left_out,
+    };
+    let control = Control::start(ctx, &options, parts);
+    control.begin().await;
+    if control.roster.borrow().broken {
+        control.stop().await;
+        let why = "a member that the data depends on does not take them; check it".to_string();
+        return Err(AssembleError::Start { array: title, why });
+    }
+    Ok(Arc::new(Array::new(ArrayParts {
+        id,
+        name,
+        uuid,
+        description: running::description(&geometry),
+        device,
+        read_only: options.read_only,
+        remotes: ctx.remotes.clone(),
+        home: ctx.shard.remote(),
+    })))
+}
+
+async fn examine_all(
+    ctx: &Context,
+    openers: Vec<Arc<dyn Opener>>,
+) -> Result<Vec<Found>, AssembleError> {
+    if openers.is_empty() {
+        return Err(AssembleError::NoMember);
+    }
+    let mut all: Vec<Found> = Vec::with_capacity(openers.len());
+    for opener in openers {
+        let name = opener.name().to_string();
+        if all.iter().any(|known| known.name == name) {
+            let what = "it was given twice".to_string();
+            return Err(AssembleError::SameMember { first: name.clone(), second: name, what });
+        }
+        let device = opener.open(&ctx.shard)?;
+        let superblock = read_superblock(&ctx.shard, &device, &name).await?;
+        let superblock = superblock.ok_or(AssembleError::NoSuperblock { name: name.clone() })?;
+        all.push(Found { name, opener, device, superblock });
+    }
+    Ok(all)
+}
+
+fn level(choice: &Choice) -> Result<Level, AssembleError> {
+    let number = choice.shared.level;
+    Level::from_md(number)
+        .ok_or_else(|| AssembleError::Level { array: choice.title(), level: number })
+}
+
+fn missing_text(slots: &[Slot]) -> String {
+    let slots: Vec<String> = slots.iter().map(Slot::to_string).collect();
+    slots.join(", ")
+}
+
+/// Refuses a degraded start that the caller did not ask for or that may invent data. Gives the byte
+/// below which redundancy holds; `u64::MAX`: everywhere.
+fn check_complete(
+    choice: &Choice,
+    level: Level,
+    options: &AssembleOptions,
+    given: &[String],
+) -> Result<u64, AssembleError> {
+    let shared = &choice.shared;
+    let clean = shared.is_clean() || !level.has_redundancy();
+    let missing = choice.slots_not_in_sync();
+    let whole = u64::MAX;
+    if missing.is_empty() {
+        return Ok(if clean { whole } else { unsynced(shared) });
+    }
+    let (array, left_out) = (choice.title(), choice.left_out.clone());
+    let empty = choice.empty_slots();
+    if !level.has_redundancy() {
+        return Err(not_enough(choice, level, given));
+    }
+    if !empty.is_empty() && !options.start_degraded {
+        return Err(AssembleError::Degraded { array, missing: missing_text(&empty), left_out });
+    }
+    if clean {
+        return Ok(whole);
+    }
+    // An array that has never run holds nothing that a wrong parity could spoil.
+    let never_ran = shared.events == 0;
+    if level.is_parity() && !never_ran {
+        if !options.force {
+            let missing = missing_text(&missing);
+            return Err(AssembleError::DirtyDegraded { array, missing, left_out });
+        }
+        // As mdadm does: what is there counts as right.
+        return Ok(whole);
+    }
+    Ok(unsynced(shared))
+}
+
+fn unsynced(shared: &Superblock) -> u64 {
+    // MAX would mean that all is in sync.
+    shared.resync_offset.saturating_mul(SECTOR_BYTES).min(u64::MAX - 1)
+}
+
+fn not_enough(choice: &Choice, level: Level, given: &[String]) -> AssembleError {
+    let missing = choice.slots_not_in_sync();
+    let raid_disks = choice.shared.raid_disks as usize;
+    AssembleError::NotEnough {
+        array: choice.title(),
+        have: raid_disks - missing.len().min(raid_disks),
+        raid_disks,
+        level,
+        missing: missing_text(&missing),
+        left_out: choice.left_out.clone(),
+        given: given.join(" "),
+    }
+}
+
+fn layout(choice: &Choice, level: Level) -> Result<Layout, AssembleError> {
+    let shared = &choice.shared;
+    let by_slot = |slot: Slot| {
+        let chosen = choice.members.iter().find(|chosen| chosen.standing.slot() == Some(slot));
+        chosen.map(|chosen| chosen.found.superblock.data_size.saturating_mul(SECTOR_BYTES))
+    };
+    let spec = Spec {
+        level,
+        layout: if level == Level::Raid0 && !shared.raid0_layout { 0 } else { shared.layout },
+        chunk_size: u64::from(shared.chunk_sectors) * SECTOR_BYTES,
+        raid_disks: shared.raid_disks as usize,
+        component_size: shared.size.saturating_mul(SECTOR_BYTES),
+        member_sizes: (0..shared.raid_disks as usize).map_while(by_slot).collect(),
+    };
+    Layout::new(&spec).map_err(|source| AssembleError::Layout { array: choice.title(), source })
+}
+
+fn check_survives(
+    choice: &Choice,
+    level: Level,
+    layout: &Layout,
+    given: &[String],
+) -> Result<(), AssembleError> {
+    let missing = choice.slots_not_in_sync();
+    if layout.survives(|slot| !missing.contains(&slot)) {
+        return Ok(());
+    }
+    Err(not_enough(choice, level, given))
+}
+
+fn geometry(
+    ctx: &Context,
+    choice: &Choice,
+    level: Level,
+    layout: Layout,
+) -> Result<Arc<Geometry>, AssembleError> {
+    let shared = &choice.shared;
+    let component_size = shared.size.saturating_mul(SECTOR_BYTES);
+    let mut logical_block = SECTOR as u32;
+    for chosen in &choice.members {
+        let (name, superblock) = (&chosen.found.name, &chosen.found.superblock);
+        let have = superblock.data_size.saturating_mul(SECTOR_BYTES);
+        if have < component_size {
+            return Err(AssembleError::MemberTooSmall {
+                array: choice.title(),
+                name: name.clone(),
+                have,
+                need: component_size,
+            });
+        }
+        let block = chosen.found.device.info().logical_block.max(SECTOR as u32);
+        logical_block = logical_block.max(block);
+        for (what, bytes) in [
+            ("a chunk", layout.chunk_size()),
+            ("a data offset", superblock.data_offset.saturating_mul(SECTOR_BYTES)),
+        ] {
+            if !bytes.is_multiple_of(u64::from(block)) {
+                let (array, name) = (choice.title(), name.clone());
+                return Err(AssembleError::NotAligned { array, name, block, what, bytes });
+            }
+        }
+    }
+    let shards = u16::try_from(ctx.remotes.len()).unwrap_or(u16::MAX);
+    let number = shared.layout;
+    Ok(Arc::new(Geometry::new(level, number, layout, logical_block, component_size, shards)))
+}
+
+fn roster(choice: Choice, level: Level, resynced: u64) -> (Roster, Vec<String>) {
+    let Choice { shared, members, left_out } = choice;
+    let members: Vec<Member> = members
+        .into_iter()
+        .zip(0..)
+        .map(|(chosen, nr)| {
+            let Chosen { found, standing } = chosen;
+            let Found { name, opener, device, superblock } = found;
+            // What was valid when it was written is valid now; level 10 starts its recovery anew.
+            let standing = match standing {
+                Standing::Rebuilding { slot, .. } if level == Level::Raid10 => {
+                    Standing::Rebuilding { slot, recovered: 0, checkpoint: 0 }
+                }
+                other => other,
+            };
+            Member { nr, name, opener, device, superblock, standing }
+        })
+        .collect();
+    let next_nr = members.iter().map(|member| member.nr + 1).max().unwrap_or(0);
+    let roster = Roster {
+        members,
+        shared,
+        dirty: false,
+        resynced,
+        resync_checkpoint: resynced,
+        broken: false,
+        next_nr,
+    };
+    (roster, left_out)
+}

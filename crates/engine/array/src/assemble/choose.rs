@@ -1,0 +1,288 @@
+//! Which members take part in an assembly, and as what: decided from their superblocks alone.
+//!
+//! The rules are md's (`md.c`, `mdadm:Assemble.c`): the freshest superblock is that with the most
+//! events among members that hold a slot; its role table says what everybody is; a member that is
+//! more than one event behind is stale.
+//!
+//! Invariant: no member that is left out becomes a source of data.
+
+use crate::control::members::Standing;
+use crate::error::AssembleError;
+use braid_device::{Device, Opener};
+use braid_format::SECTOR;
+use braid_format::superblock::{Role, Superblock};
+use braid_format::uuid_text;
+use braid_layout::Slot;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A device with a superblock.
+pub(super) struct Found {
+    pub(super) name: String,
+    pub(super) opener: Arc<dyn Opener>,
+    pub(super) device: Rc<dyn Device>,
+    pub(super) superblock: Superblock,
+}
+
+/// A member that takes part.
+pub(super) struct Chosen {
+    pub(super) found: Found,
+    pub(super) standing: Standing,
+}
+
+/// The outcome.
+pub(super) struct Choice {
+    /// The freshest superblock.
+    pub(super) shared: Superblock,
+    pub(super) members: Vec<Chosen>,
+    /// One line for each member that is not used.
+    pub(super) left_out: Vec<String>,
+}
+
+impl Choice {
+    /// How messages name the array.
+    pub(super) fn title(&self) -> String {
+        title(&self.shared)
+    }
+
+    fn slots(&self) -> std::ops::Range<Slot> {
+        0..self.shared.raid_disks as usize
+    }
+
+    /// Slots whose member is not wholly in sync, or not there.
+    pub(super) fn slots_not_in_sync(&self) -> Vec<Slot> {
+        let in_sync = |slot: &Slot| {
+            self.members.iter().any(|chosen| chosen.standing == Standing::InSync(*slot))
+        };
+        self.slots().filter(|slot| !in_sync(slot)).collect()
+    }
+
+    /// Slots without any member.
+    pub(super) fn empty_slots(&self) -> Vec<Slot> {
+        let held =
+            |slot: &Slot| self.members.iter().any(|chosen| chosen.standing.slot() == Some(*slot));
+        self.slots().filter(|slot| !held(slot)).collect()
+    }
+}
+
+fn title(superblock: &Superblock) -> String {
+    let uuid = uuid_text::format(&superblock.set_uuid);
+    match superblock.set_name.escaped() {
+        name if name.is_empty() => uuid,
+        name => format!("{name} ({uuid})"),
+    }
+}
+
+/// Chooses among devices that all have a superblock; `uuid` says which array when there are several.
+pub(super) fn choose(found: Vec<Found>, uuid: Option<[u8; 16]>) -> Result<Choice, AssembleError> {
+    let (found, left_out) = one_array(found, uuid)?;
+    no_twins(&found)?;
+    let Some(freshest) = freshest(&found) else {
+        return Err(no_holder(&found, left_out));
+    };
+    let shared = freshest.superblock.clone();
+    let reference = freshest.name.clone();
+    let mut choice = Choice { shared, members: Vec::new(), left_out };
+    for found in found {
+        match standing(&choice.shared, &reference, &found)? {
+            Ok(standing) => choice.members.push(Chosen { found, standing }),
+            Err(why) => choice.left_out.push(format!("{}: {why}", found.name)),
+        }
+    }
+    no_slot_twice(&choice.members)?;
+    Ok(choice)
+}
+
+/// A line per array: its title and its members.
+fn arrays(found: &[Found]) -> Vec<String> {
+    let mut groups: Vec<([u8; 16], String, Vec<&str>)> = Vec::new();
+    for member in found {
+        let uuid = member.superblock.set_uuid;
+        match groups.iter_mut().find(|(known, _, _)| *known == uuid) {
+            Some((_, _, names)) => names.push(&member.name),
+            None => groups.push((uuid, title(&member.superblock), vec![&member.name])),
+        }
+    }
+    groups.iter().map(|(_, title, names)| format!("  {title}: {}", names.join(", "))).collect()
+}
+
+fn one_array(
+    found: Vec<Found>,
+    uuid: Option<[u8; 16]>,
+) -> Result<(Vec<Found>, Vec<String>), AssembleError> {
+    let lines = arrays(&found);
+    let Some(uuid) = uuid else {
+        if lines.len() > 1 {
+            return Err(AssembleError::SeveralArrays { found: lines.join("\n") });
+        }
+        return Ok((found, Vec::new()));
+    };
+    let (ours, others): (Vec<Found>, Vec<Found>) =
+        found.into_iter().partition(|member| member.superblock.set_uuid == uuid);
+    if ours.is_empty() {
+        let uuid = uuid_text::format(&uuid);
+        return Err(AssembleError::NotThatArray { uuid, found: lines.join("; ") });
+    }
+    let left_out = others.iter().map(|other| {
+        format!("{}: it is a member of array {}", other.name, title(&other.superblock))
+    });
+    let left_out = left_out.collect();
+    Ok((ours, left_out))
+}
+
+fn no_twins(found: &[Found]) -> Result<(), AssembleError> {
+    for (at, first) in found.iter().enumerate() {
+        let uuid = first.superblock.device_uuid;
+        let twin = found.iter().skip(at + 1).find(|other| other.superblock.device_uuid == uuid);
+        if let Some(second) = twin {
+            return Err(AssembleError::SameMember {
+                first: first.name.clone(),
+                second: second.name.clone(),
+                what: format!("device uuid {}", uuid_text::format(&uuid)),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn freshest(found: &[Found]) -> Option<&Found> {
+    let holders = found
+        .iter()
+        .filter(|member| matches!(member.superblock.own_role(), Role::Slot(_) | Role::Journal));
+    // The first of those with the most events.
+    holders.reduce(
+        |best, next| {
+            if next.superblock.events > best.superblock.events { next } else { best }
+        },
+    )
+}
+
+/// Only spares and faulty members were given.
+fn no_holder(found: &[Found], mut left_out: Vec<String>) -> AssembleError {
+    let Some(first) = found.first() else { return AssembleError::NoMember };
+    let raid_disks = first.superblock.raid_disks as usize;
+    let all: Vec<String> = (0..raid_disks).map(|slot| slot.to_string()).collect();
+    for member in found {
+        left_out.push(format!("{}: it holds no slot (a spare, or failed earlier)", member.name));
+    }
+    AssembleError::NotEnough {
+        array: title(&first.superblock),
+        have: 0,
+        raid_disks,
+        level: braid_layout::Level::from_md(first.superblock.level)
+            .unwrap_or(braid_layout::Level::Linear),
+        missing: all.join(", "),
+        left_out,
+        given: found.iter().map(|member| member.name.as_str()).collect::<Vec<_>>().join(" "),
+    }
+}
+
+/// What a member is by the freshest superblock, or why it is left out.
+fn standing(
+    shared: &Superblock,
+    reference: &str,
+    found: &Found,
+) -> Result<Result<Standing, String>, AssembleError> {
+    let own = &found.superblock;
+    let behind = shared.events.saturating_sub(own.events);
+    let stale = format!(
+        "its superblock is {behind} updates older than that of {reference}: it was away while the array was \
+         written; add it again as a spare"
+    );
+    if own.role_of(shared.dev_number) == Role::Faulty {
+        // It has seen the freshest member fail, so both went on apart from each other.
+        return Ok(Err(format!(
+            "it ran apart from {reference}, which it takes for failed; add it again as a spare"
+        )));
+    }
+    match (shared.role_of(own.dev_number), own.own_role()) {
+        (Role::Faulty, _) => {
+            Ok(Err("it failed while the array ran; check it, then add it again".to_string()))
+        }
+        (Role::Journal, _) | (_, Role::Journal) => {
+            Ok(Err("it is a journal, which braid does not handle yet".to_string()))
+        }
+        // A spare holds nothing, so its age does not matter; one that was promoted in an update
+        // that it did not see starts as a spare again.
+        (_, Role::Spare) => Ok(Ok(Standing::Spare)),
+        (Role::Spare, _) | (_, Role::Faulty) => Ok(Err(stale)),
+        (Role::Slot(_), Role::Slot(_)) if behind > 1 => Ok(Err(stale)),
+        (Role::Slot(slot), Role::Slot(held)) if slot != held => Ok(Err(stale)),
+        (Role::Slot(slot), Role::Slot(_)) => {
+            agrees(shared, reference, found)?;
+            Ok(Ok(holder(own, slot.into())))
+        }
+    }
+}
+
+fn holder(own: &Superblock, slot: Slot) -> Standing {
+    match own.recovery_offset {
+        None => Standing::InSync(slot),
+        Some(sectors) => {
+            let recovered = sectors.saturating_mul(SECTOR as u64).min(u64::MAX - 1);
+            Standing::Rebuilding { slot, recovered, checkpoint: recovered }
+        }
+    }
+}
+
+fn agrees(shared: &Superblock, reference: &str, found: &Found) -> Result<(), AssembleError> {
+    let own = &found.superblock;
+    let differing = [
+        ("level", own.level == shared.level),
+        ("layout", own.layout == shared.layout),
+        ("chunk size", own.chunk_sectors == shared.chunk_sectors),
+        ("number of slots", own.raid_disks == shared.raid_disks),
+        ("component size", own.size == shared.size),
+        ("metadata version", own.minor == shared.minor),
+    ];
+    match differing.iter().find(|(_, same)| !same) {
+        None => Ok(()),
+        Some((what, _)) => Err(AssembleError::Disagree {
+            name: found.name.clone(),
+            other: reference.to_string(),
+            what,
+        }),
+    }
+}
+
+fn no_slot_twice(members: &[Chosen]) -> Result<(), AssembleError> {
+    for (at, first) in members.iter().enumerate() {
+        let Some(slot) = first.standing.slot() else { continue };
+        let others = members.iter().skip(at + 1);
+        if let Some(second) = others.into_iter().find(|o| o.standing.slot() == Some(slot))
+            && !first.found.superblock.replacement
+            && !second.found.superblock.replacement
+        {
+            return Err(AssembleError::SameMember {
+                first: first.found.name.clone(),
+                second: second.found.name.clone(),
+                what: format!("slot {slot}"),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses what cannot be run without damage.
+pub(super) fn check_supported(choice: &Choice, read_only: bool) -> Result<(), AssembleError> {
+    let shared = &choice.shared;
+    let replacement = choice.members.iter().find(|chosen| chosen.found.superblock.replacement);
+    let bad_blocks = choice.members.iter().find(|chosen| chosen.found.superblock.bad_blocks);
+    let what = if shared.reshape.is_some() {
+        "is in the middle of a reshape".to_string()
+    } else if shared.journal {
+        "has a journal device, which may hold data that is not on the members".to_string()
+    } else if shared.clustered {
+        "belongs to a cluster".to_string()
+    } else if shared.ppl.is_some() && !read_only {
+        "has a partial parity log, which writes would have to be entered in (a read-only assembly works)"
+            .to_string()
+    } else if let Some(chosen) = replacement {
+        format!("has {} as the replacement of another member", chosen.found.name)
+    } else if let Some(chosen) = bad_blocks {
+        format!("has bad blocks recorded on {}", chosen.found.name)
+    } else {
+        return Ok(());
+    };
+    Err(AssembleError::Unsupported { array: choice.title(), what })
+}

@@ -1,0 +1,150 @@
+//! Starting the engines of an array on all its shards, and what the array is as a device.
+
+use crate::control::shards::ask;
+use crate::control::stopping::stop_engines;
+use crate::engine::{ArrayId, Engine};
+use crate::error::AssembleError;
+use crate::geometry::Geometry;
+use crate::options::Context;
+use crate::route::{Msg, Router};
+use crate::view::{MemberNr, ViewUpdate};
+use braid_device::{Device, DeviceInfo, OpenError, Opener};
+use braid_layout::{Layout, layout_name};
+use braid_shard::Shard;
+use braid_shard::mailbox::{MeshEnd, Remote, mesh};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Messages that one shard may have sent to another and that are not taken yet; more wait with the
+/// sender.
+const MESH_CAPACITY: usize = 1024;
+
+/// What every engine is started with.
+#[derive(Clone)]
+pub(super) struct Start {
+    pub(super) id: ArrayId,
+    pub(super) geometry: Arc<Geometry>,
+    pub(super) info: DeviceInfo,
+    pub(super) openers: Vec<(MemberNr, Arc<dyn Opener>)>,
+    pub(super) update: ViewUpdate,
+}
+
+/// Starts an engine on every shard and gives the home shard's. When one does not start, none is
+/// left.
+pub(super) async fn start_engines(
+    ctx: &Context,
+    start: Start,
+    title: &str,
+) -> Result<Rc<Engine>, AssembleError> {
+    let home = ctx.shard.remote();
+    let mut ends: Vec<Option<MeshEnd<Msg>>> = match ctx.remotes.len() {
+        0 | 1 => Vec::new(),
+        _ => mesh::<Msg>(&ctx.remotes, MESH_CAPACITY).into_iter().map(Some).collect(),
+    };
+    let id = start.id;
+    let mut answers = Vec::with_capacity(ctx.remotes.len());
+    for (nr, remote) in ctx.remotes.iter().enumerate() {
+        let end = ends.get_mut(nr).and_then(Option::take);
+        let (start, home) = (start.clone(), home.clone());
+        answers.push(ask(&ctx.shard, remote, move |shard| start_here(shard, start, home, end)));
+    }
+    let mut problem = None;
+    for answer in answers {
+        match answer.get().await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => problem = Some(AssembleError::Open(error)),
+            None => problem = Some(gone(title)),
+        }
+    }
+    let engine = Engine::find(&ctx.shard, id);
+    match (problem, engine) {
+        (None, Some(engine)) => Ok(engine),
+        (problem, _) => {
+            stop_engines(&ctx.shard, &ctx.remotes, id).await;
+            Err(problem.unwrap_or_else(|| gone(title)))
+        }
+    }
+}
+
+fn gone(title: &str) -> AssembleError {
+    let why = "a shard is gone; restart braid".to_string();
+    AssembleError::Start { array: title.to_string(), why }
+}
+
+fn start_here(
+    shard: &Shard,
+    start: Start,
+    home: Remote,
+    end: Option<MeshEnd<Msg>>,
+) -> Result<(), OpenError> {
+    let Start { id, geometry, info, openers, update } = start;
+    let router = Router::new(shard);
+    let engine = Engine::start(shard, id, geometry, home, info, router, update.clone());
+    if let Some(end) = end {
+        engine.router.attach(end, &engine);
+    }
+    for (nr, opener) in openers {
+        engine.open_member(nr, &*opener)?;
+    }
+    engine.apply(update);
+    Ok(())
+}
+
+/// The array as a device, from its shape and the devices of its members.
+pub(super) fn device_info(
+    name: &str,
+    geometry: &Geometry,
+    members: &[Rc<dyn Device>],
+) -> DeviceInfo {
+    let all = |what: fn(&DeviceInfo) -> bool| members.iter().all(|member| what(member.info()));
+    let any = |what: fn(&DeviceInfo) -> bool| members.iter().any(|member| what(member.info()));
+    let largest = |what: fn(&DeviceInfo) -> u32| {
+        members.iter().map(|member| what(member.info())).max().unwrap_or(0)
+    };
+    let block = u64::from(geometry.logical_block);
+    let redundant = geometry.level.has_redundancy();
+    DeviceInfo {
+        name: name.to_string(),
+        size: geometry.array_size() / block * block,
+        logical_block: geometry.logical_block,
+        physical_block: largest(|info| info.physical_block).max(geometry.logical_block),
+        optimal_io: optimal_io(geometry)
+            .and_then(|bytes| u32::try_from(bytes).ok())
+            .unwrap_or_else(|| largest(|info| info.optimal_io)),
+        // Where there is redundancy a discard becomes write-zeroes, since it must keep matching.
+        discards: all(if redundant { |info| info.writes_zeroes } else { |info| info.discards }),
+        writes_zeroes: all(|info| info.writes_zeroes),
+        volatile_cache: any(|info| info.volatile_cache),
+        wants_plug: false,
+        rotational: any(|info| info.rotational),
+        direct: all(|info| info.direct),
+    }
+}
+
+/// A whole stripe: what is written without reading first, or keeps every member busy.
+fn optimal_io(geometry: &Geometry) -> Option<u64> {
+    match &geometry.layout {
+        Layout::Parity(parity) => Some(parity.stripe_size()),
+        Layout::Striped(striped) => Some(striped.chunk_size() * striped.slots() as u64),
+        Layout::Raid10(raid10) => {
+            let width = raid10.slots() / raid10.copy_count();
+            Some(raid10.chunk_size() * width.max(1) as u64)
+        }
+        Layout::Mirror(_) | Layout::Linear(_) => None,
+    }
+}
+
+/// One line for people: `raid5 left-symmetric, 4 members, chunk 512K`.
+pub(super) fn description(geometry: &Geometry) -> String {
+    let mut line = geometry.level.to_string();
+    if let Some(layout) = layout_name(geometry.level, geometry.layout_number) {
+        line.push(' ');
+        line.push_str(&layout);
+    }
+    line.push_str(&format!(", {} members", geometry.slots()));
+    let chunk = geometry.layout.chunk_size();
+    if chunk > 0 {
+        line.push_str(&format!(", chunk {}", braid_device::spec::show_size(chunk)));
+    }
+    line
+}

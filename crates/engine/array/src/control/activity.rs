@@ -1,0 +1,87 @@
+//! "Active" in the superblocks before the first write, "clean" when writes have paused.
+//!
+//! As md: an array that was stopped while "active" is resynced. An idle array is marked clean after
+//! the safe-mode delay, so only a stop in the middle of work costs a resync.
+
+use crate::control::Control;
+use crate::engine::{ArrayId, Engine};
+use braid_shard::Shard;
+use std::rc::Rc;
+
+impl Control {
+    /// An engine of array `id` wants to write; `answer` is called with true when the superblocks
+    /// say "active" and all engines know, with false when nothing may be written.
+    pub(crate) fn activate_for_engine(
+        shard: &Shard,
+        id: ArrayId,
+        answer: Box<dyn FnOnce(bool) + Send>,
+    ) {
+        let Some(control) = Control::find(shard, id) else { return answer(false) };
+        shard.spawn(async move { answer(control.activate().await) });
+    }
+
+    async fn activate(&self) -> bool {
+        let turn = self.turn().await;
+        if !self.may_activate() {
+            return false;
+        }
+        let was_dirty = std::mem::replace(&mut self.roster.borrow_mut().dirty, true);
+        if !was_dirty {
+            self.write_superblocks(&turn).await;
+            self.changed.notify_all();
+        }
+        if !self.may_activate() {
+            return false;
+        }
+        self.ask_engines(Engine::set_active).await;
+        true
+    }
+
+    fn may_activate(&self) -> bool {
+        let redundant = self.geometry.level.has_redundancy();
+        redundant && !self.stopping.get() && !self.read_only && !self.roster.borrow().broken
+    }
+
+    /// Marks the array clean whenever it has been idle for the safe-mode delay.
+    pub(crate) async fn safe_mode(self: Rc<Self>) {
+        loop {
+            let dirty = || (self.stopping.get() || self.roster.borrow().dirty).then_some(());
+            self.changed.wait_for(dirty).await;
+            self.shard.sleep(self.safe_mode_delay).await;
+            if self.stopping.get() {
+                return;
+            }
+            self.clean_if_idle().await;
+        }
+    }
+
+    async fn clean_if_idle(&self) {
+        let turn = self.turn().await;
+        {
+            let roster = self.roster.borrow();
+            if self.stopping.get() || roster.broken || !roster.dirty {
+                return;
+            }
+        }
+        let agreed = self.ask_engines(|engine: &Engine| engine.try_deactivate(true)).await;
+        if agreed.contains(&Some(false)) {
+            // Those that agreed may write again at once; setting it where it is set does no harm.
+            self.ask_engines(Engine::set_active).await;
+            return;
+        }
+        self.mark_clean(&turn).await;
+    }
+
+    /// Records that all writes have ended. The caller holds the turn, and no engine is active.
+    pub(crate) async fn mark_clean(&self, turn: &braid_shard::sync::Share) {
+        let resynced = self.roster.borrow().resynced;
+        self.flush_members(turn, |_| true).await;
+        {
+            let mut roster = self.roster.borrow_mut();
+            roster.resync_checkpoint = resynced;
+            roster.dirty = false;
+        }
+        self.write_superblocks(turn).await;
+        self.changed.notify_all();
+    }
+}

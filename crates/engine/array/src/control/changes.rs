@@ -1,0 +1,282 @@
+//! Members added as spares, and spares and faulty members removed, while the array runs.
+
+use crate::control::Control;
+use crate::control::members::{Member, Standing};
+use crate::engine::Engine;
+use crate::error::{ControlError, ExamineError};
+use crate::examine::{read, read_superblock, remove_other_superblocks, sectors, write};
+use crate::options::MemberSelector;
+use crate::view::MemberNr;
+use braid_device::{Device, OpenError, Opener};
+use braid_format::SECTOR;
+use braid_format::bitmap::{BitmapSuperblock, HEADER, area_len};
+use braid_format::placement::{Consistency, MemberPlace, PlacementError, Request, place};
+use braid_format::superblock::{MAX_ROLES, Role, Superblock, role_table_len};
+use braid_format::uuid_text;
+use std::rc::Rc;
+use std::sync::Arc;
+
+const SECTOR_BYTES: u64 = SECTOR as u64;
+/// What a bitmap area is read in, in bytes; a superblock and its bits are a multiple of it.
+const BITMAP_BLOCK: usize = 4096;
+
+impl Control {
+    /// Removes a member that is faulty or a spare: its device is closed on all shards. Its
+    /// superblock stays as it is.
+    ///
+    /// # Errors
+    /// No such member, or one that is in use.
+    pub async fn remove(self: &Rc<Self>, member: &MemberSelector) -> Result<(), ControlError> {
+        let doing = "removing a member";
+        let nr = self.select(doing, member)?;
+        self.needs_redundancy(doing)?;
+        if self.stopping.get() {
+            return Err(ControlError::Stopping { doing, array: self.name.clone() });
+        }
+        let turn = self.turn().await;
+        {
+            let mut roster = self.roster.borrow_mut();
+            let in_use = roster.member(nr).and_then(|member| match member.standing {
+                Standing::InSync(slot) => Some(format!("in sync in slot {slot}")),
+                Standing::Rebuilding { slot, .. } => Some(format!("being rebuilt in slot {slot}")),
+                Standing::Spare | Standing::Faulty(_) => None,
+            });
+            if let Some(state) = in_use {
+                let member = roster.member(nr).map(|m| m.name.clone()).unwrap_or_default();
+                let array = self.name.clone();
+                return Err(ControlError::NotRemovable { array, member, state });
+            }
+            roster.members.retain(|member| member.nr != nr);
+        }
+        self.write_superblocks(&turn).await;
+        drop(turn);
+        self.close_everywhere(nr).await;
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Adds a device as a spare; where a slot is empty its recovery starts at once. What the device
+    /// held is lost.
+    ///
+    /// # Errors
+    /// A device that does not open, is too small, is a member already, or (without `force`) belongs
+    /// to another array.
+    pub async fn add(
+        self: &Rc<Self>,
+        opener: Arc<dyn Opener>,
+        force: bool,
+    ) -> Result<MemberNr, ControlError> {
+        let doing = "adding a member";
+        self.needs_redundancy(doing)?;
+        self.needs_working(doing)?;
+        let name = opener.name().to_string();
+        let device = opener
+            .open(&self.shard)
+            .map_err(|source| ControlError::Open { array: self.name.clone(), source })?;
+        let old = match read_superblock(&self.shard, &device, &name).await {
+            Ok(old) => old,
+            // What cannot be read as a superblock is overwritten, when that is wanted.
+            Err(ExamineError::Superblock { .. }) if force => None,
+            Err(source) => {
+                return Err(ControlError::Examine { array: self.name.clone(), source });
+            }
+        };
+        self.check_not_a_member(&name, old.as_ref(), force)?;
+        self.check_blocks(&name, &device)?;
+        let at = self.place_new_member(&name, &device)?;
+
+        let turn = self.turn().await;
+        // Somebody else may have added it, or the array been stopped, while this waited.
+        self.needs_working(doing)?;
+        self.check_not_a_member(&name, old.as_ref(), force)?;
+        let member = self.new_member(opener, device, at)?;
+        let nr = member.nr;
+        self.prepare_device(&member).await?;
+        if let Err(source) = self.open_everywhere(nr, &member.opener).await {
+            self.close_everywhere(nr).await;
+            return Err(ControlError::Open { array: self.name.clone(), source });
+        }
+        self.roster.borrow_mut().members.push(member);
+        self.write_superblocks(&turn).await;
+        drop(turn);
+        self.members_changed();
+        Ok(nr)
+    }
+
+    fn check_not_a_member(
+        &self,
+        name: &str,
+        old: Option<&Superblock>,
+        force: bool,
+    ) -> Result<(), ControlError> {
+        let (array, member) = (self.name.clone(), name.to_string());
+        let roster = self.roster.borrow();
+        let same = roster.members.iter().find(|known| {
+            let same_uuid = old.is_some_and(|old| {
+                old.set_uuid == known.superblock.set_uuid
+                    && old.device_uuid == known.superblock.device_uuid
+            });
+            known.name == name || same_uuid
+        });
+        if let Some(known) = same {
+            return Err(ControlError::AlreadyMember { array, member, other: known.name.clone() });
+        }
+        match old {
+            Some(old) if old.set_uuid != roster.shared.set_uuid && !force => {
+                let other =
+                    format!("{} ({})", old.set_name.escaped(), uuid_text::format(&old.set_uuid));
+                Err(ControlError::OtherArray { array, member, other })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn unfit(&self, member: &str, why: String) -> ControlError {
+        ControlError::Unfit { array: self.name.clone(), member: member.to_string(), why }
+    }
+
+    fn check_blocks(&self, name: &str, device: &Rc<dyn Device>) -> Result<(), ControlError> {
+        let (block, most) = (device.info().logical_block, self.geometry.logical_block);
+        if block <= most {
+            return Ok(());
+        }
+        Err(self.unfit(
+            name,
+            format!(
+                "it has blocks of {block} bytes and the array takes requests of {most}; use a device with blocks of \
+                 at most {most} bytes"
+            ),
+        ))
+    }
+
+    /// Where mdadm would put the parts of a new member; with less room before the data when the
+    /// device would else be too small.
+    fn place_new_member(
+        &self,
+        name: &str,
+        device: &Rc<dyn Device>,
+    ) -> Result<MemberPlace, ControlError> {
+        let roster = self.roster.borrow();
+        let shared = &roster.shared;
+        let mut request = Request {
+            level: shared.level,
+            layout: shared.layout,
+            minor: shared.minor,
+            chunk_sectors: shared.chunk_sectors,
+            raid_disks: shared.raid_disks,
+            members: vec![sectors(device.info())],
+            consistency: Consistency::Resync,
+            size: Some(shared.size),
+            data_offset: None,
+        };
+        let usual = place(&request);
+        let placed = match usual {
+            Err(PlacementError::SizeTooLarge { .. } | PlacementError::MemberTooSmall { .. })
+                if shared.minor.data_follows() =>
+            {
+                let others = roster.members.iter().map(|member| member.superblock.data_offset);
+                request.data_offset = others.min();
+                place(&request)
+            }
+            other => other,
+        };
+        let fit = placed.map_err(|error| match error {
+            PlacementError::SizeTooLarge { want, have, .. } => format!(
+                "it has {} bytes for data and the array uses {} of each member; use a larger device",
+                have.saturating_mul(SECTOR_BYTES),
+                want.saturating_mul(SECTOR_BYTES)
+            ),
+            other => other.to_string(),
+        });
+        let fit = fit.and_then(|placement| {
+            let place = placement.members.first().copied();
+            place.ok_or_else(|| "it has no room for data; use a larger device".to_string())
+        });
+        fit.map_err(|why| self.unfit(name, why))
+    }
+
+    fn new_member(
+        &self,
+        opener: Arc<dyn Opener>,
+        device: Rc<dyn Device>,
+        at: MemberPlace,
+    ) -> Result<Member, ControlError> {
+        let mut roster = self.roster.borrow_mut();
+        let dev_number = roster.free_dev_number();
+        let roles = dev_number as usize + 1;
+        if roles > MAX_ROLES {
+            let why = format!("a superblock lists at most {MAX_ROLES} members; remove one first");
+            return Err(self.unfit(opener.name(), why));
+        }
+        if roles > roster.shared.roles.len() {
+            roster.shared.roles.resize(role_table_len(roles).min(MAX_ROLES), Role::Spare);
+        }
+        let nr = roster.next_nr;
+        roster.next_nr += 1;
+        let superblock = Superblock {
+            data_offset: at.data_offset,
+            data_size: at.data_size,
+            super_offset: at.super_offset,
+            dev_number,
+            device_uuid: (self.new_uuid)(),
+            devflags: 0,
+            cnt_corrected_read: 0,
+            recovery_offset: None,
+            bad_blocks: false,
+            ..roster.shared.clone()
+        };
+        let name = opener.name().to_string();
+        Ok(Member { nr, name, opener, device, superblock, standing: Standing::Spare })
+    }
+
+    /// Removes superblocks of earlier arrays, and copies the array's bitmap: md expects one on every
+    /// member. (Its event count stays behind the array's, see `assemble`.)
+    async fn prepare_device(&self, member: &Member) -> Result<(), ControlError> {
+        let failed = |doing, name: &str| {
+            let (array, member) = (self.name.clone(), name.to_string());
+            move |error| ControlError::Io { array, doing, member, error }
+        };
+        remove_other_superblocks(&self.shard, &member.device, member.superblock.minor)
+            .await
+            .map_err(failed("removing an old superblock from", &member.name))?;
+        let Some(to) = member.superblock.bitmap_sector() else { return Ok(()) };
+        let source = {
+            let roster = self.roster.borrow();
+            let holder = roster.members.iter().find(|other| other.standing.slot().is_some());
+            holder.and_then(|other| {
+                let from = other.superblock.bitmap_sector()?;
+                Some((other.name.clone(), Rc::clone(&other.device), from))
+            })
+        };
+        let Some((name, device, from)) = source else { return Ok(()) };
+        let from = from.saturating_mul(SECTOR_BYTES);
+        let head = read(&self.shard, &device, from, BITMAP_BLOCK)
+            .await
+            .map_err(failed("reading the bitmap of", &name))?;
+        let bitmap = head.get(..HEADER).and_then(|head| BitmapSuperblock::parse(head).ok());
+        // A bitmap that is damaged is no use on the new member either.
+        let Some(bitmap) = bitmap else { return Ok(()) };
+        let len = area_len(bitmap.bits()).min(1 << 20) as usize;
+        let area = read(&self.shard, &device, from, len)
+            .await
+            .map_err(failed("reading the bitmap of", &name))?;
+        write(&self.shard, &member.device, to.saturating_mul(SECTOR_BYTES), area.freeze())
+            .await
+            .map_err(failed("writing the bitmap of", &member.name))
+    }
+
+    async fn open_everywhere(
+        &self,
+        nr: MemberNr,
+        opener: &Arc<dyn Opener>,
+    ) -> Result<(), OpenError> {
+        let opener = Arc::clone(opener);
+        let answers =
+            self.ask_engines(move |engine: &Engine| engine.open_member(nr, &*opener)).await;
+        answers.into_iter().flatten().collect()
+    }
+
+    async fn close_everywhere(&self, nr: MemberNr) {
+        self.ask_engines(move |engine: &Engine| engine.close_member(nr)).await;
+    }
+}

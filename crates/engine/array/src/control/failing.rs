@@ -1,0 +1,122 @@
+//! Members that fail: recorded in the surviving superblocks before anybody may rely on it.
+
+use crate::control::Control;
+use crate::control::members::Standing;
+use crate::engine::ArrayId;
+use crate::error::ControlError;
+use crate::options::MemberSelector;
+use crate::view::MemberNr;
+use braid_device::IoError;
+use braid_shard::Shard;
+use std::rc::Rc;
+
+/// What became of a member that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dropped {
+    /// It is faulty now.
+    Faulty,
+    /// It was already, or is no member any more.
+    Already,
+    /// The array cannot do without it: it stays a member, and the array takes no more writes.
+    Broken,
+    /// The level has no redundancy: errors stay errors of single requests.
+    Kept,
+}
+
+impl Control {
+    /// An engine says that member `nr` of array `id` gave `error`; `answer` is called when no shard
+    /// uses the member any more and the surviving superblocks say so, with false when the array
+    /// cannot do without it (or is gone).
+    pub(crate) fn fail_for_engine(
+        shard: &Shard,
+        id: ArrayId,
+        nr: MemberNr,
+        error: IoError,
+        answer: Box<dyn FnOnce(bool) + Send>,
+    ) {
+        let Some(control) = Control::find(shard, id) else { return answer(false) };
+        shard.spawn(async move {
+            let dropped = control.fail_nr(nr, &error.to_string()).await;
+            answer(matches!(dropped, Dropped::Faulty | Dropped::Already));
+        });
+    }
+
+    /// Marks a member faulty, as if it had failed, and starts to fill a spare if there is one.
+    ///
+    /// # Errors
+    /// No such member, a level without redundancy, or the last member that the data depends on.
+    pub async fn fail(self: &Rc<Self>, member: &MemberSelector) -> Result<(), ControlError> {
+        let doing = "failing a member";
+        let nr = self.select(doing, member)?;
+        self.needs_redundancy(doing)?;
+        if !self.roster.borrow().survives_without(&self.geometry, nr) {
+            return Err(self.last_redundancy(nr));
+        }
+        match self.fail_nr_unless_needed(nr, "it was failed by command", true).await {
+            Dropped::Broken => Err(self.last_redundancy(nr)),
+            _ => Ok(()),
+        }
+    }
+
+    fn last_redundancy(&self, nr: MemberNr) -> ControlError {
+        ControlError::LastRedundancy { array: self.name.clone(), member: self.member_name(nr) }
+    }
+
+    pub(crate) async fn fail_nr(self: &Rc<Self>, nr: MemberNr, why: &str) -> Dropped {
+        self.fail_nr_unless_needed(nr, why, false).await
+    }
+
+    /// With `only_if_spared` a member that the data depends on is left as it is.
+    async fn fail_nr_unless_needed(
+        self: &Rc<Self>,
+        nr: MemberNr,
+        why: &str,
+        only_if_spared: bool,
+    ) -> Dropped {
+        let turn = self.turn().await;
+        if only_if_spared && !self.roster.borrow().survives_without(&self.geometry, nr) {
+            return Dropped::Broken;
+        }
+        let dropped = self.drop_member(nr, why);
+        match dropped {
+            Dropped::Faulty => {
+                self.send_view().await;
+                self.write_superblocks(&turn).await;
+            }
+            Dropped::Broken => self.send_view().await,
+            Dropped::Already | Dropped::Kept => {}
+        }
+        drop(turn);
+        if matches!(dropped, Dropped::Faulty | Dropped::Broken) {
+            self.members_changed();
+        }
+        dropped
+    }
+
+    /// The change in the roster alone: the caller holds the turn, and sends the view and writes the
+    /// superblocks.
+    pub(crate) fn drop_member(&self, nr: MemberNr, why: &str) -> Dropped {
+        if !self.geometry.level.has_redundancy() {
+            return Dropped::Kept;
+        }
+        let mut roster = self.roster.borrow_mut();
+        let survives = roster.survives_without(&self.geometry, nr);
+        let Some(member) = roster.member_mut(nr) else { return Dropped::Already };
+        if member.is_faulty() {
+            return Dropped::Already;
+        }
+        let (name, array) = (member.name.clone(), &self.name);
+        if !survives {
+            if !roster.broken {
+                tracing::error!(
+                    "array {array}: {name}: {why}; no redundancy is left, writes are refused"
+                );
+            }
+            roster.broken = true;
+            return Dropped::Broken;
+        }
+        member.standing = Standing::Faulty(why.to_string());
+        tracing::warn!("array {array}: {name} is faulty: {why}");
+        Dropped::Faulty
+    }
+}

@@ -1,0 +1,185 @@
+//! What control knows of each member, and what follows from all of them together: the view for the
+//! engines and the role table.
+
+use crate::geometry::Geometry;
+use crate::view::{MemberNr, SlotState, ViewUpdate};
+use braid_device::{Device, Opener};
+use braid_format::SECTOR;
+use braid_format::superblock::{CLEAN, Role, Superblock};
+use braid_layout::Slot;
+use std::rc::Rc;
+use std::sync::Arc;
+
+const SECTOR_BYTES: u64 = SECTOR as u64;
+
+/// What a member is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Holds the slot, all of it valid.
+    InSync(Slot),
+    /// Holds the slot, valid below `recovered`; `checkpoint` is the part of that which is durable.
+    /// Component bytes.
+    Rebuilding { slot: Slot, recovered: u64, checkpoint: u64 },
+    /// Waits to be needed.
+    Spare,
+    /// Has failed; why.
+    Faulty(String),
+}
+
+impl Standing {
+    pub(crate) fn slot(&self) -> Option<Slot> {
+        match self {
+            Standing::InSync(slot) | Standing::Rebuilding { slot, .. } => Some(*slot),
+            Standing::Spare | Standing::Faulty(_) => None,
+        }
+    }
+
+    fn role(&self) -> Role {
+        match self {
+            // A role table has at most 1920 entries, so slots fit.
+            Standing::InSync(slot) | Standing::Rebuilding { slot, .. } => Role::Slot(*slot as u16),
+            Standing::Spare => Role::Spare,
+            Standing::Faulty(_) => Role::Faulty,
+        }
+    }
+}
+
+/// One member of a running array.
+pub(crate) struct Member {
+    pub(crate) nr: MemberNr,
+    pub(crate) name: String,
+    pub(crate) opener: Arc<dyn Opener>,
+    /// The home shard's handle.
+    pub(crate) device: Rc<dyn Device>,
+    /// As it was last written to this member.
+    pub(crate) superblock: Superblock,
+    pub(crate) standing: Standing,
+}
+
+impl Member {
+    pub(crate) fn is_faulty(&self) -> bool {
+        matches!(self.standing, Standing::Faulty(_))
+    }
+}
+
+/// All members and what the superblocks say of the array as a whole.
+pub(crate) struct Roster {
+    pub(crate) members: Vec<Member>,
+    /// What all superblocks have in common, as it was last written.
+    pub(crate) shared: Superblock,
+    /// The superblocks say that writes may be under way.
+    pub(crate) dirty: bool,
+    /// Redundancy holds below this; bytes as in [`ViewUpdate::resynced`].
+    pub(crate) resynced: u64,
+    /// The part of `resynced` that is durable on the members.
+    pub(crate) resync_checkpoint: u64,
+    /// Too many members have failed.
+    pub(crate) broken: bool,
+    pub(crate) next_nr: MemberNr,
+}
+
+impl Roster {
+    pub(crate) fn member(&self, nr: MemberNr) -> Option<&Member> {
+        self.members.iter().find(|member| member.nr == nr)
+    }
+
+    pub(crate) fn member_mut(&mut self, nr: MemberNr) -> Option<&mut Member> {
+        self.members.iter_mut().find(|member| member.nr == nr)
+    }
+
+    pub(crate) fn holder(&self, slot: Slot) -> Option<&Member> {
+        self.members.iter().find(|member| member.standing.slot() == Some(slot))
+    }
+
+    fn in_sync(&self, slot: Slot) -> bool {
+        self.members.iter().any(|member| member.standing == Standing::InSync(slot))
+    }
+
+    /// Slots without a member that is wholly in sync.
+    pub(crate) fn degraded(&self, slots: usize) -> usize {
+        (0..slots).filter(|slot| !self.in_sync(*slot)).count()
+    }
+
+    /// The first slot without any member.
+    pub(crate) fn empty_slot(&self, slots: usize) -> Option<Slot> {
+        (0..slots).find(|slot| self.holder(*slot).is_none())
+    }
+
+    /// The array can go on if member `nr` fails.
+    pub(crate) fn survives_without(&self, geometry: &Geometry, nr: MemberNr) -> bool {
+        let lost = self.member(nr).and_then(|member| match member.standing {
+            Standing::InSync(slot) => Some(slot),
+            _ => None,
+        });
+        lost.is_none() || geometry.survives(|slot| lost != Some(slot) && self.in_sync(slot))
+    }
+
+    /// What the engines are to know.
+    pub(crate) fn view(&self, slots: usize, read_only: bool) -> ViewUpdate {
+        let slots = (0..slots).map(|slot| match self.holder(slot) {
+            None => (None, 0, SlotState::Missing),
+            Some(member) => {
+                let data = member.superblock.data_offset.saturating_mul(SECTOR_BYTES);
+                let state = match member.standing {
+                    Standing::Rebuilding { recovered, .. } => SlotState::Rebuilding { recovered },
+                    _ => SlotState::InSync,
+                };
+                (Some(member.nr), data, state)
+            }
+        });
+        ViewUpdate {
+            slots: slots.collect(),
+            resynced: self.resynced,
+            broken: self.broken,
+            read_only,
+        }
+    }
+
+    /// The `resync_offset` that the superblocks shall have, in sectors.
+    fn resync_offset(&self) -> u64 {
+        match (self.dirty, self.resync_checkpoint) {
+            (true, _) => 0,
+            (false, u64::MAX) => CLEAN,
+            (false, checkpoint) => checkpoint / SECTOR_BYTES,
+        }
+    }
+
+    /// Makes the superblocks of the next update: counts it, and brings every field up to date on
+    /// every member that is not faulty.
+    pub(crate) fn prepare_update(&mut self, now: u64) {
+        self.shared.events = self.shared.events.saturating_add(1);
+        self.shared.utime = now;
+        self.shared.resync_offset = self.resync_offset();
+        for role in &mut self.shared.roles {
+            // Members that are not here count as absent, which is stored like a spare.
+            *role = Role::Spare;
+        }
+        for member in &self.members {
+            let at = member.superblock.dev_number as usize;
+            if let Some(role) = self.shared.roles.get_mut(at) {
+                *role = member.standing.role();
+            }
+        }
+        for member in self.members.iter_mut().filter(|member| !member.is_faulty()) {
+            let superblock = &mut member.superblock;
+            superblock.events = self.shared.events;
+            superblock.utime = self.shared.utime;
+            superblock.resync_offset = self.shared.resync_offset;
+            superblock.roles.clone_from(&self.shared.roles);
+            superblock.recovery_by_bitmap = false;
+            superblock.recovery_offset = match member.standing {
+                Standing::Rebuilding { checkpoint, .. } => Some(checkpoint / SECTOR_BYTES),
+                _ => None,
+            };
+        }
+    }
+
+    /// A dev number for one more member: the first from the number of slots on that no member has.
+    pub(crate) fn free_dev_number(&self) -> u32 {
+        let mut number = self.shared.raid_disks;
+        while self.members.iter().any(|member| member.superblock.dev_number == number) {
+            number += 1;
+        }
+        number
+    }
+}

@@ -1,0 +1,292 @@
+//! Control of one array, on its home shard: who is a member, what the superblocks say, which job
+//! runs.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `members` | what is known of each member; the view and the role table that follow |
+//! | `superblocks` | writing them |
+//! | `failing`, `changes` | members that fail; members added and removed |
+//! | `activity` | "active" before the first write, "clean" after the last |
+//! | `supervisor`, `recovery` | which job is due, and what its progress and end mean |
+//! | `report`, `stopping` | status; the end |
+//! | `shards` | questions to the other shards |
+//!
+//! Engines know members through views only. Everything that changes the roster holds the *turn*: one
+//! change at a time, so superblocks are written in the order of their event counts.
+//!
+//! Does not know requests, stripes or parity.
+//!
+//! Invariant: a failed member is recorded on all survivors before an engine is told so, and the
+//! superblocks say "active" before an engine writes.
+
+mod activity;
+mod changes;
+mod failing;
+pub(crate) mod members;
+mod recovery;
+mod report;
+pub(crate) mod shards;
+pub(crate) mod stopping;
+mod superblocks;
+mod supervisor;
+#[cfg(test)]
+mod tests;
+
+use crate::engine::{ArrayId, Engine};
+use crate::error::ControlError;
+use crate::geometry::Geometry;
+use crate::jobs::Job;
+use crate::options::{AssembleOptions, Context, MemberSelector, SyncSpeed};
+use crate::status::LastJob;
+use crate::view::MemberNr;
+use braid_device::IoSets;
+use braid_shard::Shard;
+use braid_shard::mailbox::Remote;
+use braid_shard::sync::{Budget, Notify, Share};
+use members::Roster;
+use shards::ask;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// See the module's documentation. Lives on the home shard; from elsewhere use
+/// [`Array::control`](crate::array::Array::control).
+pub struct Control {
+    pub(crate) shard: Shard,
+    pub(crate) id: ArrayId,
+    pub(crate) name: String,
+    pub(crate) geometry: Arc<Geometry>,
+    pub(crate) read_only: bool,
+    remotes: Vec<Remote>,
+    engine: Rc<Engine>,
+    sets: IoSets,
+    wall_clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    new_uuid: Arc<dyn Fn() -> [u8; 16] + Send + Sync>,
+    /// Nanoseconds.
+    safe_mode_delay: u64,
+    left_out: Vec<String>,
+    one_at_a_time: Rc<Budget>,
+    pub(crate) roster: RefCell<Roster>,
+    work: RefCell<Work>,
+    speed: Rc<Cell<SyncSpeed>>,
+    foreground: supervisor::Foreground,
+    /// Told whenever the roster, the job or the end has changed.
+    changed: Notify,
+    stopping: Cell<bool>,
+    stopped: Cell<bool>,
+}
+
+/// Jobs: the one that runs, and what decides on the next.
+#[derive(Default)]
+struct Work {
+    job: Option<Rc<Job>>,
+    last: Option<LastJob>,
+    /// A check or repair that was asked for.
+    wanted: Option<crate::status::JobKind>,
+    /// Mismatches of the last check or repair, in sectors.
+    mismatch_cnt: u64,
+    /// A recovery or resync could not go on; it is not tried again before members change.
+    recovery_stuck: bool,
+    resync_stuck: bool,
+    paused: bool,
+    /// The supervisor is at work on a job, its start or its end.
+    busy: bool,
+}
+
+#[derive(Default)]
+struct Controls(RefCell<Vec<Rc<Control>>>);
+
+/// What assembly has found out and control goes on with.
+pub(crate) struct Parts {
+    pub(crate) id: ArrayId,
+    pub(crate) name: String,
+    pub(crate) geometry: Arc<Geometry>,
+    pub(crate) engine: Rc<Engine>,
+    pub(crate) roster: Roster,
+    pub(crate) left_out: Vec<String>,
+}
+
+impl Control {
+    /// Makes the control of an array whose engines run, and registers it with the home shard.
+    /// [`Control::begin`] starts its tasks.
+    pub(crate) fn start(ctx: &Context, options: &AssembleOptions, parts: Parts) -> Rc<Control> {
+        let Parts { id, name, geometry, engine, roster, left_out } = parts;
+        let shard = &ctx.shard;
+        let control = Rc::new(Control {
+            shard: shard.clone(),
+            id,
+            name,
+            geometry,
+            read_only: options.read_only,
+            remotes: ctx.remotes.clone(),
+            engine,
+            sets: IoSets::new(shard),
+            wall_clock: Arc::clone(&ctx.wall_clock),
+            new_uuid: Arc::clone(&ctx.new_uuid),
+            safe_mode_delay: options.safe_mode_delay_ms.max(1).saturating_mul(1_000_000),
+            left_out,
+            one_at_a_time: Budget::new(shard, 1),
+            roster: RefCell::new(roster),
+            work: RefCell::new(Work::default()),
+            speed: Rc::new(Cell::new(options.sync_speed)),
+            foreground: supervisor::Foreground::default(),
+            changed: Notify::new(shard),
+            stopping: Cell::new(false),
+            stopped: Cell::new(false),
+        });
+        shard.local::<Controls>().0.borrow_mut().push(Rc::clone(&control));
+        control
+    }
+
+    /// Writes the superblocks of the start and starts the tasks that go on until the end.
+    pub(crate) async fn begin(self: &Rc<Self>) {
+        if self.read_only {
+            return;
+        }
+        let turn = self.turn().await;
+        self.write_superblocks(&turn).await;
+        drop(turn);
+        if self.geometry.level.has_redundancy() {
+            let (safe_mode, supervisor) = (Rc::clone(self), Rc::clone(self));
+            self.shard.spawn(async move { safe_mode.safe_mode().await });
+            self.shard.spawn(async move { supervisor.supervise().await });
+        }
+    }
+
+    /// The control of array `id`, whose home `shard` is; `None` when there is none (any more).
+    pub fn find(shard: &Shard, id: ArrayId) -> Option<Rc<Control>> {
+        let controls = shard.local::<Controls>();
+        let found = controls.0.borrow().iter().find(|control| control.id == id).cloned();
+        found
+    }
+
+    /// The name of a running array with this uuid whose home is `shard`.
+    pub(crate) fn running(shard: &Shard, uuid: [u8; 16]) -> Option<String> {
+        let controls = shard.local::<Controls>();
+        let controls = controls.0.borrow();
+        let found = controls.iter().find(|control| control.roster.borrow().shared.set_uuid == uuid);
+        found.map(|control| control.name.clone())
+    }
+
+    fn unregister(&self) {
+        let controls = self.shard.local::<Controls>();
+        controls.0.borrow_mut().retain(|control| control.id != self.id);
+    }
+
+    /// The array's number within the process.
+    pub fn id(&self) -> ArrayId {
+        self.id
+    }
+
+    /// The name that it runs under.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The right to change the roster; waits for its turn.
+    async fn turn(&self) -> Share {
+        self.one_at_a_time.take(1).await
+    }
+
+    /// Has every engine take over what the roster says, and waits until all have.
+    pub(crate) async fn send_view(&self) {
+        let mut answers = Vec::with_capacity(self.remotes.len());
+        for remote in &self.remotes {
+            answers.push(self.send_view_to(remote));
+        }
+        for answer in answers {
+            // A shard that is gone uses no member any more.
+            let _ = answer.get().await;
+        }
+    }
+
+    /// Like [`send_view`](Control::send_view), but does not wait: enough for a view that allows more.
+    fn post_view(&self) {
+        for remote in &self.remotes {
+            drop(self.send_view_to(remote));
+        }
+    }
+
+    fn send_view_to(&self, remote: &Remote) -> shards::Answer<()> {
+        let id = self.id;
+        let update = self.roster.borrow().view(self.geometry.slots(), self.read_only);
+        ask(&self.shard, remote, move |shard| {
+            if let Some(engine) = Engine::find(shard, id) {
+                engine.apply(update);
+            }
+        })
+    }
+
+    /// Asks the engine of every shard and gives the answers in the shards' order; `None` where the
+    /// engine or the shard is gone.
+    async fn ask_engines<T: Send + 'static>(
+        &self,
+        job: impl Fn(&Engine) -> T + Clone + Send + 'static,
+    ) -> Vec<Option<T>> {
+        let id = self.id;
+        let mut answers = Vec::with_capacity(self.remotes.len());
+        for remote in &self.remotes {
+            let job = job.clone();
+            answers.push(ask(&self.shard, remote, move |shard| {
+                Engine::find(shard, id).map(|engine| job(&engine))
+            }));
+        }
+        let mut values = Vec::with_capacity(answers.len());
+        for answer in answers {
+            values.push(answer.get().await.flatten());
+        }
+        values
+    }
+
+    // --- What commands need in common ---------------------------------------------------------
+
+    fn select(
+        &self,
+        doing: &'static str,
+        selector: &MemberSelector,
+    ) -> Result<MemberNr, ControlError> {
+        let roster = self.roster.borrow();
+        let found = roster.members.iter().find(|member| match selector {
+            MemberSelector::Nr(nr) => member.nr == *nr,
+            MemberSelector::Name(name) => member.name == *name,
+        });
+        found.map(|member| member.nr).ok_or_else(|| {
+            let known: Vec<&str> =
+                roster.members.iter().map(|member| member.name.as_str()).collect();
+            ControlError::NoSuchMember {
+                doing,
+                array: self.name.clone(),
+                selector: selector.clone(),
+                known: known.join(", "),
+            }
+        })
+    }
+
+    fn member_name(&self, nr: MemberNr) -> String {
+        let roster = self.roster.borrow();
+        roster.member(nr).map_or_else(|| format!("member {nr}"), |member| member.name.clone())
+    }
+
+    fn needs_redundancy(&self, doing: &'static str) -> Result<(), ControlError> {
+        let level = self.geometry.level;
+        if level.has_redundancy() {
+            return Ok(());
+        }
+        Err(ControlError::NoRedundancy { doing, array: self.name.clone(), level })
+    }
+
+    /// The array runs, may be written and has not failed.
+    fn needs_working(&self, doing: &'static str) -> Result<(), ControlError> {
+        let array = self.name.clone();
+        if self.stopping.get() {
+            return Err(ControlError::Stopping { doing, array });
+        }
+        if self.read_only {
+            return Err(ControlError::ReadOnly { doing, array });
+        }
+        if self.roster.borrow().broken {
+            return Err(ControlError::Failed { doing, array });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,200 @@
+//! Recovery onto a spare and resync after an unclean stop: what their progress means for views and
+//! superblocks.
+//!
+//! Progress reaches the engines soon (they read what is rebuilt), and the superblocks at checkpoints,
+//! after a flush: what a superblock says is valid has been durable before.
+
+use crate::control::Control;
+use crate::control::members::Standing;
+use crate::control::supervisor::plan;
+use crate::jobs::JobEnd;
+use crate::jobs::window::WindowKind;
+use crate::status::JobKind;
+use crate::view::MemberNr;
+use braid_layout::{Layout, Level, Slot};
+use braid_shard::Nanos;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Views that only move a cursor are sent this often at most, in nanoseconds.
+const POST_EVERY: Nanos = 20_000_000;
+
+impl Control {
+    /// Fills member `nr`; gives it a slot first if it is a spare.
+    pub(crate) async fn recover(self: &Rc<Self>, nr: MemberNr) {
+        let Some((slot, recovered)) = self.assign(nr).await else { return };
+        // Level 10 is gone through in the order of the array, so nothing of the component counts as
+        // recovered before the end; what was copied before a stop is copied again.
+        let along_component = self.geometry.level != Level::Raid10;
+        let from = if along_component { recovered } else { 0 };
+        let window = WindowKind::Rebuild { slot };
+        let job = self.new_job(plan(&self.geometry, JobKind::Recover, window, Some(nr), from));
+        tracing::info!(
+            "array {}: recovery of slot {slot} onto {}",
+            self.name,
+            self.member_name(nr)
+        );
+        let posted = Cell::new(self.shard.now());
+        let advanced = |units| {
+            if along_component {
+                self.set_recovered(nr, job.bytes(units));
+                self.post_now_and_then(&posted);
+            }
+        };
+        let checkpoint = async |units| {
+            if along_component {
+                self.checkpoint_recovery(nr, job.bytes(units)).await;
+            }
+        };
+        let end = job.run(&self.engine, self.is_busy(), advanced, checkpoint).await;
+        let end = match end {
+            JobEnd::Done => self.finish_recovery(nr, slot).await,
+            end => {
+                if along_component {
+                    self.checkpoint_recovery(nr, job.bytes(job.done())).await;
+                }
+                end
+            }
+        };
+        let still_there = self.rebuilding(nr).is_some();
+        // A target that failed is faulty by now, and the next spare has its turn; anything else
+        // would fail again at once.
+        if matches!(end, JobEnd::Failed(_)) && still_there {
+            self.work.borrow_mut().recovery_stuck = true;
+        }
+        self.end_job(&job, end);
+    }
+
+    /// The slot that member `nr` is to fill, and the component bytes that it has already.
+    async fn assign(&self, nr: MemberNr) -> Option<(Slot, u64)> {
+        let turn = self.turn().await;
+        if let Some(known) = self.rebuilding(nr) {
+            return Some(known);
+        }
+        let slot = {
+            let mut roster = self.roster.borrow_mut();
+            let slot = roster.empty_slot(self.geometry.slots())?;
+            let member = roster.member_mut(nr)?;
+            if member.standing != Standing::Spare {
+                return None;
+            }
+            member.standing = Standing::Rebuilding { slot, recovered: 0, checkpoint: 0 };
+            slot
+        };
+        self.write_superblocks(&turn).await;
+        // Before the first window: from here on all writes go to the new member too.
+        self.send_view().await;
+        self.rebuilding(nr).filter(|(held, _)| *held == slot)
+    }
+
+    fn rebuilding(&self, nr: MemberNr) -> Option<(Slot, u64)> {
+        match self.roster.borrow().member(nr)?.standing {
+            Standing::Rebuilding { slot, recovered, .. } => Some((slot, recovered)),
+            _ => None,
+        }
+    }
+
+    fn set_recovered(&self, nr: MemberNr, bytes: u64) {
+        if let Some(member) = self.roster.borrow_mut().member_mut(nr)
+            && let Standing::Rebuilding { recovered, .. } = &mut member.standing
+        {
+            *recovered = bytes;
+        }
+    }
+
+    fn post_now_and_then(&self, posted: &Cell<Nanos>) {
+        let now = self.shard.now();
+        if now.saturating_sub(posted.get()) >= POST_EVERY {
+            posted.set(now);
+            self.post_view();
+        }
+    }
+
+    async fn checkpoint_recovery(&self, nr: MemberNr, bytes: u64) {
+        let turn = self.turn().await;
+        self.flush_members(&turn, |member| member.nr == nr).await;
+        if let Some(member) = self.roster.borrow_mut().member_mut(nr)
+            && let Standing::Rebuilding { recovered, checkpoint, .. } = &mut member.standing
+        {
+            *recovered = bytes.max(*recovered);
+            *checkpoint = bytes;
+        }
+        self.write_superblocks(&turn).await;
+        self.send_view().await;
+    }
+
+    /// All of the member is valid: says so durably, then to the engines.
+    async fn finish_recovery(&self, nr: MemberNr, slot: Slot) -> JobEnd {
+        let gone = JobEnd::Failed(braid_device::IoError::new(braid_device::IoErrorKind::Gone));
+        let turn = self.turn().await;
+        self.flush_members(&turn, |member| member.nr == nr).await;
+        {
+            let mut roster = self.roster.borrow_mut();
+            let Some(member) = roster.member_mut(nr) else { return gone };
+            if !matches!(member.standing, Standing::Rebuilding { .. }) {
+                return gone;
+            }
+            member.standing = Standing::InSync(slot);
+        }
+        self.write_superblocks(&turn).await;
+        self.send_view().await;
+        let roster = self.roster.borrow();
+        let in_sync =
+            roster.member(nr).is_some_and(|member| member.standing == Standing::InSync(slot));
+        if in_sync { JobEnd::Done } else { gone }
+    }
+
+    /// Makes redundancy match data from the checkpoint on.
+    pub(crate) async fn resync(self: &Rc<Self>) {
+        let from = self.roster.borrow().resynced;
+        let from = if self.nothing_to_resync() { u64::MAX } else { from };
+        let job =
+            self.new_job(plan(&self.geometry, JobKind::Resync, WindowKind::Resync, None, from));
+        tracing::info!("array {}: resync from byte {}", self.name, job.bytes(job.done()));
+        let posted = Cell::new(self.shard.now());
+        let advanced = |units| {
+            self.roster.borrow_mut().resynced = job.bytes(units);
+            self.post_now_and_then(&posted);
+        };
+        let checkpoint = async |units| self.checkpoint_resync(job.bytes(units)).await;
+        let end = job.run(&self.engine, self.is_busy(), advanced, checkpoint).await;
+        match end {
+            JobEnd::Done => self.checkpoint_resync(u64::MAX).await,
+            JobEnd::Cancelled => self.checkpoint_resync(job.bytes(job.done())).await,
+            JobEnd::Failed(_) => {
+                self.checkpoint_resync(job.bytes(job.done())).await;
+                self.work.borrow_mut().resync_stuck = true;
+            }
+        }
+        self.end_job(&job, end);
+    }
+
+    /// So many members are missing that no redundancy is left that could be wrong. As in md the
+    /// resync is then over at once: members that come later are recovered as a whole.
+    fn nothing_to_resync(&self) -> bool {
+        let geometry = &self.geometry;
+        let degraded = self.roster.borrow().degraded(geometry.slots());
+        match &geometry.layout {
+            Layout::Parity(parity) => degraded >= parity.parity_count(),
+            Layout::Mirror(mirror) => degraded + 1 >= mirror.slots(),
+            _ => false,
+        }
+    }
+
+    async fn checkpoint_resync(&self, bytes: u64) {
+        let turn = self.turn().await;
+        self.flush_members(&turn, |_| true).await;
+        let dirty = {
+            let mut roster = self.roster.borrow_mut();
+            roster.resynced = bytes;
+            roster.resync_checkpoint = bytes;
+            roster.dirty
+        };
+        // While the superblocks say "active" they cannot say how far the resync is; the transition
+        // to "clean" records it.
+        if !dirty {
+            self.write_superblocks(&turn).await;
+        }
+        self.send_view().await;
+    }
+}

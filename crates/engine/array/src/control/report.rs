@@ -1,0 +1,128 @@
+//! What an array says of itself.
+
+use crate::control::Control;
+use crate::control::members::{Member, Standing};
+use crate::engine::{Counters, Engine};
+use crate::status::{ArrayState, ArrayStatus, JobKind, JobStatus, MemberState, MemberStatus};
+use crate::view::MemberNr;
+use braid_device::plug::PlugStats;
+use braid_format::SECTOR;
+use braid_format::superblock::time_seconds;
+use braid_layout::layout_name;
+
+const SECTOR_BYTES: u64 = SECTOR as u64;
+
+impl Control {
+    /// Everything there is to know, with the counters of all shards.
+    pub async fn status(&self) -> ArrayStatus {
+        let mut counters = Counters::default();
+        let mut plugs: Vec<(MemberNr, PlugStats)> = Vec::new();
+        let answers =
+            self.ask_engines(|engine: &Engine| (engine.counters(), engine.plug_stats())).await;
+        for (more, stats) in answers.into_iter().flatten() {
+            add_counters(&mut counters, &more);
+            plugs.extend(stats);
+        }
+        let job = self.job_status();
+        let roster = self.roster.borrow();
+        let work = self.work.borrow();
+        let (geometry, shared) = (&self.geometry, &roster.shared);
+        let slots = geometry.slots();
+        ArrayStatus {
+            id: self.id,
+            name: self.name.clone(),
+            full_name: shared.set_name.escaped(),
+            uuid: shared.set_uuid,
+            minor: shared.minor,
+            created: time_seconds(shared.ctime),
+            updated: time_seconds(shared.utime),
+            events: shared.events,
+            level: geometry.level,
+            layout: geometry.layout_number,
+            layout_name: layout_name(geometry.level, geometry.layout_number),
+            chunk_size: geometry.layout.chunk_size(),
+            array_size: self.engine.info().size,
+            component_size: geometry.component_size,
+            raid_disks: slots,
+            degraded: roster.degraded(slots),
+            state: self.state_words(job.as_ref().map(|job| job.kind)),
+            slots: (0..slots).map(|slot| roster.holder(slot).map(|member| member.nr)).collect(),
+            members: roster.members.iter().map(|member| member_status(member, &plugs)).collect(),
+            left_out: self.left_out.clone(),
+            job,
+            last_job: work.last.clone(),
+            mismatch_cnt: work.mismatch_cnt,
+            resynced: (roster.resynced != u64::MAX).then_some(roster.resynced),
+            counters,
+            sync_speed: self.speed.get(),
+        }
+    }
+
+    fn job_status(&self) -> Option<JobStatus> {
+        self.work.borrow().job.as_ref().map(|job| job.status(self.shard.now()))
+    }
+
+    fn state_words(&self, job: Option<JobKind>) -> Vec<ArrayState> {
+        let roster = self.roster.borrow();
+        let mut words = vec![if roster.dirty { ArrayState::Active } else { ArrayState::Clean }];
+        if self.read_only {
+            words.push(ArrayState::ReadOnly);
+        }
+        if roster.broken {
+            words.push(ArrayState::Failed);
+        } else if roster.degraded(self.geometry.slots()) > 0 {
+            words.push(ArrayState::Degraded);
+        }
+        words.extend(job.map(|kind| match kind {
+            JobKind::Resync => ArrayState::Resyncing,
+            JobKind::Recover => ArrayState::Recovering,
+            JobKind::Check => ArrayState::Checking,
+            JobKind::Repair => ArrayState::Repairing,
+        }));
+        words
+    }
+}
+
+fn member_status(member: &Member, plugs: &[(MemberNr, PlugStats)]) -> MemberStatus {
+    let superblock = &member.superblock;
+    let mut io = PlugStats::default();
+    for (_, stats) in plugs.iter().filter(|(nr, _)| *nr == member.nr) {
+        io.requests_in += stats.requests_in;
+        io.requests_out += stats.requests_out;
+        io.bytes += stats.bytes;
+    }
+    let (state, fault) = match &member.standing {
+        Standing::InSync(_) => (MemberState::InSync, None),
+        Standing::Rebuilding { recovered, .. } => {
+            (MemberState::Rebuilding { recovered: *recovered }, None)
+        }
+        Standing::Spare => (MemberState::Spare, None),
+        Standing::Faulty(why) => (MemberState::Faulty, Some(why.clone())),
+    };
+    MemberStatus {
+        nr: member.nr,
+        name: member.name.clone(),
+        dev_number: superblock.dev_number,
+        slot: member.standing.slot(),
+        state,
+        fault,
+        device_uuid: superblock.device_uuid,
+        size: member.device.info().size,
+        data_offset: superblock.data_offset.saturating_mul(SECTOR_BYTES),
+        data_size: superblock.data_size.saturating_mul(SECTOR_BYTES),
+        events: superblock.events,
+        io,
+    }
+}
+
+fn add_counters(sum: &mut Counters, more: &Counters) {
+    sum.reads += more.reads;
+    sum.read_bytes += more.read_bytes;
+    sum.writes += more.writes;
+    sum.written_bytes += more.written_bytes;
+    sum.full_stripes += more.full_stripes;
+    sum.rmw += more.rmw;
+    sum.reconstruct += more.reconstruct;
+    sum.recovered_reads += more.recovered_reads;
+    sum.corrected_reads += more.corrected_reads;
+}

@@ -1,0 +1,68 @@
+//! The end of an array: writes drained, the job at its checkpoint, members marked clean and let go.
+
+use crate::control::Control;
+use crate::control::shards::ask;
+use crate::engine::Engine;
+use std::rc::Rc;
+
+/// How often engines are asked whether their writes have ended, in nanoseconds.
+const ASK_EVERY: u64 = 1_000_000;
+
+impl Control {
+    /// Stops the array. New requests are refused at once, writes under way are completed, the job
+    /// is interrupted at a checkpoint, members are flushed and marked clean (unless too many have
+    /// failed: then they stay as they are) and closed on all shards. A second call waits for the
+    /// first.
+    pub async fn stop(self: &Rc<Self>) {
+        if self.stopping.replace(true) {
+            self.changed.wait_for(|| self.stopped.get().then_some(())).await;
+            return;
+        }
+        self.cancel_running();
+        self.changed.notify_all();
+        self.changed.wait_for(|| (!self.work.borrow().busy).then_some(())).await;
+
+        self.ask_engines(|engine: &Engine| engine.stopping.set(true)).await;
+        // Not under the turn: a write that finds a failed member ends only when that is recorded.
+        loop {
+            let agreed = self.ask_engines(|engine: &Engine| engine.try_deactivate(false)).await;
+            if !agreed.contains(&Some(false)) {
+                break;
+            }
+            self.shard.sleep(ASK_EVERY).await;
+        }
+        let turn = self.turn().await;
+        let broken = self.roster.borrow().broken;
+        if !self.read_only && !broken {
+            self.mark_clean(&turn).await;
+        }
+        self.stop_engines().await;
+        self.roster.borrow_mut().members.clear();
+        self.unregister();
+        self.stopped.set(true);
+        self.changed.notify_all();
+    }
+
+    async fn stop_engines(&self) {
+        stop_engines(&self.shard, &self.remotes, self.id).await;
+    }
+}
+
+/// Takes the engines of array `id` off their shards and waits until all are.
+pub(crate) async fn stop_engines(
+    shard: &braid_shard::Shard,
+    remotes: &[braid_shard::mailbox::Remote],
+    id: crate::engine::ArrayId,
+) {
+    let mut answers = Vec::with_capacity(remotes.len());
+    for remote in remotes {
+        answers.push(ask(shard, remote, move |shard| {
+            if let Some(engine) = Engine::find(shard, id) {
+                engine.stop();
+            }
+        }));
+    }
+    for answer in answers {
+        let _ = answer.get().await;
+    }
+}

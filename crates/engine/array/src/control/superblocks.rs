@@ -1,0 +1,84 @@
+//! Writing the superblocks: one update at a time, to all members that are not faulty, durably.
+//!
+//! A member whose superblock cannot be written is faulty, which is itself an update; so an update
+//! ends only when all that are left have the same one.
+
+use crate::control::Control;
+use crate::control::failing::Dropped;
+use crate::control::members::{Member, Standing};
+use crate::examine::superblock_bytes;
+use crate::view::MemberNr;
+use braid_device::{IoError, IoErrorKind, Request};
+use braid_format::SECTOR;
+use braid_format::superblock::pack_time;
+use braid_shard::sync::Share;
+
+impl Control {
+    /// Writes what the roster says now. The caller holds the turn. Nothing is written when the
+    /// array is read-only, or broken: what is on disk is then the best there is.
+    pub(crate) async fn write_superblocks(&self, _turn: &Share) {
+        loop {
+            if self.read_only || self.roster.borrow().broken {
+                return;
+            }
+            let failures = self.write_once().await;
+            if failures.is_empty() {
+                return;
+            }
+            let mut again = false;
+            for (nr, error) in failures {
+                let why = format!("its superblock could not be written: {error}");
+                again |= self.drop_member(nr, &why) == Dropped::Faulty;
+            }
+            self.send_view().await;
+            if !again {
+                return;
+            }
+        }
+    }
+
+    async fn write_once(&self) -> Vec<(MemberNr, IoError)> {
+        let mut set = self.sets.start();
+        {
+            let mut roster = self.roster.borrow_mut();
+            roster.prepare_update(pack_time((self.wall_clock)(), 0));
+            for member in roster.members.iter().filter(|member| !member.is_faulty()) {
+                let block = member.device.info().logical_block;
+                let bytes = superblock_bytes(&self.shard, &member.superblock, block);
+                let at = member.superblock.super_offset.saturating_mul(SECTOR as u64);
+                set.submit(member.nr, &*member.device, Request::write(at, bytes, true));
+            }
+        }
+        let outcomes = set.finish().await;
+        outcomes
+            .into_iter()
+            .filter_map(|(nr, outcome)| outcome.result.err().map(|error| (nr, error)))
+            .collect()
+    }
+
+    /// Makes what was written to the members' data durable; a member that cannot is faulty. The
+    /// caller holds the turn and writes the superblocks afterwards.
+    pub(crate) async fn flush_members(&self, _turn: &Share, which: impl Fn(&Member) -> bool) {
+        let mut set = self.sets.start();
+        for member in self.roster.borrow().members.iter() {
+            let holds =
+                matches!(member.standing, Standing::InSync(_) | Standing::Rebuilding { .. });
+            if holds && which(member) {
+                set.submit(member.nr, &*member.device, Request::flush());
+            }
+        }
+        let mut dropped = false;
+        for (nr, outcome) in set.finish().await {
+            match outcome.result {
+                Err(error) if error.kind != IoErrorKind::Unsupported => {
+                    self.drop_member(nr, &format!("it could not be flushed: {error}"));
+                    dropped = true;
+                }
+                _ => {}
+            }
+        }
+        if dropped {
+            self.send_view().await;
+        }
+    }
+}

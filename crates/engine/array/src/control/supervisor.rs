@@ -1,0 +1,303 @@
+//! Decides which job is due, runs it, and remembers how it ended.
+//!
+//! As in md, one job runs at a time: a recovery before a resync (redundancy that is missing is
+//! worse than redundancy that may be wrong), either before a check or repair. A job that gives way
+//! or is cancelled goes on from its checkpoint when its turn comes, except for checks and repairs,
+//! which end.
+
+use crate::control::Control;
+use crate::control::members::Standing;
+use crate::engine::Engine;
+use crate::error::ControlError;
+use crate::geometry::{Geometry, REGION};
+use crate::jobs::window::WindowKind;
+use crate::jobs::{Job, JobEnd, Plan};
+use crate::options::SyncSpeed;
+use crate::status::{JobKind, JobOutcome, LastJob};
+use crate::view::MemberNr;
+use braid_layout::Layout;
+use braid_shard::Nanos;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Bytes of a member that a window covers, about.
+const WINDOW: u64 = 1 << 20;
+/// Foreground I/O counts as going on for so long after it was seen, in nanoseconds.
+const BUSY_FOR: Nanos = 20_000_000;
+/// Engines are asked for their counters this often, in nanoseconds.
+const LOOK_EVERY: Nanos = 5_000_000;
+
+/// A job that should run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    /// Fill this member, which is a spare or was being filled already.
+    Recover(MemberNr),
+    Resync,
+    Check,
+    Repair,
+}
+
+/// Whether foreground I/O goes on, on any shard.
+#[derive(Default)]
+pub(crate) struct Foreground {
+    requests: Cell<u64>,
+    seen: Cell<Option<Nanos>>,
+    asked: Cell<Nanos>,
+    asking: Cell<bool>,
+}
+
+impl Control {
+    /// Starts a comparison of redundancy with data over the whole array. The mismatch count in the
+    /// status is its result.
+    ///
+    /// # Errors
+    /// No redundancy to check, read-only, failed, stopping, or another job is running.
+    pub fn start_check(self: &Rc<Self>) -> Result<(), ControlError> {
+        self.want(JobKind::Check)
+    }
+
+    /// Like [`start_check`](Control::start_check), and corrects what differs: parity from data,
+    /// other copies from the first.
+    ///
+    /// # Errors
+    /// As for a check.
+    pub fn start_repair(self: &Rc<Self>) -> Result<(), ControlError> {
+        self.want(JobKind::Repair)
+    }
+
+    fn want(&self, asked: JobKind) -> Result<(), ControlError> {
+        let doing = match asked {
+            JobKind::Repair => "starting a repair",
+            _ => "starting a check",
+        };
+        self.needs_redundancy(doing)?;
+        self.needs_working(doing)?;
+        if let Some(running) = self.job_kind_now() {
+            return Err(ControlError::Busy { array: self.name.clone(), asked, running });
+        }
+        self.work.borrow_mut().wanted = Some(asked);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn job_kind_now(&self) -> Option<JobKind> {
+        if let Some(job) = &self.work.borrow().job {
+            return Some(job.kind());
+        }
+        self.due().map(|due| match due {
+            Due::Recover(_) => JobKind::Recover,
+            Due::Resync => JobKind::Resync,
+            Due::Check => JobKind::Check,
+            Due::Repair => JobKind::Repair,
+        })
+    }
+
+    /// md's "idle": ends a check or repair; a resync or recovery starts again from its checkpoint.
+    pub fn cancel_job(&self) {
+        self.work.borrow_mut().wanted = None;
+        self.cancel_running();
+    }
+
+    pub(crate) fn cancel_running(&self) {
+        if let Some(job) = &self.work.borrow().job {
+            job.cancel();
+        }
+    }
+
+    /// md's "frozen": no job makes progress until it is called with false. Windows in flight are
+    /// completed.
+    pub fn pause_jobs(&self, paused: bool) {
+        self.work.borrow_mut().paused = paused;
+        if let Some(job) = &self.work.borrow().job {
+            job.pause(paused);
+        }
+    }
+
+    /// Waits until no job runs and none is due, or the array has been stopped.
+    pub async fn wait_idle(&self) {
+        let idle = || (self.stopping.get() || !self.is_working()).then_some(());
+        self.changed.wait_for(idle).await;
+    }
+
+    fn is_working(&self) -> bool {
+        self.work.borrow().busy || self.due().is_some()
+    }
+
+    /// Sets the limits of background jobs, in KiB per second and member.
+    ///
+    /// # Errors
+    /// A maximum of 0, or below the minimum.
+    pub fn set_sync_speed(&self, min_kib: u64, max_kib: u64) -> Result<(), ControlError> {
+        if max_kib == 0 || max_kib < min_kib {
+            let array = self.name.clone();
+            return Err(ControlError::Speed { array, min: min_kib, max: max_kib });
+        }
+        self.speed.set(SyncSpeed { min_kib, max_kib });
+        Ok(())
+    }
+
+    /// The members are not what they were: what was stuck may work now, and a job that is less
+    /// urgent than a recovery gives way to it.
+    pub(crate) fn members_changed(&self) {
+        {
+            let mut work = self.work.borrow_mut();
+            work.recovery_stuck = false;
+            work.resync_stuck = false;
+        }
+        if matches!(self.due(), Some(Due::Recover(_)))
+            && let Some(job) = &self.work.borrow().job
+            && job.kind() != JobKind::Recover
+        {
+            job.cancel();
+        }
+        self.changed.notify_all();
+    }
+
+    fn due(&self) -> Option<Due> {
+        let (roster, work) = (self.roster.borrow(), self.work.borrow());
+        if self.read_only || self.stopping.get() || roster.broken {
+            return None;
+        }
+        if !self.geometry.level.has_redundancy() {
+            return None;
+        }
+        if !work.recovery_stuck {
+            let rebuilding = roster
+                .members
+                .iter()
+                .find(|member| matches!(member.standing, Standing::Rebuilding { .. }));
+            let spare = roster.members.iter().find(|member| member.standing == Standing::Spare);
+            let empty = roster.empty_slot(self.geometry.slots()).is_some();
+            if let Some(member) = rebuilding.or(spare.filter(|_| empty)) {
+                return Some(Due::Recover(member.nr));
+            }
+        }
+        if roster.resynced != u64::MAX && !work.resync_stuck {
+            return Some(Due::Resync);
+        }
+        work.wanted.map(|kind| match kind {
+            JobKind::Repair => Due::Repair,
+            _ => Due::Check,
+        })
+    }
+
+    /// Runs what is due, one after the other, until the array stops.
+    pub(crate) async fn supervise(self: Rc<Self>) {
+        loop {
+            let next = self
+                .changed
+                .wait_for(|| {
+                    if self.stopping.get() {
+                        return Some(None);
+                    }
+                    self.due().map(Some)
+                })
+                .await;
+            let Some(due) = next else { return };
+            self.work.borrow_mut().busy = true;
+            match due {
+                Due::Recover(nr) => self.recover(nr).await,
+                Due::Resync => self.resync().await,
+                Due::Check => self.scrub(JobKind::Check, WindowKind::Check).await,
+                Due::Repair => self.scrub(JobKind::Repair, WindowKind::Repair).await,
+            }
+            self.work.borrow_mut().busy = false;
+            self.changed.notify_all();
+            // A job that ends at once must not keep the shard from everything else.
+            self.shard.yield_now().await;
+        }
+    }
+
+    async fn scrub(self: &Rc<Self>, kind: JobKind, window: WindowKind) {
+        self.work.borrow_mut().wanted = None;
+        let plan = plan(&self.geometry, kind, window, None, 0);
+        let job = self.new_job(plan);
+        let end = job.run(&self.engine, self.is_busy(), |_| {}, async |_| {}).await;
+        self.work.borrow_mut().mismatch_cnt = job.mismatches();
+        self.end_job(&job, end);
+    }
+
+    pub(crate) fn new_job(&self, plan: Plan) -> Rc<Job> {
+        let mut work = self.work.borrow_mut();
+        let job = Job::new(&self.shard, plan, Rc::clone(&self.speed), work.paused);
+        work.job = Some(Rc::clone(&job));
+        if self.stopping.get() {
+            job.cancel();
+        }
+        job
+    }
+
+    pub(crate) fn end_job(&self, job: &Job, end: JobEnd) {
+        let outcome = match end {
+            JobEnd::Done => JobOutcome::Done,
+            JobEnd::Cancelled => JobOutcome::Interrupted,
+            JobEnd::Failed(error) => {
+                let done = job.bytes(job.done());
+                let why = format!("at byte {done}: {error}");
+                tracing::error!("array {}: {} ended: {why}", self.name, job.kind());
+                JobOutcome::Failed(why)
+            }
+        };
+        let mut work = self.work.borrow_mut();
+        work.last = Some(LastJob { kind: job.kind(), outcome, mismatches: job.mismatches() });
+        work.job = None;
+    }
+
+    /// A function that tells whether foreground I/O goes on; it has the engines asked now and then.
+    pub(crate) fn is_busy(self: &Rc<Self>) -> impl Fn() -> bool + use<> {
+        let control = Rc::clone(self);
+        move || {
+            let now = control.shard.now();
+            let foreground = &control.foreground;
+            if !foreground.asking.get() && now.saturating_sub(foreground.asked.get()) >= LOOK_EVERY
+            {
+                foreground.asking.set(true);
+                foreground.asked.set(now);
+                let control = Rc::clone(&control);
+                control.shard.clone().spawn(async move { control.look().await });
+            }
+            foreground.seen.get().is_some_and(|seen| now.saturating_sub(seen) < BUSY_FOR)
+        }
+    }
+
+    async fn look(&self) {
+        let count = |engine: &Engine| {
+            let counters = engine.counters();
+            counters.reads + counters.writes
+        };
+        let requests: u64 = self.ask_engines(count).await.into_iter().flatten().sum();
+        let foreground = &self.foreground;
+        if foreground.requests.replace(requests) != requests {
+            foreground.seen.set(Some(self.shard.now()));
+        }
+        foreground.asking.set(false);
+    }
+}
+
+/// A job over all units from that with byte `from` on: a component byte at parity levels, an array
+/// byte at levels 1 and 10.
+pub(crate) fn plan(
+    geometry: &Geometry,
+    job: JobKind,
+    window: WindowKind,
+    member: Option<MemberNr>,
+    from: u64,
+) -> Plan {
+    let (bytes_per_unit, end, total_bytes) = match &geometry.layout {
+        Layout::Parity(parity) => {
+            (parity.chunk_size(), parity.stripes(), parity.used_component_size())
+        }
+        Layout::Mirror(mirror) => (REGION, geometry.units(), mirror.array_size()),
+        other => (other.chunk_size().max(1), geometry.units(), other.array_size()),
+    };
+    Plan {
+        job,
+        window,
+        member,
+        first: (from / bytes_per_unit).min(end),
+        end,
+        units_per_window: (WINDOW / bytes_per_unit).max(1),
+        bytes_per_unit,
+        total_bytes,
+    }
+}

@@ -1,0 +1,350 @@
+//! Writes the superblocks of a new array, each where mdadm would put it.
+//!
+//! Does not look for what the devices held before: the caller has asked ([`braid_format::signature`]).
+//! Nothing but superblocks is written; the first assembly makes redundancy match whatever the data
+//! areas hold.
+
+use crate::error::CreateError;
+use crate::examine::{remove_other_superblocks, sectors, superblock_bytes, write};
+use crate::options::{Context, CreateOptions, DEFAULT_CHUNK};
+use braid_device::{Device, IoError, Opener};
+use braid_format::SECTOR;
+use braid_format::placement::{Consistency, Placement, Request, place};
+use braid_format::superblock::{
+    CLEAN, MAX_ROLES, Minor, Name, Role, Superblock, pack_time, role_table_len,
+};
+use braid_layout::{Layout, LayoutError, Level, Spec, default_layout, layout_name};
+use std::rc::Rc;
+use std::sync::Arc;
+
+const SECTOR_BYTES: u64 = SECTOR as u64;
+
+/// What was written. Sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Created {
+    /// Identifies the array.
+    pub uuid: [u8; 16],
+    /// The name in the superblocks, with its host name.
+    pub name: String,
+    /// The level.
+    pub level: Level,
+    /// md's layout number.
+    pub layout: u32,
+    /// mdadm's name of the layout, where the level has layouts.
+    pub layout_name: Option<String>,
+    /// Chunk; 0 where the level has none.
+    pub chunk_size: u64,
+    /// Bytes used of each component; 0 for levels 0 and linear.
+    pub component_size: u64,
+    /// Size of the array; `None` when it cannot be told because members are missing.
+    pub array_size: Option<u64>,
+    /// Where the superblocks stand.
+    pub minor: Minor,
+    /// Number of slots.
+    pub raid_disks: usize,
+    /// The members, in the order given, without those that are missing.
+    pub members: Vec<CreatedMember>,
+    /// Slots that were given as missing.
+    pub missing: Vec<usize>,
+    /// The first read-write assembly starts a resync.
+    pub needs_resync: bool,
+}
+
+/// One member of a new array. Sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreatedMember {
+    /// The device's name, as it was opened.
+    pub name: String,
+    /// Its index in the role table: its place on the command line.
+    pub dev_number: u32,
+    /// Its slot; `None` for a spare.
+    pub slot: Option<usize>,
+    /// Where its component starts.
+    pub data_offset: u64,
+    /// Size of its component.
+    pub data_size: u64,
+}
+
+struct Candidate {
+    name: String,
+    /// Its place among the members given, which becomes its dev number.
+    index: usize,
+    device: Rc<dyn Device>,
+}
+
+/// Creates an array: writes a superblock to every member and removes superblocks of earlier arrays
+/// from the other places where one may stand. `openers` are first the slots in order, then the
+/// spares; `None` is mdadm's "missing".
+///
+/// All levels with redundancy start with a resync unless `assume_clean` is set; mdadm does the same
+/// for level 5 when told `--force`, and else makes the last member a spare.
+///
+/// # Errors
+/// Says which member or number is at fault. Only [`CreateError::Io`] can leave something written.
+pub async fn create(
+    ctx: &Context,
+    openers: Vec<Option<Arc<dyn Opener>>>,
+    options: CreateOptions,
+) -> Result<Created, CreateError> {
+    check_counts(&openers, &options)?;
+    let members = open_all(ctx, &openers)?;
+    let missing: Vec<usize> =
+        (0..options.raid_disks).filter(|slot| matches!(openers.get(*slot), Some(None))).collect();
+
+    let level = options.level;
+    let layout = options.layout.unwrap_or_else(|| default_layout(level));
+    let chunk_size = chunk_size(&options);
+    let chunk_sectors = u32::try_from(chunk_size / SECTOR_BYTES)
+        .map_err(|_| CreateError::ChunkTooLarge { bytes: chunk_size })?;
+    check_shape(&options, layout, chunk_size)?;
+    let placement = place_members(&options, layout, chunk_sectors, &members)?;
+    check_blocks(&placement, chunk_size, &members)?;
+    let spec = spec(&options, layout, chunk_size, &placement, &members);
+    let geometry = match Layout::new(&spec) {
+        Ok(geometry) => Some(geometry),
+        // Levels 0 and linear must have all members, which `check_survives` says better.
+        Err(LayoutError::MemberSizes { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    check_survives(&options, geometry.as_ref(), &missing)?;
+
+    let full_name = match &options.homehost {
+        Some(host) => format!("{host}:{}", options.name),
+        None => options.name.clone(),
+    };
+    let now = pack_time((ctx.wall_clock)(), 0);
+    // As mdadm: a level 4 or 5 array that starts degraded has no redundancy that could be wrong.
+    let nothing_to_resync = level.parity_count() == missing.len() && level.is_parity();
+    let clean = options.assume_clean || !level.has_redundancy() || nothing_to_resync;
+    let base = Superblock {
+        set_uuid: (ctx.new_uuid)(),
+        set_name: Name::new(&full_name)?,
+        ctime: now,
+        utime: now,
+        level: level.md_number(),
+        layout: if matches!(level, Level::Linear | Level::Raid1 | Level::Raid4) {
+            0
+        } else {
+            layout
+        },
+        raid0_layout: level == Level::Raid0,
+        size: placement.size,
+        chunk_sectors,
+        raid_disks: options.raid_disks as u32,
+        bblog_offset: placement.bblog_offset,
+        bblog_size: placement.bblog_size,
+        events: 0,
+        resync_offset: if clean { CLEAN } else { 0 },
+        roles: roles(&options, &members, openers.len()),
+        ..Superblock::empty(options.minor)
+    };
+    let mut created = Vec::new();
+    for (member, at) in members.iter().zip(&placement.members) {
+        let superblock = Superblock {
+            data_offset: at.data_offset,
+            data_size: at.data_size,
+            super_offset: at.super_offset,
+            dev_number: member.index as u32,
+            device_uuid: (ctx.new_uuid)(),
+            ..base.clone()
+        };
+        write_member(ctx, member, &superblock).await?;
+        created.push(CreatedMember {
+            name: member.name.clone(),
+            dev_number: member.index as u32,
+            slot: (member.index < options.raid_disks).then_some(member.index),
+            data_offset: at.data_offset * SECTOR_BYTES,
+            data_size: at.data_size * SECTOR_BYTES,
+        });
+    }
+    Ok(Created {
+        uuid: base.set_uuid,
+        name: base.set_name.escaped(),
+        level,
+        layout: base.layout,
+        layout_name: layout_name(level, base.layout),
+        chunk_size,
+        component_size: placement.size * SECTOR_BYTES,
+        array_size: geometry.map(|geometry| geometry.array_size()),
+        minor: options.minor,
+        raid_disks: options.raid_disks,
+        members: created,
+        missing,
+        needs_resync: !clean,
+    })
+}
+
+fn check_counts(
+    openers: &[Option<Arc<dyn Opener>>],
+    options: &CreateOptions,
+) -> Result<(), CreateError> {
+    let (raid_disks, spares) = (options.raid_disks, options.spares);
+    if raid_disks.checked_add(spares) != Some(openers.len()) {
+        return Err(CreateError::MemberCount { given: openers.len(), raid_disks, spares });
+    }
+    if openers.len() > MAX_ROLES {
+        return Err(CreateError::TooManyMembers { given: openers.len(), max: MAX_ROLES });
+    }
+    if spares > 0 && !options.level.has_redundancy() {
+        return Err(CreateError::UselessSpares { level: options.level });
+    }
+    let mut names: Vec<&str> = openers.iter().flatten().map(|opener| opener.name()).collect();
+    names.sort_unstable();
+    match names.windows(2).find_map(|pair| (pair.first() == pair.last()).then(|| pair.first())) {
+        Some(Some(name)) => Err(CreateError::Twice { name: name.to_string() }),
+        _ => Ok(()),
+    }
+}
+
+fn open_all(
+    ctx: &Context,
+    openers: &[Option<Arc<dyn Opener>>],
+) -> Result<Vec<Candidate>, CreateError> {
+    let mut members = Vec::new();
+    for (index, opener) in openers.iter().enumerate() {
+        let Some(opener) = opener else { continue };
+        let device = opener.open(&ctx.shard)?;
+        members.push(Candidate { name: opener.name().to_string(), index, device });
+    }
+    Ok(members)
+}
+
+fn chunk_size(options: &CreateOptions) -> u64 {
+    match options.level {
+        Level::Raid1 => 0,
+        Level::Linear => options.chunk_size.unwrap_or(0),
+        _ => options.chunk_size.unwrap_or(DEFAULT_CHUNK),
+    }
+}
+
+/// Refuses a level, layout or chunk that no members could save, before sizes confuse the matter.
+fn check_shape(options: &CreateOptions, layout: u32, chunk_size: u64) -> Result<(), CreateError> {
+    let enough = 1 << 40;
+    let spec = Spec {
+        level: options.level,
+        layout,
+        chunk_size,
+        raid_disks: options.raid_disks,
+        component_size: enough,
+        member_sizes: vec![enough; options.raid_disks],
+    };
+    Layout::new(&spec)?;
+    Ok(())
+}
+
+fn place_members(
+    options: &CreateOptions,
+    layout: u32,
+    chunk_sectors: u32,
+    members: &[Candidate],
+) -> Result<Placement, CreateError> {
+    let mut request = Request {
+        level: options.level.md_number(),
+        layout,
+        minor: options.minor,
+        chunk_sectors,
+        raid_disks: options.raid_disks as u32,
+        members: members.iter().map(|member| sectors(member.device.info())).collect(),
+        consistency: Consistency::Resync,
+        size: options.size.map(|size| size / SECTOR_BYTES),
+        data_offset: options.data_offset.map(|offset| offset / SECTOR_BYTES),
+    };
+    let failed = |source| CreateError::Placement {
+        source,
+        members: members.iter().map(|member| member.name.clone()).collect(),
+    };
+    let placement = place(&request).map_err(failed)?;
+    // A mirror may have any number of sectors, but its members take whole blocks only.
+    let block = members.iter().map(|member| member.device.info().logical_block).max();
+    let block = u64::from(block.unwrap_or(SECTOR as u32)) / SECTOR_BYTES;
+    if block > 1 && options.size.is_none() && placement.size % block != 0 {
+        request.size = Some(placement.size - placement.size % block);
+        return place(&request).map_err(failed);
+    }
+    Ok(placement)
+}
+
+fn check_blocks(
+    placement: &Placement,
+    chunk_size: u64,
+    members: &[Candidate],
+) -> Result<(), CreateError> {
+    for (member, at) in members.iter().zip(&placement.members) {
+        let block = member.device.info().logical_block.max(1);
+        for (what, bytes) in [
+            ("a chunk", chunk_size),
+            ("a size", placement.size * SECTOR_BYTES),
+            ("a data offset", at.data_offset * SECTOR_BYTES),
+        ] {
+            if !bytes.is_multiple_of(u64::from(block)) {
+                let name = member.name.clone();
+                return Err(CreateError::NotAligned { what, bytes, block, name });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn spec(
+    options: &CreateOptions,
+    layout: u32,
+    chunk_size: u64,
+    placement: &Placement,
+    members: &[Candidate],
+) -> Spec {
+    let with_slot = members.iter().zip(&placement.members);
+    Spec {
+        level: options.level,
+        layout,
+        chunk_size,
+        raid_disks: options.raid_disks,
+        component_size: placement.size * SECTOR_BYTES,
+        member_sizes: with_slot
+            .filter(|(member, _)| member.index < options.raid_disks)
+            .map(|(_, at)| at.data_size * SECTOR_BYTES)
+            .collect(),
+    }
+}
+
+fn check_survives(
+    options: &CreateOptions,
+    geometry: Option<&Layout>,
+    missing: &[usize],
+) -> Result<(), CreateError> {
+    if geometry.is_some_and(|geometry| geometry.survives(|slot| !missing.contains(&slot))) {
+        return Ok(());
+    }
+    Err(CreateError::TooManyMissing {
+        missing: missing.len(),
+        raid_disks: options.raid_disks,
+        level: options.level,
+    })
+}
+
+fn roles(options: &CreateOptions, members: &[Candidate], count: usize) -> Vec<Role> {
+    let mut roles = vec![Role::Spare; role_table_len(count)];
+    for member in members.iter().filter(|member| member.index < options.raid_disks) {
+        if let Some(role) = roles.get_mut(member.index) {
+            // `check_counts` holds the number of members to the 1920 that a table can have.
+            *role = Role::Slot(member.index as u16);
+        }
+    }
+    roles
+}
+
+async fn write_member(
+    ctx: &Context,
+    member: &Candidate,
+    superblock: &Superblock,
+) -> Result<(), CreateError> {
+    let failed =
+        |doing| move |error: IoError| CreateError::Io { doing, name: member.name.clone(), error };
+    let (shard, device) = (&ctx.shard, &member.device);
+    remove_other_superblocks(shard, device, superblock.minor)
+        .await
+        .map_err(failed("removing an old superblock from"))?;
+    let bytes = superblock_bytes(shard, superblock, device.info().logical_block);
+    write(shard, device, superblock.super_offset * SECTOR_BYTES, bytes)
+        .await
+        .map_err(failed("writing the superblock of"))
+}

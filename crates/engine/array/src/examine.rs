@@ -1,0 +1,118 @@
+//! Reading and writing the superblock of one member, before and outside of any running array.
+//!
+//! Knows the places where a superblock may stand and how its bytes go to the device; what it means
+//! is for `create` and `assemble`.
+
+use crate::error::ExamineError;
+use braid_device::{Device, DeviceInfo, IoError, IoErrorKind, IoSets, Op, Opener, Request};
+use braid_format::SECTOR;
+use braid_format::superblock::{Minor, READ_LEN, Superblock, SuperblockError, candidates, choose};
+use braid_shard::{Buf, BufMut, Shard};
+use std::rc::Rc;
+
+/// What a device holds.
+#[derive(Clone, Debug)]
+pub struct Examined {
+    /// The device's name, as it was opened.
+    pub name: String,
+    /// The device.
+    pub device: DeviceInfo,
+    /// Its superblock, when it is a member of an array.
+    pub superblock: Option<Superblock>,
+}
+
+/// Opens a device on this shard and reads its superblock; writes nothing.
+///
+/// # Errors
+/// When it does not open, cannot be read, or has a superblock that cannot be used.
+pub async fn examine(shard: &Shard, opener: &dyn Opener) -> Result<Examined, ExamineError> {
+    let device = opener.open(shard)?;
+    let name = opener.name().to_string();
+    let superblock = read_superblock(shard, &device, &name).await?;
+    Ok(Examined { name, device: device.info().clone(), superblock })
+}
+
+/// Sectors of a device.
+pub(crate) fn sectors(info: &DeviceInfo) -> u64 {
+    info.size / SECTOR as u64
+}
+
+pub(crate) async fn read_superblock(
+    shard: &Shard,
+    device: &Rc<dyn Device>,
+    name: &str,
+) -> Result<Option<Superblock>, ExamineError> {
+    let dev_sectors = sectors(device.info());
+    let mut parsed = Vec::new();
+    for (minor, at) in candidates(dev_sectors) {
+        let offset = at * SECTOR as u64;
+        let bytes = read(shard, device, offset, READ_LEN)
+            .await
+            .map_err(|error| ExamineError::Read { name: name.to_string(), offset, error })?;
+        parsed.push(Superblock::parse(&bytes, minor, at, dev_sectors));
+    }
+    choose(parsed).map_err(|error| ExamineError::Superblock { name: name.to_string(), error })
+}
+
+/// Bytes `offset..offset + len` of a device.
+pub(crate) async fn read(
+    shard: &Shard,
+    device: &Rc<dyn Device>,
+    offset: u64,
+    len: usize,
+) -> Result<BufMut, IoError> {
+    let request = Request::read(offset, shard.pool().get(len));
+    request.check(device.info())?;
+    let outcome = IoSets::new(shard).one(&**device, request).await;
+    outcome.result?;
+    match outcome.op {
+        Op::Read(mut bufs) => bufs.pop().ok_or(IoError::new(IoErrorKind::Invalid)),
+        _ => Err(IoError::new(IoErrorKind::Invalid)),
+    }
+}
+
+/// Writes `bytes` at `offset`, durably.
+pub(crate) async fn write(
+    shard: &Shard,
+    device: &Rc<dyn Device>,
+    offset: u64,
+    bytes: Buf,
+) -> Result<(), IoError> {
+    let request = Request::write(offset, bytes, true);
+    request.check(device.info())?;
+    IoSets::new(shard).one(&**device, request).await.result
+}
+
+/// A superblock as it goes to a device with blocks of `block` bytes.
+pub(crate) fn superblock_bytes(shard: &Shard, superblock: &Superblock, block: u32) -> Buf {
+    let bytes = superblock.to_bytes();
+    let padded = bytes.len().next_multiple_of(block.max(SECTOR as u32) as usize);
+    let mut buf = shard.pool().zeroed(padded);
+    // `padded` is at least the length of `bytes`.
+    if let Some(head) = buf.get_mut(..bytes.len()) {
+        head.copy_from_slice(&bytes);
+    }
+    buf.freeze()
+}
+
+/// Zeroes what looks like a superblock at every place but that of `keep`, so that no earlier array
+/// is found on the device later.
+pub(crate) async fn remove_other_superblocks(
+    shard: &Shard,
+    device: &Rc<dyn Device>,
+    keep: Minor,
+) -> Result<(), IoError> {
+    let dev_sectors = sectors(device.info());
+    for (minor, at) in candidates(dev_sectors) {
+        if minor == keep {
+            continue;
+        }
+        let offset = at * SECTOR as u64;
+        let old = read(shard, device, offset, READ_LEN).await?;
+        let parsed = Superblock::parse(&old, minor, at, dev_sectors);
+        if !matches!(parsed, Err(SuperblockError::NoMagic { .. })) {
+            write(shard, device, offset, shard.pool().zeroed(READ_LEN).freeze()).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,284 @@
+//! One job: a cursor over a range of units, a bounded number of windows in flight, a pace.
+//!
+//! A window goes to the shard that owns its units. Windows end in any order; what counts as done is
+//! the part of the range below which all have ended. While foreground I/O is seen and the job is at
+//! its minimum rate, fewer windows are in flight; above the maximum rate none are started.
+//!
+//! Does not know why the units are gone through, nor what is on disk.
+//!
+//! Invariant: when [`Job::run`] returns, no window is in flight.
+
+use crate::engine::Engine;
+use crate::jobs::meter::Meter;
+use crate::jobs::window::{Window, WindowKind, WindowReport, carry_out};
+use crate::options::SyncSpeed;
+use crate::status::{JobKind, JobStatus};
+use crate::view::MemberNr;
+use braid_device::{IoError, IoErrorKind};
+use braid_shard::sync::Notify;
+use braid_shard::{Nanos, Shard};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Windows in flight on members that have nothing else to do.
+const IN_FLIGHT: u32 = 8;
+/// Windows in flight while foreground I/O is seen.
+const IN_FLIGHT_BUSY: u32 = 1;
+/// Checkpoints in a whole run, about, as md makes them.
+const CHECKPOINTS: u64 = 16;
+/// The longest sleep of the pace, in nanoseconds: a change of limits is noticed after that.
+const NAP: Nanos = 100_000_000;
+const SECOND: u128 = 1_000_000_000;
+
+/// What a job goes through.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) job: JobKind,
+    pub(crate) window: WindowKind,
+    /// The member that is filled.
+    pub(crate) member: Option<MemberNr>,
+    /// Units `first..end`.
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+    pub(crate) units_per_window: u64,
+    /// What a unit counts in progress and rate, and the whole range from 0; bytes.
+    pub(crate) bytes_per_unit: u64,
+    pub(crate) total_bytes: u64,
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobEnd {
+    Done,
+    Cancelled,
+    Failed(IoError),
+}
+
+/// See the module's documentation.
+pub(crate) struct Job {
+    shard: Shard,
+    plan: Plan,
+    speed: Rc<Cell<SyncSpeed>>,
+    /// The next unit to start.
+    next: Cell<u64>,
+    /// All units below have ended.
+    done: Cell<u64>,
+    /// Windows that have ended above `done`: first unit and end.
+    ended: RefCell<BTreeMap<u64, u64>>,
+    in_flight: Cell<u32>,
+    /// Windows ended so far.
+    reports: Cell<u64>,
+    error: Cell<Option<IoError>>,
+    mismatches: Cell<u64>,
+    cancelled: Cell<bool>,
+    paused: Cell<bool>,
+    changed: Notify,
+    meter: RefCell<Meter>,
+    /// No window before this, to stay below the maximum rate.
+    not_before: Cell<Nanos>,
+}
+
+impl Job {
+    pub(crate) fn new(
+        shard: &Shard,
+        plan: Plan,
+        speed: Rc<Cell<SyncSpeed>>,
+        paused: bool,
+    ) -> Rc<Job> {
+        let first = plan.first;
+        let now = shard.now();
+        Rc::new(Job {
+            shard: shard.clone(),
+            speed,
+            next: Cell::new(first),
+            done: Cell::new(first),
+            ended: RefCell::new(BTreeMap::new()),
+            in_flight: Cell::new(0),
+            reports: Cell::new(0),
+            error: Cell::new(None),
+            mismatches: Cell::new(0),
+            cancelled: Cell::new(false),
+            paused: Cell::new(paused),
+            changed: Notify::new(shard),
+            meter: RefCell::new(Meter::new(now, first.saturating_mul(plan.bytes_per_unit))),
+            not_before: Cell::new(now),
+            plan,
+        })
+    }
+
+    pub(crate) fn kind(&self) -> JobKind {
+        self.plan.job
+    }
+
+    pub(crate) fn mismatches(&self) -> u64 {
+        self.mismatches.get()
+    }
+
+    /// Starts no further window; [`Job::run`] returns when those in flight have ended.
+    pub(crate) fn cancel(&self) {
+        self.cancelled.set(true);
+        self.changed.notify_all();
+    }
+
+    /// Starts no further window until it is called with false.
+    pub(crate) fn pause(&self, paused: bool) {
+        self.paused.set(paused);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn status(&self, now: Nanos) -> JobStatus {
+        let done = self.bytes(self.done.get());
+        let total = self.plan.total_bytes;
+        let rate = self.meter.borrow().rate(now, done);
+        JobStatus {
+            kind: self.plan.job,
+            done,
+            total,
+            rate,
+            eta_seconds: (total - done).checked_div(rate),
+            member: self.plan.member,
+            mismatches: self.mismatches.get(),
+        }
+    }
+
+    /// Bytes of progress that `units` are.
+    pub(crate) fn bytes(&self, units: u64) -> u64 {
+        units.saturating_mul(self.plan.bytes_per_unit).min(self.plan.total_bytes)
+    }
+
+    /// Goes through the range. `busy` says whether foreground I/O is seen; `advanced` is told the
+    /// unit below which all is done whenever that has moved; `checkpoint` records it, about sixteen
+    /// times in all, and is awaited.
+    pub(crate) async fn run(
+        self: &Rc<Self>,
+        engine: &Rc<Engine>,
+        busy: impl Fn() -> bool,
+        advanced: impl Fn(u64),
+        checkpoint: impl AsyncFn(u64),
+    ) -> JobEnd {
+        let step = ((self.plan.end - self.plan.first.min(self.plan.end)) / CHECKPOINTS).max(1);
+        let mut recorded = self.done.get();
+        loop {
+            let reports = self.reports.get();
+            let before = self.done.get();
+            self.start_windows(engine, &busy).await;
+            if self.in_flight.get() == 0 && !self.goes_on() {
+                break;
+            }
+            if self.reports.get() == reports {
+                self.wait_for_news(reports).await;
+            } else {
+                // Members that complete at submit must not keep the shard from everything else.
+                self.shard.yield_now().await;
+            }
+            let done = self.done.get();
+            if done != before {
+                self.meter.borrow_mut().note(self.shard.now(), self.bytes(done));
+                advanced(done);
+            }
+            if done - recorded >= step && done < self.plan.end {
+                checkpoint(done).await;
+                recorded = done;
+            }
+        }
+        match self.error.get() {
+            Some(error) => JobEnd::Failed(error),
+            None if self.done.get() < self.plan.end => JobEnd::Cancelled,
+            None => JobEnd::Done,
+        }
+    }
+
+    /// More windows will be started.
+    fn goes_on(&self) -> bool {
+        self.next.get() < self.plan.end && !self.cancelled.get() && self.error.get().is_none()
+    }
+
+    async fn wait_for_news(&self, reports: u64) {
+        let waiting_is_over = || {
+            let paused = self.paused.get() && self.goes_on();
+            let news = self.reports.get() != reports || (self.in_flight.get() == 0 && !paused);
+            news.then_some(())
+        };
+        self.changed.wait_for(waiting_is_over).await;
+    }
+
+    async fn start_windows(self: &Rc<Self>, engine: &Rc<Engine>, busy: impl Fn() -> bool) {
+        for _ in 0..IN_FLIGHT {
+            if !self.goes_on() || self.paused.get() || self.in_flight.get() >= self.limit(&busy) {
+                return;
+            }
+            let wait = self.not_before.get().saturating_sub(self.shard.now());
+            if wait > 0 {
+                if self.in_flight.get() == 0 {
+                    self.shard.sleep(wait.min(NAP)).await;
+                }
+                return;
+            }
+            self.start_window(engine);
+        }
+    }
+
+    fn limit(&self, busy: impl Fn() -> bool) -> u32 {
+        let least = self.speed.get().min_kib.saturating_mul(1024);
+        let rate = || self.meter.borrow().rate(self.shard.now(), self.bytes(self.done.get()));
+        if busy() && rate() >= least { IN_FLIGHT_BUSY } else { IN_FLIGHT }
+    }
+
+    fn start_window(self: &Rc<Self>, engine: &Rc<Engine>) {
+        let first = self.next.get();
+        let geometry = &engine.geometry;
+        let owner = geometry.owner(first);
+        let most = self.plan.units_per_window.min(self.plan.end - first);
+        let count = (1..most).find(|more| geometry.owner(first + more) != owner).unwrap_or(most);
+        self.next.set(first + count);
+        self.keep_pace(count);
+        self.in_flight.set(self.in_flight.get() + 1);
+        let window = Window { kind: self.plan.window, first, count };
+        let (job, engine) = (Rc::clone(self), Rc::clone(engine));
+        self.shard.spawn(async move {
+            let report = if owner == engine.shard.id() {
+                carry_out(&engine, window).await
+            } else {
+                let answer = engine.router.window(owner, window).await;
+                answer.unwrap_or(WindowReport::failed(IoError::new(IoErrorKind::Refused)))
+            };
+            job.window_ended(window, report);
+        });
+    }
+
+    /// Puts off the next window by the time that this one takes at the maximum rate.
+    fn keep_pace(&self, units: u64) {
+        let most = u128::from(self.speed.get().max_kib.max(1)) * 1024;
+        let bytes = u128::from(units.saturating_mul(self.plan.bytes_per_unit));
+        let time = u64::try_from(bytes * SECOND / most).unwrap_or(u64::MAX);
+        let from = self.not_before.get().max(self.shard.now());
+        self.not_before.set(from.saturating_add(time));
+    }
+
+    fn window_ended(&self, window: Window, report: WindowReport) {
+        self.in_flight.set(self.in_flight.get() - 1);
+        self.reports.set(self.reports.get() + 1);
+        self.mismatches.set(self.mismatches.get() + report.mismatches);
+        match report.result {
+            Ok(()) => {
+                let mut ended = self.ended.borrow_mut();
+                ended.insert(window.first, window.first + window.count);
+                while let Some(end) = ended.remove(&self.done.get()) {
+                    self.done.set(end);
+                }
+            }
+            Err(error) => {
+                if self.error.get().is_none() {
+                    self.error.set(Some(error));
+                }
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// All units below have ended.
+    pub(crate) fn done(&self) -> u64 {
+        self.done.get()
+    }
+}
