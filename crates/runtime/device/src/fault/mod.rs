@@ -5,10 +5,13 @@
 //! on one shard. Rules are looked at in the order in which they were added; the first that
 //! applies decides. Without rules a request costs one atomic load.
 //!
+//! Nothing here takes a lock: what is rare is appended, what changes is atomic.
+//!
 //! Invariant: a request that the filter took always completes, or hangs until
 //! [`Faults::release`]; all random choices come from the seed.
 
 mod device;
+mod list;
 mod rules;
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,13 @@
 //! Which requests go wrong, and how.
 
+use super::list::List;
 use crate::device::{IoErrorKind, Op, Request};
+use crate::random::Random;
 use braid_shard::Nanos;
 use braid_shard::mailbox::Remote;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,46 +107,59 @@ impl Rule {
         let end = request.offset.saturating_add(request.len());
         whole || request.offset < self.range.end && self.range.start < end
     }
-
-    /// Whether it applies to this one; counts it.
-    fn applies(&mut self, request: &Request, random: &mut u64) -> bool {
-        if self.times == 0 || !self.fits(request) {
-            return false;
-        }
-        if self.after > 0 {
-            self.after -= 1;
-            return false;
-        }
-        // 53 bits: what a double holds exactly.
-        let drawn = (crate::random::next(random) >> 11) as f64 / (1u64 << 53) as f64;
-        if drawn >= self.probability {
-            return false;
-        }
-        self.times -= 1;
-        true
-    }
 }
 
 /// Names a rule, to remove it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RuleId(u64);
+pub struct RuleId(usize);
 
-struct State {
-    rules: Vec<(RuleId, Rule)>,
-    next_id: u64,
-    random: u64,
-    shards: Vec<Remote>,
+/// A rule in force, with what is left of its counts.
+struct Active {
+    rule: Rule,
+    after: AtomicU64,
+    times: AtomicU64,
+    removed: AtomicBool,
+}
+
+impl Active {
+    fn new(rule: Rule) -> Active {
+        Active {
+            after: AtomicU64::new(rule.after),
+            times: AtomicU64::new(rule.times),
+            removed: AtomicBool::new(false),
+            rule,
+        }
+    }
+
+    /// Whether it applies to this one; counts it.
+    fn applies(&self, request: &Request, random: &Random) -> bool {
+        if self.removed.load(Ordering::Acquire) || !self.rule.fits(request) {
+            return false;
+        }
+        if self.times.load(Ordering::Relaxed) == 0 || count_down(&self.after) {
+            return false;
+        }
+        random.chance(self.rule.probability) && count_down(&self.times)
+    }
+}
+
+/// Takes one off; false when nothing was left.
+fn count_down(count: &AtomicU64) -> bool {
+    let less = |left: u64| left.checked_sub(1);
+    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
 }
 
 struct Shared {
-    /// There are rules.
-    active: AtomicBool,
+    rules: List<Active>,
+    /// Rules that were not removed.
+    in_force: AtomicUsize,
     gone: AtomicBool,
     /// How often hanging requests were released.
     releases: AtomicU64,
     /// Requests to which something was done.
     hits: AtomicU64,
-    state: Mutex<State>,
+    random: Random,
+    shards: List<Remote>,
 }
 
 /// The switchboard of a device's faults, for all shards.
@@ -155,46 +170,39 @@ impl Faults {
     /// No rules yet; `seed` decides all random choices.
     pub fn new(seed: u64) -> Faults {
         Faults(Arc::new(Shared {
-            active: AtomicBool::new(false),
+            rules: List::new(),
+            in_force: AtomicUsize::new(0),
             gone: AtomicBool::new(false),
             releases: AtomicU64::new(0),
             hits: AtomicU64::new(0),
-            state: Mutex::new(State {
-                rules: Vec::new(),
-                next_id: 0,
-                random: seed,
-                shards: Vec::new(),
-            }),
+            random: Random::new(seed),
+            shards: List::new(),
         }))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Every change leaves the state whole, so a panic elsewhere does not spoil it.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a rule behind the others.
     pub fn add(&self, rule: Rule) -> RuleId {
-        let mut state = self.state();
-        let id = RuleId(state.next_id);
-        state.next_id += 1;
-        state.rules.push((id, rule));
-        self.0.active.store(true, Ordering::Release);
-        id
+        let place = self.0.rules.push(Active::new(rule));
+        self.0.in_force.fetch_add(1, Ordering::Release);
+        RuleId(place)
     }
 
     /// Removes a rule; one that is not there any more is no error.
     pub fn remove(&self, id: RuleId) {
-        let mut state = self.state();
-        state.rules.retain(|(known, _)| *known != id);
-        self.0.active.store(!state.rules.is_empty(), Ordering::Release);
+        if let Some(rule) = self.0.rules.iter().nth(id.0) {
+            self.take_out(rule);
+        }
     }
 
     /// Removes all rules.
     pub fn clear(&self) {
-        let mut state = self.state();
-        state.rules.clear();
-        self.0.active.store(false, Ordering::Release);
+        self.0.rules.iter().for_each(|rule| self.take_out(rule));
+    }
+
+    fn take_out(&self, rule: &Active) {
+        if !rule.removed.swap(true, Ordering::AcqRel) {
+            self.0.in_force.fetch_sub(1, Ordering::Release);
+        }
     }
 
     /// The device is gone, from now on (or back, with `false`): every request fails with
@@ -210,7 +218,7 @@ impl Faults {
     pub fn release(&self) {
         self.0.releases.fetch_add(1, Ordering::AcqRel);
         // Only to wake the shards: each filter looks when its shard is idle.
-        for shard in &self.state().shards {
+        for shard in self.0.shards.iter() {
             shard.run(|_| {});
         }
     }
@@ -229,30 +237,23 @@ impl Faults {
     }
 
     pub(super) fn watch(&self, shard: Remote) {
-        let shards = &mut self.state().shards;
-        if !shards.iter().any(|known| known.id() == shard.id()) {
-            shards.push(shard);
+        if !self.0.shards.iter().any(|known| known.id() == shard.id()) {
+            self.0.shards.push(shard);
         }
     }
 
     /// What shall happen to `request`.
     pub(super) fn decide(&self, request: &Request) -> Option<Action> {
-        if !self.0.active.load(Ordering::Acquire) {
+        if self.0.in_force.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let mut state = self.state();
-        let State { rules, random, .. } = &mut *state;
-        let applying = rules
-            .iter_mut()
-            .find_map(|(_, rule)| rule.applies(request, random).then_some(rule.action));
-        if applying.is_some() {
-            self.0.hits.fetch_add(1, Ordering::Relaxed);
-        }
-        applying
+        let applying = self.0.rules.iter().find(|rule| rule.applies(request, &self.0.random))?;
+        self.0.hits.fetch_add(1, Ordering::Relaxed);
+        Some(applying.rule.action)
     }
 
-    /// A number below `limit` (at least 1).
+    /// A number below `limit`.
     pub(super) fn draw(&self, limit: u64) -> u64 {
-        crate::random::next(&mut self.state().random) % limit.max(1)
+        self.0.random.below(limit)
     }
 }

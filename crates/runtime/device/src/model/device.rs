@@ -14,14 +14,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 
 /// A modelled device for all shards of a process.
 pub struct Model {
     info: DeviceInfo,
     memory: Arc<SharedMemory>,
-    timeline: Arc<Mutex<Timeline>>,
+    timeline: Arc<Timeline>,
 }
 
 impl Model {
@@ -52,7 +52,7 @@ impl Model {
             volatile_cache: parameters.flush > 0,
             ..DeviceInfo::plain(name, size)
         };
-        let timeline = Arc::new(Mutex::new(Timeline::new(parameters, size)));
+        let timeline = Arc::new(Timeline::new(parameters, size));
         Ok(Model { info, memory: Arc::new(memory), timeline })
     }
 }
@@ -88,7 +88,7 @@ struct ModelDevice {
 struct Inner {
     shard: Shard,
     memory: Arc<SharedMemory>,
-    timeline: Arc<Mutex<Timeline>>,
+    timeline: Arc<Timeline>,
     requests: RefCell<Slab<(Request, Completion)>>,
     /// End, order of arrival, key in `requests`.
     queue: RefCell<BinaryHeap<Reverse<(Nanos, u64, usize)>>>,
@@ -107,11 +107,8 @@ impl Device for ModelDevice {
 
     fn submit(&self, request: Request, done: Completion) {
         let inner = &self.inner;
-        let end = {
-            // A panic cannot happen while it is held; if it did, the numbers are still numbers.
-            let mut timeline = inner.timeline.lock().unwrap_or_else(PoisonError::into_inner);
-            timeline.end_of(inner.shard.now(), request.offset, request.len(), &request.op)
-        };
+        let (now, len) = (inner.shard.now(), request.len());
+        let end = inner.timeline.end_of(now, request.offset, len, &request.op);
         let arrival = inner.arrivals.replace(inner.arrivals.get() + 1);
         let key = inner.requests.borrow_mut().insert((request, done));
         inner.queue.borrow_mut().push(Reverse((end, arrival, key)));

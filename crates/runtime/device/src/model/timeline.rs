@@ -5,12 +5,16 @@
 //! bytes per second; after a latency, during which others are served, it ends. A disk with a
 //! moving head serves one request at a time, and first moves the head unless the request follows
 //! the one before.
+//!
+//! Shards share a timeline without locks: each server is the time at which it is free again, moved
+//! on atomically. Slots are taken in turn, so a request waits for the one that came as many before
+//! it as the queue is deep.
 
 use super::parameters::{Parameters, Seek};
 use crate::device::Op;
+use crate::random::Random;
 use braid_shard::Nanos;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const SECOND: u128 = 1_000_000_000;
 
@@ -19,16 +23,31 @@ pub(super) struct Timeline {
     parameters: Parameters,
     /// Bytes; the head's way is measured against it.
     size: u64,
-    controller_free: Nanos,
-    read_path_free: Nanos,
-    write_path_free: Nanos,
-    /// Ends of the requests that hold a slot.
-    in_service: BinaryHeap<Reverse<Nanos>>,
+    controller: Server,
+    read_path: Server,
+    write_path: Server,
+    /// When each slot is free again.
+    slots: Vec<AtomicU64>,
+    arrivals: AtomicUsize,
     /// End of everything submitted so far.
-    last_end: Nanos,
+    last_end: AtomicU64,
     /// Byte under the head.
-    head: u64,
-    random: u64,
+    head: AtomicU64,
+    random: Random,
+}
+
+/// Does one thing after the other: the time at which it is free again.
+#[derive(Default)]
+struct Server(AtomicU64);
+
+impl Server {
+    /// Takes `span` as soon as it is free after `start`; gives the end.
+    fn serve(&self, start: Nanos, span: Nanos) -> Nanos {
+        let end = |free: Nanos| free.max(start).saturating_add(span);
+        match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| Some(end(free))) {
+            Ok(free) | Err(free) => end(free),
+        }
+    }
 }
 
 impl Timeline {
@@ -36,98 +55,91 @@ impl Timeline {
         Timeline {
             parameters,
             size,
-            controller_free: 0,
-            read_path_free: 0,
-            write_path_free: 0,
-            in_service: BinaryHeap::new(),
-            last_end: 0,
-            head: 0,
-            random: parameters.seed.unwrap_or(0),
+            controller: Server::default(),
+            read_path: Server::default(),
+            write_path: Server::default(),
+            slots: (0..parameters.depth.max(1)).map(|_| AtomicU64::new(0)).collect(),
+            arrivals: AtomicUsize::new(0),
+            last_end: AtomicU64::new(0),
+            head: AtomicU64::new(0),
+            random: Random::new(parameters.seed.unwrap_or(0)),
         }
     }
 
     /// When a request of `len` bytes that is submitted `now` ends.
-    pub(super) fn end_of(&mut self, now: Nanos, offset: u64, len: u64, op: &Op) -> Nanos {
-        let start = self.slot(now);
-        let parameters = self.parameters;
+    pub(super) fn end_of(&self, now: Nanos, offset: u64, len: u64, op: &Op) -> Nanos {
+        let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed);
+        // There is at least one slot.
+        let slot = &self.slots[arrival % self.slots.len()];
+        let start = now.max(slot.load(Ordering::Relaxed));
+        let parameters = &self.parameters;
+        let forced = |fua: bool| if fua { parameters.flush } else { 0 };
         let end = match op {
             Op::Read(_) => self.transfer(start, offset, len, true),
             Op::Write { fua, .. } => {
-                let forced = if *fua { parameters.flush } else { 0 };
-                self.transfer(start, offset, len, false) + forced
+                self.transfer(start, offset, len, false).saturating_add(forced(*fua))
             }
             Op::WriteZeroes { unmap, fua, .. } => {
-                let forced = if *fua { parameters.flush } else { 0 };
                 let moved = if *unmap { 0 } else { len };
-                self.transfer(start, offset, moved, false) + forced
+                self.transfer(start, offset, moved, false).saturating_add(forced(*fua))
             }
-            Op::Discard { .. } => self.command(start) + parameters.write_latency,
-            Op::Flush => self.command(start).max(self.last_end) + parameters.flush,
+            Op::Discard { .. } => self.command(start).saturating_add(parameters.write_latency),
+            Op::Flush => {
+                let before = self.last_end.load(Ordering::Relaxed);
+                self.command(start).max(before).saturating_add(parameters.flush)
+            }
         };
-        self.in_service.push(Reverse(end));
-        self.last_end = self.last_end.max(end);
+        slot.store(end, Ordering::Relaxed);
+        self.last_end.fetch_max(end, Ordering::Relaxed);
         end
     }
 
-    /// The time from which the request holds a slot.
-    fn slot(&mut self, now: Nanos) -> Nanos {
-        while self.in_service.peek().is_some_and(|Reverse(end)| *end <= now) {
-            self.in_service.pop();
-        }
-        if self.in_service.len() < self.parameters.depth.max(1) as usize {
-            return now;
-        }
-        self.in_service.pop().map_or(now, |Reverse(end)| end)
-    }
-
     /// The controller's part.
-    fn command(&mut self, start: Nanos) -> Nanos {
-        self.controller_free = self.controller_free.max(start) + self.parameters.cost;
-        self.controller_free
+    fn command(&self, start: Nanos) -> Nanos {
+        self.controller.serve(start, self.parameters.cost)
     }
 
-    fn transfer(&mut self, start: Nanos, offset: u64, len: u64, read: bool) -> Nanos {
+    fn transfer(&self, start: Nanos, offset: u64, len: u64, read: bool) -> Nanos {
         let Parameters { read_rate, write_rate, read_latency, write_latency, .. } = self.parameters;
-        let (rate, latency) =
-            if read { (read_rate, read_latency) } else { (write_rate, write_latency) };
+        let (rate, latency, path) = match read {
+            true => (read_rate, read_latency, &self.read_path),
+            false => (write_rate, write_latency, &self.write_path),
+        };
         let moving = (u128::from(len) * SECOND).div_ceil(u128::from(rate.max(1))) as Nanos;
-        if let Some(seek) = self.parameters.seek {
-            let positioning = self.positioning(seek, offset, rate);
-            self.head = offset + len;
-            self.controller_free = self.command(start) + positioning + moving;
-            return self.controller_free + self.vary(latency);
-        }
-        let commanded = self.command(start);
-        let path = if read { &mut self.read_path_free } else { &mut self.write_path_free };
-        *path = commanded.max(*path) + moving;
-        let moved = *path;
-        moved + self.vary(latency)
+        let moved = match self.parameters.seek {
+            Some(seek) => {
+                let head = self.head.swap(offset + len, Ordering::Relaxed);
+                let positioning = self.positioning(seek, head, offset, rate);
+                self.controller.serve(
+                    start,
+                    positioning.saturating_add(moving).saturating_add(self.parameters.cost),
+                )
+            }
+            None => path.serve(self.command(start), moving),
+        };
+        moved.saturating_add(self.vary(latency))
     }
 
     /// Time until the head is over `offset`: none for the next byte; the bytes between, for a
     /// short way ahead; otherwise a seek that grows with the root of the distance, and a random
     /// part of a turn.
-    fn positioning(&mut self, seek: Seek, offset: u64, rate: u64) -> Nanos {
-        let ahead = offset.wrapping_sub(self.head);
+    fn positioning(&self, seek: Seek, head: u64, offset: u64, rate: u64) -> Nanos {
+        let ahead = offset.wrapping_sub(head);
         let passing = (u128::from(ahead) * SECOND / u128::from(rate.max(1))) as Nanos;
-        if ahead == 0 || passing < seek.turn / 2 && offset > self.head {
+        if ahead == 0 || passing < seek.turn / 2 && offset > head {
             return passing;
         }
-        let way = offset.abs_diff(self.head) as f64 / self.size.max(1) as f64;
+        let way = offset.abs_diff(head) as f64 / self.size.max(1) as f64;
         let span = seek.longest.saturating_sub(seek.shortest) as f64;
         let moving = seek.shortest + (span * way.sqrt()) as Nanos;
-        moving + self.next_random() % seek.turn.max(1)
+        moving + self.random.below(seek.turn)
     }
 
     /// With a seed, latencies vary upwards by up to a quarter.
-    fn vary(&mut self, latency: Nanos) -> Nanos {
+    fn vary(&self, latency: Nanos) -> Nanos {
         match self.parameters.seed {
-            Some(_) if latency >= 4 => latency + self.next_random() % (latency / 4),
+            Some(_) => latency + self.random.below(latency / 4),
             _ => latency,
         }
-    }
-
-    fn next_random(&mut self) -> u64 {
-        crate::random::next(&mut self.random)
     }
 }
