@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use braid_device::{
-    Completion, Device, IoError, IoErrorKind, Op, Outcome, Request as DeviceRequest, Sink,
+    BufMuts, Completion, Device, IoError, IoErrorKind, Op, Outcome, Request as DeviceRequest, Sink,
 };
 use braid_shard::Shard;
 use braid_shard::sync::Notify;
@@ -44,7 +44,8 @@ struct Slot {
 
 #[derive(Debug)]
 enum Answer {
-    Outcome(Result<(), IoError>, Op),
+    /// The device is done; a read's data, if it gave any.
+    Outcome(Result<(), IoError>, BufMuts),
     Refused(ErrorCode, &'static str),
     AllAllocated,
 }
@@ -222,7 +223,7 @@ impl Replies {
                 let message = error.to_string();
                 encoder.error(cookie, error_code(error.kind), &message, out.heads());
             }
-            Answer::Outcome(Ok(()), Op::Read(bufs)) if request.command == Command::Read => {
+            Answer::Outcome(Ok(()), bufs) if request.command == Command::Read => {
                 let filled: usize = bufs.iter().map(|buf| buf.len()).sum();
                 if filled != length as usize || !out.has_room(bufs.len()) {
                     let message = "the device gave back another read than was asked for";
@@ -233,10 +234,6 @@ impl Replies {
                 for buf in bufs {
                     out.data(buf.freeze());
                 }
-            }
-            Answer::Outcome(Ok(()), _) if request.command == Command::Read => {
-                let message = "the device gave no data back for a read";
-                encoder.error(cookie, ErrorCode::Io, message, out.heads());
             }
             Answer::Outcome(Ok(()), _) => encoder.done(cookie, out.heads()),
         }
@@ -266,6 +263,8 @@ fn wants_flush(slot: &Slot, answer: &Answer) -> bool {
 impl Sink for Replies {
     fn complete(&self, token: u64, outcome: Outcome) {
         let Outcome { result, op } = outcome;
-        self.answer(Token(token as u32), Answer::Outcome(result, op));
+        // A write's payload is let go of here: the next request gets its buffer while it is hot.
+        let bufs = if let Op::Read(bufs) = op { bufs } else { BufMuts::new() };
+        self.answer(Token(token as u32), Answer::Outcome(result, bufs));
     }
 }
