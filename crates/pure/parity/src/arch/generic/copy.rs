@@ -8,35 +8,65 @@ use super::{
     Body, Stores, Vector, add, horner, horner_begin, horner_end, load, put, run, store, streamable,
 };
 
-/// Bytes of one block that are copied before the next block's turn.
-const TILE: usize = 1024;
+/// Most bytes of one block that are copied before the next block's turn.
+const TILE: usize = 4096;
+
+/// That number itself. Streaming stores want little, to be done with a row of all blocks while memory has
+/// it open; ordinary ones want more, for fewer turns.
+const fn turn(stream: bool) -> usize {
+    if stream { TILE / 4 } else { TILE }
+}
 
 /// The sums of one tile.
 #[repr(align(64))]
 struct Tile([u8; TILE]);
 
-/// `dst = src`, and the sum of what came before (nothing if `FIRST`) and of `src` into `sum`, or into `p`
-/// if it is the `LAST`.
+/// `dst = src`, and the sum of what is in `sum` and of `src` into `sum`, or into `p` if it is the `LAST`.
 #[derive(Clone, Copy)]
-struct CopySum<const FIRST: bool, const LAST: bool, const STREAM: bool> {
+struct CopyNext<const LAST: bool, const STREAM: bool> {
     src: *const u8,
     dst: *mut u8,
     sum: *mut u8,
     p: *mut u8,
 }
 
-impl<const FIRST: bool, const LAST: bool, const STREAM: bool> Body
-    for CopySum<FIRST, LAST, STREAM>
-{
+impl<const LAST: bool, const STREAM: bool> Body for CopyNext<LAST, STREAM> {
     #[inline(always)]
     unsafe fn step<V: Vector, const UNROLL: usize>(self, at: usize) {
         // SAFETY: all blocks and the sum hold the step's bytes; if STREAM the outputs are aligned.
         unsafe {
             let mut values = load::<V, UNROLL>(self.src, at);
             put::<V, UNROLL, STREAM>(values, self.dst, at);
-            if !FIRST {
-                add(&mut values, load(self.sum, at));
+            add(&mut values, load(self.sum, at));
+            if LAST {
+                put::<V, UNROLL, STREAM>(values, self.p, at);
+            } else {
+                store(values, self.sum, at);
             }
+        }
+    }
+}
+
+/// The beginning of the sum: two blocks at once. With one, the loop would be a plain copy to the sum, which
+/// the compiler replaces by a call of memcpy: for a tile, four times slower.
+#[derive(Clone, Copy)]
+struct CopyFirst<const LAST: bool, const STREAM: bool> {
+    srcs: [*const u8; 2],
+    dsts: [*mut u8; 2],
+    sum: *mut u8,
+    p: *mut u8,
+}
+
+impl<const LAST: bool, const STREAM: bool> Body for CopyFirst<LAST, STREAM> {
+    #[inline(always)]
+    unsafe fn step<V: Vector, const UNROLL: usize>(self, at: usize) {
+        // SAFETY: all blocks and the sum hold the step's bytes; if STREAM the outputs are aligned.
+        unsafe {
+            let mut values = load::<V, UNROLL>(self.srcs[0], at);
+            let second = load::<V, UNROLL>(self.srcs[1], at);
+            put::<V, UNROLL, STREAM>(values, self.dsts[0], at);
+            put::<V, UNROLL, STREAM>(second, self.dsts[1], at);
+            add(&mut values, second);
             if LAST {
                 put::<V, UNROLL, STREAM>(values, self.p, at);
             } else {
@@ -52,29 +82,35 @@ unsafe fn copy_xor_tiles<V: Vector, const UNROLL: usize, const STREAM: bool>(
     srcs: &[&[u8]],
     p: &mut [u8],
 ) {
+    if let ([src], [dst]) = (srcs, &mut *dsts) {
+        // P of one block is another copy of it.
+        dst.copy_from_slice(src);
+        p.copy_from_slice(src);
+        return;
+    }
+    let ([first, second, rest @ ..], [first_dst, second_dst, rest_dsts @ ..]) = (srcs, dsts) else {
+        return; // The caller's promise: at least one block.
+    };
     let mut tile = Tile([0; TILE]);
     let sum = tile.0.as_mut_ptr();
-    let last = srcs.len().wrapping_sub(1);
-    for at in (0..p.len()).step_by(TILE) {
-        let len = TILE.min(p.len() - at);
+    for at in (0..p.len()).step_by(turn(STREAM)) {
+        let len = turn(STREAM).min(p.len() - at);
         let p = p[at..].as_mut_ptr();
-        for (i, (src, dst)) in srcs.iter().zip(dsts.iter_mut()).enumerate() {
-            let (src, dst) = (src[at..].as_ptr(), dst[at..].as_mut_ptr());
-            // SAFETY: the caller's promise: one length; `len` is at most a tile.
-            unsafe {
-                match (i == 0, i == last) {
-                    (true, false) => {
-                        run::<V, UNROLL>(CopySum::<true, false, STREAM> { src, dst, sum, p }, len);
-                    }
-                    (false, false) => {
-                        run::<V, UNROLL>(CopySum::<false, false, STREAM> { src, dst, sum, p }, len);
-                    }
-                    (false, true) => {
-                        run::<V, UNROLL>(CopySum::<false, true, STREAM> { src, dst, sum, p }, len);
-                    }
-                    (true, true) => {
-                        run::<V, UNROLL>(CopySum::<true, true, STREAM> { src, dst, sum, p }, len);
-                    }
+        let srcs = [first[at..].as_ptr(), second[at..].as_ptr()];
+        let dsts = [first_dst[at..].as_mut_ptr(), second_dst[at..].as_mut_ptr()];
+        // SAFETY: the caller's promise: one length; `len` is at most a tile.
+        unsafe {
+            if rest.is_empty() {
+                run::<V, UNROLL>(CopyFirst::<true, STREAM> { srcs, dsts, sum, p }, len);
+            } else {
+                run::<V, UNROLL>(CopyFirst::<false, STREAM> { srcs, dsts, sum, p }, len);
+            }
+            for (i, (src, dst)) in rest.iter().zip(rest_dsts.iter_mut()).enumerate() {
+                let (src, dst) = (src[at..].as_ptr(), dst[at..].as_mut_ptr());
+                if i + 1 == rest.len() {
+                    run::<V, UNROLL>(CopyNext::<true, STREAM> { src, dst, sum, p }, len);
+                } else {
+                    run::<V, UNROLL>(CopyNext::<false, STREAM> { src, dst, sum, p }, len);
                 }
             }
         }
@@ -182,8 +218,8 @@ unsafe fn copy_pq_tiles<V: Vector, const UNROLL: usize, const STREAM: bool>(
     // What a gap is read from.
     let zeros = Tile([0; TILE]);
     let (sum_p, sum_q) = (tile_p.0.as_mut_ptr(), tile_q.0.as_mut_ptr());
-    for at in (0..p.len()).step_by(TILE) {
-        let len = TILE.min(p.len() - at);
+    for at in (0..p.len()).step_by(turn(STREAM)) {
+        let len = turn(STREAM).min(p.len() - at);
         // SAFETY: the caller's promise: one length; `len` is at most a tile; every pass cuts the same
         // length into the same vectors, so each continues what the one before it left in `sum_q`.
         unsafe {
