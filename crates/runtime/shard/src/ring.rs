@@ -25,6 +25,9 @@ use std::time::Instant;
 const ENTRIES: u32 = 512;
 /// Buffers that one vectored operation may have (the kernel's UIO_MAXIOV is 1024).
 pub const SEGMENTS_MAX: usize = 512;
+/// A deadline that is nearer than this, in nanoseconds, is waited for awake: to fall asleep and be
+/// woken takes longer.
+const SPIN_WITHIN: Nanos = 20_000;
 /// `user_data` of the read that waits for the doorbell.
 const BELL: u64 = u64::MAX;
 
@@ -378,6 +381,14 @@ impl Reactor for Ring {
     }
 
     fn park(&self, deadline: Option<Nanos>, still_idle: &dyn Fn() -> bool) {
+        if let Some(deadline) = deadline
+            && deadline.saturating_sub(self.now()) < SPIN_WITHIN
+        {
+            while self.now() < deadline && still_idle() && !self.poll() {
+                std::hint::spin_loop();
+            }
+            return;
+        }
         self.arm_bell();
         self.bell.going_to_sleep();
         if still_idle() {
