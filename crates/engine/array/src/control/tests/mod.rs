@@ -1,0 +1,5 @@
+//! Arrays on RAM members under a virtual clock, from creation to stop.
+
+mod assembly;
+mod lifecycle;
+mod world;

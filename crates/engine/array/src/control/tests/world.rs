@@ -1,0 +1,266 @@
+//! Shards without threads under one virtual clock, and members that can be made to fail.
+
+use crate::array::Array;
+use crate::assemble::assemble;
+use crate::control::Control;
+use crate::create::{Created, create};
+use crate::error::AssembleError;
+use crate::options::{AssembleOptions, Context, CreateOptions};
+use braid_device::ram::Ram;
+use braid_device::{
+    Completion, Device, DeviceInfo, IoError, IoErrorKind, IoSets, Op, OpenError, Opener, Outcome,
+    Request, Target,
+};
+use braid_format::superblock::Superblock;
+use braid_shard::{Nanos, Reactor, Shard};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+pub(super) struct Clock(Cell<Nanos>);
+
+impl Reactor for Clock {
+    fn now(&self) -> Nanos {
+        self.0.get()
+    }
+
+    fn poll(&self) -> bool {
+        false
+    }
+
+    fn park(&self, _: Option<Nanos>, _: &dyn Fn() -> bool) {}
+}
+
+/// Shards that take turns on this thread; time passes when none has anything to do.
+pub(super) struct World {
+    pub(super) shards: Vec<Shard>,
+    clock: Rc<Clock>,
+    pub(super) ctx: Context,
+}
+
+static UUIDS: AtomicU64 = AtomicU64::new(1);
+
+impl World {
+    pub(super) fn new(shards: u16) -> World {
+        let clock = Rc::new(Clock(Cell::new(0)));
+        let shards: Vec<Shard> = (0..shards)
+            .map(|id| Shard::with_reactor(id, Rc::clone(&clock) as Rc<dyn Reactor>))
+            .collect();
+        let ctx = Context {
+            shard: shards[0].clone(),
+            remotes: shards.iter().map(Shard::remote).collect(),
+            wall_clock: Arc::new(|| 1_700_000_000),
+            new_uuid: Arc::new(|| {
+                let nr = UUIDS.fetch_add(1, Ordering::Relaxed);
+                let mut uuid = [0x5a; 16];
+                uuid[..8].copy_from_slice(&nr.to_le_bytes());
+                uuid
+            }),
+        };
+        World { shards, clock, ctx }
+    }
+
+    /// Runs `future` on the home shard to its end.
+    pub(super) fn run<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        let result: Rc<RefCell<Option<T>>> = Rc::new(RefCell::new(None));
+        let slot = Rc::clone(&result);
+        self.shards[0].spawn(async move {
+            let value = future.await;
+            *slot.borrow_mut() = Some(value);
+        });
+        loop {
+            if let Some(value) = result.borrow_mut().take() {
+                return value;
+            }
+            self.step();
+        }
+    }
+
+    fn step(&self) {
+        let mut progressed = false;
+        let mut deadline: Option<Nanos> = None;
+        for shard in &self.shards {
+            let turn = shard.turn();
+            progressed |= turn.progressed;
+            deadline = deadline.into_iter().chain(turn.next_deadline).min();
+        }
+        if !progressed {
+            let next = deadline.expect("nothing can happen any more, and the test waits");
+            self.clock.0.set(self.clock.0.get().max(next));
+        }
+    }
+
+    pub(super) fn create(&self, members: &[Arc<TestMember>], options: CreateOptions) -> Created {
+        let openers = members.iter().map(|member| Some(Arc::clone(member) as Arc<dyn Opener>));
+        let (ctx, openers) = (self.ctx.clone(), openers.collect());
+        self.run(async move { create(&ctx, openers, options).await }).unwrap()
+    }
+
+    pub(super) fn try_assemble(
+        &self,
+        members: &[Arc<TestMember>],
+        options: AssembleOptions,
+    ) -> Result<Arc<Array>, AssembleError> {
+        let openers = members.iter().map(|member| Arc::clone(member) as Arc<dyn Opener>);
+        let (ctx, openers) = (self.ctx.clone(), openers.collect());
+        self.run(async move { assemble(&ctx, openers, options).await })
+    }
+
+    pub(super) fn assemble(&self, members: &[Arc<TestMember>]) -> (Arc<Array>, Rc<Control>) {
+        let array = self.try_assemble(members, AssembleOptions::default()).unwrap();
+        let control = Control::find(&self.shards[0], array.id()).unwrap();
+        (array, control)
+    }
+
+    pub(super) fn wait_idle(&self, control: &Rc<Control>) {
+        let control = Rc::clone(control);
+        self.run(async move { control.wait_idle().await });
+    }
+
+    pub(super) fn stop(&self, control: &Rc<Control>) {
+        let control = Rc::clone(control);
+        self.run(async move { control.stop().await });
+    }
+
+    pub(super) fn status(&self, control: &Rc<Control>) -> crate::status::ArrayStatus {
+        let control = Rc::clone(control);
+        self.run(async move { control.status().await })
+    }
+
+    pub(super) fn sleep(&self, nanos: Nanos) {
+        let shard = self.shards[0].clone();
+        self.run(async move { shard.sleep(nanos).await });
+    }
+
+    /// Writes through the array's device on shard `on`.
+    pub(super) fn write(
+        &self,
+        array: &Array,
+        on: usize,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), IoError> {
+        let shard = self.shards[on].clone();
+        let device = array.open(&shard).unwrap();
+        let buf = shard.pool().copy_of(bytes).freeze();
+        let outcome = self.request(shard, device, Request::write(offset, buf, false));
+        outcome.result
+    }
+
+    /// Reads through the array's device on shard `on`.
+    pub(super) fn read(
+        &self,
+        array: &Array,
+        on: usize,
+        offset: u64,
+        len: usize,
+    ) -> Result<Vec<u8>, IoError> {
+        let shard = self.shards[on].clone();
+        let device = array.open(&shard).unwrap();
+        let buf = shard.pool().get(len);
+        let outcome = self.request(shard, device, Request::read(offset, buf));
+        outcome.result?;
+        match outcome.op {
+            Op::Read(bufs) => Ok(bufs.iter().flat_map(|buf| buf.to_vec()).collect()),
+            other => panic!("a read came back as {other:?}"),
+        }
+    }
+
+    fn request(&self, shard: Shard, device: Rc<dyn Device>, request: Request) -> Outcome {
+        let result: Rc<RefCell<Option<Outcome>>> = Rc::new(RefCell::new(None));
+        let slot = Rc::clone(&result);
+        let sets = IoSets::new(&shard);
+        shard.spawn(async move {
+            let outcome = sets.one(&*device, request).await;
+            *slot.borrow_mut() = Some(outcome);
+        });
+        loop {
+            if let Some(outcome) = result.borrow_mut().take() {
+                return outcome;
+            }
+            self.step();
+        }
+    }
+
+    /// The superblock that is on a member now.
+    pub(super) fn superblock(&self, member: &Arc<TestMember>) -> Superblock {
+        let (shard, member) = (self.shards[0].clone(), Arc::clone(member));
+        let examined = self.run(async move { crate::examine::examine(&shard, &*member).await });
+        examined.unwrap().superblock.unwrap()
+    }
+
+    /// All bytes of a member.
+    pub(super) fn contents(&self, member: &Arc<TestMember>) -> Vec<u8> {
+        let shard = self.shards[0].clone();
+        let device = member.ram.device();
+        let len = device.info().size as usize;
+        let buf = shard.pool().get(len);
+        match self.request(shard, device, Request::read(0, buf)).op {
+            Op::Read(bufs) => bufs.iter().flat_map(|buf| buf.to_vec()).collect(),
+            other => panic!("a read came back as {other:?}"),
+        }
+    }
+
+    /// Writes past the array, straight to a member.
+    pub(super) fn scribble(&self, member: &Arc<TestMember>, offset: u64, bytes: &[u8]) {
+        let shard = self.shards[0].clone();
+        let buf = shard.pool().copy_of(bytes).freeze();
+        let device = member.ram.device();
+        self.request(shard, device, Request::write(offset, buf, true)).result.unwrap();
+    }
+}
+
+/// A RAM member that can be made to fail.
+pub(super) struct TestMember {
+    pub(super) ram: Ram,
+    pub(super) dead: Arc<AtomicBool>,
+}
+
+impl Opener for TestMember {
+    fn name(&self) -> &str {
+        self.ram.name()
+    }
+
+    fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
+        let inner = self.ram.open(shard)?;
+        Ok(Rc::new(TestDevice { inner, dead: Arc::clone(&self.dead) }))
+    }
+}
+
+struct TestDevice {
+    inner: Rc<dyn Device>,
+    dead: Arc<AtomicBool>,
+}
+
+impl Device for TestDevice {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn submit(&self, request: Request, done: Completion) {
+        if self.dead.load(Ordering::Relaxed) {
+            return done.finish(Err(IoError::new(IoErrorKind::Gone)), request.op);
+        }
+        self.inner.submit(request, done);
+    }
+}
+
+/// Members `a`, `b`, … of `size` bytes each.
+pub(super) fn members(prefix: &str, count: usize, size: u64) -> Vec<Arc<TestMember>> {
+    (0..count)
+        .map(|nr| {
+            Arc::new(TestMember {
+                ram: Ram::new(format!("{prefix}{nr}"), size),
+                dead: Arc::new(AtomicBool::new(false)),
+            })
+        })
+        .collect()
+}
+
+/// Bytes that differ from place to place.
+pub(super) fn pattern(offset: u64, len: usize) -> Vec<u8> {
+    let at = |i: usize| (offset + i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    (0..len).map(|i| at(i) as u8).collect()
+}
