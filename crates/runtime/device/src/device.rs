@@ -51,7 +51,9 @@ impl DeviceInfo {
     }
 }
 
-/// What shall be done. Buffers are owned by the request until it completes.
+/// What shall be done. Buffers are owned by the request until it completes. The length and the
+/// place in memory of each buffer are multiples of the device's logical block: with O_DIRECT the
+/// disk reads and writes them in place.
 #[derive(Debug)]
 pub enum Op {
     /// Fill the buffers, in order, from consecutive bytes.

@@ -1,6 +1,6 @@
 //! Several requests at once, awaited together.
 //!
-//! ```ignore
+//! ```text
 //! let mut set = sets.start();
 //! set.submit(0, &*member, Request::read(at, buffer));
 //! set.submit(1, &*other, Request::read(at, another));

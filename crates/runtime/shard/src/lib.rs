@@ -11,7 +11,7 @@
 //! ```
 //!
 //! What it does not know: RAID, members, protocols. The simulator replaces only the
-//! [`Reactor`](reactor::Reactor); every other line runs unchanged there.
+//! [`Reactor`]; every other line runs unchanged there.
 //!
 //! Invariant: a future is polled by its own shard only, and only one is being advanced at a time
 //! per slot; wakers are not used, a leaf future notes [`Shard::current_task`] instead.

@@ -1,6 +1,6 @@
 //! Modelled members, `model:KIND,SIZE`: memory that takes as long as a disk would.
 //!
-//! When a request ends is decided as it is submitted, from the [`Timeline`](timeline::Timeline)
+//! When a request ends is decided as it is submitted, from a timeline
 //! that all shards share; a task per device carries it out at that time on the shard's clock,
 //! real or virtual. The same requests at the same times end at the same times.
 //!
