@@ -1,0 +1,452 @@
+//! What may be typed: the verbs, their options and their help, in the words of mdadm.
+//!
+//! Owns the definitions only; what a verb does is in `commands`.
+
+use crate::array_name::ArrayName;
+use crate::commands::Bench;
+use braid_format::superblock::Minor;
+use braid_layout::Level;
+use braid_nbd::Address;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done; for --test: every slot has a member in sync
+  1  asked for with --test: degraded. After a check that was waited for: mismatches were found
+  2  refused, or failed; for --test: the array cannot be used
+  4  a device or a running server could not be read
+
+Members are written as a path (a file or a block device), as ram:256M, or as model:sata-ssd,1G.
+Sizes take K, M, G and T, powers of 1024.";
+
+/// Software RAID in user space, served over NBD, on disk what Linux md writes.
+#[derive(Debug, Parser)]
+#[command(name = "braid", version, about, after_help = EXIT_CODES, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make an array: write superblocks to its members.
+    Create(Create),
+    /// Assemble arrays from their members and serve them, in the foreground, until stopped.
+    #[command(visible_alias = "assemble")]
+    Serve(Serve),
+    /// Show what the superblocks of members say.
+    Examine(Examine),
+    /// Show the state of a running array.
+    Detail(Detail),
+    /// Mark a member of a running array as faulty; a spare takes over.
+    Fail(OneMember),
+    /// Let go of a faulty member or a spare.
+    Remove(OneMember),
+    /// Add a member as a spare; it takes over at once where one is missing.
+    Add(Add),
+    /// Read everything and count where redundancy does not match the data.
+    Check(Scrub),
+    /// Read everything, count where redundancy does not match the data, and correct it.
+    Repair(Scrub),
+    /// Wait until no resync, rebuild or check is running, and show its progress.
+    Wait(Wait),
+    /// Limit the speed of background jobs of a running array.
+    Speed(Speed),
+    /// Stop a running array; its members are marked clean.
+    Stop(Stop),
+    /// Measure an array against its bare members, in this process or over NBD.
+    Bench(Box<Bench>),
+    /// Show all of it: an array of files, a file system, a lost member, a rebuild, every byte compared.
+    Demo(Demo),
+}
+
+/// How to reach a running server.
+#[derive(Debug, Clone, Args)]
+pub struct Control {
+    /// The control socket of `braid serve` [default: $XDG_RUNTIME_DIR/braid/control.sock, or
+    /// /run/braid/control.sock].
+    #[arg(long, env = "BRAID_CONTROL", value_name = "PATH", hide_env_values = true)]
+    pub control: Option<PathBuf>,
+}
+
+/// The shape of a new array.
+#[derive(Debug, Clone, Args)]
+pub struct Shape {
+    /// linear, 0, 1, 4, 5, 6 or 10.
+    #[arg(short, long)]
+    pub level: Option<Level>,
+    /// Number of slots: the first so many members.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub raid_devices: Option<usize>,
+    /// Number of spares: the members after those.
+    #[arg(short = 'x', long, value_name = "N", default_value_t = 0)]
+    pub spare_devices: usize,
+    /// Chunk; a bare number is in KiB [default: 512K].
+    #[arg(short, long, value_name = "SIZE", value_parser = kib_or_size)]
+    pub chunk: Option<u64>,
+    /// Layout: left-symmetric, ls, … (5, 6), n2, f2, o2, … (10), original, alternate (0).
+    #[arg(short = 'p', long, value_name = "NAME")]
+    pub layout: Option<String>,
+    /// Version of the superblocks: 1.0, 1.1 or 1.2.
+    #[arg(short = 'e', long, value_name = "VERSION", default_value = "1.2")]
+    pub metadata: Minor,
+    /// The name to record, when it is not the name of the array here.
+    #[arg(short = 'N', long = "name", value_name = "NAME")]
+    pub recorded_name: Option<ArrayName>,
+    /// The host to record before the name [default: this machine's name; "any" for none].
+    #[arg(long, value_name = "HOST")]
+    pub homehost: Option<String>,
+    /// Use only this much of each member; a bare number is in KiB.
+    #[arg(short = 'z', long, value_name = "SIZE", value_parser = kib_or_size)]
+    pub size: Option<u64>,
+    /// Start the data at this offset of each member; a bare number is in KiB.
+    #[arg(long, value_name = "OFFSET", value_parser = kib_or_size)]
+    pub data_offset: Option<u64>,
+    /// Skip the first resync: the members hold matching data, or it does not matter yet.
+    #[arg(long)]
+    pub assume_clean: bool,
+    /// Overwrite what is on the members.
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+/// `braid create`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Make an array: write superblocks to its members.\n\n\
+    First it shows what it found on each member, and refuses when there is anything (a file system, a \
+    partition table, a member of another array) unless --force is given. The array is not running \
+    afterwards: `braid serve` runs it. The first resync starts then; the array can be used at once.",
+    after_help = EXIT_CODES
+)]
+pub struct Create {
+    /// The array's name: letters, digits and . _ -
+    pub name: ArrayName,
+    /// The members, "missing" for a slot that stays empty for now.
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<String>,
+    #[command(flatten)]
+    pub shape: Shape,
+    /// Check everything and show the result, write nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Accepted as mdadm does: braid asks no questions.
+    #[arg(short = 'R', long, visible_alias = "yes")]
+    pub run: bool,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `braid serve`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Assemble arrays from their members and serve them, in the foreground, until stopped.\n\n\
+    The members are sorted into arrays by what their superblocks say, so those of several arrays may be \
+    given in any order. Each array is exported under its name at every --nbd address. SIGTERM, SIGINT and \
+    `braid stop` end it in order: clients are disconnected, the arrays are marked clean; a second signal \
+    ends it at once.",
+    after_help = EXIT_CODES
+)]
+pub struct Serve {
+    /// The members of one or more arrays.
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<String>,
+    /// Where NBD clients connect: unix:PATH or tcp:ADDR:PORT. May be given several times.
+    #[arg(long, required = true, value_name = "ADDRESS")]
+    pub nbd: Vec<Address>,
+    /// Number of threads that carry out requests [default: one for each core].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub shards: Option<u16>,
+    /// Write nothing to any member, and refuse writes of clients.
+    #[arg(short = 'o', long, visible_alias = "readonly", conflicts_with = "create")]
+    pub read_only: bool,
+    /// Serve only the array with this UUID.
+    #[arg(short, long, conflicts_with = "create")]
+    pub uuid: Option<String>,
+    /// Start even when members are missing that were there when the array was last written.
+    #[arg(short = 'R', long)]
+    pub run: bool,
+    /// With --create: overwrite what is on the members. Otherwise: start an array that is degraded
+    /// and was not stopped cleanly, although blocks written at that moment may come back wrong.
+    #[arg(short, long)]
+    pub force: bool,
+    /// First create the array NAME from the members, as `braid create` does: for ram: and model:
+    /// members, which are gone when the process ends.
+    #[arg(long, value_name = "NAME")]
+    pub create: Option<ArrayName>,
+    #[command(flatten, next_help_heading = "With --create")]
+    pub shape: ServeShape,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// The shape of an array that `serve --create` makes.
+#[derive(Debug, Clone, Args)]
+pub struct ServeShape {
+    /// linear, 0, 1, 4, 5, 6 or 10.
+    #[arg(short, long, requires = "create")]
+    pub level: Option<Level>,
+    /// Number of slots: the first so many members.
+    #[arg(short = 'n', long, value_name = "N", requires = "create")]
+    pub raid_devices: Option<usize>,
+    /// Number of spares: the members after those.
+    #[arg(short = 'x', long, value_name = "N", requires = "create")]
+    pub spare_devices: Option<usize>,
+    /// Chunk; a bare number is in KiB [default: 512K].
+    #[arg(short, long, value_name = "SIZE", value_parser = kib_or_size, requires = "create")]
+    pub chunk: Option<u64>,
+    /// Layout, as for `braid create`.
+    #[arg(short = 'p', long, value_name = "NAME", requires = "create")]
+    pub layout: Option<String>,
+    /// Skip the first resync: the members hold matching data, as new ram: members do.
+    #[arg(long, requires = "create")]
+    pub assume_clean: bool,
+}
+
+impl From<ServeShape> for Shape {
+    fn from(shape: ServeShape) -> Shape {
+        Shape {
+            level: shape.level,
+            raid_devices: shape.raid_devices,
+            spare_devices: shape.spare_devices.unwrap_or(0),
+            chunk: shape.chunk,
+            layout: shape.layout,
+            metadata: Minor::V1_2,
+            recorded_name: None,
+            homehost: None,
+            size: None,
+            data_offset: None,
+            assume_clean: shape.assume_clean,
+            force: false,
+        }
+    }
+}
+
+/// `braid examine`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct Examine {
+    /// Files or block devices; they may be in use.
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `braid detail`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct Detail {
+    /// The array: its name or UUID. Not needed when only one is running.
+    pub name: Option<String>,
+    /// Say with the exit code: 0 fine, 1 degraded, 2 not usable, 4 no such array or server.
+    #[arg(short, long)]
+    pub test: bool,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid fail` and `braid remove`.
+#[derive(Debug, Args)]
+pub struct OneMember {
+    /// The array: its name or UUID.
+    pub name: String,
+    /// The member: its path, the name that `braid detail` shows, or its number there.
+    pub member: String,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid add`.
+#[derive(Debug, Args)]
+pub struct Add {
+    /// The array: its name or UUID.
+    pub name: String,
+    /// The new member.
+    pub member: String,
+    /// Overwrite what is on it.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid check` and `braid repair`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct Scrub {
+    /// The array: its name or UUID. Not needed when only one is running.
+    pub name: Option<String>,
+    /// Wait for the end and show the progress.
+    #[arg(short = 'W', long)]
+    pub wait: bool,
+    /// Cancel a check or repair that is running.
+    #[arg(long, conflicts_with = "wait")]
+    pub cancel: bool,
+    /// Answer in JSON; progress is a line of JSON each.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid wait`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct Wait {
+    /// The array: its name or UUID. Not needed when only one is running.
+    pub name: Option<String>,
+    /// Say with the exit code whether the array is whole afterwards, as `braid detail --test`.
+    #[arg(short, long)]
+    pub test: bool,
+    /// Answer in JSON; progress is a line of JSON each.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid speed`.
+#[derive(Debug, Args)]
+pub struct Speed {
+    /// The array: its name or UUID. Not needed when only one is running.
+    pub name: Option<String>,
+    /// Below this rate jobs give no way to clients: KiB per second and member, as md's sync_speed_min.
+    #[arg(long, value_name = "KIB")]
+    pub min: Option<u64>,
+    /// Jobs are never faster: KiB per second and member, as md's sync_speed_max; "none" for no limit.
+    #[arg(long, value_name = "KIB", value_parser = limit)]
+    pub max: Option<u64>,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid stop`.
+#[derive(Debug, Args)]
+pub struct Stop {
+    /// The array: its name or UUID. Not needed when only one is running.
+    #[arg(required_unless_present = "all")]
+    pub name: Option<String>,
+    /// Stop all arrays of this server. It ends with its last array.
+    #[arg(long, conflicts_with = "name")]
+    pub all: bool,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Where the members are made [default: the system's folder for temporary files].
+    #[arg(long, value_name = "FOLDER")]
+    pub dir: Option<PathBuf>,
+    /// About how much data to copy in, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(16..=4096))]
+    pub data: u64,
+    /// Do without mounting: copy one large file with an NBD client, as where not root.
+    #[arg(long)]
+    pub no_mount: bool,
+}
+
+/// Bytes of a size whose bare form is in KiB, as mdadm takes it.
+pub fn kib_or_size(text: &str) -> Result<u64, String> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let kib: u64 = text.parse().map_err(|_| format!("{text} KiB is too much"))?;
+        return kib.checked_mul(1024).ok_or_else(|| format!("{text} KiB is too much"));
+    }
+    braid_device::spec::parse_size(text).map_err(|error| error.to_string())
+}
+
+fn limit(text: &str) -> Result<u64, String> {
+    if text.eq_ignore_ascii_case("none") {
+        return Ok(u64::MAX);
+    }
+    text.parse().map_err(|_| format!("{text:?} is neither a number of KiB per second nor \"none\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parsed(words: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(words.split_whitespace())
+    }
+
+    #[test]
+    fn the_definitions_do_not_contradict_each_other() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn mdadm_users_may_type_what_they_know() {
+        let words = "braid create data -l raid5 -n 3 -x1 -c 64 -p la -e 1.2 -z 1G -f -R a b c d";
+        let Command::Create(create) = parsed(words).unwrap().command else {
+            panic!("create was typed")
+        };
+        let shape = create.shape;
+        assert_eq!(shape.level, Some(Level::Raid5));
+        assert_eq!((shape.raid_devices, shape.spare_devices), (Some(3), 1));
+        assert_eq!((shape.chunk, shape.size), (Some(64 << 10), Some(1 << 30)));
+        assert_eq!(create.members.len(), 4);
+        assert!(shape.force);
+        assert!(parsed("braid assemble a b --nbd unix:/tmp/s").is_ok());
+    }
+
+    #[test]
+    fn a_bare_size_is_in_kib_and_a_unit_is_taken_at_its_word() {
+        assert_eq!(kib_or_size("64"), Ok(64 << 10));
+        assert_eq!(kib_or_size("64K"), Ok(64 << 10));
+        assert_eq!(kib_or_size("1M"), Ok(1 << 20));
+        for bad in ["", "K", "-1", "99999999999999999999", "18446744073709551615", "1Q"] {
+            assert!(kib_or_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_shape_of_serve_is_for_create_only() {
+        assert!(parsed("braid serve --nbd unix:/s --level 5 a b").is_err());
+        assert!(
+            parsed("braid serve --nbd unix:/s --create x --level 5 -n 2 ram:1M ram:1M").is_ok()
+        );
+        assert!(parsed("braid serve --nbd unix:/s --create x --read-only a").is_err());
+    }
+
+    #[test]
+    fn impossible_words_are_refused_by_the_parser() {
+        for words in [
+            "braid",
+            "braid create",
+            "braid create data",
+            "braid create data -l 7 -n 2 a b",
+            "braid create a/b -l 5 -n 2 a b",
+            "braid serve a",
+            "braid serve a --nbd /tmp/s",
+            "braid serve a --nbd unix:/s --shards 0",
+            "braid stop",
+            "braid fail data",
+        ] {
+            assert!(parsed(words).is_err(), "{words}");
+        }
+    }
+}

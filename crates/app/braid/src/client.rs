@@ -1,0 +1,154 @@
+//! The commands' side of the control socket: reaching a running server, asking, reading answers.
+//!
+//! Does not know what is asked. An answer that cannot be had is [`Unreadable`]; a refusal is an
+//! ordinary error.
+
+use crate::cli;
+use crate::daemon::control_socket::default_path;
+use crate::daemon::protocol::{Answer, Detail, Job, LINE_MAX, LastJob, Request};
+use crate::exit::Unreadable;
+use anyhow::{Context, Result, anyhow, bail};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// A connection to a running server.
+pub struct Client {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects to the server that the user means.
+    ///
+    /// # Errors
+    /// [`Unreadable`] when nobody listens, saying what to type.
+    pub fn connect(control: &cli::Control) -> Result<Client> {
+        Client::connect_to(&control.control.clone().unwrap_or_else(default_path))
+    }
+
+    /// Connects to the server at `path`.
+    ///
+    /// # Errors
+    /// [`Unreadable`] when nobody listens, saying what to type.
+    pub fn connect_to(path: &Path) -> Result<Client> {
+        match UnixStream::connect(path) {
+            Ok(stream) => Ok(Client { path: path.to_owned(), stream: BufReader::new(stream) }),
+            Err(error) => Err(Unreadable(not_reached(path, &error)).into()),
+        }
+    }
+
+    /// Asks, and gives the one answer.
+    ///
+    /// # Errors
+    /// A refusal, or a server that went away.
+    pub fn ask(&mut self, request: &Request) -> Result<Answer> {
+        self.ask_with_progress(request, &mut |_| Ok(()))
+    }
+
+    /// Asks; `progress` sees each job that is reported before the answer.
+    ///
+    /// # Errors
+    /// A refusal, a server that went away, or what `progress` fails with.
+    pub fn ask_with_progress(
+        &mut self,
+        request: &Request,
+        progress: &mut dyn FnMut(&Job) -> Result<()>,
+    ) -> Result<Answer> {
+        let mut line = serde_json::to_vec(request).context("making the request")?;
+        line.push(b'\n');
+        let path = self.path.display().to_string();
+        let lost = || format!("the server at {path} went away; see what it printed");
+        self.stream.get_mut().write_all(&line).with_context(lost)?;
+        loop {
+            let mut line = Vec::new();
+            let read = (&mut self.stream).take(LINE_MAX as u64).read_until(b'\n', &mut line);
+            if read.with_context(lost)? == 0 {
+                bail!("{}", lost());
+            }
+            let answer = serde_json::from_slice(&line)
+                .with_context(|| format!("the server at {path} speaks another version"))?;
+            match answer {
+                Answer::Progress { job } => progress(&job)?,
+                Answer::Refused { error, no_such_array: true } => {
+                    return Err(Unreadable(error).into());
+                }
+                Answer::Refused { error, .. } => return Err(anyhow!(error)),
+                answer => return Ok(answer),
+            }
+        }
+    }
+
+    /// Asks for the state of an array.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn detail(&mut self, array: Option<&str>) -> Result<Detail> {
+        match self.ask(&Request::Detail { array: array.map(str::to_string) })? {
+            Answer::Detail { detail } => Ok(*detail),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Waits until no job is running.
+    ///
+    /// # Errors
+    /// As [`Client::ask_with_progress`].
+    pub fn wait(
+        &mut self,
+        array: Option<&str>,
+        progress: &mut dyn FnMut(&Job) -> Result<()>,
+    ) -> Result<(Option<LastJob>, Detail)> {
+        let request = Request::Wait { array: array.map(str::to_string) };
+        match self.ask_with_progress(&request, progress)? {
+            Answer::Idle { last, detail } => Ok((last, *detail)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Asks for something to be done; gives the sentence that says what was.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn order(&mut self, request: &Request) -> Result<String> {
+        match self.ask(request)? {
+            Answer::Done { text } => Ok(text),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// An answer that does not belong to the question.
+pub fn unexpected(answer: &Answer) -> anyhow::Error {
+    anyhow!("the server gave an answer that was not asked for: {answer:?}")
+}
+
+fn not_reached(path: &Path, error: &std::io::Error) -> String {
+    let shown = path.display();
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => format!(
+            "no server is running with the control socket {shown}; start one with `braid serve MEMBER… \
+             --nbd unix:PATH`, or say where it listens with --control or BRAID_CONTROL"
+        ),
+        ErrorKind::PermissionDenied => {
+            format!(
+                "the control socket {shown} is not yours: {error}; use the server's user or sudo"
+            )
+        }
+        _ => format!("connecting to the control socket {shown}: {error}"),
+    }
+}
+
+/// A member as the server shall look for it: a path made absolute, anything else as it is.
+///
+/// # Errors
+/// When the current folder is not known.
+pub fn member_argument(text: &str) -> Result<String> {
+    let is_number = text.parse::<u32>().is_ok() && !Path::new(text).exists();
+    let in_memory = text.starts_with("ram:") || text.starts_with("model:");
+    if is_number || in_memory {
+        return Ok(text.to_string());
+    }
+    let path = std::path::absolute(text).with_context(|| format!("making {text} absolute"))?;
+    Ok(path.display().to_string())
+}

@@ -1,0 +1,15 @@
+//! `braid add`: a device becomes a spare, and takes over at once where a member is missing.
+
+use super::say_done;
+use crate::cli::Add;
+use crate::client::{Client, member_argument};
+use crate::daemon::protocol::Request;
+use anyhow::Result;
+use std::process::ExitCode;
+
+pub fn run(options: Add) -> Result<ExitCode> {
+    let mut client = Client::connect(&options.control)?;
+    let member = member_argument(&options.member)?;
+    let request = Request::Add { array: options.name, member, force: options.force };
+    say_done(&client.order(&request)?, options.json)
+}

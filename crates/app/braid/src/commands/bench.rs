@@ -1,0 +1,239 @@
+//! `braid bench`: the load generator of `braid-load` behind options.
+//!
+//! Owns the options and the refusal to overwrite members that hold something.
+
+use crate::cli::kib_or_size;
+use crate::discover::look;
+use crate::members::parse_one;
+use crate::output;
+use anyhow::{Result, bail};
+use braid_device::spec::{MemberSpec, parse_size, show_size};
+use braid_layout::{Level, layout_number};
+use braid_load::{Beside, Clock, Length, Options, Over, Pattern, Report, run as run_load};
+use clap::{Args, ValueEnum};
+use std::process::ExitCode;
+
+/// The loads that are run when none is named: large ones in order, small ones anywhere.
+const USUAL: [(Pattern, u64); 4] = [
+    (Pattern::Read, 1 << 20),
+    (Pattern::Write, 1 << 20),
+    (Pattern::RandRead, 4096),
+    (Pattern::RandWrite, 4096),
+];
+
+/// `braid bench`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Measure an array against its bare members, in this process or over NBD.\n\n\
+    An array is made of the members, which lose what they hold; the load runs on it and, in turn in the \
+    same run, on its members by themselves (raw), on a loop that only copies and computes parity (bare; \
+    members in memory) and on one plain device in memory. The quotients are printed first: they mean \
+    something on other machines, the absolute rates do not."
+)]
+pub struct Bench {
+    /// linear, 0, 1, 4, 5, 6 or 10.
+    #[arg(short, long, default_value = "5")]
+    pub level: Level,
+    /// Number of members, when one --member stands for all.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub raid_devices: Option<usize>,
+    /// A member, or the pattern for all of them.
+    #[arg(short, long = "member", value_name = "MEMBER", default_value = "ram:256M")]
+    pub members: Vec<MemberSpec>,
+    /// Chunk; a bare number is in KiB.
+    #[arg(short, long, value_name = "SIZE", value_parser = kib_or_size, default_value = "64K")]
+    pub chunk: u64,
+    /// Layout, as for `braid create`.
+    #[arg(short = 'p', long, value_name = "NAME")]
+    pub layout: Option<String>,
+    /// read, write, randread, randwrite, rw:N or randrw:N with N percent reads. May be given several
+    /// times [default: read and write of 1M, randread and randwrite of 4K].
+    #[arg(long, value_name = "PATTERN")]
+    pub pattern: Vec<Pattern>,
+    /// Size of a request. May be given several times [default: 64K].
+    #[arg(short, long, value_name = "SIZE", value_parser = size)]
+    pub block: Vec<u64>,
+    /// Requests in flight, over all shards.
+    #[arg(short, long, default_value_t = 32)]
+    pub depth: u32,
+    /// Threads of the engine.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub shards: u16,
+    /// Members failed before the load starts.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub failed: usize,
+    /// Seconds that each contender runs in all rounds together.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.5, conflicts_with_all = ["bytes", "requests"])]
+    pub seconds: f64,
+    /// Bytes that each contender moves, instead of seconds.
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "requests")]
+    pub bytes: Option<u64>,
+    /// Requests that each contender does, instead of seconds.
+    #[arg(long, value_name = "N")]
+    pub requests: Option<u64>,
+    /// Rounds that the run is cut into, the contenders in turn.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub rounds: u64,
+    /// Where the random offsets start from.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Every write is on stable storage before it counts.
+    #[arg(long)]
+    pub fua: bool,
+    /// A flush after so many writes; 0: none.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub flush_every: u32,
+    /// The way to the array.
+    #[arg(long, value_enum, default_value_t = Way::Engine)]
+    pub over: Way,
+    /// What seconds are seconds of.
+    #[arg(long, value_enum, default_value_t = Seconds::Auto)]
+    pub clock: Seconds,
+    /// Note how long requests take.
+    #[arg(long)]
+    pub latency: bool,
+    /// Measure the array only.
+    #[arg(long)]
+    pub alone: bool,
+    /// Overwrite what is on the members.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The way to the array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// None: the load runs on the array's shards.
+    Engine,
+    /// NBD on a unix socket in this process.
+    Nbd,
+}
+
+/// What seconds are seconds of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Seconds {
+    /// Processor time where nothing ever waits, else the wall clock.
+    Auto,
+    /// The wall clock.
+    Wall,
+    /// Processor time of the shards.
+    Processor,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    parse_size(text).map_err(|error| error.to_string())
+}
+
+pub fn run(bench: Bench) -> Result<ExitCode> {
+    let members = members(&bench)?;
+    if !bench.force {
+        refuse_occupied(&members)?;
+    }
+    let mut reports: Vec<Report> = Vec::new();
+    for (pattern, block) in loads(&bench) {
+        let report = run_load(&options(&bench, members.clone(), pattern, block)?)?;
+        if !bench.json {
+            output::line(report.to_string())?;
+        }
+        reports.push(report);
+    }
+    if bench.json {
+        output::json(&reports)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The members: those given, or the one given as often as asked for.
+fn members(bench: &Bench) -> Result<Vec<MemberSpec>> {
+    let given = bench.members.as_slice();
+    match (given, bench.raid_devices) {
+        ([only], Some(count)) if count != 1 => {
+            if matches!(only, MemberSpec::Path(_)) {
+                bail!(
+                    "{only} cannot stand for {count} members: give each file or device with --member"
+                );
+            }
+            Ok(vec![only.clone(); count])
+        }
+        ([only @ (MemberSpec::Ram(_) | MemberSpec::Model(_))], None) => {
+            Ok(vec![only.clone(); bench.level.min_slots().max(4)])
+        }
+        (_, Some(count)) if count != given.len() => {
+            bail!("--raid-devices is {count} and {} members were given", given.len())
+        }
+        _ => Ok(given.to_vec()),
+    }
+}
+
+fn refuse_occupied(members: &[MemberSpec]) -> Result<()> {
+    for member in members {
+        let found = look(&parse_one(&member.to_string())?)?;
+        if !found.is_free() {
+            bail!(
+                "the load would overwrite {}: {}; if that is not needed any more: --force",
+                found.name,
+                found.lines().join("; ")
+            );
+        }
+    }
+    Ok(())
+}
+
+fn loads(bench: &Bench) -> Vec<(Pattern, u64)> {
+    match (bench.pattern.as_slice(), bench.block.as_slice()) {
+        ([], []) => USUAL.to_vec(),
+        ([], blocks) => each(&[Pattern::Read, Pattern::Write], blocks),
+        (patterns, []) => each(patterns, &[64 << 10]),
+        (patterns, blocks) => each(patterns, blocks),
+    }
+}
+
+fn each(patterns: &[Pattern], blocks: &[u64]) -> Vec<(Pattern, u64)> {
+    patterns.iter().flat_map(|pattern| blocks.iter().map(move |block| (*pattern, *block))).collect()
+}
+
+fn options(
+    bench: &Bench,
+    members: Vec<MemberSpec>,
+    pattern: Pattern,
+    block: u64,
+) -> Result<Options> {
+    let layout =
+        bench.layout.as_deref().map(|name| layout_number(bench.level, name)).transpose()?;
+    if block > 1 << 30 {
+        bail!("a block of {} is more than a request carries; give at most 1G", show_size(block));
+    }
+    let compared = !bench.alone;
+    Ok(Options {
+        layout,
+        chunk: bench.chunk,
+        failed: bench.failed,
+        depth: bench.depth,
+        shards: bench.shards,
+        length: match (bench.bytes, bench.requests) {
+            (Some(bytes), _) => Length::Bytes(bytes),
+            (None, Some(requests)) => Length::Requests(requests),
+            (None, None) => Length::Seconds(bench.seconds),
+        },
+        // The parser holds it to 1000 at most.
+        rounds: bench.rounds as usize,
+        seed: bench.seed,
+        fua: bench.fua,
+        flush_every: bench.flush_every,
+        over: match bench.over {
+            Way::Engine => Over::Engine,
+            Way::Nbd => Over::Nbd,
+        },
+        clock: match bench.clock {
+            Seconds::Auto => Clock::Auto,
+            Seconds::Wall => Clock::Wall,
+            Seconds::Processor => Clock::Processor,
+        },
+        latency: bench.latency,
+        beside: Beside { raw: compared, bare: compared, device: compared },
+        ..Options::new(bench.level, members, pattern, block)
+    })
+}

@@ -1,0 +1,62 @@
+//! One file for each verb: what it checks, what it asks, what it prints.
+
+mod add;
+mod bench;
+mod check;
+mod create;
+mod detail;
+mod examine;
+mod fail;
+mod remove;
+mod repair;
+mod scrub;
+mod serve;
+mod speed;
+mod stop;
+mod wait;
+
+use crate::cli::Command;
+use crate::output;
+use anyhow::Result;
+use serde::Serialize;
+use std::process::ExitCode;
+
+pub use bench::Bench;
+
+/// Runs a verb.
+///
+/// # Errors
+/// Whatever keeps it from being done.
+pub fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Create(options) => create::run(options),
+        Command::Serve(options) => serve::run(options),
+        Command::Examine(options) => examine::run(&options),
+        Command::Detail(options) => detail::run(&options),
+        Command::Fail(options) => fail::run(options),
+        Command::Remove(options) => remove::run(options),
+        Command::Add(options) => add::run(options),
+        Command::Check(options) => check::run(options),
+        Command::Repair(options) => repair::run(options),
+        Command::Wait(options) => wait::run(&options),
+        Command::Speed(options) => speed::run(options),
+        Command::Stop(options) => stop::run(options),
+        Command::Bench(options) => bench::run(*options),
+        Command::Demo(_) => unreachable!(),
+    }
+}
+
+#[derive(Serialize)]
+struct Done<'a> {
+    done: &'a str,
+}
+
+/// Prints the sentence that says what was done.
+fn say_done(text: &str, json: bool) -> Result<ExitCode> {
+    if json {
+        output::json(&Done { done: text })?
+    } else {
+        output::line(text)?
+    }
+    Ok(ExitCode::SUCCESS)
+}

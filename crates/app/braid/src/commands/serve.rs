@@ -1,0 +1,151 @@
+//! `braid serve`: the foreground server from its start to its orderly end.
+
+use super::create::{Plan, Refusal, Wish, make, plan};
+use crate::cli::{Serve, Shape};
+use crate::daemon::control_socket::{ControlSocket, default_path};
+use crate::daemon::grouping::{Group, group, only};
+use crate::daemon::running::Running;
+use crate::daemon::{End, signals};
+use crate::exit::FAILED;
+use crate::members::parse_all;
+use crate::on_shard;
+use crate::output::{self, size};
+use anyhow::{Context, Result};
+use braid_array::array::Array;
+use braid_array::assemble::assemble;
+use braid_array::options::AssembleOptions;
+use braid_device::{Opener, Target};
+use braid_nbd::serve::Server;
+use braid_shard::mailbox::Remote;
+use std::process::ExitCode;
+use std::sync::{Arc, mpsc};
+
+pub fn run(options: Serve) -> Result<ExitCode> {
+    let (send_end, ends) = mpsc::channel();
+    let socket =
+        ControlSocket::bind(&options.control.control.clone().unwrap_or_else(default_path))?;
+    let shards = on_shard::start_shards(shard_count(options.shards))?;
+    let home = shards.remotes().first().context("at least one shard was started")?;
+    let groups = match groups(home, &options)? {
+        Some(groups) => groups,
+        None => return Ok(ExitCode::from(FAILED)),
+    };
+    let mut arrays: Vec<Arc<Array>> = Vec::new();
+    // Arrays that were started are stopped again when a later one cannot be.
+    let started = start_all(shards.remotes(), groups, &options, &mut arrays);
+    let server = started.and_then(|()| {
+        let targets = arrays.iter().map(|array| Arc::clone(array) as Arc<dyn Target>).collect();
+        Ok(Server::start(shards.remotes(), &options.nbd, targets, None)?)
+    });
+    let addresses = server.as_ref().map(|server| server.addresses().to_vec()).unwrap_or_default();
+    let running = Arc::new(Running::new(arrays.clone(), addresses, send_end.clone()));
+    let served = server.and_then(|server| {
+        signals::listen(send_end)?;
+        socket.serve(running.handler())?;
+        for array in &arrays {
+            announce(array, &server)?;
+        }
+        output::line(format!("control socket: {}", socket.path().display()))?;
+        let end = ends.recv().context("waiting for the end")?;
+        server.stop();
+        Ok(end)
+    });
+    running.stop_all()?;
+    drop(socket);
+    drop(shards);
+    if served? == End::Signal {
+        output::note("braid: stopped by a signal; all arrays are marked clean");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn shard_count(asked: Option<u16>) -> usize {
+    match asked {
+        Some(count) => usize::from(count),
+        None => std::thread::available_parallelism().map_or(1, usize::from).min(1024),
+    }
+}
+
+/// The members of each array; `None` when they were refused and that has been said.
+fn groups(home: &Remote, options: &Serve) -> Result<Option<Vec<Group>>> {
+    let Some(name) = &options.create else {
+        let members: Vec<_> = parse_all(&options.members, false)?.into_iter().flatten().collect();
+        let groups = group(home, &members, options.read_only)?;
+        return Ok(Some(match &options.uuid {
+            Some(uuid) => only(groups, uuid)?,
+            None => groups,
+        }));
+    };
+    let shape = Shape::from(options.shape.clone());
+    let wish = Wish {
+        name: name.as_str(),
+        shape: &shape,
+        members: &options.members,
+        force: options.force,
+    };
+    let plan: Plan = match plan(home, &wish, true) {
+        Ok(plan) => plan,
+        Err(Refusal::Occupied(why)) => {
+            output::note(format!("braid: {why}"));
+            return Ok(None);
+        }
+        Err(Refusal::Other(error)) => return Err(error),
+    };
+    for warning in &plan.warnings {
+        output::note(format!("warning: {warning}"));
+    }
+    let openers: Vec<Arc<dyn Opener>> = plan.openers().into_iter().flatten().collect();
+    let created = make(home, plan)?;
+    Ok(Some(vec![Group::new(created.uuid, name.to_string(), openers)]))
+}
+
+fn start_all(
+    remotes: &[Remote],
+    groups: Vec<Group>,
+    options: &Serve,
+    arrays: &mut Vec<Arc<Array>>,
+) -> Result<()> {
+    for group in groups {
+        for opener in &group.openers {
+            for note in opener.notes() {
+                output::note(format!("note: {note}"));
+            }
+        }
+        let start_degraded = options.run || group.is_as_it_was_left();
+        let assemble_options = AssembleOptions {
+            name: Some(group.name),
+            uuid: Some(group.uuid),
+            read_only: options.read_only,
+            force: options.force,
+            start_degraded,
+            ..AssembleOptions::default()
+        };
+        let remotes = remotes.to_vec();
+        let home = remotes.first().context("at least one shard was started")?.clone();
+        let openers = group.openers;
+        let array = on_shard::run(&home, move |shard| async move {
+            assemble(&on_shard::context(&shard, &remotes), openers, assemble_options).await
+        })??;
+        arrays.push(array);
+    }
+    Ok(())
+}
+
+fn announce(array: &Array, server: &Server) -> Result<()> {
+    let info = array.info();
+    let status = array.control(|control| async move { control.status().await });
+    let state = status.as_ref().map(|status| status.state_line()).unwrap_or_default();
+    output::line(format!(
+        "array {}: {}, {}, {state}",
+        array.name(),
+        info.description,
+        size::human(info.device.size)
+    ))?;
+    for line in status.iter().flat_map(|status| &status.left_out) {
+        output::note(format!("left out of array {}: {line}", array.name()));
+    }
+    for address in server.addresses() {
+        output::line(format!("  {}", address.uri(array.name())))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! Which of the members given make which array, and what each array is exported as.
+//!
+//! Owns the sorting by UUID and the choice of names. Whether an array can run with its members is
+//! decided when it is assembled.
+
+use crate::members::Member;
+use crate::on_shard;
+use anyhow::{Context, Result, bail};
+use braid_array::examine::{Examined, examine};
+use braid_device::Opener;
+use braid_device::file::Mode;
+use braid_format::superblock::{Name, Superblock};
+use braid_format::uuid_text;
+use braid_shard::mailbox::Remote;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The members of one array.
+pub struct Group {
+    /// The array's UUID.
+    pub uuid: [u8; 16],
+    /// The name to export it under.
+    pub name: String,
+    /// The name in its superblocks.
+    recorded: Name,
+    /// Its members, opened.
+    pub openers: Vec<Arc<dyn Opener>>,
+    superblocks: Vec<Superblock>,
+}
+
+impl Group {
+    /// The members of an array that was just created, exported as `name`.
+    pub fn new(uuid: [u8; 16], name: String, openers: Vec<Arc<dyn Opener>>) -> Group {
+        Group { uuid, name, recorded: Name::default(), openers, superblocks: Vec::new() }
+    }
+
+    /// Every member is here that the freshest superblock says holds a slot: what is missing then was
+    /// missing when the array was last written.
+    pub fn is_as_it_was_left(&self) -> bool {
+        let Some(freshest) = self.superblocks.iter().max_by_key(|superblock| superblock.events)
+        else {
+            return true;
+        };
+        let given =
+            |number: u32| self.superblocks.iter().any(|superblock| superblock.dev_number == number);
+        (0u32..)
+            .zip(&freshest.roles)
+            .all(|(number, _)| freshest.role_of(number).slot().is_none() || given(number))
+    }
+}
+
+/// Opens the members, reads their superblocks and sorts them, in the order in which arrays appear.
+///
+/// # Errors
+/// A member that cannot be opened or read, is no member at all, or has a damaged superblock.
+pub fn group(home: &Remote, members: &[Member], read_only: bool) -> Result<Vec<Group>> {
+    let mode = if read_only { Mode::ReadOnly } else { Mode::ReadWrite };
+    let mut groups: Vec<Group> = Vec::new();
+    for member in members {
+        let opener = member.prepare(mode)?;
+        let asked = Arc::clone(&opener);
+        let examined: Examined =
+            on_shard::run(home, move |shard| async move { examine(&shard, &*asked).await })??;
+        let superblock = examined.superblock.with_context(|| {
+            format!(
+                "{}: no md superblock, so it is no member of an array; leave it out, or `braid create` an array \
+                 on it first",
+                member.name
+            )
+        })?;
+        match groups.iter_mut().find(|group| group.uuid == superblock.set_uuid) {
+            Some(group) => {
+                group.openers.push(opener);
+                group.superblocks.push(superblock);
+            }
+            None => groups.push(Group {
+                uuid: superblock.set_uuid,
+                name: String::new(),
+                recorded: superblock.set_name,
+                openers: vec![opener],
+                superblocks: vec![superblock],
+            }),
+        }
+    }
+    let recorded: Vec<([u8; 16], Name)> =
+        groups.iter().map(|group| (group.uuid, group.recorded)).collect();
+    for (group, name) in groups.iter_mut().zip(export_names(&recorded)) {
+        group.name = name;
+    }
+    Ok(groups)
+}
+
+/// Keeps only the array with this UUID.
+///
+/// # Errors
+/// A text that is no UUID, or that of no array here.
+pub fn only(groups: Vec<Group>, uuid: &str) -> Result<Vec<Group>> {
+    let wanted = uuid_text::parse(uuid)?;
+    let there: Vec<String> = groups
+        .iter()
+        .map(|group| format!("{} ({})", uuid_text::format(&group.uuid), group.name))
+        .collect();
+    let kept: Vec<Group> = groups.into_iter().filter(|group| group.uuid == wanted).collect();
+    if kept.is_empty() {
+        bail!("none of the members belongs to array {uuid}; they belong to {}", there.join(", "));
+    }
+    Ok(kept)
+}
+
+/// The short name where it is text and nobody else has it, else the full one, else the short one with
+/// the beginning of the UUID.
+fn export_names(recorded: &[([u8; 16], Name)]) -> Vec<String> {
+    let short = |name: &Name| {
+        let text = std::str::from_utf8(name.short()).ok()?;
+        let plain = !text.is_empty() && !text.contains(char::is_control);
+        plain.then(|| text.to_string())
+    };
+    let mut shorts: HashMap<String, usize> = HashMap::new();
+    let mut fulls: HashMap<&[u8], usize> = HashMap::new();
+    for (_, name) in recorded {
+        *shorts.entry(short(name).unwrap_or_default()).or_default() += 1;
+        *fulls.entry(name.bytes()).or_default() += 1;
+    }
+    let choose = |(uuid, name): &([u8; 16], Name)| {
+        let uuid = uuid_text::format(uuid);
+        let Some(short) = short(name) else { return uuid };
+        if shorts.get(&short) == Some(&1) {
+            return short;
+        }
+        match name.as_text() {
+            Some(full) if fulls.get(name.bytes()) == Some(&1) => full.to_string(),
+            _ => format!("{short}-{}", uuid.split(':').next().unwrap_or_default()),
+        }
+    };
+    recorded.iter().map(choose).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(recorded: &[&str]) -> Vec<String> {
+        let arrays: Vec<_> = recorded
+            .iter()
+            .enumerate()
+            .map(|(index, name)| ([index as u8; 16], Name::from_escaped(name).unwrap()))
+            .collect();
+        export_names(&arrays)
+    }
+
+    #[test]
+    fn an_array_is_exported_under_its_short_name() {
+        assert_eq!(names(&["host:data", "other"]), ["data", "other"]);
+    }
+
+    #[test]
+    fn equal_names_are_told_apart() {
+        assert_eq!(names(&["a:data", "b:data"]), ["a:data", "b:data"]);
+        assert_eq!(names(&["a:data", "a:data"]), ["data-00000000", "data-01010101"]);
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_gives_way_to_the_uuid() {
+        assert_eq!(names(&["\\xff", ""])[1], "01010101:01010101:01010101:01010101");
+        assert_eq!(names(&["\\x1b[2J"])[0], "00000000:00000000:00000000:00000000");
+    }
+}

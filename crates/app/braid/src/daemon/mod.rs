@@ -1,0 +1,26 @@
+//! The foreground server: shards, arrays, NBD exports, the control socket, and their orderly end.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `grouping` | which of the members given make which array |
+//! | `running` | the arrays that run, and what a command does to them |
+//! | `control_socket` | the socket file and its connections |
+//! | `protocol` | what is said there |
+//! | `signals` | SIGINT and SIGTERM |
+//!
+//! Everything here is control: no request of a client passes through.
+
+pub mod control_socket;
+pub mod grouping;
+pub mod protocol;
+pub mod running;
+pub mod signals;
+
+/// Why the server ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// A signal came.
+    Signal,
+    /// The last array was stopped by a command.
+    Stopped,
+}

@@ -1,0 +1,258 @@
+//! What a command and a running server say to each other over the control socket: one line of JSON
+//! for each request and each answer.
+//!
+//! Owns the shape of both; `detail --json` and the like print the answers as they are. Does not know
+//! sockets. Sizes and positions are in bytes, times in seconds since 1970, speeds in KiB per second.
+//!
+//! Invariant: a request is answered by any number of [`Answer::Progress`] and then one other answer.
+
+use serde::{Deserialize, Serialize};
+
+/// The longest line that either side reads, in bytes.
+pub const LINE_MAX: usize = 4 << 20;
+
+/// What a command asks. `array` is a name or UUID; without it the server must have just one array.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Which arrays there are.
+    List,
+    /// The state of one array.
+    Detail { array: Option<String> },
+    /// Mark a member as faulty.
+    Fail { array: String, member: String },
+    /// Let go of a member.
+    Remove { array: String, member: String },
+    /// Add a member: `member` as it would be given to `serve`.
+    Add { array: String, member: String, force: bool },
+    /// Start a check, or a repair.
+    Scrub { array: Option<String>, repair: bool },
+    /// Cancel a check or repair.
+    Cancel { array: Option<String> },
+    /// Answer when no job is running, with progress meanwhile.
+    Wait { array: Option<String> },
+    /// Limit the speed of jobs; `None` leaves a limit as it is.
+    Speed { array: Option<String>, min_kib: Option<u64>, max_kib: Option<u64> },
+    /// Stop an array; without a name all of them.
+    Stop { array: Option<String> },
+}
+
+/// What the server answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum Answer {
+    /// It was done; what, in a sentence.
+    Done { text: String },
+    /// The arrays.
+    List { arrays: Vec<Listed> },
+    /// The state of an array.
+    Detail { detail: Box<Detail> },
+    /// A job is running.
+    Progress { job: Job },
+    /// No job is running any more.
+    Idle { last: Option<LastJob>, detail: Box<Detail> },
+    /// It was refused.
+    Refused { error: String, no_such_array: bool },
+}
+
+/// An array in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// The name that it is exported under.
+    pub name: String,
+    /// As mdadm writes it.
+    pub uuid: String,
+    /// Its state in words.
+    pub state: String,
+    /// NBD URIs.
+    pub exports: Vec<String>,
+}
+
+/// A job that is running.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// resync, recover, check or repair.
+    pub kind: String,
+    /// Bytes done.
+    pub done: u64,
+    /// Bytes to do.
+    pub total: u64,
+    /// Bytes per second.
+    pub rate: u64,
+    /// Seconds to go; `None` while there is no rate.
+    pub eta_seconds: Option<u64>,
+    /// Sectors that did not match so far.
+    pub mismatches: u64,
+}
+
+impl Job {
+    /// How much is done, in percent.
+    pub fn percent(&self) -> f64 {
+        match self.total {
+            0 => 100.0,
+            total => self.done as f64 * 100.0 / total as f64,
+        }
+    }
+}
+
+/// The job that ended last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastJob {
+    /// resync, recover, check or repair.
+    pub kind: String,
+    /// done, interrupted or failed.
+    pub outcome: String,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// Sectors that did not match.
+    pub mismatches: u64,
+}
+
+/// The state of an array.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Detail {
+    /// The name that it is exported under.
+    pub name: String,
+    /// The name in its superblocks, with the host's.
+    pub full_name: String,
+    /// As mdadm writes it.
+    pub uuid: String,
+    /// Version of the superblocks.
+    pub version: String,
+    /// When it was created.
+    pub created: u64,
+    /// When its superblocks were last written.
+    pub updated: u64,
+    /// Updates of its superblocks.
+    pub events: u64,
+    /// The level's name.
+    pub level: String,
+    /// The layout's name, where the level has layouts.
+    pub layout: Option<String>,
+    /// Chunk; 0 where the level has none.
+    pub chunk_size: u64,
+    /// Size of the array.
+    pub array_size: u64,
+    /// Bytes used of each component; 0 for levels 0 and linear.
+    pub component_size: u64,
+    /// The level can lose a member.
+    pub redundant: bool,
+    /// Number of slots.
+    pub raid_devices: usize,
+    /// Slots without a member in sync.
+    pub degraded: usize,
+    /// Too many members are lost.
+    pub failed: bool,
+    /// Nothing is written.
+    pub read_only: bool,
+    /// Its state in words.
+    pub state: String,
+    /// For each slot the number of its member.
+    pub slots: Vec<Option<u32>>,
+    /// All members.
+    pub members: Vec<Member>,
+    /// Devices that were given and not used, with the reason.
+    pub left_out: Vec<String>,
+    /// The job that is running.
+    pub job: Option<Job>,
+    /// The job that ended last.
+    pub last_job: Option<LastJob>,
+    /// Sectors that the last check found not to match.
+    pub mismatch_count: u64,
+    /// Redundancy holds below this; `None`: everywhere.
+    pub resynced: Option<u64>,
+    /// Least speed of jobs while clients are busy.
+    pub sync_speed_min: u64,
+    /// Greatest speed of jobs; `None`: no limit.
+    pub sync_speed_max: Option<u64>,
+    /// What clients and members have done.
+    pub counters: Counters,
+    /// NBD URIs.
+    pub exports: Vec<String>,
+}
+
+/// What clients have asked for and how it was done, since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Requests read.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Requests written.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Segments written as full stripes.
+    pub full_stripes: u64,
+    /// Segments written by read-modify-write.
+    pub read_modify_writes: u64,
+    /// Segments written by reconstruct-write.
+    pub reconstruct_writes: u64,
+    /// Pieces of reads that were recovered from redundancy.
+    pub recovered_reads: u64,
+    /// Read errors that were mended by writing.
+    pub corrected_reads: u64,
+}
+
+/// One member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its number while the array runs.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// Major and minor number, of a block device.
+    pub device: Option<(u32, u32)>,
+    /// Its slot.
+    pub slot: Option<usize>,
+    /// active sync, rebuilding, spare or faulty.
+    pub state: String,
+    /// Why it is faulty.
+    pub fault: Option<String>,
+    /// As mdadm writes it.
+    pub uuid: String,
+    /// Its size.
+    pub size: u64,
+    /// Requests that it got.
+    pub requests: u64,
+    /// Bytes that it got or gave.
+    pub bytes: u64,
+}
+
+impl Detail {
+    /// The exit code of `--test`: 0 fine, 1 degraded, 2 not usable.
+    pub fn exit_code(&self) -> u8 {
+        match (self.failed, self.degraded) {
+            (true, _) => 2,
+            (false, 0) => 0,
+            (false, _) => 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_come_back_from_their_line() {
+        for request in [
+            Request::List,
+            Request::Wait { array: None },
+            Request::Add { array: "a".into(), member: "/dev/\u{e9}".into(), force: true },
+            Request::Speed { array: Some("a".into()), min_kib: None, max_kib: Some(u64::MAX) },
+        ] {
+            let line = serde_json::to_string(&request).unwrap();
+            assert!(!line.contains('\n'));
+            assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_an_error() {
+        for line in ["", "{}", "[]", "{\"verb\":\"format\"}", "{\"verb\":\"fail\",\"array\":\"a\"}"]
+        {
+            assert!(serde_json::from_str::<Request>(line).is_err(), "{line}");
+        }
+    }
+}

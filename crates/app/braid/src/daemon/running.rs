@@ -1,0 +1,445 @@
+//! The arrays that run in this server, and what each request on the control socket does to them.
+//!
+//! Owns the list of arrays. Everything is asked of an array's control on its home shard; nothing here
+//! runs on a shard.
+
+use super::End;
+use super::control_socket::Handler;
+use super::protocol::{Answer, Counters, Detail, Job, LastJob, Listed, Member, Request};
+use crate::discover;
+use crate::members::{self, parse_one};
+use crate::on_shard;
+use anyhow::{Result, bail};
+use braid_array::array::Array;
+use braid_array::control::Control;
+use braid_array::error::ControlError;
+use braid_array::options::MemberSelector;
+use braid_array::status::{
+    ArrayState, ArrayStatus, JobKind, JobOutcome, JobStatus, LastJob as EngineLastJob, MemberState,
+    MemberStatus,
+};
+use braid_device::file::Mode;
+use braid_format::uuid_text;
+use braid_nbd::Address;
+use rustix::fs::{major, minor};
+use std::future::Future;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Between two reports of progress.
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+
+/// See the module's documentation.
+pub struct Running {
+    arrays: Mutex<Vec<Arc<Array>>>,
+    addresses: Vec<Address>,
+    ends: Mutex<Sender<End>>,
+    /// The number of the next member in memory, so that its name is its own.
+    next_in_memory: AtomicU64,
+}
+
+/// No array of that name.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NoSuchArray(String);
+
+impl Running {
+    /// `arrays`, exported at `addresses`; `ends` is told when the last one was stopped.
+    pub fn new(arrays: Vec<Arc<Array>>, addresses: Vec<Address>, ends: Sender<End>) -> Running {
+        Running {
+            arrays: Mutex::new(arrays),
+            addresses,
+            ends: Mutex::new(ends),
+            next_in_memory: AtomicU64::new(1000),
+        }
+    }
+
+    /// The handler for the control socket.
+    pub fn handler(self: &Arc<Running>) -> Arc<Handler> {
+        let running = Arc::clone(self);
+        Arc::new(move |request, answer| running.answer(request, answer))
+    }
+
+    /// Stops all arrays that still run.
+    ///
+    /// # Errors
+    /// When a shard is gone.
+    pub fn stop_all(&self) -> Result<()> {
+        let arrays = std::mem::take(&mut *self.arrays());
+        arrays.iter().try_for_each(|array| stop_array(array))
+    }
+
+    fn arrays(&self) -> MutexGuard<'_, Vec<Arc<Array>>> {
+        // Every change of the list is a single call, so a panic elsewhere leaves it whole.
+        self.arrays.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, wanted: Option<&str>) -> Result<Arc<Array>> {
+        let arrays = self.arrays();
+        let names = || arrays.iter().map(|array| array.name()).collect::<Vec<_>>().join(", ");
+        let Some(wanted) = wanted else {
+            return match arrays.as_slice() {
+                [only] => Ok(Arc::clone(only)),
+                [] => Err(NoSuchArray("no array is running".to_string()).into()),
+                _ => bail!("several arrays are running, say which: {}", names()),
+            };
+        };
+        let uuid = uuid_text::parse(wanted).ok();
+        let found =
+            arrays.iter().find(|array| array.name() == wanted || Some(array.uuid()) == uuid);
+        match found {
+            Some(array) => Ok(Arc::clone(array)),
+            None => Err(NoSuchArray(format!(
+                "no array {wanted:?} is running here; there is: {}",
+                names()
+            ))
+            .into()),
+        }
+    }
+
+    fn answer(&self, request: Request, answer: &mut dyn FnMut(Answer) -> bool) {
+        let stops = matches!(request, Request::Stop { .. });
+        match self.carry_out(request, answer) {
+            Ok(last) => {
+                answer(last);
+            }
+            Err(error) => {
+                let no_such_array = error.downcast_ref::<NoSuchArray>().is_some();
+                answer(Answer::Refused { error: format!("{error:#}"), no_such_array });
+            }
+        }
+        // The answer has left by now: the process may end.
+        if stops && self.arrays().is_empty() {
+            let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+            // The other side is gone when the process ends anyway.
+            let _ = ends.send(End::Stopped);
+        }
+    }
+
+    fn carry_out(
+        &self,
+        request: Request,
+        answer: &mut dyn FnMut(Answer) -> bool,
+    ) -> Result<Answer> {
+        Ok(match request {
+            Request::List => Answer::List { arrays: self.list()? },
+            Request::Detail { array } => {
+                let array = self.find(array.as_deref())?;
+                Answer::Detail { detail: Box::new(self.detail(&array)?) }
+            }
+            Request::Fail { array, member } => {
+                let array = self.find(Some(&array))?;
+                let (member, name) = select(&array, &member)?;
+                order(&array, move |control| async move { control.fail(&member).await })?;
+                done(format!("member {name} of array {} is faulty now", array.name()))
+            }
+            Request::Remove { array, member } => {
+                let array = self.find(Some(&array))?;
+                let (member, name) = select(&array, &member)?;
+                order(&array, move |control| async move { control.remove(&member).await })?;
+                done(format!("member {name} was removed from array {}", array.name()))
+            }
+            Request::Add { array, member, force } => {
+                let array = self.find(Some(&array))?;
+                done(self.add(&array, &member, force)?)
+            }
+            Request::Scrub { array, repair } => {
+                let array = self.find(array.as_deref())?;
+                order(&array, move |control| async move {
+                    if repair { control.start_repair() } else { control.start_check() }
+                })?;
+                let what = if repair { "repair" } else { "check" };
+                let name = array.name();
+                done(format!("{what} of array {name} started; `braid wait {name}` follows it"))
+            }
+            Request::Cancel { array } => self.cancel(array.as_deref())?,
+            Request::Wait { array } => {
+                let array = self.find(array.as_deref())?;
+                self.wait(&array, answer)?
+            }
+            Request::Speed { array, min_kib, max_kib } => {
+                let array = self.find(array.as_deref())?;
+                done(speed(&array, min_kib, max_kib)?)
+            }
+            Request::Stop { array } => self.stop(array.as_deref())?,
+        })
+    }
+
+    fn list(&self) -> Result<Vec<Listed>> {
+        let arrays = self.arrays().clone();
+        let listed = |array: &Arc<Array>| {
+            let status = status(array)?;
+            Ok(Listed {
+                name: array.name().to_string(),
+                uuid: uuid_text::format(&array.uuid()),
+                state: status.state_line(),
+                exports: self.exports(array.name()),
+            })
+        };
+        arrays.iter().map(listed).collect()
+    }
+
+    fn exports(&self, name: &str) -> Vec<String> {
+        self.addresses.iter().map(|address| address.uri(name)).collect()
+    }
+
+    fn detail(&self, array: &Array) -> Result<Detail> {
+        Ok(detail_of(status(array)?, self.exports(array.name())))
+    }
+
+    fn add(&self, array: &Arc<Array>, text: &str, force: bool) -> Result<String> {
+        let mut member = parse_one(text)?;
+        match member.path() {
+            Some(path) => refuse_occupied(array, path, &member, force)?,
+            None => {
+                let number = self.next_in_memory.fetch_add(1, Ordering::Relaxed);
+                member.name = format!("{}#{number}", member.name);
+            }
+        }
+        let opener = member.prepare(Mode::ReadWrite)?;
+        order(array, move |control| async move { control.add(opener, force).await })?;
+        Ok(format!("{} was added to array {}", member.name, array.name()))
+    }
+
+    fn cancel(&self, array: Option<&str>) -> Result<Answer> {
+        let array = self.find(array)?;
+        let status = status(&array)?;
+        let scrub = |job: &JobStatus| matches!(job.kind, JobKind::Check | JobKind::Repair);
+        let Some(job) = status.job.filter(scrub) else {
+            bail!("no check or repair of array {} is running", array.name());
+        };
+        order(&array, |control| async move {
+            control.cancel_job();
+            Ok(())
+        })?;
+        Ok(done(format!("{} of array {} cancelled", job.kind, array.name())))
+    }
+
+    fn wait(&self, array: &Arc<Array>, answer: &mut dyn FnMut(Answer) -> bool) -> Result<Answer> {
+        let (send, idle) = mpsc::channel();
+        let id = array.id();
+        array.home().run(move |shard| {
+            let Some(control) = Control::find(shard, id) else { return };
+            shard.spawn(async move {
+                control.wait_idle().await;
+                // The command that waits may have gone away.
+                let _ = send.send(());
+            });
+        });
+        loop {
+            match idle.recv_timeout(PROGRESS_EVERY) {
+                Ok(()) => break,
+                Err(RecvTimeoutError::Disconnected) => return Err(stopped(array)),
+                Err(RecvTimeoutError::Timeout) => {
+                    let Some(job) = status(array)?.job else { continue };
+                    if !answer(Answer::Progress { job: job_of(&job) }) {
+                        bail!("the client went away");
+                    }
+                }
+            }
+        }
+        let detail = self.detail(array)?;
+        Ok(Answer::Idle { last: detail.last_job.clone(), detail: Box::new(detail) })
+    }
+
+    fn stop(&self, wanted: Option<&str>) -> Result<Answer> {
+        let arrays = match wanted {
+            Some(name) => vec![self.find(Some(name))?],
+            None => self.arrays().clone(),
+        };
+        let mut names = Vec::new();
+        for array in arrays {
+            stop_array(&array)?;
+            self.arrays().retain(|known| known.id() != array.id());
+            names.push(array.name().to_string());
+        }
+        Ok(match names.as_slice() {
+            [] => done("no array was running".to_string()),
+            _ => done(format!("stopped: {}", names.join(", "))),
+        })
+    }
+}
+
+fn done(text: String) -> Answer {
+    Answer::Done { text }
+}
+
+fn stopped(array: &Array) -> anyhow::Error {
+    NoSuchArray(format!("array {} has been stopped", array.name())).into()
+}
+
+fn stop_array(array: &Arc<Array>) -> Result<()> {
+    let id = array.id();
+    on_shard::run(array.home(), move |shard| async move {
+        if let Some(control) = Control::find(&shard, id) {
+            control.stop().await;
+        }
+    })
+}
+
+fn status(array: &Array) -> Result<ArrayStatus> {
+    array.control(|control| async move { control.status().await }).ok_or_else(|| stopped(array))
+}
+
+/// Has the array's control do something that it may refuse.
+fn order<T, F, W>(array: &Array, job: F) -> Result<T>
+where
+    T: Send + 'static,
+    F: FnOnce(Rc<Control>) -> W + Send + 'static,
+    W: Future<Output = Result<T, ControlError>> + 'static,
+{
+    Ok(array.control(job).ok_or_else(|| stopped(array))??)
+}
+
+fn speed(array: &Array, min_kib: Option<u64>, max_kib: Option<u64>) -> Result<String> {
+    let now = status(array)?.sync_speed;
+    let (min, max) = (min_kib.unwrap_or(now.min_kib), max_kib.unwrap_or(now.max_kib));
+    order(array, move |control| async move { control.set_sync_speed(min, max) })?;
+    let most = if max == u64::MAX { "no limit".to_string() } else { format!("{max} KiB/s") };
+    Ok(format!("speed of jobs of array {}: at least {min} KiB/s, at most {most}", array.name()))
+}
+
+/// The member that was meant: by its name, as the same device by another path, or by its number.
+/// With its name.
+fn select(array: &Array, text: &str) -> Result<(MemberSelector, String)> {
+    let members = status(array)?.members;
+    let same = |member: &&MemberStatus| {
+        member.name == text || members::same_device(Path::new(&member.name), Path::new(text))
+    };
+    let number = text.parse().ok();
+    let by_number = || members.iter().find(|member| Some(member.nr) == number);
+    Ok(match members.iter().find(same).or_else(by_number) {
+        Some(member) => (MemberSelector::Nr(member.nr), member.name.clone()),
+        // The array says which members it has.
+        None => (MemberSelector::Name(text.to_string()), text.to_string()),
+    })
+}
+
+fn refuse_occupied(
+    array: &Array,
+    path: &Path,
+    member: &members::Member,
+    force: bool,
+) -> Result<()> {
+    let superblock = discover::examine(path)?.superblock;
+    let own = matches!(&superblock, Ok(Some(found)) if found.set_uuid == array.uuid());
+    let found = discover::look(member)?;
+    if let Some(user) = found.in_use {
+        bail!("adding {} to array {}: it is in use: {user}", member.name, array.name());
+    }
+    // Whether a member of this array or of another may be added is for the array to say.
+    let other = |line: &&braid_format::signature::Signature| line.kind != "linux_raid_member";
+    let lines: Vec<&str> =
+        found.signatures.iter().filter(other).map(|signature| signature.what.as_str()).collect();
+    if !force && !own && !lines.is_empty() {
+        bail!(
+            "adding {} to array {}: refused, because it would destroy what is on it: {}; if that is not needed \
+             any more: --force",
+            member.name,
+            array.name(),
+            lines.join("; ")
+        );
+    }
+    Ok(())
+}
+
+fn detail_of(status: ArrayStatus, exports: Vec<String>) -> Detail {
+    let state = status.state_line();
+    let has = |word: ArrayState| status.state.contains(&word);
+    let counters = status.counters;
+    let max = status.sync_speed.max_kib;
+    Detail {
+        state,
+        full_name: status.full_name,
+        uuid: uuid_text::format(&status.uuid),
+        version: status.minor.to_string(),
+        created: status.created,
+        updated: status.updated,
+        events: status.events,
+        level: status.level.to_string(),
+        layout: status.layout_name,
+        chunk_size: status.chunk_size,
+        array_size: status.array_size,
+        component_size: status.component_size,
+        redundant: status.level.has_redundancy(),
+        raid_devices: status.raid_disks,
+        degraded: status.degraded,
+        failed: has(ArrayState::Failed),
+        read_only: has(ArrayState::ReadOnly),
+        slots: status.slots,
+        members: status.members.iter().map(member_of).collect(),
+        left_out: status.left_out,
+        job: status.job.as_ref().map(job_of),
+        last_job: status.last_job.map(last_job_of),
+        mismatch_count: status.mismatch_cnt,
+        resynced: status.resynced,
+        sync_speed_min: status.sync_speed.min_kib,
+        sync_speed_max: (max != u64::MAX).then_some(max),
+        counters: Counters {
+            reads: counters.reads,
+            read_bytes: counters.read_bytes,
+            writes: counters.writes,
+            written_bytes: counters.written_bytes,
+            full_stripes: counters.full_stripes,
+            read_modify_writes: counters.rmw,
+            reconstruct_writes: counters.reconstruct,
+            recovered_reads: counters.recovered_reads,
+            corrected_reads: counters.corrected_reads,
+        },
+        exports,
+        name: status.name,
+    }
+}
+
+fn member_of(member: &MemberStatus) -> Member {
+    let found = std::fs::metadata(&member.name).ok();
+    let device = found
+        .filter(|found| found.file_type().is_block_device())
+        .map(|found| (major(found.rdev()), minor(found.rdev())));
+    let state = match member.state {
+        MemberState::Rebuilding { .. } => "rebuilding".to_string(),
+        other => other.to_string(),
+    };
+    Member {
+        number: member.nr,
+        name: member.name.clone(),
+        device,
+        slot: member.slot,
+        state,
+        fault: member.fault.clone(),
+        uuid: uuid_text::format(&member.device_uuid),
+        size: member.size,
+        requests: member.io.requests_out,
+        bytes: member.io.bytes,
+    }
+}
+
+fn job_of(job: &JobStatus) -> Job {
+    Job {
+        kind: job.kind.to_string(),
+        done: job.done,
+        total: job.total,
+        rate: job.rate,
+        eta_seconds: job.eta_seconds,
+        mismatches: job.mismatches,
+    }
+}
+
+fn last_job_of(job: EngineLastJob) -> LastJob {
+    let (outcome, error) = match job.outcome {
+        JobOutcome::Done => ("done", None),
+        JobOutcome::Interrupted => ("interrupted", None),
+        JobOutcome::Failed(why) => ("failed", Some(why)),
+    };
+    LastJob {
+        kind: job.kind.to_string(),
+        outcome: outcome.to_string(),
+        error,
+        mismatches: job.mismatches,
+    }
+}

@@ -1,0 +1,175 @@
+//! What is on a device before it becomes a member: signatures, who uses it, how large it is.
+//!
+//! Reads through ordinary file calls; writes nothing. What a signature looks like is `braid-format`'s.
+
+use crate::members::Member;
+use anyhow::{Context, Result};
+use braid_device::DeviceInfo;
+use braid_device::file::{FileMember, Mode};
+use braid_format::signature::{Areas, Signature, detect, ranges};
+use braid_format::superblock::{READ_LEN, Superblock, SuperblockError, candidates, choose};
+use rustix::fs::{major, minor};
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::Path;
+
+/// What was found on one device.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its name.
+    pub name: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// What is recognised on it.
+    pub signatures: Vec<Signature>,
+    /// Who uses it, or why it cannot be opened; `None`: nobody, and it can.
+    pub in_use: Option<String>,
+}
+
+impl Found {
+    /// Nothing was found, and nobody uses it.
+    pub fn is_free(&self) -> bool {
+        self.signatures.is_empty() && self.in_use.is_none()
+    }
+
+    /// What was found, one line each.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.in_use.iter().cloned().collect();
+        for signature in &self.signatures {
+            // A format may be recognised by several places; one line says enough.
+            if !lines.contains(&signature.what) {
+                lines.push(signature.what.clone());
+            }
+        }
+        lines
+    }
+}
+
+/// Looks at a member; a member in memory is always empty.
+///
+/// # Errors
+/// When it is not there or cannot be read.
+pub fn look(member: &Member) -> Result<Found> {
+    let Some(path) = member.path() else {
+        let opener = member.prepare(Mode::ReadOnly)?;
+        drop(opener);
+        let name = member.name.clone();
+        return Ok(Found { name, size: 0, signatures: Vec::new(), in_use: None });
+    };
+    let in_use = mounted(path).or_else(|| match FileMember::open(path, Mode::ReadOnly) {
+        Ok(_) => None,
+        Err(error) => Some(error.why),
+    });
+    let info = info(path)?;
+    let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    let mut areas = Areas::new();
+    for (offset, len) in ranges(info.size) {
+        let mut bytes = vec![0; len];
+        file.read_exact_at(&mut bytes, offset)
+            .with_context(|| format!("reading {len} bytes at {offset} of {}", path.display()))?;
+        areas.push(offset, bytes);
+    }
+    let signatures = detect(info.size, &areas);
+    Ok(Found { name: member.name.clone(), size: info.size, signatures, in_use })
+}
+
+/// What a device says of itself, also while somebody uses it.
+///
+/// # Errors
+/// When it is not there or cannot be opened.
+pub fn info(path: &Path) -> Result<DeviceInfo> {
+    Ok(FileMember::open(path, Mode::Examine)?.info().clone())
+}
+
+/// A superblock as it was read from a device that may be in use.
+#[derive(Debug)]
+pub struct Examined {
+    /// Its superblock; `None` when it has none.
+    pub superblock: Result<Option<Superblock>, SuperblockError>,
+}
+
+/// Reads the superblock of a device; writes nothing and takes no lock.
+///
+/// # Errors
+/// When it is not there or cannot be read. A damaged superblock is no error here.
+pub fn examine(path: &Path) -> Result<Examined> {
+    let mut file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    let size = file
+        .seek(SeekFrom::End(0))
+        .with_context(|| format!("asking for the size of {}", path.display()))?;
+    let dev_sectors = size / braid_format::SECTOR as u64;
+    let mut parsed = Vec::new();
+    for (minor, at) in candidates(dev_sectors) {
+        let mut bytes = vec![0; READ_LEN];
+        let offset = at * braid_format::SECTOR as u64;
+        file.read_exact_at(&mut bytes, offset).with_context(|| {
+            format!("reading {READ_LEN} bytes at {offset} of {}", path.display())
+        })?;
+        parsed.push(Superblock::parse(&bytes, minor, at, dev_sectors));
+    }
+    Ok(Examined { superblock: choose(parsed) })
+}
+
+/// Where a block device is mounted or used as swap; `None` for a file, and when it is not.
+fn mounted(path: &Path) -> Option<String> {
+    let found = std::fs::metadata(path).ok()?;
+    if !found.file_type().is_block_device() {
+        return None;
+    }
+    let number = format!("{}:{}", major(found.rdev()), minor(found.rdev()));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let place = mounts.lines().find_map(|line| mount_of(line, &number));
+    if let Some(place) = place {
+        return Some(format!("mounted on {place}"));
+    }
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let is_this =
+        |name: &str| std::fs::metadata(name).is_ok_and(|swap| swap.rdev() == found.rdev());
+    let name = swaps.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+    name.into_iter().any(is_this).then(|| "used as swap".to_string())
+}
+
+/// The mount point in a line of `/proc/self/mountinfo` when it is of the device `number`.
+fn mount_of(line: &str, number: &str) -> Option<String> {
+    let mut words = line.split(' ');
+    let matches = words.nth(2)? == number;
+    let place = words.nth(1)?;
+    matches.then(|| place.replace("\\040", " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_is_found_by_the_number_of_its_device() {
+        let line = "36 35 8:17 / /mnt/my\\040disk rw,noatime - ext4 /dev/sdb1 rw";
+        assert_eq!(mount_of(line, "8:17").as_deref(), Some("/mnt/my disk"));
+        assert_eq!(mount_of(line, "8:1"), None);
+        assert_eq!(mount_of("", "8:1"), None);
+        assert_eq!(mount_of("1 2 8:1", "8:1"), None);
+    }
+
+    #[test]
+    fn an_empty_file_has_nothing_and_a_locked_one_is_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        braid_device::file::create_sparse(&path, 4 << 20).unwrap();
+        let member = crate::members::parse_one(path.to_str().unwrap()).unwrap();
+        let found = look(&member).unwrap();
+        assert!(found.is_free() && found.size == 4 << 20, "{found:?}");
+        let held = member.prepare(Mode::ReadWrite).unwrap();
+        let found = look(&member).unwrap();
+        assert!(found.in_use.is_some(), "{found:?}");
+        drop(held);
+    }
+
+    #[test]
+    fn a_device_that_is_too_small_for_a_superblock_is_examined_without_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tiny");
+        std::fs::write(&path, [0; 512]).unwrap();
+        assert_eq!(examine(&path).unwrap().superblock, Ok(None));
+    }
+}

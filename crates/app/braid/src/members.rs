@@ -1,0 +1,176 @@
+//! The members that were typed, opened: names made absolute and distinct, the same device found twice.
+//!
+//! Owns what a member is called from here on. Does not know what is on it.
+//!
+//! Invariant: no two members of one command have the same name or are the same file or device.
+
+use anyhow::{Context, Result, bail};
+use braid_device::file::Mode;
+use braid_device::spec::MemberSpec;
+use braid_device::{Device, OpenError, Opener};
+use braid_shard::Shard;
+use std::collections::HashMap;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What mdadm users write for a slot that stays empty.
+pub const MISSING: &str = "missing";
+
+/// A member as it was typed, understood.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its name from here on: an absolute path, or the kind with a number.
+    pub name: String,
+    spec: MemberSpec,
+}
+
+impl Member {
+    /// Its path; `None` for a member in memory.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.spec {
+            MemberSpec::Path(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// When it is not there, is in use, or there is not enough memory.
+    pub fn prepare(&self, mode: Mode) -> Result<Arc<dyn Opener>, OpenError> {
+        let opener = self.spec.prepare_as(mode)?;
+        if opener.name() == self.name {
+            return Ok(opener);
+        }
+        Ok(Arc::new(Named { name: self.name.clone(), opener }))
+    }
+}
+
+/// Understands one member.
+///
+/// # Errors
+/// Says what was not understood.
+pub fn parse_one(text: &str) -> Result<Member> {
+    let spec = MemberSpec::parse(text).with_context(|| format!("member {text:?}"))?;
+    let spec = match spec {
+        MemberSpec::Path(path) => MemberSpec::Path(absolute(&path)?),
+        other => other,
+    };
+    Ok(Member { name: spec.to_string(), spec })
+}
+
+/// Understands members; `None` is a missing one, where `missing` is allowed.
+///
+/// # Errors
+/// Says which was not understood, or was given twice.
+pub fn parse_all(texts: &[String], missing: bool) -> Result<Vec<Option<Member>>> {
+    let mut members = Vec::new();
+    let mut in_memory = 0;
+    for text in texts {
+        if text == MISSING {
+            if !missing {
+                bail!("\"missing\" is for `braid create`; here, leave out what is not there");
+            }
+            members.push(None);
+            continue;
+        }
+        let mut member = parse_one(text)?;
+        if member.path().is_none() {
+            member.name = format!("{}#{in_memory}", member.name);
+            in_memory += 1;
+        }
+        members.push(Some(member));
+    }
+    refuse_twice(members.iter().flatten())?;
+    Ok(members)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).with_context(|| format!("making {} absolute", path.display()))
+}
+
+/// What a path leads to: device and inode, or the number of a block device.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::metadata(path).ok()?;
+    if found.file_type().is_block_device() {
+        return Some((u64::MAX, found.rdev()));
+    }
+    Some((found.dev(), found.ino()))
+}
+
+/// Two paths lead to the same file or device.
+pub fn same_device(one: &Path, other: &Path) -> bool {
+    identity(one).is_some_and(|one| identity(other) == Some(one))
+}
+
+fn refuse_twice<'a>(members: impl Iterator<Item = &'a Member>) -> Result<()> {
+    let mut seen: HashMap<(u64, u64), &Member> = HashMap::new();
+    for member in members {
+        let Some(identity) = member.path().and_then(identity) else { continue };
+        if let Some(other) = seen.insert(identity, member) {
+            if other.name == member.name {
+                bail!("{} was given twice; give each member once", member.name);
+            }
+            bail!("{} and {} are the same device; give each member once", other.name, member.name);
+        }
+    }
+    Ok(())
+}
+
+/// An opener under another name: several members in memory would else have the same one.
+struct Named {
+    name: String,
+    opener: Arc<dyn Opener>,
+}
+
+impl Opener for Named {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
+        self.opener.open(shard)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.opener.notes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(texts: &[&str]) -> Result<Vec<Option<Member>>> {
+        parse_all(&texts.iter().map(|text| text.to_string()).collect::<Vec<_>>(), true)
+    }
+
+    #[test]
+    fn members_in_memory_get_names_of_their_own() {
+        let members = parse(&["ram:1M", "missing", "ram:1M", "model:nvme,1M"]).unwrap();
+        let names: Vec<&str> =
+            members.iter().flatten().map(|member| member.name.as_str()).collect();
+        assert_eq!(names, ["ram:1M#0", "ram:1M#1", "model:nvme,1M#2"]);
+        let opener = members[0].as_ref().unwrap().prepare(Mode::ReadWrite).unwrap();
+        assert_eq!(opener.name(), "ram:1M#0");
+    }
+
+    #[test]
+    fn one_device_by_two_paths_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+        std::fs::write(&one, "x").unwrap();
+        std::os::unix::fs::symlink(&one, &two).unwrap();
+        let (one, two) = (one.to_str().unwrap(), two.to_str().unwrap());
+        assert!(parse(&[one, one]).unwrap_err().to_string().contains("given twice"));
+        assert!(parse(&[one, two]).unwrap_err().to_string().contains("the same device"));
+    }
+
+    #[test]
+    fn missing_is_for_create() {
+        let error = parse_all(&["missing".to_string()], false).unwrap_err();
+        assert!(error.to_string().contains("braid create"));
+    }
+}

@@ -1,0 +1,47 @@
+//! Running something asynchronous of the engine on a shard, from an ordinary thread.
+
+use anyhow::{Context as _, Result};
+use braid_array::options::Context;
+use braid_shard::Shard;
+use braid_shard::mailbox::Remote;
+use braid_shard::threads::{Shards, start};
+use std::future::Future;
+use std::sync::Arc;
+
+/// Starts `count` shards.
+///
+/// # Errors
+/// When the system refuses a thread or an io_uring.
+pub fn start_shards(count: usize) -> Result<Shards> {
+    start(count).context(
+        "braid needs io_uring; in a container its seccomp profile may forbid it, and \
+         /proc/sys/kernel/io_uring_disabled must be 0",
+    )
+}
+
+/// Runs `job` on the shard `home` and waits for what it gives. Must not be called on a shard.
+///
+/// # Errors
+/// When the shard is gone.
+pub fn run<T, F, W>(home: &Remote, job: F) -> Result<T>
+where
+    T: Send + 'static,
+    F: FnOnce(Shard) -> W + Send + 'static,
+    W: Future<Output = T> + 'static,
+{
+    home.call_async(move |shard, done| {
+        let work = job(shard.clone());
+        shard.spawn(async move { done(work.await) });
+    })
+    .context("the shard ended before it was done; this is a defect, see what was printed before")
+}
+
+/// What the engine may use of the outside world, on its home shard.
+pub fn context(shard: &Shard, remotes: &[Remote]) -> Context {
+    Context {
+        shard: shard.clone(),
+        remotes: remotes.to_vec(),
+        wall_clock: Arc::new(crate::output::time::now),
+        new_uuid: Arc::new(|| uuid::Uuid::new_v4().into_bytes()),
+    }
+}
