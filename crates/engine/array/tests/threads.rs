@@ -50,7 +50,8 @@ fn write_and_read(array: &Arc<Array>, on: usize, bytes: Vec<u8>) -> Vec<u8> {
 fn an_array_on_two_threads_is_written_degraded_rebuilt_and_stopped() {
     let shards = threads::start(2).unwrap();
     let remotes = shards.remotes().to_vec();
-    let array = remotes[0]
+    let home = remotes[0].clone();
+    let array = home
         .call_async(move |shard, done: Box<dyn FnOnce(Arc<Array>)>| {
             let ctx = context(shard, &remotes);
             shard.spawn(async move {

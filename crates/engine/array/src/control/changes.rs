@@ -98,6 +98,15 @@ impl Control {
         }
         self.roster.borrow_mut().members.push(member);
         self.write_superblocks(&turn).await;
+        let fault = self.roster.borrow().member(nr).and_then(|member| match &member.standing {
+            Standing::Faulty(why) => Some(why.clone()),
+            _ => None,
+        });
+        if let Some(why) = fault {
+            self.roster.borrow_mut().members.retain(|member| member.nr != nr);
+            self.close_everywhere(nr).await;
+            return Err(self.unfit(&name, format!("{why}; check the device")));
+        }
         drop(turn);
         self.members_changed();
         Ok(nr)

@@ -156,8 +156,7 @@ impl Control {
     /// The control of array `id`, whose home `shard` is; `None` when there is none (any more).
     pub fn find(shard: &Shard, id: ArrayId) -> Option<Rc<Control>> {
         let controls = shard.local::<Controls>();
-        let found = controls.0.borrow().iter().find(|control| control.id == id).cloned();
-        found
+        controls.0.borrow().iter().find(|control| control.id == id).cloned()
     }
 
     /// The name of a running array with this uuid whose home is `shard`.

@@ -28,7 +28,11 @@ impl Control {
             let mut again = false;
             for (nr, error) in failures {
                 let why = format!("its superblock could not be written: {error}");
-                again |= self.drop_member(nr, &why) == Dropped::Faulty;
+                let dropped = self.drop_member(nr, &why);
+                again |= dropped == Dropped::Faulty;
+                if dropped == Dropped::Kept {
+                    tracing::error!("array {}: {}: {why}", self.name, self.member_name(nr));
+                }
             }
             self.send_view().await;
             if !again {

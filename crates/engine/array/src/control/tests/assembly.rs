@@ -95,10 +95,7 @@ fn what_is_no_member_is_refused_by_name() {
     broken[at - 4096] ^= 1;
     world.scribble(&mine[1], 4096, &broken);
     let error = refused(&world, &mine);
-    assert!(
-        matches!(error, AssembleError::Examine(ExamineError::Superblock { .. })),
-        "{error}"
-    );
+    assert!(matches!(error, AssembleError::Examine(ExamineError::Superblock { .. })), "{error}");
 
     let copy = members("copy", 1, 4 * MIB);
     world.scribble(&copy[0], 0, &world.contents(&mine[0]));

@@ -3,7 +3,7 @@
 use super::world::{TestMember, World, members, pattern};
 use crate::control::Control;
 use crate::error::ControlError;
-use crate::options::{AssembleOptions, CreateOptions, MemberSelector};
+use crate::options::{AssembleOptions, CreateOptions, MemberSelector, SyncSpeed};
 use crate::status::{ArrayState, JobKind, JobOutcome, MemberState};
 use braid_device::{IoErrorKind, Opener, Target};
 use braid_format::superblock::{CLEAN, Role};
@@ -36,7 +36,11 @@ fn remove(world: &World, control: &Rc<Control>, name: &str) -> Result<(), Contro
     world.run(async move { control.remove(&selector).await })
 }
 
-fn add(world: &World, control: &Rc<Control>, member: &Arc<TestMember>) -> Result<u32, ControlError> {
+fn add(
+    world: &World,
+    control: &Rc<Control>,
+    member: &Arc<TestMember>,
+) -> Result<u32, ControlError> {
     let (control, opener) = (Rc::clone(control), Arc::clone(member) as Arc<dyn Opener>);
     world.run(async move { control.add(opener, false).await })
 }
@@ -137,21 +141,27 @@ fn a_failed_member_is_rebuilt_onto_the_spare_and_no_byte_changes() {
 
 #[test]
 fn a_member_that_dies_under_a_write_is_recorded_before_the_write_is_acknowledged() {
-    let world = World::new(2);
-    let members = members("m", 3, 4 * MIB);
-    world.create(&members, CreateOptions { assume_clean: true, ..options(Level::Raid5, 3, 0) });
-    let (array, control) = world.assemble(&members);
-    members[1].dead.store(true, Ordering::Relaxed);
-    let bytes = pattern(7, 128 << 10);
-    world.write(&array, 1, 0, &bytes).unwrap();
-    for survivor in [0, 2] {
-        let superblock = world.superblock(&members[survivor]);
-        assert_eq!(superblock.roles[1], Role::Faulty);
+    // Found by the update that makes the array active, and by the write itself.
+    for active_before in [false, true] {
+        let world = World::new(2);
+        let members = members("m", 3, 4 * MIB);
+        let clean = CreateOptions { assume_clean: true, ..options(Level::Raid5, 3, 0) };
+        world.create(&members, clean);
+        let (array, control) = world.assemble(&members);
+        if active_before {
+            world.write(&array, 0, 0, &pattern(1, 4096)).unwrap();
+        }
+        members[1].dead.store(true, Ordering::Relaxed);
+        let bytes = pattern(7, 128 << 10);
+        world.write(&array, 1, 0, &bytes).unwrap();
+        for survivor in [0, 2] {
+            let superblock = world.superblock(&members[survivor]);
+            assert_eq!(superblock.roles[1], Role::Faulty, "{active_before}");
+        }
+        let status = world.status(&control);
+        assert_eq!((status.members[1].state, status.degraded), (MemberState::Faulty, 1));
+        assert_eq!(world.read(&array, 0, 0, bytes.len()).unwrap(), bytes);
     }
-    let status = world.status(&control);
-    assert_eq!(status.members[1].state, MemberState::Faulty);
-    assert_eq!(status.degraded, 1);
-    assert_eq!(world.read(&array, 0, 0, bytes.len()).unwrap(), bytes);
 }
 
 #[test]
@@ -235,9 +245,13 @@ fn a_recovery_goes_on_where_the_stop_has_left_it() {
     assert!(recovered * 512 >= job.done, "{recovered} sectors");
 
     let present = [0, 2, 3].map(|nr| Arc::clone(&members[nr]));
-    let (_, control) = world.assemble(&present);
+    let sync_speed = SyncSpeed { min_kib: 0, max_kib: 2 << 10 };
+    let options = AssembleOptions { sync_speed, ..AssembleOptions::default() };
+    let array = world.try_assemble(&present, options).unwrap();
+    let control = Control::find(&world.shards[0], array.id()).unwrap();
+    world.sleep(1_000_000);
     let job = world.status(&control).job.unwrap();
-    assert!(job.done >= recovered * 512, "{job:?}");
+    assert!(job.done >= recovered * 512 && job.done < job.total, "{job:?}");
     world.wait_idle(&control);
     assert_eq!(world.status(&control).degraded, 0);
     assert_eq!(world.superblock(&members[3]).recovery_offset, None);
