@@ -170,8 +170,9 @@ fn check_complete(
             let missing = missing_text(&missing);
             return Err(AssembleError::DirtyDegraded { array, missing, left_out });
         }
-        // As mdadm does: what is there counts as right.
-        return Ok(whole);
+        // As mdadm does: what is there counts as right, where nothing is left to compare it with.
+        let nothing_left = missing.len() >= level.parity_count();
+        return Ok(if nothing_left { whole } else { unsynced(shared) });
     }
     Ok(unsynced(shared))
 }

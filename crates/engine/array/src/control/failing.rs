@@ -120,6 +120,9 @@ impl Control {
         }
         member.standing = Standing::Faulty(why.to_string());
         tracing::warn!("array {array}: {name} is faulty: {why}");
+        drop(roster);
+        // Before any engine knows: a window without the member does less than the resync promises.
+        self.abandon_resync();
         Dropped::Faulty
     }
 }

@@ -104,6 +104,16 @@ impl Control {
         }
     }
 
+    /// Has a resync of parity end without counting what is in flight; it goes on when it is due.
+    pub(crate) fn abandon_resync(&self) {
+        if let Some(job) = &self.work.borrow().job
+            && job.kind() == JobKind::Resync
+            && self.geometry.level.is_parity()
+        {
+            job.abandon();
+        }
+    }
+
     /// md's "frozen": no job makes progress until it is called with false. Windows in flight are
     /// completed.
     pub fn pause_jobs(&self, paused: bool) {
@@ -172,7 +182,12 @@ impl Control {
                 return Some(Due::Recover(member.nr));
             }
         }
-        if roster.resynced != u64::MAX && !work.resync_stuck {
+        let degraded = roster.degraded(self.geometry.slots());
+        // With one of its two parities to spare a stripe can be wrong in a way that a resync without
+        // the missing chunk does not mend: it waits for the recovery. Until then the cursor has writes
+        // compute parity anew instead of carrying it over.
+        let must_wait = degraded > 0 && degraded < self.geometry.level.parity_count();
+        if roster.resynced != u64::MAX && !work.resync_stuck && !must_wait {
             return Some(Due::Resync);
         }
         work.wanted.map(|kind| match kind {

@@ -72,6 +72,8 @@ pub(crate) struct Job {
     error: Cell<Option<IoError>>,
     mismatches: Cell<u64>,
     cancelled: Cell<bool>,
+    /// What ends from now on does not count as done.
+    discarding: Cell<bool>,
     paused: Cell<bool>,
     changed: Notify,
     meter: RefCell<Meter>,
@@ -99,6 +101,7 @@ impl Job {
             error: Cell::new(None),
             mismatches: Cell::new(0),
             cancelled: Cell::new(false),
+            discarding: Cell::new(false),
             paused: Cell::new(paused),
             changed: Notify::new(shard),
             meter: RefCell::new(Meter::new(now, first.saturating_mul(plan.bytes_per_unit))),
@@ -119,6 +122,13 @@ impl Job {
     pub(crate) fn cancel(&self) {
         self.cancelled.set(true);
         self.changed.notify_all();
+    }
+
+    /// Like [`cancel`](Job::cancel), and windows that are in flight do not count as done: they may be
+    /// carried out on members of which one has gone.
+    pub(crate) fn abandon(&self) {
+        self.discarding.set(true);
+        self.cancel();
     }
 
     /// Starts no further window until it is called with false.
@@ -261,6 +271,7 @@ impl Job {
         self.reports.set(self.reports.get() + 1);
         self.mismatches.set(self.mismatches.get() + report.mismatches);
         match report.result {
+            Ok(()) if self.discarding.get() => {}
             Ok(()) => {
                 let mut ended = self.ended.borrow_mut();
                 ended.insert(window.first, window.first + window.count);

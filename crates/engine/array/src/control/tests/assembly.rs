@@ -233,6 +233,41 @@ fn an_array_created_with_a_missing_member_takes_one_later() {
 }
 
 #[test]
+fn a_level_6_array_created_without_one_member_gets_both_its_parities_right() {
+    let world = World::new(1);
+    let members = members("m", 5, 4 * MIB);
+    for (nr, member) in members.iter().enumerate() {
+        world.scribble(member, MIB, &pattern(nr as u64 * 7919, 3 << 20));
+    }
+    let mut openers: Vec<Option<Arc<dyn Opener>>> = Vec::new();
+    for member in &members[..4] {
+        openers.push(Some(Arc::clone(member) as Arc<dyn Opener>));
+    }
+    openers.insert(1, None);
+    let (ctx, options) = (world.ctx.clone(), clean(Level::Raid6, 5));
+    let options = CreateOptions { assume_clean: false, ..options };
+    world.run(async move { create(&ctx, openers, options).await }).unwrap();
+    let (array, control) = world.assemble(&members[..4]);
+    world.wait_idle(&control);
+    let bytes = pattern(0, 4096);
+    let places: Vec<u64> = (0..16).map(|nr| nr * (68 << 10)).collect();
+    for place in &places {
+        world.write(&array, 0, *place, &bytes).unwrap();
+    }
+    let (adding, opener) = (Rc::clone(&control), Arc::clone(&members[4]) as Arc<dyn Opener>);
+    world.run(async move { adding.add(opener, false).await }).unwrap();
+    world.wait_idle(&control);
+    control.start_check().unwrap();
+    world.wait_idle(&control);
+    assert_eq!(world.status(&control).mismatch_cnt, 0);
+    fail(&world, &control, "m0");
+    fail(&world, &control, "m2");
+    for place in &places {
+        assert!(world.read(&array, 0, *place, bytes.len()).unwrap() == bytes, "at {place}");
+    }
+}
+
+#[test]
 fn create_refuses_what_cannot_be() {
     let world = World::new(1);
     let mine = members("m", 3, 4 * MIB);

@@ -209,6 +209,39 @@ fn a_stop_without_warning_is_followed_by_a_resync_from_the_start() {
 }
 
 #[test]
+fn a_level_6_array_that_loses_a_member_during_its_resync_is_resynced_after_the_recovery() {
+    let world = World::new(1);
+    let members = members("m", 5, 9 * MIB);
+    for (nr, member) in members.iter().enumerate() {
+        world.scribble(member, MIB, &pattern(nr as u64 * 7919, 8 << 20));
+    }
+    world.create(&members[..4], options(Level::Raid6, 4, 0));
+    let sync_speed = SyncSpeed { min_kib: 0, max_kib: 2 << 10 };
+    let options = AssembleOptions { sync_speed, ..AssembleOptions::default() };
+    let array = world.try_assemble(&members[..4], options).unwrap();
+    let control = Control::find(&world.shards[0], array.id()).unwrap();
+    world.sleep(1_000_000_000);
+    assert_eq!(world.status(&control).job.unwrap().kind, JobKind::Resync);
+    members[2].dead.store(true, Ordering::Relaxed);
+    let bytes = pattern(7, 8192);
+    world.write(&array, 0, 0, &bytes).unwrap();
+    world.wait_idle(&control);
+    let status = world.status(&control);
+    assert!(status.resynced.is_some_and(|resynced| (1..7 * MIB).contains(&resynced)));
+
+    add(&world, &control, &members[4]).unwrap();
+    control.set_sync_speed(0, u64::MAX).unwrap();
+    world.wait_idle(&control);
+    let status = world.status(&control);
+    assert_eq!((status.degraded, status.resynced), (0, None));
+    assert_eq!(status.last_job.unwrap().kind, JobKind::Resync);
+    control.start_check().unwrap();
+    world.wait_idle(&control);
+    assert_eq!(world.status(&control).mismatch_cnt, 0);
+    assert_eq!(world.read(&array, 0, 0, bytes.len()).unwrap(), bytes);
+}
+
+#[test]
 fn check_counts_what_repair_corrects() {
     for level in [Level::Raid1, Level::Raid6, Level::Raid10] {
         let world = World::new(2);
