@@ -1,5 +1,7 @@
 //! An array on real shards: threads, io_uring, mailboxes.
 
+#![allow(clippy::unwrap_used)]
+
 use braid_array::array::Array;
 use braid_array::assemble::assemble;
 use braid_array::create::create;
