@@ -42,7 +42,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Speed(options) => speed::run(options),
         Command::Stop(options) => stop::run(options),
         Command::Bench(options) => bench::run(*options),
-        Command::Demo(_) => unreachable!(),
+        Command::Demo(options) => crate::demo::run(&options),
     }
 }
 
