@@ -35,6 +35,12 @@ pub trait Contender {
     /// How tables name it.
     fn name(&self) -> &str;
 
+    /// Bytes of the array's load that each of its bytes is worth at best: below 1 for members by
+    /// themselves, which must carry more than the payload. `None` when that is not known.
+    fn worth(&self) -> Option<f64> {
+        Some(1.0)
+    }
+
     /// Runs for one slice.
     ///
     /// # Errors
@@ -73,6 +79,8 @@ impl Spread {
 pub struct Measured {
     /// Its name.
     pub name: String,
+    /// See [`Contender::worth`].
+    pub worth: Option<f64>,
     /// One slice per round, in order.
     pub slices: Vec<Slice>,
 }
@@ -123,7 +131,11 @@ pub fn in_turn(
 ) -> Result<Vec<Measured>, LoadError> {
     let mut measured: Vec<Measured> = contenders
         .iter()
-        .map(|contender| Measured { name: contender.name().to_owned(), slices: Vec::new() })
+        .map(|contender| Measured {
+            name: contender.name().to_owned(),
+            worth: contender.worth(),
+            slices: Vec::new(),
+        })
         .collect();
     for round in 0..=rounds.max(1) {
         let forward: Vec<usize> = (0..contenders.len()).collect();

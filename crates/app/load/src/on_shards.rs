@@ -42,13 +42,25 @@ fn new_id() -> u64 {
 /// Something measured on one or more shards at the same time. Dropping it frees what it holds there.
 pub(crate) struct OnShards {
     name: String,
+    worth: Option<f64>,
     id: u64,
     remotes: Vec<Remote>,
 }
 
 impl OnShards {
     fn new(name: &str, remotes: &[Remote]) -> OnShards {
-        OnShards { name: name.to_owned(), id: new_id(), remotes: remotes.to_vec() }
+        OnShards {
+            name: name.to_owned(),
+            worth: Some(1.0),
+            id: new_id(),
+            remotes: remotes.to_vec(),
+        }
+    }
+
+    /// Says what a byte of it is worth; see [`Contender::worth`].
+    pub(crate) fn worth(mut self, worth: Option<f64>) -> OnShards {
+        self.worth = worth;
+        self
     }
 
     /// A generator on each shard, on the devices that `open` gives there, each with the bytes that
@@ -166,6 +178,10 @@ pub(crate) fn share(whole: u32, index: u64, count: u64) -> u32 {
 impl Contender for OnShards {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn worth(&self) -> Option<f64> {
+        self.worth
     }
 
     fn slice(&mut self, until: Until) -> Result<Slice, LoadError> {

@@ -9,11 +9,11 @@ use crate::error::LoadError;
 use crate::generator::Traffic;
 use crate::ideal::memory_size;
 use crate::machine::Machine;
-use crate::measure::{Contender, Measured, Slice, Until, in_turn};
+use crate::measure::{Contender, Slice, Until, in_turn};
 use crate::on_shards::OnShards;
 use crate::options::Options;
-use crate::report::{Absolute, Ratio, Report};
-use crate::run::{fill, plain_device};
+use crate::report::{Absolute, Report};
+use crate::run::{fill, plain_device, ratios};
 use crate::under_test::{UnderTest, prepare};
 use braid_device::Opener;
 use rustix::time::{ClockId, clock_gettime};
@@ -118,10 +118,6 @@ pub fn rebuild(options: &Options) -> Result<Report, LoadError> {
         contenders.extend(device.iter_mut().map(|one| one as &mut dyn Contender));
         in_turn(&mut contenders, options.rounds, Until::Requests((bytes / REBUILD_BLOCK).max(1)))?
     };
-    let ratios = match measured.split_first() {
-        Some((own, others)) => others.iter().map(|other| ratio(own, other)).collect(),
-        None => Vec::new(),
-    };
     Ok(Report {
         load: format!(
             "rebuild of 1 of {} members of {}, chunk {}",
@@ -132,14 +128,10 @@ pub fn rebuild(options: &Options) -> Result<Report, LoadError> {
         machine: Machine::here(),
         rounds: options.rounds.max(1),
         processor_time,
-        ratios,
+        ratios: ratios(&measured),
         absolutes: measured.iter().map(Absolute::of).collect(),
         notes: vec![format!("{:.1} s in all", began.elapsed().as_secs_f64())],
     })
-}
-
-fn ratio(own: &Measured, other: &Measured) -> Ratio {
-    Ratio { of: own.name.clone(), by: other.name.clone(), ratio: own.ratio(other, 1.0) }
 }
 
 #[cfg(test)]

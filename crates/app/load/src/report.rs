@@ -142,9 +142,9 @@ mod tests {
     #[test]
     fn ratios_are_printed_before_absolutes() {
         let slices = |bytes| vec![Slice { requests: 5, bytes, seconds: 1.0, latency: None }];
-        let measured = Measured { name: "array".into(), slices: slices(2_000_000) };
-        let spread =
-            measured.ratio(&Measured { name: "bare".into(), slices: slices(4_000_000) }, 1.0);
+        let measured = Measured { name: "array".into(), worth: None, slices: slices(2_000_000) };
+        let spread = measured
+            .ratio(&Measured { name: "bare".into(), worth: None, slices: slices(4_000_000) }, 1.0);
         let report = Report {
             load: "a load".into(),
             machine: Machine::here(),

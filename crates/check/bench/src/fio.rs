@@ -1,0 +1,166 @@
+//! fio as a contender: a process per slice, its own count of bytes and time from its JSON.
+
+use braid_load::{Contender, LoadError, RawLoad, Slice, Until};
+use serde::Deserialize;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Where fio starts in each file: the superblocks of the array's members stand before.
+const START: u64 = 32 << 20;
+
+/// fio with io_uring on the members of an array.
+pub struct Fio {
+    filename: String,
+    size: u64,
+    load: RawLoad,
+}
+
+impl Fio {
+    /// On `paths`, each of `size` bytes, with the requests of `load`.
+    pub fn new(paths: &[PathBuf], size: u64, load: RawLoad) -> Fio {
+        let names: Vec<String> =
+            paths.iter().map(|path| path.display().to_string().replace(':', "\\:")).collect();
+        Fio { filename: names.join(":"), size, load }
+    }
+
+    fn arguments(&self, until: Until) -> Vec<String> {
+        let RawLoad { block, depth, reads, random, .. } = &self.load;
+        let rw = match (random, reads) {
+            (true, 100) => "randread",
+            (true, 0) => "randwrite",
+            (true, _) => "randrw",
+            (false, 100) => "read",
+            (false, 0) => "write",
+            (false, _) => "rw",
+        };
+        let mut arguments = vec![
+            "--name=members".to_owned(),
+            format!("--filename={}", self.filename),
+            "--ioengine=io_uring".to_owned(),
+            "--direct=1".to_owned(),
+            format!("--rw={rw}"),
+            format!("--rwmixread={reads}"),
+            format!("--bs={block}"),
+            format!("--iodepth={depth}"),
+            format!("--offset={START}"),
+            // Of each file.
+            format!("--filesize={}", self.size),
+            "--norandommap".to_owned(),
+            "--randrepeat=0".to_owned(),
+            "--thread".to_owned(),
+            "--output-format=json".to_owned(),
+        ];
+        match until {
+            Until::Nanos(nanos) => {
+                arguments.push("--time_based".to_owned());
+                arguments.push(format!("--runtime={}ms", (nanos / 1_000_000).max(1)));
+            }
+            Until::Requests(requests) => arguments.push(format!("--number_ios={requests}")),
+        }
+        arguments
+    }
+}
+
+impl Contender for Fio {
+    fn name(&self) -> &str {
+        "fio"
+    }
+
+    fn worth(&self) -> Option<f64> {
+        self.load.factor
+    }
+
+    fn slice(&mut self, until: Until) -> Result<Slice, LoadError> {
+        let failed = |why: String| LoadError::Program { program: "fio".to_owned(), why };
+        let output = Command::new("fio").args(self.arguments(until)).output().map_err(|error| {
+            failed(format!("{error}; install fio, or leave the files table out"))
+        })?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(failed(format!("it ended with {}: {}{text}", output.status, said.trim())));
+        }
+        parse(&text).map_err(failed)
+    }
+}
+
+#[derive(Deserialize)]
+struct Output {
+    jobs: Vec<Job>,
+}
+
+#[derive(Deserialize)]
+struct Job {
+    read: Side,
+    write: Side,
+}
+
+#[derive(Deserialize)]
+struct Side {
+    io_bytes: u64,
+    total_ios: u64,
+    /// Milliseconds.
+    runtime: u64,
+}
+
+fn parse(text: &str) -> Result<Slice, String> {
+    // fio writes its warnings before the JSON.
+    let start = text.find('{').ok_or_else(|| format!("no JSON in its output: {text}"))?;
+    let output: Output = serde_json::from_str(text.get(start..).unwrap_or_default())
+        .map_err(|error| format!("its JSON was not understood: {error}"))?;
+    let mut slice = Slice::default();
+    for Side { io_bytes, total_ios, runtime } in
+        output.jobs.iter().flat_map(|job| [&job.read, &job.write])
+    {
+        slice.bytes += io_bytes;
+        slice.requests += total_ios;
+        slice.seconds = slice.seconds.max(*runtime as f64 / 1e3);
+    }
+    if slice.bytes == 0 || slice.seconds == 0.0 {
+        return Err("it reports that nothing was done".to_owned());
+    }
+    Ok(slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_both_directions_are_added_and_the_longer_time_counts() {
+        let text = r#"fio: a warning
+            {"jobs": [{"read": {"io_bytes": 4096, "total_ios": 1, "runtime": 500, "bw": 8},
+                       "write": {"io_bytes": 8192, "total_ios": 2, "runtime": 400}}]}"#;
+        let slice = parse(text).unwrap();
+        assert_eq!((slice.bytes, slice.requests, slice.seconds), (12288, 3, 0.5));
+        assert!(parse("fio: bad option").unwrap_err().contains("bad option"));
+        let nothing = r#"{"jobs": [{"read": {"io_bytes": 0, "total_ios": 0, "runtime": 0},
+                                    "write": {"io_bytes": 0, "total_ios": 0, "runtime": 0}}]}"#;
+        assert!(parse(nothing).unwrap_err().contains("nothing"));
+    }
+
+    #[test]
+    fn the_mix_and_depth_are_those_of_the_members_load() {
+        let load = RawLoad {
+            block: 4096,
+            depth: 32,
+            reads: 50,
+            random: true,
+            members: 5,
+            factor: Some(0.25),
+        };
+        let fio = Fio::new(&["/tmp/a:b".into(), "/tmp/c".into()], 1 << 30, load);
+        let arguments = fio.arguments(Until::Nanos(500_000_000)).join(" ");
+        for part in [
+            "--filename=/tmp/a\\:b:/tmp/c",
+            "--rw=randrw",
+            "--rwmixread=50",
+            "--bs=4096",
+            "--iodepth=32",
+            "--runtime=500ms",
+        ] {
+            assert!(arguments.contains(part), "{arguments}");
+        }
+        assert_eq!(fio.worth(), Some(0.25));
+    }
+}

@@ -1,0 +1,89 @@
+//! `braid-bench`: the tables of docs/benchmarks, measured again.
+//!
+//! Owns the command line. Each table is a list of loads that `braid-load` runs, with what is
+//! demanded of each or what others have reached; see `tables`. Nothing depends on this crate.
+
+#![forbid(unsafe_code)]
+
+mod files;
+mod fio;
+mod known;
+mod markdown;
+mod memory;
+mod tables;
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+use tables::{Effort, Table};
+
+/// The tables of docs/benchmarks, measured again.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure all tables, or those named with --only
+    Tables(Tables),
+}
+
+#[derive(Args, Default)]
+struct Tables {
+    /// Short slices: figures for a first look
+    #[arg(long)]
+    quick: bool,
+    /// Only tables whose name contains this text: memory, known, files
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    only: String,
+    /// Also write each table to a file of its name in this folder
+    #[arg(long, value_name = "DIR")]
+    markdown: Option<PathBuf>,
+    /// Also write everything that was measured to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The date to write into the files [default: today]
+    #[arg(long)]
+    date: Option<String>,
+    /// Folder on the disk that the members of the files table shall lie on
+    #[arg(long, value_name = "DIR")]
+    disk: Option<PathBuf>,
+}
+
+fn main() -> anyhow::Result<()> {
+    let Some(Command::Tables(wanted)) = Arguments::parse().command else {
+        return measure(&Tables::default());
+    };
+    measure(&wanted)
+}
+
+type Make = fn(&Effort) -> anyhow::Result<Table>;
+
+fn measure(wanted: &Tables) -> anyhow::Result<()> {
+    let effort = Effort { quick: wanted.quick, disk: wanted.disk.clone() };
+    let all: [(&str, Make); 3] =
+        [("memory", memory::table), ("known", known::table), ("files", files::table)];
+    let date = wanted.date.clone().unwrap_or_else(today);
+    let mut tables = Vec::new();
+    for (name, make) in all.iter().filter(|(name, _)| name.contains(&wanted.only)) {
+        let table = make(&effort).with_context(|| format!("measuring the table {name:?}"))?;
+        println!("{}", markdown::body(&table));
+        if let Some(folder) = &wanted.markdown {
+            markdown::write(&table, &folder.join(format!("{name}.md")), &date)?;
+        }
+        tables.push(table);
+    }
+    if let Some(path) = &wanted.json {
+        let everything = serde_json::json!({ "date": date, "tables": tables });
+        let text =
+            serde_json::to_string_pretty(&everything).context("writing the tables as JSON")?;
+        std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn today() -> String {
+    jiff::Zoned::now().strftime("%Y-%m-%d").to_string()
+}
