@@ -1,1 +1,32 @@
-//! The deterministic simulator and its oracle
+//! The deterministic simulator: the engine, unchanged, on simulated members under a virtual clock, with
+//! all choices from one 64-bit seed, and an oracle that knows what every logical block may hold.
+//!
+//! ```text
+//!   scenario (from the seed) ─► run: rounds of requests, faults, crashes, restarts, the end
+//!        │                        │
+//!   client ──requests──► machine: shards of the engine ──requests──► world: members, clock
+//!        │                        ▲                                     │
+//!      oracle                     └──────────── completions ────────────┘
+//!        └──────────────► checkers: one for each invariant of the architecture
+//! ```
+//!
+//! `member` opens with the fault model in prose. A seed that failed once is kept in `seeds.txt`.
+//!
+//! Invariant: a run depends on its seed alone; nothing reads a clock, a thread or an address.
+
+#![forbid(unsafe_code)]
+
+pub mod checkers;
+pub mod client;
+pub mod content;
+mod ending;
+mod faults;
+pub mod holes;
+pub mod images;
+pub mod machine;
+pub mod member;
+pub mod oracle;
+pub mod rng;
+pub mod run;
+pub mod scenario;
+pub mod world;

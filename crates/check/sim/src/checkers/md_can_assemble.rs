@@ -1,0 +1,55 @@
+//! **md_can_assemble**: whatever the instant of a crash, the superblocks describe an array that md
+//! would start, with members that hold what they should (invariant 4). In particular: a member that
+//! missed an acknowledged write is nowhere recorded as in sync with the freshest event count, because
+//! its failure is recorded in the survivors before the reply.
+//!
+//! Reads the images with `braid_format` and applies md's rules; asks nothing of the engine.
+
+use crate::images::{MdChoice, md_choice};
+use crate::member::Member;
+use crate::world::World;
+use braid_layout::Layout;
+use std::rc::Rc;
+
+const NAME: &str = "md_can_assemble";
+
+/// Looks at the images of `members`. `must_start`: enough of them are there for the level.
+pub fn look(
+    world: &World,
+    layout: &Layout,
+    members: &[Rc<Member>],
+    must_start: bool,
+) -> Option<MdChoice> {
+    let Some(choice) = md_choice(world, members) else {
+        if must_start {
+            world.fail(NAME, "no member has a superblock that can be used".to_string());
+        }
+        return None;
+    };
+    for (slot, member) in &choice.in_sync {
+        let in_use = |at| match layout {
+            Layout::Raid10(raid10) => raid10.logical(*slot, at).is_some(),
+            Layout::Parity(parity) => at < parity.used_component_size(),
+            _ => true,
+        };
+        if let Some(at) = member.first_not_rebuilt(in_use) {
+            let text = format!(
+                "{} counts as in sync in slot {slot} (freshest events {}), but it missed an acknowledged \
+                 write or was a spare, and component byte {at} has not been written since",
+                member.name(),
+                choice.freshest.events
+            );
+            world.fail(NAME, text);
+        }
+        if choice.in_sync.iter().any(|(other, o)| other == slot && !Rc::ptr_eq(o, member)) {
+            world.fail(NAME, format!("two members count as in sync in slot {slot}"));
+        }
+    }
+    let holds = |slot| choice.in_sync.iter().any(|(held, _)| *held == slot);
+    if must_start && !layout.survives(holds) {
+        let slots: Vec<usize> = choice.in_sync.iter().map(|(slot, _)| *slot).collect();
+        let text = format!("of {} slots only {slots:?} have a member that counts as in sync", layout.slots());
+        world.fail(NAME, text);
+    }
+    Some(choice)
+}

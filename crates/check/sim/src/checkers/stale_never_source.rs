@@ -1,0 +1,31 @@
+//! **stale_never_source**: nothing is ever read from where a member does not hold what the array means
+//! it to hold: a new spare, or a member that missed a write, is read only where it has been written
+//! since (invariant 6; also: no read from a rebuilding member past its recovery offset).
+//!
+//! Looks at every read of every member, not at what comes of it.
+
+use crate::member::Member;
+use crate::world::World;
+use braid_format::superblock::{Minor, READ_LEN};
+
+const NAME: &str = "stale_never_source";
+
+/// A member is read.
+pub fn look(world: &World, member: &Member, offset: u64, len: u64) {
+    // Where data starts at 0, the places of superblocks of other versions lie within it.
+    if world.minor == Minor::V1_0 && len == READ_LEN as u64 && (offset == 0 || offset == 4096) {
+        return;
+    }
+    if let Some(at) = member.first_stale(offset..offset + len) {
+        let start = member.data.borrow().start;
+        let text = format!(
+            "{} (slot {:?}) read at component byte {}, {len} bytes; byte {} was not written since it \
+             missed a write or was a spare",
+            member.name(),
+            member.slot.get(),
+            offset.saturating_sub(start),
+            at.saturating_sub(start),
+        );
+        world.fail(NAME, text);
+    }
+}

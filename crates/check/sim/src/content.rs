@@ -1,0 +1,121 @@
+//! What is written into logical blocks, and how a block that is read tells where it is from.
+//!
+//! The content of a block encodes the seed, the block's number in the array and the version that was
+//! written, so a block in the wrong place, from another run, or mixed of two versions is recognised.
+//! Does not know which version is right.
+
+use crate::rng::mix;
+use std::fmt;
+
+/// Names one write: the content of a block follows from it and the block's number.
+pub type Version = u32;
+
+/// Set in versions whose content is zeroes.
+pub const ZERO: Version = 1 << 31;
+/// Nothing is known of the content.
+pub const ANY: Version = u32::MAX;
+
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What some bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Zeroes throughout.
+    Zeroes,
+    /// What version `version` of block `block` holds.
+    Block {
+        /// Number of the block in the array.
+        block: u64,
+        /// Which write it is from.
+        version: Version,
+    },
+    /// The first `intact` bytes are of that block, the rest is not.
+    Torn {
+        /// Number of the block in the array.
+        block: u64,
+        /// Which write the beginning is from.
+        version: Version,
+        /// Bytes that fit.
+        intact: usize,
+    },
+    /// Nothing that this run has written as data.
+    Garbage,
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Found::Zeroes => write!(f, "zeroes"),
+            Found::Block { block, version } => write!(f, "version {version} of block {block}"),
+            Found::Torn { block, version, intact } => {
+                write!(f, "{intact} bytes of version {version} of block {block}, then other bytes")
+            }
+            Found::Garbage => write!(f, "bytes that were never written as data (parity? garbage?)"),
+        }
+    }
+}
+
+fn head(seed: u64, block: u64, version: Version) -> (u64, u64) {
+    let name = block << 32 | u64::from(version);
+    (name ^ mix(seed), mix(name ^ seed.wrapping_mul(STEP)))
+}
+
+/// Fills `bytes` (a multiple of 16) with version `version` of block `block`.
+pub fn fill(seed: u64, block: u64, version: Version, bytes: &mut [u8]) {
+    if version & ZERO != 0 {
+        return bytes.fill(0);
+    }
+    let (first, mut word) = head(seed, block, version);
+    let mut words = bytes.chunks_exact_mut(8);
+    if let Some(place) = words.next() {
+        place.copy_from_slice(&first.to_le_bytes());
+    }
+    for place in words {
+        place.copy_from_slice(&word.to_le_bytes());
+        word = word.wrapping_add(STEP);
+    }
+}
+
+/// Says what the bytes of one block are.
+pub fn recognise(seed: u64, bytes: &[u8]) -> Found {
+    let mut words = bytes.chunks_exact(8).map(|word| {
+        let mut raw = [0; 8];
+        raw.copy_from_slice(word);
+        u64::from_le_bytes(raw)
+    });
+    let (Some(first), Some(second)) = (words.next(), words.next()) else { return Found::Garbage };
+    if first == 0 && second == 0 && bytes.iter().all(|byte| *byte == 0) {
+        return Found::Zeroes;
+    }
+    let name = first ^ mix(seed);
+    let (block, version) = (name >> 32, name as u32);
+    if head(seed, block, version) != (first, second) {
+        return Found::Garbage;
+    }
+    let mut expected = second;
+    for (at, word) in words.enumerate() {
+        expected = expected.wrapping_add(STEP);
+        if word != expected {
+            return Found::Torn { block, version, intact: 16 + at * 8 };
+        }
+    }
+    Found::Block { block, version }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_names_its_block_and_version_and_mixtures_are_seen() {
+        let (mut one, mut two) = ([0; 512], [0; 512]);
+        fill(9, 70_000, 3, &mut one);
+        fill(9, 70_000, 4, &mut two);
+        assert_eq!(recognise(9, &one), Found::Block { block: 70_000, version: 3 });
+        one[256..].copy_from_slice(&two[256..]);
+        assert_eq!(recognise(9, &one), Found::Torn { block: 70_000, version: 3, intact: 256 });
+        assert_eq!(recognise(8, &two), Found::Garbage);
+        fill(9, 1, ZERO | 5, &mut two);
+        assert_eq!(recognise(9, &two), Found::Zeroes);
+    }
+}

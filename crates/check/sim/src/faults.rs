@@ -1,0 +1,193 @@
+//! What happens to an array while it runs: members fail, blocks become unreadable, people give commands.
+//!
+//! Counts what the level can still lose: a member that is gone, out, stale, being rebuilt, with
+//! unreadable blocks or about to fail a write counts as lost as a whole. Within that budget no request may
+//! fail; scenarios that go beyond it say so, and then errors are right and wrong data is not.
+
+use crate::member::Member;
+use crate::run::{Over, Run};
+use crate::world::SimOpener;
+use braid_array::options::MemberSelector;
+use braid_array::status::MemberState;
+use std::rc::Rc;
+
+impl Run {
+    /// The level goes on without `without` beside everything that is lost or weak already.
+    fn may_lose(&self, without: &Member) -> bool {
+        let members = self.world.members.borrow();
+        let sound = |slot| {
+            members.iter().any(|member| {
+                member.slot.get() == Some(slot)
+                    && member.in_sync.get()
+                    && member.kind.index != without.kind.index
+                    && !member.out.get()
+                    && !member.is_weak()
+            })
+        };
+        self.scenario.create.level.has_redundancy() && self.layout.survives(sound)
+    }
+
+    /// A member that holds a slot and works, as far as anybody knows.
+    fn some_working(&self) -> Option<Rc<Member>> {
+        let members = self.world.members.borrow();
+        let working: Vec<_> = members
+            .iter()
+            .filter(|member| member.slot.get().is_some() && !member.out.get() && !member.is_weak())
+            .collect();
+        (!working.is_empty()).then(|| Rc::clone(working[self.rng.below(working.len())]))
+    }
+
+    /// Something fails, or somebody gives a command.
+    pub(crate) fn something_happens(&mut self) -> Result<(), Over> {
+        match self.rng.range(0..20) {
+            0..11 => self.a_member_fails(),
+            11..15 => self.add_a_member(),
+            15..17 => self.start_a_scrub(),
+            _ => self.a_spare_fails(),
+        }
+    }
+
+    fn a_member_fails(&mut self) -> Result<(), Over> {
+        let Some(member) = self.some_working() else { return Ok(()) };
+        if !self.may_lose(&member) {
+            if !self.scenario.beyond {
+                return Ok(());
+            }
+            self.world.trace(|| "beyond what the level survives".to_string());
+            self.excused = true;
+        }
+        self.faults += 1;
+        let slot = member.slot.get().unwrap_or(0);
+        let name = member.name().to_string();
+        match self.rng.range(0..10) {
+            0..3 => {
+                self.world.trace(|| format!("{name} is gone"));
+                member.set_gone(true);
+                member.out.set(true);
+                self.holes.lose(&self.layout, slot, &mut self.oracle);
+            }
+            3..6 => {
+                let writes = self.rng.log_range(1..40) as u32;
+                self.world.trace(|| format!("{name} will fail a write in {writes}"));
+                member.fail_write_in(Some(writes));
+                self.holes.lose(&self.layout, slot, &mut self.oracle);
+            }
+            6..8 => {
+                let data = member.data.borrow().clone();
+                let blocks = (data.end - data.start) / member.kind.tear;
+                let hot = (self.scenario.hot / member.kind.tear).clamp(1, blocks.max(1));
+                let room = if self.rng.percent(70) { hot } else { blocks };
+                let first = self.rng.range(0..room) * member.kind.tear;
+                let count = self.rng.log_range(1..17);
+                self.world.trace(|| format!("{name} cannot read {count} blocks at {first}"));
+                member.make_unreadable(first, count);
+                for bad in member.unreadable() {
+                    self.holes.lose_part(&self.layout, slot, bad, &mut self.oracle);
+                }
+            }
+            _ => self.fail_by_command(&member)?,
+        }
+        Ok(())
+    }
+
+    fn fail_by_command(&mut self, member: &Rc<Member>) -> Result<(), Over> {
+        if !self.scenario.create.level.has_redundancy() {
+            return Ok(());
+        }
+        let name = member.name().to_string();
+        self.world.trace(|| format!("fail {name}"));
+        self.holes.lose(&self.layout, member.slot.get().unwrap_or(0), &mut self.oracle);
+        let control = self.control()?;
+        let selector = MemberSelector::Name(name);
+        let later = self.life()?.machine.begin(async move { control.fail(&selector).await });
+        if self.wait("the command to fail a member", &later)?.is_ok() {
+            member.out.set(true);
+        }
+        Ok(())
+    }
+
+    fn a_spare_fails(&mut self) -> Result<(), Over> {
+        let members = self.world.members.borrow().clone();
+        let spares: Vec<_> =
+            members.iter().filter(|m| !m.in_sync.get() && !m.out.get() && !m.is_gone()).collect();
+        if spares.is_empty() || self.rng.percent(50) {
+            return Ok(());
+        }
+        self.faults += 1;
+        let spare = self.rng.pick(&spares);
+        self.world.trace(|| format!("{} is gone, a spare or being rebuilt", spare.name()));
+        spare.set_gone(true);
+        spare.out.set(true);
+        Ok(())
+    }
+
+    /// Removes a member that is faulty, if there is one, and adds one that is not in the array.
+    pub(crate) fn add_a_member(&mut self) -> Result<(), Over> {
+        if !self.scenario.create.level.has_redundancy() {
+            return Ok(());
+        }
+        let status = self.status()?;
+        let faulty = status.members.iter().find(|member| member.state == MemberState::Faulty);
+        if let Some(faulty) = faulty {
+            let (control, selector) = (self.control()?, MemberSelector::Nr(faulty.nr));
+            self.world.trace(|| format!("remove {}", faulty.name));
+            let later = self.life()?.machine.begin(async move { control.remove(&selector).await });
+            if let Err(error) = self.wait("the command to remove a member", &later)?
+                && !self.excused
+            {
+                return self.fail("requests_succeed", error.to_string());
+            }
+        }
+        let status = self.status()?;
+        let members = self.world.members.borrow().clone();
+        let free = members.iter().find(|member| {
+            status.members.iter().all(|known| known.name != member.name())
+        });
+        let Some(member) = free.cloned() else { return Ok(()) };
+        if member.is_gone() && self.rng.percent(50) {
+            return Ok(());
+        }
+        self.world.trace(|| format!("add {}", member.name()));
+        member.set_gone(false);
+        member.heal();
+        member.slot.set(None);
+        member.in_sync.set(false);
+        member.mark_stale();
+        member.out.set(false);
+        let (control, opener) = (self.control()?, SimOpener::of(&self.world, member.kind.index));
+        let later = self.life()?.machine.begin(async move { control.add(opener, true).await });
+        match self.wait("the command to add a member", &later)? {
+            Err(error) if !self.excused => self.fail("requests_succeed", error.to_string()),
+            _ => Ok(()),
+        }
+    }
+
+    fn start_a_scrub(&mut self) -> Result<(), Over> {
+        let control = self.control()?;
+        let repair = self.rng.percent(50);
+        self.world.trace(|| if repair { "repair" } else { "check" }.to_string());
+        // Refused while another job runs.
+        let _ = if repair { control.start_repair() } else { control.start_check() };
+        Ok(())
+    }
+
+    /// Members come back, or go, while nothing runs.
+    pub(crate) fn members_between_lives(&mut self) {
+        let members = self.world.members.borrow().clone();
+        for member in &members {
+            if member.is_gone() && (self.excused || self.rng.percent(50)) {
+                self.world.trace(|| format!("{} is there again", member.name()));
+                member.set_gone(false);
+            }
+            member.out.set(member.is_gone());
+        }
+        if self.rng.percent(15)
+            && let Some(member) = self.some_working()
+            && self.may_lose(&member)
+        {
+            self.world.trace(|| format!("{} is not found any more", member.name()));
+            member.set_gone(true);
+            member.out.set(true);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What the members' images say, read without the engine: superblocks, and whom md would choose.
+
+use crate::member::Member;
+use crate::world::World;
+use braid_format::superblock::{READ_LEN, Role, Superblock, location};
+use braid_layout::{Layout, Level, Spec};
+use std::rc::Rc;
+
+/// The superblock on a member, if it has one that can be used.
+pub fn superblock(world: &World, member: &Member) -> Option<Superblock> {
+    let sectors = member.kind.info.size / 512;
+    let at = location(world.minor, sectors)?;
+    let end = ((at * 512) + READ_LEN as u64).min(member.kind.info.size);
+    Superblock::parse(&member.image(at * 512..end), world.minor, at, sectors).ok()
+}
+
+/// The geometry that superblocks (of all slots, for levels 0 and linear) describe.
+pub fn layout(superblocks: &[Superblock]) -> Option<Layout> {
+    let first = superblocks.first()?;
+    let disks = first.raid_disks as usize;
+    let size_of = |slot: usize| {
+        let holder = superblocks.iter().find(|sb| sb.own_role() == Role::Slot(slot as u16));
+        holder.map(|sb| sb.data_size * 512)
+    };
+    Layout::new(&Spec {
+        level: Level::from_md(first.level)?,
+        layout: first.layout,
+        chunk_size: u64::from(first.chunk_sectors) * 512,
+        raid_disks: disks,
+        component_size: first.size * 512,
+        member_sizes: (0..disks).map_while(size_of).collect(),
+    })
+    .ok()
+}
+
+/// Whom md would start an array with.
+#[derive(Clone)]
+pub struct MdChoice {
+    /// The freshest superblock.
+    pub freshest: Superblock,
+    /// Members that count as in sync, with their slots.
+    pub in_sync: Vec<(usize, Rc<Member>)>,
+    /// Members that count as being rebuilt, with their slots.
+    pub rebuilding: Vec<(usize, Rc<Member>)>,
+}
+
+/// What md makes of the members' superblocks: the highest event count is the freshest, one less counts
+/// as the same (the last update may have reached some members only), and the freshest superblock's
+/// table says what each member is (`md.c`: super_1_validate; mdadm: Assemble.c).
+pub fn md_choice(world: &World, members: &[Rc<Member>]) -> Option<MdChoice> {
+    let found: Vec<(Rc<Member>, Superblock)> = members
+        .iter()
+        .filter_map(|member| Some((Rc::clone(member), superblock(world, member)?)))
+        .collect();
+    let freshest = found.iter().map(|(_, sb)| sb).max_by_key(|sb| sb.events)?.clone();
+    let (mut in_sync, mut rebuilding) = (Vec::new(), Vec::new());
+    for (member, sb) in found {
+        if sb.events + 1 < freshest.events {
+            continue;
+        }
+        if let Role::Slot(slot) = freshest.role_of(sb.dev_number) {
+            let list = if sb.recovery_offset.is_some() { &mut rebuilding } else { &mut in_sync };
+            list.push((usize::from(slot), member));
+        }
+    }
+    Some(MdChoice { freshest, in_sync, rebuilding })
+}
+
+/// Slots whose members hold bytes of blocks that lie in `start..end` (bytes of the array).
+pub fn touched(layout: &Layout, start: u64, end: u64) -> Vec<usize> {
+    let slots = layout.slots();
+    let mut touched = vec![false; slots];
+    let mut at = start;
+    match layout {
+        Layout::Mirror(_) => touched.fill(true),
+        Layout::Parity(parity) => {
+            while at < end {
+                let (stripe, k, within) = parity.locate(at);
+                let map = parity.map_stripe(stripe);
+                touched[map.data_slot(k)] = true;
+                touched[map.p_slot()] = true;
+                if let Some(q) = map.q_slot() {
+                    touched[q] = true;
+                }
+                at += parity.chunk_size() - within;
+            }
+        }
+        Layout::Raid10(raid10) => {
+            while at < end {
+                let (chunk, within) = raid10.locate(at);
+                for copy in 0..raid10.copy_count() {
+                    touched[raid10.copy(chunk, copy).slot] = true;
+                }
+                at += raid10.chunk_size() - within;
+            }
+        }
+        Layout::Striped(_) | Layout::Linear(_) => {}
+    }
+    (0..slots).filter(|slot| touched[*slot]).collect()
+}
+
+/// The array bytes of the unit that component byte `offset` of `slot` belongs to.
+pub fn unit_range(layout: &Layout, slot: Option<usize>, offset: u64) -> Option<(u64, u64)> {
+    match layout {
+        Layout::Parity(parity) => {
+            let stripe = offset / parity.chunk_size();
+            Some((stripe * parity.stripe_size(), (stripe + 1) * parity.stripe_size()))
+        }
+        Layout::Mirror(_) => Some((offset, offset + 1)),
+        Layout::Raid10(raid10) => {
+            let start = raid10.logical(slot?, offset)? / raid10.chunk_size() * raid10.chunk_size();
+            Some((start, start + raid10.chunk_size()))
+        }
+        Layout::Striped(_) | Layout::Linear(_) => None,
+    }
+}

@@ -1,0 +1,484 @@
+//! One simulated member: its images and its faults.
+//!
+//! # Fault model
+//!
+//! A member has a *live* image, which reads see, and, when it has a volatile cache, a *durable* one.
+//!
+//! - **Order.** Requests take random times, so they complete in any order. A write takes effect at one
+//!   instant between submission and completion; a read sees either the instant of its submission or
+//!   that of its completion. A device may also complete inside `submit`.
+//! - **Cache.** A write without FUA that has completed is only live. A flush makes durable what had
+//!   completed before the flush was submitted, nothing later; FUA makes the one write durable. The cache
+//!   writes back some of what it holds whenever it likes.
+//! - **Crash.** Each write that is not durable (cached, or submitted and not completed) is kept whole, lost
+//!   whole, or torn: of each logical block the device decides anew whether it got through. A later
+//!   write can survive while an earlier one is lost, but an older version of a block never replaces a newer
+//!   one that is durable. A logical block itself is never torn, as disks promise. Where the members of an array
+//!   have blocks of different sizes, all tear at the largest, which is the array's: nothing could keep its
+//!   promise otherwise.
+//! - **Read errors.** Logical blocks of the data area can be unreadable ([`IoErrorKind::Medium`]) until they
+//!   are written again.
+//! - **Write errors.** A write fails with `Medium`; any of its blocks may have got through.
+//! - **Gone.** From some instant on every request fails with [`IoErrorKind::Gone`]; writes under way may
+//!   have got through in part. After a crash the member may be there again, with what it held.
+//! - **Slow, hanging.** A request takes milliseconds, or comes back seconds late, as if nothing had been.
+//! - **Lying.** The member acknowledges flushes and FUA and does nothing: outside of every promise. The
+//!   simulator must see the loss and say that it was the member.
+//! - **Bit rot.** Bytes change without an error. Outside of the promise for reads; a check must count it.
+//!
+//! Superblocks are written to the same images under the same rules.
+
+use crate::rng::Rng;
+use braid_device::{Bufs, DeviceInfo, IoError, IoErrorKind};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+
+/// Bytes at which the state of an image is kept.
+const SECTOR: u64 = 512;
+/// Writes that a cache holds at most.
+const CACHE_MAX: usize = 256;
+
+/// What kind of member it is.
+#[derive(Clone, Debug)]
+pub struct MemberKind {
+    /// Its place among the members.
+    pub index: usize,
+    /// What it says of itself.
+    pub info: DeviceInfo,
+    /// What a torn write is torn into, in bytes: the array's logical block.
+    pub tear: u64,
+    /// It acknowledges flushes and FUA and does nothing.
+    pub lies: bool,
+    /// The images start with these bytes instead of zeroes.
+    pub garbage: Option<u64>,
+}
+
+struct Cached {
+    seq: u32,
+    offset: u64,
+    data: Vec<u8>,
+}
+
+/// Which sectors hold what the array means them to hold.
+struct Fresh {
+    live: Vec<bool>,
+    durable: Vec<bool>,
+}
+
+struct State {
+    live: Vec<u8>,
+    /// `None`: what is live is durable.
+    durable: Option<Vec<u8>>,
+    cache: VecDeque<Cached>,
+    /// By sector: the write whose bytes are durable.
+    durable_seq: Vec<u32>,
+    seq: u32,
+    bad: BTreeSet<u64>,
+    gone: bool,
+    /// The write that fails, counted from now.
+    fail_write_in: Option<u32>,
+    fresh: Option<Fresh>,
+}
+
+/// See the module's documentation.
+pub struct Member {
+    /// What it is.
+    pub kind: MemberKind,
+    /// The slot that it holds by the last superblock that was sent to it.
+    pub slot: Cell<Option<usize>>,
+    /// By that superblock, all of it is valid.
+    pub in_sync: Cell<bool>,
+    /// The array cannot use it any more: it is gone, gave a write error, or was failed by command.
+    pub out: Cell<bool>,
+    /// Its component in bytes, empty until the array is created.
+    pub data: RefCell<Range<u64>>,
+    state: RefCell<State>,
+}
+
+/// Copies of the sectors `range` (bytes, any alignment) from one image to another.
+fn copy(from: &[u8], to: &mut [u8], range: Range<u64>) {
+    let range = range.start as usize..range.end as usize;
+    to[range.clone()].copy_from_slice(&from[range]);
+}
+
+impl Member {
+    /// A member at rest.
+    pub fn new(kind: MemberKind) -> Member {
+        let size = kind.info.size as usize;
+        // Zeroed memory costs nothing until it is touched: the images are made twice, not copied.
+        let image = || {
+            let mut image = vec![0; size];
+            if let Some(seed) = kind.garbage {
+                let rng = Rng::new(seed, kind.index as u64);
+                for word in image.chunks_exact_mut(8) {
+                    word.copy_from_slice(&rng.next().to_le_bytes());
+                }
+            }
+            image
+        };
+        let volatile = kind.info.volatile_cache;
+        let state = State {
+            durable: volatile.then(image),
+            live: image(),
+            cache: VecDeque::new(),
+            durable_seq: if volatile { vec![0; size / SECTOR as usize] } else { Vec::new() },
+            seq: 0,
+            bad: BTreeSet::new(),
+            gone: false,
+            fail_write_in: None,
+            fresh: None,
+        };
+        Member {
+            kind,
+            slot: Cell::new(None),
+            in_sync: Cell::new(false),
+            out: Cell::new(false),
+            data: RefCell::new(0..0),
+            state: RefCell::new(state),
+        }
+    }
+
+    /// How messages name it.
+    pub fn name(&self) -> &str {
+        &self.kind.info.name
+    }
+
+    /// It answers every request with "gone" (true), or is there again.
+    pub fn set_gone(&self, gone: bool) {
+        self.state.borrow_mut().gone = gone;
+    }
+
+    /// It answers every request with "gone".
+    pub fn is_gone(&self) -> bool {
+        self.state.borrow().gone
+    }
+
+    /// The write after `writes` more fails.
+    pub fn fail_write_in(&self, writes: Option<u32>) {
+        self.state.borrow_mut().fail_write_in = writes;
+    }
+
+    /// Logical blocks of the data area from component byte `offset` on become unreadable.
+    pub fn make_unreadable(&self, offset: u64, blocks: u64) {
+        let data = self.data.borrow().clone();
+        let mut state = self.state.borrow_mut();
+        for nr in 0..blocks {
+            let at = data.start + offset + nr * self.kind.tear;
+            if at + self.kind.tear <= data.end {
+                state.bad.insert(at / self.kind.tear);
+            }
+        }
+    }
+
+    /// Unreadable blocks, as component bytes.
+    pub fn unreadable(&self) -> Vec<Range<u64>> {
+        let (state, data, tear) = (self.state.borrow(), self.data.borrow(), self.kind.tear);
+        let at = |block: &u64| (block * tear).saturating_sub(data.start);
+        state.bad.iter().map(|block| at(block)..at(block) + tear).collect()
+    }
+
+    /// Every block can be read again.
+    pub fn heal(&self) {
+        let mut state = self.state.borrow_mut();
+        state.bad.clear();
+        state.fail_write_in = None;
+    }
+
+    /// Nothing on it is what the array means it to hold: it is a new spare, or it missed a write.
+    pub fn mark_stale(&self) {
+        let mut state = self.state.borrow_mut();
+        let sectors = state.live.len() / SECTOR as usize;
+        state.fresh = Some(Fresh { live: vec![false; sectors], durable: vec![false; sectors] });
+    }
+
+    /// The first component byte that `used` says is in use and that does not hold, durably, what the
+    /// array means it to hold: it missed a write, or was a spare, and has not been rebuilt there.
+    pub fn first_not_rebuilt(&self, used: impl Fn(u64) -> bool) -> Option<u64> {
+        let state = self.state.borrow();
+        let fresh = state.fresh.as_ref()?;
+        let data = self.data.borrow();
+        let sectors = data.start / SECTOR..data.end / SECTOR;
+        sectors
+            .filter(|sector| !fresh.durable[*sector as usize])
+            .map(|sector| sector * SECTOR - data.start)
+            .find(|at| used(*at))
+    }
+
+    /// A write failure is ordered, or there are blocks that cannot be read.
+    pub fn is_weak(&self) -> bool {
+        let state = self.state.borrow();
+        state.gone || state.fail_write_in.is_some() || !state.bad.is_empty()
+    }
+
+    /// The first byte of `range` within the data area that the array has not put there since the
+    /// member was stale.
+    pub fn first_stale(&self, range: Range<u64>) -> Option<u64> {
+        let state = self.state.borrow();
+        let fresh = state.fresh.as_ref()?;
+        let data = self.data.borrow();
+        let (start, end) = (range.start.max(data.start), range.end.min(data.end));
+        (start / SECTOR..end.max(start).div_ceil(SECTOR))
+            .find(|sector| !fresh.live[*sector as usize])
+            .map(|sector| sector * SECTOR)
+    }
+
+    /// The number of the last write, for a flush to remember.
+    pub fn writes_so_far(&self) -> u32 {
+        self.state.borrow().seq
+    }
+
+    /// The bytes of the live image.
+    pub fn image(&self, range: Range<u64>) -> Vec<u8> {
+        let state = self.state.borrow();
+        state.live.get(range.start as usize..range.end as usize).unwrap_or(&[]).to_vec()
+    }
+
+    /// Changes bytes without an error, on both images.
+    pub fn rot(&self, offset: u64, bytes: &[u8]) {
+        let mut state = self.state.borrow_mut();
+        let range = offset as usize..offset as usize + bytes.len();
+        state.live[range.clone()].copy_from_slice(bytes);
+        if let Some(durable) = &mut state.durable {
+            durable[range].copy_from_slice(bytes);
+        }
+    }
+
+    /// Reads into `out`.
+    ///
+    /// # Errors
+    /// Gone, or a block that cannot be read.
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), IoError> {
+        let state = self.state.borrow();
+        if state.gone {
+            return Err(IoError::new(IoErrorKind::Gone));
+        }
+        let end = offset + out.len() as u64;
+        let tear = self.kind.tear;
+        if state.bad.range(offset / tear..end.div_ceil(tear)).next().is_some() {
+            return Err(IoError::new(IoErrorKind::Medium));
+        }
+        out.copy_from_slice(&state.live[offset as usize..end as usize]);
+        Ok(())
+    }
+
+    /// Writes, now; torn when the write fails.
+    ///
+    /// # Errors
+    /// Gone, or a write error that was ordered.
+    pub fn write(&self, rng: &Rng, offset: u64, data: &[u8], fua: bool) -> Result<(), IoError> {
+        let mut state = self.state.borrow_mut();
+        if state.gone {
+            return Err(IoError::new(IoErrorKind::Gone));
+        }
+        if let Some(left) = state.fail_write_in {
+            state.fail_write_in = left.checked_sub(1);
+            if left == 0 {
+                let durable = self.pieces(rng, 50, offset, data);
+                for (at, piece) in durable {
+                    state.apply(at, piece, true, self.kind.tear);
+                }
+                return Err(IoError::new(IoErrorKind::Medium));
+            }
+        }
+        state.apply(offset, data, fua && !self.kind.lies, self.kind.tear);
+        Ok(())
+    }
+
+    /// Makes durable what had been written up to write `seq`.
+    ///
+    /// # Errors
+    /// Gone.
+    pub fn flush(&self, seq: u32) -> Result<(), IoError> {
+        let mut state = self.state.borrow_mut();
+        if state.gone {
+            return Err(IoError::new(IoErrorKind::Gone));
+        }
+        if !self.kind.lies {
+            state.write_back(seq);
+        }
+        Ok(())
+    }
+
+    /// Power fails while `under_way` is being written.
+    pub fn power_cut(&self, rng: &Rng, mut under_way: Vec<(u64, Vec<u8>)>) {
+        rng.shuffle(&mut under_way);
+        let keep = *rng.pick(&[0, 50, 100]);
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        let cached = std::mem::take(&mut state.cache);
+        let ranges: Vec<Range<u64>> = cached
+            .iter()
+            .map(|write| write.offset..write.offset + write.data.len() as u64)
+            .collect();
+        for write in &cached {
+            for (at, piece) in self.pieces(rng, keep, write.offset, &write.data) {
+                state.store_durable(write.seq, at, piece);
+            }
+        }
+        // The live image goes back to what is durable; then writes under way get through or not.
+        if let Some(durable) = &state.durable {
+            for range in ranges {
+                copy(durable, &mut state.live, range.clone());
+                if let Some(fresh) = &mut state.fresh {
+                    let sectors = (range.start / SECTOR) as usize..(range.end / SECTOR) as usize;
+                    fresh.live[sectors.clone()].copy_from_slice(&fresh.durable[sectors]);
+                }
+            }
+        }
+        let keep = *rng.pick(&[0, 50, 50, 100]);
+        for (offset, data) in &under_way {
+            for (at, piece) in self.pieces(rng, keep, *offset, data) {
+                state.apply(at, piece, true, self.kind.tear);
+            }
+        }
+        state.fail_write_in = None;
+    }
+
+    /// The parts of a write that get through: all, none, or some of its logical blocks.
+    fn pieces<'a>(
+        &self,
+        rng: &Rng,
+        keep: u64,
+        offset: u64,
+        data: &'a [u8],
+    ) -> Vec<(u64, &'a [u8])> {
+        let torn = rng.percent(30);
+        if !torn {
+            return if rng.percent(keep) { vec![(offset, data)] } else { Vec::new() };
+        }
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        while at < data.len() as u64 {
+            let next = ((offset + at) / self.kind.tear + 1) * self.kind.tear - offset;
+            let end = next.min(data.len() as u64);
+            if rng.percent(50) {
+                pieces.push((offset + at, &data[at as usize..end as usize]));
+            }
+            at = end;
+        }
+        pieces
+    }
+}
+
+impl State {
+    fn apply(&mut self, offset: u64, data: &[u8], fua: bool, tear: u64) {
+        let end = offset + data.len() as u64;
+        self.live[offset as usize..end as usize].copy_from_slice(data);
+        if !self.bad.is_empty() {
+            for block in offset.div_ceil(tear)..end / tear {
+                self.bad.remove(&block);
+            }
+        }
+        if let Some(fresh) = &mut self.fresh {
+            fresh.live[(offset / SECTOR) as usize..(end / SECTOR) as usize].fill(true);
+        }
+        self.seq += 1;
+        if fua || self.durable.is_none() {
+            return self.store_durable(self.seq, offset, data);
+        }
+        self.cache.push_back(Cached { seq: self.seq, offset, data: data.to_vec() });
+        if self.cache.len() > CACHE_MAX
+            && let Some(oldest) = self.cache.pop_front()
+        {
+            self.store_durable(oldest.seq, oldest.offset, &oldest.data);
+        }
+    }
+
+    /// Makes bytes of write `seq` durable, where nothing newer is.
+    fn store_durable(&mut self, seq: u32, offset: u64, data: &[u8]) {
+        let sectors = (offset / SECTOR) as usize..((offset + data.len() as u64) / SECTOR) as usize;
+        if let Some(fresh) = &mut self.fresh {
+            fresh.durable[sectors.clone()].fill(true);
+        }
+        let Some(durable) = &mut self.durable else { return };
+        for (sector, bytes) in sectors.zip(data.chunks(SECTOR as usize)) {
+            if self.durable_seq[sector] < seq {
+                self.durable_seq[sector] = seq;
+                let at = sector * SECTOR as usize;
+                durable[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+        }
+    }
+
+    fn write_back(&mut self, seq: u32) {
+        let mut cache = std::mem::take(&mut self.cache);
+        while let Some(write) = front_until(&mut cache, seq) {
+            self.store_durable(write.seq, write.offset, &write.data);
+        }
+        self.cache = cache;
+    }
+}
+
+fn front_until(cache: &mut VecDeque<Cached>, seq: u32) -> Option<Cached> {
+    if cache.front()?.seq <= seq { cache.pop_front() } else { None }
+}
+
+/// The payload of a write, in one piece.
+pub fn joined(bufs: &Bufs) -> Vec<u8> {
+    let mut data = Vec::with_capacity(bufs.iter().map(|buf| buf.len()).sum());
+    for buf in bufs {
+        data.extend_from_slice(buf);
+    }
+    data
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(volatile: bool) -> Member {
+        let mut info = DeviceInfo::plain("m", 1 << 16);
+        info.volatile_cache = volatile;
+        Member::new(MemberKind { index: 0, info, tear: 512, lies: false, garbage: None })
+    }
+
+    fn first(member: &Member) -> u8 {
+        let mut bytes = [0; 512];
+        member.read(0, &mut bytes).unwrap();
+        bytes[0]
+    }
+
+    #[test]
+    fn a_flush_covers_what_had_completed_when_it_was_submitted() {
+        for seed in 0..50 {
+            let (member, rng) = (member(true), Rng::new(seed, 0));
+            member.write(&rng, 0, &[1; 512], false).unwrap();
+            let seq = member.writes_so_far();
+            member.write(&rng, 0, &[2; 512], false).unwrap();
+            member.flush(seq).unwrap();
+            member.power_cut(&rng, Vec::new());
+            assert!([1, 2].contains(&first(&member)));
+        }
+    }
+
+    #[test]
+    fn an_unflushed_write_is_kept_or_lost_and_both_happen() {
+        let survives = |seed| {
+            let (member, rng) = (member(true), Rng::new(seed, 0));
+            member.write(&rng, 0, &[1; 512], false).unwrap();
+            member.power_cut(&rng, Vec::new());
+            first(&member) == 1
+        };
+        let kept = (0..100).filter(|seed| survives(*seed)).count();
+        assert!((10..90).contains(&kept), "{kept}");
+    }
+
+    #[test]
+    fn without_a_cache_a_completed_write_survives() {
+        let (member, rng) = (member(false), Rng::new(1, 0));
+        member.write(&rng, 0, &[1; 512], false).unwrap();
+        member.power_cut(&rng, Vec::new());
+        assert_eq!(first(&member), 1);
+    }
+
+    #[test]
+    fn an_unreadable_block_is_mended_by_writing_it() {
+        let (member, rng) = (member(false), Rng::new(1, 0));
+        *member.data.borrow_mut() = 0..1 << 16;
+        member.make_unreadable(512, 1);
+        assert!(member.read(0, &mut [0; 1024]).is_err());
+        member.write(&rng, 512, &[1; 512], false).unwrap();
+        assert!(member.read(0, &mut [0; 1024]).is_ok());
+    }
+}

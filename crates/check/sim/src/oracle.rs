@@ -1,0 +1,299 @@
+//! What every logical block of the array may hold.
+//!
+//! A block has a list of versions that it may hold. A write adds its version when it begins; when it
+//! has ended well, it removes the versions whose writes had ended before it began (so of overlapping
+//! concurrent writes each remains possible). A removed version can come back at a crash until the
+//! write that removed it is durable: by FUA, by a flush that began after that write had ended, or at
+//! once where no member has a volatile cache. A failed write, and a discard, removes nothing: the
+//! block is old or new. A crash makes every version that is not durably removed possible again.
+//!
+//! A read may give any version that was possible at some instant while it ran. What a read that no
+//! write overlaps has given is what the block holds from then on, but only while redundancy is known
+//! to match data (`settled`): before a resync has come by, another copy may hold another version.
+//!
+//! Does not know members, layouts, or why a version was lost: whoever knows says [`Oracle::forget`].
+
+use crate::content::{ANY, Found, Version, ZERO, fill, recognise};
+use smallvec::{SmallVec, smallvec};
+use std::fmt::Write;
+use std::ops::Range;
+
+/// An instant: every beginning and end has its own.
+pub type Tick = u32;
+
+const NEVER: Tick = Tick::MAX;
+
+#[derive(Clone, Debug)]
+struct Entry {
+    version: Version,
+    started: Tick,
+    ended: Tick,
+    removed: Tick,
+    /// Removed durably: a crash does not bring it back.
+    dead: bool,
+}
+
+/// A write, write-zeroes or discard under way.
+#[derive(Clone, Debug)]
+pub struct WriteTicket {
+    /// What it writes.
+    pub version: Version,
+    /// When it began.
+    pub started: Tick,
+    /// Blocks of the array.
+    pub blocks: Range<u64>,
+}
+
+/// See the module's documentation.
+pub struct Oracle {
+    seed: u64,
+    block_size: usize,
+    blocks: Vec<SmallVec<[Entry; 1]>>,
+    tick: Tick,
+    next_version: Version,
+    /// Completed writes may be lost until a flush.
+    volatile: bool,
+    /// When the last flush that succeeded began.
+    flushed: Tick,
+    reading: Vec<Tick>,
+    /// Redundancy is known to match data, so what was read once is what the block holds.
+    pub settled: bool,
+}
+
+impl Oracle {
+    /// `size` bytes of which all that is known is that they are zero, or nothing at all.
+    pub fn new(seed: u64, block_size: u64, size: u64, zeroes: bool, volatile: bool) -> Oracle {
+        let version = if zeroes { ZERO } else { ANY };
+        let first = Entry { version, started: 0, ended: 0, removed: NEVER, dead: false };
+        let count = (size / block_size) as usize;
+        Oracle {
+            seed,
+            block_size: block_size as usize,
+            blocks: vec![smallvec![first]; count],
+            tick: 1,
+            next_version: 1,
+            volatile,
+            flushed: 0,
+            reading: Vec::new(),
+            settled: zeroes,
+        }
+    }
+
+    /// Bytes of a block.
+    pub fn block_size(&self) -> u64 {
+        self.block_size as u64
+    }
+
+    /// Number of blocks.
+    pub fn len(&self) -> u64 {
+        self.blocks.len() as u64
+    }
+
+    /// True when the array has no block.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// A new instant.
+    pub fn tick(&mut self) -> Tick {
+        self.tick += 1;
+        self.tick
+    }
+
+    /// The content of `version` for the blocks from `first` on.
+    pub fn payload(&self, version: Version, first: u64, bytes: &mut [u8]) {
+        for (block, bytes) in (first..).zip(bytes.chunks_mut(self.block_size)) {
+            fill(self.seed, block, version, bytes);
+        }
+    }
+
+    /// A write begins; with `zero` its content is zeroes.
+    pub fn begin_write(&mut self, blocks: Range<u64>, zero: bool) -> WriteTicket {
+        let version = self.next_version | if zero { ZERO } else { 0 };
+        self.next_version += 1;
+        let started = self.tick();
+        let oldest_read = self.reading.iter().copied().min().unwrap_or(started);
+        let flushed = self.flushed;
+        for entries in &mut self.blocks[blocks.start as usize..blocks.end as usize] {
+            entries.retain(|entry| !(entry.dead || entry.removed < flushed) || entry.removed >= oldest_read);
+            entries.push(Entry { version, started, ended: NEVER, removed: NEVER, dead: false });
+        }
+        WriteTicket { version, started, blocks }
+    }
+
+    /// The write has ended. `replaced`: it succeeded and was no mere advice. `durable`: it was FUA.
+    pub fn end_write(&mut self, ticket: &WriteTicket, replaced: bool, durable: bool) {
+        let now = self.tick();
+        let durable = durable || !self.volatile;
+        let blocks = ticket.blocks.start as usize..ticket.blocks.end as usize;
+        for entry in self.blocks[blocks].iter_mut().flatten() {
+            if entry.version == ticket.version {
+                entry.ended = now;
+            } else if replaced && entry.ended < ticket.started {
+                entry.removed = entry.removed.min(now);
+                entry.dead |= durable;
+            }
+        }
+    }
+
+    /// A flush that began at `started` has succeeded.
+    pub fn end_flush(&mut self, started: Tick) {
+        self.flushed = self.flushed.max(started);
+    }
+
+    /// A read begins.
+    pub fn begin_read(&mut self) -> Tick {
+        let started = self.tick();
+        self.reading.push(started);
+        started
+    }
+
+    /// The read has ended without data.
+    pub fn end_read(&mut self, started: Tick) {
+        if let Some(at) = self.reading.iter().position(|tick| *tick == started) {
+            self.reading.swap_remove(at);
+        }
+    }
+
+    /// One block as the read that began at `started` gave it.
+    ///
+    /// # Errors
+    /// What was expected and what was found.
+    pub fn check(&mut self, started: Tick, block: u64, bytes: &[u8]) -> Result<(), String> {
+        let found = recognise(self.seed, bytes);
+        let entries = &mut self.blocks[block as usize];
+        let fits = |entry: &Entry| match found {
+            _ if entry.version == ANY => true,
+            Found::Zeroes => entry.version & ZERO != 0,
+            Found::Block { block: from, version } => from == block && entry.version == version,
+            _ => false,
+        };
+        let possible = |entry: &&Entry| entry.removed > started;
+        let alone = entries.iter().filter(|entry| entry.removed == NEVER).count() == 1;
+        if !entries.iter().filter(possible).any(fits) {
+            let mut expected = String::new();
+            for entry in entries.iter() {
+                let _ = write!(expected, " {}", describe(entry, started));
+            }
+            return Err(format!("block {block}: found {found}; may be:{expected}"));
+        }
+        let quiet = entries
+            .iter()
+            .filter(|entry| entry.removed == NEVER)
+            .all(|entry| entry.ended < started && entry.version != ANY);
+        if !alone && self.settled && quiet {
+            let now = self.tick;
+            for entry in entries.iter_mut().filter(|entry| entry.removed == NEVER) {
+                if !fits(entry) {
+                    entry.removed = now;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Power fails: what was not durable may be gone. Gives the blocks that more than one version is
+    /// possible for.
+    pub fn crash(&mut self) -> Vec<u64> {
+        let now = self.tick();
+        self.reading.clear();
+        let mut open = Vec::new();
+        for (block, entries) in (0..).zip(&mut self.blocks) {
+            entries.retain(|entry| !(entry.dead || entry.removed < self.flushed));
+            if entries.len() > 1 {
+                open.push(block);
+            }
+            for entry in entries {
+                *entry = Entry { ended: now, removed: NEVER, ..entry.clone() };
+            }
+        }
+        self.flushed = 0;
+        open
+    }
+
+    /// The block was lost beyond what redundancy promises: it may hold anything until it is written.
+    pub fn forget(&mut self, block: u64) {
+        let now = self.tick();
+        let entries = &mut self.blocks[block as usize];
+        entries.retain(|entry| entry.ended == NEVER);
+        entries.push(Entry { version: ANY, started: 0, ended: now, removed: NEVER, dead: false });
+    }
+}
+
+fn describe(entry: &Entry, started: Tick) -> String {
+    let what = match entry.version {
+        ANY => "anything".to_string(),
+        version if version & ZERO != 0 => format!("zeroes({})", version & !ZERO),
+        version => format!("version {version}"),
+    };
+    match (entry.ended, entry.removed) {
+        (NEVER, _) => format!("[{what}, being written]"),
+        (_, NEVER) => format!("[{what}]"),
+        (_, removed) if removed > started => format!("[{what}, replaced during the read]"),
+        _ => format!("[not {what} any more]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn oracle(volatile: bool) -> Oracle {
+        Oracle::new(1, 512, 4096, true, volatile)
+    }
+
+    fn holds(oracle: &mut Oracle, version: Version) -> bool {
+        let mut bytes = [0; 512];
+        fill(1, 0, version, &mut bytes);
+        let started = oracle.begin_read();
+        let result = oracle.check(started, 0, &bytes);
+        oracle.end_read(started);
+        result.is_ok()
+    }
+
+    #[test]
+    fn an_acknowledged_write_replaces_and_a_failed_one_may_have() {
+        let mut oracle = oracle(false);
+        let first = oracle.begin_write(0..1, false);
+        oracle.end_write(&first, true, false);
+        assert!(!holds(&mut oracle, ZERO));
+        let second = oracle.begin_write(0..1, false);
+        oracle.end_write(&second, false, false);
+        assert!(holds(&mut oracle, first.version));
+    }
+
+    #[test]
+    fn a_read_settles_which_of_two_concurrent_writes_came_last() {
+        let mut oracle = oracle(false);
+        let (first, second) = (oracle.begin_write(0..1, false), oracle.begin_write(0..1, false));
+        oracle.end_write(&second, true, false);
+        oracle.end_write(&first, true, false);
+        assert!(holds(&mut oracle, second.version));
+        assert!(!holds(&mut oracle, first.version));
+    }
+
+    #[test]
+    fn a_crash_brings_back_what_no_flush_has_buried() {
+        let mut oracle = oracle(true);
+        let first = oracle.begin_write(0..1, false);
+        oracle.end_write(&first, true, false);
+        let flush = oracle.tick();
+        oracle.end_flush(flush);
+        let second = oracle.begin_write(0..1, false);
+        oracle.end_write(&second, true, false);
+        assert!(!holds(&mut oracle, first.version));
+        assert_eq!(oracle.crash(), [0]);
+        oracle.settled = false;
+        assert!(holds(&mut oracle, second.version) && holds(&mut oracle, first.version));
+        assert!(!holds(&mut oracle, ZERO));
+    }
+
+    #[test]
+    fn a_forced_write_survives_a_crash() {
+        let mut oracle = oracle(true);
+        let first = oracle.begin_write(0..1, false);
+        oracle.end_write(&first, true, true);
+        assert!(oracle.crash().is_empty());
+        assert!(holds(&mut oracle, first.version) && !holds(&mut oracle, ZERO));
+    }
+}

@@ -1,0 +1,557 @@
+//! One run: an array's life from creation to the last stop, with everything that befalls it.
+//!
+//! A run creates and assembles the array, then goes through rounds: requests with faults among them,
+//! then a crash, a stop, or nothing; what was stopped is assembled again. In the end everything is
+//! repaired, checked, read, stopped, and the images are looked at.
+//!
+//! Owns the order of events only; `faults` decides what fails, `ending` is the last round, `checkers`
+//! say what is wrong.
+
+use crate::checkers::{job_resumes, md_can_assemble, memory_bounded};
+use crate::client::{Acknowledged, Client};
+use crate::holes::Holes;
+use crate::images::{self, MdChoice};
+use crate::machine::{Later, Machine, Step};
+use crate::member::Member;
+use crate::oracle::Oracle;
+use crate::rng::Rng;
+use crate::scenario::Scenario;
+use crate::world::{Failure, SimOpener, World};
+use braid_array::array::Array;
+use braid_array::assemble::assemble;
+use braid_array::control::Control;
+use braid_array::create::create;
+use braid_array::error::AssembleError;
+use braid_array::geometry::REGION;
+use braid_array::status::ArrayStatus;
+use braid_device::{Device, IoErrorKind, Target};
+use braid_layout::Layout;
+use braid_shard::Nanos;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A request, command or job that takes longer waits for something that never comes.
+const PATIENCE: Nanos = 600_000_000_000;
+
+/// The run is over: the world knows the failure, or there is nothing left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Over;
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing was found.
+    Passed,
+    /// Something was lost, and a member had lied: outside of every promise, and seen.
+    Outside(Failure),
+    /// A checker found fault.
+    Failed(Failure),
+}
+
+/// What a run did.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// How it ended.
+    pub verdict: Verdict,
+    /// The scenario in a line.
+    pub scenario: String,
+    /// Requests that the client sent.
+    pub requests: u64,
+    /// Crashes.
+    pub crashes: u64,
+    /// Members that failed, blocks that became unreadable, and so on.
+    pub faults: u64,
+    /// A member lied about flushes.
+    pub lies: bool,
+}
+
+/// One life of the array, between assembly and stop or crash.
+pub(crate) struct Life {
+    // Dropped in this order: the devices and the array before the shards.
+    pub(crate) client: Client,
+    pub(crate) array: Arc<Array>,
+    pub(crate) machine: Machine,
+}
+
+/// See the module's documentation.
+pub struct Run {
+    pub(crate) scenario: Scenario,
+    pub(crate) world: Rc<World>,
+    pub(crate) rng: Rng,
+    pub(crate) oracle: Oracle,
+    pub(crate) holes: Holes,
+    pub(crate) layout: Rc<Layout>,
+    pub(crate) life: Option<Life>,
+    lives: u64,
+    /// Errors are right: more has failed than the level survives.
+    pub(crate) excused: bool,
+    /// The array is being stopped: requests may be refused.
+    stopping: bool,
+    /// It was started dirty and degraded; redundancy is to be repaired before it is trusted.
+    pub(crate) forced: bool,
+    pub(crate) crashes: u64,
+    pub(crate) faults: u64,
+    requests: u64,
+}
+
+/// Carries out the run of `seed`.
+pub fn run(seed: u64, verbose: bool) -> Report {
+    let scenario = Scenario::of(seed);
+    let describe = scenario.describe();
+    if verbose {
+        println!("seed {seed}: {describe}");
+    }
+    let lies = scenario.lies;
+    let world = World::new(seed, scenario.manners, scenario.create.minor, verbose);
+    for kind in &scenario.members {
+        world.add_member(Member::new(kind.clone()));
+    }
+    let mut counts = (0, 0, 0);
+    if let Ok(mut run) = Run::create(scenario, &world) {
+        // The failure, if there is one, is in the world.
+        let _ = run.go();
+        counts = (run.requests(), run.crashes, run.faults);
+    }
+    world.unit_of.borrow_mut().take();
+    let verdict = match world.failure() {
+        None => Verdict::Passed,
+        Some(failure) if lies && counts.1 > 0 => Verdict::Outside(failure),
+        Some(failure) => Verdict::Failed(failure),
+    };
+    let (requests, crashes, faults) = counts;
+    Report { verdict, scenario: describe, requests, crashes, faults, lies }
+}
+
+impl Run {
+    fn create(scenario: Scenario, world: &Rc<World>) -> Result<Run, Over> {
+        let machine = Machine::start(world, scenario.shards);
+        let given = scenario.create.raid_disks + scenario.create.spares;
+        let openers = (0..given).map(|index| Some(SimOpener::of(world, index))).collect();
+        let (context, options) = (machine.context.clone(), scenario.create.clone());
+        let later = machine.begin(async move { create(&context, openers, options).await });
+        while later.borrow().is_none() {
+            if machine.step() == Step::Stuck || world.failure().is_some() {
+                world.fail("nothing_waits_for_ever", "create never ends".to_string());
+                return Err(Over);
+            }
+        }
+        if let Some(Err(error)) = later.borrow_mut().take() {
+            world.fail("assembles", format!("create: {error}"));
+            return Err(Over);
+        }
+        drop(machine);
+        let members = world.members.borrow().clone();
+        for member in &members[given.min(members.len())..] {
+            member.mark_stale();
+        }
+        for member in &members[scenario.create.raid_disks..given] {
+            member.mark_stale();
+        }
+        let superblocks: Vec<_> =
+            members.iter().filter_map(|member| images::superblock(world, member)).collect();
+        let Some(layout) = images::layout(&superblocks) else {
+            world.fail("md_can_assemble", "the superblocks describe no array".to_string());
+            return Err(Over);
+        };
+        let layout = Rc::new(layout);
+        let volatile = scenario.volatile;
+        let oracle = Oracle::new(
+            world.seed,
+            scenario.block,
+            layout.array_size(),
+            scenario.zeroes,
+            volatile,
+        );
+        let of = Rc::clone(&layout);
+        *world.unit_of.borrow_mut() = Some(Box::new(move |member: &Member, at| match &*of {
+            Layout::Parity(parity) => Some(at / parity.chunk_size()),
+            Layout::Mirror(_) => Some(at / REGION),
+            Layout::Raid10(raid10) => {
+                Some(raid10.logical(member.slot.get()?, at)? / raid10.chunk_size())
+            }
+            Layout::Striped(_) | Layout::Linear(_) => None,
+        }));
+        Ok(Run {
+            rng: Rng::new(world.seed, 2),
+            world: Rc::clone(world),
+            scenario,
+            oracle,
+            holes: Holes::default(),
+            layout,
+            life: None,
+            lives: 0,
+            excused: false,
+            stopping: false,
+            forced: false,
+            crashes: 0,
+            faults: 0,
+            requests: 0,
+        })
+    }
+
+    fn requests(&self) -> u64 {
+        self.requests + self.life.as_ref().map_or(0, |life| life.client.ended)
+    }
+
+    fn go(&mut self) -> Result<(), Over> {
+        self.assemble()?;
+        for _ in 0..self.scenario.phases {
+            self.round()?;
+            match self.rng.range(0..20) {
+                0..9 => {
+                    self.run_on_for_a_while()?;
+                    self.crash()?;
+                    self.assemble()?;
+                }
+                9..12 => {
+                    self.stop()?;
+                    self.assemble()?;
+                }
+                12..15 => self.wait_for_jobs()?,
+                _ => {}
+            }
+        }
+        self.ending()
+    }
+
+    /// The run has failed, with this checker.
+    pub(crate) fn fail<T>(&self, checker: &'static str, text: String) -> Result<T, Over> {
+        self.world.fail(checker, text);
+        Err(Over)
+    }
+
+    pub(crate) fn life(&mut self) -> Result<&mut Life, Over> {
+        self.life.as_mut().ok_or(Over)
+    }
+
+    // --- Time --------------------------------------------------------------------------------
+
+    /// Lets the shards run, or the clock, and looks at what came back.
+    pub(crate) fn step(&mut self) -> Result<Step, Over> {
+        let Some(life) = self.life.as_mut() else { return Err(Over) };
+        let step = life.machine.step();
+        let (acknowledged, errors) = life.client.collect(&life.machine, &mut self.oracle);
+        let oldest = life.client.oldest();
+        let has_redundancy = self.scenario.create.level.has_redundancy();
+        if has_redundancy {
+            self.note_missed(&acknowledged);
+        }
+        for (what, error) in errors {
+            let refused = self.stopping && error.kind == IoErrorKind::Refused;
+            if !self.excused && !refused {
+                self.world.fail("requests_succeed", format!("{what}: {error}"));
+            }
+        }
+        if self.world.failure().is_some() {
+            return Err(Over);
+        }
+        let now = self.world.now();
+        if step == Step::Waited && oldest.is_some_and(|oldest| now > oldest + PATIENCE) {
+            return self.stuck("requests");
+        }
+        Ok(step)
+    }
+
+    fn stuck<T>(&self, what: &str) -> Result<T, Over> {
+        let Some(life) = &self.life else { return Err(Over) };
+        let tasks: Vec<usize> = life.machine.shards.iter().map(|s| s.live_tasks()).collect();
+        let text = format!(
+            "{what} wait: [{}]; at members: [{}]; live tasks by shard: {tasks:?}",
+            life.client.describe_waiting(),
+            self.world.describe_under_way()
+        );
+        self.fail("nothing_waits_for_ever", text)
+    }
+
+    /// Steps until `later` is there.
+    pub(crate) fn wait<T>(&mut self, what: &str, later: &Later<T>) -> Result<T, Over> {
+        let start = self.world.now();
+        loop {
+            if let Some(value) = later.borrow_mut().take() {
+                return Ok(value);
+            }
+            let stuck = self.step()? == Step::Stuck && later.borrow().is_none();
+            if stuck || self.world.now() > start + PATIENCE {
+                return self.stuck(what);
+            }
+        }
+    }
+
+    /// Steps until every request has come back.
+    pub(crate) fn drain(&mut self) -> Result<(), Over> {
+        while self.life()?.client.waiting() > 0 {
+            if self.step()? == Step::Stuck {
+                return self.stuck("requests");
+            }
+        }
+        Ok(())
+    }
+
+    // --- What members missed -----------------------------------------------------------------
+
+    /// A member that did not get an acknowledged write is stale from the acknowledgement on.
+    fn note_missed(&mut self, acknowledged: &[Acknowledged]) {
+        let block = self.scenario.block;
+        let missed = self.world.missed.borrow().clone();
+        for write in acknowledged {
+            let (start, end) = (write.blocks.start * block, write.blocks.end * block);
+            for index in &write.out {
+                let member = self.world.member(*index);
+                let touched = images::touched(&self.layout, start, end);
+                if member.slot.get().is_some_and(|slot| touched.contains(&slot)) {
+                    self.missed_one(&member, "was out of the array");
+                }
+            }
+            for missed in missed.iter().filter(|missed| missed.at >= write.began) {
+                let member = self.world.member(missed.member);
+                for at in [missed.offset, missed.offset + missed.len - 1] {
+                    let range = images::unit_range(&self.layout, member.slot.get(), at);
+                    if range.is_some_and(|(from, to)| from < end && start < to) {
+                        self.missed_one(&member, "gave an error");
+                    }
+                }
+            }
+        }
+        if self.life.as_ref().is_none_or(|life| life.client.waiting() == 0) {
+            self.world.missed.borrow_mut().clear();
+        }
+    }
+
+    fn missed_one(&self, member: &Member, why: &str) {
+        if member.in_sync.get() && member.out.get() {
+            self.world.trace(|| format!("{} missed an acknowledged write: it {why}", member.name()));
+            member.in_sync.set(false);
+            member.mark_stale();
+        }
+    }
+
+    // --- Rounds ------------------------------------------------------------------------------
+
+    fn round(&mut self) -> Result<(), Over> {
+        let requests = self.rng.range(1..self.scenario.requests + 1);
+        let mut sent = 0;
+        while sent < requests {
+            let depth = 1 + self.rng.range(0..self.scenario.depth) as usize;
+            let scenario = &self.scenario;
+            if let Some(life) = self.life.as_mut()
+                && life.client.waiting() < depth
+            {
+                sent += 1;
+                life.client.send_random(&life.machine, scenario, &mut self.oracle);
+                memory_bounded::running(&life.machine, life.client.waiting() << 20);
+                if self.rng.range(0..1000) < scenario.faults {
+                    self.something_happens()?;
+                }
+            }
+            self.step()?;
+        }
+        if self.rng.percent(50) { self.drain() } else { Ok(()) }
+    }
+
+    /// Runs up to the instant of a crash: after some requests to members, or soon after a
+    /// superblock was written.
+    fn run_on_for_a_while(&mut self) -> Result<(), Over> {
+        let world = Rc::clone(&self.world);
+        let requests = world.submissions.get() + self.rng.log_range(1..400);
+        let metadata = world.metadata_writes.get() + self.rng.range(1..6);
+        let by_metadata = self.rng.percent(30);
+        let until = world.now() + self.rng.log_range(1_000..2_000_000_000);
+        loop {
+            let there = if by_metadata {
+                world.metadata_writes.get() >= metadata
+            } else {
+                world.submissions.get() >= requests
+            };
+            if there || world.now() >= until || self.step()? == Step::Stuck {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(crate) fn control(&mut self) -> Result<Rc<Control>, Over> {
+        let life = self.life()?;
+        let found = Control::find(life.machine.home(), life.array.id());
+        match found {
+            Some(control) => Ok(control),
+            None => self.fail("assembles", "a running array has no control".to_string()),
+        }
+    }
+
+    pub(crate) fn status(&mut self) -> Result<ArrayStatus, Over> {
+        let control = self.control()?;
+        let later = self.life()?.machine.begin(async move { control.status().await });
+        self.wait("the status", &later)
+    }
+
+    pub(crate) fn wait_for_jobs(&mut self) -> Result<(), Over> {
+        if !self.scenario.create.level.has_redundancy() {
+            return Ok(());
+        }
+        let control = self.control()?;
+        let later = self.life()?.machine.begin(async move { control.wait_idle().await });
+        self.wait("jobs", &later)?;
+        let status = self.status()?;
+        if status.resynced.is_none() && status.degraded == 0 && !self.forced {
+            self.redundancy_holds();
+        }
+        Ok(())
+    }
+
+    /// Redundancy matches data everywhere from now on.
+    pub(crate) fn redundancy_holds(&mut self) {
+        self.world.trace(|| "redundancy holds".to_string());
+        self.holes.close();
+        self.oracle.settled = true;
+        self.forced = false;
+    }
+
+    // --- Ends and beginnings -------------------------------------------------------------------
+
+    pub(crate) fn stop(&mut self) -> Result<(), Over> {
+        self.world.trace(|| "stop".to_string());
+        self.stopping = true;
+        let control = self.control()?;
+        let broken = self.excused;
+        let later = self.life()?.machine.begin(async move { control.stop().await });
+        self.wait("the stop", &later)?;
+        self.drain()?;
+        self.stopping = false;
+        if !broken {
+            let now = self.oracle.tick();
+            self.oracle.end_flush(now);
+        }
+        if let Some(Life { client, array, machine }) = self.life.take() {
+            self.requests += client.ended;
+            drop((client, array));
+            // Tasks that sleep find out when they wake.
+            let patience = self.world.now() + PATIENCE;
+            while machine.step() != Step::Stuck && self.world.now() < patience {}
+            memory_bounded::at_rest(&machine);
+            // A stop is a promise: what was written is durable, and power may fail.
+            self.world.power_cut();
+        }
+        let open = self.oracle.crash();
+        if broken {
+            self.holes.crash(&self.layout, self.scenario.block, &open);
+            self.oracle.settled = !self.scenario.create.level.has_redundancy();
+        }
+        self.between_lives()
+    }
+
+    pub(crate) fn crash(&mut self) -> Result<(), Over> {
+        self.world.trace(|| "CRASH".to_string());
+        self.crashes += 1;
+        if let Some(Life { client, array, machine }) = self.life.take() {
+            self.requests += client.ended;
+            self.world.power_cut();
+            drop((client, array));
+            drop(machine);
+        }
+        let open = self.oracle.crash();
+        self.world.trace(|| format!("{} blocks are open", open.len()));
+        self.holes.crash(&self.layout, self.scenario.block, &open);
+        self.oracle.settled = !self.scenario.create.level.has_redundancy();
+        self.between_lives()
+    }
+
+    fn between_lives(&mut self) -> Result<(), Over> {
+        self.world.missed.borrow_mut().clear();
+        self.members_between_lives();
+        match self.world.failure() {
+            Some(_) => Err(Over),
+            None => Ok(()),
+        }
+    }
+
+    /// Members that can be opened and have a superblock.
+    fn present(&self) -> Vec<Rc<Member>> {
+        let members = self.world.members.borrow();
+        let there = |member: &&Rc<Member>| {
+            !member.is_gone() && images::superblock(&self.world, member).is_some()
+        };
+        members.iter().filter(there).cloned().collect()
+    }
+
+    /// Assembles the array of whatever members are there.
+    pub(crate) fn assemble(&mut self) -> Result<(), Over> {
+        let present = self.present();
+        let choice = self.look_at_images(&present)?;
+        self.world.owners.borrow_mut().clear();
+        let machine = Machine::start(&self.world, self.scenario.shards);
+        let mut options = self.scenario.assemble.clone();
+        let result = loop {
+            let openers =
+                present.iter().map(|member| SimOpener::of(&self.world, member.kind.index));
+            let (context, openers, given) =
+                (machine.context.clone(), openers.collect(), options.clone());
+            let later =
+                machine.begin(async move { assemble(&context, openers, given).await });
+            let start = self.world.now();
+            while later.borrow().is_none() {
+                let stuck = machine.step() == Step::Stuck && later.borrow().is_none();
+                if stuck || self.world.now() > start + PATIENCE {
+                    return self.fail("nothing_waits_for_ever", "assemble never ends".to_string());
+                }
+                if self.world.failure().is_some() {
+                    return Err(Over);
+                }
+            }
+            let result = later.borrow_mut().take();
+            match result {
+                Some(Err(AssembleError::DirtyDegraded { .. })) if !options.force => {
+                    options.force = true;
+                    self.forced = true;
+                    self.world.trace(|| "dirty and degraded: forced".to_string());
+                }
+                Some(result) => break result,
+                None => return Err(Over),
+            }
+        };
+        let array = match result {
+            Ok(array) => array,
+            // More is missing than the level survives: refusing is right, and the end.
+            Err(_) if self.excused => return Err(Over),
+            Err(error) => return self.fail("assembles", error.to_string()),
+        };
+        self.lives += 1;
+        let mut devices: Vec<Rc<dyn Device>> = Vec::new();
+        for shard in &machine.shards {
+            match array.open(shard) {
+                Ok(device) => devices.push(device),
+                Err(error) => return self.fail("assembles", error.to_string()),
+            }
+        }
+        let client = Client::new(Rng::new(self.world.seed, 16 + self.lives), devices);
+        self.life = Some(Life { client, array, machine });
+        if self.lives > 1 {
+            let status = self.status()?;
+            if !self.excused {
+                job_resumes::look(&self.world, &choice, &status);
+            }
+            if status.resynced.is_none() && status.degraded == 0 && !self.forced {
+                self.redundancy_holds();
+            }
+        }
+        Ok(())
+    }
+
+    /// Superblocks between two lives; also what the write hole takes with the members that are missing.
+    fn look_at_images(&mut self, present: &[Rc<Member>]) -> Result<MdChoice, Over> {
+        let choice = md_can_assemble::look(&self.world, &self.layout, present, !self.excused);
+        if self.world.failure().is_some() {
+            return Err(Over);
+        }
+        let Some(choice) = choice else { return Err(Over) };
+        for slot in 0..self.layout.slots() {
+            if !choice.in_sync.iter().any(|(held, _)| *held == slot) {
+                self.holes.lose(&self.layout, slot, &mut self.oracle);
+            }
+        }
+        for (slot, member) in &choice.in_sync {
+            for bad in member.unreadable() {
+                self.holes.lose_part(&self.layout, *slot, bad, &mut self.oracle);
+            }
+        }
+        Ok(choice)
+    }
+}

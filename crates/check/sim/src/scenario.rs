@@ -1,0 +1,221 @@
+//! What a run is about, drawn from its seed: the array, its members, how they behave.
+
+use crate::member::MemberKind;
+use crate::rng::Rng;
+use crate::world::Manners;
+use braid_array::options::{AssembleOptions, CreateOptions, SyncSpeed};
+use braid_device::DeviceInfo;
+use braid_format::superblock::Minor;
+use braid_layout::Level;
+
+/// See the module's documentation. Sizes in bytes.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The seed that it was drawn from.
+    pub seed: u64,
+    /// How the array is created.
+    pub create: CreateOptions,
+    /// How it is assembled.
+    pub assemble: AssembleOptions,
+    /// Number of shards.
+    pub shards: usize,
+    /// The members: slots first, then spares, then devices that may be added later.
+    pub members: Vec<MemberKind>,
+    /// The array's logical block.
+    pub block: u64,
+    /// Members start as zeroes.
+    pub zeroes: bool,
+    /// Some member loses completed writes at a power cut.
+    pub volatile: bool,
+    /// Some member lies about flushes.
+    pub lies: bool,
+    /// How members behave.
+    pub manners: Manners,
+    /// Requests in flight at once, at most.
+    pub depth: u64,
+    /// Rounds of workload.
+    pub phases: u64,
+    /// Requests in a round, at most.
+    pub requests: u64,
+    /// Of 1000 requests, before how many something fails.
+    pub faults: u64,
+    /// More members may fail than the level survives.
+    pub beyond: bool,
+    /// Bytes of the array that most requests go to.
+    pub hot: u64,
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+/// Where data starts on the members, unless mdadm's place is taken.
+const DATA_OFFSETS: [u64; 3] = [64 * KIB, 128 * KIB, MIB];
+
+const RAID5_LAYOUTS: u32 = 6;
+const RAID6_LAYOUTS: [u32; 14] = [0, 1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20];
+
+fn level_and_layout(rng: &Rng, disks: &mut usize) -> (Level, Option<u32>) {
+    match rng.range(0..20) {
+        0 => (Level::Linear, None),
+        1 | 2 => (Level::Raid0, Some(1 + rng.below(2) as u32)),
+        3..=5 => {
+            *disks = 2 + *disks % 3;
+            (Level::Raid1, None)
+        }
+        6 => {
+            *disks = (*disks).max(3);
+            (Level::Raid4, None)
+        }
+        7..=11 => {
+            *disks = (*disks).max(3);
+            (Level::Raid5, Some(rng.range(0..u64::from(RAID5_LAYOUTS)) as u32))
+        }
+        12..=16 => {
+            *disks = (*disks).max(4);
+            (Level::Raid6, Some(*rng.pick(&RAID6_LAYOUTS)))
+        }
+        _ => {
+            let copies = if *disks >= 3 && rng.percent(25) { 3 } else { 2 };
+            let layout = match rng.range(0..3) {
+                0 => 0x100 + copies,
+                1 => 0x001 + (copies << 8),
+                _ => 0x1_0001 + (copies << 8),
+            };
+            (Level::Raid10, Some(layout))
+        }
+    }
+}
+
+impl Scenario {
+    /// The scenario of a seed.
+    pub fn of(seed: u64) -> Scenario {
+        let rng = &Rng::new(seed, 0);
+        let mut disks = 2 + rng.below(7);
+        let (level, layout) = level_and_layout(rng, &mut disks);
+        let redundant = level.has_redundancy();
+        let spares = if redundant { rng.below(3) } else { 0 };
+        let extra = if redundant { 1 } else { 0 };
+        let chunk = 4 * KIB << rng.range(0..5);
+        let shards = *rng.pick(&[1, 1, 2, 3, 4]);
+        let component = component(rng, level, chunk, shards, disks);
+        let minor = *rng.pick(&[Minor::V1_2, Minor::V1_2, Minor::V1_1, Minor::V1_0]);
+        let data_offset = *rng.pick(&DATA_OFFSETS);
+
+        let kinds: [&[u32]; 4] = [&[512], &[512], &[4096], &[512, 4096]];
+        let blocks = *rng.pick(&kinds);
+        let volatile = rng.percent(60);
+        let lies = volatile && redundant && rng.percent(3);
+        let zeroes = rng.percent(75);
+        let (can_zero, plug) = (rng.percent(70), rng.percent(50));
+        let unequal = level.uses_member_sizes() || rng.percent(20);
+        let count = disks + spares + extra;
+        let liar = rng.below(count);
+        let mut block = 512;
+        let mut members = Vec::new();
+        for index in 0..count {
+            let more = if unequal { rng.range(0..4) * component / 2 / chunk * chunk } else { 0 };
+            let size = data_offset + component + more + 64 * KIB;
+            let mut info = DeviceInfo::plain(format!("m{index}"), size.next_multiple_of(4096));
+            info.logical_block = *rng.pick(blocks);
+            block = block.max(info.logical_block);
+            info.volatile_cache = volatile && (lies || rng.percent(80));
+            info.writes_zeroes = can_zero;
+            info.wants_plug = plug;
+            let garbage = (!zeroes).then_some(seed);
+            members.push(MemberKind { index, info, tear: 0, lies: lies && index == liar, garbage });
+        }
+        for member in &mut members {
+            // A device with larger blocks than the array's cannot be added; all get the largest.
+            if member.index >= disks {
+                member.info.logical_block = member.info.logical_block.min(block);
+            }
+            member.tear = block.into();
+        }
+
+        let mut create = CreateOptions::new("sim", level, disks);
+        create.layout = layout;
+        create.chunk_size = (level != Level::Raid1).then_some(chunk);
+        create.spares = spares;
+        create.minor = minor;
+        create.size = redundant.then_some(component);
+        create.data_offset = (minor != Minor::V1_0).then_some(data_offset);
+        create.assume_clean = zeroes && rng.percent(50);
+        let assemble = AssembleOptions {
+            safe_mode_delay_ms: *rng.pick(&[1, 20, 200]),
+            sync_speed: SyncSpeed { min_kib: 1000, max_kib: *rng.pick(&[u64::MAX, 10_000_000]) },
+            ..AssembleOptions::default()
+        };
+        let manners = Manners {
+            inline: *rng.pick(&[0, 0, 0, 30, 90]),
+            latency: *rng.pick(&[20_000, 200_000, 2_000_000]),
+            slow: *rng.pick(&[0, 10, 300]),
+            hang: *rng.pick(&[0, 0, 50]),
+            unsupported: if can_zero && rng.percent(10) { 10 } else { 0 },
+        };
+        Scenario {
+            seed,
+            create,
+            assemble,
+            shards,
+            members,
+            block: block.into(),
+            zeroes,
+            volatile,
+            lies,
+            manners,
+            depth: rng.log_range(1..33),
+            phases: 2 + rng.range(0..4),
+            requests: 20 + rng.range(0..130),
+            faults: *rng.pick(&[0, 10, 30, 60]),
+            beyond: rng.percent(6),
+            hot: rng.log_range(4..256) * chunk.max(4096),
+        }
+    }
+
+    /// One line for people.
+    pub fn describe(&self) -> String {
+        let create = &self.create;
+        format!(
+            "{} layout {:?}, chunk {:?}, {} slots, {} spares, {} shards, block {}, component {:?}, metadata {}{}{}{}{}",
+            create.level,
+            create.layout,
+            create.chunk_size,
+            create.raid_disks,
+            create.spares,
+            self.shards,
+            self.block,
+            create.size,
+            create.minor,
+            if self.volatile { ", volatile caches" } else { "" },
+            if self.zeroes { "" } else { ", garbage at first" },
+            if create.assume_clean { ", assumed clean" } else { "" },
+            if self.lies { ", a member lies" } else { "" },
+        )
+    }
+}
+
+/// Bytes of each component: large enough, now and then, for several shards and several windows of a
+/// job.
+fn component(rng: &Rng, level: Level, chunk: u64, shards: usize, disks: usize) -> u64 {
+    let large = rng.percent(if shards > 1 { 60 } else { 25 });
+    let most = if disks > 5 { 3 } else { 4 };
+    let bytes = if large {
+        MIB + rng.range(0..most * 8) * MIB / 8
+    } else {
+        128 * KIB + rng.range(0..16) * 32 * KIB
+    };
+    let unit = if level == Level::Raid1 { 4096 } else { chunk.max(4096) };
+    (bytes / unit * unit).max(4 * unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_one_scenario_and_all_levels_come_up() {
+        let levels: std::collections::BTreeSet<Level> =
+            (0..500).map(|seed| Scenario::of(seed).create.level).collect();
+        assert_eq!(levels.len(), Level::ALL.len());
+        assert_eq!(Scenario::of(77).describe(), Scenario::of(77).describe());
+    }
+}

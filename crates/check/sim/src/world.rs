@@ -1,0 +1,489 @@
+//! The simulated machine room: the clock, the requests under way at all members, and who finds fault.
+//!
+//! Everything of one run happens on one thread. Time stands still while a shard has anything to do and
+//! then jumps to the next completion or timer. All choices come from the run's seed.
+//!
+//! Outlives the simulated processes: a crash takes the shards and what is under way, not the members.
+
+use crate::member::{Member, joined};
+use crate::rng::Rng;
+use braid_device::{
+    Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, OpenError, Opener, Outcome, Request,
+};
+use braid_format::superblock::{Minor, Superblock};
+use braid_shard::{Nanos, Reactor, Shard, ShardId};
+use slab::Slab;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A checker's finding: the run has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The checker's name.
+    pub checker: &'static str,
+    /// What was expected and what was found.
+    pub text: String,
+}
+
+/// How the members of a run behave.
+#[derive(Clone, Copy, Debug)]
+pub struct Manners {
+    /// Of 100 requests, how many complete inside `submit`.
+    pub inline: u64,
+    /// The longest ordinary request in nanoseconds.
+    pub latency: Nanos,
+    /// Of 10,000 requests, how many take a hundred times as long.
+    pub slow: u64,
+    /// Of 100,000 requests, how many hang for seconds.
+    pub hang: u64,
+    /// Of 100 write-zeroes, how many a member finds it cannot do.
+    pub unsupported: u64,
+}
+
+struct Flight {
+    member: Rc<Member>,
+    shard: ShardId,
+    request: Request,
+    done: Completion,
+    /// For a read that sees the instant of its submission: what it saw.
+    early: Option<Result<Vec<u8>, IoError>>,
+    /// For a flush: the last write that it covers.
+    covers: u32,
+    submitted: Nanos,
+}
+
+/// A write to the data area that a member did not take.
+#[derive(Clone, Debug)]
+pub struct Missed {
+    /// The member's index.
+    pub member: usize,
+    /// Component bytes.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Value of [`World::submissions`] then.
+    pub at: u64,
+}
+
+/// See the module's documentation.
+pub struct World {
+    /// The run's seed.
+    pub seed: u64,
+    /// Choices of members and of the order of events.
+    pub rng: Rng,
+    /// All members that were ever there, by index.
+    pub members: RefCell<Vec<Rc<Member>>>,
+    /// How members behave.
+    pub manners: Manners,
+    /// Where superblocks stand.
+    pub minor: Minor,
+    /// Prints what happens.
+    pub verbose: bool,
+    /// Requests that members were given.
+    pub submissions: Cell<u64>,
+    /// Writes outside of the data area.
+    pub metadata_writes: Cell<u64>,
+    /// Writes that members did not take, since the list was last emptied.
+    pub missed: RefCell<Vec<Missed>>,
+    /// Which shard writes which unit, by unit; see `checkers::owner_only`.
+    pub owners: RefCell<BTreeMap<u64, ShardId>>,
+    /// Gives the unit that a component byte of a member belongs to, once an array runs.
+    pub unit_of: RefCell<Option<UnitOf>>,
+    now: Cell<Nanos>,
+    events: RefCell<BinaryHeap<Reverse<(Nanos, u64, usize)>>>,
+    flights: RefCell<Slab<Flight>>,
+    ready: RefCell<Vec<VecDeque<usize>>>,
+    failure: RefCell<Option<Failure>>,
+}
+
+/// See [`World::unit_of`].
+pub type UnitOf = Box<dyn Fn(&Member, u64) -> Option<u64>>;
+
+impl World {
+    /// A world without members.
+    pub fn new(seed: u64, manners: Manners, minor: Minor, verbose: bool) -> Rc<World> {
+        Rc::new(World {
+            seed,
+            rng: Rng::new(seed, 1),
+            members: RefCell::default(),
+            manners,
+            minor,
+            verbose,
+            submissions: Cell::new(0),
+            metadata_writes: Cell::new(0),
+            missed: RefCell::default(),
+            owners: RefCell::default(),
+            unit_of: RefCell::new(None),
+            now: Cell::new(1_000_000_000),
+            events: RefCell::default(),
+            flights: RefCell::default(),
+            ready: RefCell::default(),
+            failure: RefCell::new(None),
+        })
+    }
+
+    /// The time in nanoseconds.
+    pub fn now(&self) -> Nanos {
+        self.now.get()
+    }
+
+    /// Prints `text` when the run is to be followed.
+    pub fn trace(&self, text: impl FnOnce() -> String) {
+        if self.verbose {
+            println!("{:>14.6} {}", self.now.get() as f64 / 1e9, text());
+        }
+    }
+
+    /// The run has failed; the first finding counts.
+    pub fn fail(&self, checker: &'static str, text: String) {
+        self.trace(|| format!("FAILED {checker}: {text}"));
+        let mut failure = self.failure.borrow_mut();
+        if failure.is_none() {
+            *failure = Some(Failure { checker, text });
+        }
+    }
+
+    /// The finding, if there is one.
+    pub fn failure(&self) -> Option<Failure> {
+        self.failure.borrow().clone()
+    }
+
+    /// Takes back a finding that turned out to be outside of every promise.
+    pub fn excuse(&self) -> Option<Failure> {
+        self.failure.borrow_mut().take()
+    }
+
+    /// Adds a member and gives its index.
+    pub fn add_member(&self, member: Member) -> usize {
+        let mut members = self.members.borrow_mut();
+        members.push(Rc::new(member));
+        members.len() - 1
+    }
+
+    /// The member with this index.
+    pub fn member(&self, index: usize) -> Rc<Member> {
+        Rc::clone(&self.members.borrow()[index])
+    }
+
+    /// Makes room for the completions of `shards` shards.
+    pub fn start_shards(&self, shards: usize) {
+        *self.ready.borrow_mut() = (0..shards).map(|_| VecDeque::new()).collect();
+    }
+
+    /// Requests under way.
+    pub fn under_way(&self) -> usize {
+        self.flights.borrow().len()
+    }
+
+    /// The requests under way, for people.
+    pub fn describe_under_way(&self) -> String {
+        let flights = self.flights.borrow();
+        let list = flights.iter().map(|(_, flight)| {
+            let since = self.now().saturating_sub(flight.submitted) / 1000;
+            format!("{} {} ({since} us)", flight.member.name(), describe(&flight.request))
+        });
+        list.collect::<Vec<_>>().join(", ")
+    }
+
+    /// When the next request completes.
+    pub fn next_event(&self) -> Option<Nanos> {
+        self.events.borrow().peek().map(|Reverse((at, _, _))| *at)
+    }
+
+    /// Moves the clock on to `to` and makes ready what completes until then.
+    pub fn advance(&self, to: Nanos) {
+        self.now.set(self.now.get().max(to));
+        let mut events = self.events.borrow_mut();
+        while let Some(Reverse((at, _, key))) = events.peek().copied() {
+            if at > self.now.get() {
+                break;
+            }
+            events.pop();
+            let shard = self.flights.borrow().get(key).map(|flight| flight.shard);
+            if let Some(shard) = shard
+                && let Some(ready) = self.ready.borrow_mut().get_mut(shard as usize)
+            {
+                ready.push_back(key);
+            }
+        }
+    }
+
+    /// Completes what is ready on `shard`.
+    fn deliver(&self, shard: ShardId) -> bool {
+        let mut delivered = false;
+        loop {
+            let key = self.ready.borrow_mut().get_mut(shard as usize).and_then(VecDeque::pop_front);
+            let Some(key) = key else { return delivered };
+            let flight = self.flights.borrow_mut().try_remove(key);
+            if let Some(flight) = flight {
+                delivered = true;
+                self.complete(flight);
+            }
+        }
+    }
+
+    fn complete(&self, flight: Flight) {
+        let Flight { member, request, done, early, covers, .. } = flight;
+        let Request { offset, mut op } = request;
+        let result = match &mut op {
+            Op::Read(bufs) => {
+                let len = bufs.iter().map(|buf| buf.len()).sum();
+                let seen = early.unwrap_or_else(|| {
+                    let mut bytes = vec![0; len];
+                    member.read(offset, &mut bytes).map(|()| bytes)
+                });
+                seen.map(|bytes| {
+                    let mut rest = bytes.as_slice();
+                    for buf in bufs {
+                        let (head, tail) = rest.split_at(buf.len());
+                        buf.copy_from_slice(head);
+                        rest = tail;
+                    }
+                })
+            }
+            Op::Write { bufs, fua } => self.write(&member, offset, &joined(bufs), *fua),
+            Op::Flush => member.flush(covers),
+            Op::WriteZeroes { len, fua, .. } => {
+                if self.rng.percent(self.manners.unsupported) {
+                    Err(IoError::new(IoErrorKind::Unsupported))
+                } else {
+                    self.write(&member, offset, &vec![0; *len as usize], *fua)
+                }
+            }
+            Op::Discard { len } => {
+                if self.rng.percent(50) {
+                    self.write(&member, offset, &vec![0; *len as usize], false)
+                } else {
+                    Ok(())
+                }
+            }
+        };
+        if result.is_err() || self.verbose {
+            self.trace(|| {
+                let kind = result.err().map_or("ok".to_string(), |error| error.to_string());
+                let op = Request { offset, op: Op::Flush };
+                format!("  {} done at {} {kind}", member.name(), op.offset)
+            });
+        }
+        done.complete(Outcome { result, op });
+    }
+
+    fn write(
+        &self,
+        member: &Member,
+        offset: u64,
+        bytes: &[u8],
+        fua: bool,
+    ) -> Result<(), IoError> {
+        let result = member.write(&self.rng, offset, bytes, fua);
+        if let Err(error) = result {
+            if error.kind != IoErrorKind::Unsupported {
+                member.out.set(true);
+            }
+            let data = member.data.borrow().clone();
+            if offset >= data.start && offset < data.end {
+                self.missed.borrow_mut().push(Missed {
+                    member: member.kind.index,
+                    offset: offset - data.start,
+                    len: bytes.len() as u64,
+                    at: self.submissions.get(),
+                });
+            }
+        }
+        result
+    }
+
+    fn submit(&self, member: &Rc<Member>, shard: ShardId, request: Request, done: Completion) {
+        self.submissions.set(self.submissions.get() + 1);
+        self.trace(|| format!("  {} {} on shard {shard}", member.name(), describe(&request)));
+        if let Err(error) = request.check(&member.kind.info) {
+            self.fail("requests_are_valid", format!("{} {}", member.name(), describe(&request)));
+            return done.finish(Err(error), request.op);
+        }
+        self.look(member, shard, &request);
+        let early = match &request.op {
+            Op::Read(_) if self.rng.percent(25) => {
+                let mut bytes = vec![0; request.len() as usize];
+                Some(member.read(request.offset, &mut bytes).map(|()| bytes))
+            }
+            _ => None,
+        };
+        let covers = member.writes_so_far();
+        let submitted = self.now();
+        let member = Rc::clone(member);
+        let flight = Flight { member, shard, request, done, early, covers, submitted };
+        if self.rng.percent(self.manners.inline) {
+            return self.complete(flight);
+        }
+        let at = submitted + self.time_of_one();
+        let key = self.flights.borrow_mut().insert(flight);
+        self.events.borrow_mut().push(Reverse((at, self.rng.next(), key)));
+    }
+
+    fn time_of_one(&self) -> Nanos {
+        let time = 1000 + self.rng.range(0..self.manners.latency);
+        if self.rng.range(0..100_000) < self.manners.hang {
+            return time + self.rng.range(1_000_000_000..20_000_000_000);
+        }
+        if self.rng.range(0..10_000) < self.manners.slow { time * 100 } else { time }
+    }
+
+    /// What can be told from the requests alone.
+    fn look(&self, member: &Member, shard: ShardId, request: &Request) {
+        let data = member.data.borrow().clone();
+        let (offset, len) = (request.offset, request.len());
+        let in_data = offset < data.end && offset + len > data.start;
+        match &request.op {
+            Op::Flush => {}
+            Op::Read(_) => crate::checkers::stale_never_source::look(self, member, offset, len),
+            _ if in_data => {
+                if offset < data.start || offset + len > data.end {
+                    let text = format!("{} {}: reaches out of {data:?}", member.name(), describe(request));
+                    self.fail("requests_are_valid", text);
+                }
+                crate::checkers::owner_only::look(self, member, shard, offset - data.start, len);
+            }
+            Op::Write { bufs, .. } => {
+                self.metadata_writes.set(self.metadata_writes.get() + 1);
+                self.learn(member, offset, &joined(bufs));
+            }
+            _ => self.metadata_writes.set(self.metadata_writes.get() + 1),
+        }
+    }
+
+    /// Learns from a superblock on its way what the member is to be.
+    fn learn(&self, member: &Member, offset: u64, bytes: &[u8]) {
+        let sectors = member.kind.info.size / 512;
+        let Ok(sb) = Superblock::parse(bytes, self.minor, offset / 512, sectors) else { return };
+        let start = sb.data_offset * 512;
+        let len = if sb.size == 0 { sb.data_size } else { sb.size };
+        *member.data.borrow_mut() = start..start + len * 512;
+        member.slot.set(sb.own_role().slot().map(usize::from));
+        member.in_sync.set(member.slot.get().is_some() && sb.recovery_offset.is_none());
+        self.trace(|| {
+            format!(
+                "  {} superblock: events {}, {:?}, recovery {:?}, resync {}",
+                member.name(),
+                sb.events,
+                sb.own_role(),
+                sb.recovery_offset,
+                sb.resync_offset as i64
+            )
+        });
+    }
+
+    /// Power fails: what is under way gets through or not, caches are lost, nobody is told.
+    pub fn power_cut(&self) {
+        self.events.borrow_mut().clear();
+        self.ready.borrow_mut().clear();
+        let flights = std::mem::take(&mut *self.flights.borrow_mut());
+        let mut writes: BTreeMap<usize, Vec<(u64, Vec<u8>)>> = BTreeMap::new();
+        for (_, flight) in flights {
+            let Flight { member, request, done, .. } = flight;
+            let data = match &request.op {
+                Op::Write { bufs, .. } => joined(bufs),
+                Op::WriteZeroes { len, .. } => vec![0; *len as usize],
+                Op::Discard { len } if self.rng.percent(50) => vec![0; *len as usize],
+                _ => Vec::new(),
+            };
+            if !data.is_empty() && !member.is_gone() {
+                writes.entry(member.kind.index).or_default().push((request.offset, data));
+            }
+            drop((request, done));
+        }
+        for member in self.members.borrow().iter() {
+            let under_way = writes.remove(&member.kind.index).unwrap_or_default();
+            member.power_cut(&self.rng, under_way);
+        }
+    }
+}
+
+/// A request in a few words.
+pub fn describe(request: &Request) -> String {
+    let what = match &request.op {
+        Op::Read(_) => "read",
+        Op::Write { fua: false, .. } => "write",
+        Op::Write { fua: true, .. } => "write-fua",
+        Op::Flush => return "flush".to_string(),
+        Op::Discard { .. } => "discard",
+        Op::WriteZeroes { .. } => "write-zeroes",
+    };
+    format!("{what} {}+{}", request.offset, request.len())
+}
+
+/// The reactor of one simulated shard.
+pub struct SimReactor {
+    /// The shard.
+    pub shard: ShardId,
+    /// Its world.
+    pub world: Rc<World>,
+}
+
+impl Reactor for SimReactor {
+    fn now(&self) -> Nanos {
+        self.world.now()
+    }
+
+    fn poll(&self) -> bool {
+        self.world.deliver(self.shard)
+    }
+
+    fn park(&self, _: Option<Nanos>, _: &dyn Fn() -> bool) {
+        // Only the driver moves the clock; nothing in a run blocks.
+    }
+}
+
+/// Where a simulated shard keeps its world, so that openers, which may travel, need not hold it.
+#[derive(Default)]
+pub struct Link(pub OnceCell<Rc<World>>);
+
+/// Opens a member on any shard of its world.
+pub struct SimOpener {
+    /// The member's index.
+    pub index: usize,
+    /// Its name.
+    pub name: String,
+}
+
+impl SimOpener {
+    /// The opener of member `index`.
+    pub fn of(world: &World, index: usize) -> Arc<dyn Opener> {
+        Arc::new(SimOpener { index, name: world.member(index).name().to_string() })
+    }
+}
+
+impl Opener for SimOpener {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
+        let link = shard.local::<Link>();
+        let why = || OpenError { name: self.name.clone(), why: "it is not there".to_string() };
+        let world = link.0.get().ok_or_else(why)?;
+        let member = world.member(self.index);
+        if member.is_gone() {
+            return Err(why());
+        }
+        Ok(Rc::new(SimDevice { member, world: Rc::clone(world), shard: shard.id() }))
+    }
+}
+
+struct SimDevice {
+    member: Rc<Member>,
+    world: Rc<World>,
+    shard: ShardId,
+}
+
+impl Device for SimDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.member.kind.info
+    }
+
+    fn submit(&self, request: Request, done: Completion) {
+        self.world.submit(&self.member, self.shard, request, done);
+    }
+}
