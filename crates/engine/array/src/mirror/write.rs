@@ -2,9 +2,10 @@
 
 use super::places;
 use crate::engine::Engine;
-use crate::spawners::{WriteArgs, WritePayload};
 use crate::parity::segment::Extent;
-use braid_device::{IoError, IoErrorKind, Op, Request};
+use crate::spawners::{WriteArgs, WritePayload};
+use crate::view::View;
+use braid_device::{IoError, IoErrorKind, Op, Outcomes, Request};
 use std::rc::Rc;
 
 /// Carries out one write and tells `done`.
@@ -35,9 +36,27 @@ async fn write_copies(
         None => engine.begin_write().await?,
     };
     let view = engine.view();
-    let len = extent.end - extent.start;
     let by_member = matches!(payload, WritePayload::Zeroes { .. })
         && view.devices().all(|(_, device)| device.info().writes_zeroes);
+    let outcomes = write_once(engine, &view, (unit, extent), payload, by_member, fua).await?;
+    if by_member && outcomes.any_error(|error| error.kind == IoErrorKind::Unsupported) {
+        // A member that cannot do this here, although it says so, is told in plain writes.
+        let outcomes = write_once(engine, &view, (unit, extent), payload, false, fua).await?;
+        return engine.settle_writes(&view, outcomes).await;
+    }
+    engine.settle_writes(&view, outcomes).await
+}
+
+/// Writes all copies; with `by_member` zeroes by the members' own means.
+async fn write_once(
+    engine: &Rc<Engine>,
+    view: &View,
+    (unit, extent): (u64, Extent),
+    payload: &WritePayload,
+    by_member: bool,
+    fua: bool,
+) -> Result<Outcomes, IoError> {
+    let len = extent.end - extent.start;
     let mut set = engine.sets.start();
     let mut copies = 0;
     for place in places(engine, unit, extent.start) {
@@ -58,5 +77,5 @@ async fn write_copies(
     if copies == 0 {
         return Err(IoError::new(IoErrorKind::Lost));
     }
-    engine.settle_writes(&view, set.finish().await).await
+    Ok(set.finish().await)
 }
