@@ -164,7 +164,7 @@ fn the_real_md_reads_checks_and_writes_arrays_that_braid_made() {
             "loops=; for i in $(seq 0 {last}); do l=$(losetup -f); losetup $l {shared}/{name}.$i; loops=\"$loops $l\"; done\n\
              mdadm --assemble --quiet /dev/md{nr} $loops\n\
              echo \"{name} size $(blockdev --getsize64 /dev/md{nr})\"\n\
-             echo \"{name} state $(cat /sys/block/md{nr}/md/array_state)\"\n\
+             echo \"{name} resync_start $(cat /sys/block/md{nr}/md/resync_start 2>/dev/null || echo none)\"\n\
              echo \"{name} sum $(sha256sum < /dev/md{nr} | cut -d' ' -f1)\"\n",
             last = case.members - 1,
             shared = uml::SHARED,
@@ -198,7 +198,7 @@ fn the_real_md_reads_checks_and_writes_arrays_that_braid_made() {
         said(format!("{name} size {size}"));
         said(format!("{name} sum {}", sha256(&old)));
         if case.level.has_redundancy() {
-            said(format!("{name} state clean"));
+            said(format!("{name} resync_start none"));
             said(format!("{name} mismatch 0"));
             said(format!("{name} degraded 0"));
         }

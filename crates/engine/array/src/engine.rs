@@ -58,6 +58,9 @@ struct Unrecovered {
     error: IoError,
 }
 
+/// A member that is open on this shard, and its plug if it has one.
+type OpenMember = (MemberNr, Rc<dyn Device>, Option<Rc<Plug>>);
+
 /// See the module's documentation.
 pub struct Engine {
     pub(crate) shard: Shard,
@@ -72,7 +75,7 @@ pub struct Engine {
     info: RefCell<Rc<DeviceInfo>>,
     view: RefCell<Rc<View>>,
     update: RefCell<ViewUpdate>,
-    devices: RefCell<Vec<(MemberNr, Rc<dyn Device>, Option<Rc<Plug>>)>>,
+    devices: RefCell<Vec<OpenMember>>,
     gathers: RefCell<Vec<Rc<Gather>>>,
     requests_in_flight: Cell<u32>,
     counters: Cell<Counters>,
@@ -376,8 +379,16 @@ impl Engine {
 
     // --- Reads whose member failed ---------------------------------------------------------
 
-    pub(crate) fn recover_later(&self, gather: Rc<Gather>, index: u32, buf: BufMut, error: IoError) {
+    pub(crate) fn recover_later(
+        &self,
+        gather: Rc<Gather>,
+        index: u32,
+        buf: BufMut,
+        error: IoError,
+    ) {
         if self.stopping.get() {
+            // A stop waits for writes only; to the reader it is the stop that refuses.
+            let error = IoError::new(IoErrorKind::Refused);
             gather.part_done(index, Err(error), Some(buf));
             return;
         }

@@ -10,7 +10,9 @@ use crate::parity::segment::Extent;
 use crate::route::PieceDone;
 use crate::spawners::{RecoverArgs, WriteArgs, WritePayload};
 use crate::view::View;
-use braid_device::{Bufs, Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, Outcome, Request};
+use braid_device::{
+    Bufs, Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, Outcome, Request,
+};
 use braid_layout::{Layout, Slot};
 use braid_shard::{Buf, BufMut};
 use std::rc::Rc;
@@ -280,13 +282,7 @@ fn write_units(
     }
 }
 
-fn write_striped(
-    engine: &Rc<Engine>,
-    gather: &Rc<Gather>,
-    offset: u64,
-    bufs: &Bufs,
-    fua: bool,
-) {
+fn write_striped(engine: &Rc<Engine>, gather: &Rc<Gather>, offset: u64, bufs: &Bufs, fua: bool) {
     let view = engine.view();
     let refused = view.read_only || view.broken;
     let mut at = offset;
@@ -328,8 +324,7 @@ pub(crate) fn write_unit(
 ) {
     let payload = WritePayload::Data(payload);
     let engine_of_task = Rc::clone(engine);
-    let args =
-        WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, held: None };
+    let args = WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, held: None };
     spawn_write(engine, args);
 }
 
@@ -344,8 +339,7 @@ pub(crate) fn zero_unit(
 ) {
     let payload = WritePayload::Zeroes { unmap };
     let engine_of_task = Rc::clone(engine);
-    let args =
-        WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, held: None };
+    let args = WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, held: None };
     spawn_write(engine, args);
 }
 

@@ -15,7 +15,6 @@ use std::rc::{Rc, Weak};
 pub(crate) enum Kind {
     Read,
     Write { fua: bool },
-    Discard { len: u64 },
     WriteZeroes { len: u64, unmap: bool, fua: bool },
 }
 
@@ -104,7 +103,6 @@ impl Gather {
         let op = match self.kind.get() {
             Kind::Read => Op::Read(self.take_buffers()),
             Kind::Write { fua } => Op::Write { bufs: SmallVec::new(), fua },
-            Kind::Discard { len } => Op::Discard { len },
             Kind::WriteZeroes { len, unmap, fua } => Op::WriteZeroes { len, unmap, fua },
         };
         self.parts.borrow_mut().clear();

@@ -109,11 +109,6 @@ impl RangeLocks {
         self.held(unit, range)
     }
 
-    /// Units with a range held or waited for.
-    pub fn busy_units(&self) -> usize {
-        self.table.borrow().units.len()
-    }
-
     fn release(&self, unit: u64, range: Range) {
         let mut table = self.table.borrow_mut();
         let Some(entry) = table.units.get_mut(&unit) else { return };

@@ -234,15 +234,13 @@ fn received(engine: &Rc<Engine>, from: ShardId, message: Msg) {
         Msg::Done { id, result, loan } => {
             let pending = engine.router.pending.borrow_mut().try_remove(id as usize);
             match (pending, loan) {
-                (Some(Pending::Part { gather, index }), Some(loan)) => {
-                    match pool.reclaim(loan) {
-                        Ok(buf) => gather.part_done(index, result, Some(buf)),
-                        Err(loan) => {
-                            settle(engine, loan);
-                            gather.part_done(index, result, None);
-                        }
+                (Some(Pending::Part { gather, index }), Some(loan)) => match pool.reclaim(loan) {
+                    Ok(buf) => gather.part_done(index, result, Some(buf)),
+                    Err(loan) => {
+                        settle(engine, loan);
+                        gather.part_done(index, result, None);
                     }
-                }
+                },
                 (Some(Pending::Part { gather, index }), None) => {
                     gather.part_done(index, result, None);
                 }

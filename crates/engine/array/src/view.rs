@@ -62,10 +62,7 @@ pub struct View {
 
 impl View {
     /// Joins states with this shard's handles. A member without a handle counts as missing.
-    pub fn new(
-        update: &ViewUpdate,
-        device: impl Fn(MemberNr) -> Option<Rc<dyn Device>>,
-    ) -> View {
+    pub fn new(update: &ViewUpdate, device: impl Fn(MemberNr) -> Option<Rc<dyn Device>>) -> View {
         let slots: SmallVec<[SlotView; 8]> = update
             .slots
             .iter()
@@ -135,8 +132,9 @@ impl View {
 
     /// Devices of all slots that have one.
     pub fn devices(&self) -> impl Iterator<Item = (Slot, &Rc<dyn Device>)> {
-        self.slots.iter().enumerate().filter_map(|(slot, view)| {
-            view.device.as_ref().map(|device| (slot, device))
-        })
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(slot, view)| view.device.as_ref().map(|device| (slot, device)))
     }
 }

@@ -68,9 +68,7 @@ pub(crate) fn write_zeroes(
 }
 
 fn members_write_zeroes(engine: &Engine) -> bool {
-    let view = engine.view();
-    let all = view.devices().all(|(_, device)| device.info().writes_zeroes);
-    all
+    engine.view().devices().all(|(_, device)| device.info().writes_zeroes)
 }
 
 async fn striped(

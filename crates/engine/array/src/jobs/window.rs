@@ -74,11 +74,7 @@ pub(crate) async fn carry_out(engine: &Rc<Engine>, window: Window) -> WindowRepo
     }
     match &engine.geometry.layout {
         Layout::Parity(parity) => crate::parity::scrub::window(engine, parity, window).await,
-        Layout::Mirror(_) | Layout::Raid10(_) => {
-            crate::mirror::scrub::window(engine, window).await
-        }
-        Layout::Striped(_) | Layout::Linear(_) => {
-            WindowReport { result: Ok(()), mismatches: 0 }
-        }
+        Layout::Mirror(_) | Layout::Raid10(_) => crate::mirror::scrub::window(engine, window).await,
+        Layout::Striped(_) | Layout::Linear(_) => WindowReport { result: Ok(()), mismatches: 0 },
     }
 }

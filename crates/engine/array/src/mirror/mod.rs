@@ -15,9 +15,9 @@ pub(crate) type Places = SmallVec<[Place; 4]>;
 /// The copies of the bytes of `unit` that start at byte `within` of it.
 pub(crate) fn places(engine: &Engine, unit: u64, within: u64) -> Places {
     match &engine.geometry.layout {
-        Layout::Mirror(mirror) => (0..mirror.slots())
-            .map(|slot| Place { slot, offset: unit * REGION + within })
-            .collect(),
+        Layout::Mirror(mirror) => {
+            (0..mirror.slots()).map(|slot| Place { slot, offset: unit * REGION + within }).collect()
+        }
         Layout::Raid10(raid10) => (0..raid10.copy_count())
             .map(|copy| {
                 let place = raid10.copy(unit, copy);

@@ -88,14 +88,19 @@ impl Blocks {
         }
     }
 
+    /// True when all data blocks but one are at hand, and P and Q too.
+    pub(crate) fn one_data_block_missing(&self) -> bool {
+        let q = self.map.q_slot().and_then(|slot| self.get(slot));
+        self.missing_data().len() == 1 && self.get(self.map.p_slot()).is_some() && q.is_some()
+    }
+
     /// Computes all data blocks that are not at hand.
     pub(crate) fn complete_data(&mut self, pool: &Pool, len: usize) -> Result<(), TooManyMissing> {
         let missing = self.missing_data();
         if let [a, b] = missing.as_slice() {
-            let (Some(p), Some(q)) = (
-                self.get(self.map.p_slot()),
-                self.map.q_slot().and_then(|slot| self.get(slot)),
-            ) else {
+            let (Some(p), Some(q)) =
+                (self.get(self.map.p_slot()), self.map.q_slot().and_then(|slot| self.get(slot)))
+            else {
                 return Err(TooManyMissing);
             };
             let (mut first, mut second) = (pool.get(len), pool.get(len));

@@ -60,8 +60,7 @@ impl Situation<'_> {
         }
         let rmw_possible = self.written.clone().all(|k| (self.readable)(self.map.data_slot(k)))
             && to_write.clone().all(|slot| (self.readable)(*slot));
-        let untouched_readable =
-            self.untouched().all(|k| (self.readable)(self.map.data_slot(k)));
+        let untouched_readable = self.untouched().all(|k| (self.readable)(self.map.data_slot(k)));
         let rmw_blocks = self.written.len() + to_write.count();
         let reconstruct_blocks = data - self.written.len();
         // Read-modify-write would carry a parity that is wrong over into the new one; where parity

@@ -153,9 +153,9 @@ impl Scrub<'_> {
         }
         match self.kind {
             WindowKind::Rebuild { slot } => self.rebuild(view, stripe, &mut blocks, slot).await,
-            WindowKind::Check => self.compare(view, stripe, &map, &blocks, false).await,
+            WindowKind::Check => self.compare(view, stripe, &map, &mut blocks, false).await,
             WindowKind::Resync | WindowKind::Repair => {
-                self.compare(view, stripe, &map, &blocks, true).await
+                self.compare(view, stripe, &map, &mut blocks, true).await
             }
         }
     }
@@ -193,9 +193,7 @@ impl Scrub<'_> {
     ) -> Result<(), IoError> {
         let pool = self.engine.shard.pool();
         let mut block = pool.get(self.parity.chunk_size() as usize);
-        blocks
-            .recover_slot(pool, slot, &mut block)
-            .map_err(|_| IoError::new(IoErrorKind::Lost))?;
+        blocks.recover_slot(pool, slot, &mut block).map_err(|_| IoError::new(IoErrorKind::Lost))?;
         self.write(view, stripe, [(slot, block.freeze())]).await
     }
 
@@ -205,20 +203,22 @@ impl Scrub<'_> {
         view: &Rc<View>,
         stripe: u64,
         map: &StripeMap,
-        blocks: &Blocks,
+        blocks: &mut Blocks,
         correct: bool,
     ) -> Result<(), IoError> {
         let pool = self.engine.shard.pool();
         let len = self.parity.chunk_size() as usize;
+        if blocks.one_data_block_missing() {
+            // It counts as what P says; then Q can be held against it.
+            let _ = blocks.complete_data(pool, len);
+        }
         let at_hand = |slot: &Slot| blocks.get(*slot).is_some();
         let mut p = Some(map.p_slot()).filter(at_hand).map(|slot| (slot, pool.get(len)));
         let mut q = map.q_slot().filter(at_hand).map(|slot| (slot, pool.get(len)));
-        let computed = blocks.parity(
-            p.as_mut().map(|(_, buf)| &mut **buf),
-            q.as_mut().map(|(_, buf)| &mut **buf),
-        );
+        let computed = blocks
+            .parity(p.as_mut().map(|(_, buf)| &mut **buf), q.as_mut().map(|(_, buf)| &mut **buf));
         if computed.is_err() {
-            // Data is missing: parity is all there is, and nothing to compare it with.
+            // More data is missing than one parity can stand for: nothing to compare with.
             return Ok(());
         }
         let mut wrong: SmallVec<[(Slot, Buf); 2]> = SmallVec::new();

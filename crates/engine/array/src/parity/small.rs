@@ -122,12 +122,7 @@ async fn attempt(args: &WriteArgs) -> (Option<Held>, Ended) {
 }
 
 /// Reads old data and parity; `None` when some member is not healthy there.
-async fn read(
-    engine: &Rc<Engine>,
-    view: &View,
-    places: &Places,
-    len: usize,
-) -> Option<Outcomes> {
+async fn read(engine: &Rc<Engine>, view: &View, places: &Places, len: usize) -> Option<Outcomes> {
     let end = places.at + len as u64;
     let mut slots = [Some(places.data), Some(places.p), places.q].into_iter().flatten();
     if view.broken || end > view.resynced || !slots.all(|slot| view.readable(slot, end)) {
