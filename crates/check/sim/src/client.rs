@@ -23,7 +23,7 @@ struct InFlight {
     shard: usize,
     /// Value of `World::submissions` when it began.
     began: u64,
-    /// Members that the array could not use any more when it began.
+    /// Members that the array had given up when it began.
     out: Vec<usize>,
 }
 
@@ -57,7 +57,7 @@ pub struct Acknowledged {
     pub blocks: Range<u64>,
     /// Value of `World::submissions` when it began.
     pub began: u64,
-    /// Members that the array could not use any more when it began.
+    /// Members that the array had given up when it began.
     pub out: Vec<usize>,
 }
 
@@ -209,7 +209,7 @@ impl Client {
         self.next += 1;
         world.trace(|| format!("#{id} {} blocks {blocks:?} on shard {shard}", what.name()));
         let members = world.members.borrow();
-        let out = members.iter().filter(|m| m.out.get()).map(|m| m.kind.index).collect();
+        let out = members.iter().filter(|m| m.dropped.get()).map(|m| m.kind.index).collect();
         drop(members);
         let request = Request { offset: blocks.start * size, op };
         let (submitted, began) = (world.now(), world.submissions.get());

@@ -4,6 +4,7 @@
 //! unreadable blocks or about to fail a write counts as lost as a whole. Within that budget no request may
 //! fail; scenarios that go beyond it say so, and then errors are right and wrong data is not.
 
+use crate::images;
 use crate::member::Member;
 use crate::run::{Over, Run};
 use crate::world::SimOpener;
@@ -140,8 +141,11 @@ impl Run {
         }
         let status = self.status()?;
         let members = self.world.members.borrow().clone();
+        // A member with larger blocks than the array's present members have is refused.
+        let least = members.iter().map(|member| member.kind.info.logical_block).min();
         let free = members.iter().find(|member| {
-            status.members.iter().all(|known| known.name != member.name())
+            Some(member.kind.info.logical_block) == least
+                && status.members.iter().all(|known| known.name != member.name())
         });
         let Some(member) = free.cloned() else { return Ok(()) };
         if member.is_gone() && self.rng.percent(50) {
@@ -174,6 +178,21 @@ impl Run {
     /// Members come back, or go, while nothing runs.
     pub(crate) fn members_between_lives(&mut self) {
         let members = self.world.members.borrow().clone();
+        // What was sent to them last may be lost: what they hold counts.
+        let choice = images::md_choice(&self.world, &members);
+        for member in &members {
+            member.slot.set(None);
+            member.in_sync.set(false);
+        }
+        if let Some(choice) = choice {
+            for (slot, member) in &choice.in_sync {
+                member.slot.set(Some(*slot));
+                member.in_sync.set(true);
+            }
+            for (slot, member) in &choice.rebuilding {
+                member.slot.set(Some(*slot));
+            }
+        }
         for member in &members {
             if member.is_gone() && (self.excused || self.rng.percent(50)) {
                 self.world.trace(|| format!("{} is there again", member.name()));

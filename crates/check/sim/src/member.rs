@@ -91,6 +91,10 @@ pub struct Member {
     pub in_sync: Cell<bool>,
     /// The array cannot use it any more: it is gone, gave a write error, or was failed by command.
     pub out: Cell<bool>,
+    /// The array has given it up: a superblock on its way says so.
+    pub dropped: Cell<bool>,
+    /// Its index in the role table.
+    pub dev_number: Cell<Option<u32>>,
     /// Its component in bytes, empty until the array is created.
     pub data: RefCell<Range<u64>>,
     state: RefCell<State>,
@@ -134,6 +138,8 @@ impl Member {
             slot: Cell::new(None),
             in_sync: Cell::new(false),
             out: Cell::new(false),
+            dropped: Cell::new(false),
+            dev_number: Cell::new(None),
             data: RefCell::new(0..0),
             state: RefCell::new(state),
         }

@@ -280,7 +280,7 @@ impl Run {
     /// Steps until every request has come back.
     pub(crate) fn drain(&mut self) -> Result<(), Over> {
         while self.life()?.client.waiting() > 0 {
-            if self.step()? == Step::Stuck {
+            if self.step()? == Step::Stuck && self.life()?.client.waiting() > 0 {
                 return self.stuck("requests");
             }
         }
@@ -318,7 +318,7 @@ impl Run {
     }
 
     fn missed_one(&self, member: &Member, why: &str) {
-        if member.in_sync.get() && member.out.get() {
+        if member.in_sync.get() && (member.out.get() || member.dropped.get()) {
             self.world.trace(|| format!("{} missed an acknowledged write: it {why}", member.name()));
             member.in_sync.set(false);
             member.mark_stale();

@@ -124,10 +124,6 @@ impl Scenario {
             members.push(MemberKind { index, info, tear: 0, lies: lies && index == liar, garbage });
         }
         for member in &mut members {
-            // A device with larger blocks than the array's cannot be added; all get the largest.
-            if member.index >= disks {
-                member.info.logical_block = member.info.logical_block.min(block);
-            }
             member.tear = block.into();
         }
 

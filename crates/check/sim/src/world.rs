@@ -363,6 +363,12 @@ impl World {
         *member.data.borrow_mut() = start..start + len * 512;
         member.slot.set(sb.own_role().slot().map(usize::from));
         member.in_sync.set(member.slot.get().is_some() && sb.recovery_offset.is_none());
+        member.dev_number.set(Some(sb.dev_number));
+        for other in self.members.borrow().iter() {
+            if let Some(number) = other.dev_number.get() {
+                other.dropped.set(sb.role_of(number).slot().is_none());
+            }
+        }
         self.trace(|| {
             format!(
                 "  {} superblock: events {}, {:?}, recovery {:?}, resync {}",

@@ -6,14 +6,16 @@
 
 use crate::member::Member;
 use crate::world::World;
-use braid_format::superblock::{Minor, READ_LEN};
+use braid_format::superblock::{READ_LEN, candidates};
 
 const NAME: &str = "stale_never_source";
 
 /// A member is read.
 pub fn look(world: &World, member: &Member, offset: u64, len: u64) {
-    // Where data starts at 0, the places of superblocks of other versions lie within it.
-    if world.minor == Minor::V1_0 && len == READ_LEN as u64 && (offset == 0 || offset == 4096) {
+    // A device that is added is searched for superblocks of all versions; places of other versions than
+    // the array's can lie within its data.
+    let places = candidates(member.kind.info.size / 512);
+    if len == READ_LEN as u64 && places.iter().any(|(_, at)| at * 512 == offset) {
         return;
     }
     if let Some(at) = member.first_stale(offset..offset + len) {
