@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::gather::Kind;
 use crate::parity::segment::Extent;
 use crate::route::PieceDone;
-use braid_device::{Completion, IoError, IoErrorKind, Op, Outcome, Request, Sink};
+use braid_device::{Completion, Device, IoError, IoErrorKind, Op, Outcome, Request, Sink};
 use braid_layout::Layout;
 use braid_shard::sync::{Promise, promise};
 use std::cell::Cell;
@@ -16,6 +16,8 @@ use std::rc::Rc;
 
 /// Units or chunks under way at a time.
 const PARTS_MAX: usize = 64;
+/// Bytes of zeroes that are written at once where a member cannot make them by itself.
+const PLAIN_MAX: u64 = 1 << 20;
 
 /// Discards `len` bytes at `offset`.
 pub(crate) fn discard(engine: &Rc<Engine>, offset: u64, len: u64, done: Completion) {
@@ -84,6 +86,7 @@ async fn striped(
             return Err(IoError::new(IoErrorKind::Refused));
         }
         let mut set = engine.sets.start();
+        let mut parts = Vec::new();
         for _ in 0..PARTS_MAX {
             if at >= offset + len {
                 break;
@@ -98,12 +101,37 @@ async fn striped(
                 return Err(IoError::new(IoErrorKind::Lost));
             };
             let request = Request { offset: data_offset + place.offset, op: op(run) };
-            set.submit(0, &**device, request);
+            set.submit(parts.len() as u32, &**device, request);
+            parts.push((Rc::clone(device), data_offset + place.offset, run));
             at += run;
         }
-        for (_, outcome) in set.finish().await {
-            outcome.result?;
+        for (tag, outcome) in set.finish().await {
+            let refused = outcome.result.is_err_and(|error| error.kind == IoErrorKind::Unsupported);
+            match (outcome.op, parts.get(tag as usize)) {
+                (Op::WriteZeroes { fua, .. }, Some((device, offset, run))) if refused => {
+                    plain_zeroes(engine, &**device, *offset, *run, fua).await?;
+                }
+                _ => outcome.result?,
+            }
         }
+    }
+    Ok(())
+}
+
+/// Writes zero bytes to a member that cannot make them by itself.
+async fn plain_zeroes(
+    engine: &Rc<Engine>,
+    device: &dyn Device,
+    offset: u64,
+    len: u64,
+    fua: bool,
+) -> Result<(), IoError> {
+    let mut at = offset;
+    while at < offset + len {
+        let piece = PLAIN_MAX.min(offset + len - at);
+        let request = Request::write(at, engine.zeroes(piece as usize), fua);
+        engine.sets.one(device, request).await.result?;
+        at += piece;
     }
     Ok(())
 }
