@@ -182,12 +182,7 @@ impl Control {
                 return Some(Due::Recover(member.nr));
             }
         }
-        let degraded = roster.degraded(self.geometry.slots());
-        // With one of its two parities to spare a stripe can be wrong in a way that a resync without
-        // the missing chunk does not mend: it waits for the recovery. Until then the cursor has writes
-        // compute parity anew instead of carrying it over.
-        let must_wait = degraded > 0 && degraded < self.geometry.level.parity_count();
-        if roster.resynced != u64::MAX && !work.resync_stuck && !must_wait {
+        if roster.resynced != u64::MAX && !work.resync_stuck {
             return Some(Due::Resync);
         }
         work.wanted.map(|kind| match kind {
