@@ -42,20 +42,39 @@ impl Control {
     }
 
     async fn write_once(&self) -> Vec<(MemberNr, IoError)> {
-        let mut set = self.sets.start();
-        {
-            let mut roster = self.roster.borrow_mut();
-            roster.prepare_update(pack_time((self.wall_clock)(), 0));
-            for member in roster.members.iter().filter(|member| !member.is_faulty()) {
-                let block = member.device.info().logical_block;
-                let bytes = superblock_bytes(&self.shard, &member.superblock, block);
-                let at = member.superblock.super_offset.saturating_mul(SECTOR as u64);
-                set.submit(member.nr, &*member.device, Request::write(at, bytes, true));
+        let promoted: Vec<MemberNr> = {
+            let roster = self.roster.borrow();
+            let promoted = roster.members.iter().filter(|member| {
+                let spare = member.superblock.own_role().slot().is_none();
+                spare && matches!(member.standing, Standing::Rebuilding { .. })
+            });
+            promoted.map(|member| member.nr).collect()
+        };
+        self.roster.borrow_mut().prepare_update(pack_time((self.wall_clock)(), 0));
+        // A spare that gets a slot learns first that it holds nothing yet: where the others' role
+        // table names it and its own superblock is one update behind, md takes it for in sync.
+        if !promoted.is_empty() {
+            let failures = self.write_to(|member| promoted.contains(&member.nr)).await;
+            if !failures.is_empty() {
+                return failures;
             }
+        }
+        self.write_to(|member| !promoted.contains(&member.nr)).await
+    }
+
+    async fn write_to(&self, which: impl Fn(&Member) -> bool) -> Vec<(MemberNr, IoError)> {
+        let mut set = self.sets.start();
+        for member in self.roster.borrow().members.iter() {
+            if member.is_faulty() || !which(member) {
+                continue;
+            }
+            let block = member.device.info().logical_block;
+            let bytes = superblock_bytes(&self.shard, &member.superblock, block);
+            let at = member.superblock.super_offset.saturating_mul(SECTOR as u64);
+            set.submit(member.nr, &*member.device, Request::write(at, bytes, true));
         }
         let outcomes = set.finish().await;
         outcomes
-            .into_iter()
             .filter_map(|(nr, outcome)| outcome.result.err().map(|error| (nr, error)))
             .collect()
     }
