@@ -7,18 +7,18 @@
 //! | `cleanup` | what has to be undone, undone in the reverse order whatever happens |
 //! | `sources` | the files that are copied in, with their checksums |
 //! | `medium` | where they are copied: a mounted ext4, or the device through an NBD client |
-//! | `watch` | when the rebuild began and ended |
+//! | `disk` | the disk below the members, by itself |
 //! | `summary` | the table at the end |
 //!
 //! Invariant: when it ends, by itself, by an error or by a signal, nothing of it is left: no mount, no
 //! loop device, no process, no socket, no file.
 
 mod cleanup;
+mod disk;
 mod medium;
 mod sources;
 mod stage;
 mod summary;
-mod watch;
 
 use crate::cli;
 use crate::client::Client;
@@ -37,6 +37,8 @@ use summary::Summary;
 const NAME: &str = "vault";
 /// Slots of the array.
 const SLOTS: usize = 4;
+/// Speed of the rebuild while everything is read back, in KiB per second.
+const HELD_BACK_KIB: &str = "1000";
 /// The member that is lost.
 const LOST: usize = 1;
 
@@ -72,25 +74,23 @@ fn tell(stage: &mut Stage, options: &cli::Demo) -> Result<Summary> {
     stage.serve(&member_names)?;
     let control = stage.control();
     wait(stage, "the first resync")?;
+    output::line(
+        "# A rebuild of so little data would be over at once; held back, it can be watched.",
+    )?;
+    stage.braid(&["speed", NAME, "--max", HELD_BACK_KIB])?;
 
     let mut medium = Medium::open(stage, NAME, !options.no_mount)?;
     copy_in(stage, &sources, &mut medium, &members, &mut summary)?;
 
-    heading("Reading everything back from a cold cache, with a member missing or being rebuilt")?;
+    heading("Reading everything back from a cold cache, with a member missing")?;
     read_back(stage, &sources, &mut medium, &mut summary, "read back, one member lost")?;
 
-    heading("The rebuild onto the spare")?;
-    let watch = summary.watch.take().context("the rebuild is watched from the loss on")?;
-    wait(stage, "the rebuild")?;
-    let rebuilt = watch.finish()?;
+    heading("The rebuild onto the spare, at full speed")?;
     let mut client = Client::connect_to(&control)?;
-    let detail = client.detail(Some(NAME))?;
-    ensure!(detail.degraded == 0, "the array is still degraded: {}", detail.state);
-    summary.rebuilt(detail.component_size, rebuilt);
-    output::line(format!("array {NAME}: {}, every slot has a member in sync again", detail.state))?;
+    rebuild(stage, &mut client, &mut summary)?;
 
     heading("Check: does parity match the data everywhere?")?;
-    check(stage, &mut client, detail.component_size, &mut summary)?;
+    check(stage, &mut client, &mut summary)?;
 
     heading("Reading everything back once more, from the rebuilt array")?;
     read_back(stage, &sources, &mut medium, &mut summary, "read back, rebuilt")?;
@@ -103,7 +103,7 @@ fn tell(stage: &mut Stage, options: &cli::Demo) -> Result<Summary> {
     Ok(summary)
 }
 
-/// The same files, copied to and read from a folder beside the members.
+/// The same files, copied to and read from a folder beside the members; and large requests in order.
 fn raw(stage: &Stage, sources: &Sources, summary: &mut Summary) -> Result<()> {
     let folder = stage.path("raw");
     std::fs::create_dir(&folder).context("making a folder for the comparison")?;
@@ -116,10 +116,15 @@ fn raw(stage: &Stage, sources: &Sources, summary: &mut Summary) -> Result<()> {
     sources.compare(&folder, &stage.interrupt())?;
     summary.raw_read = rate(sources.bytes(), began.elapsed());
     std::fs::remove_dir_all(&folder).context("removing the copy that was compared with")?;
+    let rates =
+        disk::measure(&stage.path("raw"), member_bytes(sources.bytes()), &stage.interrupt())?;
+    (summary.disk_write, summary.disk_read) = (rates.write, rates.read);
     output::line(format!(
-        "straight to the disk that holds the members: copied at {}, read back at {}",
+        "the disk that holds the members: files copied at {}, read at {}; in order, written at {}, read at {}",
         size::rate(summary.raw_write),
-        size::rate(summary.raw_read)
+        size::rate(summary.raw_read),
+        size::rate(summary.disk_write),
+        size::rate(summary.disk_read)
     ))
 }
 
@@ -127,10 +132,15 @@ fn rate(bytes: u64, time: Duration) -> f64 {
     bytes as f64 / time.as_secs_f64().max(1e-9)
 }
 
-/// Sparse files with room for the data, a file system and superblocks.
-fn make_members(stage: &Stage, data: u64) -> Result<Vec<String>> {
+/// Room for the data, a file system and superblocks, in whole MiB.
+fn member_bytes(data: u64) -> u64 {
     let array = data + data / 4 + (96 << 20);
-    let size = (array / (SLOTS as u64 - 1)).next_multiple_of(1 << 20) + (4 << 20);
+    (array / (SLOTS as u64 - 1)).next_multiple_of(1 << 20) + (4 << 20)
+}
+
+/// Sparse files.
+fn make_members(stage: &Stage, data: u64) -> Result<Vec<String>> {
+    let size = member_bytes(data);
     let mut members = Vec::new();
     for index in 0..=SLOTS {
         let path = stage.path(&format!("disk{index}"));
@@ -178,7 +188,6 @@ fn copy_in(
             std::thread::sleep(Duration::from_millis(2));
         }
         let cut = stage.cut_to_nothing(lost);
-        summary.watch = Some(watch::Watch::start(stage.control(), NAME)?);
         let copied = copying.join();
         cut?;
         match copied {
@@ -216,13 +225,35 @@ fn read_back(
     output::line(format!("{} files: every checksum is right", sources.count()))
 }
 
-fn check(stage: &Stage, client: &mut Client, component: u64, summary: &mut Summary) -> Result<()> {
+fn rebuild(stage: &Stage, client: &mut Client, summary: &mut Summary) -> Result<()> {
+    let before = client.detail(Some(NAME))?;
+    let job = before.job.filter(|job| job.kind == "recover");
+    let job =
+        job.context("no rebuild is running although a member is lost and there is a spare")?;
+    output::line(format!("so far {:.0} % are rebuilt", job.percent()))?;
+    output::line(format!("$ braid speed {NAME} --max none"))?;
+    let faster =
+        Request::Speed { array: Some(NAME.to_string()), min_kib: None, max_kib: Some(u64::MAX) };
+    let began = Instant::now();
+    client.order(&faster)?;
+    wait(stage, "the rebuild")?;
+    let time = began.elapsed();
+    let detail = client.detail(Some(NAME))?;
+    ensure!(detail.degraded == 0, "the array is still degraded: {}", detail.state);
+    let left = job.total.saturating_sub(job.done);
+    summary.row("rebuilt onto the spare", left, time, summary.disk_write);
+    output::line(format!("array {NAME}: {}, every slot has a member in sync again", detail.state))
+}
+
+fn check(stage: &Stage, client: &mut Client, summary: &mut Summary) -> Result<()> {
     let began = Instant::now();
     let request = Request::Scrub { array: Some(NAME.to_string()), repair: false };
     client.order(&request)?;
     wait(stage, "the check")?;
     let time = began.elapsed();
-    let last = client.detail(Some(NAME))?.last_job.context("a check has ended")?;
+    let detail = client.detail(Some(NAME))?;
+    let component = detail.component_size;
+    let last = detail.last_job.context("a check has ended")?;
     ensure!(
         last.kind == "check" && last.outcome == "done",
         "the check did not come to its end: {} {}",
@@ -230,6 +261,6 @@ fn check(stage: &Stage, client: &mut Client, component: u64, summary: &mut Summa
         last.outcome
     );
     ensure!(last.mismatches == 0, "parity does not match the data in {} sectors", last.mismatches);
-    summary.row("checked, all members", component * SLOTS as u64, time, summary.raw_read);
+    summary.row("checked, all members", component * SLOTS as u64, time, summary.disk_read);
     output::line("0 mismatches")
 }

@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// More files would measure the file system rather than the array.
 const FILES_MAX: usize = 6000;
+/// Smaller files are left out, for the same reason.
+const FILE_BYTES_MIN: u64 = 16 << 10;
 /// Larger files are left out: one of them would be all.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Bytes per read.
@@ -88,7 +90,8 @@ impl Sources {
 
     fn take(&mut self, from: PathBuf) {
         let size = fs::metadata(&from).map_or(0, |found| found.len());
-        let readable = (1..=FILE_BYTES_MAX).contains(&size) && File::open(&from).is_ok();
+        let readable =
+            (FILE_BYTES_MIN..=FILE_BYTES_MAX).contains(&size) && File::open(&from).is_ok();
         let Ok(path) = from.strip_prefix(&self.root).map(Path::to_owned) else { return };
         if readable {
             self.bytes += size;

@@ -1,6 +1,5 @@
 //! The table at the end: what was done, how fast, and in proportion to the disk below.
 
-use super::watch::Watch;
 use crate::output::{size, table};
 use std::time::Duration;
 
@@ -11,8 +10,10 @@ pub struct Summary {
     pub raw_write: f64,
     /// The rate of reading them from there.
     pub raw_read: f64,
-    /// Watches the rebuild.
-    pub watch: Option<Watch>,
+    /// The rate of writing one file in order, in large requests.
+    pub disk_write: f64,
+    /// The rate of reading it.
+    pub disk_read: f64,
     rows: Vec<Row>,
 }
 
@@ -27,11 +28,6 @@ impl Summary {
     /// Adds something that was done; `raw` is the rate to compare it with.
     pub fn row(&mut self, what: &str, bytes: u64, time: Duration, raw: f64) {
         self.rows.push(Row { what: what.to_string(), bytes, time, raw });
-    }
-
-    /// Adds the rebuild of a component.
-    pub fn rebuilt(&mut self, bytes: u64, time: Duration) {
-        self.row("rebuilt onto the spare", bytes, time, self.raw_write);
     }
 
     /// The table.
@@ -51,8 +47,9 @@ impl Summary {
         table::align_right(&mut table, &[1, 2, 3, 4, 5]);
         format!(
             "\n{}\n\n  A member was lost and no byte changed; 0 mismatches. All of it took {:.0} s; nothing is left behind.\n  \
-             Disk below: the same files copied to and read from a folder beside the members, in this run. All\n  \
-             members share that one disk: a RAID5 of four writes at least 4/3 of what it is given.",
+             Disk below, in this run: for files, the same ones copied to and read from a folder beside the\n  \
+             members; for rebuild and check, one file in order. All members share that one disk: a RAID5 of\n  \
+             four writes at least 4/3 of what it is given, and a rebuild reads three members to write one.",
             table::text(&table),
             total.as_secs_f64()
         )

@@ -46,7 +46,7 @@ fn in_brackets(bytes: u64) -> String {
         _ => (1 << 40, 1_000_000_000_000, "TiB", "TB"),
     };
     let hundredths = |unit: u64| {
-        let all = u128::from(bytes) * 100 / u128::from(unit);
+        let all = (u128::from(bytes) * 200 / u128::from(unit)).div_ceil(2);
         format!("{}.{:02}", all / 100, all % 100)
     };
     format!(" ({} {b} {} {d})", hundredths(binary), hundredths(decimal))
@@ -85,6 +85,7 @@ mod tests {
         assert_eq!(mdadm(64 << 10), "64");
         assert_eq!(mdadm(3 * 1_046_528 * 1024), "3139584 (2.99 GiB 3.21 GB)");
         assert_eq!(mdadm(1 << 30), "1048576 (1024.00 MiB 1073.74 MB)");
+        assert_eq!(mdadm_kib(30 << 20), "30720 KiB (30.00 MiB 31.46 MB)");
         assert_eq!(mdadm_sectors(1 << 30), "2097152 sectors (1024.00 MiB 1073.74 MB)");
         assert!(mdadm(u64::MAX).contains("TiB"));
     }

@@ -9,7 +9,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Programs that it takes.
-const TOOLS: [&str; 6] = ["nbdfuse", "fusermount3", "losetup", "mkfs.ext4", "mount", "umount"];
+const TOOLS: [&str; 7] =
+    ["nbdfuse", "fusermount3", "losetup", "blockdev", "mkfs.ext4", "mount", "umount"];
 /// What nbdfuse gets to bring the file up.
 const FUSE_TIME: Duration = Duration::from_secs(10);
 

@@ -1,0 +1,205 @@
+//! What the tests of the command share: a folder with members, the program, a server that ends with
+//! the test.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// Size of a member.
+pub const MEMBER: u64 = 16 << 20;
+
+/// A folder of its own for each test; gone afterwards.
+pub struct Place {
+    folder: TempDir,
+}
+
+/// What a run gave.
+pub struct Ran {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ran {
+    fn of(output: Output) -> Ran {
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// It must have succeeded; gives what it printed.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", self.out, self.err);
+        self.out
+    }
+
+    /// It must have failed with this code and with these words on standard error; gives all of them.
+    #[track_caller]
+    pub fn refused(self, code: i32, words: &[&str]) -> String {
+        assert_eq!(self.code, code, "stdout: {}\nstderr: {}", self.out, self.err);
+        for word in words {
+            assert!(self.err.contains(word), "{word:?} is not in: {}", self.err);
+        }
+        assert!(!self.err.contains("panicked"), "{}", self.err);
+        self.err
+    }
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Sparse files of [`MEMBER`] bytes.
+    pub fn members(&self, names: &[&str]) {
+        for name in names {
+            File::create_new(self.path(name)).unwrap().set_len(MEMBER).unwrap();
+        }
+    }
+
+    /// The program with these words, in this folder, with the control socket here.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
+        command
+            .args(words)
+            .current_dir(self.folder.path())
+            .env("BRAID_CONTROL", self.path("control.sock"))
+            .env_remove("BRAID_LOG")
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn braid(&self, words: &[&str]) -> Ran {
+        Ran::of(self.command(words).output().unwrap())
+    }
+
+    /// The same with the words of one line.
+    pub fn run(&self, line: &str) -> Ran {
+        self.braid(&line.split_whitespace().collect::<Vec<_>>())
+    }
+
+    /// Starts `braid serve` with these words and waits until it listens.
+    #[track_caller]
+    pub fn serve(&self, line: &str) -> Server {
+        let mut words = vec!["serve"];
+        words.extend(line.split_whitespace());
+        words.extend(["--nbd", "unix:nbd.sock", "--shards", "2"]);
+        let mut command = self.command(&words);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut said = String::new();
+        loop {
+            let before = said.len();
+            out.read_line(&mut said).unwrap();
+            if said[before..].starts_with("control socket") {
+                return Server { child, said };
+            }
+            if said.len() == before {
+                let mut err = String::new();
+                child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+                panic!("serve ended: {said}{err}");
+            }
+        }
+    }
+
+    /// Another program, with what it printed.
+    #[track_caller]
+    pub fn tool(&self, program: &str, words: &[&str]) -> Ran {
+        let output = Command::new(program).args(words).current_dir(self.folder.path()).output();
+        Ran::of(
+            output
+                .unwrap_or_else(|error| panic!("{program} (scripts/setup-packages test): {error}")),
+        )
+    }
+
+    /// The NBD URI of an export.
+    pub fn uri(&self, name: &str) -> String {
+        format!("nbd+unix:///{name}?socket={}", self.path("nbd.sock").display())
+    }
+
+    /// A file of `len` bytes that are not all the same.
+    pub fn data(&self, name: &str, len: usize) -> Vec<u8> {
+        let bytes: Vec<u8> = (0..len as u64)
+            .map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
+            .collect();
+        fs::write(self.path(name), &bytes).unwrap();
+        bytes
+    }
+
+    /// Copies a file into an export, or out of it.
+    #[track_caller]
+    pub fn copy_in(&self, file: &str, export: &str) {
+        self.tool("nbdcopy", &["--flush", file, &self.uri(export)]).ok();
+    }
+
+    #[track_caller]
+    pub fn copy_out(&self, export: &str) -> Vec<u8> {
+        self.tool("nbdcopy", &[&self.uri(export), "out"]).ok();
+        fs::read(self.path("out")).unwrap()
+    }
+
+    /// The array's state as JSON.
+    #[track_caller]
+    pub fn detail(&self, name: &str) -> serde_json::Value {
+        serde_json::from_str(&self.braid(&["detail", "--json", name]).ok()).unwrap()
+    }
+
+    /// A field of a superblock, from `examine --json`.
+    #[track_caller]
+    pub fn examined(&self, member: &str) -> serde_json::Value {
+        let text = self.braid(&["examine", "--json", member]).ok();
+        serde_json::from_str::<Vec<serde_json::Value>>(&text).unwrap().remove(0)
+    }
+}
+
+/// A running server.
+pub struct Server {
+    child: Child,
+    /// What it printed while it started.
+    pub said: String,
+}
+
+impl Server {
+    /// Sends a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end; gives what it printed last.
+    #[track_caller]
+    pub fn ended(mut self) -> Ran {
+        let status = self.child.wait().unwrap();
+        let mut err = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        Ran { code: status.code().unwrap_or(-1), out: self.said.clone(), err }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Changes one byte of a file.
+pub fn damage(path: &Path, at: u64) {
+    use std::os::unix::fs::FileExt;
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 0xff], at).unwrap();
+}
