@@ -414,6 +414,18 @@ mod tests {
     }
 
     #[test]
+    fn the_manual_shows_what_may_be_typed() {
+        let manual = include_str!("../../../../docs/cli.md");
+        let lines: Vec<&str> = manual.lines().filter(|line| line.starts_with("braid ")).collect();
+        assert!(lines.len() > 20, "the page has lost its examples");
+        for line in lines {
+            if let Err(error) = parsed(line) {
+                panic!("{line}: {error}");
+            }
+        }
+    }
+
+    #[test]
     fn a_bare_size_is_in_kib_and_a_unit_is_taken_at_its_word() {
         assert_eq!(kib_or_size("64"), Ok(64 << 10));
         assert_eq!(kib_or_size("64K"), Ok(64 << 10));

@@ -22,6 +22,8 @@ use std::sync::{Arc, mpsc};
 
 pub fn run(options: Serve) -> Result<ExitCode> {
     let (send_end, ends) = mpsc::channel();
+    // From here on a signal is an orderly end, also while arrays are being assembled.
+    signals::listen(send_end.clone())?;
     let socket =
         ControlSocket::bind(&options.control.control.clone().unwrap_or_else(default_path))?;
     let shards = on_shard::start_shards(shard_count(options.shards))?;
@@ -38,9 +40,8 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         Ok(Server::start(shards.remotes(), &options.nbd, targets, None)?)
     });
     let addresses = server.as_ref().map(|server| server.addresses().to_vec()).unwrap_or_default();
-    let running = Arc::new(Running::new(arrays.clone(), addresses, send_end.clone()));
+    let running = Arc::new(Running::new(arrays.clone(), addresses, send_end));
     let served = server.and_then(|server| {
-        signals::listen(send_end)?;
         socket.serve(running.handler())?;
         for array in &arrays {
             announce(array, &server)?;

@@ -71,7 +71,7 @@ impl Running {
     /// When a shard is gone.
     pub fn stop_all(&self) -> Result<()> {
         let arrays = std::mem::take(&mut *self.arrays());
-        arrays.iter().try_for_each(|array| stop_array(array))
+        arrays.iter().try_for_each(stop_array)
     }
 
     fn arrays(&self) -> MutexGuard<'_, Vec<Arc<Array>>> {
@@ -136,7 +136,8 @@ impl Running {
                 let array = self.find(Some(&array))?;
                 let (member, name) = select(&array, &member)?;
                 order(&array, move |control| async move { control.fail(&member).await })?;
-                done(format!("member {name} of array {} is faulty now", array.name()))
+                let next = outlook(&status(&array)?);
+                done(format!("member {name} of array {} is faulty now; {next}", array.name()))
             }
             Request::Remove { array, member } => {
                 let array = self.find(Some(&array))?;
@@ -203,7 +204,8 @@ impl Running {
         }
         let opener = member.prepare(Mode::ReadWrite)?;
         order(array, move |control| async move { control.add(opener, force).await })?;
-        Ok(format!("{} was added to array {}", member.name, array.name()))
+        let next = outlook(&status(array)?);
+        Ok(format!("{} was added to array {}; {next}", member.name, array.name()))
     }
 
     fn cancel(&self, array: Option<&str>) -> Result<Answer> {
@@ -302,6 +304,21 @@ fn speed(array: &Array, min_kib: Option<u64>, max_kib: Option<u64>) -> Result<St
     order(array, move |control| async move { control.set_sync_speed(min, max) })?;
     let most = if max == u64::MAX { "no limit".to_string() } else { format!("{max} KiB/s") };
     Ok(format!("speed of jobs of array {}: at least {min} KiB/s, at most {most}", array.name()))
+}
+
+/// What happens next by itself, or has to be done.
+fn outlook(status: &ArrayStatus) -> String {
+    let name = &status.name;
+    let helps = |member: &MemberStatus| {
+        matches!(member.state, MemberState::Spare | MemberState::Rebuilding { .. })
+    };
+    if status.degraded == 0 {
+        return "every slot has a member in sync".to_string();
+    }
+    match status.members.iter().find(|member| helps(member)) {
+        Some(spare) => format!("{} is being rebuilt; `braid wait {name}` follows it", spare.name),
+        None => format!("the array is degraded; `braid add {name} MEMBER` gives it a new one"),
+    }
 }
 
 /// The member that was meant: by its name, as the same device by another path, or by its number.

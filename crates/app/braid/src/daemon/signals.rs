@@ -1,8 +1,8 @@
-//! SIGINT and SIGTERM: the first asks for an orderly end, the second ends the process at once.
+//! SIGINT, SIGTERM and SIGHUP: the first asks for an orderly end, the second ends the process at once.
 
 use super::End;
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::mpsc::Sender;
 
@@ -11,7 +11,7 @@ use std::sync::mpsc::Sender;
 /// # Errors
 /// When the system refuses a handler or a thread.
 pub fn listen(ends: Sender<End>) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("taking over SIGINT and SIGTERM")?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("taking over signals")?;
     let work = move || {
         let mut asked = false;
         for signal in signals.forever() {

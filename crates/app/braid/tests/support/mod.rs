@@ -2,6 +2,7 @@
 //! the test.
 
 #![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -96,19 +97,18 @@ impl Place {
         words.extend(line.split_whitespace());
         words.extend(["--nbd", "unix:nbd.sock", "--shards", "2"]);
         let mut command = self.command(&words);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut said = String::new();
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut server = Server { child, said: String::new() };
+        let mut out = BufReader::new(server.child.stdout.take().unwrap());
         loop {
-            let before = said.len();
-            out.read_line(&mut said).unwrap();
-            if said[before..].starts_with("control socket") {
-                return Server { child, said };
+            let before = server.said.len();
+            out.read_line(&mut server.said).unwrap();
+            if server.said[before..].starts_with("control socket") {
+                return server;
             }
-            if said.len() == before {
-                let mut err = String::new();
-                child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-                panic!("serve ended: {said}{err}");
+            if server.said.len() == before {
+                let ran = server.ended();
+                panic!("serve ended with {}: {}{}", ran.code, ran.out, ran.err);
             }
         }
     }

@@ -165,7 +165,7 @@ impl Plain {
                 request.check(&info).context("reading from the array over NBD")?;
                 set.submit(tag, &*client, request);
             }
-            let mut outcomes: Vec<_> = set.finish().await.into_iter().collect();
+            let mut outcomes: Vec<_> = set.finish().await.collect();
             outcomes.sort_by_key(|(tag, _)| *tag);
             let mut pieces = Vec::new();
             for (_, outcome) in outcomes {
