@@ -99,6 +99,15 @@ impl Drop for WriteInFlight {
     }
 }
 
+/// Held while a request without a gather is under way: a stop waits for it.
+pub(crate) struct RequestInFlight(Rc<Engine>);
+
+impl Drop for RequestInFlight {
+    fn drop(&mut self) {
+        self.0.requests_in_flight.set(self.0.requests_in_flight.get() - 1);
+    }
+}
+
 /// The arrays that run on a shard, found by closures that come from other shards.
 #[derive(Default)]
 struct Engines(RefCell<Vec<Rc<Engine>>>);
@@ -264,6 +273,12 @@ impl Engine {
     pub(crate) fn gather(self: &Rc<Engine>) -> Rc<Gather> {
         self.requests_in_flight.set(self.requests_in_flight.get() + 1);
         self.gathers.borrow_mut().pop().unwrap_or_else(|| Gather::new(self))
+    }
+
+    /// Enters a request that is not joined by a gather of its own.
+    pub(crate) fn begin_request(self: &Rc<Engine>) -> RequestInFlight {
+        self.requests_in_flight.set(self.requests_in_flight.get() + 1);
+        RequestInFlight(Rc::clone(self))
     }
 
     pub(crate) fn keep_gather(&self, gather: Rc<Gather>) {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 /// Flushes all members; one that cannot is failed, like one that cannot write.
 pub(crate) async fn flush(engine: Rc<Engine>, done: Completion) {
+    let _request = engine.begin_request();
     let result = flush_members(&engine).await;
     done.finish(result, Op::Flush);
 }

@@ -23,6 +23,7 @@ const PLAIN_MAX: u64 = 1 << 20;
 pub(crate) fn discard(engine: &Rc<Engine>, offset: u64, len: u64, done: Completion) {
     let (engine, op) = (Rc::clone(engine), Op::Discard { len });
     engine.shard.clone().spawn(async move {
+        let _request = engine.begin_request();
         let result = match &engine.geometry.layout {
             Layout::Striped(_) | Layout::Linear(_) => {
                 striped(&engine, offset, len, |len| Op::Discard { len }).await
@@ -58,6 +59,7 @@ pub(crate) fn write_zeroes(
 ) {
     let (engine, op) = (Rc::clone(engine), Op::WriteZeroes { len, unmap, fua });
     engine.shard.clone().spawn(async move {
+        let _request = engine.begin_request();
         let result = match &engine.geometry.layout {
             Layout::Striped(_) | Layout::Linear(_) => {
                 let zeroes = |len| Op::WriteZeroes { len, unmap, fua };

@@ -169,6 +169,10 @@ impl Roster {
             superblock.recovery_by_bitmap = false;
             superblock.recovery_offset = match member.standing {
                 Standing::Rebuilding { checkpoint, .. } => Some(checkpoint / SECTOR_BYTES),
+                // When it is given a slot the update may reach the others and not the spare itself.
+                // md takes the slot from the freshest table and the rest from the member's own
+                // superblock, one update older: which must not say then that all of it is valid.
+                Standing::Spare => Some(0),
                 _ => None,
             };
         }

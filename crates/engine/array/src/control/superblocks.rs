@@ -42,30 +42,10 @@ impl Control {
     }
 
     async fn write_once(&self) -> Vec<(MemberNr, IoError)> {
-        let promoted: Vec<MemberNr> = {
-            let roster = self.roster.borrow();
-            let promoted = roster.members.iter().filter(|member| {
-                let spare = member.superblock.own_role().slot().is_none();
-                spare && matches!(member.standing, Standing::Rebuilding { .. })
-            });
-            promoted.map(|member| member.nr).collect()
-        };
         self.roster.borrow_mut().prepare_update(pack_time((self.wall_clock)(), 0));
-        // A spare that gets a slot learns first that it holds nothing yet: where the others' role
-        // table names it and its own superblock is one update behind, md takes it for in sync.
-        if !promoted.is_empty() {
-            let failures = self.write_to(|member| promoted.contains(&member.nr)).await;
-            if !failures.is_empty() {
-                return failures;
-            }
-        }
-        self.write_to(|member| !promoted.contains(&member.nr)).await
-    }
-
-    async fn write_to(&self, which: impl Fn(&Member) -> bool) -> Vec<(MemberNr, IoError)> {
         let mut set = self.sets.start();
         for member in self.roster.borrow().members.iter() {
-            if member.is_faulty() || !which(member) {
+            if member.is_faulty() {
                 continue;
             }
             let block = member.device.info().logical_block;

@@ -48,39 +48,79 @@ async fn recover_chunk(
         at: parity.member_offset(stripe) + within,
         width: parity.q_width(),
     };
-    if let Some(error) = error
-        && error.kind == IoErrorKind::Gone
-    {
-        engine.fail_member(wanted.slot, &engine.view(), error).await;
-    }
-    let mut avoid: SmallVec<[Slot; 4]> = SmallVec::new();
-    if error.is_some() {
-        avoid.push(wanted.slot);
-    }
-    loop {
-        let view = engine.view();
-        // Somebody may have rebuilt or mended the chunk since: then it is simply read.
-        if view.readable(wanted.slot, wanted.at + len) && !avoid.contains(&wanted.slot) {
-            match wanted.read_directly(engine, &view, buf).await {
-                Ok(()) => return Ok(()),
-                Err(_) => avoid.push(wanted.slot),
+    // Read again even after an error: while this waited for the range the chunk may have been
+    // mended or overwritten, or the slot given to another member, and another member lost.
+    let view = engine.view();
+    let block = engine.geometry.logical_block as usize;
+    if view.readable(wanted.slot, wanted.at + len) && buf.len() > block {
+        match wanted.read_directly(engine, &view, buf).await {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind == IoErrorKind::Medium => {
+                return wanted.block_by_block(engine, buf, block).await;
             }
-            continue;
-        }
-        let before = avoid.len();
-        if wanted.compute(engine, &view, buf, &mut avoid).await? {
-            if error.is_some_and(|error| error.kind == IoErrorKind::Medium) {
-                wanted.mend(engine, &view, buf).await;
-            }
-            return Ok(());
-        }
-        if avoid.len() == before {
-            return Err(error.unwrap_or(IoError::new(IoErrorKind::Lost)));
+            Err(_) => {}
         }
     }
+    wanted.fill(engine, buf, error).await
 }
 
 impl Wanted {
+    /// Some block cannot be read: the others are, since parity may be wrong where a resync has not
+    /// come by yet, and what can be read is right.
+    async fn block_by_block(
+        &self,
+        engine: &Rc<Engine>,
+        buf: &mut BufMut,
+        block: usize,
+    ) -> Result<(), IoError> {
+        let mut at = 0;
+        while at < buf.len() {
+            let end = (at + block).min(buf.len());
+            let one = Wanted { at: self.at + at as u64, ..*self };
+            let mut piece = engine.shard.pool().get(end - at);
+            one.fill(engine, &mut piece, None).await?;
+            buf[at..end].copy_from_slice(&piece);
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Reads the rows, or computes them from the rest of the stripe.
+    async fn fill(
+        &self,
+        engine: &Rc<Engine>,
+        buf: &mut BufMut,
+        error: Option<IoError>,
+    ) -> Result<(), IoError> {
+        let len = buf.len() as u64;
+        let mut avoid: SmallVec<[Slot; 4]> = SmallVec::new();
+        let mut unreadable = false;
+        loop {
+            let view = engine.view();
+            if view.readable(self.slot, self.at + len) && !avoid.contains(&self.slot) {
+                let Err(error) = self.read_directly(engine, &view, buf).await else {
+                    return Ok(());
+                };
+                avoid.push(self.slot);
+                unreadable = error.kind == IoErrorKind::Medium;
+                if error.kind == IoErrorKind::Gone {
+                    engine.fail_member(self.slot, &view, error).await;
+                }
+                continue;
+            }
+            let before = avoid.len();
+            if self.compute(engine, &view, buf, &mut avoid).await? {
+                if unreadable {
+                    self.mend(engine, &view, buf).await;
+                }
+                return Ok(());
+            }
+            if avoid.len() == before {
+                return Err(error.unwrap_or(IoError::new(IoErrorKind::Lost)));
+            }
+        }
+    }
+
     async fn read_directly(
         &self,
         engine: &Rc<Engine>,

@@ -9,8 +9,9 @@ use crate::jobs::window::{Window, WindowKind, WindowReport, differing_sectors, l
 use crate::view::View;
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Parity, Slot, StripeMap};
-use braid_shard::Buf;
+use braid_shard::{Buf, BufMut};
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// A member that fails while the window is read makes it start again without that member.
@@ -160,7 +161,8 @@ impl Scrub<'_> {
         }
     }
 
-    /// Computes a block that could not be read and writes it back.
+    /// Computes what cannot be read of a chunk and writes that back. What can be read stays: parity
+    /// may be wrong where a resync has not come by yet.
     async fn mend(
         &self,
         view: &Rc<View>,
@@ -169,19 +171,58 @@ impl Scrub<'_> {
         slot: Slot,
     ) -> Result<(), IoError> {
         let pool = self.engine.shard.pool();
-        let mut block = pool.get(self.parity.chunk_size() as usize);
-        if blocks.recover_slot(pool, slot, &mut block).is_err() {
+        let mut computed = pool.get(self.parity.chunk_size() as usize);
+        if blocks.recover_slot(pool, slot, &mut computed).is_err() {
             // Only a rebuild depends on every block: the others leave what cannot be had alone.
             return match self.kind {
                 WindowKind::Rebuild { .. } => Err(IoError::new(IoErrorKind::Lost)),
                 _ => Ok(()),
             };
         }
-        let block = block.freeze();
+        let unreadable = self.read_around(view, stripe, slot, &mut computed).await;
+        let block = computed.freeze();
         blocks.set(slot, block.clone());
-        self.write(view, stripe, [(slot, block)]).await?;
+        let at = self.parity.member_offset(stripe);
+        let pieces = unreadable.into_iter().map(|rows| {
+            let offset = at + rows.start as u64;
+            (slot, offset, block.slice(rows))
+        });
+        self.write_rows(view, pieces).await?;
         self.engine.count(|counters| counters.corrected_reads += 1);
         Ok(())
+    }
+
+    /// Reads a chunk block by block into `chunk`. Gives the rows that cannot be read; there `chunk`
+    /// is left as it was.
+    async fn read_around(
+        &self,
+        view: &View,
+        stripe: u64,
+        slot: Slot,
+        chunk: &mut BufMut,
+    ) -> Vec<Range<usize>> {
+        let block = self.engine.geometry.logical_block as usize;
+        let at = self.parity.member_offset(stripe);
+        let Some((device, data_offset)) = view.member(slot) else { return Vec::new() };
+        let mut set = self.engine.sets.start();
+        for nr in 0..chunk.len() / block {
+            let buf = self.engine.shard.pool().get(block);
+            let offset = data_offset + at + (nr * block) as u64;
+            set.submit(nr as u32, &**device, Request::read(offset, buf));
+        }
+        let mut unreadable = Vec::new();
+        for (nr, outcome) in set.finish().await {
+            let rows = nr as usize * block..(nr as usize + 1) * block;
+            match (outcome.result, outcome.op) {
+                (Ok(()), Op::Read(bufs)) => {
+                    if let Some(buf) = bufs.first() {
+                        chunk[rows].copy_from_slice(buf);
+                    }
+                }
+                _ => unreadable.push(rows),
+            }
+        }
+        unreadable
     }
 
     async fn rebuild(
@@ -241,8 +282,18 @@ impl Scrub<'_> {
         blocks: impl IntoIterator<Item = (Slot, Buf)>,
     ) -> Result<(), IoError> {
         let at = self.parity.member_offset(stripe);
+        let blocks = blocks.into_iter().map(|(slot, block)| (slot, at, block));
+        self.write_rows(view, blocks).await
+    }
+
+    /// Writes blocks at component bytes.
+    async fn write_rows(
+        &self,
+        view: &Rc<View>,
+        blocks: impl IntoIterator<Item = (Slot, u64, Buf)>,
+    ) -> Result<(), IoError> {
         let mut set = self.engine.sets.start();
-        for (slot, block) in blocks {
+        for (slot, at, block) in blocks {
             if let Some((device, data_offset)) = view.member(slot) {
                 let request = Request::write(data_offset + at, block, false);
                 set.submit(slot as u32, &**device, request);
