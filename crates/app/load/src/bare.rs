@@ -2,8 +2,9 @@
 //!
 //! No device, no request, no task, no lock: what is left is the price of the data itself. Members
 //! are plain memory of the size of the array's; payload comes from as large a working set. A small
-//! write copies old data and old parity out, applies the difference, and copies both in; a full
-//! stripe copies each chunk and computes parity straight into the parity member; a read copies.
+//! write copies old data and old parity (or the data that is not written) out, computes, and copies
+//! new data and parity in; a full stripe copies each chunk and computes parity straight into the
+//! parity member; a read copies.
 //!
 //! Invariant: after any writes, parity matches data (tested), so no work was skipped.
 
@@ -36,11 +37,12 @@ pub(crate) struct Bare {
     random: Random,
     payload: Vec<BufMut>,
     next: usize,
-    scratch: [BufMut; 3],
+    scratch: Vec<BufMut>,
 }
 
 impl Bare {
-    /// Memory for `layout`, every page of it touched.
+    /// Memory for `layout`, every page of it touched in the order in which the array's own pages
+    /// are: the system may place neighbours side by side.
     pub(crate) fn new(pool: &Pool, layout: Layout, load: BareLoad) -> Option<Bare> {
         let members =
             (0..layout.slots()).map(|slot| pool.zeroed(layout.used_size(slot) as usize)).collect();
@@ -52,7 +54,9 @@ impl Bare {
             fill(buf, nr as u64);
         }
         let chunk = layout.chunk_size().max(4096) as usize;
-        Some(Bare {
+        // P, Q, and a block of each data chunk.
+        let scratch = (0..layout.slots() + 2).map(|_| pool.zeroed(chunk)).collect();
+        let mut bare = Bare {
             random: Random::new(load.seed),
             load,
             layout,
@@ -60,8 +64,24 @@ impl Bare {
             region,
             payload,
             next: 0,
-            scratch: [pool.zeroed(chunk), pool.zeroed(chunk), pool.zeroed(chunk)],
-        })
+            scratch,
+        };
+        bare.fill();
+        Some(bare)
+    }
+
+    /// Writes every byte once, stripe after stripe.
+    fn fill(&mut self) {
+        let size = self.layout.array_size();
+        let unit = match &self.layout {
+            Layout::Parity(parity) => parity.stripe_size(),
+            other => other.chunk_size().max(4096),
+        };
+        let zeroes = vec![0; unit as usize];
+        for offset in (0..size).step_by(unit as usize) {
+            let len = unit.min(size - offset) as usize;
+            write(&self.layout, &mut self.members, &mut self.scratch, offset, &zeroes[..len]);
+        }
     }
 
     /// Does one request.
@@ -99,40 +119,42 @@ impl Bare {
     }
 
     fn write(&mut self, offset: u64) {
-        let Bare { layout, members, payload, next, scratch, .. } = self;
-        let Some(buf) = payload.get(*next) else { return };
-        let layout = &*layout;
-        match layout {
-            Layout::Parity(parity) => {
-                let mut from = 0;
-                for_stripes(offset, buf.len() as u64, parity.stripe_size(), |stripe, extent| {
-                    let len = (extent.end - extent.start) as usize;
-                    write_stripe(parity, members, scratch, stripe, extent, &buf[from..from + len]);
-                    from += len;
-                });
-            }
-            Layout::Raid10(raid10) => {
-                each_run(layout, offset, buf.len() as u64, |at, range| {
-                    let (chunk_nr, within) = raid10.locate(at);
-                    for place in raid10.copies(chunk_nr) {
-                        let to = (place.offset + within) as usize;
-                        members[place.slot][to..to + range.len()]
-                            .copy_from_slice(&buf[range.clone()]);
-                    }
-                });
-            }
-            Layout::Mirror(_) => {
-                for member in members {
-                    member[offset as usize..offset as usize + buf.len()].copy_from_slice(buf);
+        if let Some(buf) = self.payload.get(self.next) {
+            write(&self.layout, &mut self.members, &mut self.scratch, offset, buf);
+        }
+    }
+}
+
+fn write(layout: &Layout, members: &mut [BufMut], scratch: &mut [BufMut], offset: u64, buf: &[u8]) {
+    match layout {
+        Layout::Parity(parity) => {
+            let mut from = 0;
+            for_stripes(offset, buf.len() as u64, parity.stripe_size(), |stripe, extent| {
+                let len = (extent.end - extent.start) as usize;
+                write_stripe(parity, members, scratch, stripe, extent, &buf[from..from + len]);
+                from += len;
+            });
+        }
+        Layout::Raid10(raid10) => {
+            each_run(layout, offset, buf.len() as u64, |at, range| {
+                let (chunk_nr, within) = raid10.locate(at);
+                for place in raid10.copies(chunk_nr) {
+                    let to = (place.offset + within) as usize;
+                    members[place.slot][to..to + range.len()].copy_from_slice(&buf[range.clone()]);
                 }
+            });
+        }
+        Layout::Mirror(_) => {
+            for member in members {
+                member[offset as usize..offset as usize + buf.len()].copy_from_slice(buf);
             }
-            Layout::Striped(_) | Layout::Linear(_) => {
-                each_run(layout, offset, buf.len() as u64, |at, range| {
-                    let (slot, to, _) = locate(layout, at, range.len() as u64);
-                    let to = to as usize;
-                    members[slot][to..to + range.len()].copy_from_slice(&buf[range]);
-                });
-            }
+        }
+        Layout::Striped(_) | Layout::Linear(_) => {
+            each_run(layout, offset, buf.len() as u64, |at, range| {
+                let (slot, to, _) = locate(layout, at, range.len() as u64);
+                let to = to as usize;
+                members[slot][to..to + range.len()].copy_from_slice(&buf[range]);
+            });
         }
     }
 }
@@ -188,7 +210,7 @@ pub(crate) const SOURCES_MAX: usize = 32;
 fn write_stripe(
     parity: &Parity,
     members: &mut [BufMut],
-    scratch: &mut [BufMut; 3],
+    scratch: &mut [BufMut],
     stripe: u64,
     extent: Range<u64>,
     payload: &[u8],
@@ -213,13 +235,13 @@ fn write_stripe(
 fn read_modify<'a>(
     map: &StripeMap,
     members: &mut [BufMut],
-    scratch: &mut [BufMut; 3],
+    scratch: &mut [BufMut],
     piece: &Rows,
     rows: Range<usize>,
     of_chunk: impl Fn(usize) -> &'a [u8],
 ) {
     let len = rows.len();
-    let [old, p, q] = scratch;
+    let [p, q, old, ..] = scratch else { return };
     let (old, p, q) = (&mut old[..len], &mut p[..len], &mut q[..len]);
     p.copy_from_slice(&members[map.p_slot()][rows.clone()]);
     if let Some(slot) = map.q_slot() {
@@ -245,7 +267,7 @@ fn read_modify<'a>(
 fn whole<'a>(
     map: &StripeMap,
     members: &mut [BufMut],
-    scratch: &mut [BufMut; 3],
+    scratch: &mut [BufMut],
     piece: &Rows,
     rows: Range<usize>,
     of_chunk: impl Fn(usize) -> &'a [u8],
@@ -266,12 +288,16 @@ fn whole<'a>(
         return;
     }
     let len = rows.len();
-    let [p, q, _] = scratch;
+    let [p, q, others @ ..] = scratch else { return };
     let (p, q) = (&mut p[..len], &mut q[..len]);
     let mut sources: [Option<&[u8]>; SOURCES_MAX] = [None; SOURCES_MAX];
-    for (k, place) in sources.iter_mut().enumerate().take(data) {
-        let written = piece.written.contains(&k);
-        *place = Some(if written { of_chunk(k) } else { &members[map.data_slot(k)][rows.clone()] });
+    for ((k, place), other) in sources.iter_mut().enumerate().zip(others).take(data) {
+        *place = Some(if piece.written.contains(&k) {
+            of_chunk(k)
+        } else {
+            other[..len].copy_from_slice(&members[map.data_slot(k)][rows.clone()]);
+            &other[..len]
+        });
     }
     match map.q_slot() {
         Some(slot) => {

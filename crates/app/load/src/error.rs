@@ -21,13 +21,13 @@ pub enum LoadError {
     Open(#[from] OpenError),
     /// The array was not created.
     #[error("preparing the load: {0}")]
-    Create(#[from] CreateError),
+    Create(#[source] Box<CreateError>),
     /// The array was not started.
     #[error("preparing the load: {0}")]
-    Assemble(#[from] AssembleError),
+    Assemble(#[source] Box<AssembleError>),
     /// A member was not failed or replaced.
     #[error("preparing the load: {0}")]
-    Control(#[from] ControlError),
+    Control(#[source] Box<ControlError>),
     /// No server.
     #[error("preparing the load over NBD: {0}")]
     Serve(#[from] ServeError),
@@ -59,4 +59,22 @@ pub enum LoadError {
         /// What went wrong and what to do.
         why: String,
     },
+}
+
+impl From<CreateError> for LoadError {
+    fn from(error: CreateError) -> LoadError {
+        LoadError::Create(Box::new(error))
+    }
+}
+
+impl From<AssembleError> for LoadError {
+    fn from(error: AssembleError) -> LoadError {
+        LoadError::Assemble(Box::new(error))
+    }
+}
+
+impl From<ControlError> for LoadError {
+    fn from(error: ControlError) -> LoadError {
+        LoadError::Control(Box::new(error))
+    }
 }

@@ -209,10 +209,10 @@ impl Generator {
             percent => own.random.below(100) < u64::from(percent),
         };
         if reads {
-            return Request::read(offset, own.payload.to_read());
+            return Request::read(offset, own.payload.next_read());
         }
         own.since_flush += 1;
-        Request::write(offset, own.payload.to_write(), self.traffic.fua)
+        Request::write(offset, own.payload.next_written(), self.traffic.fua)
     }
 
     /// Takes note of what has completed and gives how many that were.

@@ -26,7 +26,7 @@ impl Random {
 
     /// A number below `bound` (0 when `bound` is 0).
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }
 

@@ -42,7 +42,7 @@ impl Payload {
     }
 
     /// The next buffer to write.
-    pub(crate) fn to_write(&mut self) -> Buf {
+    pub(crate) fn next_written(&mut self) -> Buf {
         let Some(buf) = self.write.get(self.next) else {
             // The load does not write; nobody asks.
             return self.pool.zeroed(self.block).freeze();
@@ -52,7 +52,7 @@ impl Payload {
     }
 
     /// The next buffer to read into; to be given back with [`Payload::keep`].
-    pub(crate) fn to_read(&mut self) -> BufMut {
+    pub(crate) fn next_read(&mut self) -> BufMut {
         self.read.pop_front().unwrap_or_else(|| self.pool.get(self.block))
     }
 
@@ -80,21 +80,21 @@ mod tests {
     #[test]
     fn a_buffer_comes_again_after_all_others() {
         let mut payload = Payload::new(&Pool::new(0), 4096, 4 * 4096, 2, (true, true));
-        let first = payload.to_write();
+        let first = payload.next_written();
         for _ in 0..3 {
-            assert_ne!(payload.to_write()[..64], first[..64]);
+            assert_ne!(payload.next_written()[..64], first[..64]);
         }
-        assert_eq!(payload.to_write()[..], first[..]);
+        assert_eq!(payload.next_written()[..], first[..]);
 
-        let one = payload.to_read();
+        let one = payload.next_read();
         let mark = one[..64].to_vec();
         payload.keep(one);
         for _ in 0..3 {
-            let other = payload.to_read();
+            let other = payload.next_read();
             assert_ne!(other[..64], mark[..]);
             payload.keep(other);
         }
-        assert_eq!(payload.to_read()[..64], mark[..]);
+        assert_eq!(payload.next_read()[..64], mark[..]);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(crate) fn cut(extent: &Range<u64>, chunk: u64) -> impl Iterator<Item = Rows>
         // The first chunk is written from `head` on, the last one up to `tail`.
         let from = if one_chunk || rows.start >= head { first } else { first + 1 };
         let to = if one_chunk || rows.end <= tail { last + 1 } else { last };
-        (from < to).then(|| Rows { rows, written: from as usize..to as usize })
+        (from < to).then_some(Rows { rows, written: from as usize..to as usize })
     })
 }
 

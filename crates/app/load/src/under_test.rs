@@ -88,9 +88,7 @@ impl UnderTest {
     fn fail_members(&self, options: &Options) -> Result<(), LoadError> {
         for nr in 0..options.failed {
             match self.fail(nr) {
-                Err(LoadError::Control(
-                    ControlError::LastRedundancy { .. } | ControlError::NoRedundancy { .. },
-                )) => {
+                Err(LoadError::Control(error)) if is_last(&error) => {
                     return Err(OptionsError::Failed {
                         failed: options.failed,
                         level: options.level,
@@ -188,6 +186,11 @@ impl Drop for UnderTest {
     fn drop(&mut self) {
         self.array.control(|control| async move { control.stop().await });
     }
+}
+
+/// The array cannot do without the member.
+fn is_last(error: &ControlError) -> bool {
+    matches!(error, ControlError::LastRedundancy { .. } | ControlError::NoRedundancy { .. })
 }
 
 fn gone() -> LoadError {
