@@ -44,14 +44,26 @@ pub(crate) async fn read_superblock(
 ) -> Result<Option<Superblock>, ExamineError> {
     let dev_sectors = sectors(device.info());
     let mut parsed = Vec::new();
+    let mut unreadable = None;
     for (minor, at) in candidates(dev_sectors) {
         let offset = at * SECTOR as u64;
-        let bytes = read(shard, device, offset, READ_LEN)
-            .await
-            .map_err(|error| ExamineError::Read { name: name.to_string(), offset, error })?;
-        parsed.push(Superblock::parse(&bytes, minor, at, dev_sectors));
+        match read(shard, device, offset, READ_LEN).await {
+            Ok(bytes) => parsed.push(Superblock::parse(&bytes, minor, at, dev_sectors)),
+            // A place of another version may lie within the data, which can do without a block.
+            Err(error) if error.kind == IoErrorKind::Medium => {
+                unreadable.get_or_insert((offset, error));
+            }
+            Err(error) => return Err(ExamineError::Read { name: name.to_string(), offset, error }),
+        }
     }
-    choose(parsed).map_err(|error| ExamineError::Superblock { name: name.to_string(), error })
+    match (choose(parsed), unreadable) {
+        (Ok(None), Some((offset, error))) => {
+            Err(ExamineError::Read { name: name.to_string(), offset, error })
+        }
+        (chosen, _) => {
+            chosen.map_err(|error| ExamineError::Superblock { name: name.to_string(), error })
+        }
+    }
 }
 
 /// Bytes `offset..offset + len` of a device.

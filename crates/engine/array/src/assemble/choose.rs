@@ -89,8 +89,37 @@ pub(super) fn choose(found: Vec<Found>, uuid: Option<[u8; 16]>) -> Result<Choice
             Err(why) => choice.left_out.push(format!("{}: {why}", found.name)),
         }
     }
+    no_number_twice(&mut choice);
     no_slot_twice(&choice.members)?;
     Ok(choice)
+}
+
+/// Leaves out a spare whose place in the role table was given to another member while it was away.
+fn no_number_twice(choice: &mut Choice) {
+    let numbers: Vec<(u32, u64, bool)> = choice
+        .members
+        .iter()
+        .map(|chosen| {
+            let superblock = &chosen.found.superblock;
+            (superblock.dev_number, superblock.events, chosen.standing == Standing::Spare)
+        })
+        .collect();
+    let members = std::mem::take(&mut choice.members);
+    for (at, chosen) in members.into_iter().enumerate() {
+        let (number, events, spare) = numbers[at];
+        let replaced = numbers.iter().enumerate().any(|(other, (same, newer, waits))| {
+            let first = !waits || other < at;
+            other != at && *same == number && (*newer > events || (*newer == events && first))
+        });
+        if spare && replaced {
+            choice.left_out.push(format!(
+                "{}: its number {number} belongs to another member by now; add it again as a spare",
+                chosen.found.name
+            ));
+        } else {
+            choice.members.push(chosen);
+        }
+    }
 }
 
 /// A line per array: its title and its members.
