@@ -100,6 +100,15 @@ impl Client {
         self.in_flight.values().map(|request| request.submitted).min()
     }
 
+    /// True while a write to any of `blocks` is in flight.
+    pub fn is_writing(&self, blocks: &Range<u64>) -> bool {
+        self.in_flight.values().any(|request| {
+            !matches!(request.what, What::Read { .. } | What::Flush { .. })
+                && request.blocks.start < blocks.end
+                && blocks.start < request.blocks.end
+        })
+    }
+
     /// The requests in flight, for people.
     pub fn describe_waiting(&self) -> String {
         let list = self.in_flight.values().map(|request| {

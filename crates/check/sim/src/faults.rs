@@ -124,7 +124,7 @@ impl Run {
 
     /// Removes a member that is faulty, if there is one, and adds one that is not in the array.
     pub(crate) fn add_a_member(&mut self) -> Result<(), Over> {
-        if !self.scenario.create.level.has_redundancy() {
+        if !self.scenario.create.level.has_redundancy() || self.excused {
             return Ok(());
         }
         let status = self.status()?;

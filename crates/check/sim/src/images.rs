@@ -54,10 +54,15 @@ pub fn md_choice(world: &World, members: &[Rc<Member>]) -> Option<MdChoice> {
         .collect();
     let freshest = found.iter().map(|(_, sb)| sb).max_by_key(|sb| sb.events)?.clone();
     let (mut in_sync, mut rebuilding) = (Vec::new(), Vec::new());
-    for (member, sb) in found {
-        if sb.events + 1 < freshest.events {
+    for (member, sb) in &found {
+        // A spare of old whose number has been given away is refused: the number is taken.
+        let twin = found.iter().any(|(_, other)| {
+            other.dev_number == sb.dev_number && other.events > sb.events
+        });
+        if sb.events + 1 < freshest.events || twin {
             continue;
         }
+        let member = Rc::clone(member);
         if let Role::Slot(slot) = freshest.role_of(sb.dev_number) {
             let list = if sb.recovery_offset.is_some() { &mut rebuilding } else { &mut in_sync };
             list.push((usize::from(slot), member));

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checkers;
+pub mod cli;
 pub mod client;
 pub mod content;
 mod ending;

@@ -90,6 +90,8 @@ pub struct World {
     pub missed: RefCell<Vec<Missed>>,
     /// Which shard writes which unit, by unit; see `checkers::owner_only`.
     pub owners: RefCell<BTreeMap<u64, ShardId>>,
+    /// Power cuts, those after a stop included.
+    pub power_cuts: Cell<u64>,
     /// Gives the unit that a component byte of a member belongs to, once an array runs.
     pub unit_of: RefCell<Option<UnitOf>>,
     now: Cell<Nanos>,
@@ -116,6 +118,7 @@ impl World {
             metadata_writes: Cell::new(0),
             missed: RefCell::default(),
             owners: RefCell::default(),
+            power_cuts: Cell::new(0),
             unit_of: RefCell::new(None),
             now: Cell::new(1_000_000_000),
             events: RefCell::default(),
@@ -279,19 +282,21 @@ impl World {
         fua: bool,
     ) -> Result<(), IoError> {
         let result = member.write(&self.rng, offset, bytes, fua);
-        if let Err(error) = result {
-            if error.kind != IoErrorKind::Unsupported {
-                member.out.set(true);
+        let (data, len) = (member.data.borrow().clone(), bytes.len() as u64);
+        let at = offset.wrapping_sub(data.start);
+        if result.is_err() {
+            member.out.set(true);
+            if data.contains(&offset) {
+                let (index, now) = (member.kind.index, self.submissions.get());
+                self.missed.borrow_mut().push(Missed { member: index, offset: at, len, at: now });
             }
-            let data = member.data.borrow().clone();
-            if offset >= data.start && offset < data.end {
-                self.missed.borrow_mut().push(Missed {
-                    member: member.kind.index,
-                    offset: offset - data.start,
-                    len: bytes.len() as u64,
-                    at: self.submissions.get(),
-                });
-            }
+        } else if !self.missed.borrow().is_empty() {
+            // What was written again after all was not missed.
+            self.missed.borrow_mut().retain(|missed| {
+                missed.member != member.kind.index
+                    || missed.offset < at
+                    || missed.offset + missed.len > at + len
+            });
         }
         result
     }
@@ -383,6 +388,7 @@ impl World {
 
     /// Power fails: what is under way gets through or not, caches are lost, nobody is told.
     pub fn power_cut(&self) {
+        self.power_cuts.set(self.power_cuts.get() + 1);
         self.events.borrow_mut().clear();
         self.ready.borrow_mut().clear();
         let flights = std::mem::take(&mut *self.flights.borrow_mut());
