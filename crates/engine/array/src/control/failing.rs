@@ -80,11 +80,12 @@ impl Control {
         let dropped = self.drop_member(nr, why);
         match dropped {
             Dropped::Faulty => {
-                self.send_view().await;
                 // The planted bug forgets the second line of the invariant in `control`.
                 if !cfg!(feature = "plant-unrecorded-failure") {
                     self.write_superblocks(&turn).await;
                 }
+                // Only now: a write that leaves the member out may be acknowledged at once.
+                self.send_view().await;
             }
             Dropped::Broken => self.send_view().await,
             Dropped::Already | Dropped::Kept => {}
@@ -96,8 +97,8 @@ impl Control {
         dropped
     }
 
-    /// The change in the roster alone: the caller holds the turn, and sends the view and writes the
-    /// superblocks.
+    /// The change in the roster alone: the caller holds the turn, writes the superblocks and then
+    /// sends the view.
     pub(crate) fn drop_member(&self, nr: MemberNr, why: &str) -> Dropped {
         if !self.geometry.level.has_redundancy() {
             return Dropped::Kept;
@@ -119,6 +120,7 @@ impl Control {
             return Dropped::Broken;
         }
         member.standing = Standing::Faulty(why.to_string());
+        self.unrecorded.set(true);
         tracing::warn!("array {array}: {name} is faulty: {why}");
         drop(roster);
         // Before any engine knows: a window without the member does less than the resync promises.

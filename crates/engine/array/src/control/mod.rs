@@ -72,6 +72,8 @@ pub struct Control {
     foreground: supervisor::Foreground,
     /// Told whenever the roster, the job or the end has changed.
     changed: Notify,
+    /// A member is faulty in the roster and not yet in the survivors' superblocks.
+    unrecorded: Cell<bool>,
     stopping: Cell<bool>,
     stopped: Cell<bool>,
 }
@@ -131,6 +133,7 @@ impl Control {
             speed: Rc::new(Cell::new(options.sync_speed)),
             foreground: supervisor::Foreground::default(),
             changed: Notify::new(shard),
+            unrecorded: Cell::new(false),
             stopping: Cell::new(false),
             stopped: Cell::new(false),
         });
@@ -189,6 +192,7 @@ impl Control {
 
     /// Has every engine take over what the roster says, and waits until all have.
     pub(crate) async fn send_view(&self) {
+        self.unrecorded.set(false);
         let mut answers = Vec::with_capacity(self.remotes.len());
         for remote in &self.remotes {
             answers.push(self.send_view_to(remote));
@@ -200,7 +204,11 @@ impl Control {
     }
 
     /// Like [`send_view`](Control::send_view), but does not wait: enough for a view that allows more.
+    /// Not while a failure is being recorded: the view would tell of it too early.
     fn post_view(&self) {
+        if self.unrecorded.get() {
+            return;
+        }
         for remote in &self.remotes {
             drop(self.send_view_to(remote));
         }

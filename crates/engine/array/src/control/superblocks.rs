@@ -17,13 +17,14 @@ impl Control {
     /// Writes what the roster says now. The caller holds the turn. Nothing is written when the
     /// array is read-only, or broken: what is on disk is then the best there is.
     pub(crate) async fn write_superblocks(&self, _turn: &Share) {
+        let mut dropped = false;
         loop {
             if self.read_only || self.roster.borrow().broken {
-                return;
+                break;
             }
             let failures = self.write_once().await;
             if failures.is_empty() {
-                return;
+                break;
             }
             let mut again = false;
             for (nr, error) in failures {
@@ -34,10 +35,13 @@ impl Control {
                     tracing::error!("array {}: {}: {why}", self.name, self.member_name(nr));
                 }
             }
-            self.send_view().await;
+            dropped = true;
             if !again {
-                return;
+                break;
             }
+        }
+        if dropped {
+            self.send_view().await;
         }
     }
 
@@ -61,7 +65,7 @@ impl Control {
 
     /// Makes what was written to the members' data durable; a member that cannot is faulty. The
     /// caller holds the turn and writes the superblocks afterwards.
-    pub(crate) async fn flush_members(&self, _turn: &Share, which: impl Fn(&Member) -> bool) {
+    pub(crate) async fn flush_members(&self, turn: &Share, which: impl Fn(&Member) -> bool) {
         let mut set = self.sets.start();
         for member in self.roster.borrow().members.iter() {
             let holds =
@@ -81,6 +85,7 @@ impl Control {
             }
         }
         if dropped {
+            self.write_superblocks(turn).await;
             self.send_view().await;
         }
     }

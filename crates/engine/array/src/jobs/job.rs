@@ -77,8 +77,9 @@ pub(crate) struct Job {
     paused: Cell<bool>,
     changed: Notify,
     meter: RefCell<Meter>,
-    /// No window before this, to stay below the maximum rate.
-    not_before: Cell<Nanos>,
+    /// When the window before the next one was started, and its bytes of progress: what the maximum
+    /// rate puts off the next one by, asked anew each time since the rate may be changed meanwhile.
+    last_window: Cell<(Nanos, u64)>,
 }
 
 impl Job {
@@ -105,7 +106,7 @@ impl Job {
             paused: Cell::new(paused),
             changed: Notify::new(shard),
             meter: RefCell::new(Meter::new(now, first.saturating_mul(plan.bytes_per_unit))),
-            not_before: Cell::new(now),
+            last_window: Cell::new((now, 0)),
             plan,
         })
     }
@@ -218,7 +219,7 @@ impl Job {
             if !self.goes_on() || self.paused.get() || self.in_flight.get() >= self.limit(&busy) {
                 return;
             }
-            let wait = self.not_before.get().saturating_sub(self.shard.now());
+            let wait = self.not_before().saturating_sub(self.shard.now());
             if wait > 0 {
                 if self.in_flight.get() == 0 {
                     self.shard.sleep(wait.min(NAP)).await;
@@ -242,7 +243,7 @@ impl Job {
         let most = self.plan.units_per_window.min(self.plan.end - first);
         let count = (1..most).find(|more| geometry.owner(first + more) != owner).unwrap_or(most);
         self.next.set(first + count);
-        self.keep_pace(count);
+        self.last_window.set((self.shard.now(), count.saturating_mul(self.plan.bytes_per_unit)));
         self.in_flight.set(self.in_flight.get() + 1);
         let window = Window { kind: self.plan.window, first, count };
         let (job, engine) = (Rc::clone(self), Rc::clone(engine));
@@ -257,13 +258,12 @@ impl Job {
         });
     }
 
-    /// Puts off the next window by the time that this one takes at the maximum rate.
-    fn keep_pace(&self, units: u64) {
+    /// When the last window is over at the maximum rate, which is when the next one may start.
+    fn not_before(&self) -> Nanos {
         let most = u128::from(self.speed.get().max_kib.max(1)) * 1024;
-        let bytes = u128::from(units.saturating_mul(self.plan.bytes_per_unit));
-        let time = u64::try_from(bytes * SECOND / most).unwrap_or(u64::MAX);
-        let from = self.not_before.get().max(self.shard.now());
-        self.not_before.set(from.saturating_add(time));
+        let (started, bytes) = self.last_window.get();
+        let time = u64::try_from(u128::from(bytes) * SECOND / most).unwrap_or(u64::MAX);
+        started.saturating_add(time)
     }
 
     fn window_ended(&self, window: Window, report: WindowReport) {

@@ -69,6 +69,9 @@ impl Situation<'_> {
         match (rmw_possible, untouched_readable) {
             (true, true) if prefer_rmw => Ok(Plan::Rmw),
             (_, true) => Ok(Plan::Reconstruct),
+            // Where parity may be wrong, what is missing is what parity makes of it; written anew from
+            // that, P and Q agree again, so that a further member may be lost.
+            (true, false) if !self.in_sync => self.recover(&parity).or(Ok(Plan::Rmw)),
             (true, false) => Ok(Plan::Rmw),
             (false, false) => self.recover(&parity),
         }

@@ -380,6 +380,24 @@ fn a_paused_job_makes_no_progress_and_a_cancelled_check_ends() {
 }
 
 #[test]
+fn a_higher_speed_limit_holds_at_once() {
+    let world = World::new(1);
+    let members = members("m", 3, 9 * MIB);
+    world.create(&members, CreateOptions { assume_clean: true, ..options(Level::Raid5, 3, 0) });
+    let (_, control) = world.assemble(&members);
+    // At this rate the second window is hours away.
+    control.set_sync_speed(0, 1).unwrap();
+    control.start_check().unwrap();
+    world.sleep(1_000_000_000);
+    let job = world.status(&control).job.unwrap();
+    assert!(job.done < job.total);
+    control.set_sync_speed(0, u64::MAX).unwrap();
+    world.sleep(1_000_000_000);
+    assert_eq!(world.status(&control).job, None);
+    assert_eq!(world.status(&control).last_job.unwrap().outcome, JobOutcome::Done);
+}
+
+#[test]
 fn the_default_of_assembly_is_that_of_md() {
     let options = AssembleOptions::default();
     assert_eq!((options.safe_mode_delay_ms, options.sync_speed.min_kib), (200, 1000));
