@@ -21,8 +21,6 @@ struct InFlight {
     blocks: Range<u64>,
     submitted: Nanos,
     shard: usize,
-    /// Value of `World::submissions` when it began.
-    began: u64,
     /// Members that the array had given up when it began.
     out: Vec<usize>,
 }
@@ -55,8 +53,8 @@ fn fua_text(fua: bool) -> &'static str {
 pub struct Acknowledged {
     /// Blocks of the array.
     pub blocks: Range<u64>,
-    /// Value of `World::submissions` when it began.
-    pub began: u64,
+    /// What was written.
+    pub version: Version,
     /// Members that the array had given up when it began.
     pub out: Vec<usize>,
 }
@@ -98,15 +96,6 @@ impl Client {
     /// When the oldest request in flight was submitted.
     pub fn oldest(&self) -> Option<Nanos> {
         self.in_flight.values().map(|request| request.submitted).min()
-    }
-
-    /// True while a write to any of `blocks` is in flight.
-    pub fn is_writing(&self, blocks: &Range<u64>) -> bool {
-        self.in_flight.values().any(|request| {
-            !matches!(request.what, What::Read { .. } | What::Flush { .. })
-                && request.blocks.start < blocks.end
-                && blocks.start < request.blocks.end
-        })
     }
 
     /// The requests in flight, for people.
@@ -221,8 +210,8 @@ impl Client {
         let out = members.iter().filter(|m| m.dropped.get()).map(|m| m.kind.index).collect();
         drop(members);
         let request = Request { offset: blocks.start * size, op };
-        let (submitted, began) = (world.now(), world.submissions.get());
-        self.in_flight.insert(id, InFlight { what, blocks, submitted, shard, began, out });
+        let submitted = world.now();
+        self.in_flight.insert(id, InFlight { what, blocks, submitted, shard, out });
         let sink = Rc::clone(&self.outcomes) as Rc<dyn Sink>;
         self.devices[shard].submit(request, Completion::new(sink, id));
     }
@@ -301,9 +290,10 @@ impl Client {
                 What::Flush { started } if ok => oracle.end_flush(*started),
                 What::Flush { .. } => {}
             }
-            if ok && matches!(request.what, What::Write { .. } | What::Zero { .. }) {
-                let InFlight { blocks, began, out, .. } = request;
-                acknowledged.push(Acknowledged { blocks, began, out });
+            if ok && let What::Write { ticket, .. } | What::Zero { ticket, .. } = &request.what {
+                let version = ticket.version;
+                let InFlight { blocks, out, .. } = request;
+                acknowledged.push(Acknowledged { blocks, version, out });
             }
         }
     }

@@ -26,7 +26,6 @@ const NEVER: Tick = Tick::MAX;
 #[derive(Clone, Debug)]
 struct Entry {
     version: Version,
-    started: Tick,
     ended: Tick,
     removed: Tick,
     /// Removed durably: a crash does not bring it back.
@@ -64,7 +63,7 @@ impl Oracle {
     /// `size` bytes of which all that is known is that they are zero, or nothing at all.
     pub fn new(seed: u64, block_size: u64, size: u64, zeroes: bool, volatile: bool) -> Oracle {
         let version = if zeroes { ZERO } else { ANY };
-        let first = Entry { version, started: 0, ended: 0, removed: NEVER, dead: false };
+        let first = Entry { version, ended: 0, removed: NEVER, dead: false };
         let count = (size / block_size) as usize;
         Oracle {
             seed,
@@ -116,7 +115,7 @@ impl Oracle {
         let flushed = self.flushed;
         for entries in &mut self.blocks[blocks.start as usize..blocks.end as usize] {
             entries.retain(|entry| !(entry.dead || entry.removed < flushed) || entry.removed >= oldest_read);
-            entries.push(Entry { version, started, ended: NEVER, removed: NEVER, dead: false });
+            entries.push(Entry { version, ended: NEVER, removed: NEVER, dead: false });
         }
         WriteTicket { version, started, blocks }
     }
@@ -216,7 +215,7 @@ impl Oracle {
         let now = self.tick();
         let entries = &mut self.blocks[block as usize];
         entries.retain(|entry| entry.ended == NEVER);
-        entries.push(Entry { version: ANY, started: 0, ended: now, removed: NEVER, dead: false });
+        entries.push(Entry { version: ANY, ended: now, removed: NEVER, dead: false });
     }
 }
 

@@ -302,18 +302,8 @@ impl Run {
                     self.missed_one(&member, "was out of the array");
                 }
             }
-            for missed in missed.iter().filter(|missed| missed.at >= write.began) {
-                let member = self.world.member(missed.member);
-                for at in [missed.offset, missed.offset + missed.len - 1] {
-                    let range = images::unit_range(&self.layout, member.slot.get(), at);
-                    let Some((from, to)) = range else { continue };
-                    // While another write of the unit is under way, it may be that one's error.
-                    let unit = from / block..to.div_ceil(block);
-                    let sure = self.life.as_ref().is_some_and(|l| !l.client.is_writing(&unit));
-                    if sure && from < end && start < to {
-                        self.missed_one(&member, "gave an error");
-                    }
-                }
+            for missed in missed.iter().filter(|m| m.versions.contains(&write.version)) {
+                self.missed_one(&self.world.member(missed.member), "gave an error");
             }
         }
         if self.life.as_ref().is_none_or(|life| life.client.waiting() == 0) {

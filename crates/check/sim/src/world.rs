@@ -5,6 +5,7 @@
 //!
 //! Outlives the simulated processes: a crash takes the shards and what is under way, not the members.
 
+use crate::content::{Found, Version, recognise};
 use crate::member::{Member, joined};
 use crate::rng::Rng;
 use braid_device::{
@@ -64,8 +65,8 @@ pub struct Missed {
     pub offset: u64,
     /// Bytes.
     pub len: u64,
-    /// Value of [`World::submissions`] then.
-    pub at: u64,
+    /// Versions of array blocks among the bytes: writes of the client (a job writes older ones).
+    pub versions: Vec<Version>,
 }
 
 /// See the module's documentation.
@@ -283,12 +284,21 @@ impl World {
     ) -> Result<(), IoError> {
         let result = member.write(&self.rng, offset, bytes, fua);
         let (data, len) = (member.data.borrow().clone(), bytes.len() as u64);
-        let at = offset.wrapping_sub(data.start);
+        let (at, tear) = (offset.wrapping_sub(data.start), member.kind.tear as usize);
         if result.is_err() {
             member.out.set(true);
             if data.contains(&offset) {
-                let (index, now) = (member.kind.index, self.submissions.get());
-                self.missed.borrow_mut().push(Missed { member: index, offset: at, len, at: now });
+                // A job may write again what is there already: that is no loss.
+                let there = member.image(offset..offset + len);
+                let blocks = bytes.chunks(tear).zip(there.chunks(tear));
+                let versions = blocks.filter(|(new, old)| new != old).filter_map(|(new, _)| {
+                    match recognise(self.seed, new) {
+                        Found::Block { version, .. } => Some(version),
+                        _ => None,
+                    }
+                });
+                let (member, versions) = (member.kind.index, versions.collect());
+                self.missed.borrow_mut().push(Missed { member, offset: at, len, versions });
             }
         } else if !self.missed.borrow().is_empty() {
             // What was written again after all was not missed.
