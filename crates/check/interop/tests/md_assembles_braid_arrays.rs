@@ -38,10 +38,8 @@ fn openers(dir: &Path, case: &Case) -> Vec<Arc<dyn Opener>> {
     let path = |nr: usize| dir.join(format!("{}.{nr}", case.name));
     (0..case.members)
         .map(|nr| {
-            let member = braid_device::file::FileMember::open(
-                &path(nr),
-                braid_device::file::Mode::ReadWrite,
-            );
+            let member =
+                braid_device::file::FileMember::open(path(nr), braid_device::file::Mode::ReadWrite);
             Arc::new(member.expect("the member was made by this test")) as Arc<dyn Opener>
         })
         .collect()
@@ -89,7 +87,8 @@ fn make(shard: &Shard, dir: &Path, case: &Case, seed: u64) -> usize {
         create(&context, openers.iter().cloned().map(Some).collect(), options)
             .await
             .expect("create");
-        let array = assemble(&context, openers, AssembleOptions::default()).await.expect("assemble");
+        let array =
+            assemble(&context, openers, AssembleOptions::default()).await.expect("assemble");
         let device = array.open(&shard).expect("open");
         let size = device.info().size as usize;
         let sets = IoSets::new(&shard);
@@ -116,7 +115,8 @@ fn read_back(shard: &Shard, dir: &Path, case: &Case) -> Vec<u8> {
     let shard_of_task = shard.clone();
     shard.block_on(async move {
         let shard = shard_of_task;
-        let array = assemble(&context, openers, AssembleOptions::default()).await.expect("assemble");
+        let array =
+            assemble(&context, openers, AssembleOptions::default()).await.expect("assemble");
         let device = array.open(&shard).expect("open");
         let sets = IoSets::new(&shard);
         let mut content = Vec::new();
@@ -152,7 +152,9 @@ fn the_real_md_reads_checks_and_writes_arrays_that_braid_made() {
     for (nr, case) in CASES.iter().enumerate() {
         for member in 0..case.members {
             let path = dir.join(format!("{}.{member}", case.name));
-            std::fs::File::create(&path).and_then(|file| file.set_len(MEMBER_SIZE)).expect("member");
+            std::fs::File::create(&path)
+                .and_then(|file| file.set_len(MEMBER_SIZE))
+                .expect("member");
         }
         let size = make(&shard, &dir, case, nr as u64 + 1);
         std::fs::write(dir.join(format!("{}.new", case.name)), pattern(nr as u64 + 100, size))
