@@ -21,8 +21,6 @@ struct InFlight {
     blocks: Range<u64>,
     submitted: Nanos,
     shard: usize,
-    /// Members that the array had given up when it began.
-    out: Vec<usize>,
 }
 
 enum What {
@@ -55,8 +53,6 @@ pub struct Acknowledged {
     pub blocks: Range<u64>,
     /// What was written.
     pub version: Version,
-    /// Members that the array had given up when it began.
-    pub out: Vec<usize>,
 }
 
 #[derive(Default)]
@@ -206,12 +202,9 @@ impl Client {
         let id = self.next;
         self.next += 1;
         world.trace(|| format!("#{id} {} blocks {blocks:?} on shard {shard}", what.name()));
-        let members = world.members.borrow();
-        let out = members.iter().filter(|m| m.dropped.get()).map(|m| m.kind.index).collect();
-        drop(members);
         let request = Request { offset: blocks.start * size, op };
         let submitted = world.now();
-        self.in_flight.insert(id, InFlight { what, blocks, submitted, shard, out });
+        self.in_flight.insert(id, InFlight { what, blocks, submitted, shard });
         let sink = Rc::clone(&self.outcomes) as Rc<dyn Sink>;
         self.devices[shard].submit(request, Completion::new(sink, id));
     }
@@ -292,8 +285,8 @@ impl Client {
             }
             if ok && let What::Write { ticket, .. } | What::Zero { ticket, .. } = &request.what {
                 let version = ticket.version;
-                let InFlight { blocks, out, .. } = request;
-                acknowledged.push(Acknowledged { blocks, version, out });
+                let blocks = request.blocks;
+                acknowledged.push(Acknowledged { blocks, version });
             }
         }
     }

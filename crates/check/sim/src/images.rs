@@ -3,7 +3,7 @@
 use crate::member::Member;
 use crate::world::World;
 use braid_format::superblock::{READ_LEN, Role, Superblock, location};
-use braid_layout::{Layout, Level, Spec};
+use braid_layout::{Layout, Level, Place, Spec};
 use std::rc::Rc;
 
 /// The superblock on a member, if it has one that can be used.
@@ -71,37 +71,23 @@ pub fn md_choice(world: &World, members: &[Rc<Member>]) -> Option<MdChoice> {
     Some(MdChoice { freshest, in_sync, rebuilding })
 }
 
-/// Slots whose members hold bytes of blocks that lie in `start..end` (bytes of the array).
-pub fn touched(layout: &Layout, start: u64, end: u64) -> Vec<usize> {
-    let slots = layout.slots();
-    let mut touched = vec![false; slots];
-    let mut at = start;
+/// Where array byte `offset` is kept as it is, in any number of copies (parity is left out).
+pub fn places(layout: &Layout, offset: u64) -> Vec<Place> {
     match layout {
-        Layout::Mirror(_) => touched.fill(true),
+        Layout::Mirror(mirror) => (0..mirror.slots()).map(|slot| Place { slot, offset }).collect(),
         Layout::Parity(parity) => {
-            while at < end {
-                let (stripe, k, within) = parity.locate(at);
-                let map = parity.map_stripe(stripe);
-                touched[map.data_slot(k)] = true;
-                touched[map.p_slot()] = true;
-                if let Some(q) = map.q_slot() {
-                    touched[q] = true;
-                }
-                at += parity.chunk_size() - within;
-            }
+            let (stripe, k, within) = parity.locate(offset);
+            let slot = parity.data_slot(stripe, k);
+            vec![Place { slot, offset: parity.member_offset(stripe) + within }]
         }
         Layout::Raid10(raid10) => {
-            while at < end {
-                let (chunk, within) = raid10.locate(at);
-                for copy in 0..raid10.copy_count() {
-                    touched[raid10.copy(chunk, copy).slot] = true;
-                }
-                at += raid10.chunk_size() - within;
-            }
+            let (chunk, within) = raid10.locate(offset);
+            let copies = (0..raid10.copy_count()).map(|copy| raid10.copy(chunk, copy));
+            copies.map(|place| Place { offset: place.offset + within, ..place }).collect()
         }
-        Layout::Striped(_) | Layout::Linear(_) => {}
+        Layout::Striped(striped) => vec![striped.map(offset).0],
+        Layout::Linear(linear) => vec![linear.map(offset).0],
     }
-    (0..slots).filter(|slot| touched[*slot]).collect()
 }
 
 /// The array bytes of the unit that component byte `offset` of `slot` belongs to.

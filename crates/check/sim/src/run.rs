@@ -9,6 +9,7 @@
 
 use crate::checkers::{job_resumes, md_can_assemble, memory_bounded};
 use crate::client::{Acknowledged, Client};
+use crate::content::{Found, ZERO, recognise};
 use crate::holes::Holes;
 use crate::images::{self, MdChoice};
 use crate::machine::{Later, Machine, Step};
@@ -291,24 +292,40 @@ impl Run {
 
     /// A member that did not get an acknowledged write is stale from the acknowledgement on.
     fn note_missed(&mut self, acknowledged: &[Acknowledged]) {
-        let block = self.scenario.block;
         let missed = self.world.missed.borrow().clone();
+        let members = self.world.members.borrow().clone();
         for write in acknowledged {
-            let (start, end) = (write.blocks.start * block, write.blocks.end * block);
-            for index in &write.out {
-                let member = self.world.member(*index);
-                let touched = images::touched(&self.layout, start, end);
-                if member.slot.get().is_some_and(|slot| touched.contains(&slot)) {
-                    self.missed_one(&member, "was out of the array");
-                }
-            }
             for missed in missed.iter().filter(|m| m.versions.contains(&write.version)) {
-                self.missed_one(&self.world.member(missed.member), "gave an error");
+                self.missed_one(&members[missed.member], "gave an error");
+            }
+            for member in members.iter().filter(|m| m.dropped.get() && m.in_sync.get()) {
+                if self.lacks(member, write) {
+                    self.missed_one(member, "was out of the array");
+                }
             }
         }
         if self.life.as_ref().is_none_or(|life| life.client.waiting() == 0) {
             self.world.missed.borrow_mut().clear();
         }
+    }
+
+    /// The member holds a copy of some block that is older than this write.
+    fn lacks(&self, member: &Member, write: &Acknowledged) -> bool {
+        let (size, start) = (self.scenario.block, member.data.borrow().start);
+        let older = |block: u64| {
+            let places = images::places(&self.layout, block * size);
+            let mut own = places.iter().filter(|place| Some(place.slot) == member.slot.get());
+            own.any(|place| {
+                let at = start + place.offset;
+                match recognise(self.world.seed, &member.image(at..at + size)) {
+                    // Perhaps of a later write.
+                    Found::Zeroes => false,
+                    Found::Block { version, .. } => version < write.version & !ZERO,
+                    _ => true,
+                }
+            })
+        };
+        write.blocks.clone().any(older)
     }
 
     fn missed_one(&self, member: &Member, why: &str) {
