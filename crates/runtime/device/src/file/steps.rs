@@ -22,6 +22,8 @@ pub(super) struct Means {
     pub(super) fd: Rc<OwnedFd>,
     pub(super) pool: Pool,
     pub(super) logical_block: usize,
+    /// It is a regular file, which anybody may truncate.
+    may_shrink: bool,
     zeroes: RefCell<Option<Buf>>,
     /// Found out by trying: the calls that this file does not take.
     no_holes: Cell<bool>,
@@ -29,11 +31,12 @@ pub(super) struct Means {
 }
 
 impl Means {
-    pub(super) fn new(fd: OwnedFd, pool: Pool, logical_block: u32) -> Means {
+    pub(super) fn new(fd: OwnedFd, pool: Pool, logical_block: u32, may_shrink: bool) -> Means {
         Means {
             fd: Rc::new(fd),
             pool,
             logical_block: logical_block.max(512) as usize,
+            may_shrink,
             zeroes: RefCell::new(None),
             no_holes: Cell::new(false),
             no_zero_range: Cell::new(false),
@@ -214,7 +217,11 @@ impl Flight {
         self.tries = 0;
         let all = self.all_read(bufs);
         if moved >= asked {
-            return Step::End(Ok(()), Op::Read(all));
+            // A write that was under way while the file was truncated has made it grow again, with
+            // zeroes below: what was read is data only if the file is whole after the read.
+            let data = !means.may_shrink || still_whole();
+            let result = if data { Ok(()) } else { Err(IoError::new(IoErrorKind::Gone)) };
+            return Step::End(result, Op::Read(all));
         }
         // A rest that is not whole blocks would be refused by O_DIRECT: it is read again.
         let progress = moved / means.logical_block * means.logical_block;

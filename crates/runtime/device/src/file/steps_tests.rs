@@ -40,7 +40,7 @@ impl Kernel {
 
     fn means(&self) -> Means {
         let null = std::fs::File::open("/dev/null").unwrap();
-        Means::new(null.into(), self.pool.clone(), BLOCK as u32)
+        Means::new(null.into(), self.pool.clone(), BLOCK as u32, true)
     }
 
     fn call(&self, op: &mut RingOp) -> i32 {
@@ -155,6 +155,14 @@ fn a_read_that_gets_nowhere_is_gone() {
     assert_eq!(kernel.read(4096, &[4096, 4096]), Err(IoErrorKind::Gone));
     kernel.content.borrow_mut().truncate(8000);
     assert_eq!(kernel.read(7680, &[512]), Err(IoErrorKind::Gone));
+}
+
+#[test]
+fn what_is_read_of_a_file_that_shrank_and_grew_again_is_no_data() {
+    let kernel = Kernel::new(1 << 20);
+    kernel.read(4096, &[4096]).unwrap();
+    kernel.whole.set(false);
+    assert_eq!(kernel.read(4096, &[4096]), Err(IoErrorKind::Gone));
 }
 
 #[test]

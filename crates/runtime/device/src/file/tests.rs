@@ -175,6 +175,20 @@ fn a_truncated_file_is_gone_for_reads_and_stays_gone() {
 }
 
 #[test]
+fn zeroes_that_a_write_has_left_below_it_in_a_truncated_file_are_not_read_as_data() {
+    let bench = Bench::new();
+    let (path, device) = bench.open("member", MIB);
+    let written = pattern(4096, 1);
+    bench.write(&device, 4096, &written, false).result.unwrap();
+    assert!(bench.read(&device, 4096, 4096) == written);
+    truncate(&path, 0);
+    // As a write does that was with the kernel already.
+    truncate(&path, MIB / 2);
+    let read = Request::read(4096, bench.shard.pool().get(4096));
+    assert_eq!(bench.error(&device, read), IoErrorKind::Gone);
+}
+
+#[test]
 fn a_flush_finds_a_truncated_file() {
     let bench = Bench::new();
     let (path, device) = bench.open("member", MIB);

@@ -24,6 +24,11 @@ impl Whole {
         self.fd.try_clone()
     }
 
+    /// It is a regular file, not a block device.
+    pub(super) fn is_file(&self) -> bool {
+        !self.block_device
+    }
+
     /// True once [`check`](Whole::check) has failed.
     pub(super) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
