@@ -46,6 +46,15 @@ pub fn verifying_again(uri: &str, seed: u64) -> String {
     )
 }
 
+/// Random writes at a depth of 32 that go on until fio is stopped or gets an error.
+pub fn writing_on(uri: &str) -> String {
+    format!(
+        "{}[endless]\nsize={EXTENT}\nrw=randwrite\nbsrange=512-256k\nnorandommap=1\ntime_based=1\n\
+         runtime=600\n",
+        common(uri, 1)
+    )
+}
+
 const VERIFY: &str = "verify=crc32c\nverify_fatal=1\ndo_verify=1\n";
 
 fn common(uri: &str, seed: u64) -> String {
