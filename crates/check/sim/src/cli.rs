@@ -1,7 +1,7 @@
 //! The command line: which seeds to run, and what is printed of them.
 
-use crate::run::{Report, Verdict, run};
 use crate::rng::mix;
+use crate::run::{Report, Verdict, run};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use std::sync::Mutex;
@@ -70,7 +70,9 @@ pub fn main(cli: Cli) -> Result<()> {
         (None, Some(Command::Saved)) => many(&saved()?, true),
         (None, Some(Command::Canary { first })) => canary(first),
         (None, Some(Command::Canaries)) => canaries(),
-        (None, None) => bail!("what shall be run? see --help: a seed (--seed N), or `run --seeds N`"),
+        (None, None) => {
+            bail!("what shall be run? see --help: a seed (--seed N), or `run --seeds N`")
+        }
     }
 }
 

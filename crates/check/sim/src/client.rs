@@ -173,13 +173,7 @@ impl Client {
         self.send_at(machine, oracle, what, blocks);
     }
 
-    fn send_at(
-        &mut self,
-        machine: &Machine,
-        oracle: &Oracle,
-        what: What,
-        blocks: Range<u64>,
-    ) {
+    fn send_at(&mut self, machine: &Machine, oracle: &Oracle, what: What, blocks: Range<u64>) {
         let world = &machine.world;
         let shard = self.rng.below(self.devices.len());
         let pool = machine.shards[shard].pool();

@@ -104,7 +104,10 @@ impl Run {
         let status = self.scrub_once(false)?;
         member.rot(start, &right);
         if status.mismatch_cnt == 0 {
-            let text = format!("{} has rotten at component byte {at}; a check sees nothing", member.name());
+            let text = format!(
+                "{} has rotten at component byte {at}; a check sees nothing",
+                member.name()
+            );
             return self.fail("check_finds_rot", text);
         }
         Ok(())

@@ -56,9 +56,9 @@ pub fn md_choice(world: &World, members: &[Rc<Member>]) -> Option<MdChoice> {
     let (mut in_sync, mut rebuilding) = (Vec::new(), Vec::new());
     for (member, sb) in &found {
         // A spare of old whose number has been given away is refused: the number is taken.
-        let twin = found.iter().any(|(_, other)| {
-            other.dev_number == sb.dev_number && other.events > sb.events
-        });
+        let twin = found
+            .iter()
+            .any(|(_, other)| other.dev_number == sb.dev_number && other.events > sb.events);
         if sb.events + 1 < freshest.events || twin {
             continue;
         }

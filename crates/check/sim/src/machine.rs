@@ -110,7 +110,8 @@ impl Machine {
         if ran {
             self.spin.set(self.spin.get() + 1);
             if self.spin.get() > SPIN_MAX {
-                let text = format!("{SPIN_MAX} turns in which no time passed: tasks wake each other");
+                let text =
+                    format!("{SPIN_MAX} turns in which no time passed: tasks wake each other");
                 self.world.fail("no_livelock", text);
             }
             return Step::Ran;

@@ -114,7 +114,9 @@ impl Oracle {
         let oldest_read = self.reading.iter().copied().min().unwrap_or(started);
         let flushed = self.flushed;
         for entries in &mut self.blocks[blocks.start as usize..blocks.end as usize] {
-            entries.retain(|entry| !(entry.dead || entry.removed < flushed) || entry.removed >= oldest_read);
+            entries.retain(|entry| {
+                !(entry.dead || entry.removed < flushed) || entry.removed >= oldest_read
+            });
             entries.push(Entry { version, ended: NEVER, removed: NEVER, dead: false });
         }
         WriteTicket { version, started, blocks }

@@ -156,13 +156,8 @@ impl Run {
         };
         let layout = Rc::new(layout);
         let volatile = scenario.volatile;
-        let oracle = Oracle::new(
-            world.seed,
-            scenario.block,
-            layout.array_size(),
-            scenario.zeroes,
-            volatile,
-        );
+        let oracle =
+            Oracle::new(world.seed, scenario.block, layout.array_size(), scenario.zeroes, volatile);
         let of = Rc::clone(&layout);
         *world.unit_of.borrow_mut() = Some(Box::new(move |member: &Member, at| match &*of {
             Layout::Parity(parity) => Some(at / parity.chunk_size()),
@@ -330,7 +325,8 @@ impl Run {
 
     fn missed_one(&self, member: &Member, why: &str) {
         if member.in_sync.get() && (member.out.get() || member.dropped.get()) {
-            self.world.trace(|| format!("{} missed an acknowledged write: it {why}", member.name()));
+            self.world
+                .trace(|| format!("{} missed an acknowledged write: it {why}", member.name()));
             member.in_sync.set(false);
             member.mark_stale();
         }
@@ -495,8 +491,7 @@ impl Run {
                 present.iter().map(|member| SimOpener::of(&self.world, member.kind.index));
             let (context, openers, given) =
                 (machine.context.clone(), openers.collect(), options.clone());
-            let later =
-                machine.begin(async move { assemble(&context, openers, given).await });
+            let later = machine.begin(async move { assemble(&context, openers, given).await });
             let start = self.world.now();
             while later.borrow().is_none() {
                 let stuck = machine.step() == Step::Stuck && later.borrow().is_none();

@@ -94,7 +94,7 @@ impl Scenario {
         let redundant = level.has_redundancy();
         let spares = if redundant { rng.below(3) } else { 0 };
         let extra = if redundant { 1 } else { 0 };
-        let chunk = 4 * KIB << rng.range(0..5);
+        let chunk = (4 * KIB) << rng.range(0..5);
         let shards = *rng.pick(&[1, 1, 2, 3, 4]);
         let component = component(rng, level, chunk, shards, disks);
         let minor = *rng.pick(&[Minor::V1_2, Minor::V1_2, Minor::V1_1, Minor::V1_0]);

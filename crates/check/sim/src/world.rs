@@ -275,13 +275,7 @@ impl World {
         done.complete(Outcome { result, op });
     }
 
-    fn write(
-        &self,
-        member: &Member,
-        offset: u64,
-        bytes: &[u8],
-        fua: bool,
-    ) -> Result<(), IoError> {
+    fn write(&self, member: &Member, offset: u64, bytes: &[u8], fua: bool) -> Result<(), IoError> {
         let result = member.write(&self.rng, offset, bytes, fua);
         let (data, len) = (member.data.borrow().clone(), bytes.len() as u64);
         let (at, tear) = (offset.wrapping_sub(data.start), member.kind.tear as usize);
@@ -356,7 +350,8 @@ impl World {
             Op::Read(_) => crate::checkers::stale_never_source::look(self, member, offset, len),
             _ if in_data => {
                 if offset < data.start || offset + len > data.end {
-                    let text = format!("{} {}: reaches out of {data:?}", member.name(), describe(request));
+                    let text =
+                        format!("{} {}: reaches out of {data:?}", member.name(), describe(request));
                     self.fail("requests_are_valid", text);
                 }
                 crate::checkers::owner_only::look(self, member, shard, offset - data.start, len);

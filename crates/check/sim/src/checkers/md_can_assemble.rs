@@ -48,7 +48,10 @@ pub fn look(
     let holds = |slot| choice.in_sync.iter().any(|(held, _)| *held == slot);
     if must_start && !layout.survives(holds) {
         let slots: Vec<usize> = choice.in_sync.iter().map(|(slot, _)| *slot).collect();
-        let text = format!("of {} slots only {slots:?} have a member that counts as in sync", layout.slots());
+        let text = format!(
+            "of {} slots only {slots:?} have a member that counts as in sync",
+            layout.slots()
+        );
         world.fail(NAME, text);
     }
     Some(choice)

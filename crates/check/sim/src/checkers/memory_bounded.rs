@@ -11,7 +11,9 @@ const SCRATCH: usize = (128 << 20) + (64 << 20);
 pub fn at_rest(machine: &Machine) {
     let left = machine.buffers_in_use();
     if left > 0 {
-        machine.world.fail(NAME, format!("{left} bytes of buffers are still in use after the stop"));
+        machine
+            .world
+            .fail(NAME, format!("{left} bytes of buffers are still in use after the stop"));
     }
 }
 

@@ -51,9 +51,7 @@ fn parity_levels(world: &World, parity: &Parity, components: &[Option<Vec<u8>>])
         if !whole {
             continue;
         }
-        for (name, slot, right) in
-            [("P", Some(map.p_slot()), &p), ("Q", map.q_slot(), &q)]
-        {
+        for (name, slot, right) in [("P", Some(map.p_slot()), &p), ("Q", map.q_slot(), &q)] {
             if let Some(slot) = slot
                 && let Some(found) = block(slot)
                 && let Some(byte) = first_difference(found, right)

@@ -9,7 +9,13 @@ use std::ops::Range;
 const NAME: &str = "reads_return_acknowledged";
 
 /// A read that began at `started` gave `bufs`.
-pub fn look(world: &World, oracle: &mut Oracle, started: Tick, blocks: &Range<u64>, bufs: &BufMuts) {
+pub fn look(
+    world: &World,
+    oracle: &mut Oracle,
+    started: Tick,
+    blocks: &Range<u64>,
+    bufs: &BufMuts,
+) {
     let size = oracle.block_size() as usize;
     let mut block = blocks.start;
     for buf in bufs {
