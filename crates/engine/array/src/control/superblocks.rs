@@ -58,9 +58,7 @@ impl Control {
             set.submit(member.nr, &*member.device, Request::write(at, bytes, true));
         }
         let outcomes = set.finish().await;
-        outcomes
-            .filter_map(|(nr, outcome)| outcome.result.err().map(|error| (nr, error)))
-            .collect()
+        outcomes.filter_map(|(nr, outcome)| outcome.result.err().map(|error| (nr, error))).collect()
     }
 
     /// Makes what was written to the members' data durable; a member that cannot is faulty. The
