@@ -16,7 +16,7 @@ use braid_shard::{Buf, BufMut, Shard};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 /// Identifies a running array within the process.
@@ -74,6 +74,8 @@ pub struct Engine {
     home: Remote,
     info: RefCell<Rc<DeviceInfo>>,
     view: RefCell<Rc<View>>,
+    /// Views that operations under way may still hold.
+    old_views: RefCell<Vec<Weak<View>>>,
     update: RefCell<ViewUpdate>,
     devices: RefCell<Vec<OpenMember>>,
     gathers: RefCell<Vec<Rc<Gather>>>,
@@ -136,6 +138,7 @@ impl Engine {
             home,
             info: RefCell::new(Rc::new(info)),
             view: RefCell::new(Rc::new(View::new(&update, |_| None))),
+            old_views: RefCell::new(Vec::new()),
             update: RefCell::new(update),
             devices: RefCell::new(Vec::new()),
             gathers: RefCell::new(Vec::new()),
@@ -247,8 +250,18 @@ impl Engine {
     /// Takes over what control has decided.
     pub(crate) fn apply(&self, update: ViewUpdate) {
         let view = View::new(&update, |nr| self.member_device(nr));
-        *self.view.borrow_mut() = Rc::new(view);
+        let old = std::mem::replace(&mut *self.view.borrow_mut(), Rc::new(view));
+        let mut old_views = self.old_views.borrow_mut();
+        old_views.retain(|view| view.strong_count() > 0);
+        old_views.push(Rc::downgrade(&old));
         *self.update.borrow_mut() = update;
+    }
+
+    /// True while an operation that began under an earlier view may still use member `nr`.
+    pub(crate) fn uses(&self, nr: MemberNr) -> bool {
+        let old_views = self.old_views.borrow();
+        let mut views = old_views.iter().filter_map(Weak::upgrade);
+        self.view.borrow().uses(nr) || views.any(|view| view.uses(nr))
     }
 
     /// `len` zero bytes to write.

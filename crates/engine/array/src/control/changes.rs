@@ -19,6 +19,8 @@ use std::sync::Arc;
 const SECTOR_BYTES: u64 = SECTOR as u64;
 /// What a bitmap area is read in, in bytes; a superblock and its bits are a multiple of it.
 const BITMAP_BLOCK: usize = 4096;
+/// How often engines are asked whether they still use a member, in nanoseconds.
+const ASK_EVERY: u64 = 1_000_000;
 
 impl Control {
     /// Removes a member that is faulty or a spare: its device is closed on all shards. Its
@@ -50,6 +52,7 @@ impl Control {
         }
         self.write_superblocks(&turn).await;
         drop(turn);
+        self.let_go(nr).await;
         self.close_everywhere(nr).await;
         self.changed.notify_all();
         Ok(())
@@ -283,6 +286,14 @@ impl Control {
         let answers =
             self.ask_engines(move |engine: &Engine| engine.open_member(nr, &*opener)).await;
         answers.into_iter().flatten().collect()
+    }
+
+    /// Waits until no operation under way can write to member `nr` any more: the same device may be
+    /// added again, with its data elsewhere.
+    async fn let_go(&self, nr: MemberNr) {
+        while self.ask_engines(move |engine: &Engine| engine.uses(nr)).await.contains(&Some(true)) {
+            self.shard.sleep(ASK_EVERY).await;
+        }
     }
 
     async fn close_everywhere(&self, nr: MemberNr) {

@@ -3,11 +3,15 @@
 use super::places;
 use crate::engine::Engine;
 use crate::spawners::RecoverArgs;
+use crate::view::View;
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Place, Slot};
 use braid_shard::BufMut;
 use smallvec::SmallVec;
 use std::rc::Rc;
+
+/// Views may change while copies are read; each time they are read anew.
+const ATTEMPTS_MAX: usize = 8;
 
 /// Carries out one recovery and tells `done`.
 pub(crate) async fn recover(args: RecoverArgs) {
@@ -26,10 +30,33 @@ async fn read_any(
     let (unit, within) = (offset / unit_size, offset % unit_size);
     let len = buf.len() as u64;
     let _held = engine.locks.lock(unit, within, within + len).await;
-    let view = engine.view();
+    let mut last = error.unwrap_or(IoError::new(IoErrorKind::Lost));
+    for _ in 0..ATTEMPTS_MAX {
+        let view = engine.view();
+        match read_copies(engine, &view, (unit, within), buf).await {
+            Ok(()) => return Ok(()),
+            Err(Some(error)) => last = error,
+            Err(None) => {}
+        }
+        // Meanwhile another copy may have been rebuilt, or a member failed and been recorded.
+        if Rc::ptr_eq(&view, &engine.view()) {
+            break;
+        }
+    }
+    Err(last)
+}
+
+/// Takes the first copy that can be read, and mends those before it. The error is that of the last
+/// copy; `None` when there was none to read.
+async fn read_copies(
+    engine: &Rc<Engine>,
+    view: &View,
+    (unit, within): (u64, u64),
+    buf: &mut BufMut,
+) -> Result<(), Option<IoError>> {
+    let len = buf.len() as u64;
     // Copies in the order of slots; which of them failed the caller is found out again here.
     let mut bad: SmallVec<[(Place, IoError); 2]> = SmallVec::new();
-    let mut last = error.unwrap_or(IoError::new(IoErrorKind::Lost));
     for place in places(engine, unit, within) {
         if !view.readable(place.slot, place.offset + len) {
             continue;
@@ -47,26 +74,33 @@ async fn read_any(
         match outcome.result {
             Ok(()) => {
                 for (place, error) in bad {
-                    mend(engine, place, error, buf).await;
+                    mend(engine, view, place, error, buf).await;
                 }
                 return Ok(());
             }
-            Err(error) => {
-                last = error;
-                bad.push((place, error));
-            }
+            Err(error) => bad.push((place, error)),
         }
     }
-    Err(last)
+    for (place, error) in &bad {
+        if error.kind == IoErrorKind::Gone {
+            engine.fail_member(place.slot, view, *error).await;
+        }
+    }
+    Err(bad.last().map(|(_, error)| *error))
 }
 
 /// Writes good data over a copy that could not be read; one that does not take it, or does not
 /// give it back afterwards, has failed (as in md).
-async fn mend(engine: &Rc<Engine>, place: Place, error: IoError, good: &BufMut) {
-    let view = engine.view();
+async fn mend(
+    engine: &Rc<Engine>,
+    view: &View,
+    place: Place,
+    error: IoError,
+    good: &BufMut,
+) {
     let slot: Slot = place.slot;
     if error.kind == IoErrorKind::Gone {
-        return engine.fail_member(slot, &view, error).await;
+        return engine.fail_member(slot, view, error).await;
     }
     let Some((device, data_offset)) = view.member(slot) else { return };
     if view.read_only {
@@ -82,6 +116,6 @@ async fn mend(engine: &Rc<Engine>, place: Place, error: IoError, good: &BufMut) 
     }
     match result {
         Ok(()) => engine.count(|counters| counters.corrected_reads += 1),
-        Err(error) => engine.fail_member(slot, &view, error).await,
+        Err(error) => engine.fail_member(slot, view, error).await,
     }
 }
