@@ -8,24 +8,33 @@ use crate::images;
 use crate::member::Member;
 use crate::run::{Over, Run};
 use crate::world::SimOpener;
+use braid_array::error::ControlError;
 use braid_array::options::MemberSelector;
-use braid_array::status::MemberState;
+use braid_array::status::{ArrayStatus, MemberState};
 use std::rc::Rc;
 
 impl Run {
-    /// The level goes on without `without` beside everything that is lost or weak already.
-    fn may_lose(&self, without: &Member) -> bool {
+    /// The level goes on without `without` beside everything that is lost or weak already. `whole`
+    /// gives the slot of a member that is wholly in sync.
+    fn may_lose(&self, without: &Member, whole: impl Fn(&Member) -> Option<usize>) -> bool {
         let members = self.world.members.borrow();
         let sound = |slot| {
             members.iter().any(|member| {
-                member.slot.get() == Some(slot)
-                    && member.in_sync.get()
+                whole(member) == Some(slot)
                     && member.kind.index != without.kind.index
                     && !member.out.get()
                     && !member.is_weak()
             })
         };
         self.scenario.create.level.has_redundancy() && self.layout.survives(sound)
+    }
+
+    /// The slot of a member that the array itself says is in sync. Until its recovery has ended the
+    /// shards need not know yet.
+    fn whole_in(status: &ArrayStatus, member: &Member) -> Option<usize> {
+        let known = status.members.iter().find(|known| known.name == member.name())?;
+        let recovering = status.job.as_ref().is_some_and(|job| job.member == Some(known.nr));
+        (known.state == MemberState::InSync && !recovering).then_some(known.slot).flatten()
     }
 
     /// A member that holds a slot and works, as far as anybody knows.
@@ -49,8 +58,9 @@ impl Run {
     }
 
     fn a_member_fails(&mut self) -> Result<(), Over> {
+        let status = self.status()?;
         let Some(member) = self.some_working() else { return Ok(()) };
-        if !self.may_lose(&member) {
+        if !self.may_lose(&member, |member| Run::whole_in(&status, member)) {
             if !self.scenario.beyond {
                 return Ok(());
             }
@@ -161,6 +171,8 @@ impl Run {
         let (control, opener) = (self.control()?, SimOpener::of(&self.world, member.kind.index));
         let later = self.life()?.machine.begin(async move { control.add(opener, true).await });
         match self.wait("the command to add a member", &later)? {
+            // Too small for where data starts on the members that are left.
+            Err(ControlError::Unfit { .. }) => Ok(()),
             Err(error) if !self.excused => self.fail("requests_succeed", error.to_string()),
             _ => Ok(()),
         }
@@ -189,7 +201,7 @@ impl Run {
                 member.slot.set(Some(*slot));
                 member.in_sync.set(true);
             }
-            for (slot, member) in &choice.rebuilding {
+            for (slot, member, _) in &choice.rebuilding {
                 member.slot.set(Some(*slot));
             }
         }
@@ -202,7 +214,7 @@ impl Run {
         }
         if self.rng.percent(15)
             && let Some(member) = self.some_working()
-            && self.may_lose(&member)
+            && self.may_lose(&member, |m| m.slot.get().filter(|_| m.in_sync.get()))
         {
             self.world.trace(|| format!("{} is not found any more", member.name()));
             member.set_gone(true);

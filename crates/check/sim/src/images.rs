@@ -40,8 +40,8 @@ pub struct MdChoice {
     pub freshest: Superblock,
     /// Members that count as in sync, with their slots.
     pub in_sync: Vec<(usize, Rc<Member>)>,
-    /// Members that count as being rebuilt, with their slots.
-    pub rebuilding: Vec<(usize, Rc<Member>)>,
+    /// Members that count as being rebuilt, with their slots and the component bytes that are valid.
+    pub rebuilding: Vec<(usize, Rc<Member>, u64)>,
 }
 
 /// What md makes of the members' superblocks: the highest event count is the freshest, one less counts
@@ -64,8 +64,11 @@ pub fn md_choice(world: &World, members: &[Rc<Member>]) -> Option<MdChoice> {
         }
         let member = Rc::clone(member);
         if let Role::Slot(slot) = freshest.role_of(sb.dev_number) {
-            let list = if sb.recovery_offset.is_some() { &mut rebuilding } else { &mut in_sync };
-            list.push((usize::from(slot), member));
+            let slot = usize::from(slot);
+            match sb.recovery_offset {
+                None => in_sync.push((slot, member)),
+                Some(sectors) => rebuilding.push((slot, member, sectors * 512)),
+            }
         }
     }
     Some(MdChoice { freshest, in_sync, rebuilding })

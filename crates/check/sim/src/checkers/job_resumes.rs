@@ -15,12 +15,10 @@ pub fn look(world: &World, choice: &MdChoice, status: &ArrayStatus) {
         // Its recovery goes along the array, which no field of the superblock can tell.
         return;
     }
-    for (slot, member) in &choice.rebuilding {
-        let Some(recorded) = crate::images::superblock(world, member) else { continue };
-        let checkpoint = recorded.recovery_offset.unwrap_or(0) * 512;
+    for (slot, member, checkpoint) in &choice.rebuilding {
         let now = status.members.iter().find(|status| status.name == member.name());
         if let Some(MemberState::Rebuilding { recovered }) = now.map(|status| status.state)
-            && recovered < checkpoint
+            && recovered < *checkpoint
         {
             let text = format!(
                 "{} in slot {slot} had been rebuilt up to component byte {checkpoint} and starts again at {recovered}",
