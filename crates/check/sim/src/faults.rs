@@ -4,10 +4,10 @@
 //! unreadable blocks or about to fail a write counts as lost as a whole. Within that budget no request may
 //! fail; scenarios that go beyond it say so, and then errors are right and wrong data is not.
 
+use crate::device::SimOpener;
 use crate::images;
 use crate::member::Member;
 use crate::run::{Over, Run};
-use crate::world::SimOpener;
 use braid_array::error::ControlError;
 use braid_array::options::MemberSelector;
 use braid_array::status::{ArrayStatus, MemberState};

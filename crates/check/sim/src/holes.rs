@@ -37,6 +37,14 @@ impl Holes {
         }
     }
 
+    /// Parity may be wrong anywhere: it never matched, and a forced start took it for right.
+    pub fn open_all(&mut self, layout: &Layout, block_size: u64) {
+        let Some(parity) = parity(layout) else { return };
+        let rows = parity.chunk_size() / block_size;
+        self.rows
+            .extend((0..parity.stripes()).flat_map(|stripe| (0..rows).map(move |r| (stripe, r))));
+    }
+
     /// Parity matches data everywhere.
     pub fn close(&mut self) {
         self.rows.clear();

@@ -3,7 +3,8 @@
 //! Turns shards in random order until none progresses, then moves the clock. Does not know what the
 //! shards do. Invariant: after [`Machine::crash`] or drop, nothing of it runs any more.
 
-use crate::world::{Link, SimReactor, World};
+use crate::device::{Link, SimReactor};
+use crate::world::World;
 use braid_array::options::Context;
 use braid_shard::mailbox::Remote;
 use braid_shard::{Nanos, Shard, ShardId};

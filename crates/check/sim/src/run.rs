@@ -4,35 +4,35 @@
 //! then a crash, a stop, or nothing; what was stopped is assembled again. In the end everything is
 //! repaired, checked, read, stopped, and the images are looked at.
 //!
-//! Owns the order of events only; `faults` decides what fails, `ending` is the last round, `checkers`
+//! Owns the order of events only; `lives` stops, crashes and assembles, `faults` decides what fails,
+//! `ending` is the last round, `checkers`
 //! say what is wrong.
 
-use crate::checkers::{job_resumes, md_can_assemble, memory_bounded};
+use crate::checkers::memory_bounded;
 use crate::client::{Acknowledged, Client};
 use crate::content::{Found, ZERO, recognise};
+use crate::device::SimOpener;
 use crate::holes::Holes;
-use crate::images::{self, MdChoice};
+use crate::images;
 use crate::machine::{Later, Machine, Step};
 use crate::member::Member;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
-use crate::world::{Failure, SimOpener, World};
+use crate::world::{Failure, World};
 use braid_array::array::Array;
-use braid_array::assemble::assemble;
 use braid_array::control::Control;
 use braid_array::create::create;
-use braid_array::error::AssembleError;
 use braid_array::geometry::REGION;
 use braid_array::status::ArrayStatus;
-use braid_device::{Device, IoErrorKind, Target};
+use braid_device::IoErrorKind;
 use braid_layout::Layout;
 use braid_shard::Nanos;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// A request, command or job that takes longer waits for something that never comes.
-const PATIENCE: Nanos = 600_000_000_000;
+pub(crate) const PATIENCE: Nanos = 600_000_000_000;
 
 /// The run is over: the world knows the failure, or there is nothing left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,16 +83,18 @@ pub struct Run {
     pub(crate) holes: Holes,
     pub(crate) layout: Rc<Layout>,
     pub(crate) life: Option<Life>,
-    lives: u64,
+    pub(crate) lives: u64,
     /// Errors are right: more has failed than the level survives.
     pub(crate) excused: bool,
     /// The array is being stopped: requests may be refused.
-    stopping: bool,
+    pub(crate) stopping: bool,
     /// It was started dirty and degraded; redundancy is to be repaired before it is trusted.
     pub(crate) forced: bool,
+    /// Redundancy has matched data everywhere at least once.
+    pub(crate) synced: bool,
     pub(crate) crashes: u64,
     pub(crate) faults: u64,
-    requests: u64,
+    pub(crate) requests: u64,
 }
 
 /// Carries out the run of `seed`.
@@ -155,7 +157,7 @@ impl Run {
             return Err(Over);
         };
         let layout = Rc::new(layout);
-        let volatile = scenario.volatile;
+        let (volatile, zeroes) = (scenario.volatile, scenario.zeroes);
         let oracle =
             Oracle::new(world.seed, scenario.block, layout.array_size(), scenario.zeroes, volatile);
         let of = Rc::clone(&layout);
@@ -179,6 +181,7 @@ impl Run {
             excused: false,
             stopping: false,
             forced: false,
+            synced: zeroes,
             crashes: 0,
             faults: 0,
             requests: 0,
@@ -407,157 +410,9 @@ impl Run {
     /// Redundancy matches data everywhere from now on.
     pub(crate) fn redundancy_holds(&mut self) {
         self.world.trace(|| "redundancy holds".to_string());
+        self.synced = true;
         self.holes.close();
         self.oracle.settled = true;
         self.forced = false;
-    }
-
-    // --- Ends and beginnings -------------------------------------------------------------------
-
-    pub(crate) fn stop(&mut self) -> Result<(), Over> {
-        self.world.trace(|| "stop".to_string());
-        self.stopping = true;
-        let control = self.control()?;
-        let broken = self.excused;
-        let later = self.life()?.machine.begin(async move { control.stop().await });
-        self.wait("the stop", &later)?;
-        self.drain()?;
-        self.stopping = false;
-        if !broken {
-            let now = self.oracle.tick();
-            self.oracle.end_flush(now);
-        }
-        if let Some(Life { client, array, machine }) = self.life.take() {
-            self.requests += client.ended;
-            drop((client, array));
-            // Tasks that sleep find out when they wake.
-            let patience = self.world.now() + PATIENCE;
-            while machine.step() != Step::Stuck && self.world.now() < patience {}
-            memory_bounded::at_rest(&machine);
-            // A stop is a promise: what was written is durable, and power may fail.
-            self.world.power_cut();
-        }
-        let open = self.oracle.crash();
-        if broken {
-            self.holes.crash(&self.layout, self.scenario.block, &open);
-            self.oracle.settled = !self.scenario.create.level.has_redundancy();
-        }
-        self.between_lives()
-    }
-
-    pub(crate) fn crash(&mut self) -> Result<(), Over> {
-        self.world.trace(|| "CRASH".to_string());
-        self.crashes += 1;
-        if let Some(Life { client, array, machine }) = self.life.take() {
-            self.requests += client.ended;
-            self.world.power_cut();
-            drop((client, array));
-            drop(machine);
-        }
-        let open = self.oracle.crash();
-        self.world.trace(|| format!("{} blocks are open", open.len()));
-        self.holes.crash(&self.layout, self.scenario.block, &open);
-        self.oracle.settled = !self.scenario.create.level.has_redundancy();
-        self.between_lives()
-    }
-
-    fn between_lives(&mut self) -> Result<(), Over> {
-        self.world.missed.borrow_mut().clear();
-        self.members_between_lives();
-        match self.world.failure() {
-            Some(_) => Err(Over),
-            None => Ok(()),
-        }
-    }
-
-    /// Members that can be opened and have a superblock.
-    fn present(&self) -> Vec<Rc<Member>> {
-        let members = self.world.members.borrow();
-        let there = |member: &&Rc<Member>| {
-            !member.is_gone() && images::superblock(&self.world, member).is_some()
-        };
-        members.iter().filter(there).cloned().collect()
-    }
-
-    /// Assembles the array of whatever members are there.
-    pub(crate) fn assemble(&mut self) -> Result<(), Over> {
-        let present = self.present();
-        let choice = self.look_at_images(&present)?;
-        self.world.owners.borrow_mut().clear();
-        let machine = Machine::start(&self.world, self.scenario.shards);
-        let mut options = self.scenario.assemble.clone();
-        let result = loop {
-            let openers =
-                present.iter().map(|member| SimOpener::of(&self.world, member.kind.index));
-            let (context, openers, given) =
-                (machine.context.clone(), openers.collect(), options.clone());
-            let later = machine.begin(async move { assemble(&context, openers, given).await });
-            let start = self.world.now();
-            while later.borrow().is_none() {
-                let stuck = machine.step() == Step::Stuck && later.borrow().is_none();
-                if stuck || self.world.now() > start + PATIENCE {
-                    return self.fail("nothing_waits_for_ever", "assemble never ends".to_string());
-                }
-                if self.world.failure().is_some() {
-                    return Err(Over);
-                }
-            }
-            let result = later.borrow_mut().take();
-            match result {
-                Some(Err(AssembleError::DirtyDegraded { .. })) if !options.force => {
-                    options.force = true;
-                    self.forced = true;
-                    self.world.trace(|| "dirty and degraded: forced".to_string());
-                }
-                Some(result) => break result,
-                None => return Err(Over),
-            }
-        };
-        let array = match result {
-            Ok(array) => array,
-            // More is missing than the level survives: refusing is right, and the end.
-            Err(_) if self.excused => return Err(Over),
-            Err(error) => return self.fail("assembles", error.to_string()),
-        };
-        self.lives += 1;
-        let mut devices: Vec<Rc<dyn Device>> = Vec::new();
-        for shard in &machine.shards {
-            match array.open(shard) {
-                Ok(device) => devices.push(device),
-                Err(error) => return self.fail("assembles", error.to_string()),
-            }
-        }
-        let client = Client::new(Rng::new(self.world.seed, 16 + self.lives), devices);
-        self.life = Some(Life { client, array, machine });
-        if self.lives > 1 {
-            let status = self.status()?;
-            if !self.excused {
-                job_resumes::look(&self.world, &choice, &status);
-            }
-            if status.resynced.is_none() && status.degraded == 0 && !self.forced {
-                self.redundancy_holds();
-            }
-        }
-        Ok(())
-    }
-
-    /// Superblocks between two lives; also what the write hole takes with the members that are missing.
-    fn look_at_images(&mut self, present: &[Rc<Member>]) -> Result<MdChoice, Over> {
-        let choice = md_can_assemble::look(&self.world, &self.layout, present, !self.excused);
-        if self.world.failure().is_some() {
-            return Err(Over);
-        }
-        let Some(choice) = choice else { return Err(Over) };
-        for slot in 0..self.layout.slots() {
-            if !choice.in_sync.iter().any(|(held, _)| *held == slot) {
-                self.holes.lose(&self.layout, slot, &mut self.oracle);
-            }
-        }
-        for (slot, member) in &choice.in_sync {
-            for bad in member.unreadable() {
-                self.holes.lose_part(&self.layout, *slot, bad, &mut self.oracle);
-            }
-        }
-        Ok(choice)
     }
 }

@@ -8,17 +8,14 @@
 use crate::content::{Found, Version, recognise};
 use crate::member::{Member, joined};
 use crate::rng::Rng;
-use braid_device::{
-    Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, OpenError, Opener, Outcome, Request,
-};
+use braid_device::{Completion, IoError, IoErrorKind, Op, Outcome, Request};
 use braid_format::superblock::{Minor, Superblock};
-use braid_shard::{Nanos, Reactor, Shard, ShardId};
+use braid_shard::{Nanos, ShardId};
 use slab::Slab;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// A checker's finding: the run has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,7 +213,7 @@ impl World {
     }
 
     /// Completes what is ready on `shard`.
-    fn deliver(&self, shard: ShardId) -> bool {
+    pub(crate) fn deliver(&self, shard: ShardId) -> bool {
         let mut delivered = false;
         loop {
             let key = self.ready.borrow_mut().get_mut(shard as usize).and_then(VecDeque::pop_front);
@@ -305,7 +302,14 @@ impl World {
         result
     }
 
-    fn submit(&self, member: &Rc<Member>, shard: ShardId, request: Request, done: Completion) {
+    /// A member is given a request on a shard.
+    pub(crate) fn submit(
+        &self,
+        member: &Rc<Member>,
+        shard: ShardId,
+        request: Request,
+        done: Completion,
+    ) {
         self.submissions.set(self.submissions.get() + 1);
         self.trace(|| format!("  {} {} on shard {shard}", member.name(), describe(&request)));
         if let Err(error) = request.check(&member.kind.info) {
@@ -429,78 +433,4 @@ pub fn describe(request: &Request) -> String {
         Op::WriteZeroes { .. } => "write-zeroes",
     };
     format!("{what} {}+{}", request.offset, request.len())
-}
-
-/// The reactor of one simulated shard.
-pub struct SimReactor {
-    /// The shard.
-    pub shard: ShardId,
-    /// Its world.
-    pub world: Rc<World>,
-}
-
-impl Reactor for SimReactor {
-    fn now(&self) -> Nanos {
-        self.world.now()
-    }
-
-    fn poll(&self) -> bool {
-        self.world.deliver(self.shard)
-    }
-
-    fn park(&self, _: Option<Nanos>, _: &dyn Fn() -> bool) {
-        // Only the driver moves the clock; nothing in a run blocks.
-    }
-}
-
-/// Where a simulated shard keeps its world, so that openers, which may travel, need not hold it.
-#[derive(Default)]
-pub struct Link(pub OnceCell<Rc<World>>);
-
-/// Opens a member on any shard of its world.
-pub struct SimOpener {
-    /// The member's index.
-    pub index: usize,
-    /// Its name.
-    pub name: String,
-}
-
-impl SimOpener {
-    /// The opener of member `index`.
-    pub fn of(world: &World, index: usize) -> Arc<dyn Opener> {
-        Arc::new(SimOpener { index, name: world.member(index).name().to_string() })
-    }
-}
-
-impl Opener for SimOpener {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
-        let link = shard.local::<Link>();
-        let why = || OpenError { name: self.name.clone(), why: "it is not there".to_string() };
-        let world = link.0.get().ok_or_else(why)?;
-        let member = world.member(self.index);
-        if member.is_gone() {
-            return Err(why());
-        }
-        Ok(Rc::new(SimDevice { member, world: Rc::clone(world), shard: shard.id() }))
-    }
-}
-
-struct SimDevice {
-    member: Rc<Member>,
-    world: Rc<World>,
-    shard: ShardId,
-}
-
-impl Device for SimDevice {
-    fn info(&self) -> &DeviceInfo {
-        &self.member.kind.info
-    }
-
-    fn submit(&self, request: Request, done: Completion) {
-        self.world.submit(&self.member, self.shard, request, done);
-    }
 }

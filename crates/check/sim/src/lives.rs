@@ -1,0 +1,166 @@
+//! Ends and beginnings: stops, crashes, what lies between two lives, and assembly.
+
+use crate::checkers::{job_resumes, md_can_assemble, memory_bounded};
+use crate::client::Client;
+use crate::device::SimOpener;
+use crate::images::{self, MdChoice};
+use crate::machine::{Machine, Step};
+use crate::member::Member;
+use crate::rng::Rng;
+use crate::run::{Life, Over, PATIENCE, Run};
+use braid_array::assemble::assemble;
+use braid_array::error::AssembleError;
+use braid_device::{Device, Target};
+use std::rc::Rc;
+
+impl Run {
+    pub(crate) fn stop(&mut self) -> Result<(), Over> {
+        self.world.trace(|| "stop".to_string());
+        self.stopping = true;
+        let control = self.control()?;
+        let broken = self.excused;
+        let later = self.life()?.machine.begin(async move { control.stop().await });
+        self.wait("the stop", &later)?;
+        self.drain()?;
+        self.stopping = false;
+        if !broken {
+            let now = self.oracle.tick();
+            self.oracle.end_flush(now);
+        }
+        if let Some(Life { client, array, machine }) = self.life.take() {
+            self.requests += client.ended;
+            drop((client, array));
+            // Tasks that sleep find out when they wake.
+            let patience = self.world.now() + PATIENCE;
+            while machine.step() != Step::Stuck && self.world.now() < patience {}
+            memory_bounded::at_rest(&machine);
+            // A stop is a promise: what was written is durable, and power may fail.
+            self.world.power_cut();
+        }
+        let open = self.oracle.crash();
+        if broken {
+            self.holes.crash(&self.layout, self.scenario.block, &open);
+            self.oracle.settled = !self.scenario.create.level.has_redundancy();
+        }
+        self.between_lives()
+    }
+
+    pub(crate) fn crash(&mut self) -> Result<(), Over> {
+        self.world.trace(|| "CRASH".to_string());
+        self.crashes += 1;
+        if let Some(Life { client, array, machine }) = self.life.take() {
+            self.requests += client.ended;
+            self.world.power_cut();
+            drop((client, array));
+            drop(machine);
+        }
+        let open = self.oracle.crash();
+        self.world.trace(|| format!("{} blocks are open", open.len()));
+        self.holes.crash(&self.layout, self.scenario.block, &open);
+        self.oracle.settled = !self.scenario.create.level.has_redundancy();
+        self.between_lives()
+    }
+
+    fn between_lives(&mut self) -> Result<(), Over> {
+        self.world.missed.borrow_mut().clear();
+        self.members_between_lives();
+        match self.world.failure() {
+            Some(_) => Err(Over),
+            None => Ok(()),
+        }
+    }
+
+    /// Members that can be opened and have a superblock.
+    fn present(&self) -> Vec<Rc<Member>> {
+        let members = self.world.members.borrow();
+        let there = |member: &&Rc<Member>| {
+            !member.is_gone() && images::superblock(&self.world, member).is_some()
+        };
+        members.iter().filter(there).cloned().collect()
+    }
+
+    /// Assembles the array of whatever members are there.
+    pub(crate) fn assemble(&mut self) -> Result<(), Over> {
+        let present = self.present();
+        let choice = self.look_at_images(&present)?;
+        self.world.owners.borrow_mut().clear();
+        let machine = Machine::start(&self.world, self.scenario.shards);
+        let mut options = self.scenario.assemble.clone();
+        let result = loop {
+            let openers =
+                present.iter().map(|member| SimOpener::of(&self.world, member.kind.index));
+            let (context, openers, given) =
+                (machine.context.clone(), openers.collect(), options.clone());
+            let later = machine.begin(async move { assemble(&context, openers, given).await });
+            let start = self.world.now();
+            while later.borrow().is_none() {
+                let stuck = machine.step() == Step::Stuck && later.borrow().is_none();
+                if stuck || self.world.now() > start + PATIENCE {
+                    return self.fail("nothing_waits_for_ever", "assemble never ends".to_string());
+                }
+                if self.world.failure().is_some() {
+                    return Err(Over);
+                }
+            }
+            let result = later.borrow_mut().take();
+            match result {
+                Some(Err(AssembleError::DirtyDegraded { .. })) if !options.force => {
+                    options.force = true;
+                    self.forced = true;
+                    if !self.synced {
+                        self.holes.open_all(&self.layout, self.scenario.block);
+                    }
+                    self.world.trace(|| "dirty and degraded: forced".to_string());
+                }
+                Some(result) => break result,
+                None => return Err(Over),
+            }
+        };
+        let array = match result {
+            Ok(array) => array,
+            // More is missing than the level survives: refusing is right, and the end.
+            Err(_) if self.excused => return Err(Over),
+            Err(error) => return self.fail("assembles", error.to_string()),
+        };
+        self.lives += 1;
+        let mut devices: Vec<Rc<dyn Device>> = Vec::new();
+        for shard in &machine.shards {
+            match array.open(shard) {
+                Ok(device) => devices.push(device),
+                Err(error) => return self.fail("assembles", error.to_string()),
+            }
+        }
+        let client = Client::new(Rng::new(self.world.seed, 16 + self.lives), devices);
+        self.life = Some(Life { client, array, machine });
+        if self.lives > 1 {
+            let status = self.status()?;
+            if !self.excused {
+                job_resumes::look(&self.world, &choice, &status);
+            }
+            if status.resynced.is_none() && status.degraded == 0 && !self.forced {
+                self.redundancy_holds();
+            }
+        }
+        Ok(())
+    }
+
+    /// Superblocks between two lives; also what the write hole takes with the members that are missing.
+    fn look_at_images(&mut self, present: &[Rc<Member>]) -> Result<MdChoice, Over> {
+        let choice = md_can_assemble::look(&self.world, &self.layout, present, !self.excused);
+        if self.world.failure().is_some() {
+            return Err(Over);
+        }
+        let Some(choice) = choice else { return Err(Over) };
+        for slot in 0..self.layout.slots() {
+            if !choice.in_sync.iter().any(|(held, _)| *held == slot) {
+                self.holes.lose(&self.layout, slot, &mut self.oracle);
+            }
+        }
+        for (slot, member) in &choice.in_sync {
+            for bad in member.unreadable() {
+                self.holes.lose_part(&self.layout, *slot, bad, &mut self.oracle);
+            }
+        }
+        Ok(choice)
+    }
+}
