@@ -30,6 +30,8 @@ async fn flush_members(engine: &Rc<Engine>) -> Result<(), IoError> {
         // What the failed member lost is still in the redundancy of the others.
         Some(_) if engine.geometry.level.has_redundancy() && !engine.view().broken => Ok(()),
         Some(error) => Err(error),
+        // What a member that is missing too many had not made durable is nowhere else.
+        None if engine.view().broken => Err(IoError::new(IoErrorKind::Lost)),
         None => Ok(()),
     }
 }

@@ -152,6 +152,7 @@ fn read(engine: &Rc<Engine>, offset: u64, bufs: braid_device::BufMuts, done: Com
             }
         }
     }
+    gather.hold(view);
     gather.all_submitted();
 }
 

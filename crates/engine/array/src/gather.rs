@@ -4,6 +4,7 @@
 //! task. Gathers are kept for reuse.
 
 use crate::engine::Engine;
+use crate::view::View;
 use braid_device::{BufMuts, Completion, IoError, Op, Outcome, Sink};
 use braid_shard::BufMut;
 use smallvec::SmallVec;
@@ -35,6 +36,8 @@ pub(crate) struct Gather {
     kind: Cell<Kind>,
     parts: RefCell<SmallVec<[Part; 4]>>,
     done: Cell<Option<Completion>>,
+    /// Kept until the end: members that it names are not let go while their answers are due.
+    view: Cell<Option<Rc<View>>>,
 }
 
 impl Gather {
@@ -47,6 +50,7 @@ impl Gather {
             kind: Cell::new(Kind::Read),
             parts: RefCell::new(SmallVec::new()),
             done: Cell::new(None),
+            view: Cell::new(None),
         })
     }
 
@@ -64,6 +68,11 @@ impl Gather {
         let mut parts = self.parts.borrow_mut();
         parts.push(Part { offset, buf: None, starts });
         parts.len() as u32 - 1
+    }
+
+    /// Keeps the view that parts were submitted under until the request ends.
+    pub(crate) fn hold(&self, view: Rc<View>) {
+        self.view.set(Some(view));
     }
 
     /// No further parts will be announced.
@@ -106,6 +115,7 @@ impl Gather {
             Kind::WriteZeroes { len, unmap, fua } => Op::WriteZeroes { len, unmap, fua },
         };
         self.parts.borrow_mut().clear();
+        drop(self.view.take());
         let done = self.done.take();
         let result = self.error.get().map_or(Ok(()), Err);
         if let (Some(engine), Some(own)) = (self.engine.upgrade(), self.own.upgrade()) {

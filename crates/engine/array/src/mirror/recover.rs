@@ -91,13 +91,7 @@ async fn read_copies(
 
 /// Writes good data over a copy that could not be read; one that does not take it, or does not
 /// give it back afterwards, has failed (as in md).
-async fn mend(
-    engine: &Rc<Engine>,
-    view: &View,
-    place: Place,
-    error: IoError,
-    good: &BufMut,
-) {
+async fn mend(engine: &Rc<Engine>, view: &View, place: Place, error: IoError, good: &BufMut) {
     let slot: Slot = place.slot;
     if error.kind == IoErrorKind::Gone {
         return engine.fail_member(slot, view, error).await;
