@@ -245,6 +245,8 @@ impl Shard {
         // What all these submitted as they went.
         self.cancel_ring();
         self.0.run.borrow_mut().clear();
+        // A loan that was on its way keeps the pool alive; not what the pool keeps for reuse.
+        self.0.pool.trim();
     }
 
     fn cancel_ring(&self) {

@@ -127,6 +127,11 @@ impl Pool {
         self.0.kept.get()
     }
 
+    /// Gives what is kept for reuse back to the system.
+    pub fn trim(&self) {
+        self.0.release_kept();
+    }
+
     fn head(&self, memory: NonNull<u8>, capacity: usize, origin: Option<Loan>) -> NonNull<Block> {
         let mut head = self
             .0
@@ -218,9 +223,9 @@ fn allocate(capacity: usize) -> NonNull<u8> {
     NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
-impl Drop for PoolInner {
-    fn drop(&mut self) {
-        for (class, blocks) in self.free.get_mut().iter_mut().enumerate() {
+impl PoolInner {
+    fn release_kept(&self) {
+        for (class, blocks) in self.free.borrow_mut().iter_mut().enumerate() {
             for memory in blocks.drain(..) {
                 let layout = block_layout(1 << (class as u32 + CLASS_MIN_SHIFT));
                 // SAFETY: every block in class `class` came from `allocate` with this size and
@@ -228,6 +233,13 @@ impl Drop for PoolInner {
                 unsafe { dealloc(memory.as_ptr(), layout) };
             }
         }
+        self.kept.set(0);
+    }
+}
+
+impl Drop for PoolInner {
+    fn drop(&mut self) {
+        self.release_kept();
     }
 }
 
