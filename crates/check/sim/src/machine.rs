@@ -142,5 +142,19 @@ impl Drop for Machine {
         for shard in &self.shards {
             shard.abandon();
         }
+        // Memory that was lent to other shards goes home, so that it is freed with its pool.
+        let mut loans = Vec::new();
+        for shard in &self.shards {
+            shard.pool().take_returns(&mut loans);
+        }
+        for loan in loans {
+            if let Some(home) = self.shards.get(loan.home() as usize) {
+                // Every loan here was made by this machine's pools.
+                let _ = home.pool().settle(loan);
+            }
+        }
+        for shard in &self.shards {
+            shard.pool().trim();
+        }
     }
 }
