@@ -232,8 +232,9 @@ impl Run {
         let (acknowledged, errors) = life.client.collect(&life.machine, &mut self.oracle);
         let oldest = life.client.oldest();
         let has_redundancy = self.scenario.create.level.has_redundancy();
-        if has_redundancy {
+        if has_redundancy && !acknowledged.is_empty() {
             self.note_missed(&acknowledged);
+            self.note_lost();
         }
         for (what, error) in errors {
             let refused = self.stopping && error.kind == IoErrorKind::Refused;
@@ -294,7 +295,11 @@ impl Run {
         let members = self.world.members.borrow().clone();
         for write in acknowledged {
             for missed in missed.iter().filter(|m| m.versions.contains(&write.version)) {
-                self.missed_one(&members[missed.member], "gave an error");
+                let member = &members[missed.member];
+                // Perhaps it was written again, in smaller pieces.
+                if self.lacks(member, write) {
+                    self.missed_one(member, "gave an error");
+                }
             }
             for member in members.iter().filter(|m| m.dropped.get() && m.in_sync.get()) {
                 if self.lacks(member, write) {
@@ -304,6 +309,20 @@ impl Run {
         }
         if self.life.as_ref().is_none_or(|life| life.client.waiting() == 0) {
             self.world.missed.borrow_mut().clear();
+        }
+    }
+
+    /// What was written to a member up to the instant at which it fails is lost with it where parity
+    /// does not match.
+    fn note_lost(&mut self) {
+        if self.holes.is_empty() {
+            return;
+        }
+        let members = self.world.members.borrow().clone();
+        for member in members.iter().filter(|member| member.out.get() || member.dropped.get()) {
+            if let Some(slot) = member.slot.get() {
+                self.holes.lose(&self.layout, slot, &mut self.oracle);
+            }
         }
     }
 
