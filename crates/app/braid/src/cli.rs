@@ -4,7 +4,7 @@
 
 use crate::array_name::ArrayName;
 use crate::commands::Bench;
-use braid_format::superblock::Minor;
+use braid_format::superblock::Version;
 use braid_layout::Level;
 use braid_nbd::Address;
 use clap::{Args, Parser, Subcommand};
@@ -92,7 +92,7 @@ pub struct Shape {
     pub layout: Option<String>,
     /// Version of the superblocks: 1.0, 1.1 or 1.2.
     #[arg(short = 'e', long, value_name = "VERSION", default_value = "1.2")]
-    pub metadata: Minor,
+    pub metadata: Version,
     /// The name to record, when it is not the name of the array here.
     #[arg(short = 'N', long = "name", value_name = "NAME")]
     pub recorded_name: Option<ArrayName>,
@@ -215,7 +215,7 @@ impl From<ServeShape> for Shape {
             spare_devices: shape.spare_devices.unwrap_or(0),
             chunk: shape.chunk,
             layout: shape.layout,
-            metadata: Minor::V1_2,
+            metadata: Version::V1_2,
             recorded_name: None,
             homehost: None,
             size: None,

@@ -100,13 +100,13 @@ pub fn examine(path: &Path) -> Result<Examined> {
         .with_context(|| format!("asking for the size of {}", path.display()))?;
     let dev_sectors = size / braid_format::SECTOR as u64;
     let mut parsed = Vec::new();
-    for (minor, at) in candidates(dev_sectors) {
+    for (version, at) in candidates(dev_sectors) {
         let mut bytes = vec![0; READ_LEN];
         let offset = at * braid_format::SECTOR as u64;
         file.read_exact_at(&mut bytes, offset).with_context(|| {
             format!("reading {READ_LEN} bytes at {offset} of {}", path.display())
         })?;
-        parsed.push(Superblock::parse(&bytes, minor, at, dev_sectors));
+        parsed.push(Superblock::parse(&bytes, version, at, dev_sectors));
     }
     Ok(Examined { superblock: choose(parsed) })
 }

@@ -9,9 +9,9 @@ use std::rc::Rc;
 /// The superblock on a member, if it has one that can be used.
 pub fn superblock(world: &World, member: &Member) -> Option<Superblock> {
     let sectors = member.kind.info.size / 512;
-    let at = location(world.minor, sectors)?;
+    let at = location(world.metadata, sectors)?;
     let end = ((at * 512) + READ_LEN as u64).min(member.kind.info.size);
-    Superblock::parse(&member.image(at * 512..end), world.minor, at, sectors).ok()
+    Superblock::parse(&member.image(at * 512..end), world.metadata, at, sectors).ok()
 }
 
 /// The geometry that superblocks (of all slots, for levels 0 and linear) describe.

@@ -105,7 +105,7 @@ pub fn run(seed: u64, verbose: bool) -> Report {
         println!("seed {seed}: {describe}");
     }
     let lies = scenario.lies;
-    let world = World::new(seed, scenario.manners, scenario.create.minor, verbose);
+    let world = World::new(seed, scenario.manners, scenario.create.version, verbose);
     for kind in &scenario.members {
         world.add_member(Member::new(kind.clone()));
     }

@@ -5,7 +5,7 @@ use crate::rng::Rng;
 use crate::world::Manners;
 use braid_array::options::{AssembleOptions, CreateOptions, SyncSpeed};
 use braid_device::DeviceInfo;
-use braid_format::superblock::Minor;
+use braid_format::superblock::Version;
 use braid_layout::Level;
 
 /// See the module's documentation. Sizes in bytes.
@@ -97,7 +97,7 @@ impl Scenario {
         let chunk = (4 * KIB) << rng.range(0..5);
         let shards = *rng.pick(&[1, 1, 2, 3, 4]);
         let component = component(rng, level, chunk, shards, disks);
-        let minor = *rng.pick(&[Minor::V1_2, Minor::V1_2, Minor::V1_1, Minor::V1_0]);
+        let version = *rng.pick(&[Version::V1_2, Version::V1_2, Version::V1_1, Version::V1_0]);
         let data_offset = *rng.pick(&DATA_OFFSETS);
 
         let kinds: [&[u32]; 4] = [&[512], &[512], &[4096], &[512, 4096]];
@@ -131,9 +131,9 @@ impl Scenario {
         create.layout = layout;
         create.chunk_size = (level != Level::Raid1).then_some(chunk);
         create.spares = spares;
-        create.minor = minor;
+        create.version = version;
         create.size = redundant.then_some(component);
-        create.data_offset = (minor != Minor::V1_0).then_some(data_offset);
+        create.data_offset = (version != Version::V1_0).then_some(data_offset);
         create.assume_clean = zeroes && rng.percent(50);
         let assemble = AssembleOptions {
             safe_mode_delay_ms: *rng.pick(&[1, 20, 200]),
@@ -180,7 +180,7 @@ impl Scenario {
             self.shards,
             self.block,
             create.size,
-            create.minor,
+            create.version,
             if self.volatile { ", volatile caches" } else { "" },
             if self.zeroes { "" } else { ", garbage at first" },
             if create.assume_clean { ", assumed clean" } else { "" },

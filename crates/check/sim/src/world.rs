@@ -9,7 +9,7 @@ use crate::content::{Found, Version, recognise};
 use crate::member::{Member, joined};
 use crate::rng::Rng;
 use braid_device::{Completion, IoError, IoErrorKind, Op, Outcome, Request};
-use braid_format::superblock::{Minor, Superblock};
+use braid_format::superblock::{self, Superblock};
 use braid_shard::{Nanos, ShardId};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -77,7 +77,7 @@ pub struct World {
     /// How members behave.
     pub manners: Manners,
     /// Where superblocks stand.
-    pub minor: Minor,
+    pub metadata: superblock::Version,
     /// Prints what happens.
     pub verbose: bool,
     /// Requests that members were given.
@@ -104,13 +104,18 @@ pub type UnitOf = Box<dyn Fn(&Member, u64) -> Option<u64>>;
 
 impl World {
     /// A world without members.
-    pub fn new(seed: u64, manners: Manners, minor: Minor, verbose: bool) -> Rc<World> {
+    pub fn new(
+        seed: u64,
+        manners: Manners,
+        metadata: superblock::Version,
+        verbose: bool,
+    ) -> Rc<World> {
         Rc::new(World {
             seed,
             rng: Rng::new(seed, 1),
             members: RefCell::default(),
             manners,
-            minor,
+            metadata,
             verbose,
             submissions: Cell::new(0),
             metadata_writes: Cell::new(0),
@@ -371,7 +376,7 @@ impl World {
     /// Learns from a superblock on its way what the member is to be.
     fn learn(&self, member: &Member, offset: u64, bytes: &[u8]) {
         let sectors = member.kind.info.size / 512;
-        let Ok(sb) = Superblock::parse(bytes, self.minor, offset / 512, sectors) else { return };
+        let Ok(sb) = Superblock::parse(bytes, self.metadata, offset / 512, sectors) else { return };
         let start = sb.data_offset * 512;
         let len = if sb.size == 0 { sb.data_size } else { sb.size };
         *member.data.borrow_mut() = start..start + len * 512;

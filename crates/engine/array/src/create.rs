@@ -11,7 +11,7 @@ use braid_device::{Device, IoError, Opener};
 use braid_format::SECTOR;
 use braid_format::placement::{Consistency, Placement, Request, place};
 use braid_format::superblock::{
-    CLEAN, MAX_ROLES, Minor, Name, Role, Superblock, pack_time, role_table_len,
+    CLEAN, MAX_ROLES, Name, Role, Superblock, Version, pack_time, role_table_len,
 };
 use braid_layout::{Layout, LayoutError, Level, Spec, default_layout, layout_name};
 use std::rc::Rc;
@@ -39,7 +39,7 @@ pub struct Created {
     /// Size of the array; `None` when it cannot be told because members are missing.
     pub array_size: Option<u64>,
     /// Where the superblocks stand.
-    pub minor: Minor,
+    pub version: Version,
     /// Number of slots.
     pub raid_disks: usize,
     /// The members, in the order given, without those that are missing.
@@ -136,7 +136,7 @@ pub async fn create(
         events: 0,
         resync_offset: if clean { CLEAN } else { 0 },
         roles: roles(&options, &members, openers.len()),
-        ..Superblock::empty(options.minor)
+        ..Superblock::empty(options.version)
     };
     let mut created = Vec::new();
     for (member, at) in members.iter().zip(&placement.members) {
@@ -166,7 +166,7 @@ pub async fn create(
         chunk_size,
         component_size: placement.size * SECTOR_BYTES,
         array_size: geometry.map(|geometry| geometry.array_size()),
-        minor: options.minor,
+        version: options.version,
         raid_disks: options.raid_disks,
         members: created,
         missing,
@@ -241,7 +241,7 @@ fn place_members(
     let mut request = Request {
         level: options.level.md_number(),
         layout,
-        minor: options.minor,
+        version: options.version,
         chunk_sectors,
         raid_disks: options.raid_disks as u32,
         members: members.iter().map(|member| sectors(member.device.info())).collect(),
@@ -340,7 +340,7 @@ async fn write_member(
     let failed =
         |doing| move |error: IoError| CreateError::Io { doing, name: member.name.clone(), error };
     let (shard, device) = (&ctx.shard, &member.device);
-    remove_other_superblocks(shard, device, superblock.minor)
+    remove_other_superblocks(shard, device, superblock.version)
         .await
         .map_err(failed("removing an old superblock from"))?;
     let bytes = superblock_bytes(shard, superblock, device.info().logical_block);

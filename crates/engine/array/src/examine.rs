@@ -6,7 +6,9 @@
 use crate::error::ExamineError;
 use braid_device::{Device, DeviceInfo, IoError, IoErrorKind, IoSets, Op, Opener, Request};
 use braid_format::SECTOR;
-use braid_format::superblock::{Minor, READ_LEN, Superblock, SuperblockError, candidates, choose};
+use braid_format::superblock::{
+    READ_LEN, Superblock, SuperblockError, Version, candidates, choose,
+};
 use braid_shard::{Buf, BufMut, Shard};
 use std::rc::Rc;
 
@@ -45,10 +47,10 @@ pub(crate) async fn read_superblock(
     let dev_sectors = sectors(device.info());
     let mut parsed = Vec::new();
     let mut unreadable = None;
-    for (minor, at) in candidates(dev_sectors) {
+    for (version, at) in candidates(dev_sectors) {
         let offset = at * SECTOR as u64;
         match read(shard, device, offset, READ_LEN).await {
-            Ok(bytes) => parsed.push(Superblock::parse(&bytes, minor, at, dev_sectors)),
+            Ok(bytes) => parsed.push(Superblock::parse(&bytes, version, at, dev_sectors)),
             // A place of another version may lie within the data, which can do without a block.
             Err(error) if error.kind == IoErrorKind::Medium => {
                 unreadable.get_or_insert((offset, error));
@@ -112,16 +114,16 @@ pub(crate) fn superblock_bytes(shard: &Shard, superblock: &Superblock, block: u3
 pub(crate) async fn remove_other_superblocks(
     shard: &Shard,
     device: &Rc<dyn Device>,
-    keep: Minor,
+    keep: Version,
 ) -> Result<(), IoError> {
     let dev_sectors = sectors(device.info());
-    for (minor, at) in candidates(dev_sectors) {
-        if minor == keep {
+    for (version, at) in candidates(dev_sectors) {
+        if version == keep {
             continue;
         }
         let offset = at * SECTOR as u64;
         let old = read(shard, device, offset, READ_LEN).await?;
-        let parsed = Superblock::parse(&old, minor, at, dev_sectors);
+        let parsed = Superblock::parse(&old, version, at, dev_sectors);
         if !matches!(parsed, Err(SuperblockError::NoMagic { .. })) {
             write(shard, device, offset, shard.pool().zeroed(READ_LEN).freeze()).await?;
         }

@@ -1,7 +1,7 @@
 //! What the caller of `create` and `assemble` decides, and what it brings along: shards, wall clock,
 //! random numbers. The engine itself has no clock but its shard's and no randomness.
 
-use braid_format::superblock::Minor;
+use braid_format::superblock::Version;
 use braid_layout::Level;
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
@@ -49,7 +49,7 @@ pub struct CreateOptions {
     /// The members hold matching redundancy already (or it does not matter): no first resync.
     pub assume_clean: bool,
     /// Where the superblock stands.
-    pub minor: Minor,
+    pub version: Version,
 }
 
 impl CreateOptions {
@@ -66,7 +66,7 @@ impl CreateOptions {
             size: None,
             data_offset: None,
             assume_clean: false,
-            minor: Minor::V1_2,
+            version: Version::V1_2,
         }
     }
 }

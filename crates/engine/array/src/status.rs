@@ -6,7 +6,7 @@ use crate::engine::{ArrayId, Counters};
 use crate::options::SyncSpeed;
 use crate::view::MemberNr;
 use braid_device::plug::PlugStats;
-use braid_format::superblock::Minor;
+use braid_format::superblock::Version;
 use braid_layout::Level;
 use std::fmt;
 
@@ -183,7 +183,7 @@ pub struct ArrayStatus {
     /// Identifies it.
     pub uuid: [u8; 16],
     /// Version of the superblocks.
-    pub minor: Minor,
+    pub version: Version,
     /// When it was created.
     pub created: u64,
     /// When its superblocks were last written.

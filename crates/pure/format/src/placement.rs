@@ -9,7 +9,7 @@
 //! Rules found from superblocks that mdadm wrote (table in `tests/data/placements.tsv`).
 
 use crate::bitmap;
-use crate::superblock::{Minor, Ppl, location};
+use crate::superblock::{Ppl, Version, location};
 
 /// Level number of a linear array.
 const LINEAR: i32 = -1;
@@ -48,7 +48,7 @@ pub struct Request {
     /// The level's layout number; only RAID10's number of copies is used.
     pub layout: u32,
     /// Where the superblock stands.
-    pub minor: Minor,
+    pub version: Version,
     /// Chunk; 0 for level 1.
     pub chunk_sectors: u32,
     /// Number of slots.
@@ -231,7 +231,7 @@ pub fn place(request: &Request) -> Result<Placement, PlacementError> {
         _ => bitmap_space(size),
     };
     let logged = bitmap.is_some() || request.consistency == Consistency::Ppl;
-    let data_follows = request.minor.data_follows();
+    let data_follows = request.version.data_follows();
     let (bblog_offset, bblog_size) = if data_follows {
         place_bblog(request, log, logged)?
     } else {
@@ -314,7 +314,7 @@ fn place_member(
     if dev > MEMBER_MAX {
         return Err(PlacementError::MemberTooLarge { member, have: dev });
     }
-    let (data_offset, used) = if request.minor.data_follows() {
+    let (data_offset, used) = if request.version.data_follows() {
         let offset = common_data_offset(request);
         (offset, offset)
     } else {
@@ -326,7 +326,7 @@ fn place_member(
     };
     let available = dev.saturating_sub(used);
     let unit = size_unit(request);
-    match location(request.minor, dev) {
+    match location(request.version, dev) {
         Some(super_offset) if available - available % unit >= LEAST_DATA => {
             Ok((MemberPlace { data_offset, data_size: available, super_offset }, available))
         }
@@ -403,7 +403,7 @@ fn place_bitmap(
     let chunk_bytes = u32::try_from(chunk).map_err(|_| PlacementError::NoBitmapRoom)?;
     let sectors = area_sectors(sync_size, chunk);
     // `sectors` is at most 256.
-    let offset = if request.minor.data_follows() { 8 } else { -((sectors + BBLOG) as i32) };
+    let offset = if request.version.data_follows() { 8 } else { -((sectors + BBLOG) as i32) };
     Ok(BitmapPlace { offset, sectors, chunk_bytes, sync_size })
 }
 
@@ -416,7 +416,7 @@ fn area_sectors(sync_size: u64, chunk: u64) -> u64 {
 /// come. A data offset that was asked for may take that room, and the bad-block log's too, but not the
 /// rest.
 fn place_bblog(request: &Request, log: u64, logged: bool) -> Result<(i32, u16), PlacementError> {
-    let first = if request.minor == Minor::V1_1 { 0 } else { 8 };
+    let first = if request.version == Version::V1_1 { 0 } else { 8 };
     // A superblock of more than 256 bytes and 128 roles takes more than one sector, at most 8.
     let least = first + 8 + if logged { log + BBLOG } else { 0 };
     let room = match request.data_offset {

@@ -22,7 +22,7 @@ mod write;
 
 pub use error::SuperblockError;
 pub use features::Features;
-pub use locate::{Minor, MinorError, candidates, choose, location};
+pub use locate::{Version, VersionError, candidates, choose, location};
 pub use name::{Name, NameError};
 pub use role::Role;
 pub use time::{pack_time, time_micros, time_seconds};
@@ -41,7 +41,7 @@ pub const CLEAN: u64 = u64::MAX;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Where the superblock stands; not stored, it follows from the place.
-    pub minor: Minor,
+    pub version: Version,
     /// Identifies the array; equal on all members.
     pub set_uuid: [u8; 16],
     /// The array's name, `homehost:name` when mdadm made it.
@@ -74,7 +74,7 @@ pub struct Superblock {
     /// With `reshape`: the data offset of the new geometry on this member is `data_offset + new_offset`.
     /// Not stored without a reshape.
     pub new_offset: i32,
-    /// Member sector at which the component starts; 0 for minor 0.
+    /// Member sector at which the component starts; 0 for version 0.
     pub data_offset: u64,
     /// Sectors on this member that the component may use.
     pub data_size: u64,
@@ -164,10 +164,10 @@ pub struct Leftover {
 
 impl Superblock {
     /// A superblock of an array that does not exist yet: no level, no size, no roles, clean, nothing set.
-    /// A base for `Superblock { level: 5, ..Superblock::empty(Minor::V1_2) }`.
-    pub fn empty(minor: Minor) -> Superblock {
+    /// A base for `Superblock { level: 5, ..Superblock::empty(Version::V1_2) }`.
+    pub fn empty(version: Version) -> Superblock {
         Superblock {
-            minor,
+            version,
             set_uuid: [0; 16],
             set_name: Name::default(),
             ctime: 0,

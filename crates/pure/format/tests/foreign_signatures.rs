@@ -8,7 +8,7 @@ use std::io::Read;
 
 use braid_format::SECTOR;
 use braid_format::signature::{Areas, Signature, detect, ranges};
-use braid_format::superblock::{Minor, Name, Superblock, location};
+use braid_format::superblock::{Name, Superblock, Version, location};
 use proptest::prelude::*;
 
 const IMAGES: &[u8] = include_bytes!("fixtures/signatures.tar.xz");
@@ -254,27 +254,27 @@ fn ranges_cover_the_ends_and_nothing_twice() {
 #[test]
 fn members_of_md_arrays_are_named() {
     let sectors = (4 << 20) / SECTOR as u64;
-    for minor in Minor::ALL {
-        let super_offset = location(minor, sectors).unwrap();
+    for version in Version::ALL {
+        let super_offset = location(version, sectors).unwrap();
         let sb = Superblock {
             set_name: Name::new("host:data").unwrap(),
             set_uuid: [0xab; 16],
             level: 5,
             raid_disks: 4,
             super_offset,
-            data_offset: if minor == Minor::V1_0 { 0 } else { 2048 },
+            data_offset: if version == Version::V1_0 { 0 } else { 2048 },
             data_size: 4096,
-            ..Superblock::empty(minor)
+            ..Superblock::empty(version)
         };
         let mut bytes = sb.to_bytes();
         let at = super_offset as usize * SECTOR;
         let want = format!(
-            "member of an md array (metadata {minor}), name \"host:data\", raid5 of 4, \
+            "member of an md array (metadata {version}), name \"host:data\", raid5 of 4, \
              uuid abababab:abababab:abababab:abababab"
         );
         assert_eq!(found(&[(at, &bytes)]), [("linux_raid_member", want)]);
         bytes[20] ^= 1;
-        let [(kind, what)] = &found(&[(at, &bytes)])[..] else { panic!("{minor}") };
+        let [(kind, what)] = &found(&[(at, &bytes)])[..] else { panic!("{version}") };
         assert_eq!(*kind, "linux_raid_member");
         assert!(what.contains("unusable") && what.contains("checksum"), "{what}");
     }

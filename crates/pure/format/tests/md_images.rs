@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use braid_format::bitmap::{BitmapSuperblock, Bits, HEADER, area_len};
 use braid_format::superblock::{
-    Features, Minor, Ppl, Reshape, Role, Superblock, SuperblockError, candidates, choose,
+    Features, Ppl, Reshape, Role, Superblock, SuperblockError, Version, candidates, choose,
 };
 use braid_format::{SECTOR, badblocks};
 
@@ -51,10 +51,10 @@ impl Member {
         let sectors = (bytes.len() / SECTOR) as u64;
         let tried: Vec<_> = candidates(sectors)
             .into_iter()
-            .map(|(minor, sector)| {
+            .map(|(version, sector)| {
                 let at = sector as usize * SECTOR;
                 let block = bytes[at..(at + 4096).min(bytes.len())].to_vec();
-                let parsed = Superblock::parse(&block, minor, sector, sectors);
+                let parsed = Superblock::parse(&block, version, sector, sectors);
                 (sector, block, parsed)
             })
             .collect();
@@ -138,10 +138,10 @@ fn every_superblock_is_written_back_with_the_same_bytes() {
 
 #[test]
 fn the_place_tells_the_minor_version() {
-    for (array, minor) in
-        [("r5-v10", Minor::V1_0), ("r5-v11", Minor::V1_1), ("r5-v12-bitmap", Minor::V1_2)]
+    for (array, version) in
+        [("r5-v10", Version::V1_0), ("r5-v11", Version::V1_1), ("r5-v12-bitmap", Version::V1_2)]
     {
-        assert!(assert_one_array(array, 3).iter().all(|sb| sb.minor == minor));
+        assert!(assert_one_array(array, 3).iter().all(|sb| sb.version == version));
     }
     let sb = superblock("r5-v10.d0");
     assert_eq!((sb.data_offset, sb.data_size, sb.super_offset, sb.size), (0, 8160, 8176, 8064));

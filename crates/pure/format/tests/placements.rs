@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use braid_format::placement::{Consistency, Placement, PlacementError, Request, place};
-use braid_format::superblock::{Minor, Ppl};
+use braid_format::superblock::{Ppl, Version};
 use proptest::prelude::*;
 
 const TABLE: &str = include_str!("data/placements.tsv");
@@ -38,7 +38,7 @@ fn rows() -> Vec<Row> {
             let [
                 level,
                 layout,
-                minor,
+                version,
                 chunk,
                 slots,
                 devs,
@@ -62,7 +62,7 @@ fn rows() -> Vec<Row> {
             let request = Request {
                 level: level.parse().unwrap(),
                 layout: layout.parse().unwrap(),
-                minor: minor.parse().unwrap(),
+                version: version.parse().unwrap(),
                 chunk_sectors: chunk.parse().unwrap(),
                 raid_disks: slots.parse().unwrap(),
                 members: runs(devs).iter().map(|dev| dev.parse().unwrap()).collect(),
@@ -125,7 +125,7 @@ fn request() -> Request {
     Request {
         level: 5,
         layout: 2,
-        minor: Minor::V1_2,
+        version: Version::V1_2,
         chunk_sectors: 1024,
         raid_disks: 3,
         members: vec![1 << 30; 3],
@@ -173,7 +173,7 @@ prop_compose! {
     fn any_request()(
         level in prop::sample::select(&[-1, 0, 1, 4, 5, 5, 5, 6, 10, 77][..]),
         layout: u32,
-        minor in prop::sample::select(&Minor::ALL),
+        version in prop::sample::select(&Version::ALL),
         chunk_sectors in prop_oneof![
             2 => Just(0),
             9 => (0u32..12).prop_map(|s| 8 << s),
@@ -194,7 +194,7 @@ prop_compose! {
         size in prop::option::weighted(0.2, prop_oneof![0u64..9000, any::<u64>()]),
         data_offset in prop::option::weighted(0.2, prop_oneof![5 => 0u64..5000, 1 => any::<u64>()]),
     ) -> Request {
-        Request { level, layout, minor, chunk_sectors, raid_disks, members, consistency, size, data_offset }
+        Request { level, layout, version, chunk_sectors, raid_disks, members, consistency, size, data_offset }
     }
 }
 

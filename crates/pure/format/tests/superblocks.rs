@@ -5,8 +5,8 @@
 #![allow(clippy::unwrap_used)]
 
 use braid_format::superblock::{
-    CLEAN, Features, Leftover, MAX_ROLES, Minor, Name, Ppl, READ_LEN, Reshape, Role, Superblock,
-    SuperblockError, candidates, choose, location, pack_time, role_table_len, time_micros,
+    CLEAN, Features, Leftover, MAX_ROLES, Name, Ppl, READ_LEN, Reshape, Role, Superblock,
+    SuperblockError, Version, candidates, choose, location, pack_time, role_table_len, time_micros,
     time_seconds,
 };
 use proptest::prelude::*;
@@ -14,9 +14,9 @@ use proptest::prelude::*;
 /// Sectors of the member that the samples are on.
 const DEV: u64 = 1 << 30;
 
-fn sample(minor: Minor) -> Superblock {
-    let super_offset = location(minor, DEV).unwrap();
-    let data_offset = if minor == Minor::V1_0 { 0 } else { 264_192 };
+fn sample(version: Version) -> Superblock {
+    let super_offset = location(version, DEV).unwrap();
+    let data_offset = if version == Version::V1_0 { 0 } else { 264_192 };
     Superblock {
         set_uuid: *b"0123456789abcdef",
         set_name: Name::new("host:data").unwrap(),
@@ -31,23 +31,23 @@ fn sample(minor: Minor) -> Superblock {
         super_offset,
         device_uuid: [7; 16],
         bblog_size: 8,
-        bblog_offset: if minor == Minor::V1_0 { -8 } else { 136 },
+        bblog_offset: if version == Version::V1_0 { -8 } else { 136 },
         events: 17,
         roles: vec![Role::Slot(0), Role::Slot(1), Role::Slot(2), Role::Faulty],
-        ..Superblock::empty(minor)
+        ..Superblock::empty(version)
     }
 }
 
 fn parse(sb: &Superblock) -> Result<Superblock, SuperblockError> {
-    Superblock::parse(&sb.to_bytes(), sb.minor, sb.super_offset, DEV)
+    Superblock::parse(&sb.to_bytes(), sb.version, sb.super_offset, DEV)
 }
 
 /// The error after changing bytes of a good 1.2 superblock and making the checksum right again.
 fn error_after(change: impl FnOnce(&mut [u8])) -> SuperblockError {
-    let mut bytes = sample(Minor::V1_2).to_bytes();
+    let mut bytes = sample(Version::V1_2).to_bytes();
     change(&mut bytes);
     reseal(&mut bytes);
-    Superblock::parse(&bytes, Minor::V1_2, 8, DEV).unwrap_err()
+    Superblock::parse(&bytes, Version::V1_2, 8, DEV).unwrap_err()
 }
 
 /// The checksum once more, by the rule in words: sum of all words without its own, folded once.
@@ -67,19 +67,19 @@ fn reseal(bytes: &mut [u8]) {
 
 #[test]
 fn places_of_the_three_versions() {
-    assert_eq!(candidates(16385), [(Minor::V1_0, 16368), (Minor::V1_1, 0), (Minor::V1_2, 8)]);
-    assert_eq!(candidates(24), [(Minor::V1_0, 8), (Minor::V1_1, 0), (Minor::V1_2, 8)]);
+    assert_eq!(candidates(16385), [(Version::V1_0, 16368), (Version::V1_1, 0), (Version::V1_2, 8)]);
+    assert_eq!(candidates(24), [(Version::V1_0, 8), (Version::V1_1, 0), (Version::V1_2, 8)]);
     assert_eq!(candidates(23), []);
     assert_eq!(candidates(u64::MAX).len(), 3);
 }
 
 #[test]
 fn versions_as_text() {
-    for minor in Minor::ALL {
-        assert_eq!(minor.to_string().parse(), Ok(minor));
+    for version in Version::ALL {
+        assert_eq!(version.to_string().parse(), Ok(version));
     }
-    assert_eq!("default".parse(), Ok(Minor::V1_2));
-    assert!("0.90".parse::<Minor>().is_err());
+    assert_eq!("default".parse(), Ok(Version::V1_2));
+    assert!("0.90".parse::<Version>().is_err());
 }
 
 #[test]
@@ -96,13 +96,13 @@ fn role_tables_fill_their_last_sector() {
     {
         assert_eq!(role_table_len(members), len, "{members}");
     }
-    let sb = Superblock { roles: vec![Role::Spare; 384], ..sample(Minor::V1_2) };
+    let sb = Superblock { roles: vec![Role::Spare; 384], ..sample(Version::V1_2) };
     assert_eq!(sb.to_bytes().len(), 1024);
 }
 
 #[test]
 fn features_follow_from_the_fields() {
-    let base = sample(Minor::V1_2);
+    let base = sample(Version::V1_2);
     assert_eq!(base.features(), Features::empty());
     let reshape = Reshape {
         new_level: 6,
@@ -182,22 +182,23 @@ fn what_cannot_be_right_is_refused_by_name() {
     assert!(matches!(set(220, &1921u32.to_le_bytes()), E::MaxDev { found: 1921, .. }));
     assert!(matches!(set(128, &[8, 0, 0, 0]), E::DataOverSuperblock { data: 8, end: 9, .. }));
     assert!(matches!(set(128, &[0xff; 8]), E::DataBeyondMember { .. }));
-    let mut bytes = sample(Minor::V1_2).to_bytes();
+    let mut bytes = sample(Version::V1_2).to_bytes();
     bytes[16] ^= 1;
-    assert!(matches!(Superblock::parse(&bytes, Minor::V1_2, 8, DEV), Err(E::Checksum { .. })));
+    assert!(matches!(Superblock::parse(&bytes, Version::V1_2, 8, DEV), Err(E::Checksum { .. })));
 }
 
 #[test]
 fn a_member_that_was_cut_short_is_refused() {
-    for (minor, have) in [(Minor::V1_2, DEV - 1), (Minor::V1_1, DEV - 1)] {
-        let sb = sample(minor);
-        let error = Superblock::parse(&sb.to_bytes(), minor, sb.super_offset, DEV - 1).unwrap_err();
+    for (version, have) in [(Version::V1_2, DEV - 1), (Version::V1_1, DEV - 1)] {
+        let sb = sample(version);
+        let error =
+            Superblock::parse(&sb.to_bytes(), version, sb.super_offset, DEV - 1).unwrap_err();
         assert!(
             matches!(error, SuperblockError::DataBeyondMember { have: h, .. } if h == have),
             "{error}"
         );
     }
-    let sb = Superblock { data_size: DEV - 15, ..sample(Minor::V1_0) };
+    let sb = Superblock { data_size: DEV - 15, ..sample(Version::V1_0) };
     assert!(matches!(parse(&sb), Err(SuperblockError::DataBeyondMember { .. })));
     assert!(parse(&Superblock { data_size: DEV - 16, ..sb }).is_ok());
 }
@@ -212,7 +213,7 @@ fn a_new_offset_before_the_superblocks_end_is_refused() {
         new_chunk_sectors: 128,
         backwards: false,
     };
-    let sb = Superblock { reshape: Some(reshape), new_offset: -264_184, ..sample(Minor::V1_2) };
+    let sb = Superblock { reshape: Some(reshape), new_offset: -264_184, ..sample(Version::V1_2) };
     let error = parse(&sb).unwrap_err();
     assert!(
         matches!(error, SuperblockError::DataOverSuperblock { field: "new_offset", data: 8, .. }),
@@ -231,18 +232,18 @@ fn errors_name_place_value_and_remedy() {
 
 #[test]
 fn too_few_bytes_are_an_error() {
-    let bytes = sample(Minor::V1_2).to_bytes();
+    let bytes = sample(Version::V1_2).to_bytes();
     for len in [0, 3, 255, 256, 263] {
-        let error = Superblock::parse(&bytes[..len], Minor::V1_2, 8, DEV).unwrap_err();
+        let error = Superblock::parse(&bytes[..len], Version::V1_2, 8, DEV).unwrap_err();
         assert!(matches!(error, SuperblockError::TooShort { .. }), "{len}: {error}");
     }
-    assert!(Superblock::parse(&bytes[..264], Minor::V1_2, 8, DEV).is_ok());
+    assert!(Superblock::parse(&bytes[..264], Version::V1_2, 8, DEV).is_ok());
 }
 
 #[test]
 fn of_several_superblocks_the_newest_counts() {
-    let old = Superblock { ctime: 5, ..sample(Minor::V1_2) };
-    let new = Superblock { ctime: 6, ..sample(Minor::V1_0) };
+    let old = Superblock { ctime: 5, ..sample(Version::V1_2) };
+    let new = Superblock { ctime: 6, ..sample(Version::V1_0) };
     let none = || Err(SuperblockError::NoMagic { at: 0, found: 0 });
     let damaged = || Err(SuperblockError::MaxDev { at: 0, found: 9999 });
     let chosen = choose([Ok(old.clone()), none(), Ok(new.clone())]).unwrap();
@@ -255,7 +256,7 @@ fn of_several_superblocks_the_newest_counts() {
 
 #[test]
 fn a_slot_beyond_the_number_of_slots_is_a_spare() {
-    let sb = Superblock { raid_disks: 2, ..sample(Minor::V1_2) };
+    let sb = Superblock { raid_disks: 2, ..sample(Version::V1_2) };
     assert_eq!(sb.role_of(1), Role::Slot(1));
     assert_eq!(sb.role_of(2), Role::Spare);
     assert_eq!(sb.role_of(3), Role::Faulty);
@@ -265,7 +266,7 @@ fn a_slot_beyond_the_number_of_slots_is_a_spare() {
 fn leftovers_stay_where_they_were() {
     let leftover =
         Leftover { bitmap: [1; 4], reshape: [2; 24], new_offset: [3; 4], recovery: [4; 8] };
-    let sb = Superblock { leftover, ..sample(Minor::V1_1) };
+    let sb = Superblock { leftover, ..sample(Version::V1_1) };
     let bytes = sb.to_bytes();
     assert_eq!((bytes[96], bytes[100], bytes[124], bytes[152]), (1, 2, 3, 4));
     assert_eq!(parse(&sb).unwrap(), sb);
@@ -294,7 +295,7 @@ fn any_reshape() -> impl Strategy<Value = Reshape> {
 prop_compose! {
     /// A superblock that a reader takes, every field arbitrary within that.
     fn any_superblock()(
-        minor in prop::sample::select(&Minor::ALL),
+        version in prop::sample::select(&Version::ALL),
         ids in any::<([u8; 16], [u8; 32], [u8; 16])>(),
         array in any::<(u64, i32, u32, u64, u32, u32)>(),
         times in any::<(u64, u64, u64)>(),
@@ -321,7 +322,7 @@ prop_compose! {
             ctime: array.0, level: array.1, layout: array.2, size: array.3,
             chunk_sectors: array.4, raid_disks: array.5,
             utime: times.0, events: times.1, resync_offset: times.2,
-            super_offset: location(minor, DEV).unwrap(),
+            super_offset: location(version, DEV).unwrap(),
             data_offset: place.0, data_size: place.1,
             bitmap_offset: if guard == 1 { offsets.0 } else { 0 },
             ppl: (guard == 2).then_some(Ppl { offset: offsets.1.0, size: offsets.1.1, multiple: offsets.1.2 }),
@@ -335,7 +336,7 @@ prop_compose! {
             clustered: flags[1], replacement: flags[2], bad_blocks: flags[3],
             cnt_corrected_read: device.0, devflags: device.1, bblog_shift: device.2,
             bblog_offset: device.3, bblog_size, dev_number, roles,
-            ..Superblock::empty(minor)
+            ..Superblock::empty(version)
         };
         if guard == 0 || guard == 3 { sb.leftover.bitmap = leftover.0; }
         if reshape.is_none() { sb.leftover.reshape = leftover.1; }
@@ -372,7 +373,7 @@ proptest! {
             bytes[at] = value;
         }
         reseal(&mut bytes);
-        if let Ok(read) = Superblock::parse(&bytes, sb.minor, sb.super_offset, DEV) {
+        if let Ok(read) = Superblock::parse(&bytes, sb.version, sb.super_offset, DEV) {
             let written = read.to_bytes();
             prop_assert_eq!(parse(&read).unwrap(), read.clone());
             let map = u32::from_le_bytes(bytes[8..12].try_into().unwrap());
@@ -389,7 +390,7 @@ proptest! {
         like_one in any::<bool>(),
         features in 0u32..0x2000,
         max_dev in prop_oneof![0u32..250, 0u32..1930],
-        minor in prop::sample::select(&Minor::ALL),
+        version in prop::sample::select(&Version::ALL),
         at in prop_oneof![Just(8u64), any::<u64>()],
         dev: u64,
     ) {
@@ -404,7 +405,7 @@ proptest! {
             bytes[224..256].fill(0);
             reseal(&mut bytes);
         }
-        if let Ok(sb) = Superblock::parse(&bytes, minor, at, dev) {
+        if let Ok(sb) = Superblock::parse(&bytes, version, at, dev) {
             let _ = (sb.own_role(), sb.slots(), sb.bitmap_sector(), sb.bblog_sector());
             sb.to_bytes();
         }
@@ -413,6 +414,6 @@ proptest! {
 
 #[test]
 fn an_empty_one_is_clean_and_without_features() {
-    let sb = Superblock::empty(Minor::V1_2);
+    let sb = Superblock::empty(Version::V1_2);
     assert_eq!((sb.resync_offset, sb.features()), (CLEAN, Features::empty()));
 }

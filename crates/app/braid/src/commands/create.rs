@@ -183,7 +183,7 @@ fn create_options(wish: &Wish<'_>) -> Result<CreateOptions> {
         size: shape.size,
         data_offset: shape.data_offset,
         assume_clean: shape.assume_clean,
-        minor: shape.metadata,
+        version: shape.metadata,
         ..CreateOptions::new(name, level, raid_disks)
     })
 }
@@ -334,7 +334,7 @@ fn text(created: &Created, dry_run: bool) -> String {
     if let Some(layout) = &created.layout_name {
         shape.push_str(&format!(", layout {layout}"));
     }
-    shape.push_str(&format!(", metadata {}", created.minor));
+    shape.push_str(&format!(", metadata {}", created.version));
     lines.push(shape);
     if let Some(first) = created.members.first() {
         let used = if created.component_size > 0 {
@@ -405,7 +405,7 @@ impl Report {
             chunk_size: created.chunk_size,
             component_size: created.component_size,
             array_size: created.array_size,
-            metadata: created.minor.to_string(),
+            metadata: created.version.to_string(),
             raid_devices: created.raid_disks,
             missing: created.missing.clone(),
             needs_resync: created.needs_resync,

@@ -112,7 +112,7 @@ fn text(path: &Path, superblock: &Superblock) -> String {
     let mut lines = vec![format!("{}:", path.display())];
     let mut field = |name: &str, value: String| lines.push(format!("{name:>16} : {value}"));
     field("Magic", "a92b4efc".to_string());
-    field("Version", superblock.minor.to_string());
+    field("Version", superblock.version.to_string());
     field("Feature Map", format!("{:#x}", superblock.features().bits()));
     field("Array UUID", uuid_text::format(&superblock.set_uuid));
     field("Name", superblock.set_name.escaped());
@@ -126,7 +126,7 @@ fn text(path: &Path, superblock: &Superblock) -> String {
     if superblock.size > 0 && superblock.size != superblock.data_size {
         field("Used Dev Size", size::mdadm_sectors(bytes(superblock.size)));
     }
-    if superblock.minor.data_follows() {
+    if superblock.version.data_follows() {
         field("Data Offset", format!("{} sectors", superblock.data_offset));
     }
     field("Super Offset", format!("{} sectors", superblock.super_offset));
@@ -222,7 +222,7 @@ impl Report {
     fn of(path: &Path, superblock: &Superblock) -> Report {
         let bytes = |sectors: u64| sectors.saturating_mul(SECTOR_BYTES);
         let fields = Fields {
-            version: superblock.minor.to_string(),
+            version: superblock.version.to_string(),
             feature_map: superblock.features().bits(),
             array_uuid: uuid_text::format(&superblock.set_uuid),
             name: superblock.set_name.escaped(),

@@ -374,7 +374,7 @@ fn detail_of(status: ArrayStatus, exports: Vec<String>) -> Detail {
         state,
         full_name: status.full_name,
         uuid: uuid_text::format(&status.uuid),
-        version: status.minor.to_string(),
+        version: status.version.to_string(),
         created: status.created,
         updated: status.updated,
         events: status.events,

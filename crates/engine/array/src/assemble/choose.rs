@@ -262,7 +262,7 @@ fn agrees(shared: &Superblock, reference: &str, found: &Found) -> Result<(), Ass
         ("chunk size", own.chunk_sectors == shared.chunk_sectors),
         ("number of slots", own.raid_disks == shared.raid_disks),
         ("component size", own.size == shared.size),
-        ("metadata version", own.minor == shared.minor),
+        ("metadata version", own.version == shared.version),
     ];
     match differing.iter().find(|(_, same)| !same) {
         None => Ok(()),

@@ -173,7 +173,7 @@ impl Control {
         let mut request = Request {
             level: shared.level,
             layout: shared.layout,
-            minor: shared.minor,
+            version: shared.version,
             chunk_sectors: shared.chunk_sectors,
             raid_disks: shared.raid_disks,
             members: vec![sectors(device.info())],
@@ -184,7 +184,7 @@ impl Control {
         let usual = place(&request);
         let placed = match usual {
             Err(PlacementError::SizeTooLarge { .. } | PlacementError::MemberTooSmall { .. })
-                if shared.minor.data_follows() =>
+                if shared.version.data_follows() =>
             {
                 let others = roster.members.iter().map(|member| member.superblock.data_offset);
                 request.data_offset = others.min();
@@ -248,7 +248,7 @@ impl Control {
             let (array, member) = (self.name.clone(), name.to_string());
             move |error| ControlError::Io { array, doing, member, error }
         };
-        remove_other_superblocks(&self.shard, &member.device, member.superblock.minor)
+        remove_other_superblocks(&self.shard, &member.device, member.superblock.version)
             .await
             .map_err(failed("removing an old superblock from", &member.name))?;
         let Some(to) = member.superblock.bitmap_sector() else { return Ok(()) };

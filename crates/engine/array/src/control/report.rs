@@ -33,7 +33,7 @@ impl Control {
             name: self.name.clone(),
             full_name: shared.set_name.escaped(),
             uuid: shared.set_uuid,
-            minor: shared.minor,
+            version: shared.version,
             created: time_seconds(shared.ctime),
             updated: time_seconds(shared.utime),
             events: shared.events,

@@ -15,19 +15,21 @@ const KIND: &str = "linux_raid_member";
 
 fn md1(device: &Device<'_>, found: &mut Vec<Signature>) {
     let sectors = device.bytes / SECTOR as u64;
-    for (minor, sector) in candidates(sectors) {
+    for (version, sector) in candidates(sectors) {
         let at = sector * SECTOR as u64;
         let room = usize::try_from(device.bytes - at).unwrap_or(READ_LEN).min(READ_LEN);
         let Some(bytes) = device.areas.get(at, room) else { continue };
-        let text = match Superblock::parse(bytes, minor, sector, sectors) {
+        let text = match Superblock::parse(bytes, version, sector, sectors) {
             Ok(sb) => {
-                let text = Text::new(format!("member of an md array (metadata {minor})"))
+                let text = Text::new(format!("member of an md array (metadata {version})"))
                     .named("name", sb.set_name.as_text().unwrap_or(&sb.set_name.escaped()));
                 text.add(level(sb.level, sb.raid_disks))
                     .add(format!("uuid {}", uuid_text::format(&sb.set_uuid)))
             }
             Err(SuperblockError::NoMagic { .. } | SuperblockError::TooShort { .. }) => continue,
-            Err(error) => Text::new(format!("unusable md superblock (metadata {minor}): {error}")),
+            Err(error) => {
+                Text::new(format!("unusable md superblock (metadata {version}): {error}"))
+            }
         };
         found.push(text.at(KIND, at, 4));
     }

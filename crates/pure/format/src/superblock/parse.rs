@@ -2,7 +2,7 @@
 
 use super::raw::{self, FIXED, Raw, RawPpl, RawReshape};
 use super::{
-    Features, Leftover, MAX_ROLES, Minor, Name, Ppl, Reshape, Role, Superblock, SuperblockError,
+    Features, Leftover, MAX_ROLES, Name, Ppl, Reshape, Role, Superblock, SuperblockError, Version,
 };
 use zerocopy::byteorder::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes, transmute};
@@ -14,7 +14,7 @@ const DATA_MIN: u64 = 10;
 
 impl Superblock {
     /// Reads the superblock that stands in `bytes` ([`super::READ_LEN`] bytes, or as many as there are),
-    /// read at sector `at` of a member of `dev_sectors`, as minor version `minor`.
+    /// read at sector `at` of a member of `dev_sectors`, as version `version`.
     ///
     /// Makes the checks of Linux `md.c` (super_1_load), the checksum first of what concerns content: what
     /// is returned is what was once written whole, at this place, for a member of at least this size.
@@ -24,7 +24,7 @@ impl Superblock {
     /// [`SuperblockError::NoMagic`] when there is none; anything else when there is one that cannot be used.
     pub fn parse(
         bytes: &[u8],
-        minor: Minor,
+        version: Version,
         at: u64,
         dev_sectors: u64,
     ) -> Result<Superblock, SuperblockError> {
@@ -51,7 +51,7 @@ impl Superblock {
         let features = check_features(&raw, at)?;
         let (roles, _) =
             <[U16]>::ref_from_prefix_with_elems(rest, roles).map_err(|_| short(len))?;
-        let sb = from_raw(&raw, features, roles, minor);
+        let sb = from_raw(&raw, features, roles, version);
         if features.contains(Features::RAID0_LAYOUT) && sb.level != 0 {
             return Err(SuperblockError::Raid0Layout { at, level: sb.level });
         }
@@ -83,7 +83,7 @@ fn check_features(raw: &Raw, at: u64) -> Result<Features, SuperblockError> {
     Ok(features)
 }
 
-fn from_raw(raw: &Raw, features: Features, roles: &[U16], minor: Minor) -> Superblock {
+fn from_raw(raw: &Raw, features: Features, roles: &[U16], version: Version) -> Superblock {
     let mut leftover = Leftover::default();
     let mut sb = Superblock {
         set_uuid: raw.set_uuid,
@@ -113,7 +113,7 @@ fn from_raw(raw: &Raw, features: Features, roles: &[U16], minor: Minor) -> Super
         events: raw.events.get(),
         resync_offset: raw.resync_offset.get(),
         roles: roles.iter().map(|role| Role::from_raw(role.get())).collect(),
-        ..Superblock::empty(minor)
+        ..Superblock::empty(version)
     };
     if features.contains(Features::BITMAP_OFFSET) {
         sb.bitmap_offset = i32::from_le_bytes(raw.bitmap);
@@ -178,7 +178,7 @@ fn check_rest(
     if sb.bblog_size > BBLOG_MAX {
         return Err(SuperblockError::BadBlockLogSize { at, found: sb.bblog_size });
     }
-    let have = if sb.minor.data_follows() {
+    let have = if sb.version.data_follows() {
         let end = at.saturating_add(len.div_ceil(crate::SECTOR) as u64);
         let old = i128::from(sb.data_offset);
         for (field, data) in [("data_offset", old), ("new_offset", old + i128::from(sb.new_offset))]

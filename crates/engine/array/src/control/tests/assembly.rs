@@ -7,7 +7,7 @@ use crate::error::{AssembleError, CreateError, ExamineError};
 use crate::options::{AssembleOptions, CreateOptions, MemberSelector};
 use crate::status::{ArrayState, MemberState};
 use braid_device::{IoErrorKind, Opener};
-use braid_format::superblock::{CLEAN, Minor, Role, candidates};
+use braid_format::superblock::{CLEAN, Role, Version, candidates};
 use braid_layout::Level;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,10 +42,10 @@ fn fail(world: &World, control: &Rc<Control>, name: &str) {
 fn superblocks_of_all_minors_are_found_and_earlier_ones_are_removed() {
     let world = World::new(1);
     let members = members("m", 2, 4 * MIB);
-    for minor in [Minor::V1_2, Minor::V1_0, Minor::V1_1, Minor::V1_2] {
-        let created = world.create(&members, CreateOptions { minor, ..clean(Level::Raid1, 2) });
+    for version in [Version::V1_2, Version::V1_0, Version::V1_1, Version::V1_2] {
+        let created = world.create(&members, CreateOptions { version, ..clean(Level::Raid1, 2) });
         let superblock = world.superblock(&members[0]);
-        assert_eq!((superblock.minor, superblock.set_uuid), (minor, created.uuid));
+        assert_eq!((superblock.version, superblock.set_uuid), (version, created.uuid));
         assert_eq!((superblock.events, superblock.resync_offset), (0, CLEAN));
         let contents = world.contents(&members[0]);
         let magic = 0xa92b_4efc_u32.to_le_bytes();
