@@ -1,6 +1,7 @@
 //! What a device is: its description, the requests it takes, the errors it gives.
 
 use crate::completion::Completion;
+use braid_shard::buffer::SharedMemory;
 use braid_shard::ring::{BufMuts, Bufs};
 use braid_shard::{Buf, BufMut};
 use smallvec::smallvec;
@@ -215,4 +216,11 @@ pub trait Device {
     /// flight at the same time may be carried out in any order. The caller has checked bounds and
     /// alignment ([`Request::check`]).
     fn submit(&self, request: Request, done: Completion);
+
+    /// The device's bytes, when they are memory of this process and nothing but memory: then who
+    /// holds a range may also work on it in place ([`braid_shard::buffer::in_place`]). `None` for
+    /// every device that must see each request.
+    fn memory(&self) -> Option<&SharedMemory> {
+        None
+    }
 }

@@ -67,6 +67,10 @@ impl Device for RamDevice {
             done.complete(Outcome::failed(IoError::new(IoErrorKind::Invalid), op));
         }
     }
+
+    fn memory(&self) -> Option<&SharedMemory> {
+        Some(&self.memory)
+    }
 }
 
 /// Memory of `size` bytes, rounded down to whole 4096-byte blocks.

@@ -1,6 +1,7 @@
 //! Levels 4, 5 and 6: writes with parity, recovery from it, and its scrub.
 
 pub(crate) mod blocks;
+mod in_place;
 pub(crate) mod plan;
 pub(crate) mod recover;
 pub(crate) mod scrub;

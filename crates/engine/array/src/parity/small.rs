@@ -50,13 +50,14 @@ enum Ended {
 }
 
 /// Where the blocks are: data, P, Q.
-struct Places {
-    data: Slot,
-    p: Slot,
-    q: Option<Slot>,
-    exponent: u8,
+pub(super) struct Places {
+    pub(super) data: Slot,
+    pub(super) p: Slot,
+    pub(super) q: Option<Slot>,
+    /// The data block's.
+    pub(super) exponent: u8,
     /// Component byte.
-    at: u64,
+    pub(super) at: u64,
 }
 
 async fn attempt(args: &WriteArgs) -> (Option<Held>, Ended) {
@@ -78,20 +79,19 @@ async fn attempt(args: &WriteArgs) -> (Option<Held>, Ended) {
             Err(error) => return (Some(held), Ended::Written(Err(error))),
         },
     };
+    let places = Places::of(parity, args);
+    let view = engine.view();
+    if !places.healthy(&view, new.len()) {
+        return (Some(held), Ended::NotHere);
+    }
+    if super::in_place::small(&view, &places, new) {
+        engine.count(|counters| counters.rmw += 1);
+        return (Some(held), Ended::Written(Ok(())));
+    }
     let scratch = 3 * new.len() as u64;
     let _scratch = match engine.scratch.try_take(scratch) {
         Some(share) => share,
         None => engine.scratch.take(scratch).await,
-    };
-    let map = parity.map_stripe(args.unit);
-    let k = (args.extent.start / chunk) as usize;
-    let places = Places {
-        data: map.data_slot(k),
-        p: map.p_slot(),
-        q: map.q_slot(),
-        // An exponent is below the number of slots, which `Layout` bounds by 257.
-        exponent: map.exponent(k) as u8,
-        at: parity.member_offset(args.unit) + within,
     };
     let view = engine.view();
     let Some(reads) = read(engine, &view, &places, new.len()).await else {
@@ -123,9 +123,7 @@ async fn attempt(args: &WriteArgs) -> (Option<Held>, Ended) {
 
 /// Reads old data and parity; `None` when some member is not healthy there.
 async fn read(engine: &Rc<Engine>, view: &View, places: &Places, len: usize) -> Option<Outcomes> {
-    let end = places.at + len as u64;
-    let mut slots = [Some(places.data), Some(places.p), places.q].into_iter().flatten();
-    if view.broken || end > view.resynced || !slots.all(|slot| view.readable(slot, end)) {
+    if !places.healthy(view, len) {
         return None;
     }
     let mut set = engine.sets.start();
@@ -140,6 +138,27 @@ async fn read(engine: &Rc<Engine>, view: &View, places: &Places, len: usize) -> 
 }
 
 impl Places {
+    fn of(parity: &Parity, args: &WriteArgs) -> Places {
+        let chunk = parity.chunk_size();
+        let map = parity.map_stripe(args.unit);
+        let k = (args.extent.start / chunk) as usize;
+        Places {
+            data: map.data_slot(k),
+            p: map.p_slot(),
+            q: map.q_slot(),
+            // An exponent is below the number of slots, which `Layout` bounds by 257.
+            exponent: map.exponent(k) as u8,
+            at: parity.member_offset(args.unit) + args.extent.start % chunk,
+        }
+    }
+
+    /// True when all members concerned have valid blocks of `len` bytes there, and parity matches.
+    fn healthy(&self, view: &View, len: usize) -> bool {
+        let end = self.at + len as u64;
+        let mut slots = [Some(self.data), Some(self.p), self.q].into_iter().flatten();
+        !view.broken && end <= view.resynced && slots.all(|slot| view.readable(slot, end))
+    }
+
     /// The new P and Q.
     fn update(&self, reads: Outcomes, new: &Buf) -> Option<(Buf, Option<Buf>)> {
         let (mut data, mut p, mut q) = (None, None, None);

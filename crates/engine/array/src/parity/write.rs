@@ -96,6 +96,14 @@ async fn write_stripe(
     {
         return result;
     }
+    if let WritePayload::Data(data) = payload
+        && let view = engine.view()
+        && !view.broken
+        && super::in_place::full_stripe(&view, parity, &stripe.map, stripe.base, data)
+    {
+        engine.count(|counters| counters.full_stripes += 1);
+        return Ok(());
+    }
     let mut avoid: SmallVec<[Slot; 4]> = SmallVec::new();
     for _ in 0..ATTEMPTS_MAX {
         let view = engine.view();

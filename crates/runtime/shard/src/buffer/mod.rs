@@ -11,6 +11,7 @@
 //!
 //! Invariant: the ranges of two live `BufMut`s never overlap, nor does a `BufMut` with a `Buf`.
 
+pub mod in_place;
 mod loan;
 mod shared;
 #[cfg(test)]

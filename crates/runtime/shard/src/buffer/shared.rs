@@ -10,13 +10,14 @@ use std::ptr::NonNull;
 /// As with a disk, two accesses to the same bytes at the same time leave or give either content;
 /// the engine above never does that to bytes that it relies on (each stripe has one owner).
 pub struct SharedMemory {
-    memory: NonNull<u8>,
+    pub(super) memory: NonNull<u8>,
     len: usize,
 }
 
 // SAFETY: the memory is only reached through `read`, `write` and `zero`, which copy bytes without
-// ever making a reference to it, so no two references can alias. Overlapping copies from two
-// threads are the device's contract (see the type) and touch plain bytes only.
+// making a reference to it, and through `in_place`, whose references live for one call that makes
+// no other and calls nobody who could. Accesses to the same bytes by two threads at once are the
+// device's contract (see the type) and touch plain bytes only.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
@@ -53,7 +54,7 @@ impl SharedMemory {
         self.len == 0
     }
 
-    fn holds(&self, at: usize, len: usize) -> bool {
+    pub(super) fn holds(&self, at: usize, len: usize) -> bool {
         at.checked_add(len).is_some_and(|end| end <= self.len)
     }
 
