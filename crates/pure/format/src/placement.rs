@@ -9,12 +9,14 @@
 //! Rules found from superblocks that mdadm wrote (table in `tests/data/placements.tsv`).
 
 use crate::bitmap;
-use crate::superblock::{Ppl, Version, location};
+use crate::superblock::{Ppl, V0_BITMAP_OFFSET, V0_SIZE_MAX, Version, location};
 
 /// Level number of a linear array.
 const LINEAR: i32 = -1;
 /// Sectors of the bad-block log.
 const BBLOG: u64 = 8;
+/// Sectors behind a 0.90 superblock, in the same 64 KiB, that a bitmap may take.
+const V0_BITMAP_ROOM: u64 = 120;
 /// Sectors of a partial parity log.
 const PPL: u64 = 2048;
 const MIB: u64 = 2048;
@@ -151,6 +153,29 @@ pub enum PlacementError {
         /// Sectors it has for data.
         have: u64,
     },
+    /// More members than the superblocks can list.
+    #[error(
+        "placing the array: {have} members and metadata {version} lists at most {most}; use fewer, or metadata 1.2"
+    )]
+    TooManyMembers {
+        /// Members given.
+        have: usize,
+        /// Metadata version.
+        version: Version,
+        /// Members that it lists.
+        most: usize,
+    },
+    /// More of each member than metadata 0.90 can use.
+    #[error(
+        "placing the array: {want} sectors of each member and metadata 0.90 uses at most {most} (4 TiB); \
+         use metadata 1.2, or ask for a smaller size"
+    )]
+    V0Size {
+        /// Sectors that would be used.
+        want: u64,
+        /// Sectors that can be.
+        most: u64,
+    },
     /// The size asked for is no chunk.
     #[error(
         "placing the array: a size of {want} sectors per member is less than a chunk of {chunk} sectors; ask for more"
@@ -172,6 +197,16 @@ pub enum PlacementError {
         why: &'static str,
         /// The least that works.
         least: u64,
+    },
+    /// The metadata version has no field for what was asked for.
+    #[error(
+        "placing the array: metadata {version} has no {what}; use metadata 1.2, or leave it out"
+    )]
+    Version {
+        /// Metadata version.
+        version: Version,
+        /// What it lacks.
+        what: &'static str,
     },
     /// The level keeps no bitmap or PPL.
     #[error("placing the array: level {level} can have no {what}; leave it out")]
@@ -208,6 +243,7 @@ const MEMBER_MAX: u64 = 1 << 54;
 /// Members, sizes or offsets that do not go together; each error says which and what would.
 pub fn place(request: &Request) -> Result<Placement, PlacementError> {
     check_consistency(request)?;
+    check_version(request)?;
     let mut members = Vec::with_capacity(request.members.len());
     let mut smallest: Option<(u64, usize)> = None;
     for (index, &dev) in request.members.iter().enumerate() {
@@ -219,6 +255,9 @@ pub fn place(request: &Request) -> Result<Placement, PlacementError> {
     }
     let (available, smallest) = smallest.ok_or(PlacementError::NoMember)?;
     let component = component_size(request, available, smallest)?;
+    if request.version == Version::V0_90 && keeps_size(request.level) && component > V0_SIZE_MAX {
+        return Err(PlacementError::V0Size { want: component, most: V0_SIZE_MAX });
+    }
     let size = if keeps_size(request.level) { component } else { 0 };
 
     let bitmap = match request.consistency {
@@ -234,6 +273,11 @@ pub fn place(request: &Request) -> Result<Placement, PlacementError> {
     let data_follows = request.version.data_follows();
     let (bblog_offset, bblog_size) = if data_follows {
         place_bblog(request, log, logged)?
+    } else if request.version == Version::V0_90 {
+        for place in members.iter_mut().filter(|_| keeps_size(request.level)) {
+            place.data_size = place.data_size.min(V0_SIZE_MAX);
+        }
+        (0, 0)
     } else {
         for place in &mut members {
             let reserve = (log + BBLOG).min(place.super_offset.saturating_sub(component));
@@ -247,6 +291,10 @@ pub fn place(request: &Request) -> Result<Placement, PlacementError> {
         multiple: false,
     });
     let raid0_layout = request.level == 0 && unequal(request, &members);
+    if raid0_layout && request.version == Version::V0_90 {
+        let what = "feature RAID0_LAYOUT, which members of unequal size need";
+        return Err(PlacementError::Version { version: request.version, what });
+    }
     Ok(Placement { size, members, bblog_offset, bblog_size, bitmap, ppl, raid0_layout })
 }
 
@@ -268,6 +316,20 @@ fn check_consistency(request: &Request) -> Result<(), PlacementError> {
         Consistency::Ppl if request.level != 5 => refuse("PPL"),
         _ => Ok(()),
     }
+}
+
+/// What 0.90 has no fields for.
+fn check_version(request: &Request) -> Result<(), PlacementError> {
+    let (version, have) = (request.version, request.members.len());
+    let most = version.max_members();
+    if have > most || request.raid_disks as usize > most {
+        let have = have.max(request.raid_disks as usize);
+        return Err(PlacementError::TooManyMembers { have, version, most });
+    }
+    if version == Version::V0_90 && request.consistency == Consistency::Ppl {
+        return Err(PlacementError::Version { version, what: "partial parity log" });
+    }
+    Ok(())
 }
 
 /// Sectors that mdadm keeps free for a bitmap beside a size of `sectors`.
@@ -319,10 +381,14 @@ fn place_member(
         (offset, offset)
     } else {
         if let Some(want) = request.data_offset.filter(|&want| want != 0) {
-            let why = "cannot be had with metadata 1.0, whose data starts at 0";
+            let why = "cannot be had with metadata 0.90 and 1.0, whose data starts at 0";
             return Err(PlacementError::DataOffset { want, why, least: 0 });
         }
-        (0, dev % 8 + 16 + BBLOG + log_space(request, dev))
+        let used = match location(request.version, dev) {
+            Some(superblock) if request.version == Version::V0_90 => dev - superblock,
+            _ => dev % 8 + 16 + BBLOG + log_space(request, dev),
+        };
+        (0, used)
     };
     let available = dev.saturating_sub(used);
     let unit = size_unit(request);
@@ -386,7 +452,8 @@ fn place_bitmap(
     chunk_bytes: Option<u32>,
 ) -> Result<BitmapPlace, PlacementError> {
     let sync_size = bitmap_sync_size(request, size);
-    let room = bitmap_space(size);
+    let v0 = request.version == Version::V0_90;
+    let room = if v0 { V0_BITMAP_ROOM } else { bitmap_space(size) };
     if room == 0 {
         return Err(PlacementError::NoBitmapRoom);
     }
@@ -403,7 +470,11 @@ fn place_bitmap(
     let chunk_bytes = u32::try_from(chunk).map_err(|_| PlacementError::NoBitmapRoom)?;
     let sectors = area_sectors(sync_size, chunk);
     // `sectors` is at most 256.
-    let offset = if request.version.data_follows() { 8 } else { -((sectors + BBLOG) as i32) };
+    let offset = match request.version {
+        Version::V0_90 => V0_BITMAP_OFFSET,
+        Version::V1_0 => -((sectors + BBLOG) as i32),
+        Version::V1_1 | Version::V1_2 => 8,
+    };
     Ok(BitmapPlace { offset, sectors, chunk_bytes, sync_size })
 }
 

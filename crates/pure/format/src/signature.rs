@@ -12,6 +12,9 @@ mod raid;
 mod tables;
 mod volumes;
 
+pub use raid::{Container, ContainerError, refuse_container};
+pub use tables::partitions;
+
 /// Something recognised on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {

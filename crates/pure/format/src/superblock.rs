@@ -1,8 +1,8 @@
-//! The md superblock, versions 1.0, 1.1 and 1.2: one per member, it says what the array is and which
+//! The md superblock, versions 0.90, 1.0, 1.1 and 1.2: one per member, it says what the array is and which
 //! part of it this member holds.
 //!
 //! Owns the meaning of every field ([`Superblock`]) and the checks that a reader makes. The byte layout
-//! is in `raw`, reading in `parse`, writing in `write`. Does not read a device: the caller reads 4096
+//! of 1.x is in `raw`, reading in `parse`, writing in `write`; all of 0.90 is in `v0`. Does not read a device: the caller reads 4096
 //! bytes at each of [`candidates`], parses each and lets [`choose`] decide.
 //!
 //! Invariant: feature bits are derived from the fields, never stored beside them.
@@ -18,14 +18,16 @@ mod parse;
 mod raw;
 mod role;
 mod time;
+mod v0;
 mod write;
 
 pub use error::SuperblockError;
 pub use features::Features;
-pub use locate::{Version, VersionError, candidates, choose, location};
+pub use locate::{Version, VersionError, candidates, choose, location, v0_shared_with};
 pub use name::{Name, NameError};
 pub use role::Role;
 pub use time::{pack_time, time_micros, time_seconds};
+pub use v0::{V0, V0_BITMAP_OFFSET, V0_DISKS, V0_SIZE_MAX, V0Device};
 pub use write::role_table_len;
 
 /// Bytes to read at each candidate place before [`Superblock::parse`]: the largest superblock.
@@ -42,7 +44,8 @@ pub const CLEAN: u64 = u64::MAX;
 pub struct Superblock {
     /// Where the superblock stands; not stored, it follows from the place.
     pub version: Version,
-    /// Identifies the array; equal on all members.
+    /// Identifies the array; equal on all members. In the order in which it is shown; the words of 0.90 are
+    /// stored the other way round (see [`Superblock::bitmap_uuid`]).
     pub set_uuid: [u8; 16],
     /// The array's name, `homehost:name` when mdadm made it.
     pub set_name: Name,
@@ -87,11 +90,13 @@ pub struct Superblock {
     /// Journal device only: the ring sector at which recovery of the journal starts. Not stored when
     /// this member's own role is another.
     pub journal_tail: u64,
-    /// This member's index in `roles`; permanent, unrelated to the slot.
+    /// This member's index in `roles`; unrelated to the slot. Permanent, but in 0.90, where a member that
+    /// gets a slot also gets its number.
     pub dev_number: u32,
     /// Corrected read errors.
     pub cnt_corrected_read: u32,
-    /// Unique per member.
+    /// Unique per member. 0.90 stores none: what was read is made of the array's uuid and the dev number,
+    /// the same each time. To tell twins from a member's predecessor use [`Superblock::is_twin_of`].
     pub device_uuid: [u8; 16],
     /// Bit 0 write-mostly, bit 1 failfast; other bits are kept as found.
     pub devflags: u8,
@@ -111,10 +116,14 @@ pub struct Superblock {
     pub events: u64,
     /// Everything below is in sync; [`CLEAN`] = all is; 0 = the array was active.
     pub resync_offset: u64,
-    /// What each member is, by dev number. At most [`MAX_ROLES`] entries.
+    /// Bytes of the array's logical blocks; 0 = not recorded, as Linux before 6.19 has it and demands it.
+    pub logical_block_size: u32,
+    /// What each member is, by dev number. At most [`MAX_ROLES`] entries, of which 0.90 keeps 27.
     pub roles: Vec<Role>,
     /// Contents of fields that no feature bit announces; zero in new superblocks.
     pub leftover: Leftover,
+    /// What only version 0.90 says.
+    pub v0: V0,
 }
 
 /// The place of a member's partial parity log.
@@ -201,8 +210,10 @@ impl Superblock {
             utime: 0,
             events: 0,
             resync_offset: CLEAN,
+            logical_block_size: 0,
             roles: Vec::new(),
             leftover: Leftover::default(),
+            v0: V0::default(),
         }
     }
 
@@ -229,6 +240,20 @@ impl Superblock {
             None => self.raid_disks,
         };
         self.raid_disks.max(old)
+    }
+
+    /// The uuid that the array's bitmap has: the array's, in the order in which it is stored.
+    pub fn bitmap_uuid(&self) -> [u8; 16] {
+        if self.version == Version::V0_90 { v0::swap_words(&self.set_uuid) } else { self.set_uuid }
+    }
+
+    /// `other` was read from the same member, or from a copy of it, or is its device seen through another
+    /// name (a whole disk and its last partition). In 0.90 a member that was replaced and the one that
+    /// took its slot have the same number and differ in `events`.
+    pub fn is_twin_of(&self, other: &Superblock) -> bool {
+        self.set_uuid == other.set_uuid
+            && self.device_uuid == other.device_uuid
+            && (self.version != Version::V0_90 || self.events == other.events)
     }
 
     /// All redundancy is in sync, as far as this superblock knows.

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use braid_format::SECTOR;
-use braid_format::signature::{Areas, Signature, detect, ranges};
-use braid_format::superblock::{Name, Superblock, Version, location};
+use braid_format::signature::{
+    Areas, Container, Signature, detect, partitions, ranges, refuse_container,
+};
+use braid_format::superblock::{Name, Role, Superblock, Version, location};
 use proptest::prelude::*;
 
 const IMAGES: &[u8] = include_bytes!("fixtures/signatures.tar.xz");
@@ -262,14 +264,15 @@ fn members_of_md_arrays_are_named() {
             level: 5,
             raid_disks: 4,
             super_offset,
-            data_offset: if version == Version::V1_0 { 0 } else { 2048 },
+            data_offset: if version.data_follows() { 2048 } else { 0 },
             data_size: 4096,
             ..Superblock::empty(version)
         };
         let mut bytes = sb.to_bytes();
         let at = super_offset as usize * SECTOR;
+        let name = if version == Version::V0_90 { "" } else { ", name \"host:data\"" };
         let want = format!(
-            "member of an md array (metadata {version}), name \"host:data\", raid5 of 4, \
+            "member of an md array (metadata {version}){name}, raid5 of 4, \
              uuid abababab:abababab:abababab:abababab"
         );
         assert_eq!(found(&[(at, &bytes)]), [("linux_raid_member", want)]);
@@ -278,6 +281,56 @@ fn members_of_md_arrays_are_named() {
         assert_eq!(*kind, "linux_raid_member");
         assert!(what.contains("unusable") && what.contains("checksum"), "{what}");
     }
+}
+
+#[test]
+fn a_member_from_a_machine_of_the_other_byte_order_is_named() {
+    let sb = Superblock {
+        set_uuid: *b"0123456789abcdef",
+        level: 1,
+        raid_disks: 2,
+        super_offset: 8064,
+        roles: vec![Role::Slot(0), Role::Slot(1)],
+        ..Superblock::empty(Version::V0_90)
+    };
+    let bytes: Vec<u8> =
+        sb.to_bytes().chunks_exact(4).flat_map(|w| [w[3], w[2], w[1], w[0]]).collect();
+    let want = "member of an md array (metadata 0.90, big-endian), raid1 of 2, \
+                uuid 30313233:34353637:38396162:63646566";
+    assert_eq!(found(&[(8064 * SECTOR, &bytes)]), [("linux_raid_member", want.to_owned())]);
+}
+
+#[test]
+fn a_disk_of_a_container_is_refused_by_name() {
+    let mut images = images();
+    for (image, container, name) in
+        [("imsm", Container::Imsm, "imsm"), ("ddf", Container::Ddf, "ddf")]
+    {
+        let (size, bytes) = images.remove(image).unwrap();
+        let signatures = detect(size, &areas(size, &bytes));
+        let error = refuse_container(&signatures).unwrap_err();
+        assert_eq!(error.container, container);
+        assert_eq!(container.to_string(), name);
+        let text = error.to_string();
+        assert!(text.contains(&error.what) && text.contains("mdadm --assemble --scan"), "{text}");
+    }
+    let (size, bytes) = images.remove("md090").unwrap();
+    assert_eq!(refuse_container(&detect(size, &areas(size, &bytes))), Ok(()));
+}
+
+#[test]
+// Lists of one range are meant here.
+#[allow(clippy::single_range_in_vec_init)]
+fn partitions_are_read_from_either_table() {
+    let images = images();
+    let read = |name: &str| {
+        let (size, bytes) = &images[name];
+        partitions(&areas(*size, bytes))
+    };
+    assert_eq!(read("gpt"), [2048..4096]);
+    assert_eq!(read("mbr"), [2048..3072, 4096..5120]);
+    assert_eq!(read("mbr-empty"), []);
+    assert_eq!(read("ext4"), []);
 }
 
 #[test]

@@ -167,6 +167,17 @@ fn refusals_say_which_member_and_what_would_do() {
         ..request()
     };
     assert_eq!(refused(tiny), E::NoBitmapRoom);
+    let v0 = || Request { version: Version::V0_90, ..request() };
+    let many = Request { members: vec![1 << 20; 28], ..v0() };
+    assert!(matches!(refused(many), E::TooManyMembers { have: 28, most: 27, .. }));
+    let large = Request { members: vec![1 << 34; 3], ..v0() };
+    assert!(matches!(refused(large), E::V0Size { most: 8_589_934_590, .. }));
+    let ppl = Request { consistency: Consistency::Ppl, ..v0() };
+    assert!(matches!(refused(ppl), E::Version { version: Version::V0_90, .. }));
+    let unequal = Request { level: 0, members: vec![1 << 20, 1 << 21], ..v0() };
+    assert!(matches!(refused(unequal), E::Version { version: Version::V0_90, .. }));
+    let offset = Request { data_offset: Some(2048), ..v0() };
+    assert!(matches!(refused(offset), E::DataOffset { least: 0, .. }));
 }
 
 prop_compose! {

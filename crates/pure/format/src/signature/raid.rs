@@ -1,19 +1,80 @@
 //! Members of other arrays: md 1.x and 0.90, Intel IMSM, SNIA DDF.
+//!
+//! Source of the latter two: mdadm `super-intel.c` and `super-ddf.c`, SNIA's Common RAID DDF specification.
 
 use super::{Device, Signature, Text};
 use crate::superblock::{READ_LEN, Superblock, SuperblockError, candidates};
 use crate::{SECTOR, uuid_text};
 
 pub(super) fn probe(device: &Device<'_>, found: &mut Vec<Signature>) {
-    md1(device, found);
-    found.extend(md0(device));
+    md(device, found);
     found.extend(imsm(device));
     found.extend(ddf(device));
 }
 
 const KIND: &str = "linux_raid_member";
+const IMSM: &str = "isw_raid_member";
+const DDF: &str = "ddf_raid_member";
 
-fn md1(device: &Device<'_>, found: &mut Vec<Signature>) {
+/// A format of metadata that firmware or a controller shares with the system. Its arrays stand in a
+/// container of disks, and something outside of the kernel must keep the metadata up to date while they run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Container {
+    /// Intel Matrix Storage Manager (RST, VROC).
+    Imsm,
+    /// SNIA Disk Data Format.
+    Ddf,
+}
+
+impl Container {
+    /// The container that a signature of this kind belongs to.
+    pub fn of_kind(kind: &str) -> Option<Container> {
+        match kind {
+            IMSM => Some(Container::Imsm),
+            DDF => Some(Container::Ddf),
+            _ => None,
+        }
+    }
+}
+
+/// What mdadm calls it: `imsm` or `ddf`.
+impl std::fmt::Display for Container {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Container::Imsm => "imsm",
+            Container::Ddf => "ddf",
+        })
+    }
+}
+
+/// Why a disk of a container is no member here, and what to do with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{what}: its arrays are described by {container} metadata, which braid does not write and so must not touch; \
+     assemble them with mdadm --assemble --scan (mdmon keeps the metadata), or copy the data off and create a new array"
+)]
+pub struct ContainerError {
+    /// Which container.
+    pub container: Container,
+    /// What was recognised.
+    pub what: String,
+}
+
+/// Refuses a disk that belongs to a container: `signatures` are what [`super::detect`] found on it. A disk that
+/// also has an md superblock is refused too: one of the two is stale, and writing would ruin the other.
+///
+/// # Errors
+/// The first container found.
+pub fn refuse_container(signatures: &[Signature]) -> Result<(), ContainerError> {
+    for signature in signatures {
+        if let Some(container) = Container::of_kind(signature.kind) {
+            return Err(ContainerError { container, what: signature.what.clone() });
+        }
+    }
+    Ok(())
+}
+
+fn md(device: &Device<'_>, found: &mut Vec<Signature>) {
     let sectors = device.bytes / SECTOR as u64;
     for (version, sector) in candidates(sectors) {
         let at = sector * SECTOR as u64;
@@ -27,6 +88,10 @@ fn md1(device: &Device<'_>, found: &mut Vec<Signature>) {
                     .add(format!("uuid {}", uuid_text::format(&sb.set_uuid)))
             }
             Err(SuperblockError::NoMagic { .. } | SuperblockError::TooShort { .. }) => continue,
+            Err(SuperblockError::ByteSwapped { .. }) => match big_endian(device, at) {
+                Some(text) => text,
+                None => continue,
+            },
             Err(error) => {
                 Text::new(format!("unusable md superblock (metadata {version}): {error}"))
             }
@@ -42,25 +107,12 @@ fn level(level: i32, raid_disks: u32) -> String {
     }
 }
 
-/// md 0.90: 4 KiB of words in the byte order of the machine that wrote them, at the start of the last whole 64 KiB.
-fn md0(device: &Device<'_>) -> Option<Signature> {
-    const UNIT: u64 = 64 << 10;
-    let at = (device.bytes & !(UNIT - 1)).checked_sub(UNIT)?;
-    let words = |read: &dyn Fn(u64) -> Option<u32>| {
-        (read(0)? == 0xa92b_4efc && read(1)? == 0 && matches!(read(2)?, 90 | 91)).then_some(())?;
-        // The uuid is words, shown most significant digit first on either machine.
-        let uuid =
-            format!("{:08x}:{:08x}:{:08x}:{:08x}", read(5)?, read(13)?, read(14)?, read(15)?);
-        Some((level(read(7)?.cast_signed(), read(10)?), uuid))
-    };
-    let little = words(&|word| device.areas.u32(at + 4 * word)).map(|text| (text, ""));
-    let big =
-        || words(&|word| device.areas.u32_be(at + 4 * word)).map(|text| (text, ", big-endian"));
-    let ((level, uuid), order) = little.or_else(big)?;
-    let text = Text::new(format!("member of an md array (metadata 0.90{order})"))
-        .add(level)
-        .add(format!("uuid {uuid}"));
-    Some(text.at(KIND, at, 4))
+/// A 0.90 superblock from a machine of the other byte order: its words are enough to say whose it is.
+fn big_endian(device: &Device<'_>, at: u64) -> Option<Text> {
+    let word = |index: u64| device.areas.u32_be(at + 4 * index);
+    let uuid = format!("{:08x}:{:08x}:{:08x}:{:08x}", word(5)?, word(13)?, word(14)?, word(15)?);
+    let text = Text::new("member of an md array (metadata 0.90, big-endian)");
+    Some(text.add(level(word(7)?.cast_signed(), word(10)?)).add(format!("uuid {uuid}")))
 }
 
 /// Intel's anchor in the last but one logical block.
@@ -73,7 +125,7 @@ fn imsm(device: &Device<'_>) -> Option<Signature> {
         let version: String =
             version.iter().filter(|b| b.is_ascii_graphic()).map(|&b| char::from(b)).collect();
         let text = Text::new("member of an Intel Matrix Storage array").named("version", &version);
-        Some(text.at("isw_raid_member", at, MAGIC.len() as u64))
+        Some(text.at(IMSM, at, MAGIC.len() as u64))
     })
 }
 
@@ -85,6 +137,6 @@ fn ddf(device: &Device<'_>) -> Option<Signature> {
         // The GUID begins with the vendor's name.
         let vendor = String::from_utf8_lossy(device.areas.get(at + 8, 8)?);
         let text = Text::new("member of a DDF array").named("vendor", vendor.trim());
-        Some(text.at("ddf_raid_member", at, 4))
+        Some(text.at(DDF, at, 4))
     })
 }

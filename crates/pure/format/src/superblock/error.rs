@@ -18,7 +18,7 @@ pub enum SuperblockError {
         /// Bytes needed.
         need: usize,
     },
-    /// There is no 1.x superblock at this place.
+    /// There is no superblock at this place.
     #[error(
         "no md superblock at sector {at} (magic is {found:#010x}); the device is no member, or of another version"
     )]
@@ -28,15 +28,51 @@ pub enum SuperblockError {
         /// What stands where the magic number should.
         found: u32,
     },
-    /// The magic number is right and the major version is not 1.
+    /// The magic number is right and the major version is not the one that stands at this place.
     #[error(
-        "md superblock at sector {at}: major version is {found} and only 1 is supported; use mdadm for this member"
+        "md superblock at sector {at}: major version is {found}, which does not belong there (0 stands in the last \
+         64 KiB, 1 elsewhere); it is stale or from a program that is newer: use mdadm for this member"
     )]
     Major {
         /// Sector read.
         at: u64,
         /// Version found.
         found: u32,
+    },
+    /// A superblock of version 0.90 from a machine with the other byte order.
+    #[error(
+        "md superblock at sector {at}: version 0.90 in big-endian words, made on a machine of the other byte order; \
+         assemble the array there, or convert the superblocks with mdadm --assemble --update=byteorder"
+    )]
+    ByteSwapped {
+        /// Sector read.
+        at: u64,
+    },
+    /// Major version 0 with a minor version other than 90 and 91.
+    #[error(
+        "md superblock at sector {at}: version is 0.{found} and of the 0 series only 0.90 and 0.91 (0.90 in a \
+         reshape) are supported; use mdadm for this member"
+    )]
+    V0Minor {
+        /// Sector read.
+        at: u64,
+        /// Minor version found.
+        found: u32,
+    },
+    /// A field with an impossible value.
+    #[error(
+        "md superblock at sector {at}: {field} is {found}, which must be {must}; \
+         the superblock is damaged, examine the other members"
+    )]
+    Field {
+        /// Sector read.
+        at: u64,
+        /// The field.
+        field: &'static str,
+        /// What it holds.
+        found: u64,
+        /// What would be right.
+        must: &'static str,
     },
     /// The role table cannot fit.
     #[error(
@@ -75,8 +111,8 @@ pub enum SuperblockError {
     },
     /// Feature bits nobody knows here.
     #[error(
-        "md superblock at sector {at}: feature_map has unknown bits {bits:#x}; \
-         the array needs a newer version: use the program that made it"
+        "md superblock at sector {at}: feature_map has {}, unknown here; \
+         the array needs a newer version: use the program that made it", each_bit(*bits)
     )]
     UnknownFeature {
         /// Sector read.
@@ -171,4 +207,14 @@ pub enum SuperblockError {
         /// Sectors found.
         found: u16,
     },
+}
+
+/// `bit 0x2000`, or `bits 0x2000, 0x8000`.
+fn each_bit(bits: u32) -> String {
+    let set: Vec<String> = (0..u32::BITS)
+        .map(|at| bits & 1 << at)
+        .filter(|bit| *bit != 0)
+        .map(|bit| format!("{bit:#x}"))
+        .collect();
+    format!("bit{} {}", if set.len() == 1 { "" } else { "s" }, set.join(", "))
 }

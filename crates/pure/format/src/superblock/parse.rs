@@ -3,12 +3,15 @@
 use super::raw::{self, FIXED, Raw, RawPpl, RawReshape};
 use super::{
     Features, Leftover, MAX_ROLES, Name, Ppl, Reshape, Role, Superblock, SuperblockError, Version,
+    v0,
 };
 use zerocopy::byteorder::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes, transmute};
 
 /// Sectors of the bad-block log that fit the page it may have.
 const BBLOG_MAX: u16 = 8;
+/// The largest logical block size that a kernel can have: its page.
+const BLOCK_MAX: u32 = 64 << 10;
 /// The least data a member may have, in sectors.
 const DATA_MIN: u64 = 10;
 
@@ -28,6 +31,9 @@ impl Superblock {
         at: u64,
         dev_sectors: u64,
     ) -> Result<Superblock, SuperblockError> {
+        if version == Version::V0_90 {
+            return v0::parse(bytes, at);
+        }
         let short = |need| SuperblockError::TooShort { at, have: bytes.len(), need };
         let (raw, rest) = Raw::read_from_prefix(bytes).map_err(|_| short(FIXED))?;
         if raw.magic.get() != raw::MAGIC {
@@ -112,6 +118,7 @@ fn from_raw(raw: &Raw, features: Features, roles: &[U16], version: Version) -> S
         utime: raw.utime.get(),
         events: raw.events.get(),
         resync_offset: raw.resync_offset.get(),
+        logical_block_size: raw.logical_block_size.get(),
         roles: roles.iter().map(|role| Role::from_raw(role.get())).collect(),
         ..Superblock::empty(version)
     };
@@ -172,8 +179,17 @@ fn check_rest(
     if raw.pad0.get() != 0 {
         return Err(SuperblockError::Reserved { at, field: std::mem::offset_of!(Raw, pad0) });
     }
-    if raw.pad3 != [0; 32] {
+    if raw.pad3 != [0; 28] {
         return Err(SuperblockError::Reserved { at, field: std::mem::offset_of!(Raw, pad3) });
+    }
+    let block = sb.logical_block_size;
+    if block != 0 && !(block.is_power_of_two() && (512..=BLOCK_MAX).contains(&block)) {
+        return Err(SuperblockError::Field {
+            at,
+            field: "logical_block_size",
+            found: block.into(),
+            must: "0 or a power of two from 512 to 65536",
+        });
     }
     if sb.bblog_size > BBLOG_MAX {
         return Err(SuperblockError::BadBlockLogSize { at, found: sb.bblog_size });

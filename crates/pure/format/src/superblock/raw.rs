@@ -46,7 +46,8 @@ pub(super) struct Raw {
     pub resync_offset: U64,
     pub checksum: U32,
     pub max_dev: U32,
-    pub pad3: [u8; 32],
+    pub logical_block_size: U32,
+    pub pad3: [u8; 28],
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -78,7 +79,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, device_uuid) == 168);
     assert!(std::mem::offset_of!(Raw, bblog_offset) == 188);
     assert!(std::mem::offset_of!(Raw, checksum) == CHECKSUM_AT);
-    assert!(std::mem::offset_of!(Raw, pad3) == 224);
+    assert!(std::mem::offset_of!(Raw, logical_block_size) == 224);
 };
 
 const CHECKSUM_AT: usize = 216;

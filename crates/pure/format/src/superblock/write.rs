@@ -1,7 +1,7 @@
 //! From a [`Superblock`] to bytes: feature bits derived, checksum computed.
 
 use super::raw::{self, FIXED, Raw, RawPpl, RawReshape};
-use super::{Features, Leftover, Role, Superblock};
+use super::{Features, Leftover, Role, Superblock, Version, v0};
 use crate::SECTOR;
 use zerocopy::{IntoBytes, transmute};
 
@@ -38,12 +38,19 @@ impl Superblock {
         features
     }
 
-    /// The bytes to write at `super_offset`: 256 + 2 * roles, rounded up with zeros to whole sectors. The
-    /// caller pads further with zeros to the member's logical block size.
+    /// The bytes to write at `super_offset`: 4096 of version 0.90, else 256 + 2 * roles, rounded up with zeros
+    /// to whole sectors. The caller pads further with zeros to the member's logical block size.
     ///
     /// Of fields that share bytes a bitmap takes precedence over a PPL (the result is then refused by
     /// [`Superblock::parse`]), and on a journal device the journal tail over a recovery offset.
+    ///
+    /// 0.90 keeps what it has fields for ([`Version::max_members`], [`Version::has_recovery_offset`]); a
+    /// member that is recovering is written as a spare, and a member in sync under the number of its slot,
+    /// so that [`Superblock::dev_number`] may be another one when it is read again.
     pub fn to_bytes(&self) -> Vec<u8> {
+        if self.version == Version::V0_90 {
+            return v0::to_bytes(self);
+        }
         let mut raw = self.to_raw();
         let mut bytes = raw.as_bytes().to_vec();
         for role in &self.roles {
@@ -119,7 +126,8 @@ impl Superblock {
             resync_offset: self.resync_offset.into(),
             checksum: 0.into(),
             max_dev: u32::try_from(self.roles.len()).unwrap_or(u32::MAX).into(),
-            pad3: [0; 32],
+            logical_block_size: self.logical_block_size.into(),
+            pad3: [0; 28],
         }
     }
 }
