@@ -2,4 +2,5 @@
 
 mod assembly;
 mod lifecycle;
+mod memory;
 mod world;

@@ -12,6 +12,7 @@ use braid_device::{
     Request, Target,
 };
 use braid_format::superblock::Superblock;
+use braid_shard::buffer::SharedMemory;
 use braid_shard::{Nanos, Reactor, Shard};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -216,6 +217,8 @@ impl World {
 pub(super) struct TestMember {
     pub(super) ram: Ram,
     pub(super) dead: Arc<AtomicBool>,
+    /// Its devices lend their memory.
+    pub(super) lends: AtomicBool,
 }
 
 impl Opener for TestMember {
@@ -225,13 +228,15 @@ impl Opener for TestMember {
 
     fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
         let inner = self.ram.open(shard)?;
-        Ok(Rc::new(TestDevice { inner, dead: Arc::clone(&self.dead) }))
+        let lends = self.lends.load(Ordering::Relaxed);
+        Ok(Rc::new(TestDevice { inner, dead: Arc::clone(&self.dead), lends }))
     }
 }
 
 struct TestDevice {
     inner: Rc<dyn Device>,
     dead: Arc<AtomicBool>,
+    lends: bool,
 }
 
 impl Device for TestDevice {
@@ -245,6 +250,10 @@ impl Device for TestDevice {
         }
         self.inner.submit(request, done);
     }
+
+    fn memory(&self) -> Option<&SharedMemory> {
+        if self.lends { self.inner.memory() } else { None }
+    }
 }
 
 /// Members `a`, `b`, … of `size` bytes each.
@@ -254,6 +263,7 @@ pub(super) fn members(prefix: &str, count: usize, size: u64) -> Vec<Arc<TestMemb
             Arc::new(TestMember {
                 ram: Ram::new(format!("{prefix}{nr}"), size),
                 dead: Arc::new(AtomicBool::new(false)),
+                lends: AtomicBool::new(false),
             })
         })
         .collect()
