@@ -158,7 +158,8 @@ impl BitmapSuperblock {
     /// Reads a bitmap superblock from the first 256 bytes of its area.
     ///
     /// # Errors
-    /// No bitmap, a version that is not supported (clustered, lockless), or a field out of its range.
+    /// No bitmap, a version that is not supported (clustered, lockless), a field out of its range, or more
+    /// bits than [`MAX_BITS`].
     pub fn parse(bytes: &[u8]) -> Result<BitmapSuperblock, BitmapError> {
         let (raw, _) = Raw::read_from_prefix(bytes)
             .map_err(|_| BitmapError::TooShort { have: bytes.len() })?;
@@ -182,6 +183,10 @@ impl BitmapSuperblock {
         let write_behind = raw.write_behind.get();
         if write_behind > WRITE_BEHIND_MAX {
             return Err(field("write_behind", write_behind, "at most 16383"));
+        }
+        let bits = bits_for(raw.sync_size.get(), chunk_bytes);
+        if bits > MAX_BITS {
+            return Err(BitmapError::TooManyBits { bits });
         }
         if raw.nodes.get() != 0 {
             return Err(field("nodes", raw.nodes.get(), "0 in a bitmap that is not clustered"));

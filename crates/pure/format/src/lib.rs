@@ -1,5 +1,6 @@
-//! Bytes on disk: the md superblock (1.x), its bitmap and bad-block log, where `create` puts each of
-//! them, and the foreign signatures that tell what a device held before.
+//! Bytes on disk: the md superblock (0.90 and 1.x), its bitmap, bad-block log, partial parity log and
+//! journal, where `create` puts each of them, and the foreign signatures that tell what a device held
+//! before.
 //!
 //! This crate turns bytes into structures and back. It does no I/O, reads no clock and makes no random
 //! numbers: times and uuids are passed in. It does not know what a RAID level does with the data; level
@@ -15,7 +16,10 @@
 
 pub mod badblocks;
 pub mod bitmap;
+mod crc;
+pub mod journal;
 pub mod placement;
+pub mod ppl;
 pub mod signature;
 pub mod superblock;
 pub mod uuid_text;

@@ -10,6 +10,7 @@
 //! Source of the format: Linux `include/uapi/linux/raid/md_p.h` (`struct mdp_superblock_1`) and
 //! `drivers/md/md.c`.
 
+mod areas;
 mod error;
 mod features;
 mod locate;
@@ -21,6 +22,7 @@ mod time;
 mod v0;
 mod write;
 
+pub use areas::{Area, Use};
 pub use error::SuperblockError;
 pub use features::Features;
 pub use locate::{Version, VersionError, candidates, choose, location, v0_shared_with};

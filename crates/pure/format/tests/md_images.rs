@@ -10,9 +10,9 @@ use std::sync::LazyLock;
 
 use braid_format::bitmap::{BitmapSuperblock, Bits, HEADER, area_len};
 use braid_format::superblock::{
-    Features, Ppl, Reshape, Role, Superblock, SuperblockError, Version, candidates, choose,
+    Features, Ppl, Reshape, Role, Superblock, SuperblockError, Use, Version, candidates, choose,
 };
-use braid_format::{SECTOR, badblocks};
+use braid_format::{SECTOR, badblocks, journal, ppl};
 
 const STATES: &[u8] = include_bytes!("fixtures/states.tar.xz");
 /// Kept by the crate `layout`, which uses the data in it.
@@ -43,6 +43,9 @@ struct Member {
     /// The sectors from the superblock's bitmap offset to the data or the superblock.
     bitmap: Vec<u8>,
     bblog: Vec<u8>,
+    ppl: Vec<u8>,
+    /// The ring of a journal device.
+    journal: Vec<u8>,
     blank: bool,
 }
 
@@ -66,7 +69,15 @@ impl Member {
             Some(sb) => (slice(sb.bitmap_sector(), 4096), slice(sb.bblog_sector(), 4096)),
             None => Default::default(),
         };
-        Member { tried, chosen, bitmap, bblog, blank: bytes.iter().all(|&b| b == 0) }
+        let cut = |start: u64, len: u64| {
+            bytes[start as usize * SECTOR..][..len as usize * SECTOR].to_vec()
+        };
+        let ppl = chosen.as_ref().and_then(|sb| sb.ppl_sectors());
+        let ppl = ppl.map_or(Vec::new(), |(start, len)| cut(start, len));
+        let journal = chosen.as_ref().filter(|sb| sb.own_role() == Role::Journal);
+        let journal = journal
+            .map_or(Vec::new(), |sb| cut(sb.data_offset, journal::ring_sectors(sb.data_size)));
+        Member { tried, chosen, bitmap, bblog, ppl, journal, blank: bytes.iter().all(|&b| b == 0) }
     }
 }
 
@@ -396,4 +407,103 @@ fn the_bitmap_of_0_90_stands_behind_the_superblock() {
         seen += 1;
     }
     assert_eq!((seen, v090("r1.d0").bitmap_sector()), (8, None));
+}
+
+#[test]
+fn parts_of_a_member_lie_inside_it_and_do_not_overlap() {
+    let members = MEMBERS.iter().filter_map(|(name, m)| Some((name, m.chosen.as_ref()?)));
+    for (name, sb) in members.chain(V090_MEMBERS.iter().map(|(name, (sb, _))| (name, sb))) {
+        let areas = sb.areas();
+        // The new data of a reshape overlaps the old.
+        let fixed: Vec<_> = areas.iter().filter(|area| area.what != Use::NewData).collect();
+        for pair in fixed.windows(2) {
+            assert!(pair[0].sectors.end <= pair[1].sectors.start, "{name}: {areas:?}");
+        }
+        assert!(areas.iter().any(|area| area.what == Use::Superblock), "{name}");
+        assert!(areas.iter().all(|area| area.sectors.end <= 16_384), "{name}: {areas:?}");
+        let moved = areas.iter().any(|area| area.what == Use::NewData);
+        assert_eq!(moved, name.contains("grow") && sb.new_offset != 0, "{name}");
+        if sb.bitmap_offset != 0 {
+            assert!(sb.bitmap_room() >= 8, "{name}: {areas:?}");
+        }
+    }
+    let uses = |name: &str| superblock(name).areas().iter().map(|a| a.what).collect::<Vec<_>>();
+    use braid_format::superblock::Use::{
+        BadBlockLog, Bitmap, Data, Journal, Ppl, Superblock as Sb,
+    };
+    assert_eq!(uses("r5-bitmap-dirty.d0"), [Sb, Bitmap, BadBlockLog, Data]);
+    assert_eq!(uses("r5-ppl-dirty.d0"), [Sb, Ppl, BadBlockLog, Data]);
+    assert_eq!(uses("r5-journal-wb-dirty.d4"), [Sb, BadBlockLog, Journal]);
+    assert_eq!(v090("r5-bitmap.d0").bitmap_room(), 120);
+}
+
+#[test]
+fn only_a_reshape_that_moves_data_between_the_same_slots_is_doubtful() {
+    let stopped = ["r5-grow34-mid.d0", "r6-grow45-mid.d0", "r5-shrink43-mid.d0"];
+    for name in stopped {
+        let sb = superblock(name);
+        assert!(!sb.reshape_position_is_doubtful(), "{name}");
+        let reshape = sb.reshape.map(|reshape| Reshape { delta_disks: 0, ..reshape });
+        let chunks = Superblock { reshape, new_offset: -384, ..sb.clone() };
+        assert!(chunks.reshape_position_is_doubtful());
+        assert!(!Superblock { new_offset: 0, ..chunks.clone() }.reshape_position_is_doubtful());
+        assert!(!Superblock { level: 10, ..chunks }.reshape_position_is_doubtful());
+    }
+}
+
+#[test]
+fn a_log_of_partial_parity_is_replayed_only_as_the_array_allows() {
+    let mut seen = (0, 0);
+    for slot in 0..4 {
+        let (sb, area) = (
+            superblock(&format!("r5-ppl-dirty.d{slot}")),
+            &member(&format!("r5-ppl-dirty.d{slot}")).ppl,
+        );
+        let unit = ppl::newest(area, &sb.set_uuid).unwrap();
+        let at = unit.sector as usize * SECTOR;
+        assert_eq!(unit.header.to_bytes(&sb.set_uuid), area[at..at + ppl::HEADER]);
+        let shape = ppl::Shape { chunk_sectors: sb.chunk_sectors, raid_disks: 4, size: sb.size };
+        // Left-symmetric.
+        let parity_slot = |stripe: u64| 3 - (stripe % 4) as u32;
+        let recovered = ppl::recover(area, &sb.set_uuid, &shape, slot, parity_slot);
+        assert_eq!(recovered.mismatches, [], "{slot}");
+        assert_eq!(recovered.replays.len(), unit.header.entries.len());
+        seen = (seen.0 + recovered.replays.len(), seen.1 + area.len());
+        // Under another slot's name nothing of it is taken.
+        let other = ppl::recover(area, &sb.set_uuid, &shape, (slot + 1) % 4, parity_slot);
+        assert_eq!((other.replays.len(), other.mismatches.len()), (0, recovered.replays.len()));
+    }
+    assert_eq!(seen, (2, 4 << 20));
+}
+
+#[test]
+fn a_journal_is_walked_to_its_end() {
+    let (sb, ring) =
+        (superblock("r5-journal-wb-dirty.d4"), &member("r5-journal-wb-dirty.d4").journal);
+    assert_eq!(journal::ring_sectors(sb.data_size) as usize * SECTOR, ring.len());
+    let mut walk = journal::Walk::new(&sb.set_uuid, sb.data_size, sb.journal_tail).unwrap();
+    // Left-symmetric RAID5 of 4: a row's data is three chunks.
+    let chunk = u64::from(sb.chunk_sectors);
+    let row_of = |sector: u64| Some(sector / (3 * chunk) * chunk + sector % chunk);
+    let mut recovery = journal::Recovery::new(sb.size, row_of);
+    let block = |sector: u64| &ring[sector as usize * SECTOR..][..journal::BLOCK];
+    let mut metas = 0;
+    let end = loop {
+        let at = walk.position();
+        match walk.step(block(at)) {
+            Ok(found) => {
+                assert_eq!(found.meta.to_bytes(walk.seed()).unwrap(), block(at));
+                let sums = found.blocks.iter().map(|at| walk.seed().checksum(block(*at)));
+                assert!(sums.eq(found.meta.checksums()), "{at}");
+                recovery.take(&found);
+                metas += 1;
+            }
+            Err(end) => break end,
+        }
+    };
+    assert_eq!(recovery.refused(), 0);
+    let (complete, cached) = recovery.finish();
+    assert_eq!((metas, complete.len(), cached.len()), (4, 1, 3));
+    assert_eq!(end, journal::End::Meta(journal::MetaError::NoMagic { found: 0 }));
+    assert!(complete.iter().all(|row| row.p.is_some()) && cached.iter().all(|row| row.p.is_none()));
 }

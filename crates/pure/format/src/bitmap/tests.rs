@@ -65,6 +65,15 @@ fn a_new_bitmap_fills_whole_pages_with_ones() {
 }
 
 #[test]
+fn more_bits_than_any_bitmap_has_are_refused_before_room_is_made_for_them() {
+    let most = BitmapSuperblock::new([1; 16], MAX_BITS, 512);
+    assert_eq!(BitmapSuperblock::parse(&most.to_bytes()), Ok(most.clone()));
+    let more = BitmapSuperblock { sync_size: MAX_BITS + 1, ..most };
+    let error = BitmapSuperblock::parse(&more.to_bytes()).unwrap_err();
+    assert_eq!(error, BitmapError::TooManyBits { bits: MAX_BITS + 1 });
+}
+
+#[test]
 fn a_bit_that_is_not_there_counts_as_set() {
     let bits = Bits::from_area(&[0; HEADER + 1], 100);
     assert_eq!(bits.len(), 8);
@@ -84,6 +93,7 @@ proptest! {
         sectors_reserved: u32,
     ) {
         let (uuid, events, events_cleared, sync_size) = ids;
+        let sync_size = sync_size % (MAX_BITS * (1 << (shift - 9)) + 1);
         let bitmap = BitmapSuperblock {
             version, uuid, events, events_cleared, sync_size, state,
             chunk_bytes: 1 << shift, daemon_sleep, write_behind, sectors_reserved,

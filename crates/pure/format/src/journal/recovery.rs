@@ -1,0 +1,111 @@
+//! What a log asks to be written to the members: gathered row by row while it is walked.
+
+use super::{BLOCK_SECTORS, Found, Payload};
+use std::collections::BTreeMap;
+
+/// A row that is complete in the log: all that changed and its parity. To be written to the members, parity
+/// and data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StripeWrite {
+    /// Component sector of the row of blocks.
+    pub row: u64,
+    /// Array sector and ring sector of each block of data.
+    pub data: Vec<(u64, u64)>,
+    /// Ring sector of P; `None` when only data was logged: then it is a write-back cache's, acknowledged and
+    /// nowhere else.
+    pub p: Option<u64>,
+    /// Ring sector of Q.
+    pub q: Option<u64>,
+}
+
+#[derive(Default)]
+struct Row {
+    data: BTreeMap<u64, u64>,
+    p: Option<u64>,
+    q: Option<u64>,
+}
+
+impl Row {
+    fn into_write(self, row: u64) -> StripeWrite {
+        StripeWrite { row, data: self.data.into_iter().collect(), p: self.p, q: self.q }
+    }
+}
+
+/// Gathers what a log asks for.
+pub struct Recovery<F> {
+    size: u64,
+    row_of: F,
+    rows: BTreeMap<u64, Row>,
+    complete: Vec<StripeWrite>,
+    refused: u64,
+}
+
+impl<F: Fn(u64) -> Option<u64>> Recovery<F> {
+    /// Nothing gathered yet. `size` is how many sectors the array uses of each component; `row_of` tells the component sector of the row of blocks that an array sector is
+    /// in; `None` beyond the end of the array, or when the sector is not the start of a block.
+    pub fn new(size: u64, row_of: F) -> Recovery<F> {
+        Recovery { size, row_of, rows: BTreeMap::new(), complete: Vec::new(), refused: 0 }
+    }
+
+    /// Takes a meta block whose blocks all had the right checksum. One of which any had not is left out by the
+    /// caller: it was not written whole, and nothing of it was acknowledged.
+    pub fn take(&mut self, found: &Found) {
+        let mut blocks = found.blocks.iter().copied();
+        for payload in &found.meta.payloads {
+            let mut places = payload.checksums().filter_map(|_| blocks.next());
+            match payload {
+                Payload::Data { location, .. } => {
+                    let (Some(row), Some(place)) = ((self.row_of)(*location), places.next()) else {
+                        self.refused += 1;
+                        continue;
+                    };
+                    // Parity in the log belongs to what was there before.
+                    if self.rows.get(&row).is_some_and(|row| row.p.is_some()) {
+                        self.finish_row(row);
+                    }
+                    self.rows.entry(row).or_default().data.insert(*location, place);
+                }
+                Payload::Parity { location, .. } => {
+                    let inside = *location < self.size && location.is_multiple_of(BLOCK_SECTORS);
+                    let Some(p) = places.next().filter(|_| inside) else {
+                        self.refused += 1;
+                        places.for_each(drop);
+                        continue;
+                    };
+                    let row = self.rows.entry(*location).or_default();
+                    (row.p, row.q) = (Some(p), places.next());
+                }
+                Payload::Flush { rows } => {
+                    for row in rows {
+                        self.rows.remove(row);
+                    }
+                }
+            }
+        }
+    }
+
+    fn finish_row(&mut self, row: u64) {
+        if let Some(found) = self.rows.remove(&row) {
+            self.complete.push(found.into_write(row));
+        }
+    }
+
+    /// How many payloads named a place that is not in the array, and were left out.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// What to write, in this order, and after it the rows of which only data was logged. Parity for a place that
+    /// no data was logged for is left out: nothing says what it belongs to.
+    pub fn finish(mut self) -> (Vec<StripeWrite>, Vec<StripeWrite>) {
+        let mut cached = Vec::new();
+        for (row, found) in std::mem::take(&mut self.rows) {
+            match (found.p, found.data.is_empty()) {
+                (_, true) => {}
+                (Some(_), false) => self.complete.push(found.into_write(row)),
+                (None, false) => cached.push(found.into_write(row)),
+            }
+        }
+        (self.complete, cached)
+    }
+}

@@ -1,0 +1,115 @@
+//! Which sectors of a member its metadata and its data occupy, so that nothing tramples on them.
+
+use super::{Role, Superblock, Version};
+use std::ops::Range;
+
+/// What a range of a member is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Use {
+    /// The superblock, at its largest.
+    Superblock,
+    /// The write-intent bitmap, with the room it may grow into.
+    Bitmap,
+    /// The partial parity log.
+    Ppl,
+    /// The bad-block log.
+    BadBlockLog,
+    /// The component.
+    Data,
+    /// The component of the new geometry, during a reshape that moves it.
+    NewData,
+    /// The ring of a journal device.
+    Journal,
+}
+
+/// A range of a member, in sectors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// What it is for.
+    pub what: Use,
+    /// Its sectors.
+    pub sectors: Range<u64>,
+}
+
+/// Sectors of the largest superblock.
+const SUPERBLOCK: u64 = 8;
+/// Sectors of the 64 KiB that 0.90 has for everything.
+const V0_UNIT: u64 = 128;
+
+impl Superblock {
+    /// Everything that this member holds for its array, by position. Ranges of one use follow from the
+    /// superblock alone and may overlap when it is damaged; what would begin before sector 0 is left out.
+    ///
+    /// What is in none of them is free: `create` and `zero` may use it, nothing else may.
+    pub fn areas(&self) -> Vec<Area> {
+        let mut areas = Vec::new();
+        let mut add = |what, start: u64, len: u64| {
+            if len != 0 {
+                areas.push(Area { what, sectors: start..start.saturating_add(len) });
+            }
+        };
+        add(Use::Superblock, self.super_offset, SUPERBLOCK);
+        if let Some(bitmap) = self.bitmap_sector() {
+            add(Use::Bitmap, bitmap, self.bitmap_room());
+        }
+        if let Some((start, len)) = self.ppl_sectors() {
+            add(Use::Ppl, start, len);
+        }
+        if let Some(log) = self.bblog_sector() {
+            add(Use::BadBlockLog, log, self.bblog_size.into());
+        }
+        let journal = self.own_role() == Role::Journal;
+        let data = if journal { Use::Journal } else { Use::Data };
+        add(data, self.data_offset, self.data_size);
+        if let Some(new) = self.new_data_offset().filter(|new| *new != self.data_offset) {
+            add(Use::NewData, new, self.data_size);
+        }
+        areas.sort_by_key(|area| area.sectors.start);
+        areas
+    }
+
+    /// Sectors that the bitmap has, up to whatever stands behind it; 0 without a bitmap, or when it stands in
+    /// other metadata. An area that claims to be larger is damaged.
+    pub fn bitmap_room(&self) -> u64 {
+        let Some(bitmap) = self.bitmap_sector() else { return 0 };
+        let end_of_unit = self.super_offset.saturating_add(V0_UNIT);
+        let mut end = match self.version {
+            Version::V0_90 => end_of_unit,
+            // Behind the data, before the superblock.
+            Version::V1_0 if bitmap < self.super_offset => self.super_offset,
+            Version::V1_0 => u64::MAX,
+            Version::V1_1 | Version::V1_2 => self.data_offset,
+        };
+        if let Some(new) = self.new_data_offset().filter(|_| self.version.data_follows()) {
+            end = end.min(new);
+        }
+        if let Some(log) = self.bblog_sector().filter(|log| *log >= bitmap) {
+            end = end.min(log);
+        }
+        end.saturating_sub(bitmap)
+    }
+
+    /// First sector and sectors of the partial parity log, when there is one.
+    pub fn ppl_sectors(&self) -> Option<(u64, u64)> {
+        let ppl = self.ppl?;
+        Some((self.super_offset.checked_add_signed(ppl.offset.into())?, ppl.size.into()))
+    }
+
+    /// Where the component of the new geometry starts, during a reshape.
+    pub fn new_data_offset(&self) -> Option<u64> {
+        self.reshape?;
+        self.data_offset.checked_add_signed(self.new_offset.into())
+    }
+
+    /// The place that a reshape is said to have reached cannot be trusted when Linux ran it. A reshape of RAID4,
+    /// 5 or 6 that keeps the number of slots and moves the data hardly ever records its place there, although
+    /// it has gone on: reading either side of `position` gives wrong data without an error. Other
+    /// reshapes record each step before they overwrite anything.
+    ///
+    /// Warn, and go on read-write only when the user insists or when it is known that braid ran it all.
+    pub fn reshape_position_is_doubtful(&self) -> bool {
+        self.reshape.is_some_and(|reshape| reshape.delta_disks == 0)
+            && matches!(self.level, 4..=6)
+            && self.new_offset != 0
+    }
+}
