@@ -24,11 +24,13 @@ test: ## Everything: packages, lint, tests, simulator, end to end
 	scripts/setup-packages test
 	$(MAKE) lint
 	cargo test $(CHECKED)
+	cargo run $(CHECKED) -p braid-sim -- saved
 	$(MAKE) sim
 
 bench: ## The tables of docs/benchmarks, with rivals beside them
 	scripts/setup-packages bench
-	cargo run --release -p braid-bench
+	cargo run --release -p braid-bench -- tables --markdown docs/benchmarks
+	cargo run --release -p braid-bench-compare -- parity --markdown docs/benchmarks/parity.md
 
 sim: ## Run SEEDS fresh simulator seeds; a failing one is printed and replays alone
 	cargo run $(CHECKED) -p braid-sim -- run --seeds $(SEEDS)

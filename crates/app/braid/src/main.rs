@@ -27,6 +27,9 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
+    if let Some(warning) = braid_parity::override_warning() {
+        output::note(format!("braid: {warning}"));
+    }
     match commands::run(cli.command) {
         Ok(code) => code,
         Err(error) => {

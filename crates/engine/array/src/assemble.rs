@@ -154,7 +154,11 @@ fn check_complete(
     }
     let (array, left_out) = (choice.title(), choice.left_out.clone());
     let empty = choice.empty_slots();
-    if !level.has_redundancy() {
+    // Said before anything that an option could allow.
+    let hopeless = !level.has_redundancy()
+        || (level.is_parity() && missing.len() > level.parity_count())
+        || missing.len() >= shared.raid_disks as usize;
+    if hopeless {
         return Err(not_enough(choice, level, given));
     }
     if !empty.is_empty() && !options.start_degraded {

@@ -389,7 +389,7 @@ pub enum ControlError {
         state: String,
     },
     /// Nothing may be written.
-    #[error("{doing} on array {array}: it is read-only; assemble it without --readonly first")]
+    #[error("{doing} on array {array}: it is read-only; stop it, and assemble it without --read-only")]
     ReadOnly {
         /// What was asked for.
         doing: &'static str,
