@@ -1,0 +1,75 @@
+//! The parsers, and what must hold of each for any bytes.
+
+mod bitmap;
+mod journal;
+mod logs;
+mod nbd;
+mod signatures;
+mod superblock;
+
+use crate::mutate::Field;
+use std::fmt;
+
+/// One parser under test.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, also of its corpus.
+    pub name: &'static str,
+    /// What it reads.
+    pub what: &'static str,
+    /// Where the fields of an input are.
+    pub fields: &'static [Field],
+    /// Makes checksums right again after a change.
+    pub fix: fn(&mut Vec<u8>),
+    /// Runs the parser and checks what must hold; what does not is the error.
+    pub run: fn(&[u8]) -> Result<Verdict, String>,
+}
+
+/// What a parser made of an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is one of its format.
+    Accepted,
+    /// It is not.
+    Refused,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verdict::Accepted => "accepted",
+            Verdict::Refused => "refused",
+        })
+    }
+}
+
+/// All parsers.
+pub const ALL: &[&Target] = &[
+    &superblock::V1,
+    &superblock::V0,
+    &bitmap::BITMAP,
+    &logs::BAD_BLOCKS,
+    &logs::PPL,
+    &journal::JOURNAL,
+    &signatures::SIGNATURES,
+    &nbd::SERVER_HANDSHAKE,
+    &nbd::REQUESTS,
+    &nbd::CLIENT_HANDSHAKE,
+    &nbd::REPLIES,
+];
+
+/// `holds`, or else what does not.
+fn must(holds: bool, what: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(format!("does not hold: {what}")) }
+}
+
+/// The first `N` bytes and the rest; zeros stand in for what is missing.
+fn head<const N: usize>(input: &[u8]) -> ([u8; N], &[u8]) {
+    let mut first = [0; N];
+    let (found, rest) = input.split_at(input.len().min(N));
+    first[..found.len()].copy_from_slice(found);
+    (first, rest)
+}
+
+/// For formats without a checksum.
+fn no_checksum(_: &mut Vec<u8>) {}
