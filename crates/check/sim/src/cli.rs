@@ -126,6 +126,7 @@ struct Totals {
     requests: u64,
     crashes: u64,
     faults: u64,
+    re_added: u64,
     liars: u64,
     liars_seen: u64,
 }
@@ -135,6 +136,7 @@ impl Totals {
         self.requests += report.requests;
         self.crashes += report.crashes;
         self.faults += report.faults;
+        self.re_added += report.re_added;
         self.liars += u64::from(report.lies);
         match report.verdict {
             Verdict::Passed => self.passed += 1,
@@ -159,8 +161,13 @@ fn many(seeds: &[u64], keep_going: bool) -> Result<()> {
     let totals = totals.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     let seconds = start.elapsed().as_secs_f64();
     println!(
-        "{} requests, {} crashes, {} faults; {} runs with a member that lied about flushes: the loss was seen in {}",
-        totals.requests, totals.crashes, totals.faults, totals.liars, totals.liars_seen
+        "{} requests, {} crashes, {} faults, {} members re-added; {} runs with a member that lied about flushes: the loss was seen in {}",
+        totals.requests,
+        totals.crashes,
+        totals.faults,
+        totals.re_added,
+        totals.liars,
+        totals.liars_seen
     );
     let ran = totals.passed + totals.failed.len() as u64;
     println!("{ran} seeds in {seconds:.1} s: {:.1} seeds/s", ran as f64 / seconds.max(1e-9));
@@ -210,8 +217,12 @@ fn canary(first: u64) -> Result<()> {
 }
 
 /// The planted bugs, as features of this crate.
-const PLANTS: [&str; 3] =
-    ["plant-parity-segment", "plant-unrecorded-failure", "plant-read-past-recovery"];
+const PLANTS: [&str; 4] = [
+    "plant-parity-segment",
+    "plant-unrecorded-failure",
+    "plant-read-past-recovery",
+    "plant-bit-after-data",
+];
 
 fn canaries() -> Result<()> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_string());

@@ -74,6 +74,10 @@ impl Run {
             0..3 => {
                 self.world.trace(|| format!("{name} is gone"));
                 member.set_gone(true);
+                if self.scenario.has_bitmap() && self.rng.percent(50) {
+                    // What it had not made durable is lost, though the others go on.
+                    member.power_cut(&self.world.rng, Vec::new());
+                }
                 member.out.set(true);
                 self.holes.lose(&self.layout, slot, &mut self.oracle);
             }
@@ -161,13 +165,16 @@ impl Run {
         if member.is_gone() && self.rng.percent(50) {
             return Ok(());
         }
-        self.world.trace(|| format!("add {}", member.name()));
         member.set_gone(false);
         member.heal();
         member.slot.set(None);
         member.in_sync.set(false);
-        member.mark_stale();
         member.out.set(false);
+        if self.scenario.has_bitmap() && self.rng.percent(75) && self.re_add(&member)? {
+            return Ok(());
+        }
+        self.world.trace(|| format!("add {}", member.name()));
+        member.mark_stale();
         let (control, opener) = (self.control()?, SimOpener::of(&self.world, member.kind.index));
         let later = self.life()?.machine.begin(async move { control.add(opener, true).await });
         match self.wait("the command to add a member", &later)? {
@@ -175,6 +182,52 @@ impl Run {
             Err(ControlError::Unfit { .. }) => Ok(()),
             Err(error) if !self.excused => self.fail("requests_succeed", error.to_string()),
             _ => Ok(()),
+        }
+    }
+
+    /// Asks for a member to be taken back by the bitmap. False when it was refused: the bitmap does not say
+    /// what it lacks.
+    fn re_add(&mut self, member: &Rc<Member>) -> Result<bool, Over> {
+        self.world.trace(|| format!("re-add {}", member.name()));
+        member.trust();
+        let (control, opener) = (self.control()?, SimOpener::of(&self.world, member.kind.index));
+        let later = self.life()?.machine.begin(async move { control.re_add(opener).await });
+        match self.wait("the command to re-add a member", &later)? {
+            Ok(_) => {
+                self.re_added += 1;
+                Ok(true)
+            }
+            Err(ControlError::CannotReAdd { why, .. }) => {
+                self.world.trace(|| format!("not re-added: {why}"));
+                Ok(false)
+            }
+            Err(ControlError::Unfit { .. }) => Ok(false),
+            Err(error) if !self.excused => self.fail("requests_succeed", error.to_string()),
+            Err(_) => Ok(true),
+        }
+    }
+
+    /// Now and then bitmaps are damaged, or out of date, when the array is assembled: one or all.
+    fn damage_bitmaps(&self) {
+        if !self.scenario.has_bitmap() || !self.rng.percent(8) {
+            return;
+        }
+        let (all, how) = (self.rng.percent(60), self.rng.range(0..4));
+        let members = self.world.members.borrow();
+        for member in members.iter() {
+            let at = images::superblock(&self.world, member).and_then(|sb| sb.bitmap_sector());
+            let Some(at) = at.map(|sector| sector * 512) else { continue };
+            let (field, bytes): (u64, &[u8]) = match how {
+                0 => (0, &[0; 4]),        // no magic
+                1 => (24, &[0; 8]),       // events of long ago
+                2 => (48, &[2, 0, 0, 0]), // stale
+                _ => (52, &[3, 0, 0, 0]), // an impossible chunk
+            };
+            member.rot(at + field, bytes);
+            self.world.trace(|| format!("the bitmap of {} is damaged ({how})", member.name()));
+            if !all {
+                return;
+            }
         }
     }
 
@@ -189,6 +242,7 @@ impl Run {
 
     /// Members come back, or go, while nothing runs.
     pub(crate) fn members_between_lives(&mut self) {
+        self.damage_bitmaps();
         let members = self.world.members.borrow().clone();
         // What was sent to them last may be lost: what they hold counts.
         let choice = images::md_choice(&self.world, &members);

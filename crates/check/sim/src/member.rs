@@ -191,6 +191,12 @@ impl Member {
         state.fail_write_in = None;
     }
 
+    /// What it holds counts again, but for what the array will write to it: it comes back as the member
+    /// that it was. What it lacks then is seen in what is read, no more by itself.
+    pub fn trust(&self) {
+        self.state.borrow_mut().fresh = None;
+    }
+
     /// Nothing on it is what the array means it to hold: it is a new spare, or it missed a write.
     pub fn mark_stale(&self) {
         let mut state = self.state.borrow_mut();

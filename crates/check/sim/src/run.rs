@@ -62,6 +62,8 @@ pub struct Report {
     pub crashes: u64,
     /// Members that failed, blocks that became unreadable, and so on.
     pub faults: u64,
+    /// Members that were taken back by the bitmap.
+    pub re_added: u64,
     /// A member lied about flushes.
     pub lies: bool,
 }
@@ -94,6 +96,8 @@ pub struct Run {
     pub(crate) synced: bool,
     pub(crate) crashes: u64,
     pub(crate) faults: u64,
+    /// Members that were taken back by the bitmap.
+    pub(crate) re_added: u64,
     pub(crate) requests: u64,
 }
 
@@ -109,11 +113,11 @@ pub fn run(seed: u64, verbose: bool) -> Report {
     for kind in &scenario.members {
         world.add_member(Member::new(kind.clone()));
     }
-    let mut counts = (0, 0, 0);
+    let mut counts = (0, 0, 0, 0);
     if let Ok(mut run) = Run::create(scenario, &world) {
         // The failure, if there is one, is in the world.
         let _ = run.go();
-        counts = (run.requests(), run.crashes, run.faults);
+        counts = (run.requests(), run.crashes, run.faults, run.re_added);
     }
     world.unit_of.borrow_mut().take();
     let verdict = match world.failure() {
@@ -121,8 +125,8 @@ pub fn run(seed: u64, verbose: bool) -> Report {
         Some(failure) if lies && world.power_cuts.get() > 0 => Verdict::Outside(failure),
         Some(failure) => Verdict::Failed(failure),
     };
-    let (requests, crashes, faults) = counts;
-    Report { verdict, scenario: describe, requests, crashes, faults, lies }
+    let (requests, crashes, faults, re_added) = counts;
+    Report { verdict, scenario: describe, requests, crashes, faults, re_added, lies }
 }
 
 impl Run {
@@ -184,6 +188,7 @@ impl Run {
             synced: zeroes,
             crashes: 0,
             faults: 0,
+            re_added: 0,
             requests: 0,
         })
     }

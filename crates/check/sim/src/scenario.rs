@@ -3,7 +3,7 @@
 use crate::member::MemberKind;
 use crate::rng::Rng;
 use crate::world::Manners;
-use braid_array::options::{AssembleOptions, CreateOptions, SyncSpeed};
+use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions, SyncSpeed};
 use braid_device::DeviceInfo;
 use braid_format::superblock::Version;
 use braid_layout::Level;
@@ -135,7 +135,11 @@ impl Scenario {
         create.size = redundant.then_some(component);
         create.data_offset = (version != Version::V1_0).then_some(data_offset);
         create.assume_clean = zeroes && rng.percent(50);
+        let bitmap = bitmap(seed, redundant);
+        create.bitmap = bitmap
+            .map_or(CreateBitmap::None, |(chunk, _)| CreateBitmap::Internal { chunk: Some(chunk) });
         let assemble = AssembleOptions {
+            bitmap_daemon_sleep_ms: bitmap.map(|(_, sleep)| sleep),
             safe_mode_delay_ms: *rng.pick(&[1, 20, 200]),
             sync_speed: SyncSpeed { min_kib: 1000, max_kib: *rng.pick(&[u64::MAX, 10_000_000]) },
             ..AssembleOptions::default()
@@ -167,11 +171,16 @@ impl Scenario {
         }
     }
 
+    /// The array has a write-intent bitmap.
+    pub fn has_bitmap(&self) -> bool {
+        matches!(self.create.bitmap, CreateBitmap::Internal { .. })
+    }
+
     /// One line for people.
     pub fn describe(&self) -> String {
         let create = &self.create;
         format!(
-            "{} layout {:?}, chunk {:?}, {} slots, {} spares, {} shards, block {}, component {:?}, metadata {}{}{}{}{}",
+            "{} layout {:?}, chunk {:?}, {} slots, {} spares, {} shards, block {}, component {:?}, metadata {}{}{}{}{}{}",
             create.level,
             create.layout,
             create.chunk_size,
@@ -185,8 +194,23 @@ impl Scenario {
             if self.zeroes { "" } else { ", garbage at first" },
             if create.assume_clean { ", assumed clean" } else { "" },
             if self.lies { ", a member lies" } else { "" },
+            match create.bitmap {
+                CreateBitmap::Internal { chunk } =>
+                    format!(", bitmap chunk {}", chunk.unwrap_or(0)),
+                _ => String::new(),
+            },
         )
     }
+}
+
+/// Of arrays with redundancy more than half have a bitmap: the bytes for each bit, and how often bits are
+/// cleared, in milliseconds. Drawn apart from everything else, so that the other half is what it was
+/// before there were bitmaps.
+fn bitmap(seed: u64, redundant: bool) -> Option<(u64, u64)> {
+    let rng = &Rng::new(seed, 3);
+    let chunk = *rng.pick(&[4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 64 * MIB]);
+    let sleep = *rng.pick(&[1, 20, 200, 5000]);
+    (redundant && rng.percent(60)).then_some((chunk, sleep))
 }
 
 /// Bytes of each component: large enough, now and then, for several shards and several windows of a

@@ -3,9 +3,8 @@
 //! `choose` decides from the superblocks who takes part; this file reads them, checks what was
 //! chosen against the array's shape, and starts engines and control.
 //!
-//! An internal bitmap is neither read nor written here: after an unclean stop everything is resynced.
-//! Since the superblocks' event count moves on and the bitmap's does not, md takes the bitmap for out
-//! of date and does the same, so nothing is missed when it assembles the array later.
+//! An internal bitmap says which parts an unclean stop leaves to be resynced, and what a member that was
+//! being brought up to date lacks (`crate::bitmap::load`).
 //!
 //! Does not write anything itself; the first superblocks are written by control, after all checks.
 
@@ -13,6 +12,8 @@ mod choose;
 mod running;
 
 use crate::array::{Array, ArrayParts, new_id};
+use crate::bitmap::keeper::Keeper;
+use crate::bitmap::load::{Loaded, Source, Unsupported, Wanted, load};
 use crate::control::Control;
 use crate::control::members::{Member, Roster, Standing};
 use crate::error::AssembleError;
@@ -66,7 +67,11 @@ pub async fn assemble(
     let devices: Vec<Rc<dyn Device>> =
         choice.members.iter().map(|chosen| Rc::clone(&chosen.found.device)).collect();
     let device = running::device_info(&name, &geometry, &devices);
-    let (roster, left_out) = roster(choice, level, resynced);
+    let bitmap =
+        if options.read_only { None } else { bitmap(ctx, &choice, &geometry, resynced).await? };
+    let loaded = bitmap.as_ref().map_or((resynced, false), |b| (b.resynced, b.usable));
+    let (roster, left_out) = roster(choice, level, loaded);
+    let keeper = bitmap.map(|loaded| loaded.keeper);
     let openers = roster.members.iter().map(|member| (member.nr, Arc::clone(&member.opener)));
     let start = running::Start {
         id,
@@ -74,6 +79,7 @@ pub async fn assemble(
         info: device.clone(),
         openers: openers.collect(),
         update: roster.view(geometry.slots(), options.read_only),
+        bitmap: keeper.as_ref().map(Keeper::shape),
     };
     let engine = running::start_engines(ctx, start, &title).await?;
     let uuid = roster.shared.set_uuid;
@@ -84,6 +90,7 @@ pub async fn assemble(
         engine,
         roster,
         left_out,
+        keeper,
     };
     let control = Control::start(ctx, &options, parts);
     control.begin().await;
@@ -174,6 +181,11 @@ fn check_complete(
             let missing = missing_text(&missing);
             return Err(AssembleError::DirtyDegraded { array, missing, left_out });
         }
+        tracing::warn!(
+            "array {array}: started by force although it was not stopped cleanly and slots {} are missing: \
+             blocks of theirs near writes of that moment may come back wrong (the write hole)",
+            missing_text(&missing)
+        );
         // As mdadm does: what is there counts as right, where nothing is left to compare it with.
         let nothing_left = missing.len() >= level.parity_count();
         return Ok(if nothing_left { whole } else { unsynced(shared) });
@@ -267,7 +279,36 @@ fn geometry(
     Ok(Arc::new(Geometry::new(level, number, layout, logical_block, component_size, shards)))
 }
 
-fn roster(choice: Choice, level: Level, resynced: u64) -> (Roster, Vec<String>) {
+/// Reads the bitmap, when the array has one.
+async fn bitmap(
+    ctx: &Context,
+    choice: &Choice,
+    geometry: &Geometry,
+    resynced: u64,
+) -> Result<Option<Loaded>, AssembleError> {
+    if choice.shared.bitmap_offset == 0 || !geometry.level.has_redundancy() {
+        return Ok(None);
+    }
+    let in_sync = |chosen: &&Chosen| matches!(chosen.standing, Standing::InSync(_));
+    let sources: Vec<Source> = choice
+        .members
+        .iter()
+        .filter(in_sync)
+        .map(|Chosen { found, .. }| Source {
+            name: found.name.clone(),
+            device: Rc::clone(&found.device),
+            superblock: found.superblock.clone(),
+        })
+        .collect();
+    let wanted = Wanted { covers: geometry.sync_size(), resynced };
+    let loaded = load(&ctx.shard, &choice.shared, &sources, &wanted).await;
+    loaded.map(Some).map_err(|Unsupported(what)| {
+        let array = choice.title();
+        AssembleError::Unsupported { array, what }
+    })
+}
+
+fn roster(choice: Choice, level: Level, (resynced, usable): (u64, bool)) -> (Roster, Vec<String>) {
     let Choice { shared, members, left_out } = choice;
     let members: Vec<Member> = members
         .into_iter()
@@ -277,8 +318,13 @@ fn roster(choice: Choice, level: Level, resynced: u64) -> (Roster, Vec<String>) 
             let Found { name, opener, device, superblock } = found;
             // What was valid when it was written is valid now; level 10 starts its recovery anew.
             let standing = match standing {
-                Standing::Rebuilding { slot, .. } if level == Level::Raid10 => {
-                    Standing::Rebuilding { slot, recovered: 0, checkpoint: 0 }
+                Standing::Rebuilding { slot, by_bitmap, .. } if level == Level::Raid10 => {
+                    let by_bitmap = by_bitmap && usable;
+                    Standing::Rebuilding { slot, recovered: 0, checkpoint: 0, by_bitmap }
+                }
+                Standing::Rebuilding { slot, recovered, checkpoint, by_bitmap } => {
+                    let by_bitmap = by_bitmap && usable;
+                    Standing::Rebuilding { slot, recovered, checkpoint, by_bitmap }
                 }
                 other => other,
             };

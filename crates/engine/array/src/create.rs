@@ -6,10 +6,11 @@
 
 use crate::error::CreateError;
 use crate::examine::{remove_other_superblocks, sectors, superblock_bytes, write};
-use crate::options::{Context, CreateOptions, DEFAULT_CHUNK};
+use crate::options::{Context, CreateBitmap, CreateOptions, DEFAULT_CHUNK};
 use braid_device::{Device, IoError, Opener};
 use braid_format::SECTOR;
-use braid_format::placement::{Consistency, Placement, Request, place};
+use braid_format::bitmap::{BitmapSuperblock, HEADER};
+use braid_format::placement::{BitmapPlace, Consistency, Placement, Request, place};
 use braid_format::superblock::{
     CLEAN, MAX_ROLES, Name, Role, Superblock, Version, pack_time, role_table_len,
 };
@@ -18,6 +19,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
+/// Sectors of each component from which on mdadm makes a bitmap by itself: 100 GiB.
+const BITMAP_FROM: u64 = 100 * 1024 * 1024 * 2;
 
 /// What was written. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +51,8 @@ pub struct Created {
     pub missing: Vec<usize>,
     /// The first read-write assembly starts a resync.
     pub needs_resync: bool,
+    /// Bytes for each bit of the bitmap, when there is one.
+    pub bitmap_chunk: Option<u64>,
 }
 
 /// One member of a new array. Sizes in bytes.
@@ -131,6 +136,7 @@ pub async fn create(
         size: placement.size,
         chunk_sectors,
         raid_disks: options.raid_disks as u32,
+        bitmap_offset: placement.bitmap.map_or(0, |bitmap| bitmap.offset),
         bblog_offset: placement.bblog_offset,
         bblog_size: placement.bblog_size,
         events: 0,
@@ -148,7 +154,7 @@ pub async fn create(
             device_uuid: (ctx.new_uuid)(),
             ..base.clone()
         };
-        write_member(ctx, member, &superblock).await?;
+        write_member(ctx, member, &superblock, placement.bitmap).await?;
         created.push(CreatedMember {
             name: member.name.clone(),
             dev_number: member.index as u32,
@@ -171,6 +177,7 @@ pub async fn create(
         members: created,
         missing,
         needs_resync: !clean,
+        bitmap_chunk: placement.bitmap.map(|bitmap| bitmap.chunk_bytes.into()),
     })
 }
 
@@ -232,6 +239,17 @@ fn check_shape(options: &CreateOptions, layout: u32, chunk_size: u64) -> Result<
     Ok(())
 }
 
+fn consistency(options: &CreateOptions) -> Result<Consistency, CreateError> {
+    let CreateBitmap::Internal { chunk } = options.bitmap else { return Ok(Consistency::Resync) };
+    if !options.level.has_redundancy() {
+        return Err(CreateError::UselessBitmap { level: options.level });
+    }
+    let chunk_bytes = chunk
+        .map(|bytes| u32::try_from(bytes).map_err(|_| CreateError::BitmapChunk { bytes }))
+        .transpose()?;
+    Ok(Consistency::Bitmap { chunk_bytes })
+}
+
 fn place_members(
     options: &CreateOptions,
     layout: u32,
@@ -245,7 +263,7 @@ fn place_members(
         chunk_sectors,
         raid_disks: options.raid_disks as u32,
         members: members.iter().map(|member| sectors(member.device.info())).collect(),
-        consistency: Consistency::Resync,
+        consistency: consistency(options)?,
         size: options.size.map(|size| size / SECTOR_BYTES),
         data_offset: options.data_offset.map(|offset| offset / SECTOR_BYTES),
     };
@@ -253,7 +271,12 @@ fn place_members(
         source,
         members: members.iter().map(|member| member.name.clone()).collect(),
     };
-    let placement = place(&request).map_err(failed)?;
+    let mut placement = place(&request).map_err(failed)?;
+    let large = options.level.has_redundancy() && placement.size > BITMAP_FROM;
+    if large && options.bitmap == CreateBitmap::Default {
+        request.consistency = Consistency::Bitmap { chunk_bytes: None };
+        placement = place(&request).map_err(failed)?;
+    }
     // A mirror may have any number of sectors, but its members take whole blocks only.
     let block = members.iter().map(|member| member.device.info().logical_block).max();
     let block = u64::from(block.unwrap_or(SECTOR as u32)) / SECTOR_BYTES;
@@ -336,6 +359,7 @@ async fn write_member(
     ctx: &Context,
     member: &Candidate,
     superblock: &Superblock,
+    bitmap: Option<BitmapPlace>,
 ) -> Result<(), CreateError> {
     let failed =
         |doing| move |error: IoError| CreateError::Io { doing, name: member.name.clone(), error };
@@ -343,6 +367,18 @@ async fn write_member(
     remove_other_superblocks(shard, device, superblock.version)
         .await
         .map_err(failed("removing an old superblock from"))?;
+    if let (Some(place), Some(at)) = (bitmap, superblock.bitmap_sector()) {
+        let head = BitmapSuperblock::new(superblock.set_uuid, place.sync_size, place.chunk_bytes);
+        // As mdadm writes it: all bits set, up to the end of the area.
+        let mut area = shard.pool().zeroed((place.sectors * SECTOR_BYTES) as usize);
+        area.fill(0xff);
+        if let Some(start) = area.get_mut(..HEADER) {
+            start.copy_from_slice(&head.to_bytes());
+        }
+        write(shard, device, at * SECTOR_BYTES, area.freeze())
+            .await
+            .map_err(failed("writing the bitmap of"))?;
+    }
     let bytes = superblock_bytes(shard, superblock, device.info().logical_block);
     write(shard, device, superblock.super_offset * SECTOR_BYTES, bytes)
         .await

@@ -1,5 +1,7 @@
 //! One array on one shard: its members' handles, its locks, its view, and what requests share.
 
+use crate::bitmap::Shape;
+use crate::bitmap::intent::Intent;
 use crate::front::ArrayDevice;
 use crate::gather::Gather;
 use crate::geometry::Geometry;
@@ -70,6 +72,8 @@ pub struct Engine {
     pub(crate) sets: IoSets,
     pub(crate) scratch: Rc<Budget>,
     pub(crate) router: Router,
+    /// This shard's part of the bitmap.
+    pub(crate) intent: Option<Intent>,
     spawners: Rc<Spawners>,
     home: Remote,
     info: RefCell<Rc<DeviceInfo>>,
@@ -116,7 +120,7 @@ struct Engines(RefCell<Vec<Rc<Engine>>>);
 
 impl Engine {
     /// Makes the engine of array `id` and registers it with `shard`. `home` is the shard with the
-    /// array's control; `info` describes the array as a device.
+    /// array's control; `info` describes the array as a device, `bitmap` its bitmap.
     pub(crate) fn start(
         shard: &Shard,
         id: ArrayId,
@@ -124,7 +128,7 @@ impl Engine {
         home: Remote,
         info: DeviceInfo,
         router: Router,
-        update: ViewUpdate,
+        (update, bitmap): (ViewUpdate, Option<Shape>),
     ) -> Rc<Engine> {
         let engine = Rc::new(Engine {
             shard: shard.clone(),
@@ -134,6 +138,7 @@ impl Engine {
             sets: IoSets::new(shard),
             scratch: Budget::new(shard, SCRATCH_MAX),
             router,
+            intent: bitmap.map(|shape| Intent::new(shard, shape)),
             spawners: Spawners::of(shard),
             home,
             info: RefCell::new(Rc::new(info)),
@@ -304,7 +309,7 @@ impl Engine {
 
     // --- What only control may decide -----------------------------------------------------
 
-    fn ask(
+    pub(crate) fn ask(
         self: &Rc<Engine>,
         question: impl FnOnce(&Shard, Box<dyn FnOnce(bool) + Send>) + Send + 'static,
     ) -> braid_shard::sync::Promised<bool> {
@@ -378,7 +383,7 @@ impl Engine {
         WriteInFlight(Rc::clone(self))
     }
 
-    fn may_write(&self) -> Result<(), IoError> {
+    pub(crate) fn may_write(&self) -> Result<(), IoError> {
         let view = self.view.borrow();
         if view.broken {
             return Err(IoError::new(IoErrorKind::Lost));

@@ -105,6 +105,20 @@ pub enum CreateError {
         /// The most that works.
         max: usize,
     },
+    /// A bitmap for a level that has no use for one.
+    #[error(
+        "creating the array: {level} has no redundancy that a bitmap could say where to resync; leave it out"
+    )]
+    UselessBitmap {
+        /// The level.
+        level: Level,
+    },
+    /// The chunk of the bitmap asked for is too large.
+    #[error("creating the array: a bitmap chunk of {bytes} bytes is too large; give at most 2 GiB")]
+    BitmapChunk {
+        /// Bytes asked for.
+        bytes: u64,
+    },
     /// The chunk asked for is larger than a superblock can say.
     #[error("creating the array: a chunk of {bytes} bytes is too large; give at most 1 GiB")]
     ChunkTooLarge {
@@ -457,6 +471,18 @@ pub enum ControlError {
         member: String,
         /// The array that it belongs to.
         other: String,
+    },
+    /// A former member cannot be brought up to date by the bitmap.
+    #[error(
+        "re-adding {member} to array {array}: {why}; add it as a spare: braid add {array} {member}"
+    )]
+    CannotReAdd {
+        /// The array.
+        array: String,
+        /// The device.
+        member: String,
+        /// Why not.
+        why: String,
     },
     /// The new member is too small, or its blocks are too large.
     #[error("adding {member} to array {array}: {why}")]

@@ -324,8 +324,8 @@ pub(crate) fn write_unit(
     done: PieceDone,
 ) {
     let payload = WritePayload::Data(payload);
-    let engine_of_task = Rc::clone(engine);
-    let args = WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, held: None };
+    let (engine_of_task, held, intent) = (Rc::clone(engine), None, None);
+    let args = WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, held, intent };
     spawn_write(engine, args);
 }
 
@@ -339,12 +339,23 @@ pub(crate) fn zero_unit(
     done: PieceDone,
 ) {
     let payload = WritePayload::Zeroes { unmap };
-    let engine_of_task = Rc::clone(engine);
-    let args = WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, held: None };
+    let (engine_of_task, held, intent) = (Rc::clone(engine), None, None);
+    let args = WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, held, intent };
     spawn_write(engine, args);
 }
 
-fn spawn_write(engine: &Rc<Engine>, args: WriteArgs) {
+fn spawn_write(engine: &Rc<Engine>, mut args: WriteArgs) {
+    if engine.intent.is_some() {
+        args.intent = engine.try_enter(&engine.geometry.intent_range(args.unit, args.extent));
+        if args.intent.is_none() {
+            return engine.spawners().record.spawn(args);
+        }
+    }
+    start_write(engine, args);
+}
+
+/// Starts a write whose bits are recorded, where there is a bitmap.
+pub(crate) fn start_write(engine: &Rc<Engine>, args: WriteArgs) {
     match &engine.geometry.layout {
         Layout::Parity(parity) if crate::parity::small::fits(parity, &args) => {
             engine.spawners().parity_small.spawn(args);

@@ -4,8 +4,10 @@
 //! chunk (level 10), a region of [`REGION`] bytes (level 1). Levels without redundancy have
 //! nothing to keep consistent and own nothing.
 
+use crate::parity::segment::Extent;
 use braid_layout::{Layout, Level, Slot};
 use braid_shard::ShardId;
+use std::ops::Range;
 
 /// Bytes of a unit of a level 1 array.
 pub const REGION: u64 = 1 << 20;
@@ -30,6 +32,9 @@ pub struct Geometry {
     pub shards: u16,
     /// Neighbouring units that one shard owns together.
     run: u64,
+    /// Bytes of a unit as the bitmap and jobs count them: component bytes at parity levels, else array
+    /// bytes.
+    sync_unit: u64,
 }
 
 impl Geometry {
@@ -54,6 +59,7 @@ impl Geometry {
             component_size,
             shards: shards.max(1),
             run: (RUN_BYTES / unit_on_member).max(1),
+            sync_unit: unit_on_member,
         }
     }
 
@@ -73,6 +79,26 @@ impl Geometry {
             Layout::Mirror(_) => REGION,
             other => other.chunk_size().max(4096),
         }
+    }
+
+    /// Bytes that the bitmap covers: those of a component that are in use at parity levels, else the
+    /// array's.
+    pub(crate) fn sync_size(&self) -> u64 {
+        match &self.layout {
+            Layout::Parity(parity) => parity.used_component_size(),
+            other => other.array_size(),
+        }
+    }
+
+    /// The bytes that a write of part of a unit touches, as the bitmap counts them.
+    #[inline]
+    pub(crate) fn intent_range(&self, unit: u64, extent: Extent) -> Range<u64> {
+        let base = unit * self.sync_unit;
+        let within = match &self.layout {
+            Layout::Parity(_) => extent.rows(self.sync_unit),
+            _ => extent.start..extent.end,
+        };
+        base + within.start..base + within.end
     }
 
     /// Number of units.

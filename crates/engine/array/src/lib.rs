@@ -20,6 +20,7 @@
 
 pub mod array;
 pub mod assemble;
+mod bitmap;
 pub mod control;
 pub mod create;
 pub mod engine;

@@ -25,6 +25,21 @@ pub struct Context {
     pub new_uuid: Arc<dyn Fn() -> [u8; 16] + Send + Sync>,
 }
 
+/// Whether a new array gets a write-intent bitmap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CreateBitmap {
+    /// As mdadm decides: levels with redundancy whose components use more than 100 GiB get one.
+    #[default]
+    Default,
+    /// None: after an unclean stop everything is resynced.
+    None,
+    /// One on each member.
+    Internal {
+        /// Bytes for each bit, a power of two; `None`: 64 MiB, or what fits.
+        chunk: Option<u64>,
+    },
+}
+
 /// What array to create. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateOptions {
@@ -48,6 +63,8 @@ pub struct CreateOptions {
     pub data_offset: Option<u64>,
     /// The members hold matching redundancy already (or it does not matter): no first resync.
     pub assume_clean: bool,
+    /// The write-intent bitmap.
+    pub bitmap: CreateBitmap,
     /// Where the superblock stands.
     pub version: Version,
 }
@@ -66,6 +83,7 @@ impl CreateOptions {
             size: None,
             data_offset: None,
             assume_clean: false,
+            bitmap: CreateBitmap::Default,
             version: Version::V1_2,
         }
     }
@@ -105,6 +123,8 @@ pub struct AssembleOptions {
     pub safe_mode_delay_ms: u64,
     /// Limits of background jobs.
     pub sync_speed: SyncSpeed,
+    /// Milliseconds between two rounds of clearing bits of a bitmap; `None`: what the bitmap says.
+    pub bitmap_daemon_sleep_ms: Option<u64>,
 }
 
 impl Default for AssembleOptions {
@@ -117,6 +137,7 @@ impl Default for AssembleOptions {
             start_degraded: true,
             safe_mode_delay_ms: DEFAULT_SAFE_MODE_DELAY_MS,
             sync_speed: SyncSpeed::default(),
+            bitmap_daemon_sleep_ms: None,
         }
     }
 }

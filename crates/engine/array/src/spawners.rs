@@ -1,5 +1,6 @@
 //! The kinds of tasks that engines start for requests, with one slab each per shard.
 
+use crate::bitmap::intent::Entered;
 use crate::engine::Engine;
 use crate::lock::Held;
 use crate::parity::segment::Extent;
@@ -20,6 +21,8 @@ pub(crate) struct WriteArgs {
     pub(crate) done: PieceDone,
     /// The range, when the task that hands the write over holds it already.
     pub(crate) held: Option<Held>,
+    /// Its bits in the bitmap, where the array has one.
+    pub(crate) intent: Option<Entered>,
 }
 
 /// What is written.
@@ -43,6 +46,7 @@ pub(crate) struct RecoverArgs {
 
 /// See the module's documentation.
 pub(crate) struct Spawners {
+    pub(crate) record: Spawner<WriteArgs>,
     pub(crate) parity_small: Spawner<WriteArgs>,
     pub(crate) parity_write: Spawner<WriteArgs>,
     pub(crate) parity_recover: Spawner<RecoverArgs>,
@@ -60,6 +64,7 @@ impl Spawners {
         let per_shard = shard.local::<PerShard>();
         Rc::clone(per_shard.0.get_or_init(|| {
             Rc::new(Spawners {
+                record: shard.spawner(crate::bitmap::intent::record_then_write),
                 parity_small: shard.spawner(crate::parity::small::write),
                 parity_write: shard.spawner(crate::parity::write::write),
                 parity_recover: shard.spawner(crate::parity::recover::recover),

@@ -171,6 +171,21 @@ pub struct MemberStatus {
     pub io: PlugStats,
 }
 
+/// A write-intent bitmap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitmapStatus {
+    /// Bytes for each bit.
+    pub chunk: u64,
+    /// Number of bits.
+    pub bits: u64,
+    /// Bits set now.
+    pub dirty: u64,
+    /// Updates that the superblocks had seen when bits were last cleared.
+    pub events_cleared: u64,
+    /// Writes of pages since the start, each to all members and for all bits asked for meanwhile.
+    pub batches: u64,
+}
+
 /// One array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayStatus {
@@ -222,6 +237,8 @@ pub struct ArrayStatus {
     pub mismatch_cnt: u64,
     /// Redundancy holds below this (component bytes; array bytes at levels 1 and 10); `None`: everywhere.
     pub resynced: Option<u64>,
+    /// The write-intent bitmap, when the array has one and keeps it up to date.
+    pub bitmap: Option<BitmapStatus>,
     /// Events counted by the engines of all shards.
     pub counters: Counters,
     /// Limits of background jobs.

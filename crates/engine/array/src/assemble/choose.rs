@@ -214,19 +214,28 @@ fn standing(
 ) -> Result<Result<Standing, String>, AssembleError> {
     let own = &found.superblock;
     let behind = shared.events.saturating_sub(own.events);
+    let again = if shared.bitmap_offset == 0 {
+        "add it again as a spare"
+    } else {
+        "re-add it, which copies what it lacks when the bitmap knows, or add it as a spare"
+    };
     let stale = format!(
         "its superblock is {behind} updates older than that of {reference}: it was away while the array was \
-         written; add it again as a spare"
+         written; {again}"
+    );
+    let apart = format!(
+        "it ran apart from {reference}, which it takes for lost: both may hold writes that the other lacks; \
+         add it again as a spare, which gives up its own"
     );
     if own.role_of(shared.dev_number) == Role::Faulty {
-        // It has seen the freshest member fail, so both went on apart from each other.
-        return Ok(Err(format!(
-            "it ran apart from {reference}, which it takes for failed; add it again as a spare"
-        )));
+        return Ok(Err(apart));
     }
+    // Not by itself a reason: it may have missed the one update that gave the freshest its slot.
+    let misses_freshest =
+        matches!(own.own_role(), Role::Slot(_)) && !own.roles.contains(&shared.own_role());
     match (shared.role_of(own.dev_number), own.own_role()) {
         (Role::Faulty, _) => {
-            Ok(Err("it failed while the array ran; check it, then add it again".to_string()))
+            Ok(Err(format!("it failed while the array ran; check it, then {again}")))
         }
         (Role::Journal, _) | (_, Role::Journal) => {
             Ok(Err("it is a journal, which braid does not handle yet".to_string()))
@@ -234,6 +243,7 @@ fn standing(
         // A spare holds nothing, so its age does not matter; one that was promoted in an update
         // that it did not see starts as a spare again.
         (_, Role::Spare) => Ok(Ok(Standing::Spare)),
+        (Role::Spare, _) if misses_freshest => Ok(Err(apart)),
         (Role::Spare, _) | (_, Role::Faulty) => Ok(Err(stale)),
         (Role::Slot(_), Role::Slot(_)) if behind > 1 => Ok(Err(stale)),
         (Role::Slot(slot), Role::Slot(held)) if slot != held => Ok(Err(stale)),
@@ -249,7 +259,8 @@ fn holder(own: &Superblock, slot: Slot) -> Standing {
         None => Standing::InSync(slot),
         Some(sectors) => {
             let recovered = sectors.saturating_mul(SECTOR as u64).min(u64::MAX - 1);
-            Standing::Rebuilding { slot, recovered, checkpoint: recovered }
+            let by_bitmap = own.recovery_by_bitmap && own.bitmap_offset != 0;
+            Standing::Rebuilding { slot, recovered, checkpoint: recovered, by_bitmap }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Starting the engines of an array on all its shards, and what the array is as a device.
 
+use crate::bitmap::Shape;
 use crate::control::shards::ask;
 use crate::control::stopping::stop_engines;
 use crate::engine::{ArrayId, Engine};
@@ -27,6 +28,8 @@ pub(super) struct Start {
     pub(super) info: DeviceInfo,
     pub(super) openers: Vec<(MemberNr, Arc<dyn Opener>)>,
     pub(super) update: ViewUpdate,
+    /// The bitmap, when there is one.
+    pub(super) bitmap: Option<Shape>,
 }
 
 /// Starts an engine on every shard and gives the home shard's. When one does not start, none is
@@ -77,9 +80,9 @@ fn start_here(
     home: Remote,
     end: Option<MeshEnd<Msg>>,
 ) -> Result<(), OpenError> {
-    let Start { id, geometry, info, openers, update } = start;
+    let Start { id, geometry, info, openers, update, bitmap } = start;
     let router = Router::new(shard);
-    let engine = Engine::start(shard, id, geometry, home, info, router, update.clone());
+    let engine = Engine::start(shard, id, geometry, home, info, router, (update.clone(), bitmap));
     if let Some(end) = end {
         engine.router.attach(end, &engine);
     }

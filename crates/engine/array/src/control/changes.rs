@@ -4,12 +4,11 @@ use crate::control::Control;
 use crate::control::members::{Member, Standing};
 use crate::engine::Engine;
 use crate::error::{ControlError, ExamineError};
-use crate::examine::{read, read_superblock, remove_other_superblocks, sectors, write};
+use crate::examine::{read_superblock, remove_other_superblocks, sectors};
 use crate::options::MemberSelector;
 use crate::view::MemberNr;
 use braid_device::{Device, OpenError, Opener};
 use braid_format::SECTOR;
-use braid_format::bitmap::{BitmapSuperblock, HEADER, area_len};
 use braid_format::placement::{Consistency, MemberPlace, PlacementError, Request, place};
 use braid_format::superblock::{MAX_ROLES, Role, Superblock, role_table_len};
 use braid_format::uuid_text;
@@ -17,10 +16,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
-/// What a bitmap area is read in, in bytes; a superblock and its bits are a multiple of it.
-const BITMAP_BLOCK: usize = 4096;
 /// How often engines are asked whether they still use a member, in nanoseconds.
 const ASK_EVERY: u64 = 1_000_000;
+
+/// What became of a device that was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Added {
+    /// Its number.
+    pub nr: MemberNr,
+    /// It was a member before and took its slot again.
+    pub re_added: bool,
+}
 
 impl Control {
     /// Removes a member that is faulty or a spare: its device is closed on all shards. Its
@@ -59,7 +65,8 @@ impl Control {
     }
 
     /// Adds a device as a spare; where a slot is empty its recovery starts at once. What the device
-    /// held is lost.
+    /// held is lost. As with mdadm, a former member of which the bitmap says what it lacks is taken back
+    /// instead ([`Control::re_add`]), unless there is `force`.
     ///
     /// # Errors
     /// A device that does not open, is too small, is a member already, or (without `force`) belongs
@@ -68,7 +75,7 @@ impl Control {
         self: &Rc<Self>,
         opener: Arc<dyn Opener>,
         force: bool,
-    ) -> Result<MemberNr, ControlError> {
+    ) -> Result<Added, ControlError> {
         let doing = "adding a member";
         self.needs_redundancy(doing)?;
         self.needs_working(doing)?;
@@ -86,14 +93,22 @@ impl Control {
         };
         self.check_not_a_member(&name, old.as_ref(), force)?;
         self.check_blocks(&name, &device)?;
-        let at = self.place_new_member(&name, &device)?;
 
         let turn = self.turn().await;
         // Somebody else may have added it, or the array been stopped, while this waited.
         self.needs_working(doing)?;
         self.check_not_a_member(&name, old.as_ref(), force)?;
+        if !force
+            && let Some(old) = old
+            && let Ok(slot) = self.former_slot(&old)
+        {
+            let nr = self.take_back(turn, opener, device, old, slot).await?;
+            return Ok(Added { nr, re_added: true });
+        }
+        let at = self.place_new_member(&name, &device)?;
         let member = self.new_member(opener, device, at)?;
         let nr = member.nr;
+        self.check_room_for_bitmap(&member)?;
         self.prepare_device(&member).await?;
         if let Err(source) = self.open_everywhere(nr, &member.opener).await {
             self.close_everywhere(nr).await;
@@ -101,21 +116,13 @@ impl Control {
         }
         self.roster.borrow_mut().members.push(member);
         self.write_superblocks(&turn).await;
-        let fault = self.roster.borrow().member(nr).and_then(|member| match &member.standing {
-            Standing::Faulty(why) => Some(why.clone()),
-            _ => None,
-        });
-        if let Some(why) = fault {
-            self.roster.borrow_mut().members.retain(|member| member.nr != nr);
-            self.close_everywhere(nr).await;
-            return Err(self.unfit(&name, format!("{why}; check the device")));
-        }
+        self.check_taken(nr, &name).await?;
         drop(turn);
         self.members_changed();
-        Ok(nr)
+        Ok(Added { nr, re_added: false })
     }
 
-    fn check_not_a_member(
+    pub(crate) fn check_not_a_member(
         &self,
         name: &str,
         old: Option<&Superblock>,
@@ -143,11 +150,15 @@ impl Control {
         }
     }
 
-    fn unfit(&self, member: &str, why: String) -> ControlError {
+    pub(crate) fn unfit(&self, member: &str, why: String) -> ControlError {
         ControlError::Unfit { array: self.name.clone(), member: member.to_string(), why }
     }
 
-    fn check_blocks(&self, name: &str, device: &Rc<dyn Device>) -> Result<(), ControlError> {
+    pub(crate) fn check_blocks(
+        &self,
+        name: &str,
+        device: &Rc<dyn Device>,
+    ) -> Result<(), ControlError> {
         let (block, most) = (device.info().logical_block, self.geometry.logical_block);
         if block <= most {
             return Ok(());
@@ -241,43 +252,27 @@ impl Control {
         Ok(Member { nr, name, opener, device, superblock, standing: Standing::Spare })
     }
 
-    /// Removes superblocks of earlier arrays, and copies the array's bitmap: md expects one on every
-    /// member. (Its event count stays behind the array's, see `assemble`.)
+    /// Removes superblocks of earlier arrays.
     async fn prepare_device(&self, member: &Member) -> Result<(), ControlError> {
-        let failed = |doing, name: &str| {
-            let (array, member) = (self.name.clone(), name.to_string());
-            move |error| ControlError::Io { array, doing, member, error }
-        };
         remove_other_superblocks(&self.shard, &member.device, member.superblock.version)
             .await
-            .map_err(failed("removing an old superblock from", &member.name))?;
-        let Some(to) = member.superblock.bitmap_sector() else { return Ok(()) };
-        let source = {
-            let roster = self.roster.borrow();
-            let holder = roster.members.iter().find(|other| other.standing.slot().is_some());
-            holder.and_then(|other| {
-                let from = other.superblock.bitmap_sector()?;
-                Some((other.name.clone(), Rc::clone(&other.device), from))
+            .map_err(|error| ControlError::Io {
+                array: self.name.clone(),
+                doing: "removing an old superblock from",
+                member: member.name.clone(),
+                error,
             })
-        };
-        let Some((name, device, from)) = source else { return Ok(()) };
-        let from = from.saturating_mul(SECTOR_BYTES);
-        let head = read(&self.shard, &device, from, BITMAP_BLOCK)
-            .await
-            .map_err(failed("reading the bitmap of", &name))?;
-        let bitmap = head.get(..HEADER).and_then(|head| BitmapSuperblock::parse(head).ok());
-        // A bitmap that is damaged is no use on the new member either.
-        let Some(bitmap) = bitmap else { return Ok(()) };
-        let len = area_len(bitmap.bits()).min(1 << 20) as usize;
-        let area = read(&self.shard, &device, from, len)
-            .await
-            .map_err(failed("reading the bitmap of", &name))?;
-        write(&self.shard, &member.device, to.saturating_mul(SECTOR_BYTES), area.freeze())
-            .await
-            .map_err(failed("writing the bitmap of", &member.name))
     }
 
-    async fn open_everywhere(
+    fn check_room_for_bitmap(&self, member: &Member) -> Result<(), ControlError> {
+        if self.has_room_for_bitmap(member) {
+            return Ok(());
+        }
+        let why = "it has no room for the array's bitmap before its data; use a larger device";
+        Err(self.unfit(&member.name, why.to_string()))
+    }
+
+    pub(crate) async fn open_everywhere(
         &self,
         nr: MemberNr,
         opener: &Arc<dyn Opener>,
@@ -296,7 +291,7 @@ impl Control {
         }
     }
 
-    async fn close_everywhere(&self, nr: MemberNr) {
+    pub(crate) async fn close_everywhere(&self, nr: MemberNr) {
         self.ask_engines(move |engine: &Engine| engine.close_member(nr)).await;
     }
 }

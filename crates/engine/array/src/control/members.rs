@@ -18,8 +18,8 @@ pub(crate) enum Standing {
     /// Holds the slot, all of it valid.
     InSync(Slot),
     /// Holds the slot, valid below `recovered`; `checkpoint` is the part of that which is durable.
-    /// Component bytes.
-    Rebuilding { slot: Slot, recovered: u64, checkpoint: u64 },
+    /// Component bytes. With `by_bitmap` it was a member before, and lacks only what bits are set for.
+    Rebuilding { slot: Slot, recovered: u64, checkpoint: u64, by_bitmap: bool },
     /// Waits to be needed.
     Spare,
     /// Has failed; why.
@@ -166,7 +166,8 @@ impl Roster {
             superblock.utime = self.shared.utime;
             superblock.resync_offset = self.shared.resync_offset;
             superblock.roles.clone_from(&self.shared.roles);
-            superblock.recovery_by_bitmap = false;
+            superblock.recovery_by_bitmap =
+                matches!(member.standing, Standing::Rebuilding { by_bitmap: true, .. });
             superblock.recovery_offset = match member.standing {
                 Standing::Rebuilding { checkpoint, .. } => Some(checkpoint / SECTOR_BYTES),
                 // When it is given a slot the update may reach the others and not the spare itself.

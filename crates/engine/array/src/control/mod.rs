@@ -5,7 +5,8 @@
 //! |---|---|
 //! | `members` | what is known of each member; the view and the role table that follow |
 //! | `superblocks` | writing them |
-//! | `failing`, `changes` | members that fail; members added and removed |
+//! | `failing`, `changes`, `readding` | members that fail; members added and removed; former ones taken back |
+//! | `bitmap` | its pages: bits set before data is written, cleared when writes have ended |
 //! | `activity` | "active" before the first write, "clean" after the last |
 //! | `supervisor`, `recovery` | which job is due, and what its progress and end mean |
 //! | `report`, `stopping` | status; the end |
@@ -20,9 +21,11 @@
 //! superblocks say "active" before an engine writes.
 
 mod activity;
-mod changes;
+pub(crate) mod bitmap;
+pub mod changes;
 mod failing;
 pub(crate) mod members;
+mod readding;
 mod recovery;
 mod report;
 pub(crate) mod shards;
@@ -32,6 +35,7 @@ mod supervisor;
 #[cfg(test)]
 mod tests;
 
+use crate::bitmap::keeper::Keeper;
 use crate::engine::{ArrayId, Engine};
 use crate::error::ControlError;
 use crate::geometry::Geometry;
@@ -67,6 +71,7 @@ pub struct Control {
     left_out: Vec<String>,
     one_at_a_time: Rc<Budget>,
     pub(crate) roster: RefCell<Roster>,
+    pub(crate) bitmap: Option<bitmap::Bitmap>,
     work: RefCell<Work>,
     speed: Rc<Cell<SyncSpeed>>,
     foreground: supervisor::Foreground,
@@ -106,13 +111,14 @@ pub(crate) struct Parts {
     pub(crate) engine: Rc<Engine>,
     pub(crate) roster: Roster,
     pub(crate) left_out: Vec<String>,
+    pub(crate) keeper: Option<Keeper>,
 }
 
 impl Control {
     /// Makes the control of an array whose engines run, and registers it with the home shard.
     /// [`Control::begin`] starts its tasks.
     pub(crate) fn start(ctx: &Context, options: &AssembleOptions, parts: Parts) -> Rc<Control> {
-        let Parts { id, name, geometry, engine, roster, left_out } = parts;
+        let Parts { id, name, geometry, engine, roster, left_out, keeper } = parts;
         let shard = &ctx.shard;
         let control = Rc::new(Control {
             shard: shard.clone(),
@@ -129,6 +135,7 @@ impl Control {
             left_out,
             one_at_a_time: Budget::new(shard, 1),
             roster: RefCell::new(roster),
+            bitmap: keeper.map(|k| bitmap::Bitmap::new(shard, k, options.bitmap_daemon_sleep_ms)),
             work: RefCell::new(Work::default()),
             speed: Rc::new(Cell::new(options.sync_speed)),
             foreground: supervisor::Foreground::default(),
@@ -147,10 +154,21 @@ impl Control {
             return;
         }
         let turn = self.turn().await;
+        let without_bitmap = self.write_whole_bitmap().await;
+        for (nr, error) in &without_bitmap {
+            self.drop_member(*nr, &format!("its bitmap could not be written: {error}"));
+        }
         self.write_superblocks(&turn).await;
+        if !without_bitmap.is_empty() {
+            self.send_view().await;
+        }
         drop(turn);
         if self.geometry.level.has_redundancy() {
             let (safe_mode, supervisor) = (Rc::clone(self), Rc::clone(self));
+            if self.bitmap.is_some() {
+                let clearing = Rc::clone(self);
+                self.shard.spawn(async move { clearing.clear_now_and_then().await });
+            }
             self.shard.spawn(async move { safe_mode.safe_mode().await });
             self.shard.spawn(async move { supervisor.supervise().await });
         }

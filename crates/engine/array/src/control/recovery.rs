@@ -4,11 +4,12 @@
 //! Progress reaches the engines soon (they read what is rebuilt), and the superblocks at checkpoints,
 //! after a flush: what a superblock says is valid has been durable before.
 
+use crate::bitmap::ranges::Ranges;
 use crate::control::Control;
 use crate::control::members::Standing;
 use crate::control::supervisor::plan;
-use crate::jobs::JobEnd;
 use crate::jobs::window::WindowKind;
+use crate::jobs::{JobEnd, Plan};
 use crate::status::JobKind;
 use crate::view::MemberNr;
 use braid_layout::{Layout, Level, Slot};
@@ -19,16 +20,31 @@ use std::rc::Rc;
 /// Views that only move a cursor are sent this often at most, in nanoseconds.
 const POST_EVERY: Nanos = 20_000_000;
 
+/// What a recovery is to fill.
+struct Target {
+    slot: Slot,
+    /// Component bytes that are valid already.
+    recovered: u64,
+    /// Above that, all is valid but what bits are set for.
+    by_bitmap: bool,
+}
+
 impl Control {
     /// Fills member `nr`; gives it a slot first if it is a spare.
     pub(crate) async fn recover(self: &Rc<Self>, nr: MemberNr) {
-        let Some((slot, recovered)) = self.assign(nr).await else { return };
+        let Some(Target { slot, recovered, by_bitmap }) = self.assign(nr).await else { return };
         // Level 10 is gone through in the order of the array, so nothing of the component counts as
         // recovered before the end; what was copied before a stop is copied again.
         let along_component = self.geometry.level != Level::Raid10;
         let from = if along_component { recovered } else { 0 };
         let window = WindowKind::Rebuild { slot };
-        let job = self.new_job(plan(&self.geometry, JobKind::Recover, window, Some(nr), from));
+        let only = self.bitmap.as_ref().filter(|_| by_bitmap).map(|bitmap| {
+            // Every write from here on goes to the member; those before have their bits set.
+            let keeper = bitmap.keeper.borrow();
+            Ranges::of(keeper.bits(), keeper.shape(), from)
+        });
+        let plan = Plan { only, ..plan(&self.geometry, JobKind::Recover, window, Some(nr), from) };
+        let job = self.new_job(plan);
         tracing::info!(
             "array {}: recovery of slot {slot} onto {}",
             self.name,
@@ -65,31 +81,46 @@ impl Control {
         self.end_job(&job, end);
     }
 
-    /// The slot that member `nr` is to fill, and the component bytes that it has already.
-    async fn assign(&self, nr: MemberNr) -> Option<(Slot, u64)> {
+    /// The slot that member `nr` is to fill, and what it has already.
+    async fn assign(&self, nr: MemberNr) -> Option<Target> {
         let turn = self.turn().await;
         if let Some(known) = self.rebuilding(nr) {
             return Some(known);
         }
+        let (device, superblock) = {
+            let roster = self.roster.borrow();
+            let member = roster.member(nr).filter(|member| member.standing == Standing::Spare)?;
+            (Rc::clone(&member.device), member.superblock.clone())
+        };
+        let pen = match self.give_bitmap(&device, &superblock).await {
+            Ok(pen) => pen,
+            Err(error) => {
+                self.drop_member(nr, &format!("its bitmap could not be written: {error}"));
+                self.write_superblocks(&turn).await;
+                self.send_view().await;
+                return None;
+            }
+        };
         let slot = {
             let mut roster = self.roster.borrow_mut();
             let slot = roster.empty_slot(self.geometry.slots())?;
             let member = roster.member_mut(nr)?;
-            if member.standing != Standing::Spare {
-                return None;
-            }
-            member.standing = Standing::Rebuilding { slot, recovered: 0, checkpoint: 0 };
+            member.standing =
+                Standing::Rebuilding { slot, recovered: 0, checkpoint: 0, by_bitmap: false };
             slot
         };
+        drop(pen);
         self.write_superblocks(&turn).await;
         // Before the first window: from here on all writes go to the new member too.
         self.send_view().await;
-        self.rebuilding(nr).filter(|(held, _)| *held == slot)
+        self.rebuilding(nr).filter(|target| target.slot == slot)
     }
 
-    fn rebuilding(&self, nr: MemberNr) -> Option<(Slot, u64)> {
+    fn rebuilding(&self, nr: MemberNr) -> Option<Target> {
         match self.roster.borrow().member(nr)?.standing {
-            Standing::Rebuilding { slot, recovered, .. } => Some((slot, recovered)),
+            Standing::Rebuilding { slot, recovered, by_bitmap, .. } => {
+                Some(Target { slot, recovered, by_bitmap })
+            }
             _ => None,
         }
     }
@@ -148,8 +179,12 @@ impl Control {
     pub(crate) async fn resync(self: &Rc<Self>) {
         let from = self.roster.borrow().resynced;
         let from = if self.nothing_to_resync() { u64::MAX } else { from };
-        let job =
-            self.new_job(plan(&self.geometry, JobKind::Resync, WindowKind::Resync, None, from));
+        let only = self.bitmap.as_ref().map(|bitmap| {
+            let keeper = bitmap.keeper.borrow();
+            Ranges::of(keeper.needed(), keeper.shape(), from)
+        });
+        let plan = plan(&self.geometry, JobKind::Resync, WindowKind::Resync, None, from);
+        let job = self.new_job(Plan { only, ..plan });
         tracing::info!("array {}: resync from byte {}", self.name, job.bytes(job.done()));
         let posted = Cell::new(self.shard.now());
         let advanced = |units| {
@@ -190,6 +225,7 @@ impl Control {
             roster.resync_checkpoint = bytes;
             roster.dirty
         };
+        self.bitmap_synced_below(bytes);
         // While the superblocks say "active" they cannot say how far the resync is; the transition
         // to "clean" records it.
         if !dirty {

@@ -1,6 +1,7 @@
 //! What an array says of itself.
 
 use crate::control::Control;
+use crate::control::bitmap::Bitmap;
 use crate::control::members::{Member, Standing};
 use crate::engine::{Counters, Engine};
 use crate::status::{ArrayState, ArrayStatus, JobKind, JobStatus, MemberState, MemberStatus};
@@ -53,6 +54,7 @@ impl Control {
             last_job: work.last.clone(),
             mismatch_cnt: work.mismatch_cnt,
             resynced: (roster.resynced != u64::MAX).then_some(roster.resynced),
+            bitmap: self.bitmap.as_ref().map(Bitmap::status),
             counters,
             sync_speed: self.speed.get(),
         }

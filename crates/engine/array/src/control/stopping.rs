@@ -33,6 +33,7 @@ impl Control {
             }
             self.shard.sleep(ASK_EVERY).await;
         }
+        self.clear_idle_bits(true).await;
         let turn = self.turn().await;
         let broken = self.roster.borrow().broken;
         if !self.read_only && !broken {

@@ -306,6 +306,7 @@ pub(crate) fn plan(
         member,
         first: (from / bytes_per_unit).min(end),
         end,
+        only: None,
         units_per_window: (WINDOW / bytes_per_unit).max(1),
         bytes_per_unit,
         total_bytes,

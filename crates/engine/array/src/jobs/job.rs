@@ -8,6 +8,7 @@
 //!
 //! Invariant: when [`Job::run`] returns, no window is in flight.
 
+use crate::bitmap::ranges::{Piece, Ranges};
 use crate::engine::Engine;
 use crate::jobs::meter::Meter;
 use crate::jobs::window::{Window, WindowKind, WindowReport, carry_out};
@@ -41,6 +42,8 @@ pub(crate) struct Plan {
     /// Units `first..end`.
     pub(crate) first: u64,
     pub(crate) end: u64,
+    /// Go through these bytes only, counted as progress is.
+    pub(crate) only: Option<Ranges>,
     pub(crate) units_per_window: u64,
     /// What a unit counts in progress and rate, and the whole range from 0; bytes.
     pub(crate) bytes_per_unit: u64,
@@ -237,15 +240,17 @@ impl Job {
     }
 
     fn start_window(self: &Rc<Self>, engine: &Rc<Engine>) {
-        let first = self.next.get();
         let geometry = &engine.geometry;
+        let Some(Piece { first, count, slices }) = self.next_piece(geometry.logical_block) else {
+            return;
+        };
         let owner = geometry.owner(first);
-        let most = self.plan.units_per_window.min(self.plan.end - first);
+        let most = self.plan.units_per_window.min(count);
         let count = (1..most).find(|more| geometry.owner(first + more) != owner).unwrap_or(most);
         self.next.set(first + count);
         self.last_window.set((self.shard.now(), count.saturating_mul(self.plan.bytes_per_unit)));
         self.in_flight.set(self.in_flight.get() + 1);
-        let window = Window { kind: self.plan.window, first, count };
+        let window = Window { kind: self.plan.window, first, count, slices };
         let (job, engine) = (Rc::clone(self), Rc::clone(engine));
         self.shard.spawn(async move {
             let report = if owner == engine.shard.id() {
@@ -256,6 +261,30 @@ impl Job {
             };
             job.window_ended(window, report);
         });
+    }
+
+    /// What is to be done next; what lies before it counts as done. `None`: nothing is left.
+    fn next_piece(&self, block: u32) -> Option<Piece> {
+        let (next, end) = (self.next.get(), self.plan.end);
+        let piece = match &self.plan.only {
+            None => Some(Piece { first: next, count: end - next, slices: u64::MAX }),
+            Some(only) => only.next(next, self.plan.bytes_per_unit, block.into()),
+        };
+        let piece = piece.filter(|piece| piece.first < end);
+        let first = piece.map_or(end, |piece| piece.first);
+        if first > next {
+            self.next.set(first);
+            self.units_ended(next, first);
+        }
+        piece.map(|piece| Piece { count: piece.count.min(end - first), ..piece })
+    }
+
+    fn units_ended(&self, first: u64, end: u64) {
+        let mut ended = self.ended.borrow_mut();
+        ended.insert(first, end);
+        while let Some(end) = ended.remove(&self.done.get()) {
+            self.done.set(end);
+        }
     }
 
     /// When the last window is over at the maximum rate, which is when the next one may start.
@@ -272,13 +301,7 @@ impl Job {
         self.mismatches.set(self.mismatches.get() + report.mismatches);
         match report.result {
             Ok(()) if self.discarding.get() => {}
-            Ok(()) => {
-                let mut ended = self.ended.borrow_mut();
-                ended.insert(window.first, window.first + window.count);
-                while let Some(end) = ended.remove(&self.done.get()) {
-                    self.done.set(end);
-                }
-            }
+            Ok(()) => self.units_ended(window.first, window.first + window.count),
             Err(error) => {
                 if self.error.get().is_none() {
                     self.error.set(Some(error));

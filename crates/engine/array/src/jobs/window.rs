@@ -31,6 +31,8 @@ pub struct Window {
     pub first: u64,
     /// How many.
     pub count: u64,
+    /// Which sixty-fourths of the unit; all ones: the units as a whole.
+    pub slices: u64,
 }
 
 /// How a window ended.

@@ -3,6 +3,7 @@
 //! The first readable copy, in the order of slots, is the one that counts (as in md).
 
 use super::{Places, places};
+use crate::bitmap::ranges::runs;
 use crate::engine::Engine;
 use crate::jobs::window::{Window, WindowKind, WindowReport, differing_sectors, lock_units};
 use crate::view::View;
@@ -23,7 +24,7 @@ pub(crate) async fn window(engine: &Rc<Engine>, window: Window) -> WindowReport 
     let copies = places(engine, window.first, 0).len() as u64;
     let bytes = window.count.min(at_once) * unit_size * copies;
     let _scratch = engine.scratch.take(bytes).await;
-    let mut scrub = Scrub { engine, kind: window.kind, mismatches: 0 };
+    let mut scrub = Scrub { engine, kind: window.kind, slices: window.slices, mismatches: 0 };
     let mut first = window.first;
     let end = window.first + window.count;
     while first < end {
@@ -39,10 +40,12 @@ pub(crate) async fn window(engine: &Rc<Engine>, window: Window) -> WindowReport 
 struct Scrub<'a> {
     engine: &'a Rc<Engine>,
     kind: WindowKind,
+    /// Which parts of each unit; see [`Window::slices`].
+    slices: u64,
     mismatches: u64,
 }
 
-/// One unit under way.
+/// One unit, or part of one, under way.
 struct Unit {
     places: Places,
     len: u64,
@@ -91,10 +94,16 @@ impl Scrub<'_> {
     fn wanted(&self, first: u64, end: u64) -> Vec<Unit> {
         let unit_size = self.engine.geometry.unit_size();
         let size = self.engine.geometry.array_size();
-        (first..end)
-            .map(|unit| Unit {
-                places: places(self.engine, unit, 0),
-                len: unit_size.min(size - unit * unit_size),
+        let block = u64::from(self.engine.geometry.logical_block);
+        let parts = (first..end).flat_map(|unit| {
+            let len = unit_size.min(size - unit * unit_size);
+            let runs = runs(self.slices, unit_size, len, block);
+            runs.into_iter().map(move |run| (unit, run))
+        });
+        parts
+            .map(|(unit, run)| Unit {
+                places: places(self.engine, unit, run.start),
+                len: run.end - run.start,
                 found: SmallVec::new(),
             })
             .filter(|unit| match self.kind {

@@ -4,6 +4,7 @@
 //! written. A block that cannot be read is computed from the rest and written back where it was.
 
 use super::blocks::Blocks;
+use crate::bitmap::ranges::runs;
 use crate::engine::Engine;
 use crate::jobs::window::{Window, WindowKind, WindowReport, differing_sectors, lock_units};
 use crate::view::View;
@@ -26,7 +27,8 @@ pub(crate) async fn window(engine: &Rc<Engine>, parity: &Parity, window: Window)
     let bytes = window.count * parity.chunk_size() * parity.slots() as u64;
     let _scratch = engine.scratch.take(bytes).await;
     let mut scrub = Scrub { engine, parity, kind: window.kind, mismatches: 0 };
-    let result = scrub.run(window).await;
+    let result =
+        if window.slices == u64::MAX { scrub.run(window).await } else { scrub.parts(window).await };
     WindowReport { result, mismatches: scrub.mismatches }
 }
 
@@ -35,6 +37,16 @@ struct Scrub<'a> {
     parity: &'a Parity,
     kind: WindowKind,
     mismatches: u64,
+}
+
+/// Some rows of a stripe.
+#[derive(Clone, Copy)]
+struct Rows {
+    stripe: u64,
+    /// Component byte of the first.
+    at: u64,
+    /// Bytes of each block.
+    len: u64,
 }
 
 /// What a read of columns met.
@@ -65,7 +77,7 @@ impl Scrub<'_> {
                             .iter()
                             .map(|column| column.as_ref().map(|buf| buf.slice(at.clone())))
                             .collect();
-                        self.stripe(&view, window.first + nr, stripe, &[]).await?;
+                        self.rows(&view, self.whole(window.first + nr), stripe, &[]).await?;
                     }
                     return Ok(());
                 }
@@ -77,27 +89,45 @@ impl Scrub<'_> {
 
     /// Some block of the window cannot be read: find out which stripe it is in.
     async fn one_by_one(&mut self, window: Window) -> Result<(), IoError> {
-        let chunk = self.parity.chunk_size();
         for stripe in window.first..window.first + window.count {
-            let mut attempts = 0;
-            loop {
-                let view = self.engine.view();
-                attempts += 1;
-                match self.read(&view, self.parity.member_offset(stripe), chunk).await {
-                    Columnar::All(columns) => {
-                        self.stripe(&view, stripe, columns, &[]).await?;
-                        break;
-                    }
-                    Columnar::Holes(columns, holes) => {
-                        self.stripe(&view, stripe, columns, &holes).await?;
-                        break;
-                    }
-                    Columnar::Again if attempts < ATTEMPTS_MAX => {}
-                    Columnar::Again => return Err(IoError::new(IoErrorKind::Medium)),
-                }
-            }
+            self.alone(self.whole(stripe)).await?;
         }
         Ok(())
+    }
+
+    /// Only some rows of a stripe are wanted.
+    async fn parts(&mut self, window: Window) -> Result<(), IoError> {
+        let chunk = self.parity.chunk_size();
+        let base = self.parity.member_offset(window.first);
+        let block = u64::from(self.engine.geometry.logical_block);
+        for run in runs(window.slices, chunk, chunk, block) {
+            let rows =
+                Rows { stripe: window.first, at: base + run.start, len: run.end - run.start };
+            self.alone(rows).await?;
+        }
+        Ok(())
+    }
+
+    fn whole(&self, stripe: u64) -> Rows {
+        let (at, len) = (self.parity.member_offset(stripe), self.parity.chunk_size());
+        Rows { stripe, at, len }
+    }
+
+    async fn alone(&mut self, rows: Rows) -> Result<(), IoError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let view = self.engine.view();
+            if view.broken || view.read_only {
+                return Err(IoError::new(IoErrorKind::Refused));
+            }
+            match self.read(&view, rows.at, rows.len).await {
+                Columnar::All(columns) => return self.rows(&view, rows, columns, &[]).await,
+                Columnar::Holes(columns, holes) => {
+                    return self.rows(&view, rows, columns, &holes).await;
+                }
+                Columnar::Again => {}
+            }
+        }
+        Err(IoError::new(IoErrorKind::Medium))
     }
 
     /// Reads `len` component bytes at `start` of every member that is a source.
@@ -135,14 +165,14 @@ impl Scrub<'_> {
         if holes.is_empty() { Columnar::All(columns) } else { Columnar::Holes(columns, holes) }
     }
 
-    async fn stripe(
+    async fn rows(
         &mut self,
         view: &Rc<View>,
-        stripe: u64,
+        rows: Rows,
         columns: Columns,
         holes: &[Slot],
     ) -> Result<(), IoError> {
-        let map = self.parity.map_stripe(stripe);
+        let map = self.parity.map_stripe(rows.stripe);
         let mut blocks = Blocks::new(map, self.parity.q_width());
         for (slot, column) in columns.into_iter().enumerate() {
             if let Some(block) = column {
@@ -150,13 +180,13 @@ impl Scrub<'_> {
             }
         }
         for hole in holes {
-            self.mend(view, stripe, &mut blocks, *hole).await?;
+            self.mend(view, rows, &mut blocks, *hole).await?;
         }
         match self.kind {
-            WindowKind::Rebuild { slot } => self.rebuild(view, stripe, &mut blocks, slot).await,
-            WindowKind::Check => self.compare(view, stripe, &map, &mut blocks, false).await,
+            WindowKind::Rebuild { slot } => self.rebuild(view, rows, &mut blocks, slot).await,
+            WindowKind::Check => self.compare(view, rows, &map, &mut blocks, false).await,
             WindowKind::Resync | WindowKind::Repair => {
-                self.compare(view, stripe, &map, &mut blocks, true).await
+                self.compare(view, rows, &map, &mut blocks, true).await
             }
         }
     }
@@ -166,12 +196,12 @@ impl Scrub<'_> {
     async fn mend(
         &self,
         view: &Rc<View>,
-        stripe: u64,
+        rows: Rows,
         blocks: &mut Blocks,
         slot: Slot,
     ) -> Result<(), IoError> {
         let pool = self.engine.shard.pool();
-        let mut computed = pool.get(self.parity.chunk_size() as usize);
+        let mut computed = pool.get(rows.len as usize);
         if blocks.recover_slot(pool, slot, &mut computed).is_err() {
             // Only a rebuild depends on every block: the others leave what cannot be had alone.
             return match self.kind {
@@ -179,13 +209,12 @@ impl Scrub<'_> {
                 _ => Ok(()),
             };
         }
-        let unreadable = self.read_around(view, stripe, slot, &mut computed).await;
+        let unreadable = self.read_around(view, rows, slot, &mut computed).await;
         let block = computed.freeze();
         blocks.set(slot, block.clone());
-        let at = self.parity.member_offset(stripe);
-        let pieces = unreadable.into_iter().map(|rows| {
-            let offset = at + rows.start as u64;
-            (slot, offset, block.slice(rows))
+        let pieces = unreadable.into_iter().map(|part| {
+            let offset = rows.at + part.start as u64;
+            (slot, offset, block.slice(part))
         });
         self.write_rows(view, pieces).await?;
         self.engine.count(|counters| counters.corrected_reads += 1);
@@ -197,12 +226,12 @@ impl Scrub<'_> {
     async fn read_around(
         &self,
         view: &View,
-        stripe: u64,
+        rows: Rows,
         slot: Slot,
         chunk: &mut BufMut,
     ) -> Vec<Range<usize>> {
         let block = self.engine.geometry.logical_block as usize;
-        let at = self.parity.member_offset(stripe);
+        let at = rows.at;
         let Some((device, data_offset)) = view.member(slot) else { return Vec::new() };
         let mut set = self.engine.sets.start();
         for nr in 0..chunk.len() / block {
@@ -228,27 +257,27 @@ impl Scrub<'_> {
     async fn rebuild(
         &self,
         view: &Rc<View>,
-        stripe: u64,
+        rows: Rows,
         blocks: &mut Blocks,
         slot: Slot,
     ) -> Result<(), IoError> {
         let pool = self.engine.shard.pool();
-        let mut block = pool.get(self.parity.chunk_size() as usize);
+        let mut block = pool.get(rows.len as usize);
         blocks.recover_slot(pool, slot, &mut block).map_err(|_| IoError::new(IoErrorKind::Lost))?;
-        self.write(view, stripe, [(slot, block.freeze())]).await
+        self.write(view, rows, [(slot, block.freeze())]).await
     }
 
     /// Computes parity from data and compares; writes what differs when `correct`.
     async fn compare(
         &mut self,
         view: &Rc<View>,
-        stripe: u64,
+        rows: Rows,
         map: &StripeMap,
         blocks: &mut Blocks,
         correct: bool,
     ) -> Result<(), IoError> {
         let pool = self.engine.shard.pool();
-        let len = self.parity.chunk_size() as usize;
+        let len = rows.len as usize;
         if blocks.one_data_block_missing() {
             // It counts as what P says; then Q can be held against it.
             let _ = blocks.complete_data(pool, len);
@@ -272,17 +301,16 @@ impl Scrub<'_> {
             }
         }
         self.mismatches += differing;
-        if correct { self.write(view, stripe, wrong).await } else { Ok(()) }
+        if correct { self.write(view, rows, wrong).await } else { Ok(()) }
     }
 
     async fn write(
         &self,
         view: &Rc<View>,
-        stripe: u64,
+        rows: Rows,
         blocks: impl IntoIterator<Item = (Slot, Buf)>,
     ) -> Result<(), IoError> {
-        let at = self.parity.member_offset(stripe);
-        let blocks = blocks.into_iter().map(|(slot, block)| (slot, at, block));
+        let blocks = blocks.into_iter().map(|(slot, block)| (slot, rows.at, block));
         self.write_rows(view, blocks).await
     }
 

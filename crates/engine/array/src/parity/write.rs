@@ -23,7 +23,7 @@ const ATTEMPTS_MAX: usize = 8;
 
 /// Carries out one write and tells `done`.
 pub(crate) async fn write(args: WriteArgs) {
-    let WriteArgs { engine, unit, extent, payload, fua, done, held } = args;
+    let WriteArgs { engine, unit, extent, payload, fua, done, held, intent: _intent } = args;
     let result = write_stripe(&engine, unit, extent, &payload, fua, held).await;
     let payload = match payload {
         WritePayload::Data(buf) => Some(buf),

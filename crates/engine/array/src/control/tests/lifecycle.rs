@@ -42,7 +42,7 @@ fn add(
     member: &Arc<TestMember>,
 ) -> Result<u32, ControlError> {
     let (control, opener) = (Rc::clone(control), Arc::clone(member) as Arc<dyn Opener>);
-    world.run(async move { control.add(opener, false).await })
+    world.run(async move { control.add(opener, false).await }).map(|added| added.nr)
 }
 
 #[test]

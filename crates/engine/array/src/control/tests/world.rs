@@ -219,6 +219,9 @@ pub(super) struct TestMember {
     pub(super) dead: Arc<AtomicBool>,
     /// Its devices lend their memory.
     pub(super) lends: AtomicBool,
+    /// Bytes read from it and written to it.
+    pub(super) read: Arc<AtomicU64>,
+    pub(super) written: Arc<AtomicU64>,
 }
 
 impl Opener for TestMember {
@@ -229,7 +232,9 @@ impl Opener for TestMember {
     fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
         let inner = self.ram.open(shard)?;
         let lends = self.lends.load(Ordering::Relaxed);
-        Ok(Rc::new(TestDevice { inner, dead: Arc::clone(&self.dead), lends }))
+        let (dead, read, written) =
+            (Arc::clone(&self.dead), Arc::clone(&self.read), Arc::clone(&self.written));
+        Ok(Rc::new(TestDevice { inner, dead, lends, read, written }))
     }
 }
 
@@ -237,6 +242,8 @@ struct TestDevice {
     inner: Rc<dyn Device>,
     dead: Arc<AtomicBool>,
     lends: bool,
+    read: Arc<AtomicU64>,
+    written: Arc<AtomicU64>,
 }
 
 impl Device for TestDevice {
@@ -248,6 +255,11 @@ impl Device for TestDevice {
         if self.dead.load(Ordering::Relaxed) {
             return done.finish(Err(IoError::new(IoErrorKind::Gone)), request.op);
         }
+        match &request.op {
+            Op::Read(_) => self.read.fetch_add(request.len(), Ordering::Relaxed),
+            Op::Write { .. } => self.written.fetch_add(request.len(), Ordering::Relaxed),
+            _ => 0,
+        };
         self.inner.submit(request, done);
     }
 
@@ -264,6 +276,8 @@ pub(super) fn members(prefix: &str, count: usize, size: u64) -> Vec<Arc<TestMemb
                 ram: Ram::new(format!("{prefix}{nr}"), size),
                 dead: Arc::new(AtomicBool::new(false)),
                 lends: AtomicBool::new(false),
+                read: Arc::default(),
+                written: Arc::default(),
             })
         })
         .collect()

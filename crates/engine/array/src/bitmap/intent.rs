@@ -1,0 +1,280 @@
+//! One shard's part of the bitmap: the bits that it may write under, and the writes under each.
+//!
+//! A bit is *armed* here when the home shard has said that it is durable. A write under armed bits
+//! costs one look-up and one count for each. What is not armed is asked for; all that the tasks of a
+//! turn need goes in one question.
+//!
+//! Invariant: a bit with writes under it stays armed.
+
+use super::Shape;
+use crate::engine::Engine;
+use crate::spawners::{WriteArgs, WritePayload};
+use braid_device::{IoError, IoErrorKind};
+use braid_shard::Shard;
+use braid_shard::sync::Notify;
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// The home shard has said that the bit is durable.
+const ARMED: u32 = 1 << 31;
+/// Written under since the last round of giving up.
+const TOUCHED: u32 = 1 << 30;
+/// Asked for, and not answered.
+const ASKED: u32 = 1 << 29;
+/// The other bits of an entry count writes in flight.
+const ONE: u32 = 1;
+const COUNT: u32 = ASKED - 1;
+
+/// See the module's documentation.
+pub(crate) struct Intent {
+    shape: Shape,
+    table: RefCell<Vec<u32>>,
+    armed: RefCell<Vec<u32>>,
+    wanted: RefCell<Vec<u32>>,
+    /// A task is under way that will send `wanted`.
+    asking: Cell<bool>,
+    /// Answers that said no.
+    refusals: Cell<u64>,
+    answered: Notify,
+}
+
+/// Held while a write under some bits is in flight.
+pub(crate) struct Entered {
+    engine: Rc<Engine>,
+    bits: Range<u32>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(intent) = &self.engine.intent {
+            intent.leave(&self.bits);
+        }
+    }
+}
+
+impl Intent {
+    pub(crate) fn new(shard: &Shard, shape: Shape) -> Intent {
+        Intent {
+            shape,
+            table: RefCell::new(vec![0; shape.bits() as usize]),
+            armed: RefCell::default(),
+            wanted: RefCell::default(),
+            asking: Cell::new(false),
+            refusals: Cell::new(0),
+            answered: Notify::new(shard),
+        }
+    }
+
+    /// Counts a write of bytes `range` when all bits over them are armed.
+    #[inline]
+    fn try_enter(&self, range: &Range<u64>) -> Option<Range<u32>> {
+        let bits = self.shape.over(range);
+        let mut table = self.table.borrow_mut();
+        let entries = table.get_mut(bits.start as usize..bits.end as usize)?;
+        if entries.iter().any(|entry| entry & ARMED == 0) {
+            return None;
+        }
+        for entry in entries {
+            *entry = (*entry + ONE) | TOUCHED;
+        }
+        Some(bits)
+    }
+
+    fn leave(&self, bits: &Range<u32>) {
+        let mut table = self.table.borrow_mut();
+        if let Some(entries) = table.get_mut(bits.start as usize..bits.end as usize) {
+            for entry in entries {
+                *entry -= ONE;
+            }
+        }
+    }
+
+    /// Notes what is not armed over `range`. True when the caller is to send it.
+    fn want(&self, range: &Range<u64>) -> bool {
+        let mut table = self.table.borrow_mut();
+        let mut wanted = self.wanted.borrow_mut();
+        for bit in self.shape.over(range) {
+            if let Some(entry) = table.get_mut(bit as usize)
+                && *entry & (ARMED | ASKED) == 0
+            {
+                *entry |= ASKED;
+                wanted.push(bit);
+            }
+        }
+        !wanted.is_empty() && !self.asking.replace(true)
+    }
+
+    /// No bit over `range` waits for an answer.
+    fn decided(&self, range: &Range<u64>) -> bool {
+        let bits = self.shape.over(range);
+        let table = self.table.borrow();
+        let entries = table.get(bits.start as usize..bits.end as usize).unwrap_or_default();
+        entries.iter().all(|entry| entry & ASKED == 0)
+    }
+
+    fn take_wanted(&self) -> Vec<u32> {
+        self.asking.set(false);
+        self.wanted.take()
+    }
+
+    fn answer(&self, bits: &[u32], yes: bool) {
+        let mut table = self.table.borrow_mut();
+        for bit in bits {
+            if let Some(entry) = table.get_mut(*bit as usize) {
+                *entry &= !ASKED;
+                if yes {
+                    *entry |= ARMED | TOUCHED;
+                    self.armed.borrow_mut().push(*bit);
+                }
+            }
+        }
+        drop(table);
+        if !yes {
+            self.refusals.set(self.refusals.get() + 1);
+        }
+        self.answered.notify_all();
+    }
+
+    /// Gives up armed bits without a write in flight: those without one since the last call, or with
+    /// `all` every one. From here on a write under them has to ask again.
+    pub(crate) fn give_up(&self, all: bool) -> Vec<u32> {
+        let mut table = self.table.borrow_mut();
+        let mut given = Vec::new();
+        self.armed.borrow_mut().retain(|bit| {
+            let Some(entry) = table.get_mut(*bit as usize) else { return false };
+            let busy = *entry & COUNT > 0 || (*entry & TOUCHED != 0 && !all);
+            *entry &= !TOUCHED;
+            if !busy {
+                *entry &= !ARMED;
+                given.push(*bit);
+            }
+            busy
+        });
+        given
+    }
+}
+
+impl Engine {
+    /// Enters a write of bytes `range` (as the bitmap counts them) when nothing has to be waited for.
+    #[inline]
+    pub(crate) fn try_enter(self: &Rc<Engine>, range: &Range<u64>) -> Option<Entered> {
+        let bits = self.intent.as_ref()?.try_enter(range)?;
+        Some(Entered { engine: Rc::clone(self), bits })
+    }
+
+    /// Enters a write of bytes `range` once its bits are durable.
+    async fn enter(self: &Rc<Engine>, range: &Range<u64>) -> Result<Entered, IoError> {
+        let Some(intent) = &self.intent else { return Err(IoError::new(IoErrorKind::Invalid)) };
+        loop {
+            if let Some(entered) = self.try_enter(range) {
+                return Ok(entered);
+            }
+            self.may_write()?;
+            let refusals = intent.refusals.get();
+            if intent.want(range) {
+                let engine = Rc::clone(self);
+                // It runs after the tasks that are runnable now, so their bits go with it.
+                self.shard.spawn(async move { engine.ask_for_bits().await });
+            }
+            intent.answered.wait_for(|| intent.decided(range).then_some(())).await;
+            if intent.refusals.get() != refusals && self.try_enter(range).is_none() {
+                self.may_write()?;
+                return Err(IoError::new(IoErrorKind::Refused));
+            }
+        }
+    }
+
+    async fn ask_for_bits(self: &Rc<Engine>) {
+        let Some(intent) = &self.intent else { return };
+        let bits = intent.take_wanted();
+        let (id, asked) = (self.id, bits.clone());
+        let answer = self.ask(move |shard, answer| {
+            crate::control::Control::arm_for_engine(shard, id, asked, answer);
+        });
+        intent.answer(&bits, answer.await == Some(true));
+    }
+}
+
+/// Carries out a write whose bits are not armed: has them recorded first.
+pub(crate) async fn record_then_write(args: WriteArgs) {
+    let engine = Rc::clone(&args.engine);
+    let range = engine.geometry.intent_range(args.unit, args.extent);
+    match engine.enter(&range).await {
+        Ok(entered) => {
+            crate::front::start_write(&engine, WriteArgs { intent: Some(entered), ..args });
+        }
+        Err(error) => {
+            let payload = match args.payload {
+                WritePayload::Data(buf) => Some(buf),
+                WritePayload::Zeroes { .. } => None,
+            };
+            args.done.finish(&engine, Err(error), None, payload);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_shard::{Nanos, Reactor};
+
+    /// A clock that stands still.
+    struct Still;
+
+    impl Reactor for Still {
+        fn now(&self) -> Nanos {
+            0
+        }
+
+        fn poll(&self) -> bool {
+            false
+        }
+
+        fn park(&self, _: Option<Nanos>, _: &dyn Fn() -> bool) {}
+    }
+
+    fn intent() -> Intent {
+        Intent::new(&Shard::with_reactor(0, Rc::new(Still)), Shape::new(4096, 8))
+    }
+
+    #[test]
+    fn a_write_waits_for_all_its_bits_and_keeps_them() {
+        let intent = intent();
+        let range = 4000..8200;
+        assert_eq!(intent.try_enter(&range), None);
+        assert!(intent.want(&range) && !intent.decided(&range));
+        assert!(!intent.want(&range), "one task asks for all");
+        assert_eq!(intent.take_wanted(), [0, 1, 2]);
+        intent.answer(&[0, 1, 2], true);
+        assert!(intent.decided(&range));
+        let bits = intent.try_enter(&range).unwrap();
+        assert_eq!(bits, 0..3);
+        assert!(intent.give_up(true).is_empty());
+        intent.leave(&bits);
+        assert_eq!(intent.give_up(true), [0, 1, 2]);
+        assert_eq!(intent.try_enter(&range), None);
+    }
+
+    #[test]
+    fn a_bit_is_given_up_in_the_second_round_without_a_write() {
+        let intent = intent();
+        intent.want(&(0..4096));
+        intent.answer(&intent.take_wanted(), true);
+        assert!(intent.give_up(false).is_empty());
+        let bits = intent.try_enter(&(0..512)).unwrap();
+        intent.leave(&bits);
+        assert!(intent.give_up(false).is_empty());
+        assert_eq!(intent.give_up(false), [0]);
+    }
+
+    #[test]
+    fn what_was_refused_can_be_asked_for_again() {
+        let intent = intent();
+        intent.want(&(0..1));
+        intent.answer(&intent.take_wanted(), false);
+        assert_eq!(intent.try_enter(&(0..1)), None);
+        assert_eq!(intent.refusals.get(), 1);
+        assert!(intent.want(&(0..1)));
+    }
+}

@@ -1,0 +1,331 @@
+//! Writing the bitmap: pages for bits that shards ask for, the header with each update of the
+//! superblocks, and the clearing of bits that nobody writes under.
+//!
+//! Pages go out in batches: what is asked for while a batch is being written goes with the next. The
+//! *pen* is the right to write pages; who holds it waits for nothing but the members.
+//!
+//! Order, as in md: a bit before the data under it; the header before the superblocks that it agrees
+//! with; a flush of all members, and `events_cleared`, before the bits that are cleared.
+
+use crate::bitmap::keeper::{BatchNr, Keeper, PAGE};
+use crate::bitmap::load::len_on;
+use crate::control::Control;
+use crate::control::members::Member;
+use crate::engine::{ArrayId, Engine};
+use crate::status::BitmapStatus;
+use crate::view::MemberNr;
+use braid_device::{Device, IoError, Request};
+use braid_format::SECTOR;
+use braid_format::superblock::Superblock;
+use braid_shard::sync::{Budget, Notify, Share};
+use braid_shard::{Buf, Nanos, Shard};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+const SECTOR_BYTES: u64 = SECTOR as u64;
+const SECOND: Nanos = 1_000_000_000;
+
+/// The bitmap of a running array.
+pub(crate) struct Bitmap {
+    pub(crate) keeper: RefCell<Keeper>,
+    pen: Rc<Budget>,
+    /// A task is writing batches.
+    writing: Cell<bool>,
+    written: Notify,
+    /// Nanoseconds between two rounds of clearing.
+    daemon_sleep: Nanos,
+    /// Batches of pages written so far.
+    batches: Cell<u64>,
+}
+
+impl Bitmap {
+    /// `daemon_sleep_ms`: instead of what the bitmap says.
+    pub(crate) fn new(shard: &Shard, keeper: Keeper, daemon_sleep_ms: Option<u64>) -> Bitmap {
+        let daemon_sleep = match daemon_sleep_ms {
+            Some(ms) => ms.max(1).saturating_mul(1_000_000),
+            None => u64::from(keeper.superblock.daemon_sleep).saturating_mul(SECOND),
+        };
+        Bitmap {
+            keeper: RefCell::new(keeper),
+            pen: Budget::new(shard, 1),
+            writing: Cell::new(false),
+            written: Notify::new(shard),
+            daemon_sleep,
+            batches: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn status(&self) -> BitmapStatus {
+        let keeper = self.keeper.borrow();
+        BitmapStatus {
+            chunk: keeper.superblock.chunk_bytes.into(),
+            bits: keeper.shape().bits().into(),
+            dirty: keeper.count().into(),
+            events_cleared: keeper.superblock.events_cleared,
+            batches: self.batches.get(),
+        }
+    }
+}
+
+/// Some page for a device with blocks of `block` bytes.
+fn page_buf(shard: &Shard, bytes: &[u8], block: u32) -> Buf {
+    let len = bytes.len().next_multiple_of(block.max(SECTOR as u32) as usize);
+    let mut buf = shard.pool().zeroed(len);
+    // `len` is at least the length of `bytes`.
+    if let Some(head) = buf.get_mut(..bytes.len()) {
+        head.copy_from_slice(bytes);
+    }
+    buf.freeze()
+}
+
+fn place(superblock: &Superblock) -> Option<u64> {
+    superblock.bitmap_sector().map(|sector| sector.saturating_mul(SECTOR_BYTES))
+}
+
+impl Control {
+    /// The engine of some shard wants to write under `bits` of array `id`; `answer` is called with
+    /// true when they are durable on all members, with false when nothing may be written.
+    pub(crate) fn arm_for_engine(
+        shard: &Shard,
+        id: ArrayId,
+        bits: Vec<u32>,
+        answer: Box<dyn FnOnce(bool) + Send>,
+    ) {
+        let Some(control) = Control::find(shard, id) else { return answer(false) };
+        shard.spawn(async move { answer(control.arm(&bits).await) });
+    }
+
+    async fn arm(self: &Rc<Self>, bits: &[u32]) -> bool {
+        let Some(bitmap) = &self.bitmap else { return false };
+        if !self.may_record() {
+            return false;
+        }
+        let batch = bitmap.keeper.borrow_mut().hold(bits);
+        if let Some(batch) = batch {
+            // The planted bug forgets the first line of the invariant in `bitmap`.
+            if cfg!(feature = "plant-bit-after-data") {
+                self.start_writing();
+                return true;
+            }
+            self.written(batch).await;
+            self.changed.notify_all();
+        }
+        let recorded = self.may_record();
+        if !recorded {
+            bitmap.keeper.borrow_mut().release(bits);
+        }
+        recorded
+    }
+
+    fn may_record(&self) -> bool {
+        !self.read_only && !self.stopped.get() && !self.roster.borrow().broken
+    }
+
+    /// Waits until a batch is durable.
+    async fn written(self: &Rc<Self>, batch: BatchNr) {
+        let Some(bitmap) = &self.bitmap else { return };
+        self.start_writing();
+        let done = || bitmap.keeper.borrow().is_done(batch).then_some(());
+        bitmap.written.wait_for(done).await;
+    }
+
+    /// Has what is dirty written, if nobody is at it.
+    fn start_writing(self: &Rc<Self>) {
+        let Some(bitmap) = &self.bitmap else { return };
+        if !bitmap.writing.replace(true) {
+            let control = Rc::clone(self);
+            self.shard.spawn(async move { control.write_batches().await });
+        }
+    }
+
+    async fn write_batches(self: Rc<Self>) {
+        let Some(bitmap) = &self.bitmap else { return };
+        loop {
+            let pen = bitmap.pen.take(1).await;
+            let Some((batch, pages)) = bitmap.keeper.borrow_mut().start_batch() else {
+                bitmap.writing.set(false);
+                bitmap.written.notify_all();
+                return;
+            };
+            let failures = self.write_pages(&pages).await;
+            bitmap.batches.set(bitmap.batches.get() + 1);
+            // A failure is recorded under the turn, whose holder may be waiting for the pen.
+            drop(pen);
+            for (nr, error) in failures {
+                let why = format!("its bitmap could not be written: {error}");
+                self.fail_nr(nr, &why).await;
+            }
+            bitmap.keeper.borrow_mut().end_batch(batch);
+            bitmap.written.notify_all();
+        }
+    }
+
+    /// Writes pages, durably, to every member that holds a slot. The caller holds the pen. Gives the
+    /// members that did not take them.
+    async fn write_pages(&self, pages: &[usize]) -> Vec<(MemberNr, IoError)> {
+        let Some(bitmap) = &self.bitmap else { return Vec::new() };
+        let mut set = self.sets.start();
+        {
+            let (roster, keeper) = (self.roster.borrow(), bitmap.keeper.borrow());
+            let holders = roster.members.iter().filter(|member| member.standing.slot().is_some());
+            let contents: Vec<Vec<u8>> = pages.iter().map(|page| keeper.page(*page)).collect();
+            for member in holders {
+                let Some(at) = place(&member.superblock) else { continue };
+                let block = member.device.info().logical_block;
+                for (page, bytes) in pages.iter().zip(&contents) {
+                    let buf = page_buf(&self.shard, bytes, block);
+                    let request = Request::write(at + (page * PAGE) as u64, buf, true);
+                    set.submit(member.nr, &*member.device, request);
+                }
+            }
+        }
+        let mut failures: Vec<(MemberNr, IoError)> = Vec::new();
+        for (nr, outcome) in set.finish().await {
+            if let Err(error) = outcome.result
+                && failures.iter().all(|(known, _)| *known != nr)
+            {
+                failures.push((nr, error));
+            }
+        }
+        failures
+    }
+
+    /// Writes the header for an update of the superblocks, whose event count the roster has already.
+    pub(crate) async fn write_bitmap_header(&self) -> Vec<(MemberNr, IoError)> {
+        let Some(bitmap) = &self.bitmap else { return Vec::new() };
+        let _pen = bitmap.pen.take(1).await;
+        let events = self.roster.borrow().shared.events;
+        bitmap.keeper.borrow_mut().superblock.events = events;
+        self.write_pages(&[0]).await
+    }
+
+    /// Writes the whole bitmap to all members that hold a slot, the header last: until then it counts
+    /// as what it was.
+    pub(crate) async fn write_whole_bitmap(&self) -> Vec<(MemberNr, IoError)> {
+        let Some(bitmap) = &self.bitmap else { return Vec::new() };
+        let _pen = bitmap.pen.take(1).await;
+        let pages: Vec<usize> = (1..bitmap.keeper.borrow().pages()).collect();
+        let mut failures = self.write_pages(&pages).await;
+        failures.extend(self.write_pages(&[0]).await);
+        failures
+    }
+
+    /// Writes the whole bitmap to a member that is about to get a slot, and gives the pen: whoever
+    /// gives it the slot does so before letting go, so that the member misses no page.
+    pub(crate) async fn give_bitmap(
+        &self,
+        device: &Rc<dyn Device>,
+        superblock: &Superblock,
+    ) -> Result<Option<Share>, IoError> {
+        let (Some(bitmap), Some(at)) = (&self.bitmap, place(superblock)) else { return Ok(None) };
+        let pen = bitmap.pen.take(1).await;
+        let block = device.info().logical_block;
+        let area: Vec<u8> = {
+            let keeper = bitmap.keeper.borrow();
+            (0..keeper.pages()).flat_map(|page| keeper.page(page)).collect()
+        };
+        let request = Request::write(at, page_buf(&self.shard, &area, block), true);
+        request.check(device.info())?;
+        self.sets.one(&**device, request).await.result?;
+        Ok(Some(pen))
+    }
+
+    // --- Clearing ------------------------------------------------------------------------------
+
+    /// Clears bits every `daemon_sleep`, while there are any that may be cleared.
+    pub(crate) async fn clear_now_and_then(self: Rc<Self>) {
+        let Some(bitmap) = &self.bitmap else { return };
+        loop {
+            let due = || {
+                let set = bitmap.keeper.borrow().count() > 0;
+                (self.stopping.get() || (set && self.may_clear())).then_some(())
+            };
+            self.changed.wait_for(due).await;
+            self.shard.sleep(bitmap.daemon_sleep).await;
+            if self.stopping.get() {
+                return;
+            }
+            self.clear_idle_bits(false).await;
+        }
+    }
+
+    /// While a slot lacks its member, bits say what that member lacks.
+    fn may_clear(&self) -> bool {
+        self.may_record() && self.roster.borrow().degraded(self.geometry.slots()) == 0
+    }
+
+    /// One round: shards give up bits without writes, and what nobody holds is cleared. `all`: without
+    /// waiting for a second round, and until it is durable.
+    pub(crate) async fn clear_idle_bits(self: &Rc<Self>, all: bool) {
+        let Some(bitmap) = &self.bitmap else { return };
+        if !self.may_clear() {
+            return;
+        }
+        let given = self
+            .ask_engines(move |engine: &Engine| {
+                engine.intent.as_ref().map(|intent| intent.give_up(all)).unwrap_or_default()
+            })
+            .await;
+        for bits in given.into_iter().flatten() {
+            bitmap.keeper.borrow_mut().release(&bits);
+        }
+        let bits = bitmap.keeper.borrow().clearable();
+        if bits.is_empty() {
+            return;
+        }
+        let turn = self.turn().await;
+        self.flush_members(&turn, |_| true).await;
+        if !self.may_clear() || !self.raise_events_cleared(&turn).await {
+            return;
+        }
+        bitmap.keeper.borrow_mut().clear(&bits);
+        drop(turn);
+        self.start_writing();
+        if all {
+            let idle = || (!bitmap.writing.get()).then_some(());
+            bitmap.written.wait_for(idle).await;
+        }
+    }
+
+    /// Records that a member which saw less than the present event count may lack what bits no longer
+    /// say. False when a member could not be told. The caller holds the turn.
+    async fn raise_events_cleared(&self, turn: &Share) -> bool {
+        let Some(bitmap) = &self.bitmap else { return false };
+        let events = self.roster.borrow().shared.events;
+        {
+            let mut keeper = bitmap.keeper.borrow_mut();
+            if keeper.superblock.events_cleared >= events {
+                return true;
+            }
+            keeper.superblock.events_cleared = events;
+        }
+        let failures = self.write_bitmap_header().await;
+        let all_told = failures.is_empty();
+        for (nr, error) in failures {
+            self.drop_member(nr, &format!("its bitmap could not be written: {error}"));
+        }
+        if !all_told {
+            self.write_superblocks(turn).await;
+            self.send_view().await;
+        }
+        all_told
+    }
+
+    /// A resync has made redundancy hold below byte `bytes`, durably.
+    pub(crate) fn bitmap_synced_below(&self, bytes: u64) {
+        if let Some(bitmap) = &self.bitmap {
+            bitmap.keeper.borrow_mut().synced_below(bytes);
+        }
+    }
+
+    /// The member's superblock leaves room for this array's bitmap.
+    pub(crate) fn has_room_for_bitmap(&self, member: &Member) -> bool {
+        let Some(bitmap) = &self.bitmap else { return true };
+        let block = member.device.info().logical_block.max(SECTOR as u32);
+        let len = len_on(bitmap.keeper.borrow().shape().bits().into(), block) as u64;
+        let room = crate::bitmap::load::room(&member.superblock);
+        let at = place(&member.superblock);
+        room.is_some_and(|room| len <= room.saturating_mul(SECTOR_BYTES))
+            && at.is_some_and(|at| at.is_multiple_of(block.into()))
+    }
+}

@@ -1,0 +1,203 @@
+//! Members that were away and come back: brought up to date by the bitmap, where it knows what they lack.
+//!
+//! The rules are md's (`md.c`: super_1_validate of a member that joins a running array with a bitmap)
+//! and one of mdadm's at assembly: who takes members of the running array for lost ran apart from it,
+//! and has data of its own.
+//!
+//! Invariant: between the bitmap that the member is given and its first superblock as a member again,
+//! no page of the bitmap is written that it does not get.
+
+use crate::control::Control;
+use crate::control::members::{Member, Standing};
+use crate::error::{ControlError, ExamineError};
+use crate::examine::read_superblock;
+use crate::view::MemberNr;
+use braid_device::{Device, Opener};
+use braid_format::superblock::{MAX_ROLES, Role, Superblock, role_table_len};
+use braid_layout::Slot;
+use braid_shard::sync::Share;
+use std::rc::Rc;
+use std::sync::Arc;
+
+impl Control {
+    /// Takes a member back that was away: what was written meanwhile, by the bitmap, is copied to it.
+    ///
+    /// # Errors
+    /// A device that does not open or is no former member, or whose lacks are not known (any more):
+    /// [`ControlError::CannotReAdd`]. Nothing was written then.
+    pub async fn re_add(
+        self: &Rc<Self>,
+        opener: Arc<dyn Opener>,
+    ) -> Result<MemberNr, ControlError> {
+        let doing = "re-adding a member";
+        self.needs_redundancy(doing)?;
+        self.needs_working(doing)?;
+        let name = opener.name().to_string();
+        let device = opener
+            .open(&self.shard)
+            .map_err(|source| ControlError::Open { array: self.name.clone(), source })?;
+        let old = match read_superblock(&self.shard, &device, &name).await {
+            Ok(Some(old)) => old,
+            Ok(None) => return Err(self.cannot(&name, "it has no superblock".to_string())),
+            Err(source @ ExamineError::Superblock { .. }) => {
+                return Err(self.cannot(&name, source.to_string()));
+            }
+            Err(source) => {
+                return Err(ControlError::Examine { array: self.name.clone(), source });
+            }
+        };
+        self.check_not_a_member(&name, Some(&old), false)?;
+        self.check_blocks(&name, &device)?;
+        let turn = self.turn().await;
+        // Somebody else may have added it, or the array been stopped, while this waited.
+        self.needs_working(doing)?;
+        self.check_not_a_member(&name, Some(&old), false)?;
+        let slot = self.former_slot(&old).map_err(|why| self.cannot(&name, why))?;
+        self.take_back(turn, opener, device, old, slot).await
+    }
+
+    fn cannot(&self, member: &str, why: String) -> ControlError {
+        ControlError::CannotReAdd { array: self.name.clone(), member: member.to_string(), why }
+    }
+
+    /// The slot that a former member can take again, lacking only what bits are set for; else why not.
+    pub(crate) fn former_slot(&self, old: &Superblock) -> Result<Slot, String> {
+        let Some(bitmap) = &self.bitmap else {
+            return Err("the array has no bitmap that would say what it lacks".to_string());
+        };
+        let roster = self.roster.borrow();
+        let shared = &roster.shared;
+        let Role::Slot(slot) = old.own_role() else {
+            return Err("it held no slot when it was last written".to_string());
+        };
+        let slot = Slot::from(slot);
+        if let Some(holder) = roster.holder(slot) {
+            return Err(format!("its slot {slot} belongs to {} by now", holder.name));
+        }
+        let shape = |sb: &Superblock| {
+            let layout = (sb.level, sb.layout, sb.chunk_sectors, sb.raid_disks, sb.size);
+            (
+                layout,
+                sb.version,
+                sb.bitmap_offset,
+                sb.reshape.is_some(),
+                sb.data_size >= shared.size,
+            )
+        };
+        if shape(old) != shape(shared) {
+            return Err("its superblock describes an array of another shape".to_string());
+        }
+        if old.replacement || old.bad_blocks {
+            return Err("it was a replacement, or has bad blocks recorded".to_string());
+        }
+        if old.recovery_offset.is_some() && !old.recovery_by_bitmap {
+            return Err("it was being rebuilt when it left".to_string());
+        }
+        let cleared = bitmap.keeper.borrow().superblock.events_cleared;
+        if old.events < cleared {
+            return Err(format!(
+                "it has seen {} updates, and bits were cleared after {cleared}: what it lacks is not known",
+                old.events
+            ));
+        }
+        let stranger = roster.members.iter().find(|member| match member.standing {
+            Standing::InSync(held) => {
+                old.role_of(member.superblock.dev_number).slot().map(Slot::from) != Some(held)
+            }
+            _ => false,
+        });
+        match stranger {
+            Some(member) => Err(format!(
+                "it does not know {} as a member in its slot, so it may have run apart from this array",
+                member.name
+            )),
+            None if old.events > shared.events => {
+                Err("it has seen more updates than this array: it ran apart from it".to_string())
+            }
+            None => Ok(slot),
+        }
+    }
+
+    /// Makes a former member one again. [`Control::former_slot`] has given `slot` under this turn.
+    pub(crate) async fn take_back(
+        self: &Rc<Self>,
+        turn: Share,
+        opener: Arc<dyn Opener>,
+        device: Rc<dyn Device>,
+        old: Superblock,
+        slot: Slot,
+    ) -> Result<MemberNr, ControlError> {
+        let name = opener.name().to_string();
+        let member = {
+            let mut roster = self.roster.borrow_mut();
+            let taken = |number| {
+                let mut numbers = roster.members.iter().map(|m| m.superblock.dev_number);
+                numbers.any(|known| known == number)
+            };
+            let own = old.dev_number;
+            let dev_number = if taken(own) { roster.free_dev_number() } else { own };
+            let roles = dev_number as usize + 1;
+            if roles > MAX_ROLES {
+                let why = format!("a superblock lists at most {MAX_ROLES} members");
+                return Err(self.cannot(&name, why));
+            }
+            if roles > roster.shared.roles.len() {
+                roster.shared.roles.resize(role_table_len(roles).min(MAX_ROLES), Role::Spare);
+            }
+            let nr = roster.next_nr;
+            roster.next_nr += 1;
+            let superblock = Superblock {
+                dev_number,
+                set_name: roster.shared.set_name,
+                ctime: roster.shared.ctime,
+                ..old
+            };
+            let standing =
+                Standing::Rebuilding { slot, recovered: 0, checkpoint: 0, by_bitmap: true };
+            Member { nr, name: name.clone(), opener, device, superblock, standing }
+        };
+        let nr = member.nr;
+        if !self.has_room_for_bitmap(&member) {
+            return Err(self.cannot(&name, "it has no room for the array's bitmap".to_string()));
+        }
+        if let Err(source) = self.open_everywhere(nr, &member.opener).await {
+            self.close_everywhere(nr).await;
+            return Err(ControlError::Open { array: self.name.clone(), source });
+        }
+        let pen = match self.give_bitmap(&member.device, &member.superblock).await {
+            Ok(pen) => pen,
+            Err(error) => {
+                self.close_everywhere(nr).await;
+                let doing = "writing the bitmap of";
+                return Err(ControlError::Io {
+                    array: self.name.clone(),
+                    doing,
+                    member: name,
+                    error,
+                });
+            }
+        };
+        self.roster.borrow_mut().members.push(member);
+        drop(pen);
+        self.write_superblocks(&turn).await;
+        self.check_taken(nr, &name).await?;
+        // Before the first window: from here on all writes go to the member too.
+        self.send_view().await;
+        drop(turn);
+        tracing::info!("array {}: {name} is back in slot {slot}", self.name);
+        self.members_changed();
+        Ok(nr)
+    }
+
+    /// Lets a member go again that did not take its first superblock.
+    pub(crate) async fn check_taken(&self, nr: MemberNr, name: &str) -> Result<(), ControlError> {
+        let fault = self.roster.borrow().member(nr).and_then(|member| match &member.standing {
+            Standing::Faulty(why) => Some(why.clone()),
+            _ => None,
+        });
+        let Some(why) = fault else { return Ok(()) };
+        self.roster.borrow_mut().members.retain(|member| member.nr != nr);
+        self.close_everywhere(nr).await;
+        Err(self.unfit(name, format!("{why}; check the device")))
+    }
+}
