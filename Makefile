@@ -6,12 +6,15 @@ MAKEFLAGS += --no-print-directory
 
 # Fresh simulator seeds that `make sim` and `make test` run.
 SEEDS ?= 500
+# Bad inputs for each parser that `make fuzz` runs, and what decides them.
+INPUTS ?= 1000000
+SEED ?= 1
 
 # Tests, the simulator and the end-to-end scripts share this profile: one build, at speed, with
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: help demo test bench sim lint setup
+.PHONY: help demo test bench sim fuzz lint setup
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -34,6 +37,9 @@ bench: ## The tables of docs/benchmarks, with rivals beside them
 
 sim: ## Run SEEDS fresh simulator seeds; a failing one is printed and replays alone
 	cargo run $(CHECKED) -p braid-sim -- run --seeds $(SEEDS)
+
+fuzz: ## Feed INPUTS bad inputs to every parser; one that fails is saved and replays alone
+	cargo run $(CHECKED) -p braid-fuzz -- run --inputs $(INPUTS) --seed $(SEED) --save target
 
 lint: ## Formatting, clippy with warnings denied, and the rules of the tree (cargo xtask tidy)
 	cargo fmt --all --check

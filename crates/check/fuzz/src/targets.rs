@@ -20,7 +20,7 @@ pub struct Target {
     /// Where the fields of an input are.
     pub fields: &'static [Field],
     /// Makes checksums right again after a change.
-    pub fix: fn(&mut Vec<u8>),
+    pub fix: fn(&mut [u8]),
     /// Runs the parser and checks what must hold; what does not is the error.
     pub run: fn(&[u8]) -> Result<Verdict, String>,
 }
@@ -72,4 +72,4 @@ fn head<const N: usize>(input: &[u8]) -> ([u8; N], &[u8]) {
 }
 
 /// For formats without a checksum.
-fn no_checksum(_: &mut Vec<u8>) {}
+fn no_checksum(_: &mut [u8]) {}

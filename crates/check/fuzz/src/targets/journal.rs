@@ -91,7 +91,7 @@ fn check(found: &Found, walk: &Walk) -> Result<(), String> {
 }
 
 /// Every block that looks like a meta block gets its checksum.
-fn fix(input: &mut Vec<u8>) {
+fn fix(input: &mut [u8]) {
     let Some((head, ring)) = input.split_at_mut_checked(RING) else { return };
     let register = |state: u32, bytes: &[u8]| {
         let mut digest = Digest::new_with_init_state(Crc32Iscsi, state.into());

@@ -122,7 +122,7 @@ fn run_ppl(input: &[u8]) -> Result<Verdict, String> {
     Ok(Verdict::Accepted)
 }
 
-fn fix_ppl(input: &mut Vec<u8>) {
+fn fix_ppl(input: &mut [u8]) {
     let Some((shape, area)) = input.split_at_mut_checked(SHAPE) else { return };
     let signature = crc(&shape[..16]).to_le_bytes();
     // Headers begin where the units before them end; where a length is wrong, whatever stands there.

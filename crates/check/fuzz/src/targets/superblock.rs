@@ -168,7 +168,7 @@ fn refused(error: &SuperblockError, at: u64) -> Result<Verdict, String> {
 }
 
 /// The sum of words, its own taken as zero; the superblock begins behind the two choosing bytes.
-fn fix_v1(input: &mut Vec<u8>) {
+fn fix_v1(input: &mut [u8]) {
     let Some(block) = input.get_mut(2..) else { return };
     let Some(max_dev) = block.get(220..224) else { return };
     let max_dev = u32::from_le_bytes(max_dev.try_into().unwrap_or_default()).min(1920) as usize;
@@ -176,7 +176,7 @@ fn fix_v1(input: &mut Vec<u8>) {
     seal(&mut block[..len], 216);
 }
 
-fn fix_v0(input: &mut Vec<u8>) {
+fn fix_v0(input: &mut [u8]) {
     if let Some(block) = input.get_mut(2..2 + 4096) {
         seal(block, 152);
     }
