@@ -2,6 +2,9 @@
 //!
 //! One test only: what a parser allocates is counted for the whole process.
 
+// Helpers of the test too: unwrapping says that it has failed.
+#![allow(clippy::unwrap_used)]
+
 use braid_fuzz::corpus;
 use braid_fuzz::mutate::{Field, le};
 use braid_fuzz::run::{Settings, fuzz, replay};

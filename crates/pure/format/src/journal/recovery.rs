@@ -85,7 +85,8 @@ impl<F: Fn(u64) -> Option<u64>> Recovery<F> {
     }
 
     fn finish_row(&mut self, row: u64) {
-        if let Some(found) = self.rows.remove(&row) {
+        let found = self.rows.remove(&row);
+        if let Some(found) = found.filter(|found| !found.data.is_empty()) {
             self.complete.push(found.into_write(row));
         }
     }

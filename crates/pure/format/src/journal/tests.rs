@@ -166,6 +166,12 @@ fn data_after_parity_begins_a_new_round_of_the_row() {
 }
 
 #[test]
+fn parity_without_data_is_dropped_also_when_data_follows() {
+    let (_, complete, cached) = gather(vec![vec![parity(0), data(8)]]);
+    assert_eq!((complete, cached), (vec![], vec![write(0, &[(8, 16)], None)]));
+}
+
+#[test]
 fn flushed_rows_are_forgotten() {
     let (_, complete, cached) = gather(vec![
         vec![data(0), parity(0), data(16)],
