@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_seed_decides_every_byte_and_another_gives_others() {
-        let corpus = [vec![1; 600], vec![2; 700]];
+        let corpus = [(0..600u32).map(|at| at as u8).collect::<Vec<u8>>(), vec![2; 700]];
         let fields = [le(4, 4), be(100, 8), le(9999, 2)];
         let made = |seed| {
             let mut rng = Rng::with_seed(seed);
@@ -220,7 +220,8 @@ mod tests {
         };
         assert_eq!(made(7), made(7));
         assert_ne!(made(7), made(8));
-        assert!(made(7).iter().filter(|input| **input != corpus[0]).count() > 180);
+        // A value may be set to what it was.
+        assert!(made(7).iter().filter(|input| **input != corpus[0]).count() > 150);
     }
 
     #[test]
