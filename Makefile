@@ -41,6 +41,10 @@ sim: ## Run SEEDS fresh simulator seeds; a failing one is printed and replays al
 fuzz: ## Feed INPUTS bad inputs to every parser; one that fails is saved and replays alone
 	cargo run $(CHECKED) -p braid-fuzz -- run --inputs $(INPUTS) --seed $(SEED) --save target
 
+interop: ## braid and the real md (in a guest kernel) on each other's arrays; writes docs/interop.md
+	scripts/setup-packages test
+	cargo run $(CHECKED) -p braid-interop -- matrix --markdown docs/interop.md
+
 lint: ## Formatting, clippy with warnings denied, and the rules of the tree (cargo xtask tidy)
 	cargo fmt --all --check
 	cargo clippy $(CHECKED) --workspace --all-targets -- -D warnings

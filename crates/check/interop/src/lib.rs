@@ -1,9 +1,13 @@
 //! The real md and real clients.
 //!
 //! [`uml`] runs a script under a real Linux kernel with the md drivers, as an ordinary process.
-//! The tests of this crate make arrays with braid and have that kernel assemble, read, check and
-//! write them, and the other way round.
+//! [`matrix`] has it and braid make arrays of every kind, and each read, check and write the other's.
 
 #![forbid(unsafe_code)]
 
+pub mod by_braid;
+pub mod cell;
+pub mod guest;
+pub mod matrix;
+pub mod table;
 pub mod uml;

@@ -1,0 +1,253 @@
+//! What braid does in the matrix: makes arrays, writes them, reads them back.
+
+use crate::cell::Cell;
+use braid_array::array::Array;
+use braid_array::assemble::assemble;
+use braid_array::control::Control;
+use braid_array::create::create;
+use braid_array::options::{AssembleOptions, Context, CreateOptions};
+use braid_device::file::{FileMember, Mode, create_sparse};
+use braid_device::{Device, IoSets, Op, Opener, Request, Target};
+use braid_layout::layout_number;
+use braid_shard::Shard;
+use std::future::Future;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Most bytes of one request.
+const STEP: usize = 1 << 20;
+
+/// What an array shall hold: a pattern from some byte on.
+#[derive(Clone)]
+pub struct Content {
+    bytes: Rc<Vec<u8>>,
+    from: usize,
+}
+
+impl Content {
+    /// `bytes` from byte `from` on.
+    pub fn new(bytes: Rc<Vec<u8>>, from: usize) -> Content {
+        Content { bytes, from }
+    }
+
+    fn get(&self, range: Range<usize>) -> Outcome<&[u8]> {
+        let found = self.bytes.get(self.from + range.start..self.from + range.end);
+        found.ok_or_else(|| {
+            format!("the array is larger than its pattern, {} bytes", self.bytes.len())
+        })
+    }
+}
+
+/// A shard of this thread, and the folder with the members.
+pub struct Braid {
+    shard: Shard,
+    folder: PathBuf,
+}
+
+type Outcome<T> = Result<T, String>;
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+impl Braid {
+    /// With members in `folder`.
+    ///
+    /// # Errors
+    /// When the kernel refuses an io_uring.
+    pub fn new(folder: &Path) -> Outcome<Braid> {
+        let shard = Shard::with_ring(0).map_err(text)?;
+        Ok(Braid { shard, folder: folder.to_path_buf() })
+    }
+
+    /// Where member `nr` of the array with this name is.
+    pub fn path(&self, name: &str, nr: usize) -> PathBuf {
+        self.folder.join(format!("{name}.{nr}"))
+    }
+
+    /// Makes the files of a cell's members, empty.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub fn make_members(&self, cell: &Cell, name: &str) -> Outcome<()> {
+        (0..cell.members).try_for_each(|nr| {
+            create_sparse(self.path(name, nr), cell.member_size(nr)).map_err(text)
+        })
+    }
+
+    /// Creates the array and assembles it, writes `content` all over it in requests of odd
+    /// sizes, waits for its resync and stops it. Gives its size.
+    ///
+    /// # Errors
+    /// What could not be done.
+    pub fn make(&self, cell: &Cell, name: &str, content: &Content) -> Outcome<usize> {
+        let openers = self.openers(name, 0..cell.members)?;
+        let layout = cell.layout.map(|layout| layout_number(cell.level, layout)).transpose();
+        let options = CreateOptions {
+            layout: layout.map_err(text)?,
+            chunk_size: cell.chunk_kib.map(|chunk| chunk << 10),
+            version: cell.version,
+            ..CreateOptions::new("matrix", cell.level, cell.members)
+        };
+        let context = self.context();
+        let given = openers.iter().cloned().map(Some).collect();
+        self.run(async move { create(&context, given, options).await.map(drop).map_err(text) })?;
+        let content = content.clone();
+        self.with(openers, false, async move |array| {
+            let size = array.size()?;
+            // So that full stripes, parts of them and spans over several all occur.
+            let steps = [64 << 10, 4096, 768 << 10, 512, 300 << 10, 20 * 512];
+            let (mut at, mut nr) = (0, 0);
+            while at < size {
+                let len = steps[nr % steps.len()].min(size - at);
+                array.write(at, content.get(at..at + len)?).await?;
+                at += len;
+                nr += 1;
+            }
+            array.settle().await;
+            Ok(size)
+        })
+    }
+
+    /// Assembles the array and compares all of it with `content`. With `without` the members of
+    /// those slots are left out and nothing is written.
+    ///
+    /// # Errors
+    /// What could not be done, or where the first difference is.
+    pub fn compare(
+        &self,
+        cell: &Cell,
+        name: &str,
+        content: &Content,
+        without: &[usize],
+    ) -> Outcome<()> {
+        let members = (0..cell.members).filter(|nr| !without.contains(nr));
+        let openers = self.openers(name, members)?;
+        let content = content.clone();
+        self.with(openers, !without.is_empty(), async move |array| array.compare(&content).await)
+    }
+
+    /// As [`Braid::compare`]; then writes `new` and counts mismatches, of which there must be none.
+    ///
+    /// # Errors
+    /// What could not be done, or what was wrong.
+    pub fn compare_and_write(
+        &self,
+        cell: &Cell,
+        name: &str,
+        old: &Content,
+        new: &Content,
+    ) -> Outcome<()> {
+        let openers = self.openers(name, 0..cell.members)?;
+        let (old, new, level) = (old.clone(), new.clone(), cell.level);
+        self.with(openers, false, async move |array| {
+            array.compare(&old).await?;
+            let size = array.size()?;
+            for at in (0..size).step_by(200 << 10) {
+                let end = size.min(at + (200 << 10));
+                array.write(at, new.get(at..end)?).await?;
+            }
+            if level.has_redundancy() {
+                array.control.start_check().map_err(text)?;
+                array.settle().await;
+                match array.control.status().await.mismatch_cnt {
+                    0 => {}
+                    some => return Err(format!("braid's check counts {some} mismatches")),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn openers(
+        &self,
+        name: &str,
+        members: impl IntoIterator<Item = usize>,
+    ) -> Outcome<Vec<Arc<dyn Opener>>> {
+        let open = |nr| {
+            let member = FileMember::open(self.path(name, nr), Mode::ReadWrite);
+            member.map(|member| Arc::new(member) as Arc<dyn Opener>).map_err(text)
+        };
+        members.into_iter().map(open).collect()
+    }
+
+    fn context(&self) -> Context {
+        Context {
+            shard: self.shard.clone(),
+            remotes: vec![self.shard.remote()],
+            wall_clock: Arc::new(|| {
+                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+                now.map_or(0, |since| since.as_secs())
+            }),
+            new_uuid: Arc::new(|| uuid::Uuid::new_v4().into_bytes()),
+        }
+    }
+
+    fn run<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        self.shard.block_on(future)
+    }
+
+    /// Assembles, does `work`, stops.
+    fn with<T: 'static>(
+        &self,
+        openers: Vec<Arc<dyn Opener>>,
+        read_only: bool,
+        work: impl AsyncFnOnce(&Running) -> Outcome<T> + 'static,
+    ) -> Outcome<T> {
+        let (context, shard) = (self.context(), self.shard.clone());
+        self.run(async move {
+            let options = AssembleOptions { read_only, ..AssembleOptions::default() };
+            let array = assemble(&context, openers, options).await.map_err(text)?;
+            let control = Control::find(&shard, array.id()).ok_or("the array has no control")?;
+            let device = array.open(&shard).map_err(text)?;
+            let running = Running { _array: array, control, device, shard };
+            let result = work(&running).await;
+            running.control.stop().await;
+            result
+        })
+    }
+}
+
+/// An array that runs.
+struct Running {
+    _array: Arc<Array>,
+    control: Rc<Control>,
+    device: Rc<dyn Device>,
+    shard: Shard,
+}
+
+impl Running {
+    fn size(&self) -> Outcome<usize> {
+        usize::try_from(self.device.info().size).map_err(text)
+    }
+
+    async fn settle(&self) {
+        self.control.wait_idle().await;
+    }
+
+    async fn write(&self, at: usize, bytes: &[u8]) -> Outcome<()> {
+        let buf = self.shard.pool().copy_of(bytes).freeze();
+        let request = Request::write(at as u64, buf, false);
+        let outcome = IoSets::new(&self.shard).one(&*self.device, request).await;
+        outcome.result.map_err(|error| format!("braid writing at byte {at}: {error}"))
+    }
+
+    async fn compare(&self, content: &Content) -> Outcome<()> {
+        let size = self.size()?;
+        for at in (0..size).step_by(STEP) {
+            let len = STEP.min(size - at);
+            let request = Request::read(at as u64, self.shard.pool().get(len));
+            let outcome = IoSets::new(&self.shard).one(&*self.device, request).await;
+            outcome.result.map_err(|error| format!("braid reading at byte {at}: {error}"))?;
+            let Op::Read(bufs) = outcome.op else { return Err("a read gave no bytes".to_owned()) };
+            let read: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+            let expected = content.get(at..at + len)?;
+            if let Some(first) = read.iter().zip(expected).position(|(a, b)| a != b) {
+                return Err(format!("braid reads another byte at {}", at + first));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! What the guest does in the matrix: a script, and what its lines say.
+//!
+//! The guest prints one line for each step, `NAME STEP VALUE`; what the steps must give is known
+//! here, so that a step that says nothing counts as failed.
+
+use crate::cell::Cell;
+use crate::uml::SHARED;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Arrays that are attached at the same time: their syncs run side by side.
+const BATCH: usize = 8;
+
+/// An array and its name in this run.
+pub type Named<'a> = (usize, &'a Cell, String);
+
+/// Functions that every script begins with; each leaves what it has to say in R. To start a program
+/// takes 30 ms here, so that only what bash cannot do is done by one.
+fn library() -> String {
+    format!(
+        r#"cd {SHARED}
+echo 1000000 > /proc/sys/dev/raid/speed_limit_min
+echo 1000000 > /proc/sys/dev/raid/speed_limit_max
+exec 9<> <(:)
+# say NAME STEP: R as the step's value
+say() {{ echo "$1 $2 $R"; }}
+# attach NAME SLOT...: the members of these slots as block devices, in DEVICES
+attach() {{ local name=$1 slot; shift; DEVICES=; for slot; do losetup /dev/loop$LOOP $name.$slot; DEVICES="$DEVICES /dev/loop$LOOP"; LOOP=$((LOOP + 1)); done; }}
+# detach: all devices
+detach() {{ losetup -D; LOOP=0; }}
+LOOP=0
+# state MD ATTRIBUTE
+state() {{ R=none; [ -e /sys/block/$1/md/$2 ] && read -r R < /sys/block/$1/md/$2; }}
+# settle MD: until no sync runs or waits to be run
+settle() {{ state $1 sync_action; while [ $R != idle ] && [ $R != none ]; do read -r -t 0.01 -u 9; state $1 sync_action; done; }}
+size() {{ R=0; [ -e /sys/block/$1/size ] && read -r R < /sys/block/$1/size; R=$((R * 512)); }}
+# same MD PATTERN FROM: ok, or where the first other byte is
+same() {{ size $1; if cmp -n $R -i 0:$3 /dev/$1 $2 > $1.said 2>&1; then R=ok; else R="differs: $(<$1.said)"; fi; }}
+write() {{ size $1; if dd if=$2 of=/dev/$1 bs=192k iflag=skip_bytes,count_bytes skip=$3 count=$R conv=fsync status=none > $1.said 2>&1; then R=ok; else R="failed: $(<$1.said)"; fi; }}
+# assemble MD OPTION...: from DEVICES
+assemble() {{ local md=$1; shift; mdadm --assemble --quiet "$@" /dev/$md $DEVICES > $md.said 2>&1
+  state $md array_state; case $R in none|clear|inactive) R="failed: $(<$md.said)";; *) R=ok;; esac; }}
+# create MD OPTION...: from DEVICES
+create() {{ local md=$1; shift; mdadm --create /dev/$md --run --quiet "$@" $DEVICES > $md.said 2>&1; R="$(<$md.said) ok"; }}
+stop() {{ if mdadm --stop --quiet /dev/$1 > $1.said 2>&1; then R=ok; else R="failed: $(<$1.said)"; fi; }}
+"#
+    )
+}
+
+fn slots(cell: &Cell, without: &[usize]) -> String {
+    let slots = (0..cell.members).filter(|nr| !without.contains(nr));
+    slots.map(|nr| nr.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+/// A script that runs `steps` for each batch of arrays: first all arrays' first step, then all
+/// arrays' second, and so on.
+fn batched(arrays: &[Named<'_>], steps: &[&dyn Fn(&Named<'_>) -> String]) -> String {
+    let mut script = library();
+    for batch in arrays.chunks(BATCH) {
+        for step in steps {
+            batch.iter().for_each(|array| script += &step(array));
+        }
+        script += "detach\n";
+    }
+    script
+}
+
+/// md assembles what braid made and reads it (`old`), checks it, and writes `new`. Patterns are files
+/// of the shared folder, of which array `nr` uses the bytes from `from(nr)` on.
+pub fn check_and_write(
+    arrays: &[Named<'_>],
+    (old, new): (&str, &str),
+    from: impl Fn(usize) -> usize,
+) -> String {
+    let begin = |(nr, cell, name): &Named<'_>| {
+        let mut lines = format!(
+            "attach {name} {}\nassemble md{nr}; say {name} assemble\nsize md{nr}; say {name} size\nsame md{nr} {old} {}; say {name} read\n",
+            slots(cell, &[]),
+            from(*nr),
+        );
+        if cell.level.has_redundancy() {
+            let _ = write!(
+                lines,
+                "state md{nr} resync_start; say {name} resync_start\nstate md{nr} degraded; say {name} degraded\necho check > /sys/block/md{nr}/md/sync_action\n"
+            );
+        }
+        lines
+    };
+    let end = |(nr, cell, name): &Named<'_>| {
+        let mut lines = String::new();
+        if cell.level.has_redundancy() {
+            let _ = write!(
+                lines,
+                "settle md{nr}\nstate md{nr} mismatch_cnt; say {name} mismatch_cnt\n"
+            );
+        }
+        lines
+            + &format!(
+                "write md{nr} {new} {}; say {name} write\nstop md{nr}; say {name} stop\n",
+                from(*nr)
+            )
+    };
+    batched(arrays, &[&begin, &end])
+}
+
+/// What [`check_and_write`] must say of one array.
+pub fn checked_and_written(cell: &Cell, size: usize) -> BTreeMap<&'static str, String> {
+    let mut steps = BTreeMap::from([
+        ("assemble", "ok".to_owned()),
+        ("size", size.to_string()),
+        ("read", "ok".to_owned()),
+        ("write", "ok".to_owned()),
+        ("stop", "ok".to_owned()),
+    ]);
+    if cell.level.has_redundancy() {
+        steps.insert("resync_start", "none".to_owned());
+        steps.insert("degraded", "0".to_owned());
+        steps.insert("mismatch_cnt", "0".to_owned());
+    }
+    steps
+}
+
+/// mdadm makes the arrays, the kernel syncs them and writes `content`.
+pub fn make(arrays: &[Named<'_>], content: &str, from: impl Fn(usize) -> usize) -> String {
+    let begin = |(nr, cell, name): &Named<'_>| {
+        let chunk = cell.chunk_kib.map_or(String::new(), |chunk| format!("--chunk {chunk}"));
+        let layout = cell.layout.map_or(String::new(), |layout| format!("--layout {layout}"));
+        format!(
+            "attach {name} {slots}\nmdadm --create /dev/md{nr} --run --quiet --metadata {version} --level {level} \
+             --raid-devices {members} {chunk} {layout} $DEVICES 2>&1 | grep -v 'started' | tr '\\n' ' ' ; say {name} create ok\n",
+            slots = slots(cell, &[]),
+            version = cell.version,
+            level = cell.level,
+            members = cell.members,
+        )
+    };
+    let end = |(nr, _, name): &Named<'_>| {
+        format!(
+            "settle md{nr}\nsize md{nr}; say {name} size\nwrite md{nr} {content} {}; say {name} write\nstop md{nr}; say {name} stop\n",
+            from(*nr)
+        )
+    };
+    batched(arrays, &[&begin, &end])
+}
+
+/// md assembles what braid wrote, reads all of it and checks it; then again with members missing.
+pub fn check(
+    arrays: &[Named<'_>],
+    content: &str,
+    from: impl Fn(usize) -> usize,
+    without: impl Fn(&Cell) -> Vec<usize>,
+) -> String {
+    let begin = |(nr, cell, name): &Named<'_>| {
+        let mut lines = format!(
+            "attach {name} {}\nassemble md{nr}; say {name} assemble\nsame md{nr} {content} {}; say {name} read\n",
+            slots(cell, &[]),
+            from(*nr),
+        );
+        if cell.level.has_redundancy() {
+            let _ = write!(
+                lines,
+                "state md{nr} resync_start; say {name} resync_start\necho check > /sys/block/md{nr}/md/sync_action\n"
+            );
+        }
+        lines
+    };
+    let end = |(nr, cell, name): &Named<'_>| {
+        let mut lines = String::new();
+        if cell.level.has_redundancy() {
+            let _ = write!(
+                lines,
+                "settle md{nr}\nstate md{nr} mismatch_cnt; say {name} mismatch_cnt\n"
+            );
+        }
+        lines += &format!("stop md{nr}; say {name} stop\n");
+        let without = without(cell);
+        if !without.is_empty() {
+            let _ = write!(
+                lines,
+                "attach {name} {}\nassemble md{nr} --run --readonly; say {name} assemble-degraded\nsame md{nr} {content} {}; say {name} read-degraded\nstop md{nr}; say {name} stop-degraded\n",
+                slots(cell, &without),
+                from(*nr),
+            );
+        }
+        lines
+    };
+    batched(arrays, &[&begin, &end])
+}
+
+/// What [`check`] must say of one array.
+pub fn checked(cell: &Cell, degraded: bool) -> BTreeMap<&'static str, String> {
+    let mut steps = vec!["assemble", "read", "stop"];
+    if degraded {
+        steps.extend(["assemble-degraded", "read-degraded", "stop-degraded"]);
+    }
+    let mut steps: BTreeMap<&str, String> =
+        steps.into_iter().map(|step| (step, "ok".to_owned())).collect();
+    if cell.level.has_redundancy() {
+        steps.insert("resync_start", "none".to_owned());
+        steps.insert("mismatch_cnt", "0".to_owned());
+    }
+    steps
+}
+
+/// The value of step `step` of array `name` in what a guest said.
+pub fn said<'a>(output: &'a str, name: &str, step: &str) -> Option<&'a str> {
+    let value = |line: &'a str| line.strip_prefix(name)?.strip_prefix(' ')?.strip_prefix(step);
+    output.lines().find_map(|line| value(line)?.strip_prefix(' ')).map(str::trim)
+}
+
+/// The first step that did not say what it must.
+pub fn first_wrong(
+    output: &str,
+    name: &str,
+    steps: &BTreeMap<&'static str, String>,
+) -> Result<(), String> {
+    steps.iter().try_for_each(|(step, expected)| match said(output, name, step) {
+        Some(value) if value == expected => Ok(()),
+        Some(value) => Err(format!("md: {step}: {value:?}, not {expected:?}")),
+        None => Err(format!("md: {step}: the guest did not get there")),
+    })
+}

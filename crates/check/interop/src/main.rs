@@ -1,0 +1,59 @@
+//! `braid-interop`: runs the matrix against the real md and writes its table.
+
+#![forbid(unsafe_code)]
+
+use braid_interop::matrix::{self, Report};
+use braid_interop::{cell, table};
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// braid and the real md on each other's arrays
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Every level and layout, in both directions: a quick subset first, then all
+    Matrix {
+        /// Only the quick subset
+        #[arg(long)]
+        quick: bool,
+        /// Only arrays whose name contains this text
+        #[arg(long, default_value = "", value_name = "TEXT")]
+        only: String,
+        /// Also write the table to this file
+        #[arg(long, value_name = "PATH")]
+        markdown: Option<PathBuf>,
+    },
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let Command::Matrix { quick, only, markdown } = Arguments::parse().command;
+    let wanted = |cells: Vec<cell::Cell>| -> Vec<cell::Cell> {
+        cells.into_iter().filter(|cell| cell.name().contains(&only)).collect()
+    };
+    if only.is_empty() && !fine(&matrix::run(&cell::quick())?) {
+        return Ok(ExitCode::FAILURE);
+    }
+    if quick {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let report = matrix::run(&wanted(cell::all()))?;
+    let fine = fine(&report);
+    if let Some(path) = markdown {
+        std::fs::write(path, table::markdown(&report))?;
+    }
+    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn fine(report: &Report) -> bool {
+    let failures = report.failures();
+    failures.iter().for_each(|failure| println!("{failure}"));
+    let arrays = report.rows.len() * 2;
+    println!("{arrays} arrays, {} wrong, {:.0} s", failures.len(), report.took.as_secs_f64());
+    failures.is_empty()
+}
