@@ -7,7 +7,7 @@ use crate::commands::Bench;
 use braid_format::superblock::Version;
 use braid_layout::Level;
 use braid_nbd::Address;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "\
@@ -45,8 +45,11 @@ pub enum Command {
     Fail(OneMember),
     /// Let go of a faulty member or a spare.
     Remove(OneMember),
-    /// Add a member as a spare; it takes over at once where one is missing.
+    /// Add a member as a spare; it takes over at once where one is missing. A member that was away is
+    /// taken back as by re-add, where that can be.
     Add(Add),
+    /// Take back a member that was away: what the bitmap says was written meanwhile is copied to it.
+    ReAdd(OneMember),
     /// Read everything and count where redundancy does not match the data.
     Check(Scrub),
     /// Read everything, count where redundancy does not match the data, and correct it.
@@ -108,9 +111,37 @@ pub struct Shape {
     /// Skip the first resync: the members hold matching data, or it does not matter yet.
     #[arg(long)]
     pub assume_clean: bool,
+    /// A write-intent bitmap, so that an unclean stop or a member's absence costs only what was being
+    /// written [default: internal where a level with redundancy uses more than 100G of each member].
+    #[arg(short, long, value_enum, value_name = "WHERE")]
+    pub bitmap: Option<BitmapPlace>,
+    /// Bytes for each bit of the bitmap; a bare number is in KiB [default: 64M, or what fits].
+    #[arg(long, value_name = "SIZE", value_parser = kib_or_size)]
+    pub bitmap_chunk: Option<u64>,
+    /// What keeps redundancy right after an unclean stop; bitmap is --bitmap internal.
+    #[arg(short = 'k', long, value_enum, value_name = "POLICY")]
+    pub consistency_policy: Option<ConsistencyPolicy>,
     /// Overwrite what is on the members.
     #[arg(short, long)]
     pub force: bool,
+}
+
+/// Where a bitmap is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BitmapPlace {
+    /// On the members.
+    Internal,
+    /// Nowhere.
+    None,
+}
+
+/// What keeps redundancy right after an unclean stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ConsistencyPolicy {
+    /// Everything is resynced.
+    Resync,
+    /// What a bitmap says is resynced.
+    Bitmap,
 }
 
 /// `braid create`.
@@ -205,6 +236,12 @@ pub struct ServeShape {
     /// Skip the first resync: the members hold matching data, as new ram: members do.
     #[arg(long, requires = "create")]
     pub assume_clean: bool,
+    /// A write-intent bitmap, as for `braid create`.
+    #[arg(short, long, value_enum, value_name = "WHERE", requires = "create")]
+    pub bitmap: Option<BitmapPlace>,
+    /// Bytes for each bit of the bitmap; a bare number is in KiB.
+    #[arg(long, value_name = "SIZE", value_parser = kib_or_size, requires = "create")]
+    pub bitmap_chunk: Option<u64>,
 }
 
 impl From<ServeShape> for Shape {
@@ -221,6 +258,9 @@ impl From<ServeShape> for Shape {
             size: None,
             data_offset: None,
             assume_clean: shape.assume_clean,
+            bitmap: shape.bitmap,
+            bitmap_chunk: shape.bitmap_chunk,
+            consistency_policy: None,
             force: false,
         }
     }
@@ -254,7 +294,7 @@ pub struct Detail {
     pub control: Control,
 }
 
-/// `braid fail` and `braid remove`.
+/// `braid fail`, `braid remove` and `braid re-add`.
 #[derive(Debug, Args)]
 pub struct OneMember {
     /// The array: its name or UUID.
@@ -400,7 +440,8 @@ mod tests {
 
     #[test]
     fn mdadm_users_may_type_what_they_know() {
-        let words = "braid create data -l raid5 -n 3 -x1 -c 64 -p la -e 1.2 -z 1G -f -R a b c d";
+        let words = "braid create data -l raid5 -n 3 -x1 -c 64 -p la -e 1.2 -z 1G -f -R --bitmap=internal \
+                     --bitmap-chunk=64M -k bitmap a b c d";
         let Command::Create(create) = parsed(words).unwrap().command else {
             panic!("create was typed")
         };
@@ -408,6 +449,10 @@ mod tests {
         assert_eq!(shape.level, Some(Level::Raid5));
         assert_eq!((shape.raid_devices, shape.spare_devices), (Some(3), 1));
         assert_eq!((shape.chunk, shape.size), (Some(64 << 10), Some(1 << 30)));
+        assert_eq!(
+            (shape.bitmap, shape.bitmap_chunk),
+            (Some(BitmapPlace::Internal), Some(64 << 20))
+        );
         assert_eq!(create.members.len(), 4);
         assert!(shape.force);
         assert!(parsed("braid assemble a b --nbd unix:/tmp/s").is_ok());

@@ -2,6 +2,7 @@
 //!
 //! Owns parsing and printing of patterns. Does not run anything.
 
+use braid_array::options::CreateBitmap;
 use braid_device::spec::{MemberSpec, show_size};
 use braid_layout::{LayoutError, Level};
 use std::fmt;
@@ -140,6 +141,8 @@ pub struct Options {
     pub members: Vec<MemberSpec>,
     /// Its chunk; ignored at level 1.
     pub chunk: u64,
+    /// Its write-intent bitmap.
+    pub bitmap: CreateBitmap,
     /// Members failed before the load starts.
     pub failed: usize,
     /// Size of a request.
@@ -183,6 +186,7 @@ impl Options {
             layout: None,
             members,
             chunk: 64 << 10,
+            bitmap: CreateBitmap::None,
             failed: 0,
             block,
             pattern,
@@ -252,6 +256,11 @@ impl Options {
         );
         if self.level != Level::Raid1 {
             text.push_str(&format!(", chunk {}", show_size(self.chunk)));
+        }
+        if let CreateBitmap::Internal { chunk } = self.bitmap {
+            let chunk =
+                chunk.map_or(String::new(), |bytes| format!(" of {} a bit", show_size(bytes)));
+            text.push_str(&format!(", bitmap{chunk}"));
         }
         text.push_str(&match self.shards {
             1 => ", 1 shard".to_owned(),

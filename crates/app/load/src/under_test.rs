@@ -6,6 +6,7 @@ use crate::error::LoadError;
 use crate::options::{Options, OptionsError};
 use braid_array::array::Array;
 use braid_array::assemble::assemble;
+use braid_array::control::Control;
 use braid_array::create::{Created, create};
 use braid_array::error::ControlError;
 use braid_array::options::{AssembleOptions, Context, CreateOptions, MemberSelector};
@@ -72,6 +73,7 @@ impl UnderTest {
             layout: options.layout,
             chunk_size: (options.level != braid_layout::Level::Raid1).then_some(options.chunk),
             assume_clean: true,
+            bitmap: options.bitmap,
             ..CreateOptions::new("load", options.level, options.members.len())
         };
         let started = home(&shards)?.call_async(move |shard, done| {
@@ -219,6 +221,14 @@ async fn create_and_assemble(
 ) -> Result<(Arc<Array>, Created), LoadError> {
     let slots = openers.iter().map(|opener| Some(Arc::clone(opener))).collect();
     let created = create(&ctx, slots, wanted).await?;
+    let has_bitmap = created.bitmap_chunk.is_some();
+    if has_bitmap {
+        // A new bitmap has all bits set, so that no write would have to wait for one. A stop clears them.
+        let array = assemble(&ctx, openers.clone(), AssembleOptions::default()).await?;
+        if let Some(control) = Control::find(&ctx.shard, array.id()) {
+            control.stop().await;
+        }
+    }
     let array = assemble(&ctx, openers, AssembleOptions::default()).await?;
     Ok((array, created))
 }

@@ -201,6 +201,9 @@ impl Run {
         self.assemble()?;
         for _ in 0..self.scenario.phases {
             self.round()?;
+            if self.scenario.has_bitmap() && self.rng.percent(40) && self.status()?.degraded > 0 {
+                self.add_a_member()?;
+            }
             match self.rng.range(0..20) {
                 0..9 => {
                     self.run_on_for_a_while()?;
@@ -389,6 +392,11 @@ impl Run {
         let requests = world.submissions.get() + self.rng.log_range(1..400);
         let metadata = world.metadata_writes.get() + self.rng.range(1..6);
         let by_metadata = self.rng.percent(30);
+        // With a bitmap: data may have followed its bit, or not.
+        let mut after = match by_metadata && self.scenario.has_bitmap() {
+            true => self.rng.range(0..40),
+            false => 0,
+        };
         let until = world.now() + self.rng.log_range(1_000..2_000_000_000);
         loop {
             let there = if by_metadata {
@@ -396,9 +404,11 @@ impl Run {
             } else {
                 world.submissions.get() >= requests
             };
-            if there || world.now() >= until || self.step()? == Step::Stuck {
+            let over = there && after == 0;
+            if over || world.now() >= until || self.step()? == Step::Stuck {
                 return Ok(());
             }
+            after -= u64::from(there);
         }
     }
 

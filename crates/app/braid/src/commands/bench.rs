@@ -7,6 +7,7 @@ use crate::discover::look;
 use crate::members::parse_one;
 use crate::output;
 use anyhow::{Result, bail};
+use braid_array::options::CreateBitmap;
 use braid_device::spec::{MemberSpec, parse_size, show_size};
 use braid_layout::{Level, layout_number};
 use braid_load::{Beside, Clock, Length, Options, Over, Pattern, Report, run as run_load};
@@ -43,6 +44,12 @@ pub struct Bench {
     /// Chunk; a bare number is in KiB.
     #[arg(short, long, value_name = "SIZE", value_parser = kib_or_size, default_value = "64K")]
     pub chunk: u64,
+    /// A write-intent bitmap, all bits clear at the start.
+    #[arg(long)]
+    pub bitmap: bool,
+    /// Bytes for each bit of the bitmap; a bare number is in KiB.
+    #[arg(long, value_name = "SIZE", value_parser = kib_or_size, requires = "bitmap")]
+    pub bitmap_chunk: Option<u64>,
     /// Layout, as for `braid create`.
     #[arg(short = 'p', long, value_name = "NAME")]
     pub layout: Option<String>,
@@ -210,6 +217,11 @@ fn options(
     Ok(Options {
         layout,
         chunk: bench.chunk,
+        bitmap: if bench.bitmap {
+            CreateBitmap::Internal { chunk: bench.bitmap_chunk }
+        } else {
+            CreateBitmap::None
+        },
         failed: bench.failed,
         depth: bench.depth,
         shards: bench.shards,

@@ -6,7 +6,7 @@
 mod stand_in;
 
 use crate::array_name::ROOM;
-use crate::cli;
+use crate::cli::{self, BitmapPlace, ConsistencyPolicy};
 use crate::discover::{Found, look};
 use crate::exit::FAILED;
 use crate::members::{Member, parse_all};
@@ -14,7 +14,7 @@ use crate::on_shard;
 use crate::output::{self, size, table};
 use anyhow::{Context, Result, anyhow, bail};
 use braid_array::create::{Created, create};
-use braid_array::options::CreateOptions;
+use braid_array::options::{CreateBitmap, CreateOptions};
 use braid_device::file::Mode;
 use braid_device::{DeviceInfo, Opener};
 use braid_format::signature::Signature;
@@ -183,8 +183,30 @@ fn create_options(wish: &Wish<'_>) -> Result<CreateOptions> {
         size: shape.size,
         data_offset: shape.data_offset,
         assume_clean: shape.assume_clean,
+        bitmap: bitmap(shape)?,
         version: shape.metadata,
         ..CreateOptions::new(name, level, raid_disks)
+    })
+}
+
+/// The bitmap that was asked for in one of several ways.
+fn bitmap(shape: &cli::Shape) -> Result<CreateBitmap> {
+    let chunk = shape.bitmap_chunk;
+    Ok(match (shape.bitmap, shape.consistency_policy) {
+        (Some(BitmapPlace::None), Some(ConsistencyPolicy::Bitmap))
+        | (Some(BitmapPlace::Internal), Some(ConsistencyPolicy::Resync)) => {
+            bail!("--bitmap and --consistency-policy contradict each other; leave one of them out")
+        }
+        (Some(BitmapPlace::None), _) | (_, Some(ConsistencyPolicy::Resync)) => {
+            if chunk.is_some() {
+                bail!(
+                    "--bitmap-chunk is for a bitmap: give --bitmap internal with it, or leave it out"
+                );
+            }
+            CreateBitmap::None
+        }
+        (None, None) if chunk.is_none() => CreateBitmap::Default,
+        _ => CreateBitmap::Internal { chunk },
     })
 }
 
@@ -344,6 +366,9 @@ fn text(created: &Created, dry_run: bool) -> String {
         };
         lines.push(format!("  data starts at {}{used}", size::human(first.data_offset)));
     }
+    if let Some(chunk) = created.bitmap_chunk {
+        lines.push(format!("  write-intent bitmap, {} for each bit", size::chunk(chunk)));
+    }
     if !dry_run {
         lines.push(format!("  UUID {}", uuid_text::format(&created.uuid)));
     }
@@ -377,6 +402,7 @@ struct Report {
     raid_devices: usize,
     missing: Vec<usize>,
     needs_resync: bool,
+    bitmap_chunk: Option<u64>,
     members: Vec<ReportMember>,
 }
 
@@ -409,6 +435,7 @@ impl Report {
             raid_devices: created.raid_disks,
             missing: created.missing.clone(),
             needs_resync: created.needs_resync,
+            bitmap_chunk: created.bitmap_chunk,
             members: created.members.iter().map(member).collect(),
         }
     }

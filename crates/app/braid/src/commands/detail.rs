@@ -80,6 +80,9 @@ fn fields(detail: &Detail, lines: &mut Vec<String>) {
     field("Raid Devices", detail.raid_devices.to_string());
     field("Total Devices", detail.members.len().to_string());
     field("Persistence", "Superblock is persistent".to_string());
+    if detail.bitmap.is_some() {
+        field("Intent Bitmap", "Internal".to_string());
+    }
     field("Update Time", time::local(detail.updated));
     field("State", detail.state.clone());
     field("Active Devices", count(detail, &["active sync"]).to_string());
@@ -92,7 +95,11 @@ fn fields(detail: &Detail, lines: &mut Vec<String>) {
     if detail.chunk_size > 0 {
         field("Chunk Size", size::chunk(detail.chunk_size));
     }
-    let policy = if detail.redundant { "resync" } else { "none" };
+    let policy = match (&detail.bitmap, detail.redundant) {
+        (Some(_), _) => "bitmap",
+        (None, true) => "resync",
+        (None, false) => "none",
+    };
     field("Consistency Policy", policy.to_string());
     if let Some(job) = &detail.job {
         let name = match job.kind.as_str() {
@@ -107,6 +114,10 @@ fn fields(detail: &Detail, lines: &mut Vec<String>) {
             value.push_str(&format!(", {} to go", time::span(seconds)));
         }
         field(name, value);
+    }
+    if let Some(bitmap) = &detail.bitmap {
+        let (dirty, bits, chunk) = (bitmap.dirty, bitmap.bits, size::chunk(bitmap.chunk));
+        field("Bitmap", format!("{dirty} of {bits} bits dirty, {chunk} each"));
     }
     if detail.mismatch_count > 0 {
         field("Mismatches", format!("{} sectors at the last check", detail.mismatch_count));

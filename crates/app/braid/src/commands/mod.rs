@@ -7,6 +7,7 @@ mod create;
 mod detail;
 mod examine;
 mod fail;
+mod re_add;
 mod remove;
 mod repair;
 mod scrub;
@@ -36,6 +37,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Fail(options) => fail::run(options),
         Command::Remove(options) => remove::run(options),
         Command::Add(options) => add::run(options),
+        Command::ReAdd(options) => re_add::run(options),
         Command::Check(options) => check::run(options),
         Command::Repair(options) => repair::run(options),
         Command::Wait(options) => wait::run(&options),

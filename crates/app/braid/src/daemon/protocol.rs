@@ -25,6 +25,8 @@ pub enum Request {
     Remove { array: String, member: String },
     /// Add a member: `member` as it would be given to `serve`.
     Add { array: String, member: String, force: bool },
+    /// Take back a member that was away.
+    ReAdd { array: String, member: String },
     /// Start a check, or a repair.
     Scrub { array: Option<String>, repair: bool },
     /// Cancel a check or repair.
@@ -161,6 +163,8 @@ pub struct Detail {
     pub mismatch_count: u64,
     /// Redundancy holds below this; `None`: everywhere.
     pub resynced: Option<u64>,
+    /// The write-intent bitmap.
+    pub bitmap: Option<Bitmap>,
     /// Least speed of jobs while clients are busy.
     pub sync_speed_min: u64,
     /// Greatest speed of jobs; `None`: no limit.
@@ -169,6 +173,21 @@ pub struct Detail {
     pub counters: Counters,
     /// NBD URIs.
     pub exports: Vec<String>,
+}
+
+/// A write-intent bitmap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bitmap {
+    /// Bytes for each bit.
+    pub chunk: u64,
+    /// Bits.
+    pub bits: u64,
+    /// Bits that are set now.
+    pub dirty: u64,
+    /// Updates of the superblocks when bits were last cleared.
+    pub events_cleared: u64,
+    /// Writes of its pages since the start.
+    pub batches: u64,
 }
 
 /// What clients have asked for and how it was done, since the start.

@@ -5,7 +5,7 @@
 
 use super::End;
 use super::control_socket::Handler;
-use super::protocol::{Answer, Counters, Detail, Job, LastJob, Listed, Member, Request};
+use super::protocol::{Answer, Bitmap, Counters, Detail, Job, LastJob, Listed, Member, Request};
 use crate::discover;
 use crate::members::{self, parse_one};
 use crate::on_shard;
@@ -149,6 +149,10 @@ impl Running {
                 let array = self.find(Some(&array))?;
                 done(self.add(&array, &member, force)?)
             }
+            Request::ReAdd { array, member } => {
+                let array = self.find(Some(&array))?;
+                done(self.re_add(&array, &member)?)
+            }
             Request::Scrub { array, repair } => {
                 let array = self.find(array.as_deref())?;
                 order(&array, move |control| async move {
@@ -203,9 +207,22 @@ impl Running {
             }
         }
         let opener = member.prepare(Mode::ReadWrite)?;
-        order(array, move |control| async move { control.add(opener, force).await })?;
+        let added = order(array, move |control| async move { control.add(opener, force).await })?;
         let next = outlook(&status(array)?);
-        Ok(format!("{} was added to array {}; {next}", member.name, array.name()))
+        let what = if added.re_added { "re-added to" } else { "added to" };
+        Ok(format!("{} was {what} array {}; {next}", member.name, array.name()))
+    }
+
+    fn re_add(&self, array: &Arc<Array>, text: &str) -> Result<String> {
+        let member = parse_one(text)?;
+        if let Some(path) = member.path() {
+            // What is on it is what it is taken back for, unless somebody uses it.
+            refuse_occupied(array, path, &member, true)?;
+        }
+        let opener = member.prepare(Mode::ReadWrite)?;
+        order(array, move |control| async move { control.re_add(opener).await })?;
+        let next = outlook(&status(array)?);
+        Ok(format!("{} was re-added to array {}; {next}", member.name, array.name()))
     }
 
     fn cancel(&self, array: Option<&str>) -> Result<Answer> {
@@ -395,6 +412,13 @@ fn detail_of(status: ArrayStatus, exports: Vec<String>) -> Detail {
         last_job: status.last_job.map(last_job_of),
         mismatch_count: status.mismatch_cnt,
         resynced: status.resynced,
+        bitmap: status.bitmap.map(|bitmap| Bitmap {
+            chunk: bitmap.chunk,
+            bits: bitmap.bits,
+            dirty: bitmap.dirty,
+            events_cleared: bitmap.events_cleared,
+            batches: bitmap.batches,
+        }),
         sync_speed_min: status.sync_speed.min_kib,
         sync_speed_max: (max != u64::MAX).then_some(max),
         counters: Counters {

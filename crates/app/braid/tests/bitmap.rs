@@ -1,0 +1,60 @@
+//! The write-intent bitmap on the command line: made by `create`, shown by `detail`, used by `re-add`.
+
+mod support;
+
+use support::Place;
+
+#[test]
+fn a_member_that_was_away_is_re_added_and_only_what_changed_is_copied() {
+    let place = Place::new();
+    place.members(&["a", "b", "c", "other"]);
+    let said =
+        place.run("create data -l 5 -n 3 -c 64K --bitmap internal --bitmap-chunk 64K a b c").ok();
+    assert!(said.contains("write-intent bitmap, 64K for each bit"), "{said}");
+    let server = place.serve("a b c");
+    place.run("wait data").ok();
+    let data = place.data("in", 2 << 20);
+    place.copy_in("in", "data");
+    let text = place.run("detail data").ok();
+    for words in ["Intent Bitmap : Internal", "Consistency Policy : bitmap", "bits dirty, 64K each"]
+    {
+        assert!(text.contains(words), "{words:?} is not in {text}");
+    }
+    assert!(place.detail("data")["bitmap"]["dirty"].as_u64() > Some(0));
+
+    place.run("fail data b").ok();
+    place.run("re-add data b").refused(2, &["in use"]);
+    place.run("remove data b").ok();
+    place.copy_in("in", "data");
+    place.run("re-add data other").refused(2, &["no superblock", "braid add data"]);
+    assert!(place.run("re-add data b").ok().contains("was re-added to array data"));
+    place.run("wait data").ok();
+    assert_eq!(place.detail("data")["degraded"], 0);
+    assert!(place.run("check --wait data").ok().contains("0 sectors mismatched"));
+
+    // As with mdadm, `add` takes a former member back where it can.
+    place.run("fail data c").ok();
+    place.run("remove data c").ok();
+    assert!(place.run("add data c").ok().contains("re-added"));
+    place.run("wait data").ok();
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    place.run("stop data").ok();
+    server.ended().ok();
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    let place = Place::new();
+    place.members(&["a", "b"]);
+    for (options, says) in [
+        ("-l 1 -n 2 --bitmap none -k bitmap", "contradict"),
+        ("-l 1 -n 2 --bitmap internal -k resync", "contradict"),
+        ("-l 1 -n 2 -k resync --bitmap-chunk 64K", "--bitmap-chunk"),
+        ("-l 0 -n 2 --bitmap internal", "no redundancy"),
+        ("-l 1 -n 2 --bitmap internal --bitmap-chunk 3K", "power of two"),
+    ] {
+        place.run(&format!("create data {options} a b")).refused(2, &[says]);
+    }
+    let said = place.run("create data -l 1 -n 2 -k bitmap a b").ok();
+    assert!(said.contains("write-intent bitmap"), "{said}");
+}
