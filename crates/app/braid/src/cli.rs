@@ -93,7 +93,7 @@ pub struct Shape {
     /// Layout: left-symmetric, ls, … (5, 6), n2, f2, o2, … (10), original, alternate (0).
     #[arg(short = 'p', long, value_name = "NAME")]
     pub layout: Option<String>,
-    /// Version of the superblocks: 1.0, 1.1 or 1.2.
+    /// Version of the superblocks: 0.90, 1.0, 1.1 or 1.2.
     #[arg(short = 'e', long, value_name = "VERSION", default_value = "1.2")]
     pub metadata: Version,
     /// The name to record, when it is not the name of the array here.

@@ -11,9 +11,7 @@ use braid_device::{Device, IoError, Opener};
 use braid_format::SECTOR;
 use braid_format::bitmap::{BitmapSuperblock, HEADER};
 use braid_format::placement::{BitmapPlace, Consistency, Placement, Request, place};
-use braid_format::superblock::{
-    CLEAN, MAX_ROLES, Name, Role, Superblock, Version, pack_time, role_table_len,
-};
+use braid_format::superblock::{CLEAN, Name, Role, Superblock, Version, pack_time, role_table_len};
 use braid_layout::{Layout, LayoutError, Level, Spec, default_layout, layout_name};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -189,8 +187,9 @@ fn check_counts(
     if raid_disks.checked_add(spares) != Some(openers.len()) {
         return Err(CreateError::MemberCount { given: openers.len(), raid_disks, spares });
     }
-    if openers.len() > MAX_ROLES {
-        return Err(CreateError::TooManyMembers { given: openers.len(), max: MAX_ROLES });
+    let max = options.version.max_members();
+    if openers.len() > max {
+        return Err(CreateError::TooManyMembers { given: openers.len(), max });
     }
     if spares > 0 && !options.level.has_redundancy() {
         return Err(CreateError::UselessSpares { level: options.level });
@@ -368,7 +367,8 @@ async fn write_member(
         .await
         .map_err(failed("removing an old superblock from"))?;
     if let (Some(place), Some(at)) = (bitmap, superblock.bitmap_sector()) {
-        let head = BitmapSuperblock::new(superblock.set_uuid, place.sync_size, place.chunk_bytes);
+        let head =
+            BitmapSuperblock::new(superblock.bitmap_uuid(), place.sync_size, place.chunk_bytes);
         // As mdadm writes it: all bits set, up to the end of the area.
         let mut area = shard.pool().zeroed((place.sectors * SECTOR_BYTES) as usize);
         area.fill(0xff);

@@ -403,7 +403,9 @@ pub enum ControlError {
         state: String,
     },
     /// Nothing may be written.
-    #[error("{doing} on array {array}: it is read-only; stop it, and assemble it without --read-only")]
+    #[error(
+        "{doing} on array {array}: it is read-only; stop it, and assemble it without --read-only"
+    )]
     ReadOnly {
         /// What was asked for.
         doing: &'static str,

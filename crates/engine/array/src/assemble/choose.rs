@@ -162,7 +162,8 @@ fn one_array(
 fn no_twins(found: &[Found]) -> Result<(), AssembleError> {
     for (at, first) in found.iter().enumerate() {
         let uuid = first.superblock.device_uuid;
-        let twin = found.iter().skip(at + 1).find(|other| other.superblock.device_uuid == uuid);
+        let mut others = found.iter().skip(at + 1);
+        let twin = others.find(|other| first.superblock.is_twin_of(&other.superblock));
         if let Some(second) = twin {
             return Err(AssembleError::SameMember {
                 first: first.name.clone(),

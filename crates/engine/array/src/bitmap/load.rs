@@ -138,7 +138,7 @@ fn anew(
     let events_cleared = shared.events.saturating_add(1);
     let superblock = BitmapSuperblock {
         events_cleared,
-        ..BitmapSuperblock::new(shared.set_uuid, sync_size, chunk_bytes)
+        ..BitmapSuperblock::new(shared.bitmap_uuid(), sync_size, chunk_bytes)
     };
     let mut bits = clear_bits(superblock.bits());
     if wanted.resynced != u64::MAX {
@@ -193,7 +193,7 @@ async fn read_copy(
         }
         Err(error) => return Err(Problem::Unusable(error.to_string())),
     };
-    if superblock.uuid != source.superblock.set_uuid {
+    if superblock.uuid != source.superblock.bitmap_uuid() {
         return Err(Problem::Unusable("it belongs to another array".to_string()));
     }
     if superblock.sync_size.saturating_mul(SECTOR_BYTES) < wanted.covers {

@@ -10,7 +10,7 @@ use crate::view::MemberNr;
 use braid_device::{Device, OpenError, Opener};
 use braid_format::SECTOR;
 use braid_format::placement::{Consistency, MemberPlace, PlacementError, Request, place};
-use braid_format::superblock::{MAX_ROLES, Role, Superblock, role_table_len};
+use braid_format::superblock::{Role, Superblock, role_table_len};
 use braid_format::uuid_text;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -227,12 +227,13 @@ impl Control {
         let mut roster = self.roster.borrow_mut();
         let dev_number = roster.free_dev_number();
         let roles = dev_number as usize + 1;
-        if roles > MAX_ROLES {
-            let why = format!("a superblock lists at most {MAX_ROLES} members; remove one first");
+        let max = roster.shared.version.max_members();
+        if roles > max {
+            let why = format!("a superblock lists at most {max} members; remove one first");
             return Err(self.unfit(opener.name(), why));
         }
         if roles > roster.shared.roles.len() {
-            roster.shared.roles.resize(role_table_len(roles).min(MAX_ROLES), Role::Spare);
+            roster.shared.roles.resize(role_table_len(roles).min(max), Role::Spare);
         }
         let nr = roster.next_nr;
         roster.next_nr += 1;

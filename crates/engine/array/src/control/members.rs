@@ -154,18 +154,28 @@ impl Roster {
             // Members that are not here count as absent, which is stored like a spare.
             *role = Role::Spare;
         }
+        let keeps_recovery = self.shared.version.has_recovery_offset();
+        let mut present = 0_u32;
         for member in &self.members {
-            let at = member.superblock.dev_number as usize;
-            if let Some(role) = self.shared.roles.get_mut(at) {
-                *role = member.standing.role();
+            let number = member.superblock.dev_number;
+            present |= 1_u32.checked_shl(number).unwrap_or(0);
+            let role = match &member.standing {
+                // Nothing could say how much of it is valid.
+                Standing::Rebuilding { .. } if !keeps_recovery => Role::Spare,
+                standing => standing.role(),
+            };
+            if let Some(place) = self.shared.roles.get_mut(number as usize) {
+                *place = role;
             }
         }
+        self.shared.v0.present = present;
         for member in self.members.iter_mut().filter(|member| !member.is_faulty()) {
             let superblock = &mut member.superblock;
             superblock.events = self.shared.events;
             superblock.utime = self.shared.utime;
             superblock.resync_offset = self.shared.resync_offset;
             superblock.roles.clone_from(&self.shared.roles);
+            superblock.v0.present = present;
             superblock.recovery_by_bitmap =
                 matches!(member.standing, Standing::Rebuilding { by_bitmap: true, .. });
             superblock.recovery_offset = match member.standing {

@@ -13,7 +13,7 @@ use crate::error::{ControlError, ExamineError};
 use crate::examine::read_superblock;
 use crate::view::MemberNr;
 use braid_device::{Device, Opener};
-use braid_format::superblock::{MAX_ROLES, Role, Superblock, role_table_len};
+use braid_format::superblock::{Role, Superblock, role_table_len};
 use braid_layout::Slot;
 use braid_shard::sync::Share;
 use std::rc::Rc;
@@ -137,12 +137,13 @@ impl Control {
             let own = old.dev_number;
             let dev_number = if taken(own) { roster.free_dev_number() } else { own };
             let roles = dev_number as usize + 1;
-            if roles > MAX_ROLES {
-                let why = format!("a superblock lists at most {MAX_ROLES} members");
+            let max = roster.shared.version.max_members();
+            if roles > max {
+                let why = format!("a superblock lists at most {max} members");
                 return Err(self.cannot(&name, why));
             }
             if roles > roster.shared.roles.len() {
-                roster.shared.roles.resize(role_table_len(roles).min(MAX_ROLES), Role::Spare);
+                roster.shared.roles.resize(role_table_len(roles).min(max), Role::Spare);
             }
             let nr = roster.next_nr;
             roster.next_nr += 1;

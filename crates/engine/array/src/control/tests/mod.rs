@@ -4,4 +4,5 @@ mod assembly;
 mod bitmap;
 mod lifecycle;
 mod memory;
+mod version_0_90;
 mod world;
