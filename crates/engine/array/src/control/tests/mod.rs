@@ -2,6 +2,7 @@
 
 mod assembly;
 mod bitmap;
+mod bitmap_cost;
 mod lifecycle;
 mod memory;
 mod version_0_90;
