@@ -273,6 +273,18 @@ pub struct Examine {
     /// Files or block devices; they may be in use.
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<PathBuf>,
+    /// One ARRAY line for each array, as mdadm.conf has it.
+    #[arg(short, long, conflicts_with_all = ["export", "json"])]
+    pub brief: bool,
+    /// As --brief.
+    #[arg(short, long, conflicts_with_all = ["export", "json"])]
+    pub scan: bool,
+    /// With --brief: level, number of slots and devices too.
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// MD_* variables, one a line.
+    #[arg(short = 'Y', long, conflicts_with = "json")]
+    pub export: bool,
     /// Answer in JSON.
     #[arg(long)]
     pub json: bool,
@@ -287,6 +299,18 @@ pub struct Detail {
     /// Say with the exit code: 0 fine, 1 degraded, 2 not usable, 4 no such array or server.
     #[arg(short, long)]
     pub test: bool,
+    /// An ARRAY line, as mdadm.conf has it.
+    #[arg(short, long, conflicts_with_all = ["export", "json"])]
+    pub brief: bool,
+    /// As --brief.
+    #[arg(short, long, conflicts_with_all = ["export", "json"])]
+    pub scan: bool,
+    /// With --brief: level, number of slots and devices too.
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// MD_* variables, one a line.
+    #[arg(short = 'Y', long, conflicts_with = "json")]
+    pub export: bool,
     /// Answer in JSON.
     #[arg(long)]
     pub json: bool,

@@ -6,6 +6,7 @@ use crate::members::Member;
 use anyhow::{Context, Result};
 use braid_device::DeviceInfo;
 use braid_device::file::{FileMember, Mode};
+use braid_format::bitmap::{self, BitmapSuperblock};
 use braid_format::signature::{Areas, Signature, detect, ranges};
 use braid_format::superblock::{READ_LEN, Superblock, SuperblockError, candidates, choose};
 use rustix::fs::{major, minor};
@@ -13,6 +14,8 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
+
+const SECTOR: u64 = braid_format::SECTOR as u64;
 
 /// What was found on one device.
 #[derive(Clone, Debug)]
@@ -82,14 +85,23 @@ pub fn info(path: &Path) -> Result<DeviceInfo> {
     Ok(FileMember::open(path, Mode::Examine)?.info().clone())
 }
 
-/// A superblock as it was read from a device that may be in use.
+/// What was read of a device that may be in use.
 #[derive(Debug)]
 pub struct Examined {
     /// Its superblock; `None` when it has none.
     pub superblock: Result<Option<Superblock>, SuperblockError>,
+    /// The bytes that the superblock stands in; empty without one.
+    pub raw: Vec<u8>,
+    /// The superblock of its bitmap, where there is one that makes sense.
+    pub bitmap: Option<BitmapSuperblock>,
+    /// Its size in sectors.
+    pub dev_sectors: u64,
+    /// What is recognised on it, as far as it can be read.
+    pub signatures: Vec<Signature>,
 }
 
-/// Reads the superblock of a device; writes nothing and takes no lock.
+/// Reads the superblock of a device; writes nothing and takes no lock. A place that cannot be read is passed
+/// over where another has a superblock.
 ///
 /// # Errors
 /// When it is not there or cannot be read. A damaged superblock is no error here.
@@ -98,17 +110,48 @@ pub fn examine(path: &Path) -> Result<Examined> {
     let size = file
         .seek(SeekFrom::End(0))
         .with_context(|| format!("asking for the size of {}", path.display()))?;
-    let dev_sectors = size / braid_format::SECTOR as u64;
-    let mut parsed = Vec::new();
+    let dev_sectors = size / SECTOR;
+    let mut tried = Vec::new();
+    let mut unreadable = None;
     for (version, at) in candidates(dev_sectors) {
         let mut bytes = vec![0; READ_LEN];
-        let offset = at * braid_format::SECTOR as u64;
-        file.read_exact_at(&mut bytes, offset).with_context(|| {
-            format!("reading {READ_LEN} bytes at {offset} of {}", path.display())
-        })?;
-        parsed.push(Superblock::parse(&bytes, version, at, dev_sectors));
+        let offset = at * SECTOR;
+        match file.read_exact_at(&mut bytes, offset) {
+            Ok(()) => {
+                let parsed = Superblock::parse(&bytes, version, at, dev_sectors);
+                tried.push((version, bytes, parsed));
+            }
+            Err(error) => {
+                unreadable.get_or_insert((offset, error));
+            }
+        }
     }
-    Ok(Examined { superblock: choose(parsed) })
+    let superblock = choose(tried.iter().map(|(_, _, parsed)| parsed.clone()));
+    if let (Ok(None), Some((offset, error))) = (&superblock, unreadable) {
+        return Err(error).with_context(|| {
+            format!("reading {READ_LEN} bytes at {offset} of {}", path.display())
+        });
+    }
+    let mut raw = Vec::new();
+    let mut bitmap = None;
+    if let Ok(Some(superblock)) = &superblock {
+        let chosen = tried.into_iter().find(|(version, _, _)| *version == superblock.version);
+        raw = chosen.map_or(raw, |(_, bytes, _)| bytes);
+        let offset = superblock.bitmap_sector().and_then(|sector| sector.checked_mul(SECTOR));
+        let mut bytes = vec![0; bitmap::HEADER];
+        if offset.is_some_and(|offset| file.read_exact_at(&mut bytes, offset).is_ok()) {
+            bitmap = BitmapSuperblock::parse(&bytes).ok();
+        }
+    }
+    let mut areas = Areas::new();
+    for (offset, len) in ranges(size) {
+        let mut bytes = vec![0; len];
+        if file.read_exact_at(&mut bytes, offset).is_ok() {
+            areas.push(offset, bytes);
+        }
+    }
+    let signatures = detect(size, &areas);
+    Ok(Examined { superblock, raw, bitmap, dev_sectors, signatures })
 }
 
 /// Where a block device is mounted or used as swap; `None` for a file, and when it is not.

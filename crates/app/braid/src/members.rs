@@ -87,6 +87,32 @@ pub fn parse_all(texts: &[String], missing: bool) -> Result<Vec<Option<Member>>>
     Ok(members)
 }
 
+/// Understands members of which each is used once, however often and by whatever path it is given. With a note for
+/// each that was passed over.
+///
+/// # Errors
+/// Says which was not understood.
+pub fn parse_distinct(texts: &[String]) -> Result<(Vec<Member>, Vec<String>)> {
+    let (mut members, mut notes) = (Vec::<Member>::new(), Vec::new());
+    for text in texts {
+        let member = parse_one(text)?;
+        let same = |known: &&Member| match (known.path(), member.path()) {
+            (Some(known), Some(path)) => same_device(known, path),
+            _ => false,
+        };
+        match members.iter().find(same) {
+            Some(known) if known.name == member.name => {
+                notes.push(format!("{} was given twice", known.name));
+            }
+            Some(known) => {
+                notes.push(format!("{} is the same device as {}", member.name, known.name));
+            }
+            None => members.push(member),
+        }
+    }
+    Ok((members, notes))
+}
+
 fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("making {} absolute", path.display()))
 }
@@ -166,6 +192,18 @@ mod tests {
         let (one, two) = (one.to_str().unwrap(), two.to_str().unwrap());
         assert!(parse(&[one, one]).unwrap_err().to_string().contains("given twice"));
         assert!(parse(&[one, two]).unwrap_err().to_string().contains("the same device"));
+    }
+
+    #[test]
+    fn where_nothing_is_written_a_device_may_be_given_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+        std::fs::write(&one, "x").unwrap();
+        std::os::unix::fs::symlink(&one, &two).unwrap();
+        let text = |path: &Path| path.to_str().unwrap().to_string();
+        let (members, notes) = parse_distinct(&[text(&one), text(&two), text(&one)]).unwrap();
+        assert_eq!(members.len(), 1);
+        assert!(notes[0].contains("the same device as") && notes[1].contains("given twice"));
     }
 
     #[test]

@@ -138,7 +138,7 @@ fn what_cannot_be_an_array_is_refused_before_anything_is_written() {
         ("data -l 5 -n 3 -p sideways a b c", "left-symmetric"),
         ("data -l 1 -n 2 -p n2 a b", "no layouts"),
         ("data -l 5 -n 3 -z 1G a b c", "ask for less"),
-        ("data -l 5 -n 3 -e 0.90 a b c", "1.2"),
+        ("data -l 5 -n 3 -e 0.91 a b c", "1.2"),
         ("data -l 5 -n 3 rom:1G b c", "ram:SIZE"),
         ("/dev/md0 -l 5 -n 3 a b c", "write \"md0\""),
         ("name-that-is-much-too-long-for-a-superblock -l 5 -n 3 a b c", "shorter"),

@@ -10,6 +10,7 @@
 
 mod choose;
 mod running;
+pub mod salvage;
 
 use crate::array::{Array, ArrayParts, new_id};
 use crate::bitmap::keeper::Keeper;

@@ -1,252 +1,209 @@
-//! `braid examine`: what the superblocks of members say, in the words and order of mdadm.
+//! `braid examine`: what the superblocks of members say, in the words, order and columns of
+//! `mdadm --examine`. What braid has to say beyond that comes after md's lines.
+
+mod brief;
+mod json;
+mod v0;
+mod v1;
 
 use crate::cli::Examine;
 use crate::discover::{self, Examined};
 use crate::exit::{FAILED, UNREADABLE};
-use crate::output::{self, size, time};
+use crate::output::{self, size, words};
 use anyhow::Result;
-use braid_format::superblock::{Role, Superblock, time_seconds};
-use braid_format::{SECTOR, uuid_text};
-use braid_layout::{Layout, Level, Spec, layout_name};
-use serde::Serialize;
-use std::path::Path;
+use braid_format::SECTOR;
+use braid_format::signature::refuse_container;
+use braid_format::superblock::{Reshape, Superblock, Version, time_seconds};
+use braid_format::uuid_text;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const SECTOR_BYTES: u64 = SECTOR as u64;
+/// A member whose superblock was understood.
+struct Read {
+    path: PathBuf,
+    superblock: Superblock,
+    examined: Examined,
+}
+
+/// A device that is no member, or cannot be one.
+struct Unfit {
+    path: PathBuf,
+    why: String,
+    code: u8,
+}
 
 pub fn run(options: &Examine) -> Result<ExitCode> {
-    let mut code = 0;
-    let mut reports = Vec::new();
-    for path in &options.members {
-        let report = match discover::examine(path) {
-            Ok(Examined { superblock: Ok(Some(superblock)) }) => {
-                if !options.json {
-                    output::line(text(path, &superblock))?;
-                }
-                Report::of(path, &superblock)
-            }
-            Ok(Examined { superblock: Ok(None) }) => {
-                code = code.max(FAILED);
-                let why = "no md superblock: it is no member of an array".to_string();
-                complain(path, &why, options.json);
-                Report::failed(path, why)
-            }
-            Ok(Examined { superblock: Err(error) }) => {
-                code = code.max(FAILED);
-                complain(path, &error.to_string(), options.json);
-                Report::failed(path, error.to_string())
-            }
-            Err(error) => {
-                code = UNREADABLE;
-                let why = format!("{error:#}");
-                complain(path, &why, options.json);
-                Report::failed(path, why)
-            }
-        };
-        reports.push(report);
-    }
+    let looked: Vec<_> = options.members.iter().map(|path| look(path)).collect();
     if options.json {
-        output::json(&reports)?;
+        output::json(&looked.iter().map(json::Report::of).collect::<Vec<_>>())?;
+    } else if options.brief || options.scan {
+        let read: Vec<&Read> = looked.iter().flatten().collect();
+        for line in brief::lines(&read, options.verbose) {
+            output::line(line)?;
+        }
+    }
+    let mut code = 0;
+    for found in &looked {
+        match found {
+            Ok(_) if options.json || options.brief || options.scan => {}
+            Ok(read) if options.export => output::line(export(read))?,
+            Ok(read) => output::line(text(read))?,
+            Err(unfit) => {
+                code = code.max(unfit.code);
+                if !options.json {
+                    output::note(format!("braid: {}: {}", unfit.path.display(), unfit.why));
+                }
+            }
+        }
     }
     Ok(ExitCode::from(code))
 }
 
-fn complain(path: &Path, why: &str, json: bool) {
-    if !json {
-        output::note(format!("braid: {}: {why}", path.display()));
+fn look(path: &Path) -> Result<Read, Unfit> {
+    let unfit = |why: String, code| Unfit { path: path.to_owned(), why, code };
+    let examined =
+        discover::examine(path).map_err(|error| unfit(format!("{error:#}"), UNREADABLE))?;
+    let container = refuse_container(&examined.signatures).err();
+    match &examined.superblock {
+        Ok(Some(superblock)) => {
+            Ok(Read { path: path.to_owned(), superblock: superblock.clone(), examined })
+        }
+        Ok(None) => {
+            let why = match (container, examined.signatures.first()) {
+                (Some(container), _) => container.to_string(),
+                (None, Some(other)) => {
+                    format!("no md superblock: it is no member of an array; it has {}", other.what)
+                }
+                (None, None) => "no md superblock: it is no member of an array".to_string(),
+            };
+            Err(unfit(why, FAILED))
+        }
+        Err(error) => Err(unfit(error.to_string(), FAILED)),
     }
 }
 
-fn level_of(superblock: &Superblock) -> Option<Level> {
-    Level::from_md(superblock.level)
-}
-
-fn level_name(superblock: &Superblock) -> String {
-    level_of(superblock)
-        .map_or_else(|| format!("level {}", superblock.level), |level| level.to_string())
-}
-
-/// The array's size as far as one superblock can tell: not for levels that use each member's size.
-fn array_size(superblock: &Superblock) -> Option<u64> {
-    let level = level_of(superblock).filter(|level| !level.uses_member_sizes())?;
-    let spec = Spec {
-        level,
-        layout: superblock.layout,
-        chunk_size: u64::from(superblock.chunk_sectors) * SECTOR_BYTES,
-        raid_disks: usize::try_from(superblock.raid_disks).ok()?,
-        component_size: superblock.size.checked_mul(SECTOR_BYTES)?,
-        member_sizes: Vec::new(),
-    };
-    Layout::new(&spec).ok().map(|layout| layout.array_size())
-}
-
-fn state(superblock: &Superblock) -> &'static str {
-    if superblock.is_clean() { "clean" } else { "active" }
-}
-
-fn role_text(superblock: &Superblock) -> String {
-    match superblock.own_role() {
-        Role::Slot(slot) => format!("Active device {slot}"),
-        Role::Spare => "spare".to_string(),
-        Role::Faulty => "faulty".to_string(),
-        Role::Journal => "Journal".to_string(),
+fn text(read: &Read) -> String {
+    let mut lines = vec![format!("{}:", read.path.display())];
+    match read.superblock.version {
+        Version::V0_90 => v0::text(read, &mut lines),
+        _ => v1::text(read, &mut lines),
     }
-}
-
-/// A letter for each slot: A active, . missing, R replacing.
-fn array_state(superblock: &Superblock) -> String {
-    let slots = u16::try_from(superblock.slots()).unwrap_or(u16::MAX);
-    let known =
-        |slot: u16| superblock.roles.iter().filter(|role| **role == Role::Slot(slot)).count();
-    (0..slots.min(1920))
-        .map(|slot| match known(slot) {
-            0 => '.',
-            1 => 'A',
-            _ => 'R',
-        })
-        .collect()
-}
-
-fn text(path: &Path, superblock: &Superblock) -> String {
-    let bytes = |sectors: u64| sectors.saturating_mul(SECTOR_BYTES);
-    let mut lines = vec![format!("{}:", path.display())];
-    let mut field = |name: &str, value: String| lines.push(format!("{name:>16} : {value}"));
-    field("Magic", "a92b4efc".to_string());
-    field("Version", superblock.version.to_string());
-    field("Feature Map", format!("{:#x}", superblock.features().bits()));
-    field("Array UUID", uuid_text::format(&superblock.set_uuid));
-    field("Name", superblock.set_name.escaped());
-    field("Creation Time", time::local(time_seconds(superblock.ctime)));
-    field("Raid Level", level_name(superblock));
-    field("Raid Devices", superblock.raid_disks.to_string());
-    field("Avail Dev Size", size::mdadm_sectors(bytes(superblock.data_size)));
-    if let Some(size) = array_size(superblock) {
-        field("Array Size", size::mdadm_kib(size));
-    }
-    if superblock.size > 0 && superblock.size != superblock.data_size {
-        field("Used Dev Size", size::mdadm_sectors(bytes(superblock.size)));
-    }
-    if superblock.version.data_follows() {
-        field("Data Offset", format!("{} sectors", superblock.data_offset));
-    }
-    field("Super Offset", format!("{} sectors", superblock.super_offset));
-    if let Some(valid) = superblock.recovery_offset {
-        field("Recovery Offset", format!("{valid} sectors"));
-    }
-    if !superblock.is_clean() && superblock.resync_offset > 0 {
-        field("Resync Offset", format!("{} sectors", superblock.resync_offset));
-    }
-    field("State", state(superblock).to_string());
-    field("Device UUID", uuid_text::format(&superblock.device_uuid));
-    if let Some(reshape) = superblock.reshape {
-        field("Reshape pos'n", size::mdadm(bytes(reshape.position)));
-    }
-    let flags: Vec<&str> =
-        [(superblock.write_mostly(), "write-mostly"), (superblock.failfast(), "failfast")]
-            .into_iter()
-            .filter_map(|(set, name)| set.then_some(name))
-            .collect();
-    if !flags.is_empty() {
-        field("Flags", flags.join(" "));
-    }
-    field("Update Time", time::local(time_seconds(superblock.utime)));
-    if let Some(log) = superblock.bblog_sector() {
-        let distance = log.abs_diff(superblock.super_offset);
-        field(
-            "Bad Block Log",
-            format!(
-                "{} entries available at offset {distance} sectors",
-                u64::from(superblock.bblog_size) * SECTOR_BYTES / 8
-            ),
-        );
-    }
-    field("Events", superblock.events.to_string());
-    if let Some(layout) =
-        level_of(superblock).and_then(|level| layout_name(level, superblock.layout))
-    {
-        field("Layout", layout);
-    }
-    if superblock.chunk_sectors > 0 {
-        field("Chunk Size", size::chunk(u64::from(superblock.chunk_sectors) * SECTOR_BYTES));
-    }
-    field("Device Role", role_text(superblock));
-    field(
-        "Array State",
-        format!("{} ('A' == active, '.' == missing, 'R' == replacing)", array_state(superblock)),
-    );
+    more(read, &mut lines);
     lines.join("\n")
 }
 
-#[derive(Serialize)]
-struct Report {
-    member: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    #[serde(flatten)]
-    superblock: Option<Fields>,
+/// What mdadm does not say.
+fn more(read: &Read, lines: &mut Vec<String>) {
+    let superblock = &read.superblock;
+    let mut own = Vec::new();
+    if !superblock.is_clean() && superblock.resync_offset > 0 {
+        own.push(format!("{:>15} : {} sectors", "Resync Offset", superblock.resync_offset));
+    }
+    let mut warn = |text: String| own.push(format!("{:>15} : {text}", "Warning"));
+    if superblock.reshape_position_is_doubtful() {
+        warn(
+            "the place that this reshape has reached is not to be trusted when Linux ran it; \
+              both sides of it may read wrong"
+                .to_string(),
+        );
+    }
+    if let Err(container) = refuse_container(&read.examined.signatures) {
+        warn(container.to_string());
+    }
+    if !own.is_empty() {
+        lines.push(String::new());
+        lines.extend(own);
+    }
 }
 
-#[derive(Serialize)]
-struct Fields {
-    version: String,
-    feature_map: u32,
-    array_uuid: String,
-    name: String,
-    created: u64,
-    level: String,
-    layout: Option<String>,
-    chunk_size: u64,
-    raid_devices: u32,
-    array_size: Option<u64>,
-    component_size: u64,
-    data_offset: u64,
-    data_size: u64,
-    super_offset: u64,
-    recovery_offset: Option<u64>,
-    resync_offset: Option<u64>,
-    state: &'static str,
-    device_uuid: String,
-    updated: u64,
-    events: u64,
-    device_number: u32,
-    slot: Option<u16>,
-    role: String,
-    array_state: String,
+/// `MD_*` variables, as `mdadm --examine --export`.
+fn export(read: &Read) -> String {
+    let superblock = &read.superblock;
+    let mut lines = Vec::new();
+    let mut set = |name: &str, value: String| lines.push(format!("{name}={value}"));
+    set("MD_LEVEL", words::level(superblock.level));
+    set("MD_DEVICES", superblock.raid_disks.to_string());
+    let v1 = superblock.version != Version::V0_90;
+    if v1 {
+        let name = superblock.set_name.escaped();
+        if !name.is_empty() {
+            set("MD_NAME", name);
+        }
+        if let Some(bytes) = array_bytes(superblock) {
+            set("MD_ARRAY_SIZE", size::mdadm_short(bytes));
+        }
+    }
+    set("MD_UUID", uuid_text::format(&superblock.set_uuid));
+    set("MD_UPDATE_TIME", time_seconds(superblock.utime).to_string());
+    if v1 {
+        set("MD_DEV_UUID", uuid_text::format(&superblock.device_uuid));
+    }
+    set("MD_EVENTS", superblock.events.to_string());
+    lines.join("\n")
 }
 
-impl Report {
-    fn failed(path: &Path, error: String) -> Report {
-        Report { member: path.display().to_string(), error: Some(error), superblock: None }
-    }
+/// The array's size as mdadm computes it from one superblock: `None` for levels without redundancy.
+fn array_bytes(superblock: &Superblock) -> Option<u64> {
+    let disks = u64::from(superblock.raid_disks);
+    let (data, copies) = match superblock.level {
+        1 => (1, 1),
+        4 | 5 => (disks.saturating_sub(1), 1),
+        6 => (disks.saturating_sub(2), 1),
+        10 => {
+            let (near, far) = (superblock.layout & 0xff, superblock.layout >> 8 & 0xff);
+            (disks, u64::from(near * far).max(1))
+        }
+        _ => return None,
+    };
+    let bytes = u128::from(superblock.size) * SECTOR as u128 * u128::from(data);
+    (data > 0).then(|| u64::try_from(bytes / u128::from(copies)).unwrap_or(u64::MAX))
+}
 
-    fn of(path: &Path, superblock: &Superblock) -> Report {
-        let bytes = |sectors: u64| sectors.saturating_mul(SECTOR_BYTES);
-        let fields = Fields {
-            version: superblock.version.to_string(),
-            feature_map: superblock.features().bits(),
-            array_uuid: uuid_text::format(&superblock.set_uuid),
-            name: superblock.set_name.escaped(),
-            created: time_seconds(superblock.ctime),
-            level: level_name(superblock),
-            layout: level_of(superblock).and_then(|level| layout_name(level, superblock.layout)),
-            chunk_size: bytes(u64::from(superblock.chunk_sectors)),
-            raid_devices: superblock.raid_disks,
-            array_size: array_size(superblock),
-            component_size: bytes(superblock.size),
-            data_offset: bytes(superblock.data_offset),
-            data_size: bytes(superblock.data_size),
-            super_offset: bytes(superblock.super_offset),
-            recovery_offset: superblock.recovery_offset.map(bytes),
-            resync_offset: (!superblock.is_clean()).then(|| bytes(superblock.resync_offset)),
-            state: state(superblock),
-            device_uuid: uuid_text::format(&superblock.device_uuid),
-            updated: time_seconds(superblock.utime),
-            events: superblock.events,
-            device_number: superblock.dev_number,
-            slot: superblock.own_role().slot(),
-            role: role_text(superblock),
-            array_state: array_state(superblock),
-        };
-        Report { member: path.display().to_string(), error: None, superblock: Some(fields) }
+/// Slots before a reshape.
+fn old_disks(superblock: &Superblock, reshape: &Reshape) -> i64 {
+    i64::from(superblock.raid_disks) - i64::from(reshape.delta_disks)
+}
+
+/// The lines of a reshape, which both versions have, but for the chunk's unit.
+fn reshape_lines(superblock: &Superblock, chunk: impl Fn(u32) -> String) -> Vec<String> {
+    let Some(reshape) = &superblock.reshape else { return Vec::new() };
+    let mut lines = Vec::new();
+    let mut field = |name: &str, value: String| lines.push(format!("{name:>15} : {value}"));
+    field("Reshape pos'n", size::mdadm(reshape.position.saturating_mul(SECTOR as u64)));
+    if reshape.delta_disks != 0 {
+        let (old, new) = (old_disks(superblock, reshape), superblock.raid_disks);
+        field("Delta Devices", format!("{} ({old}->{new})", reshape.delta_disks));
     }
+    if reshape.new_level != superblock.level {
+        field("New Level", words::level(reshape.new_level));
+    }
+    if reshape.new_layout != superblock.layout
+        && let Some(layout) = words::layout(superblock.level, reshape.new_layout)
+    {
+        field("New Layout", layout);
+    }
+    if reshape.new_chunk_sectors != superblock.chunk_sectors {
+        field("New Chunksize", chunk(reshape.new_chunk_sectors));
+    }
+    lines.push(String::new());
+    lines
+}
+
+/// Layout, and chunk or rounding, with the empty line after them.
+fn shape_lines(superblock: &Superblock) -> Vec<String> {
+    let mut lines = Vec::new();
+    let recorded = superblock.level != 0 || superblock.raid0_layout;
+    if let Some(layout) = words::layout(superblock.level, superblock.layout).filter(|_| recorded) {
+        lines.push(format!("{:>15} : {layout}", "Layout"));
+    }
+    let name = match superblock.level {
+        0 | 4 | 5 | 6 | 10 => Some("Chunk Size"),
+        -1 => Some("Rounding"),
+        _ => None,
+    };
+    if let Some(name) = name {
+        lines.push(format!("{name:>15} : {}K", superblock.chunk_sectors / 2));
+    }
+    lines.push(String::new());
+    lines
 }

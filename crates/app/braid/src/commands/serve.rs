@@ -1,5 +1,7 @@
 //! `braid serve`: the foreground server from its start to its orderly end.
 
+mod read_only;
+
 use super::create::{Plan, Refusal, Wish, make, plan};
 use crate::cli::{Serve, Shape};
 use crate::daemon::control_socket::{ControlSocket, default_path};
@@ -13,6 +15,7 @@ use crate::output::{self, size};
 use anyhow::{Context, Result};
 use braid_array::array::Array;
 use braid_array::assemble::assemble;
+use braid_array::assemble::salvage::Salvage;
 use braid_array::options::AssembleOptions;
 use braid_device::{Opener, Target};
 use braid_nbd::serve::Server;
@@ -33,18 +36,29 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         None => return Ok(ExitCode::from(FAILED)),
     };
     let mut arrays: Vec<Arc<Array>> = Vec::new();
+    let mut salvaged: Vec<Arc<Salvage>> = Vec::new();
     // Arrays that were started are stopped again when a later one cannot be.
-    let started = start_all(shards.remotes(), groups, &options, &mut arrays);
+    let started = if options.read_only {
+        read_only::start_all(shards.remotes(), groups, &mut arrays, &mut salvaged)
+    } else {
+        start_all(shards.remotes(), groups, &options, &mut arrays)
+    };
     let server = started.and_then(|()| {
-        let targets = arrays.iter().map(|array| Arc::clone(array) as Arc<dyn Target>).collect();
+        let running = arrays.iter().map(|array| Arc::clone(array) as Arc<dyn Target>);
+        let looked_at = salvaged.iter().map(|array| Arc::clone(array) as Arc<dyn Target>);
+        let targets = running.chain(looked_at).collect();
         Ok(Server::start(shards.remotes(), &options.nbd, targets, None)?)
     });
     let addresses = server.as_ref().map(|server| server.addresses().to_vec()).unwrap_or_default();
-    let running = Arc::new(Running::new(arrays.clone(), addresses, send_end));
+    let running = Running::new(arrays.clone(), salvaged.clone(), addresses, send_end);
+    let running = Arc::new(running);
     let served = server.and_then(|server| {
         socket.serve(running.handler())?;
         for array in &arrays {
             announce(array, &server)?;
+        }
+        for array in &salvaged {
+            read_only::announce(array, &server)?;
         }
         output::line(format!("control socket: {}", socket.path().display()))?;
         let end = ends.recv().context("waiting for the end")?;
@@ -55,7 +69,9 @@ pub fn run(options: Serve) -> Result<ExitCode> {
     drop(socket);
     drop(shards);
     if served? == End::Signal {
-        output::note("braid: stopped by a signal; all arrays are marked clean");
+        let state =
+            if options.read_only { "nothing was written" } else { "all arrays are marked clean" };
+        output::note(format!("braid: stopped by a signal; {state}"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -70,8 +86,12 @@ fn shard_count(asked: Option<u16>) -> usize {
 /// The members of each array; `None` when they were refused and that has been said.
 fn groups(home: &Remote, options: &Serve) -> Result<Option<Vec<Group>>> {
     let Some(name) = &options.create else {
-        let members: Vec<_> = parse_all(&options.members, false)?.into_iter().flatten().collect();
-        let groups = group(home, &members, options.read_only)?;
+        let groups = if options.read_only {
+            read_only::groups(home, &options.members)?
+        } else {
+            let members = parse_all(&options.members, false)?;
+            group(home, &members.into_iter().flatten().collect::<Vec<_>>())?
+        };
         return Ok(Some(match &options.uuid {
             Some(uuid) => only(groups, uuid)?,
             None => groups,
@@ -116,7 +136,6 @@ fn start_all(
         let assemble_options = AssembleOptions {
             name: Some(group.name),
             uuid: Some(group.uuid),
-            read_only: options.read_only,
             force: options.force,
             start_degraded,
             ..AssembleOptions::default()

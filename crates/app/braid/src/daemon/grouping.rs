@@ -3,13 +3,15 @@
 //! Owns the sorting by UUID and the choice of names. Whether an array can run with its members is
 //! decided when it is assembled.
 
+use crate::discover;
 use crate::members::Member;
 use crate::on_shard;
 use anyhow::{Context, Result, bail};
 use braid_array::examine::{Examined, examine};
 use braid_device::Opener;
 use braid_device::file::Mode;
-use braid_format::superblock::{Name, Superblock};
+use braid_format::signature::refuse_container;
+use braid_format::superblock::{Name, Superblock, Version};
 use braid_format::uuid_text;
 use braid_shard::mailbox::Remote;
 use std::collections::HashMap;
@@ -34,6 +36,11 @@ impl Group {
         Group { uuid, name, recorded: Name::default(), openers, superblocks: Vec::new() }
     }
 
+    /// The superblocks of its members, in the order in which they were given.
+    pub fn superblocks(&self) -> &[Superblock] {
+        &self.superblocks
+    }
+
     /// Every member is here that the freshest superblock says holds a slot: what is missing then was
     /// missing when the array was last written.
     pub fn is_as_it_was_left(&self) -> bool {
@@ -53,14 +60,10 @@ impl Group {
 ///
 /// # Errors
 /// A member that cannot be opened or read, is no member at all, or has a damaged superblock.
-pub fn group(home: &Remote, members: &[Member], read_only: bool) -> Result<Vec<Group>> {
-    let mode = if read_only { Mode::ReadOnly } else { Mode::ReadWrite };
+pub fn group(home: &Remote, members: &[Member]) -> Result<Vec<Group>> {
     let mut groups: Vec<Group> = Vec::new();
     for member in members {
-        let opener = member.prepare(mode)?;
-        let asked = Arc::clone(&opener);
-        let examined: Examined =
-            on_shard::run(home, move |shard| async move { examine(&shard, &*asked).await })??;
+        let (opener, examined) = open(home, member, Mode::ReadWrite)?;
         let superblock = examined.superblock.with_context(|| {
             format!(
                 "{}: no md superblock, so it is no member of an array; leave it out, or `braid create` an array \
@@ -68,26 +71,106 @@ pub fn group(home: &Remote, members: &[Member], read_only: bool) -> Result<Vec<G
                 member.name
             )
         })?;
-        match groups.iter_mut().find(|group| group.uuid == superblock.set_uuid) {
-            Some(group) => {
-                group.openers.push(opener);
-                group.superblocks.push(superblock);
+        enter(&mut groups, opener, superblock);
+    }
+    name_all(&mut groups);
+    Ok(groups)
+}
+
+/// The same for members of which nothing is written: what is no member, or cannot be used, is passed over, and a
+/// member that is there twice (the member and a copy of it) is taken once. With a note for each.
+///
+/// # Errors
+/// When the shard is gone.
+pub fn group_what_is_there(home: &Remote, members: &[Member]) -> Result<(Vec<Group>, Vec<String>)> {
+    let (mut groups, mut notes) = (Vec::<Group>::new(), Vec::new());
+    for member in members {
+        match open(home, member, Mode::ReadOnly) {
+            Ok((opener, Examined { superblock: Some(superblock), .. })) => {
+                match twin(&mut groups, &superblock) {
+                    None => enter(&mut groups, opener, superblock),
+                    Some((known, known_superblock)) => {
+                        let older = known_superblock.events < superblock.events;
+                        let name = member.name.clone();
+                        let (used, left) = match older {
+                            true => (name, known.name().to_string()),
+                            false => (known.name().to_string(), name),
+                        };
+                        notes.push(format!("{left} is a copy of {used} and is not used"));
+                        if older {
+                            (*known, *known_superblock) = (opener, superblock);
+                        }
+                    }
+                }
             }
-            None => groups.push(Group {
-                uuid: superblock.set_uuid,
-                name: String::new(),
-                recorded: superblock.set_name,
-                openers: vec![opener],
-                superblocks: vec![superblock],
-            }),
+            Ok(_) => notes.push(format!("{}: {}", member.name, no_member(member))),
+            Err(error) => notes.push(format!("{error:#}; it is passed over")),
         }
     }
+    name_all(&mut groups);
+    Ok((groups, notes))
+}
+
+fn open(home: &Remote, member: &Member, mode: Mode) -> Result<(Arc<dyn Opener>, Examined)> {
+    let opener = member.prepare(mode)?;
+    let asked = Arc::clone(&opener);
+    let examined =
+        on_shard::run(home, move |shard| async move { examine(&shard, &*asked).await })??;
+    Ok((opener, examined))
+}
+
+/// The member among those known that this superblock was read from too.
+fn twin<'a>(
+    groups: &'a mut [Group],
+    superblock: &Superblock,
+) -> Option<(&'a mut Arc<dyn Opener>, &'a mut Superblock)> {
+    let group = groups.iter_mut().find(|group| group.uuid == superblock.set_uuid)?;
+    // Members of 0.90 have no uuid, and one that was replaced has the number of its successor.
+    let same = |known: &Superblock| match superblock.version {
+        Version::V0_90 => known.is_twin_of(superblock),
+        _ => known.device_uuid == superblock.device_uuid,
+    };
+    let at = group.superblocks.iter().position(same)?;
+    Some((group.openers.get_mut(at)?, group.superblocks.get_mut(at)?))
+}
+
+fn enter(groups: &mut Vec<Group>, opener: Arc<dyn Opener>, superblock: Superblock) {
+    match groups.iter_mut().find(|group| group.uuid == superblock.set_uuid) {
+        Some(group) => {
+            group.openers.push(opener);
+            group.superblocks.push(superblock);
+        }
+        None => groups.push(Group {
+            uuid: superblock.set_uuid,
+            name: String::new(),
+            recorded: superblock.set_name,
+            openers: vec![opener],
+            superblocks: vec![superblock],
+        }),
+    }
+}
+
+/// Why a device without an md superblock is no member: what it holds instead, if that is known.
+fn no_member(member: &Member) -> String {
+    let signatures = match member.path().map(discover::examine) {
+        Some(Ok(examined)) => examined.signatures,
+        _ => Vec::new(),
+    };
+    match (refuse_container(&signatures), signatures.first()) {
+        (Err(container), _) => container.to_string(),
+        (Ok(()), Some(other)) => {
+            format!("no member of an array, it has {}; passed over", other.what)
+        }
+        (Ok(()), None) => "no member of an array; passed over".to_string(),
+    }
+}
+
+fn name_all(groups: &mut [Group]) {
     let recorded: Vec<([u8; 16], Name)> =
         groups.iter().map(|group| (group.uuid, group.recorded)).collect();
     for (group, name) in groups.iter_mut().zip(export_names(&recorded)) {
         group.name = name;
     }
-    Ok(groups)
 }
 
 /// Keeps only the array with this UUID.

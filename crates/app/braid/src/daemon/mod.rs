@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `grouping` | which of the members given make which array |
 //! | `running` | the arrays that run, and what a command does to them |
+//! | `salvaged` | the arrays that are only read, beside the engine |
 //! | `control_socket` | the socket file and its connections |
 //! | `protocol` | what is said there |
 //! | `signals` | SIGINT and SIGTERM |
@@ -14,6 +15,7 @@ pub mod control_socket;
 pub mod grouping;
 pub mod protocol;
 pub mod running;
+pub mod salvaged;
 pub mod signals;
 
 /// Why the server ends.

@@ -157,6 +157,8 @@ pub struct Detail {
     pub left_out: Vec<String>,
     /// The job that is running.
     pub job: Option<Job>,
+    /// The change of shape that the array is in the middle of.
+    pub reshape: Option<Reshape>,
     /// The job that ended last.
     pub last_job: Option<LastJob>,
     /// Sectors that the last check found not to match.
@@ -190,6 +192,25 @@ pub struct Bitmap {
     pub batches: u64,
 }
 
+/// A change of shape that was begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reshape {
+    /// Array byte that it has reached.
+    pub position: u64,
+    /// The bytes from there on have the new shape, not those before.
+    pub backwards: bool,
+    /// Slots before it.
+    pub old_devices: i64,
+    /// Slots after it.
+    pub new_devices: i64,
+    /// The new level, if it changes.
+    pub new_level: Option<String>,
+    /// The new layout, if it changes and has a name.
+    pub new_layout: Option<String>,
+    /// The new chunk, if it changes.
+    pub new_chunk_size: Option<u64>,
+}
+
 /// What clients have asked for and how it was done, since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
@@ -218,6 +239,8 @@ pub struct Counters {
 pub struct Member {
     /// Its number while the array runs.
     pub number: u32,
+    /// Its index in the superblocks' table of roles: the number that md gives it.
+    pub device_number: u32,
     /// Its name.
     pub name: String,
     /// Major and minor number, of a block device.

@@ -6,11 +6,13 @@
 use super::End;
 use super::control_socket::Handler;
 use super::protocol::{Answer, Bitmap, Counters, Detail, Job, LastJob, Listed, Member, Request};
+use super::salvaged;
 use crate::discover;
 use crate::members::{self, parse_one};
 use crate::on_shard;
 use anyhow::{Result, bail};
 use braid_array::array::Array;
+use braid_array::assemble::salvage::Salvage;
 use braid_array::control::Control;
 use braid_array::error::ControlError;
 use braid_array::options::MemberSelector;
@@ -18,6 +20,7 @@ use braid_array::status::{
     ArrayState, ArrayStatus, JobKind, JobOutcome, JobStatus, LastJob as EngineLastJob, MemberState,
     MemberStatus,
 };
+use braid_device::Target;
 use braid_device::file::Mode;
 use braid_format::uuid_text;
 use braid_nbd::Address;
@@ -37,6 +40,8 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// See the module's documentation.
 pub struct Running {
     arrays: Mutex<Vec<Arc<Array>>>,
+    /// Arrays that are only read, beside the engine.
+    salvaged: Mutex<Vec<Arc<Salvage>>>,
     addresses: Vec<Address>,
     ends: Mutex<Sender<End>>,
     /// The number of the next member in memory, so that its name is its own.
@@ -49,10 +54,16 @@ pub struct Running {
 struct NoSuchArray(String);
 
 impl Running {
-    /// `arrays`, exported at `addresses`; `ends` is told when the last one was stopped.
-    pub fn new(arrays: Vec<Arc<Array>>, addresses: Vec<Address>, ends: Sender<End>) -> Running {
+    /// `arrays` and `salvaged`, exported at `addresses`; `ends` is told when the last one was stopped.
+    pub fn new(
+        arrays: Vec<Arc<Array>>,
+        salvaged: Vec<Arc<Salvage>>,
+        addresses: Vec<Address>,
+        ends: Sender<End>,
+    ) -> Running {
         Running {
             arrays: Mutex::new(arrays),
+            salvaged: Mutex::new(salvaged),
             addresses,
             ends: Mutex::new(ends),
             next_in_memory: AtomicU64::new(1000),
@@ -70,6 +81,7 @@ impl Running {
     /// # Errors
     /// When a shard is gone.
     pub fn stop_all(&self) -> Result<()> {
+        self.salvaged().drain(..).for_each(|array| array.stop());
         let arrays = std::mem::take(&mut *self.arrays());
         arrays.iter().try_for_each(stop_array)
     }
@@ -79,13 +91,42 @@ impl Running {
         self.arrays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn salvaged(&self) -> MutexGuard<'_, Vec<Arc<Salvage>>> {
+        self.salvaged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The array of that name if it is one that is only read; the only one there is, without a name.
+    fn find_salvaged(&self, wanted: Option<&str>) -> Option<Arc<Salvage>> {
+        let none_runs = self.arrays().is_empty();
+        let salvaged = self.salvaged();
+        match (wanted, salvaged.as_slice()) {
+            (Some(wanted), _) => {
+                salvaged.iter().find(|array| salvaged::is_called(array, wanted)).cloned()
+            }
+            (None, [only]) if none_runs => Some(Arc::clone(only)),
+            (None, _) => None,
+        }
+    }
+
     fn find(&self, wanted: Option<&str>) -> Result<Arc<Array>> {
+        if let Some(array) = self.find_salvaged(wanted) {
+            bail!(
+                "array {} is only read, as its members hold it; `braid detail` and `braid stop` are what it knows",
+                array.info().name
+            );
+        }
         let arrays = self.arrays();
-        let names = || arrays.iter().map(|array| array.name()).collect::<Vec<_>>().join(", ");
+        let salvaged: Vec<String> = self.salvaged().iter().map(|array| array.info().name).collect();
+        let names = || {
+            let running = arrays.iter().map(|array| array.name());
+            running.chain(salvaged.iter().map(String::as_str)).collect::<Vec<_>>().join(", ")
+        };
         let Some(wanted) = wanted else {
             return match arrays.as_slice() {
-                [only] => Ok(Arc::clone(only)),
-                [] => Err(NoSuchArray("no array is running".to_string()).into()),
+                [only] if salvaged.is_empty() => Ok(Arc::clone(only)),
+                [] if salvaged.is_empty() => {
+                    Err(NoSuchArray("no array is running".to_string()).into())
+                }
                 _ => bail!("several arrays are running, say which: {}", names()),
             };
         };
@@ -114,7 +155,7 @@ impl Running {
             }
         }
         // The answer has left by now: the process may end.
-        if stops && self.arrays().is_empty() {
+        if stops && self.arrays().is_empty() && self.salvaged().is_empty() {
             let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
             // The other side is gone when the process ends anyway.
             let _ = ends.send(End::Stopped);
@@ -129,6 +170,10 @@ impl Running {
         Ok(match request {
             Request::List => Answer::List { arrays: self.list()? },
             Request::Detail { array } => {
+                if let Some(array) = self.find_salvaged(array.as_deref()) {
+                    let detail = salvaged::detail(&array, self.exports(&array.info().name));
+                    return Ok(Answer::Detail { detail: Box::new(detail) });
+                }
                 let array = self.find(array.as_deref())?;
                 Answer::Detail { detail: Box::new(self.detail(&array)?) }
             }
@@ -186,7 +231,14 @@ impl Running {
                 exports: self.exports(array.name()),
             })
         };
-        arrays.iter().map(listed).collect()
+        let mut all = arrays.iter().map(listed).collect::<Result<Vec<_>>>()?;
+        for array in self.salvaged().iter() {
+            let exports = self.exports(&array.info().name);
+            let detail = salvaged::detail(array, exports);
+            let (name, uuid, state) = (detail.name, detail.uuid, detail.state);
+            all.push(Listed { name, uuid, state, exports: detail.exports });
+        }
+        Ok(all)
     }
 
     fn exports(&self, name: &str) -> Vec<String> {
@@ -267,11 +319,24 @@ impl Running {
     }
 
     fn stop(&self, wanted: Option<&str>) -> Result<Answer> {
+        let mut names = Vec::new();
+        let chosen = wanted.and_then(|name| self.find_salvaged(Some(name)));
+        self.salvaged().retain(|array| {
+            let stops = match &chosen {
+                Some(chosen) => Arc::ptr_eq(chosen, array),
+                None => wanted.is_none(),
+            };
+            if stops {
+                array.stop();
+                names.push(array.info().name);
+            }
+            !stops
+        });
         let arrays = match wanted {
+            Some(_) if chosen.is_some() => Vec::new(),
             Some(name) => vec![self.find(Some(name))?],
             None => self.arrays().clone(),
         };
-        let mut names = Vec::new();
         for array in arrays {
             stop_array(&array)?;
             self.arrays().retain(|known| known.id() != array.id());
@@ -338,15 +403,15 @@ fn outlook(status: &ArrayStatus) -> String {
     }
 }
 
-/// The member that was meant: by its name, as the same device by another path, or by its number.
-/// With its name.
+/// The member that was meant: by its name, as the same device by another path, or by the number that
+/// `detail` shows. With its name.
 fn select(array: &Array, text: &str) -> Result<(MemberSelector, String)> {
     let members = status(array)?.members;
     let same = |member: &&MemberStatus| {
         member.name == text || members::same_device(Path::new(&member.name), Path::new(text))
     };
     let number = text.parse().ok();
-    let by_number = || members.iter().find(|member| Some(member.nr) == number);
+    let by_number = || members.iter().find(|member| Some(member.dev_number) == number);
     Ok(match members.iter().find(same).or_else(by_number) {
         Some(member) => (MemberSelector::Nr(member.nr), member.name.clone()),
         // The array says which members it has.
@@ -409,6 +474,8 @@ fn detail_of(status: ArrayStatus, exports: Vec<String>) -> Detail {
         members: status.members.iter().map(member_of).collect(),
         left_out: status.left_out,
         job: status.job.as_ref().map(job_of),
+        // The engine runs no array that is being reshaped.
+        reshape: None,
         last_job: status.last_job.map(last_job_of),
         mismatch_count: status.mismatch_cnt,
         resynced: status.resynced,
@@ -437,17 +504,21 @@ fn detail_of(status: ArrayStatus, exports: Vec<String>) -> Detail {
     }
 }
 
+/// Major and minor number of a block device.
+pub(super) fn device_numbers(path: &str) -> Option<(u32, u32)> {
+    let found = std::fs::metadata(path).ok()?;
+    found.file_type().is_block_device().then(|| (major(found.rdev()), minor(found.rdev())))
+}
+
 fn member_of(member: &MemberStatus) -> Member {
-    let found = std::fs::metadata(&member.name).ok();
-    let device = found
-        .filter(|found| found.file_type().is_block_device())
-        .map(|found| (major(found.rdev()), minor(found.rdev())));
+    let device = device_numbers(&member.name);
     let state = match member.state {
         MemberState::Rebuilding { .. } => "rebuilding".to_string(),
         other => other.to_string(),
     };
     Member {
         number: member.nr,
+        device_number: member.dev_number,
         name: member.name.clone(),
         device,
         slot: member.slot,

@@ -38,18 +38,32 @@ pub fn mdadm_sectors(bytes: u64) -> String {
     format!("{} sectors{}", bytes / 512, in_brackets(bytes))
 }
 
+/// As `mdadm --export` writes the size of an array: one decimal form, nothing for less than 5 MB.
+pub fn mdadm_short(bytes: u64) -> String {
+    match units(bytes) {
+        Some(([_, unit], [_, name])) => format!("{}{name}", hundredths(bytes, unit)),
+        None => String::new(),
+    }
+}
+
 fn in_brackets(bytes: u64) -> String {
-    let (binary, decimal, b, d) = match bytes {
-        0..5_120_000 => return String::new(),
-        5_120_000..2_147_483_648 => (1u64 << 20, 1_000_000, "MiB", "MB"),
-        2_147_483_648..2_199_023_255_552 => (1 << 30, 1_000_000_000, "GiB", "GB"),
-        _ => (1 << 40, 1_000_000_000_000, "TiB", "TB"),
-    };
-    let hundredths = |unit: u64| {
-        let all = (u128::from(bytes) * 200 / u128::from(unit)).div_ceil(2);
-        format!("{}.{:02}", all / 100, all % 100)
-    };
-    format!(" ({} {b} {} {d})", hundredths(binary), hundredths(decimal))
+    let Some(([binary, decimal], [b, d])) = units(bytes) else { return String::new() };
+    format!(" ({} {b} {} {d})", hundredths(bytes, binary), hundredths(bytes, decimal))
+}
+
+/// The binary and the decimal unit in which mdadm shows a size, with their names; small ones are not shown.
+fn units(bytes: u64) -> Option<([u64; 2], [&'static str; 2])> {
+    Some(match bytes {
+        0..5_120_000 => return None,
+        5_120_000..2_147_483_648 => ([1 << 20, 1_000_000], ["MiB", "MB"]),
+        2_147_483_648..2_199_023_255_552 => ([1 << 30, 1_000_000_000], ["GiB", "GB"]),
+        _ => ([1 << 40, 1_000_000_000_000], ["TiB", "TB"]),
+    })
+}
+
+fn hundredths(bytes: u64, unit: u64) -> String {
+    let all = (u128::from(bytes) * 200 / u128::from(unit)).div_ceil(2);
+    format!("{}.{:02}", all / 100, all % 100)
 }
 
 /// A chunk as mdadm writes it: `512K`, or in bytes when it is no whole number of KiB.

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
@@ -76,6 +77,7 @@ impl Place {
             .args(words)
             .current_dir(self.folder.path())
             .env("BRAID_CONTROL", self.path("control.sock"))
+            .env("TZ", "UTC")
             .env_remove("BRAID_LOG")
             .stdin(Stdio::null());
         command
@@ -116,7 +118,8 @@ impl Place {
     /// Another program, with what it printed.
     #[track_caller]
     pub fn tool(&self, program: &str, words: &[&str]) -> Ran {
-        let output = Command::new(program).args(words).current_dir(self.folder.path()).output();
+        let mut command = Command::new(program);
+        let output = command.args(words).current_dir(self.folder.path()).env("TZ", "UTC").output();
         Ran::of(
             output
                 .unwrap_or_else(|error| panic!("{program} (scripts/setup-packages test): {error}")),
@@ -197,9 +200,45 @@ impl Drop for Server {
 
 /// Changes one byte of a file.
 pub fn damage(path: &Path, at: u64) {
-    use std::os::unix::fs::FileExt;
     let file = File::options().read(true).write(true).open(path).unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).unwrap();
     file.write_all_at(&[byte[0] ^ 0xff], at).unwrap();
+}
+
+/// Writes an image without its zeros; `size`: these are the last bytes of a device of that size.
+pub fn write_sparse(path: &Path, bytes: &[u8], size: Option<u64>) {
+    let file = File::create(path).unwrap();
+    let size = size.unwrap_or(bytes.len() as u64);
+    file.set_len(size).unwrap();
+    let start = size - bytes.len() as u64;
+    for (block, at) in bytes.chunks(4096).zip((start..).step_by(4096)) {
+        if block.iter().any(|byte| *byte != 0) {
+            file.write_all_at(block, at).unwrap();
+        }
+    }
+}
+
+/// Makes the device `name` of an archive of what other programs write, which is put together of all ranges that
+/// signatures stand in.
+pub fn foreign_image(place: &Place, archive: &[u8], name: &str) {
+    let mut tar = tar::Archive::new(lzma_rust2::XzReader::new(archive, false));
+    for entry in tar.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let path = entry.path().unwrap().to_string_lossy().into_owned();
+        let Some((known, size)) = path.split_once('.') else { continue };
+        if known != name {
+            continue;
+        }
+        let size: u64 = size.parse().unwrap();
+        let file = File::create(place.path(name)).unwrap();
+        file.set_len(size).unwrap();
+        for (offset, len) in braid_format::signature::ranges(size) {
+            let mut bytes = vec![0; len];
+            entry.read_exact(&mut bytes).unwrap();
+            file.write_all_at(&bytes, offset).unwrap();
+        }
+        return;
+    }
+    panic!("no {name} in the archive");
 }

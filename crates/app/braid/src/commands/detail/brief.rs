@@ -1,0 +1,52 @@
+//! `detail --brief`, a line for `mdadm.conf`, and `detail --export`, variables for scripts.
+
+use crate::daemon::protocol::Detail;
+use crate::output::words;
+
+/// The `ARRAY` line, with the devices below it if `verbose`.
+pub(super) fn lines(detail: &Detail, verbose: bool) -> String {
+    let mut line = format!("ARRAY /dev/md/{}", detail.name);
+    if verbose {
+        line.push_str(&format!(" level={} num-devices={}", detail.level, detail.raid_devices));
+    }
+    line.push_str(&format!(" metadata={}", detail.version));
+    match super::spares(detail) {
+        0 => {}
+        spares => line.push_str(&format!(" spares={spares}")),
+    }
+    if !detail.full_name.is_empty() {
+        line.push_str(&format!(" name={}", words::quoted(&detail.full_name)));
+    }
+    line.push_str(&format!(" UUID={}", detail.uuid));
+    if verbose {
+        let names: Vec<&str> = detail.members.iter().map(|member| member.name.as_str()).collect();
+        line.push_str(&format!("\n   devices={}", names.join(",")));
+    }
+    line
+}
+
+/// The `MD_*` variables.
+pub(super) fn export(detail: &Detail) -> String {
+    let mut lines = Vec::new();
+    let mut set = |name: &str, value: &str| lines.push(format!("{name}={value}"));
+    set("MD_LEVEL", &detail.level);
+    set("MD_DEVICES", &detail.raid_devices.to_string());
+    set("MD_METADATA", &detail.version);
+    set("MD_UUID", &detail.uuid);
+    set("MD_DEVNAME", &detail.name);
+    if !detail.full_name.is_empty() {
+        set("MD_NAME", &detail.full_name);
+    }
+    for member in &detail.members {
+        let name = member.name.strip_prefix('/').unwrap_or(&member.name);
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        let name: String = name.chars().map(plain).collect();
+        let role = match (member.slot, member.state.as_str()) {
+            (Some(slot), state) if state != "faulty" => slot.to_string(),
+            _ => "spare".to_string(),
+        };
+        set(&format!("MD_DEVICE_{name}_ROLE"), &role);
+        set(&format!("MD_DEVICE_{name}_DEV"), &member.name);
+    }
+    lines.join("\n")
+}

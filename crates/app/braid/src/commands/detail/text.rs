@@ -1,0 +1,197 @@
+//! The text of `detail`.
+
+use super::{count, spares};
+use crate::daemon::protocol::{Detail, Job, Member, Reshape};
+use crate::output::{size, time, words};
+
+pub(super) fn text(detail: &Detail) -> String {
+    let mut lines = vec![format!("{}:", detail.name)];
+    for group in [array(detail), bitmap(detail), state(detail), shape(detail), policy(detail)] {
+        push(&mut lines, group);
+    }
+    push(&mut lines, detail.job.as_ref().map(job_status).into_iter().collect());
+    push(&mut lines, detail.reshape.iter().flat_map(|r| reshape(detail, r)).collect());
+    push(&mut lines, identity(detail));
+    push(&mut lines, members(detail));
+    push(&mut lines, more(detail));
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines.join("\n")
+}
+
+/// Appends a group of lines and the empty line after it, unless it is empty.
+fn push(lines: &mut Vec<String>, group: Vec<String>) {
+    if !group.is_empty() {
+        lines.extend(group);
+        lines.push(String::new());
+    }
+}
+
+fn field(name: &str, value: impl AsRef<str>) -> String {
+    format!("{name:>18} : {}", value.as_ref())
+}
+
+fn array(detail: &Detail) -> Vec<String> {
+    let mut lines = vec![
+        field("Version", &detail.version),
+        field("Creation Time", time::local(detail.created)),
+        field("Raid Level", &detail.level),
+        field("Array Size", size::mdadm(detail.array_size)),
+    ];
+    if detail.component_size > 0 {
+        lines.push(field("Used Dev Size", size::mdadm(detail.component_size)));
+    }
+    lines.push(field("Raid Devices", detail.raid_devices.to_string()));
+    lines.push(field("Total Devices", detail.members.len().to_string()));
+    lines.push(field("Persistence", "Superblock is persistent"));
+    lines
+}
+
+fn bitmap(detail: &Detail) -> Vec<String> {
+    detail.bitmap.iter().map(|_| field("Intent Bitmap", "Internal")).collect()
+}
+
+fn state(detail: &Detail) -> Vec<String> {
+    let faulty = count(detail, &["faulty"]);
+    vec![
+        field("Update Time", time::local(detail.updated)),
+        field("State", &detail.state),
+        field("Active Devices", count(detail, &["active sync"]).to_string()),
+        field("Working Devices", (detail.members.len() - faulty).to_string()),
+        field("Failed Devices", faulty.to_string()),
+        field("Spare Devices", spares(detail).to_string()),
+    ]
+}
+
+fn shape(detail: &Detail) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(layout) = &detail.layout {
+        let spelled = (detail.level == "raid10").then(|| {
+            braid_layout::layout_number(braid_layout::Level::Raid10, layout)
+                .map(words::raid10_layout)
+        });
+        lines.push(field("Layout", spelled.and_then(Result::ok).as_ref().unwrap_or(layout)));
+    }
+    let name = if detail.level == "linear" { "Rounding" } else { "Chunk Size" };
+    if detail.chunk_size > 0 || detail.level == "linear" {
+        lines.push(field(name, size::chunk(detail.chunk_size)));
+    }
+    lines
+}
+
+fn policy(detail: &Detail) -> Vec<String> {
+    let policy = match (&detail.bitmap, detail.redundant) {
+        (Some(_), _) => "bitmap",
+        (None, true) => "resync",
+        (None, false) => "none",
+    };
+    vec![field("Consistency Policy", policy)]
+}
+
+fn job_status(job: &Job) -> String {
+    let name = match job.kind.as_str() {
+        "recover" => "Rebuild Status",
+        "check" => "Check Status",
+        // md makes no difference between the two.
+        _ => "Resync Status",
+    };
+    field(name, format!("{:.0}% complete", job.percent().floor()))
+}
+
+fn reshape(detail: &Detail, reshape: &Reshape) -> Vec<String> {
+    let done = match reshape.backwards {
+        true => detail.array_size.saturating_sub(reshape.position),
+        false => reshape.position,
+    };
+    let percent = u128::from(done) * 100 / u128::from(detail.array_size.max(1));
+    let mut lines = vec![field("Reshape Status", format!("{}% complete", percent.min(100)))];
+    let (old, new) = (reshape.old_devices, reshape.new_devices);
+    if old != new {
+        lines.push(field("Delta Devices", format!("{}, ({old}->{new})", new - old)));
+    }
+    lines.extend(reshape.new_level.iter().map(|level| field("New Level", level)));
+    lines.extend(reshape.new_layout.iter().map(|layout| field("New Layout", layout)));
+    lines.extend(reshape.new_chunk_size.map(|chunk| field("New Chunksize", size::chunk(chunk))));
+    lines
+}
+
+fn identity(detail: &Detail) -> Vec<String> {
+    let mut lines = vec![field("UUID", &detail.uuid)];
+    if detail.version == "0.90" {
+        // Such a superblock has no name, and its counter is shown in two halves.
+        let (high, low) = (detail.events >> 32, detail.events & 0xffff_ffff);
+        lines.push(field("Events", format!("{high}.{low}")));
+    } else {
+        lines.insert(0, field("Name", words::name(&detail.full_name)));
+        lines.push(field("Events", detail.events.to_string()));
+    }
+    lines
+}
+
+fn members(detail: &Detail) -> Vec<String> {
+    let mut lines = vec!["    Number   Major   Minor   RaidDevice State".to_string()];
+    for (slot, number) in detail.slots.iter().enumerate() {
+        let member = detail.members.iter().find(|member| Some(member.number) == *number);
+        lines.push(match member {
+            Some(member) => member_line(member, &slot.to_string()),
+            None => row("-", Some((0, 0)), &slot.to_string(), "removed"),
+        });
+    }
+    let without_slot = detail.members.iter().filter(|m| !detail.slots.contains(&Some(m.number)));
+    let without_slot: Vec<String> = without_slot.map(|member| member_line(member, "-")).collect();
+    if !without_slot.is_empty() {
+        lines.push(String::new());
+        lines.extend(without_slot);
+    }
+    lines
+}
+
+fn member_line(member: &Member, slot: &str) -> String {
+    let state = match member.state.as_str() {
+        "rebuilding" => "spare rebuilding",
+        other => other,
+    };
+    let state = format!("{state}   {}", member.name);
+    row(&member.device_number.to_string(), member.device, slot, &state)
+}
+
+fn row(number: &str, device: Option<(u32, u32)>, slot: &str, state: &str) -> String {
+    let (major, minor) = match device {
+        Some((major, minor)) => (major.to_string(), minor.to_string()),
+        None => ("-".to_string(), "-".to_string()),
+    };
+    format!("   {number:>5}   {major:>5}    {minor:>5}    {slot:>5}      {state}")
+}
+
+/// What md does not say.
+fn more(detail: &Detail) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(job) = &detail.job {
+        let mut value = size::rate(job.rate as f64);
+        if let Some(seconds) = job.eta_seconds {
+            value.push_str(&format!(", {} to go", time::span(seconds)));
+        }
+        lines.push(field("Job Speed", value));
+    }
+    if let Some(bitmap) = &detail.bitmap {
+        let (dirty, bits, chunk) = (bitmap.dirty, bitmap.bits, size::chunk(bitmap.chunk));
+        lines.push(field("Bitmap", format!("{dirty} of {bits} bits dirty, {chunk} each")));
+    }
+    if detail.mismatch_count > 0 {
+        let sectors = detail.mismatch_count;
+        lines.push(field("Mismatches", format!("{sectors} sectors at the last check")));
+    }
+    for member in &detail.members {
+        if let Some(fault) = &member.fault {
+            lines.push(field("Fault", format!("{}: {fault}", member.name)));
+        }
+    }
+    for line in &detail.left_out {
+        lines.push(field("Left Out", line));
+    }
+    for export in &detail.exports {
+        lines.push(field("Export", export));
+    }
+    lines
+}

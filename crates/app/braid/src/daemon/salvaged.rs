@@ -1,0 +1,114 @@
+//! What `detail` says of an array that is only read, as its members hold it.
+
+use super::protocol::{Counters, Detail, Member, Reshape};
+use crate::output::words;
+use braid_array::assemble::salvage::{Salvage, SalvagedMember};
+use braid_device::Target;
+use braid_format::superblock::{self as format, Superblock, time_seconds};
+use braid_format::{SECTOR, uuid_text};
+use braid_layout::{Level, layout_name};
+
+/// The array is meant by `wanted`: its name or UUID.
+pub fn is_called(array: &Salvage, wanted: &str) -> bool {
+    let uuid = uuid_text::parse(wanted).ok();
+    array.info().name == wanted || Some(array.superblock().set_uuid) == uuid
+}
+
+/// Its state in words.
+pub fn state(array: &Salvage) -> String {
+    let superblock = array.superblock();
+    let mut words = vec![if superblock.is_clean() { "clean" } else { "active" }];
+    if array.degraded() > 0 {
+        words.push("degraded");
+    }
+    if superblock.reshape.is_some() {
+        words.push("reshaping");
+    }
+    words.push("read-only");
+    words.join(", ")
+}
+
+/// All that is known of it.
+pub fn detail(array: &Salvage, exports: Vec<String>) -> Detail {
+    let superblock = array.superblock();
+    let info = array.info();
+    let bytes = |sectors: u64| sectors.saturating_mul(SECTOR as u64);
+    let level = Level::from_md(superblock.level);
+    let members: Vec<Member> = array.members().iter().zip(0..).map(member_of).collect();
+    let holder = |slot: usize| {
+        let whole = members.iter().find(|m| m.slot == Some(slot) && m.state == "active sync");
+        whole.or_else(|| members.iter().find(|m| m.slot == Some(slot))).map(|m| m.number)
+    };
+    Detail {
+        full_name: superblock.set_name.escaped(),
+        uuid: uuid_text::format(&superblock.set_uuid),
+        version: superblock.version.to_string(),
+        created: time_seconds(superblock.ctime),
+        updated: time_seconds(superblock.utime),
+        events: superblock.events,
+        level: level.map_or_else(|| superblock.level.to_string(), |level| level.to_string()),
+        layout: level.and_then(|level| layout_name(level, superblock.layout)),
+        chunk_size: bytes(u64::from(superblock.chunk_sectors)),
+        array_size: info.device.size,
+        component_size: bytes(superblock.size),
+        redundant: level.is_some_and(Level::has_redundancy),
+        raid_devices: superblock.raid_disks as usize,
+        degraded: array.degraded(),
+        failed: false,
+        read_only: true,
+        state: state(array),
+        slots: (0..superblock.slots() as usize).map(holder).collect(),
+        members,
+        left_out: array.left_out().to_vec(),
+        job: None,
+        reshape: superblock.reshape.as_ref().map(|reshape| reshape_of(superblock, reshape)),
+        last_job: None,
+        mismatch_count: 0,
+        resynced: (!superblock.is_clean()).then(|| bytes(superblock.resync_offset)),
+        sync_speed_min: 0,
+        sync_speed_max: None,
+        bitmap: None,
+        counters: Counters::default(),
+        exports,
+        name: info.name,
+    }
+}
+
+fn reshape_of(superblock: &Superblock, reshape: &format::Reshape) -> Reshape {
+    let new_devices = i64::from(superblock.raid_disks);
+    let level = words::level(reshape.new_level);
+    let bytes = |sectors: u64| sectors.saturating_mul(SECTOR as u64);
+    Reshape {
+        position: bytes(reshape.position),
+        backwards: reshape.backwards,
+        old_devices: new_devices - i64::from(reshape.delta_disks),
+        new_devices,
+        new_level: (reshape.new_level != superblock.level).then_some(level),
+        new_layout: (reshape.new_layout != superblock.layout)
+            .then(|| words::layout(reshape.new_level, reshape.new_layout))
+            .flatten(),
+        new_chunk_size: (reshape.new_chunk_sectors != superblock.chunk_sectors)
+            .then(|| bytes(reshape.new_chunk_sectors.into())),
+    }
+}
+
+fn member_of((member, number): (&SalvagedMember, u32)) -> Member {
+    let state = match (member.slot, member.whole) {
+        (None, _) => "spare",
+        (Some(_), true) => "active sync",
+        (Some(_), false) => "rebuilding",
+    };
+    Member {
+        number,
+        device_number: member.superblock.dev_number,
+        name: member.name.clone(),
+        device: super::running::device_numbers(&member.name),
+        slot: member.slot,
+        state: state.to_string(),
+        fault: None,
+        uuid: uuid_text::format(&member.superblock.device_uuid),
+        size: member.superblock.data_size.saturating_mul(SECTOR as u64),
+        requests: 0,
+        bytes: 0,
+    }
+}
