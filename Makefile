@@ -43,6 +43,7 @@ fuzz: ## Feed INPUTS bad inputs to every parser; one that fails is saved and rep
 
 interop: ## braid and the real md (in a guest kernel) on each other's arrays; writes docs/interop.md
 	scripts/setup-packages test
+	cargo run $(CHECKED) -p braid-interop -- states
 	cargo run $(CHECKED) -p braid-interop -- matrix --markdown docs/interop.md
 
 lint: ## Formatting, clippy with warnings denied, and the rules of the tree (cargo xtask tidy)

@@ -5,7 +5,7 @@ use braid_array::array::Array;
 use braid_array::assemble::assemble;
 use braid_array::control::Control;
 use braid_array::create::create;
-use braid_array::options::{AssembleOptions, Context, CreateOptions};
+use braid_array::options::{AssembleOptions, Context, CreateBitmap, CreateOptions, MemberSelector};
 use braid_device::file::{FileMember, Mode, create_sparse};
 use braid_device::{Device, IoSets, Op, Opener, Request, Target};
 use braid_layout::layout_number;
@@ -83,12 +83,27 @@ impl Braid {
     /// # Errors
     /// What could not be done.
     pub fn make(&self, cell: &Cell, name: &str, content: &Content) -> Outcome<usize> {
+        self.make_with(cell, name, content, CreateBitmap::Default)
+    }
+
+    /// As [`Braid::make`], with or without a write-intent bitmap.
+    ///
+    /// # Errors
+    /// What could not be done.
+    pub fn make_with(
+        &self,
+        cell: &Cell,
+        name: &str,
+        content: &Content,
+        bitmap: CreateBitmap,
+    ) -> Outcome<usize> {
         let openers = self.openers(name, 0..cell.members)?;
         let layout = cell.layout.map(|layout| layout_number(cell.level, layout)).transpose();
         let options = CreateOptions {
             layout: layout.map_err(text)?,
             chunk_size: cell.chunk_kib.map(|chunk| chunk << 10),
             version: cell.version,
+            bitmap,
             ..CreateOptions::new("matrix", cell.level, cell.members)
         };
         let context = self.context();
@@ -149,15 +164,97 @@ impl Braid {
                 let end = size.min(at + (200 << 10));
                 array.write(at, new.get(at..end)?).await?;
             }
-            if level.has_redundancy() {
-                array.control.start_check().map_err(text)?;
-                array.settle().await;
-                match array.control.status().await.mismatch_cnt {
-                    0 => {}
-                    some => return Err(format!("braid's check counts {some} mismatches")),
-                }
+            if level.has_redundancy() { array.no_mismatch().await } else { Ok(()) }
+        })
+    }
+
+    /// Assembles the array and writes `content` over it, 20 KiB at a time, until the process is killed or
+    /// the array is full; tells `acknowledged` after each request how many bytes have been.
+    ///
+    /// # Errors
+    /// What could not be done.
+    pub fn write_on_and_on(
+        &self,
+        cell: &Cell,
+        name: &str,
+        content: &Content,
+        acknowledged: impl Fn(usize) + 'static,
+    ) -> Outcome<()> {
+        let openers = self.openers(name, 0..cell.members)?;
+        let content = content.clone();
+        self.with(openers, false, async move |array| {
+            let size = array.size()?;
+            for at in (0..size).step_by(20 << 10) {
+                let end = size.min(at + (20 << 10));
+                array.write(at, content.get(at..end)?).await?;
+                acknowledged(end);
             }
             Ok(())
+        })
+    }
+
+    /// Assembles an array that was not stopped cleanly, lets it resync, and checks it: no mismatch is
+    /// left, and each block of 4 KiB is that of `new` or of `old`. Gives the bytes that members have
+    /// read and written for the resync.
+    ///
+    /// # Errors
+    /// What could not be done, or what was wrong.
+    pub fn resync(&self, cell: &Cell, name: &str, old: &Content, new: &Content) -> Outcome<u64> {
+        let openers = self.openers(name, 0..cell.members)?;
+        let (old, new) = (old.clone(), new.clone());
+        self.with(openers, false, async move |array| {
+            let before = array.control.status().await;
+            if before.job.is_none() && before.last_job.is_none() {
+                return Err(
+                    "the array was killed while it was written, and is not resynced".to_owned()
+                );
+            }
+            array.settle().await;
+            let moved =
+                array.control.status().await.members.iter().map(|member| member.io.bytes).sum();
+            array.no_mismatch().await?;
+            array.each_block_is_one_of(&old, &new).await?;
+            Ok(moved)
+        })
+    }
+
+    /// Each block of 4 KiB is that of `new` or of `old`; the members with the numbers `without` are left
+    /// out, and nothing is written.
+    ///
+    /// # Errors
+    /// What could not be done, or what was wrong.
+    pub fn each_block(
+        &self,
+        cell: &Cell,
+        name: &str,
+        old: &Content,
+        new: &Content,
+        without: &[usize],
+    ) -> Outcome<()> {
+        let members = (0..cell.members).filter(|nr| !without.contains(nr));
+        let openers = self.openers(name, members)?;
+        let (old, new) = (old.clone(), new.clone());
+        self.with(openers, true, async move |array| array.each_block_is_one_of(&old, &new).await)
+    }
+
+    /// Fails the member of slot `slot`, removes it, and has the member with number `spare` rebuilt in
+    /// its place.
+    ///
+    /// # Errors
+    /// What could not be done.
+    pub fn replace(&self, cell: &Cell, name: &str, slot: usize, spare: usize) -> Outcome<()> {
+        let openers = self.openers(name, 0..cell.members)?;
+        let spare = self.openers(name, [spare])?.pop().ok_or("no spare")?;
+        let failed = MemberSelector::Name(self.path(name, slot).display().to_string());
+        self.with(openers, false, async move |array| {
+            array.control.fail(&failed).await.map_err(text)?;
+            array.control.remove(&failed).await.map_err(text)?;
+            array.control.add(spare, false).await.map_err(text)?;
+            array.settle().await;
+            match array.control.status().await.degraded {
+                0 => array.no_mismatch().await,
+                some => Err(format!("{some} slots are still not in sync after the rebuild")),
+            }
         })
     }
 
@@ -234,15 +331,38 @@ impl Running {
         outcome.result.map_err(|error| format!("braid writing at byte {at}: {error}"))
     }
 
+    async fn no_mismatch(&self) -> Outcome<()> {
+        self.control.start_check().map_err(text)?;
+        self.settle().await;
+        match self.control.status().await.mismatch_cnt {
+            0 => Ok(()),
+            some => Err(format!("braid's check counts {some} mismatches")),
+        }
+    }
+
+    async fn each_block_is_one_of(&self, old: &Content, new: &Content) -> Outcome<()> {
+        for at in (0..self.size()?).step_by(4096) {
+            let read = self.read(at, 4096).await?;
+            if read != old.get(at..at + 4096)? && read != new.get(at..at + 4096)? {
+                return Err(format!("the block at {at} is neither the old nor the new"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn read(&self, at: usize, len: usize) -> Outcome<Vec<u8>> {
+        let request = Request::read(at as u64, self.shard.pool().get(len));
+        let outcome = IoSets::new(&self.shard).one(&*self.device, request).await;
+        outcome.result.map_err(|error| format!("braid reading at byte {at}: {error}"))?;
+        let Op::Read(bufs) = outcome.op else { return Err("a read gave no bytes".to_owned()) };
+        Ok(bufs.iter().flat_map(|buf| buf.iter().copied()).collect())
+    }
+
     async fn compare(&self, content: &Content) -> Outcome<()> {
         let size = self.size()?;
         for at in (0..size).step_by(STEP) {
             let len = STEP.min(size - at);
-            let request = Request::read(at as u64, self.shard.pool().get(len));
-            let outcome = IoSets::new(&self.shard).one(&*self.device, request).await;
-            outcome.result.map_err(|error| format!("braid reading at byte {at}: {error}"))?;
-            let Op::Read(bufs) = outcome.op else { return Err("a read gave no bytes".to_owned()) };
-            let read: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+            let read = self.read(at, len).await?;
             let expected = content.get(at..at + len)?;
             if let Some(first) = read.iter().zip(expected).position(|(a, b)| a != b) {
                 return Err(format!("braid reads another byte at {}", at + first));

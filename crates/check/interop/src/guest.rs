@@ -8,6 +8,8 @@ use crate::uml::SHARED;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+/// Exit status of a script that ended in a crash of the guest.
+pub const CRASHED: i32 = 86;
 /// Arrays that are attached at the same time: their syncs run side by side.
 const BATCH: usize = 8;
 
@@ -16,7 +18,7 @@ pub type Named<'a> = (usize, &'a Cell, String);
 
 /// Functions that every script begins with; each leaves what it has to say in R. To start a program
 /// takes 30 ms here, so that only what bash cannot do is done by one.
-fn library() -> String {
+pub(crate) fn library() -> String {
     format!(
         r#"cd {SHARED}
 echo 1000000 > /proc/sys/dev/raid/speed_limit_min
@@ -33,6 +35,8 @@ LOOP=0
 state() {{ R=none; [ -e /sys/block/$1/md/$2 ] && read -r R < /sys/block/$1/md/$2; }}
 # settle MD: until no sync runs or waits to be run
 settle() {{ state $1 sync_action; while [ $R != idle ] && [ $R != none ]; do read -r -t 0.01 -u 9; state $1 sync_action; done; }}
+# synced MD: until its resync is done, also when that has yet to begin
+synced() {{ state $1 resync_start; while [ $R != none ]; do read -r -t 0.05 -u 9; state $1 resync_start; done; settle $1; }}
 size() {{ R=0; [ -e /sys/block/$1/size ] && read -r R < /sys/block/$1/size; R=$((R * 512)); }}
 # same MD PATTERN FROM: ok, or where the first other byte is
 same() {{ size $1; if cmp -n $R -i 0:$3 /dev/$1 $2 > $1.said 2>&1; then R=ok; else R="differs: $(<$1.said)"; fi; }}
@@ -42,12 +46,16 @@ assemble() {{ local md=$1; shift; mdadm --assemble --quiet "$@" /dev/$md $DEVICE
   state $md array_state; case $R in none|clear|inactive) R="failed: $(<$md.said)";; *) R=ok;; esac; }}
 # create MD OPTION...: from DEVICES
 create() {{ local md=$1; shift; mdadm --create /dev/$md --run --quiet "$@" $DEVICES > $md.said 2>&1; R="$(<$md.said) ok"; }}
+# crash: the guest dies here, with all that its caches hold
+crash() {{ echo {CRASHED} > /run/rig/status; sync; echo 1 > /proc/sys/kernel/panic_on_oops; echo c > /proc/sysrq-trigger; }}
+# moved: sectors that all loop devices have read and written
+moved() {{ local a b c rest; R=0; for f in /sys/block/loop*/stat; do read -r a b c rest < $f; set -- $rest; R=$((R + c + $4)); done; }}
 stop() {{ if mdadm --stop --quiet /dev/$1 > $1.said 2>&1; then R=ok; else R="failed: $(<$1.said)"; fi; }}
 "#
     )
 }
 
-fn slots(cell: &Cell, without: &[usize]) -> String {
+pub(crate) fn slots(cell: &Cell, without: &[usize]) -> String {
     let slots = (0..cell.members).filter(|nr| !without.contains(nr));
     slots.map(|nr| nr.to_string()).collect::<Vec<_>>().join(" ")
 }

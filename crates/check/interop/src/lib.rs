@@ -1,7 +1,8 @@
 //! The real md and real clients.
 //!
 //! [`uml`] runs a script under a real Linux kernel with the md drivers, as an ordinary process.
-//! [`matrix`] has it and braid make arrays of every kind, and each read, check and write the other's.
+//! [`matrix`] has it and braid make arrays of every kind, and each read, check and write the other's;
+//! in [`states`] each takes over what a crash of the other left.
 
 #![forbid(unsafe_code)]
 
@@ -9,5 +10,6 @@ pub mod by_braid;
 pub mod cell;
 pub mod guest;
 pub mod matrix;
+pub mod states;
 pub mod table;
 pub mod uml;

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use braid_interop::matrix::{self, Report};
-use braid_interop::{cell, table};
+use braid_interop::{cell, states, table};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,12 +29,37 @@ enum Command {
         #[arg(long, value_name = "PATH")]
         markdown: Option<PathBuf>,
     },
+    /// Arrays that one side leaves dirty or degraded and the other takes over
+    States,
+    /// Write an array of `states` until killed
+    #[command(hide = true)]
+    Victim {
+        /// Which one
+        nr: usize,
+        /// Where its members are
+        folder: PathBuf,
+    },
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    let Command::Matrix { quick, only, markdown } = Arguments::parse().command;
+    match Arguments::parse().command {
+        Command::Matrix { quick, only, markdown } => matrix(quick, &only, markdown),
+        Command::States => {
+            let failures = states::run(&std::env::current_exe()?)?;
+            failures.iter().for_each(|failure| println!("{failure}"));
+            println!("states: {} wrong", failures.len());
+            Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Command::Victim { nr, folder } => {
+            states::victim(&folder, nr).map_err(anyhow::Error::msg)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn matrix(quick: bool, only: &str, markdown: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     let wanted = |cells: Vec<cell::Cell>| -> Vec<cell::Cell> {
-        cells.into_iter().filter(|cell| cell.name().contains(&only)).collect()
+        cells.into_iter().filter(|cell| cell.name().contains(only)).collect()
     };
     if only.is_empty() && !fine(&matrix::run(&cell::quick())?) {
         return Ok(ExitCode::FAILURE);

@@ -108,33 +108,39 @@ fn take<'a>(next: &AtomicUsize, parts: &[&'a [Cell]]) -> Option<(usize, &'a [Cel
 }
 
 /// Two patterns that differ everywhere, as files and in memory.
-struct Patterns {
+pub(crate) struct Patterns {
     a: Rc<Vec<u8>>,
     b: Rc<Vec<u8>>,
 }
 
 impl Patterns {
-    const A: &str = "pattern-a";
-    const B: &str = "pattern-b";
+    pub(crate) const A: &str = "pattern-a";
+    pub(crate) const B: &str = "pattern-b";
 
-    fn new(folder: &Path) -> std::io::Result<Patterns> {
+    pub(crate) fn new(folder: &Path) -> std::io::Result<Patterns> {
         let (a, b) = (pattern(1), pattern(2));
         std::fs::write(folder.join(Self::A), &a)?;
         std::fs::write(folder.join(Self::B), &b)?;
         Ok(Patterns { a: Rc::new(a), b: Rc::new(b) })
     }
 
-    fn a(&self, nr: usize) -> Content {
+    /// Those that [`Patterns::new`] has written.
+    pub(crate) fn read(folder: &Path) -> std::io::Result<Patterns> {
+        let read = |name| std::fs::read(folder.join(name)).map(Rc::new);
+        Ok(Patterns { a: read(Self::A)?, b: read(Self::B)? })
+    }
+
+    pub(crate) fn a(&self, nr: usize) -> Content {
         Content::new(Rc::clone(&self.a), from(nr))
     }
 
-    fn b(&self, nr: usize) -> Content {
+    pub(crate) fn b(&self, nr: usize) -> Content {
         Content::new(Rc::clone(&self.b), from(nr))
     }
 }
 
 /// Where in the patterns array `nr` begins: no two arrays hold the same.
-fn from(nr: usize) -> usize {
+pub(crate) fn from(nr: usize) -> usize {
     nr * 4096
 }
 
