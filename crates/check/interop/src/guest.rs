@@ -73,53 +73,33 @@ fn batched(arrays: &[Named<'_>], steps: &[&dyn Fn(&Named<'_>) -> String]) -> Str
     script
 }
 
-/// md assembles what braid made and reads it (`old`), checks it, and writes `new`. Patterns are files
-/// of the shared folder, of which array `nr` uses the bytes from `from(nr)` on.
-pub fn check_and_write(
-    arrays: &[Named<'_>],
-    (old, new): (&str, &str),
-    from: impl Fn(usize) -> usize,
-) -> String {
-    let begin = |(nr, cell, name): &Named<'_>| {
-        let mut lines = format!(
-            "attach {name} {}\nassemble md{nr}; say {name} assemble\nsize md{nr}; say {name} size\nsame md{nr} {old} {}; say {name} read\n",
-            slots(cell, &[]),
-            from(*nr),
+/// Assembles an array from all its members, reads it, and starts a check where there is redundancy.
+fn begin_check((nr, cell, name): &Named<'_>, content: &str, from: usize) -> String {
+    let mut lines = format!(
+        "attach {name} {}\nassemble md{nr}; say {name} assemble\nsize md{nr}; say {name} size\nsame md{nr} {content} {from}; say {name} read\n",
+        slots(cell, &[]),
+    );
+    if cell.level.has_redundancy() {
+        let _ = write!(
+            lines,
+            "state md{nr} resync_start; say {name} resync_start\nstate md{nr} degraded; say {name} degraded\necho check > /sys/block/md{nr}/md/sync_action\n"
         );
-        if cell.level.has_redundancy() {
-            let _ = write!(
-                lines,
-                "state md{nr} resync_start; say {name} resync_start\nstate md{nr} degraded; say {name} degraded\necho check > /sys/block/md{nr}/md/sync_action\n"
-            );
-        }
-        lines
-    };
-    let end = |(nr, cell, name): &Named<'_>| {
-        let mut lines = String::new();
-        if cell.level.has_redundancy() {
-            let _ = write!(
-                lines,
-                "settle md{nr}\nstate md{nr} mismatch_cnt; say {name} mismatch_cnt\n"
-            );
-        }
-        lines
-            + &format!(
-                "write md{nr} {new} {}; say {name} write\nstop md{nr}; say {name} stop\n",
-                from(*nr)
-            )
-    };
-    batched(arrays, &[&begin, &end])
+    }
+    lines
 }
 
-/// What [`check_and_write`] must say of one array.
-pub fn checked_and_written(cell: &Cell, size: usize) -> BTreeMap<&'static str, String> {
-    let mut steps = BTreeMap::from([
-        ("assemble", "ok".to_owned()),
-        ("size", size.to_string()),
-        ("read", "ok".to_owned()),
-        ("write", "ok".to_owned()),
-        ("stop", "ok".to_owned()),
-    ]);
+/// Waits for the check and tells its count.
+fn end_check((nr, cell, name): &Named<'_>) -> String {
+    match cell.level.has_redundancy() {
+        true => format!("settle md{nr}\nstate md{nr} mismatch_cnt; say {name} mismatch_cnt\n"),
+        false => String::new(),
+    }
+}
+
+/// What a check must say of one array, and the stop after it.
+fn fine(cell: &Cell) -> BTreeMap<&'static str, String> {
+    let ok = ["assemble", "read", "stop"].map(|step| (step, "ok".to_owned()));
+    let mut steps = BTreeMap::from(ok);
     if cell.level.has_redundancy() {
         steps.insert("resync_start", "none".to_owned());
         steps.insert("degraded", "0".to_owned());
@@ -128,20 +108,50 @@ pub fn checked_and_written(cell: &Cell, size: usize) -> BTreeMap<&'static str, S
     steps
 }
 
+/// md assembles what braid made and reads it (`old`), checks it, and writes `new`. Patterns are files
+/// of the shared folder, of which array `nr` uses the bytes from `from(nr)` on.
+pub fn check_and_write(
+    arrays: &[Named<'_>],
+    (old, new): (&str, &str),
+    from: impl Fn(usize) -> usize,
+) -> String {
+    let begin = |array: &Named<'_>| begin_check(array, old, from(array.0));
+    let end = |array: &Named<'_>| {
+        let (nr, _, name) = array;
+        let from = from(*nr);
+        end_check(array)
+            + &format!(
+                "write md{nr} {new} {from}; say {name} write\nstop md{nr}; say {name} stop\n"
+            )
+    };
+    batched(arrays, &[&begin, &end])
+}
+
+/// What [`check_and_write`] must say of one array.
+pub fn checked_and_written(cell: &Cell, size: usize) -> BTreeMap<&'static str, String> {
+    let mut steps = fine(cell);
+    steps.insert("size", size.to_string());
+    steps.insert("write", "ok".to_owned());
+    steps
+}
+
+/// mdadm makes an array of all members, with `options` besides; tells "ok" after what it said.
+pub(crate) fn create((nr, cell, name): &Named<'_>, options: &str) -> String {
+    let chunk = cell.chunk_kib.map_or(String::new(), |chunk| format!("--chunk {chunk}"));
+    let layout = cell.layout.map_or(String::new(), |layout| format!("--layout {layout}"));
+    format!(
+        "attach {name} {slots}\ncreate md{nr} --metadata {version} --level {level} --raid-devices {members} \
+         {chunk} {layout} {options}; say {name} create\n",
+        slots = slots(cell, &[]),
+        version = cell.version,
+        level = cell.level,
+        members = cell.members,
+    )
+}
+
 /// mdadm makes the arrays, the kernel syncs them and writes `content`.
 pub fn make(arrays: &[Named<'_>], content: &str, from: impl Fn(usize) -> usize) -> String {
-    let begin = |(nr, cell, name): &Named<'_>| {
-        let chunk = cell.chunk_kib.map_or(String::new(), |chunk| format!("--chunk {chunk}"));
-        let layout = cell.layout.map_or(String::new(), |layout| format!("--layout {layout}"));
-        format!(
-            "attach {name} {slots}\nmdadm --create /dev/md{nr} --run --quiet --metadata {version} --level {level} \
-             --raid-devices {members} {chunk} {layout} $DEVICES 2>&1 | grep -v 'started' | tr '\\n' ' ' ; say {name} create ok\n",
-            slots = slots(cell, &[]),
-            version = cell.version,
-            level = cell.level,
-            members = cell.members,
-        )
-    };
+    let begin = |array: &Named<'_>| create(array, "");
     let end = |(nr, _, name): &Named<'_>| {
         format!(
             "settle md{nr}\nsize md{nr}; say {name} size\nwrite md{nr} {content} {}; say {name} write\nstop md{nr}; say {name} stop\n",
@@ -158,29 +168,10 @@ pub fn check(
     from: impl Fn(usize) -> usize,
     without: impl Fn(&Cell) -> Vec<usize>,
 ) -> String {
-    let begin = |(nr, cell, name): &Named<'_>| {
-        let mut lines = format!(
-            "attach {name} {}\nassemble md{nr}; say {name} assemble\nsame md{nr} {content} {}; say {name} read\n",
-            slots(cell, &[]),
-            from(*nr),
-        );
-        if cell.level.has_redundancy() {
-            let _ = write!(
-                lines,
-                "state md{nr} resync_start; say {name} resync_start\necho check > /sys/block/md{nr}/md/sync_action\n"
-            );
-        }
-        lines
-    };
-    let end = |(nr, cell, name): &Named<'_>| {
-        let mut lines = String::new();
-        if cell.level.has_redundancy() {
-            let _ = write!(
-                lines,
-                "settle md{nr}\nstate md{nr} mismatch_cnt; say {name} mismatch_cnt\n"
-            );
-        }
-        lines += &format!("stop md{nr}; say {name} stop\n");
+    let begin = |array: &Named<'_>| begin_check(array, content, from(array.0));
+    let end = |array: &Named<'_>| {
+        let (nr, cell, name) = array;
+        let mut lines = end_check(array) + &format!("stop md{nr}; say {name} stop\n");
         let without = without(cell);
         if !without.is_empty() {
             let _ = write!(
@@ -197,15 +188,10 @@ pub fn check(
 
 /// What [`check`] must say of one array.
 pub fn checked(cell: &Cell, degraded: bool) -> BTreeMap<&'static str, String> {
-    let mut steps = vec!["assemble", "read", "stop"];
+    let mut steps = fine(cell);
     if degraded {
-        steps.extend(["assemble-degraded", "read-degraded", "stop-degraded"]);
-    }
-    let mut steps: BTreeMap<&str, String> =
-        steps.into_iter().map(|step| (step, "ok".to_owned())).collect();
-    if cell.level.has_redundancy() {
-        steps.insert("resync_start", "none".to_owned());
-        steps.insert("mismatch_cnt", "0".to_owned());
+        let more = ["assemble-degraded", "read-degraded", "stop-degraded"];
+        steps.extend(more.map(|step| (step, "ok".to_owned())));
     }
     steps
 }

@@ -255,22 +255,15 @@ fn take_over(md: usize, case: &Case, name: &str, acknowledged: usize) -> String 
 }
 
 fn make(md: usize, case: &Case, name: &str) -> String {
-    let cell = &case.cell;
     let bitmap = match case.bitmap {
         true => format!("--bitmap=internal --bitmap-chunk={}", BITMAP_CHUNK >> 10),
         false => "--bitmap=none".to_owned(),
     };
-    let layout = cell.layout.map_or(String::new(), |layout| format!("--layout {layout}"));
-    let chunk = cell.chunk_kib.map_or(String::new(), |chunk| format!("--chunk {chunk}"));
+    let create = guest::create(&(md, &case.cell, name.to_owned()), &bitmap);
     format!(
-        "attach {name} {slots}; create md{md} --metadata {version} --level {level} --raid-devices {members} {chunk} {layout} {bitmap}\n\
-         say {name} create; settle md{md}; echo 10 > /sys/block/md{md}/md/safe_mode_delay; write md{md} {a} {from}; sync\n",
-        slots = slots(cell, &[]),
-        version = cell.version,
-        level = cell.level,
-        members = cell.members,
-        a = Patterns::A,
-        from = from(md),
+        "{create}settle md{md}; echo 10 > /sys/block/md{md}/md/safe_mode_delay; write md{md} {} {}; sync\n",
+        Patterns::A,
+        from(md),
     )
 }
 
