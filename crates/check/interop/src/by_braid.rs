@@ -10,6 +10,7 @@ use braid_device::file::{FileMember, Mode, create_sparse};
 use braid_device::{Device, IoSets, Op, Opener, Request, Target};
 use braid_layout::layout_number;
 use braid_shard::Shard;
+use braid_shard::mailbox::Remote;
 use std::future::Future;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,19 @@ use std::sync::Arc;
 
 /// Most bytes of one request.
 const STEP: usize = 1 << 20;
+
+/// What arrays of this process may use of the outside world.
+pub(crate) fn context(shard: &Shard, remotes: Vec<Remote>) -> Context {
+    Context {
+        shard: shard.clone(),
+        remotes,
+        wall_clock: Arc::new(|| {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            now.map_or(0, |since| since.as_secs())
+        }),
+        new_uuid: Arc::new(|| uuid::Uuid::new_v4().into_bytes()),
+    }
+}
 
 /// What an array shall hold: a pattern from some byte on.
 #[derive(Clone)]
@@ -271,15 +285,7 @@ impl Braid {
     }
 
     fn context(&self) -> Context {
-        Context {
-            shard: self.shard.clone(),
-            remotes: vec![self.shard.remote()],
-            wall_clock: Arc::new(|| {
-                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-                now.map_or(0, |since| since.as_secs())
-            }),
-            new_uuid: Arc::new(|| uuid::Uuid::new_v4().into_bytes()),
-        }
+        context(&self.shard, vec![self.shard.remote()])
     }
 
     fn run<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {

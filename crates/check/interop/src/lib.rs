@@ -10,6 +10,7 @@ pub mod by_braid;
 pub mod cell;
 pub mod guest;
 pub mod matrix;
+pub mod serving;
 pub mod states;
 pub mod table;
 pub mod uml;

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use braid_interop::matrix::{self, Report};
-use braid_interop::{cell, states, table};
+use braid_interop::{cell, serving, states, table};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,6 +31,14 @@ enum Command {
     },
     /// Arrays that one side leaves dirty or degraded and the other takes over
     States,
+    /// Serve an array until the standard input ends
+    #[command(hide = true)]
+    Serve {
+        /// The socket to serve on
+        socket: PathBuf,
+        /// The array's members
+        members: Vec<PathBuf>,
+    },
     /// Write an array of `states` until killed
     #[command(hide = true)]
     Victim {
@@ -49,6 +57,10 @@ fn main() -> anyhow::Result<ExitCode> {
             failures.iter().for_each(|failure| println!("{failure}"));
             println!("states: {} wrong", failures.len());
             Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Command::Serve { socket, members } => {
+            serving::serve(&socket, &members).map_err(anyhow::Error::msg)?;
+            Ok(ExitCode::SUCCESS)
         }
         Command::Victim { nr, folder } => {
             states::victim(&folder, nr).map_err(anyhow::Error::msg)?;

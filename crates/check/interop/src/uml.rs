@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Packages that [`run`] needs, as Debian names them.
-pub const PACKAGES: &str = "user-mode-linux kmod mdadm busybox-static";
+pub const PACKAGES: &str = "user-mode-linux kmod mdadm nbd-client busybox-static";
 /// Where the guest sees the shared folder.
 pub const SHARED: &str = "/run/shared";
 

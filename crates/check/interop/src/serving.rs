@@ -1,0 +1,54 @@
+//! A server to be run in the guest: braid behind the kernel's own NBD client.
+
+use crate::by_braid::context;
+use braid_array::array::Array;
+use braid_array::assemble::assemble;
+use braid_array::options::AssembleOptions;
+use braid_device::spec::MemberSpec;
+use braid_device::{Opener, Target};
+use braid_nbd::Address;
+use braid_nbd::serve::Server;
+use braid_shard::Shard;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// Assembles the array of `members`, serves it on `socket` under its name, and says so in a line; stops
+/// both when the standard input ends.
+///
+/// # Errors
+/// What could not be done.
+pub fn serve(socket: &Path, members: &[PathBuf]) -> Result<(), String> {
+    let shards = braid_shard::threads::start(2).map_err(text)?;
+    let remotes = shards.remotes().to_vec();
+    let openers = members
+        .iter()
+        .map(|path| MemberSpec::Path(path.clone()).prepare().map_err(text))
+        .collect::<Result<Vec<Arc<dyn Opener>>, String>>()?;
+    let home = remotes.first().cloned().ok_or("no shard")?;
+    let array = home
+        .call_async(move |shard: &Shard, done| {
+            let context = context(shard, remotes);
+            shard.spawn(async move {
+                done(assemble(&context, openers, AssembleOptions::default()).await);
+            });
+        })
+        .ok_or("the home shard has ended")?
+        .map_err(text)?;
+    let targets = vec![Arc::clone(&array) as Arc<dyn Target>];
+    let addresses = [Address::Unix(socket.to_path_buf())];
+    let server = Server::start(shards.remotes(), &addresses, targets, None).map_err(text)?;
+    println!("serving {}", array.name());
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).map_err(text)?;
+    server.stop();
+    stop(&array);
+    Ok(())
+}
+
+fn stop(array: &Arc<Array>) {
+    // An array that has ended by itself has nothing to be stopped.
+    let _ = array.control(|control| async move { control.stop().await });
+}
