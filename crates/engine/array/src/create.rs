@@ -130,7 +130,7 @@ pub async fn create(
         } else {
             layout
         },
-        raid0_layout: level == Level::Raid0,
+        raid0_layout: placement.raid0_layout,
         size: placement.size,
         chunk_sectors,
         raid_disks: options.raid_disks as u32,

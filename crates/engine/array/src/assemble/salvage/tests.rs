@@ -153,15 +153,61 @@ fn reshaping(old: Geometry, new: Geometry, backwards: bool) -> Reshaping {
             roles: (0..disks as u16).map(Role::Slot).collect(),
             ..Superblock::empty(Version::V1_2)
         };
-        let written = superblock.to_bytes();
-        bytes[..8192].fill(0);
-        bytes[4096..4096 + written.len()].copy_from_slice(&written);
+        put_superblock(bytes, &superblock);
     }
     Reshaping { members, size, old: before, new: after }
 }
 
+fn put_superblock(bytes: &mut [u8], superblock: &Superblock) {
+    let written = superblock.to_bytes();
+    bytes[..8192].fill(0);
+    bytes[4096..4096 + written.len()].copy_from_slice(&written);
+}
+
+/// An array of one shape; `differs` says what its member 1 has of its own.
+fn steady(geometry: Geometry, differs: impl FnOnce(&mut Superblock)) -> Reshaping {
+    let mut made = reshaping(geometry, Geometry { disks: geometry.disks + 1, ..geometry }, false);
+    made.members.truncate(geometry.disks as usize);
+    made.new = made.old.clone();
+    made.size = made.old.array_size();
+    fill(&mut made.members, &made.old, OLD_AT, 0..made.size);
+    let mut differs = Some(differs);
+    for (number, bytes) in made.members.iter_mut().enumerate() {
+        let parsed = Superblock::parse(&bytes[4096..8192], Version::V1_2, 8, (MEMBER / 512) as u64);
+        let mut superblock = Superblock {
+            raid_disks: geometry.disks,
+            reshape: None,
+            new_offset: 0,
+            roles: (0..geometry.disks as u16).map(Role::Slot).collect(),
+            ..parsed.unwrap()
+        };
+        if number == 1 {
+            differs.take().unwrap()(&mut superblock);
+        }
+        put_superblock(bytes, &superblock);
+    }
+    made
+}
+
 /// Reads all of it with the members of `missing` left out.
 fn read_all(reshaping: &Reshaping, missing: &[usize]) -> Result<Vec<u8>, AssembleError> {
+    open_and_read(reshaping, missing, 0..reshaping.size).map(Result::unwrap)
+}
+
+/// Reads a part of it; what it says of an error.
+fn read(
+    reshaping: &Reshaping,
+    missing: &[usize],
+    range: std::ops::Range<u64>,
+) -> Result<Vec<u8>, String> {
+    open_and_read(reshaping, missing, range).unwrap()
+}
+
+fn open_and_read(
+    reshaping: &Reshaping,
+    missing: &[usize],
+    range: std::ops::Range<u64>,
+) -> Result<Result<Vec<u8>, String>, AssembleError> {
     let shard = Shard::with_reactor(0, Rc::new(Clock(Cell::new(0))));
     let ctx = Context {
         shard: shard.clone(),
@@ -185,16 +231,20 @@ fn read_all(reshaping: &Reshaping, missing: &[usize]) -> Result<Vec<u8>, Assembl
         let device = array.open(&shard).unwrap();
         assert_eq!(device.info().size, size);
         let mut content = Vec::new();
-        // Pieces that are no multiples of chunks.
-        while (content.len() as u64) < size {
-            let len = (5 * 4096 * 7).min(size as usize - content.len());
-            let request = Request::read(content.len() as u64, shard.pool().get(len));
+        let mut at = range.start;
+        while at < range.end {
+            // Pieces that are no multiples of chunks.
+            let len = (5 * 4096 * 7).min(range.end - at) as usize;
+            let request = Request::read(at, shard.pool().get(len));
             let outcome = sets.one(&*device, request).await;
-            outcome.result.unwrap();
+            if let Err(error) = outcome.result {
+                return Ok(Err(error.to_string()));
+            }
             let Op::Read(bufs) = outcome.op else { panic!("a read gives its buffers back") };
             bufs.iter().for_each(|buf| content.extend_from_slice(buf));
+            at += len as u64;
         }
-        Ok(content)
+        Ok(Ok(content))
     })
 }
 
@@ -265,6 +315,45 @@ fn a_growing_raid10() {
     let near = Geometry { level: Level::Raid10, layout: 0x102, chunk: 16 << 10, disks: 4 };
     assert_right_within_the_level(near, Geometry { disks: 6, ..near }, false);
     assert_right_within_the_level(near, Geometry { layout: 0x1_0201, ..near }, false);
+}
+
+#[test]
+fn a_member_that_is_being_filled_is_read_as_far_as_it_is_valid() {
+    let valid = COMPONENT / 2;
+    let mut half = steady(RAID5, |superblock| superblock.recovery_offset = Some(valid / 512));
+    let data = (OLD_AT * 512) as usize;
+    half.members[1][data + valid as usize..data + COMPONENT as usize].fill(0xee);
+    assert_right(&half, &[]);
+    // The level can do without no other member beyond that place, and with one less before it.
+    let error = read(&half, &[0], 0..half.size).unwrap_err();
+    assert!(error.contains("data lost"), "{error}");
+    let before = half.size / 2;
+    let read = read(&half, &[0], 0..before).unwrap();
+    assert!((0..).zip(read.chunks(BLOCK as usize)).all(|(block, bytes)| bytes == content(block)));
+}
+
+#[test]
+fn recorded_bad_blocks_are_computed_and_the_blocks_beside_them_read() {
+    let data = OLD_AT as usize * 512;
+    let bad = 40..56;
+    let mut logged = steady(RAID5, |superblock| {
+        superblock.bad_blocks = true;
+        superblock.bblog_offset = 16;
+        superblock.bblog_size = 8;
+    });
+    let entry = (OLD_AT + bad.start as u64) << 10 | bad.len() as u64;
+    let log = (8 + 16) * 512;
+    logged.members[1][log..log + 4096].fill(0xff);
+    logged.members[1][log..log + 8].copy_from_slice(&entry.to_le_bytes());
+    logged.members[1][data + bad.start * 512..data + bad.end * 512].fill(0xee);
+    assert_right(&logged, &[]);
+    let error = read(&logged, &[2], 0..logged.size).unwrap_err();
+    assert!(error.contains("data lost"), "{error}");
+    let behind = (bad.end as u64 * 512 * 3).next_multiple_of(3 * RAID5.chunk);
+    let read = read(&logged, &[2], behind..logged.size).unwrap();
+    assert!(
+        (behind / BLOCK..).zip(read.chunks(BLOCK as usize)).all(|(b, bytes)| bytes == content(b))
+    );
 }
 
 #[test]
