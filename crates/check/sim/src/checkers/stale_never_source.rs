@@ -12,6 +12,10 @@ const NAME: &str = "stale_never_source";
 
 /// A member is read.
 pub fn look(world: &World, member: &Member, offset: u64, len: u64) {
+    if member.is_gone() {
+        // It gives nothing, whatever it has lost.
+        return;
+    }
     // A device that is added is searched for superblocks of all versions; places of other versions than
     // the array's can lie within its data.
     let places = candidates(member.kind.info.size / 512);

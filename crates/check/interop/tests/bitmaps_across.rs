@@ -1,0 +1,243 @@
+//! Write-intent bitmaps across the border: what one side was writing when it died is all that the other
+//! resyncs, and a member that one side was bringing up to date is brought up to date by the other.
+//!
+//! A death is a copy of the members' files while the array runs. Each copy is damaged in two places of one
+//! member: under a set bit, where a resync must mend it, and elsewhere, where a check must still find it
+//! afterwards: then nothing else was resynced.
+
+use braid_array::assemble::assemble;
+use braid_array::control::Control;
+use braid_array::create::create;
+use braid_array::options::{AssembleOptions, Context, CreateBitmap, CreateOptions, MemberSelector};
+use braid_device::file::{FileMember, Mode, create_sparse};
+use braid_device::{IoSets, Opener, Request, Target};
+use braid_interop::uml;
+use braid_layout::Level;
+use braid_shard::Shard;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+const MEMBER: u64 = 32 * MIB;
+const BIT: u64 = 64 << 10;
+/// Array bytes that were being written, and member bytes under the same bit and elsewhere, from the start
+/// of the data.
+const WRITTEN: u64 = 0;
+const NEAR: u64 = 8192;
+const FAR: u64 = 5 * MIB;
+const LEVELS: [(&str, Level, usize); 3] =
+    [("raid1", Level::Raid1, 2), ("raid5", Level::Raid5, 3), ("raid10", Level::Raid10, 4)];
+
+fn path(folder: &Path, name: &str, nr: usize) -> PathBuf {
+    folder.join(format!("{name}.{nr}"))
+}
+
+fn openers(folder: &Path, name: &str, members: usize) -> Vec<Arc<dyn Opener>> {
+    let open =
+        |nr| FileMember::open(path(folder, name, nr), Mode::ReadWrite).expect("a member opens");
+    (0..members).map(|nr| Arc::new(open(nr)) as Arc<dyn Opener>).collect()
+}
+
+fn context(shard: &Shard) -> Context {
+    Context {
+        shard: shard.clone(),
+        remotes: vec![shard.remote()],
+        wall_clock: Arc::new(|| 1_700_000_000),
+        new_uuid: Arc::new(|| uuid::Uuid::new_v4().into_bytes()),
+    }
+}
+
+/// Copies the members as they are now.
+fn die(folder: &Path, name: &str, as_name: &str, members: usize) {
+    for nr in 0..members {
+        fs::copy(path(folder, name, nr), path(folder, as_name, nr)).expect("a member is copied");
+    }
+}
+
+fn damage(folder: &Path, name: &str, nr: usize, data: u64, places: &[u64]) {
+    let file = fs::File::options().write(true).open(path(folder, name, nr)).expect("a copy opens");
+    for at in places {
+        file.write_all_at(&[0x5a; 4096], data + at).expect("a copy is damaged");
+    }
+}
+
+/// Where the data of a member starts.
+fn data_offset(shard: &Shard, folder: &Path, name: &str) -> u64 {
+    let member = FileMember::open(path(folder, name, 0), Mode::ReadOnly).expect("a member opens");
+    let shard = shard.clone();
+    let home = shard.clone();
+    let found = home.block_on(async move { braid_array::examine::examine(&shard, &member).await });
+    found.expect("a member is examined").superblock.expect("it has a superblock").data_offset * 512
+}
+
+/// Arrays that die in braid's hands: `NAME` in the middle of a write, `NAMEback` while a member comes back.
+fn die_in_braid(shard: &Shard, folder: &Path) {
+    for (name, level, members) in LEVELS {
+        for nr in 0..members {
+            create_sparse(path(folder, name, nr), MEMBER).expect("there is room");
+        }
+        let options = CreateOptions {
+            chunk_size: (level != Level::Raid1).then_some(64 << 10),
+            assume_clean: true,
+            bitmap: CreateBitmap::Internal { chunk: Some(BIT) },
+            ..CreateOptions::new(name, level, members)
+        };
+        let (ctx, openers) = (context(shard), openers(folder, name, members));
+        let (folder, shard) = (folder.to_path_buf(), shard.clone());
+        let home = shard.clone();
+        home.block_on(async move {
+            create(&ctx, openers.iter().cloned().map(Some).collect(), options)
+                .await
+                .expect("it is created");
+            // A stop clears the bits that a new bitmap has.
+            let array = assemble(&ctx, openers.clone(), AssembleOptions::default())
+                .await
+                .expect("it is assembled");
+            Control::find(&shard, array.id()).expect("it runs").stop().await;
+            let array = assemble(&ctx, openers.clone(), AssembleOptions::default())
+                .await
+                .expect("it is assembled");
+            let control = Control::find(&shard, array.id()).expect("it runs");
+            let device = array.open(&shard).expect("it runs");
+            let write = async |fill: u8| {
+                let mut buf = shard.pool().zeroed(BIT as usize);
+                buf.fill(fill);
+                let request = Request::write(WRITTEN, buf.freeze(), true);
+                IoSets::new(&shard).one(&*device, request).await.result.expect("it is written");
+            };
+            write(1).await;
+            die(&folder, name, &format!("{name}dead"), members);
+            control.pause_jobs(true);
+            let selector = MemberSelector::Name(openers[1].name().to_string());
+            control.fail(&selector).await.expect("it is failed");
+            control.remove(&selector).await.expect("it is removed");
+            write(2).await;
+            control.re_add(Arc::clone(&openers[1])).await.expect("it is re-added");
+            die(&folder, name, &format!("{name}back"), members);
+            control.pause_jobs(false);
+            control.stop().await;
+        });
+    }
+}
+
+/// Lines `NAME: mismatch_cnt N degraded N` of a guest that assembles each array, waits and checks.
+fn check_in_guest(folder: &Path, names: &[(String, usize)]) -> String {
+    let mut script = format!(
+        "cd {}\nsettle() {{ for i in $(seq 500); do [ \"$(cat /sys/block/md0/md/sync_action)\" = idle ] && break; sleep 0.05; done; }}\n",
+        uml::SHARED
+    );
+    for (name, members) in names {
+        let loops = |nr: &usize| format!("/dev/loop{nr}");
+        let devices: Vec<String> = (0..*members).collect::<Vec<_>>().iter().map(loops).collect();
+        for nr in 0..*members {
+            script.push_str(&format!("losetup /dev/loop{nr} {name}.{nr}\n"));
+        }
+        script.push_str(&format!(
+            "mdadm --assemble --run --force --quiet /dev/md0 {}\nmdadm --readwrite --quiet /dev/md0\nsleep 0.5; settle\n\
+             echo check > /sys/block/md0/md/sync_action; sleep 0.2; settle\n\
+             echo {name}: mismatch_cnt $(cat /sys/block/md0/md/mismatch_cnt) degraded $(cat /sys/block/md0/md/degraded)\n\
+             mdadm --stop --quiet /dev/md0; losetup -D\n",
+            devices.join(" ")
+        ));
+    }
+    let output = uml::run(&script, folder, 512, Duration::from_secs(180));
+    output.expect("the guest runs").text
+}
+
+#[test]
+fn the_kernel_goes_on_from_braids_bitmap() {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let folder = folder.path();
+    let shard = Shard::with_ring(0).unwrap();
+    die_in_braid(&shard, folder);
+    let mut names = Vec::new();
+    for (name, _, members) in LEVELS {
+        let data = data_offset(&shard, folder, name);
+        let dead = format!("{name}dead");
+        damage(folder, &dead, 1, data, &[NEAR]);
+        names.push((dead.clone(), members));
+        let far = format!("{name}far");
+        die(folder, &dead, &far, members);
+        damage(folder, &far, 1, data, &[FAR]);
+        names.push((far, members));
+        if name != "raid5" {
+            // A level with parity that is dirty and lacks a member is refused, or resynced as a whole.
+            names.push((format!("{name}back"), members));
+        }
+    }
+    let said = check_in_guest(folder, &names);
+    for (name, _, _) in LEVELS {
+        assert!(said.contains(&format!("{name}dead: mismatch_cnt 0 degraded 0")), "{said}");
+        assert!(!said.contains(&format!("{name}far: mismatch_cnt 0 ")), "{said}");
+        assert!(said.contains(&format!("{name}far: mismatch_cnt ")), "{said}");
+        if name != "raid5" {
+            assert!(said.contains(&format!("{name}back: mismatch_cnt 0 degraded 0")), "{said}");
+        }
+    }
+}
+
+#[test]
+fn braid_goes_on_from_the_kernels_bitmap() {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let folder = folder.path();
+    let shard = Shard::with_ring(0).unwrap();
+    let mut script = format!("cd {}\n", uml::SHARED);
+    for (name, _, members) in LEVELS {
+        let mut devices = String::new();
+        for nr in 0..members {
+            create_sparse(path(folder, name, nr), MEMBER).expect("there is room");
+            script.push_str(&format!("losetup /dev/loop{nr} {name}.{nr}\n"));
+            devices.push_str(&format!(" /dev/loop{nr}"));
+        }
+        let chunk = if name == "raid1" { "" } else { "--chunk 64" };
+        let level = name.trim_start_matches("raid");
+        script.push_str(&format!(
+            "yes | mdadm --create /dev/md0 --run --quiet --assume-clean --level {level} -n {members} {chunk} \
+             --bitmap internal --bitmap-chunk 64K --delay 1 {devices}\n\
+             dd if=/dev/zero of=/dev/md0 bs=64k count=1 oflag=direct status=none\n\
+             for i in $(seq 200); do mdadm -X /dev/loop0 | grep -q ' 0 dirty' && break; sleep 0.1; done\n\
+             echo 1000 > /sys/block/md0/md/bitmap/time_base; echo 1000 > /sys/block/md0/md/safe_mode_delay\n\
+             dd if=/dev/zero of=/dev/md0 bs=64k count=1 oflag=direct status=none; sync\n\
+             for nr in $(seq 0 {}); do cp {name}.$nr {name}dead.$nr; done\n\
+             mdadm -X /dev/loop0 | grep dirty; mdadm --stop --quiet /dev/md0; losetup -D\n",
+            members - 1
+        ));
+    }
+    let output = uml::run(&script, folder, 512, Duration::from_secs(180)).unwrap();
+    for (name, _, members) in LEVELS {
+        let (near, far) = (format!("{name}dead"), format!("{name}far"));
+        let data = data_offset(&shard, folder, name);
+        damage(folder, &near, 1, data, &[NEAR]);
+        die(folder, &near, &far, members);
+        damage(folder, &far, 1, data, &[FAR]);
+        for (which, clean) in [(&near, true), (&far, false)] {
+            let (ctx, openers) = (context(&shard), openers(folder, which, members));
+            let home = shard.clone();
+            let ran = Rc::new(shard.clone());
+            let status = home.block_on(async move {
+                let array = assemble(&ctx, openers, AssembleOptions::default()).await.unwrap();
+                let control = Control::find(&ran, array.id()).unwrap();
+                control.wait_idle().await;
+                let resync = control.status().await.last_job;
+                control.start_check().unwrap();
+                control.wait_idle().await;
+                let status = control.status().await;
+                control.stop().await;
+                assert!(resync.is_some(), "nothing was resynced");
+                status
+            });
+            assert_eq!(status.degraded, 0);
+            assert_eq!(
+                status.mismatch_cnt == 0,
+                clean,
+                "{which}: {}\n{}",
+                status.mismatch_cnt,
+                output.text
+            );
+        }
+    }
+}
