@@ -3,10 +3,17 @@
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
+/// Columns of a terminal below which its width is not believed.
+const NARROWEST: u16 = 20;
+
 /// An empty table with these heads, as wide as the terminal at most.
 pub fn table(heads: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    // Some consoles, serial lines for one, say that they are no columns wide.
+    if table.width().is_some_and(|width| width < NARROWEST) {
+        table.set_content_arrangement(ContentArrangement::Disabled);
+    }
     table.set_header(heads);
     table
 }
