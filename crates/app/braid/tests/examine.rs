@@ -176,6 +176,8 @@ fn disks_of_containers_are_refused_by_name() {
     for (name, word) in [("imsm", "imsm"), ("ddf", "ddf")] {
         support::foreign_image(&place, SIGNATURES, name);
         place.run(&format!("examine {name}")).refused(2, &[word, "braid does not write"]);
+        let serve = format!("serve --nbd unix:nbd.sock {name}");
+        place.run(&serve).refused(2, &[name, word, "braid does not write"]);
     }
 }
 

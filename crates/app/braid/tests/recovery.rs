@@ -219,6 +219,30 @@ fn an_array_that_cannot_be_assembled_is_named_and_the_others_are_served() {
 }
 
 #[test]
+fn a_stale_member_is_left_out_and_what_was_written_since_is_read() {
+    let place = Place::new();
+    place.members(&["a", "b", "c"]);
+    place.run("create data -l 5 -n 3 -c 64K --assume-clean a b c").ok();
+    let server = place.serve("a b c");
+    place.data("old", 1 << 20);
+    place.copy_in("old", "data");
+    place.run("fail data b").ok();
+    let new: Vec<u8> = place.data("new", 1 << 20).iter().map(|byte| !byte).collect();
+    fs::write(place.path("new"), &new).unwrap();
+    place.copy_in("new", "data");
+    // No orderly end: what is left is dirty too.
+    server.signal(rustix::process::Signal::KILL);
+    server.ended();
+    let images = ["b", "a", "c"].map(str::to_string);
+    let before = fingerprints(&place, &images);
+    let served = serve(&place, &images);
+    assert_eq!(served.content(&place, "a")[..1 << 20], new);
+    let said = served.end();
+    assert!(said.contains("left out of array data: ") && said.contains("/b: "), "{said}");
+    assert_eq!(fingerprints(&place, &images), before);
+}
+
+#[test]
 fn an_array_that_is_only_read_says_so_and_refuses_other_commands() {
     let place = Place::new();
     let images = unpack(&place, STATES, |array| array == "r5-grow34-mid");

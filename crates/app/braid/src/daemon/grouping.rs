@@ -64,6 +64,11 @@ pub fn group(home: &Remote, members: &[Member]) -> Result<Vec<Group>> {
     let mut groups: Vec<Group> = Vec::new();
     for member in members {
         let (opener, examined) = open(home, member, Mode::ReadWrite)?;
+        // A container's disk may also have an md superblock that was left over: writing would ruin one of the two.
+        if let Some(path) = member.path() {
+            let signatures = discover::examine(path)?.signatures;
+            refuse_container(&signatures).with_context(|| member.name.clone())?;
+        }
         let superblock = examined.superblock.with_context(|| {
             format!(
                 "{}: no md superblock, so it is no member of an array; leave it out, or `braid create` an array \
