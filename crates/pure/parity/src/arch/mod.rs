@@ -32,11 +32,46 @@ pub enum Stores {
 }
 
 impl Stores {
-    /// What suits a call that touches `blocks` blocks of `len` bytes, if nothing else is known: above
-    /// 512 KiB, what it writes would drive its own sources out of a common second-level cache.
+    /// What suits a call that touches `blocks` blocks of `len` bytes, if nothing else is known: more than
+    /// the second-level cache holds, what it writes would drive its own sources out of that.
     pub fn for_size(blocks: usize, len: usize) -> Self {
-        if blocks.saturating_mul(len) > 512 << 10 { Self::Streaming } else { Self::Cached }
+        if blocks.saturating_mul(len) > second_level_cache() {
+            Self::Streaming
+        } else {
+            Self::Cached
+        }
     }
+}
+
+/// Bytes of the second-level cache of this CPU; a common size where it does not say.
+fn second_level_cache() -> usize {
+    static SIZE: OnceLock<usize> = OnceLock::new();
+    *SIZE.get_or_init(|| {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(size) = x86_second_level_cache() {
+            return size;
+        }
+        512 << 10
+    })
+}
+
+/// From the deterministic cache parameters: leaf 4 of CPUID (Intel SDM volume 2A) or 0x8000001d, which
+/// has the same fields (AMD APM volume 3, appendix E).
+#[cfg(target_arch = "x86_64")]
+fn x86_second_level_cache() -> Option<usize> {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    let (basic, extended) = (__cpuid(0).eax, __cpuid(0x8000_0000).eax);
+    let leaves = [(4, basic), (0x8000_001d, extended)];
+    leaves.into_iter().filter(|(leaf, highest)| leaf <= highest).find_map(|(leaf, _)| {
+        // Each index names a cache; the first of type 0 comes after the last.
+        let caches =
+            (0..16).map(|index| __cpuid_count(leaf, index)).take_while(|c| c.eax & 0x1f != 0);
+        let second = caches.filter(|cache| cache.eax >> 5 & 7 == 2).map(|cache| {
+            let field = |low: u32, bits: u32| (cache.ebx >> low & ((1 << bits) - 1)) as usize + 1;
+            field(22, 10) * field(12, 10) * field(0, 12) * (cache.ecx as usize + 1)
+        });
+        second.max()
+    })
 }
 
 /// One implementation of all kernels. The functions are those of the crate root; these are for tests and
