@@ -56,8 +56,10 @@ fn a_filesystem_made_through_the_kernels_nbd_client_is_found_by_md() {
     let pattern: Vec<u8> =
         (0..600_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     std::fs::write(folder.path().join("pattern"), pattern).expect("room for a pattern");
-    let script =
-        SCRIPT.replace("SHARED", SHARED).replace("PROGRAM", env!("CARGO_BIN_EXE_braid-interop"));
+    // The guest has a /tmp of its own: what lies there is copied to where it looks.
+    std::fs::copy(env!("CARGO_BIN_EXE_braid-interop"), folder.path().join("program"))
+        .expect("room for a copy of the program");
+    let script = SCRIPT.replace("SHARED", SHARED).replace("PROGRAM", &format!("{SHARED}/program"));
     let output =
         uml::run(&script, folder.path(), 1024, Duration::from_secs(300)).expect("the guest runs");
     for said in [
