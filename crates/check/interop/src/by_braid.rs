@@ -21,7 +21,7 @@ use std::sync::Arc;
 const STEP: usize = 1 << 20;
 
 /// What arrays of this process may use of the outside world.
-pub(crate) fn context(shard: &Shard, remotes: Vec<Remote>) -> Context {
+pub fn context(shard: &Shard, remotes: Vec<Remote>) -> Context {
     Context {
         shard: shard.clone(),
         remotes,

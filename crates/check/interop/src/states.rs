@@ -15,6 +15,7 @@ use crate::uml;
 use braid_array::options::CreateBitmap;
 use braid_format::superblock::Version;
 use braid_layout::Level;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -127,18 +128,16 @@ pub fn run(program: &Path) -> Result<Vec<String>, MatrixError> {
     }
     for (_, case, name) in &taken {
         let mut wrong = |why: String| failures.push(format!("{name}: {why}"));
-        for (step, expected) in [
+        let steps = [
             ("assemble", "ok"),
             ("acknowledged", "ok"),
             ("resync_start", "none"),
             ("mismatch_cnt", "0"),
             ("degraded", "0"),
             ("stop", "ok"),
-        ] {
-            match guest::said(&output.text, name, step) {
-                Some(value) if value == expected => {}
-                other => wrong(format!("md: {step}: {other:?}, not {expected:?}")),
-            }
+        ];
+        if let Err(why) = guest::first_wrong(&output.text, name, &expected(&steps)) {
+            wrong(why);
         }
         let moved = guest::said(&output.text, name, "moved").and_then(|moved| moved.parse().ok());
         match moved.map(|sectors: u64| sectors * 512) {
@@ -150,16 +149,18 @@ pub fn run(program: &Path) -> Result<Vec<String>, MatrixError> {
     // braid reads what md rebuilt, and takes over what md's crash left.
     let mut script = guest::library();
     for (nr, case, name) in &taken {
-        let lost = [(case.cell.members) / 2];
-        let all: Vec<usize> = (0..=case.cell.members).filter(|member| *member != 1).collect();
         let with_spare = Cell { members: case.cell.members + 1, ..case.cell.clone() };
         let read = braid.each_block(&with_spare, name, &patterns.a(*nr), &patterns.b(*nr), &[1]);
-        let degraded = if lost[0] == 1 { vec![1, 0] } else { vec![1, lost[0]] };
+        // Slot 1 is the spare's by now; another is left out.
+        let degraded = match case.cell.members / 2 {
+            1 => [1, 0],
+            other => [1, other],
+        };
         let read = read.and_then(|()| {
             braid.each_block(&with_spare, name, &patterns.a(*nr), &patterns.b(*nr), &degraded)
         });
         if let Err(why) = read {
-            failures.push(format!("{name}: after md's rebuild, members {all:?}: {why}"));
+            failures.push(format!("{name}: after md's rebuild: {why}"));
         }
     }
     for (nr, case) in cases.iter().enumerate() {
@@ -183,18 +184,17 @@ pub fn run(program: &Path) -> Result<Vec<String>, MatrixError> {
         if failures.iter().any(|failure| failure.starts_with(&format!("{name}:"))) {
             continue;
         }
-        for (step, expected) in
-            [("assemble", "ok"), ("degraded", "0"), ("mismatch_cnt", "0"), ("stop", "ok")]
-        {
-            match guest::said(&output, &name, step) {
-                Some(value) if value == expected => {}
-                other => {
-                    failures.push(format!("{name}: md after braid's rebuild: {step}: {other:?}"))
-                }
-            }
+        let steps = [("assemble", "ok"), ("degraded", "0"), ("mismatch_cnt", "0"), ("stop", "ok")];
+        if let Err(why) = guest::first_wrong(&output, &name, &expected(&steps)) {
+            failures.push(format!("{name}: after braid's rebuild: {why}"));
         }
     }
     Ok(failures)
+}
+
+/// Steps and what they must say.
+fn expected(steps: &[(&'static str, &str)]) -> BTreeMap<&'static str, String> {
+    steps.iter().map(|(step, value)| (*step, (*value).to_owned())).collect()
 }
 
 /// What the victim does: see [`write_and_be_killed`].

@@ -18,6 +18,7 @@ use braid_array::status::{ArrayStatus, JobKind, JobOutcome};
 use braid_device::file::create_sparse;
 use braid_device::spec::MemberSpec;
 use braid_device::{IoSets, Op, Opener, Request, Target};
+use braid_interop::by_braid::context;
 use braid_nbd::Address;
 use braid_nbd::serve::Server;
 use braid_shard::Shard;
@@ -112,15 +113,7 @@ impl World {
     {
         let remotes = self.shards.remotes().to_vec();
         let ran = self.shards.remotes()[0].call_async(move |shard: &Shard, done| {
-            let ctx = Context {
-                shard: shard.clone(),
-                remotes,
-                wall_clock: Arc::new(|| {
-                    let now = std::time::SystemTime::now();
-                    now.duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
-                }),
-                new_uuid: Arc::new(|| uuid::Uuid::new_v4().into_bytes()),
-            };
+            let ctx = context(shard, remotes);
             shard.spawn(async move { done(work(ctx).await) });
         });
         ran.expect("the home shard runs")

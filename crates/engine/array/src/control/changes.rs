@@ -10,7 +10,7 @@ use crate::view::MemberNr;
 use braid_device::{Device, OpenError, Opener};
 use braid_format::SECTOR;
 use braid_format::placement::{Consistency, MemberPlace, PlacementError, Request, place};
-use braid_format::superblock::{Role, Superblock, role_table_len};
+use braid_format::superblock::Superblock;
 use braid_format::uuid_text;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -77,12 +77,8 @@ impl Control {
         force: bool,
     ) -> Result<Added, ControlError> {
         let doing = "adding a member";
-        self.needs_redundancy(doing)?;
-        self.needs_working(doing)?;
         let name = opener.name().to_string();
-        let device = opener
-            .open(&self.shard)
-            .map_err(|source| ControlError::Open { array: self.name.clone(), source })?;
+        let device = self.open_candidate(&*opener, doing)?;
         let old = match read_superblock(&self.shard, &device, &name).await {
             Ok(old) => old,
             // What cannot be read as a superblock is overwritten, when that is wanted.
@@ -120,6 +116,19 @@ impl Control {
         drop(turn);
         self.members_changed();
         Ok(Added { nr, re_added: false })
+    }
+
+    /// Opens a device that is to become a member, when the array can take one.
+    pub(crate) fn open_candidate(
+        &self,
+        opener: &dyn Opener,
+        doing: &'static str,
+    ) -> Result<Rc<dyn Device>, ControlError> {
+        self.needs_redundancy(doing)?;
+        self.needs_working(doing)?;
+        opener
+            .open(&self.shard)
+            .map_err(|source| ControlError::Open { array: self.name.clone(), source })
     }
 
     pub(crate) fn check_not_a_member(
@@ -226,15 +235,7 @@ impl Control {
     ) -> Result<Member, ControlError> {
         let mut roster = self.roster.borrow_mut();
         let dev_number = roster.free_dev_number();
-        let roles = dev_number as usize + 1;
-        let max = roster.shared.version.max_members();
-        if roles > max {
-            let why = format!("a superblock lists at most {max} members; remove one first");
-            return Err(self.unfit(opener.name(), why));
-        }
-        if roles > roster.shared.roles.len() {
-            roster.shared.roles.resize(role_table_len(roles).min(max), Role::Spare);
-        }
+        roster.make_room_for(dev_number).map_err(|why| self.unfit(opener.name(), why))?;
         let nr = roster.next_nr;
         roster.next_nr += 1;
         let superblock = Superblock {

@@ -5,7 +5,7 @@ use crate::geometry::Geometry;
 use crate::view::{MemberNr, SlotState, ViewUpdate};
 use braid_device::{Device, Opener};
 use braid_format::SECTOR;
-use braid_format::superblock::{CLEAN, Role, Superblock};
+use braid_format::superblock::{CLEAN, Role, Superblock, role_table_len};
 use braid_layout::Slot;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -187,6 +187,22 @@ impl Roster {
                 _ => None,
             };
         }
+    }
+
+    /// Makes the role table long enough for a member with this number.
+    ///
+    /// # Errors
+    /// Why it cannot be, as text.
+    pub(crate) fn make_room_for(&mut self, dev_number: u32) -> Result<(), String> {
+        let roles = dev_number as usize + 1;
+        let max = self.shared.version.max_members();
+        if roles > max {
+            return Err(format!("a superblock lists at most {max} members; remove one first"));
+        }
+        if roles > self.shared.roles.len() {
+            self.shared.roles.resize(role_table_len(roles).min(max), Role::Spare);
+        }
+        Ok(())
     }
 
     /// A dev number for one more member: the first from the number of slots on that no member has.

@@ -13,7 +13,7 @@ use crate::error::{ControlError, ExamineError};
 use crate::examine::read_superblock;
 use crate::view::MemberNr;
 use braid_device::{Device, Opener};
-use braid_format::superblock::{Role, Superblock, role_table_len};
+use braid_format::superblock::{Role, Superblock};
 use braid_layout::Slot;
 use braid_shard::sync::Share;
 use std::rc::Rc;
@@ -30,12 +30,8 @@ impl Control {
         opener: Arc<dyn Opener>,
     ) -> Result<MemberNr, ControlError> {
         let doing = "re-adding a member";
-        self.needs_redundancy(doing)?;
-        self.needs_working(doing)?;
         let name = opener.name().to_string();
-        let device = opener
-            .open(&self.shard)
-            .map_err(|source| ControlError::Open { array: self.name.clone(), source })?;
+        let device = self.open_candidate(&*opener, doing)?;
         let old = match read_superblock(&self.shard, &device, &name).await {
             Ok(Some(old)) => old,
             Ok(None) => return Err(self.cannot(&name, "it has no superblock".to_string())),
@@ -136,15 +132,7 @@ impl Control {
             };
             let own = old.dev_number;
             let dev_number = if taken(own) { roster.free_dev_number() } else { own };
-            let roles = dev_number as usize + 1;
-            let max = roster.shared.version.max_members();
-            if roles > max {
-                let why = format!("a superblock lists at most {max} members");
-                return Err(self.cannot(&name, why));
-            }
-            if roles > roster.shared.roles.len() {
-                roster.shared.roles.resize(role_table_len(roles).min(max), Role::Spare);
-            }
+            roster.make_room_for(dev_number).map_err(|why| self.cannot(&name, why))?;
             let nr = roster.next_nr;
             roster.next_nr += 1;
             let superblock = Superblock {
