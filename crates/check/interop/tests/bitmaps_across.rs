@@ -1,6 +1,8 @@
 //! Write-intent bitmaps across the border: what one side was writing when it died is all that the other
 //! resyncs, and a member that one side was bringing up to date is brought up to date by the other.
 //!
+//! A member that was away while md wrote is re-added by braid, which copies what changed and little else.
+//!
 //! A death is a copy of the members' files while the array runs. Each copy is damaged in two places of one
 //! member: under a set bit, where a resync must mend it, and elsewhere, where a check must still find it
 //! afterwards: then nothing else was resynced.
@@ -124,8 +126,14 @@ fn die_in_braid(shard: &Shard, folder: &Path) {
     }
 }
 
-/// Lines `NAME: mismatch_cnt N degraded N` of a guest that assembles each array, waits and checks.
-fn check_in_guest(folder: &Path, names: &[(String, usize)]) -> String {
+/// Lines `NAME: mismatch_cnt N degraded N` of a guest that assembles each array, waits and checks; with
+/// `content`, a file of the folder, also `NAME: same` when the array begins with that.
+fn check_in_guest(folder: &Path, names: &[(String, usize)], content: Option<&str>) -> String {
+    let compare = |name: &str| {
+        content.map_or(String::new(), |content| {
+            format!("cmp -n $(stat -c %s {content}) /dev/md0 {content} && echo {name}: same\n")
+        })
+    };
     let mut script = format!(
         "cd {}\nsettle() {{ for i in $(seq 500); do [ \"$(cat /sys/block/md0/md/sync_action)\" = idle ] && break; sleep 0.05; done; }}\n",
         uml::SHARED
@@ -140,8 +148,9 @@ fn check_in_guest(folder: &Path, names: &[(String, usize)]) -> String {
             "mdadm --assemble --run --force --quiet /dev/md0 {}\nmdadm --readwrite --quiet /dev/md0\nsleep 0.5; settle\n\
              echo check > /sys/block/md0/md/sync_action; sleep 0.2; settle\n\
              echo {name}: mismatch_cnt $(cat /sys/block/md0/md/mismatch_cnt) degraded $(cat /sys/block/md0/md/degraded)\n\
-             mdadm --stop --quiet /dev/md0; losetup -D\n",
-            devices.join(" ")
+             {}mdadm --stop --quiet /dev/md0; losetup -D\n",
+            devices.join(" "),
+            compare(name)
         ));
     }
     let output = uml::run(&script, folder, 512, Duration::from_secs(180));
@@ -169,7 +178,7 @@ fn the_kernel_goes_on_from_braids_bitmap() {
             names.push((format!("{name}back"), members));
         }
     }
-    let said = check_in_guest(folder, &names);
+    let said = check_in_guest(folder, &names, None);
     for (name, _, _) in LEVELS {
         assert!(said.contains(&format!("{name}dead: mismatch_cnt 0 degraded 0")), "{said}");
         assert!(!said.contains(&format!("{name}far: mismatch_cnt 0 ")), "{said}");
@@ -239,5 +248,112 @@ fn braid_goes_on_from_the_kernels_bitmap() {
                 output.text
             );
         }
+    }
+}
+
+/// Array bytes that the kernel writes while a member is away: where they start, and how many.
+const CHANGES: [u64; 3] = [200 << 10, 9 * MIB + 4096, 20 * MIB];
+const CHANGED: usize = 100 << 10;
+/// What each array is filled with, from its start: less than the smallest has.
+const FILLED: usize = 24 << 20;
+
+/// Ways for member 1 to leave an array of the kernel's: failed and removed while it runs, or not there when
+/// it is assembled.
+const LEAVINGS: [(&str, &str); 2] = [
+    ("failed", "mdadm --quiet $MD --fail $LOST --remove $LOST"),
+    ("away", "mdadm --stop --quiet $MD; mdadm --assemble --quiet --run $MD $OTHERS"),
+];
+
+/// mdadm makes the arrays `LEVELleaving`, all at once; the kernel fills each with `old`, loses member 1,
+/// and writes parts of `new`.
+fn leave_in_guest(folder: &Path) -> String {
+    let mut script = format!("cd {}\n", uml::SHARED);
+    let cases = LEVELS.iter().flat_map(|level| LEAVINGS.iter().map(move |way| (level, way)));
+    for (case, ((level, _, members), (leaving, leave))) in cases.enumerate() {
+        let name = format!("{level}{leaving}");
+        let mut devices = Vec::new();
+        script.push_str("(\n");
+        for nr in 0..*members {
+            create_sparse(path(folder, &name, nr), MEMBER).expect("there is room");
+            let device = format!("/dev/loop{}", case * 8 + nr);
+            script.push_str(&format!("losetup {device} {name}.{nr}\n"));
+            devices.push(device);
+        }
+        let all = devices.join(" ");
+        let lost = devices.remove(1);
+        let chunk = if *level == "raid1" { "" } else { "--chunk 64" };
+        script.push_str(&format!(
+            "MD=/dev/md{case} LOST={lost} OTHERS=\"{others}\"\n\
+             yes | mdadm --create $MD --run --quiet --assume-clean --level {level} -n {members} {chunk} \
+             --bitmap internal --bitmap-chunk 64K --delay 1 {all}\n\
+             dd if=old of=$MD bs=1M oflag=direct status=none\n\
+             for i in $(seq 200); do mdadm -X {first} | grep -q ' 0 dirty' && break; sleep 0.1; done\n\
+             {leave}\necho {name}: degraded $(cat /sys/block/md{case}/md/degraded)\n",
+            others = devices.join(" "),
+            first = devices[0],
+        ));
+        for at in CHANGES {
+            script.push_str(&format!(
+                "dd if=new of=$MD bs=4k iflag=skip_bytes,count_bytes oflag=seek_bytes skip={at} \
+                 seek={at} count={CHANGED} conv=notrunc status=none\n"
+            ));
+        }
+        script.push_str("sync; mdadm --stop --quiet $MD) &\n");
+    }
+    script.push_str("wait; losetup -D\n");
+    uml::run(&script, folder, 512, Duration::from_secs(180)).expect("the guest runs").text
+}
+
+#[test]
+fn braid_copies_to_a_member_that_was_away_what_the_kernel_wrote_meanwhile() {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let folder = folder.path();
+    let pattern = |seed: u64| -> Vec<u8> {
+        let at = |i: u64| (i * 8 + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+        (0..FILLED as u64 / 8).flat_map(at).collect()
+    };
+    let (mut now, new) = (pattern(1), pattern(2));
+    fs::write(folder.join("old"), &now).unwrap();
+    fs::write(folder.join("new"), &new).unwrap();
+    for at in CHANGES {
+        let range = at as usize..at as usize + CHANGED;
+        now[range.clone()].copy_from_slice(&new[range]);
+    }
+    fs::write(folder.join("now"), &now).unwrap();
+    let said = leave_in_guest(folder);
+    let shard = Shard::with_ring(0).unwrap();
+    let mut names = Vec::new();
+    for (level, _, members) in LEVELS {
+        for (leaving, _) in LEAVINGS {
+            let name = format!("{level}{leaving}");
+            assert!(said.contains(&format!("{name}: degraded 1")), "{said}");
+            let (ctx, openers) = (context(&shard), openers(folder, &name, members));
+            let (home, ran) = (shard.clone(), shard.clone());
+            let status = home.block_on(async move {
+                let options =
+                    AssembleOptions { start_degraded: true, ..AssembleOptions::default() };
+                let array = assemble(&ctx, openers.clone(), options).await.unwrap();
+                let control = Control::find(&ran, array.id()).unwrap();
+                assert_eq!(control.status().await.left_out.len(), 1);
+                control.re_add(Arc::clone(&openers[1])).await.expect("it is re-added");
+                control.wait_idle().await;
+                let status = control.status().await;
+                control.stop().await;
+                status
+            });
+            assert_eq!(status.degraded, 0);
+            let member = status.members.iter().find(|member| member.slot == Some(1)).unwrap();
+            let copied = member.io.bytes;
+            println!("{name}: {copied} bytes copied to a member of {}", member.data_size);
+            let bits = CHANGES.len() as u64 * (CHANGED as u64 / BIT + 2);
+            assert!(copied > 0 && copied <= bits * BIT, "{name}: {copied}");
+            assert!(copied * 20 < member.data_size, "{name}: {copied} of {}", member.data_size);
+            names.push((name, members));
+        }
+    }
+    let said = check_in_guest(folder, &names, Some("now"));
+    for (name, _) in names {
+        assert!(said.contains(&format!("{name}: mismatch_cnt 0 degraded 0")), "{said}");
+        assert!(said.contains(&format!("{name}: same")), "{said}");
     }
 }
