@@ -42,6 +42,7 @@ fn cases() -> Vec<Case> {
         case(Level::Raid5, Some("left-symmetric"), 4, Version::V1_2, false),
         case(Level::Raid5, Some("left-symmetric"), 4, Version::V1_2, true),
         case(Level::Raid5, Some("right-asymmetric"), 3, Version::V0_90, false),
+        case(Level::Raid5, Some("left-symmetric"), 4, Version::V0_90, true),
         case(Level::Raid6, Some("left-symmetric"), 5, Version::V1_1, true),
         case(Level::Raid10, Some("n2"), 4, Version::V1_0, true),
         case(Level::Raid10, Some("f2"), 3, Version::V1_2, false),

@@ -264,13 +264,21 @@ const LEAVINGS: [(&str, &str); 2] = [
     ("away", "mdadm --stop --quiet $MD; mdadm --assemble --quiet --run $MD $OTHERS"),
 ];
 
-/// mdadm makes the arrays `LEVELleaving`, all at once; the kernel fills each with `old`, loses member 1,
+/// Arrays that lose a member: name, level, members, version of their superblocks.
+const LOSING: [(&str, &str, usize, &str); 4] = [
+    ("raid1", "raid1", 2, "1.2"),
+    ("raid5", "raid5", 3, "1.2"),
+    ("raid10", "raid10", 4, "1.2"),
+    ("old", "raid5", 3, "0.90"),
+];
+
+/// mdadm makes the arrays `NAMEleaving`, all at once; the kernel fills each with `old`, loses member 1,
 /// and writes parts of `new`.
 fn leave_in_guest(folder: &Path) -> String {
     let mut script = format!("cd {}\n", uml::SHARED);
-    let cases = LEVELS.iter().flat_map(|level| LEAVINGS.iter().map(move |way| (level, way)));
-    for (case, ((level, _, members), (leaving, leave))) in cases.enumerate() {
-        let name = format!("{level}{leaving}");
+    let cases = LOSING.iter().flat_map(|array| LEAVINGS.iter().map(move |way| (array, way)));
+    for (case, ((name, level, members, version), (leaving, leave))) in cases.enumerate() {
+        let name = format!("{name}{leaving}");
         let mut devices = Vec::new();
         script.push_str("(\n");
         for nr in 0..*members {
@@ -284,8 +292,8 @@ fn leave_in_guest(folder: &Path) -> String {
         let chunk = if *level == "raid1" { "" } else { "--chunk 64" };
         script.push_str(&format!(
             "MD=/dev/md{case} LOST={lost} OTHERS=\"{others}\"\n\
-             yes | mdadm --create $MD --run --quiet --assume-clean --level {level} -n {members} {chunk} \
-             --bitmap internal --bitmap-chunk 64K --delay 1 {all}\n\
+             yes | mdadm --create $MD --run --quiet --assume-clean --metadata {version} --level {level} \
+             -n {members} {chunk} --bitmap internal --bitmap-chunk 64K --delay 1 {all}\n\
              dd if=old of=$MD bs=1M oflag=direct status=none\n\
              for i in $(seq 200); do mdadm -X {first} | grep -q ' 0 dirty' && break; sleep 0.1; done\n\
              {leave}\necho {name}: degraded $(cat /sys/block/md{case}/md/degraded)\n",
@@ -323,9 +331,9 @@ fn braid_copies_to_a_member_that_was_away_what_the_kernel_wrote_meanwhile() {
     let said = leave_in_guest(folder);
     let shard = Shard::with_ring(0).unwrap();
     let mut names = Vec::new();
-    for (level, _, members) in LEVELS {
+    for (name, _, members, _) in LOSING {
         for (leaving, _) in LEAVINGS {
-            let name = format!("{level}{leaving}");
+            let name = format!("{name}{leaving}");
             assert!(said.contains(&format!("{name}: degraded 1")), "{said}");
             let (ctx, openers) = (context(&shard), openers(folder, &name, members));
             let (home, ran) = (shard.clone(), shard.clone());

@@ -52,15 +52,6 @@ enum Problem {
     Unsupported(String),
 }
 
-/// Sectors from the bitmap to what follows it on the member.
-pub(crate) fn room(superblock: &Superblock) -> Option<u64> {
-    let at = superblock.bitmap_sector()?;
-    let next =
-        [Some(superblock.super_offset), superblock.bblog_sector(), Some(superblock.data_offset)];
-    let next = next.into_iter().flatten().filter(|next| *next > at).min();
-    Some(next.map_or(u64::MAX, |next| next - at))
-}
-
 /// Bytes of `bits` bits with their superblock as they go to a device with blocks of `block` bytes.
 pub(crate) fn len_on(bits: u64, block: u32) -> usize {
     len(bits).next_multiple_of(block.max(SECTOR as u32) as usize)
@@ -117,7 +108,7 @@ fn anew(
     wanted: &Wanted,
     chunk: Option<u32>,
 ) -> Result<Loaded, Unsupported> {
-    let room = sources.iter().filter_map(|source| room(&source.superblock)).min().unwrap_or(0);
+    let room = sources.iter().map(|source| source.superblock.bitmap_room()).min().unwrap_or(0);
     let room = room.saturating_mul(SECTOR_BYTES);
     let block = sources.iter().map(|source| source.device.info().logical_block).max();
     let block = block.unwrap_or(SECTOR as u32);
@@ -173,8 +164,7 @@ async fn read_copy(
     chunk: &mut Option<u32>,
 ) -> Result<(BitmapSuperblock, Bits), Problem> {
     let block = source.device.info().logical_block.max(SECTOR as u32);
-    let (Some(at), Some(room)) = (source.superblock.bitmap_sector(), room(&source.superblock))
-    else {
+    let Some(at) = source.superblock.bitmap_sector() else {
         return Err(Problem::Unusable("its place lies before the device".to_string()));
     };
     let at = at.saturating_mul(SECTOR_BYTES);
@@ -211,7 +201,7 @@ async fn read_copy(
         )));
     }
     let len = len_on(bits, block);
-    if len as u64 > room.saturating_mul(SECTOR_BYTES) {
+    if len as u64 > source.superblock.bitmap_room().saturating_mul(SECTOR_BYTES) {
         return Err(Problem::Unusable(format!(
             "it has {len} bytes and would reach into what follows it"
         )));

@@ -323,9 +323,8 @@ impl Control {
         let Some(bitmap) = &self.bitmap else { return true };
         let block = member.device.info().logical_block.max(SECTOR as u32);
         let len = len_on(bitmap.keeper.borrow().shape().bits().into(), block) as u64;
-        let room = crate::bitmap::load::room(&member.superblock);
+        let room = member.superblock.bitmap_room().saturating_mul(SECTOR_BYTES);
         let at = place(&member.superblock);
-        room.is_some_and(|room| len <= room.saturating_mul(SECTOR_BYTES))
-            && at.is_some_and(|at| at.is_multiple_of(block.into()))
+        len <= room && at.is_some_and(|at| at.is_multiple_of(block.into()))
     }
 }

@@ -10,7 +10,7 @@ use crate::view::MemberNr;
 use braid_device::{Device, OpenError, Opener};
 use braid_format::SECTOR;
 use braid_format::placement::{Consistency, MemberPlace, PlacementError, Request, place};
-use braid_format::superblock::Superblock;
+use braid_format::superblock::{Superblock, Version};
 use braid_format::uuid_text;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -93,6 +93,7 @@ impl Control {
         let turn = self.turn().await;
         // Somebody else may have added it, or the array been stopped, while this waited.
         self.needs_working(doing)?;
+        let old = self.as_of_now(&name, &device, old).await?;
         self.check_not_a_member(&name, old.as_ref(), force)?;
         if !force
             && let Some(old) = old
@@ -131,6 +132,21 @@ impl Control {
             .map_err(|source| ControlError::Open { array: self.name.clone(), source })
     }
 
+    /// The superblock of a candidate under the turn. In 0.90 only the event count tells a member from one
+    /// that has its number by now, so it must be read while none is written; others say so themselves.
+    pub(crate) async fn as_of_now(
+        &self,
+        name: &str,
+        device: &Rc<dyn Device>,
+        old: Option<Superblock>,
+    ) -> Result<Option<Superblock>, ControlError> {
+        if old.as_ref().is_none_or(|old| old.version != Version::V0_90) {
+            return Ok(old);
+        }
+        let read = read_superblock(&self.shard, device, name).await;
+        read.map_err(|source| ControlError::Examine { array: self.name.clone(), source })
+    }
+
     pub(crate) fn check_not_a_member(
         &self,
         name: &str,
@@ -140,11 +156,7 @@ impl Control {
         let (array, member) = (self.name.clone(), name.to_string());
         let roster = self.roster.borrow();
         let same = roster.members.iter().find(|known| {
-            let same_uuid = old.is_some_and(|old| {
-                old.set_uuid == known.superblock.set_uuid
-                    && old.device_uuid == known.superblock.device_uuid
-            });
-            known.name == name || same_uuid
+            known.name == name || old.is_some_and(|old| old.is_twin_of(&known.superblock))
         });
         if let Some(known) = same {
             return Err(ControlError::AlreadyMember { array, member, other: known.name.clone() });

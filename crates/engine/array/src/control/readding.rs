@@ -47,6 +47,9 @@ impl Control {
         let turn = self.turn().await;
         // Somebody else may have added it, or the array been stopped, while this waited.
         self.needs_working(doing)?;
+        let Some(old) = self.as_of_now(&name, &device, Some(old)).await? else {
+            return Err(self.cannot(&name, "it has no superblock".to_string()));
+        };
         self.check_not_a_member(&name, Some(&old), false)?;
         let slot = self.former_slot(&old).map_err(|why| self.cannot(&name, why))?;
         self.take_back(turn, opener, device, old, slot).await

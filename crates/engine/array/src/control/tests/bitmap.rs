@@ -106,7 +106,7 @@ fn state(status: &ArrayStatus, name: &str) -> MemberState {
 #[test]
 fn a_bit_is_on_every_member_when_the_write_is_acknowledged_and_cleared_when_it_is_over() {
     for (level, disks) in LEVELS {
-        for version in [Version::V1_0, Version::V1_1, Version::V1_2] {
+        for version in [Version::V0_90, Version::V1_0, Version::V1_1, Version::V1_2] {
             let world = World::new(2);
             let members = members("m", disks, 8 * MIB);
             world.create(&members, CreateOptions { version, ..options(level, disks) });
