@@ -6,6 +6,7 @@ use braid_array::assemble::assemble;
 use braid_array::control::Control;
 use braid_array::create::create;
 use braid_array::options::{AssembleOptions, Context, CreateBitmap, CreateOptions, MemberSelector};
+use braid_device::blocks::Blocks;
 use braid_device::file::{FileMember, Mode, create_sparse};
 use braid_device::{Device, IoSets, Op, Opener, Request, Target};
 use braid_layout::layout_number;
@@ -58,6 +59,8 @@ impl Content {
 pub struct Braid {
     shard: Shard,
     folder: PathBuf,
+    /// Logical blocks of the members, over and over.
+    blocks: &'static [u32],
 }
 
 type Outcome<T> = Result<T, String>;
@@ -73,7 +76,12 @@ impl Braid {
     /// When the kernel refuses an io_uring.
     pub fn new(folder: &Path) -> Outcome<Braid> {
         let shard = Shard::with_ring(0).map_err(text)?;
-        Ok(Braid { shard, folder: folder.to_path_buf() })
+        Ok(Braid { shard, folder: folder.to_path_buf(), blocks: &[512] })
+    }
+
+    /// With members of these logical blocks, in bytes, beginning anew when there are more members.
+    pub fn with_blocks(self, blocks: &'static [u32]) -> Braid {
+        Braid { blocks, ..self }
     }
 
     /// Where member `nr` of the array with this name is.
@@ -127,7 +135,9 @@ impl Braid {
         self.with(openers, false, async move |array| {
             let size = array.size()?;
             // So that full stripes, parts of them and spans over several all occur.
+            let block = array.device.info().logical_block as usize;
             let steps = [64 << 10, 4096, 768 << 10, 512, 300 << 10, 20 * 512];
+            let steps = steps.map(|step: usize| step.next_multiple_of(block));
             let (mut at, mut nr) = (0, 0);
             while at < size {
                 let len = steps[nr % steps.len()].min(size - at);
@@ -279,7 +289,9 @@ impl Braid {
     ) -> Outcome<Vec<Arc<dyn Opener>>> {
         let open = |nr| {
             let member = FileMember::open(self.path(name, nr), Mode::ReadWrite);
-            member.map(|member| Arc::new(member) as Arc<dyn Opener>).map_err(text)
+            let member = member.map(|member| Arc::new(member) as Arc<dyn Opener>).map_err(text)?;
+            let block = self.blocks.get(nr % self.blocks.len().max(1)).copied().unwrap_or(512);
+            Ok(Arc::new(Blocks::new(member, block)) as Arc<dyn Opener>)
         };
         members.into_iter().map(open).collect()
     }

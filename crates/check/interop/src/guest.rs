@@ -8,6 +8,21 @@ use crate::uml::SHARED;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+/// What the arrays of a run have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Logical blocks of the members, in bytes, beginning anew when there are more members.
+    pub blocks: &'static [u32],
+    /// Arrays with redundancy have a write-intent bitmap.
+    pub bitmap: bool,
+}
+
+impl Default for Setting {
+    fn default() -> Setting {
+        Setting { blocks: &[512], bitmap: false }
+    }
+}
+
 /// Exit status of a script that ended in a crash of the guest.
 pub const CRASHED: i32 = 86;
 /// Arrays that are attached at the same time: their syncs run side by side.
@@ -26,8 +41,10 @@ echo 1000000 > /proc/sys/dev/raid/speed_limit_max
 exec 9<> <(:)
 # say NAME STEP: R as the step's value
 say() {{ echo "$1 $2 $R"; }}
-# attach NAME SLOT...: the members of these slots as block devices, in DEVICES
-attach() {{ local name=$1 slot; shift; DEVICES=; for slot; do losetup /dev/loop$LOOP $name.$slot; DEVICES="$DEVICES /dev/loop$LOOP"; LOOP=$((LOOP + 1)); done; }}
+# attach NAME SLOT...: the members of these slots as block devices, in DEVICES, with the logical blocks BLOCKS
+# over and over
+BLOCKS=(512)
+attach() {{ local name=$1 slot; shift; DEVICES=; for slot; do losetup -b ${{BLOCKS[$((slot % ${{#BLOCKS[@]}}))]}} /dev/loop$LOOP $name.$slot; DEVICES="$DEVICES /dev/loop$LOOP"; LOOP=$((LOOP + 1)); done; }}
 # detach: all devices
 detach() {{ losetup -D; LOOP=0; }}
 LOOP=0
@@ -60,10 +77,20 @@ pub(crate) fn slots(cell: &Cell, without: &[usize]) -> String {
     slots.map(|nr| nr.to_string()).collect::<Vec<_>>().join(" ")
 }
 
+/// What every script begins with, for members of these logical blocks.
+fn library_with(blocks: &[u32]) -> String {
+    let blocks: Vec<String> = blocks.iter().map(u32::to_string).collect();
+    format!("{}BLOCKS=({})\n", library(), blocks.join(" "))
+}
+
 /// A script that runs `steps` for each batch of arrays: first all arrays' first step, then all
 /// arrays' second, and so on.
-fn batched(arrays: &[Named<'_>], steps: &[&dyn Fn(&Named<'_>) -> String]) -> String {
-    let mut script = library();
+fn batched(
+    arrays: &[Named<'_>],
+    blocks: &[u32],
+    steps: &[&dyn Fn(&Named<'_>) -> String],
+) -> String {
+    let mut script = library_with(blocks);
     for batch in arrays.chunks(BATCH) {
         for step in steps {
             batch.iter().for_each(|array| script += &step(array));
@@ -112,6 +139,7 @@ fn fine(cell: &Cell) -> BTreeMap<&'static str, String> {
 /// of the shared folder, of which array `nr` uses the bytes from `from(nr)` on.
 pub fn check_and_write(
     arrays: &[Named<'_>],
+    blocks: &[u32],
     (old, new): (&str, &str),
     from: impl Fn(usize) -> usize,
 ) -> String {
@@ -124,7 +152,7 @@ pub fn check_and_write(
                 "write md{nr} {new} {from}; say {name} write\nstop md{nr}; say {name} stop\n"
             )
     };
-    batched(arrays, &[&begin, &end])
+    batched(arrays, blocks, &[&begin, &end])
 }
 
 /// What [`check_and_write`] must say of one array.
@@ -149,21 +177,31 @@ pub(crate) fn create((nr, cell, name): &Named<'_>, options: &str) -> String {
     )
 }
 
-/// mdadm makes the arrays, the kernel syncs them and writes `content`.
-pub fn make(arrays: &[Named<'_>], content: &str, from: impl Fn(usize) -> usize) -> String {
-    let begin = |array: &Named<'_>| create(array, "");
+/// mdadm makes the arrays, with a bitmap if so told; the kernel syncs them and writes `content`.
+pub fn make(
+    arrays: &[Named<'_>],
+    setting: &Setting,
+    content: &str,
+    from: impl Fn(usize) -> usize,
+) -> String {
+    let blocks = setting.blocks;
+    let begin = |array: &Named<'_>| {
+        let bitmap = setting.bitmap && array.1.level.has_redundancy();
+        create(array, if bitmap { "--bitmap internal --bitmap-chunk 64K" } else { "" })
+    };
     let end = |(nr, _, name): &Named<'_>| {
         format!(
             "settle md{nr}\nsize md{nr}; say {name} size\nwrite md{nr} {content} {}; say {name} write\nstop md{nr}; say {name} stop\n",
             from(*nr)
         )
     };
-    batched(arrays, &[&begin, &end])
+    batched(arrays, blocks, &[&begin, &end])
 }
 
 /// md assembles what braid wrote, reads all of it and checks it; then again with members missing.
 pub fn check(
     arrays: &[Named<'_>],
+    blocks: &[u32],
     content: &str,
     from: impl Fn(usize) -> usize,
     without: impl Fn(&Cell) -> Vec<usize>,
@@ -183,7 +221,7 @@ pub fn check(
         }
         lines
     };
-    batched(arrays, &[&begin, &end])
+    batched(arrays, blocks, &[&begin, &end])
 }
 
 /// What [`check`] must say of one array.

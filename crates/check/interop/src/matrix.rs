@@ -9,8 +9,9 @@
 
 use crate::by_braid::{Braid, Content};
 use crate::cell::Cell;
-use crate::guest::{self, Named};
+use crate::guest::{self, Named, Setting};
 use crate::uml::{self, UmlError};
+use braid_array::options::CreateBitmap;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,6 +76,14 @@ pub enum MatrixError {
 /// # Errors
 /// When it could not be run; arrays that are wrong are in the report.
 pub fn run(cells: &[Cell]) -> Result<Report, MatrixError> {
+    run_with(cells, Setting::default())
+}
+
+/// As [`run`], in a setting other than the usual.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(cells: &[Cell], setting: Setting) -> Result<Report, MatrixError> {
     let started = Instant::now();
     let next = AtomicUsize::new(0);
     let parts: Vec<&[Cell]> =
@@ -84,7 +93,7 @@ pub fn run(cells: &[Cell]) -> Result<Report, MatrixError> {
         while let Some((nr, part)) = take(&next, &parts) {
             let folder =
                 tempfile::Builder::new().prefix("braid-interop.").tempdir_in("/var/tmp")?;
-            done.push((nr, run_some(part, folder.path())?));
+            done.push((nr, run_some(part, setting, folder.path())?));
         }
         Ok::<_, MatrixError>(done)
     };
@@ -171,9 +180,10 @@ fn lost_slots(cell: &Cell) -> Vec<usize> {
     (0..tolerance).map(|nr| (first + nr) % cell.members).collect()
 }
 
-fn run_some(cells: &[Cell], folder: &Path) -> Result<Vec<Row>, MatrixError> {
+fn run_some(cells: &[Cell], setting: Setting, folder: &Path) -> Result<Vec<Row>, MatrixError> {
     let patterns = Patterns::new(folder)?;
-    let braid = Braid::new(folder).map_err(MatrixError::Shard)?;
+    let blocks = setting.blocks;
+    let braid = Braid::new(folder).map_err(MatrixError::Shard)?.with_blocks(blocks);
     let named = |suffix: &str, base: usize| -> Vec<Named<'_>> {
         let name = |cell: &Cell| format!("{}-{suffix}", cell.name());
         cells.iter().enumerate().map(|(nr, cell)| (base + nr, cell, name(cell))).collect()
@@ -185,8 +195,12 @@ fn run_some(cells: &[Cell], folder: &Path) -> Result<Vec<Row>, MatrixError> {
         .iter()
         .map(|(nr, cell, name)| {
             braid.make_members(cell, name)?;
+            let bitmap = match setting.bitmap && cell.level.has_redundancy() {
+                true => CreateBitmap::Internal { chunk: Some(64 << 10) },
+                false => CreateBitmap::Default,
+            };
             braid
-                .make(cell, name, &patterns.a(*nr))
+                .make_with(cell, name, &patterns.a(*nr), bitmap)
                 .map_err(|why| format!("braid making it: {why}"))
         })
         .collect();
@@ -194,8 +208,8 @@ fn run_some(cells: &[Cell], folder: &Path) -> Result<Vec<Row>, MatrixError> {
     for (_, cell, name) in &theirs {
         braid.make_members(cell, name).map_err(MatrixError::Shard)?;
     }
-    let script = guest::check_and_write(&ready, (Patterns::A, Patterns::B), from)
-        + &guest::make(&theirs, Patterns::A, from);
+    let script = guest::check_and_write(&ready, blocks, (Patterns::A, Patterns::B), from)
+        + &guest::make(&theirs, &setting, Patterns::A, from);
     let first = uml::run(&script, folder, 1024, LIMIT)?.text;
 
     let by_braid = ours.iter().zip(made).map(|((nr, cell, name), made)| {
@@ -217,9 +231,10 @@ fn run_some(cells: &[Cell], folder: &Path) -> Result<Vec<Row>, MatrixError> {
             for step in ["write", "stop"] {
                 match guest::said(&first, name, step) {
                     Some("ok") => {}
-                    _ => {
+                    other => {
+                        let other = other.unwrap_or("nothing");
                         let create = guest::said(&first, name, "create").unwrap_or_default();
-                        return Err(format!("md making it: {step} failed; create: {create}"));
+                        return Err(format!("md making it: {step}: {other}; create: {create}"));
                     }
                 }
             }
@@ -227,7 +242,7 @@ fn run_some(cells: &[Cell], folder: &Path) -> Result<Vec<Row>, MatrixError> {
         })
         .collect();
     let ready = keep(&theirs, &read);
-    let script = guest::check(&ready, Patterns::B, from, lost_slots);
+    let script = guest::check(&ready, blocks, Patterns::B, from, lost_slots);
     let second = uml::run(&script, folder, 1024, LIMIT)?.text;
     let by_md = theirs.iter().zip(read).map(|((_, cell, name), read)| {
         read?;

@@ -8,6 +8,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod blocks;
 mod completion;
 mod device;
 pub mod fault;

@@ -5,5 +5,6 @@ mod bitmap;
 mod bitmap_cost;
 mod lifecycle;
 mod memory;
+mod mixed_blocks;
 mod version_0_90;
 mod world;

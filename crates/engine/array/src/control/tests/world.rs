@@ -6,6 +6,7 @@ use crate::control::Control;
 use crate::create::{Created, create};
 use crate::error::AssembleError;
 use crate::options::{AssembleOptions, Context, CreateOptions};
+use braid_device::blocks::Blocks;
 use braid_device::ram::Ram;
 use braid_device::{
     Completion, Device, DeviceInfo, IoError, IoErrorKind, IoSets, Op, OpenError, Opener, Outcome,
@@ -18,7 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 pub(super) struct Clock(Cell<Nanos>);
 
@@ -215,10 +216,12 @@ impl World {
 
 /// A RAM member that can be made to fail.
 pub(super) struct TestMember {
-    pub(super) ram: Ram,
+    pub(super) ram: Arc<Ram>,
     pub(super) dead: Arc<AtomicBool>,
     /// Its devices lend their memory.
     pub(super) lends: AtomicBool,
+    /// Its logical block, when that is larger than a sector.
+    pub(super) block: AtomicU32,
     /// Bytes read from it and written to it.
     pub(super) read: Arc<AtomicU64>,
     pub(super) written: Arc<AtomicU64>,
@@ -230,7 +233,8 @@ impl Opener for TestMember {
     }
 
     fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
-        let inner = self.ram.open(shard)?;
+        let inner = Blocks::new(Arc::clone(&self.ram) as _, self.block.load(Ordering::Relaxed));
+        let inner = inner.open(shard)?;
         let lends = self.lends.load(Ordering::Relaxed);
         let (dead, read, written) =
             (Arc::clone(&self.dead), Arc::clone(&self.read), Arc::clone(&self.written));
@@ -273,7 +277,8 @@ pub(super) fn members(prefix: &str, count: usize, size: u64) -> Vec<Arc<TestMemb
     (0..count)
         .map(|nr| {
             Arc::new(TestMember {
-                ram: Ram::new(format!("{prefix}{nr}"), size),
+                ram: Arc::new(Ram::new(format!("{prefix}{nr}"), size)),
+                block: AtomicU32::new(512),
                 dead: Arc::new(AtomicBool::new(false)),
                 lends: AtomicBool::new(false),
                 read: Arc::default(),
