@@ -134,6 +134,7 @@ impl Scenario {
         create.version = version;
         create.size = redundant.then_some(component);
         create.data_offset = (version != Version::V1_0).then_some(data_offset);
+        create.bad_block_log = false;
         create.assume_clean = zeroes && rng.percent(50);
         let bitmap = bitmap(seed, redundant);
         create.bitmap = bitmap

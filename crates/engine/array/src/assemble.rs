@@ -8,14 +8,17 @@
 //!
 //! Does not write anything itself; the first superblocks are written by control, after all checks.
 
+mod bad_blocks;
 mod choose;
 mod running;
 pub mod salvage;
 
 use crate::array::{Array, ArrayParts, new_id};
+use crate::bad_blocks::BadBlocks;
 use crate::bitmap::keeper::Keeper;
 use crate::bitmap::load::{Loaded, Source, Unsupported, Wanted, load};
 use crate::control::Control;
+use crate::control::bad_blocks::Bad;
 use crate::control::members::{Member, Roster, Standing};
 use crate::error::AssembleError;
 use crate::examine::read_superblock;
@@ -47,12 +50,22 @@ pub async fn assemble(
 ) -> Result<Arc<Array>, AssembleError> {
     let found = examine_all(ctx, openers).await?;
     let given: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
-    let choice = choose(found, options.uuid)?;
+    let mut choice = choose(found, options.uuid)?;
     let title = choice.title();
     if let Some(name) = Control::running(&ctx.shard, choice.shared.set_uuid) {
         return Err(AssembleError::Running { array: name });
     }
     choose::check_supported(&choice, options.read_only)?;
+    for chosen in &mut choice.members {
+        let read = bad_blocks::bad_blocks(&ctx.shard, &chosen.found).await;
+        let bad = read.map_err(|why| AssembleError::BadBlockLog {
+            array: title.clone(),
+            name: chosen.found.name.clone(),
+            why,
+        })?;
+        chosen.found.superblock.bad_blocks = !bad.is_empty();
+        chosen.found.bad = bad;
+    }
     let level = level(&choice)?;
     let resynced = check_complete(&choice, level, &options, &given)?;
     let layout = layout(&choice, level)?;
@@ -79,7 +92,7 @@ pub async fn assemble(
         geometry: Arc::clone(&geometry),
         info: device.clone(),
         openers: openers.collect(),
-        update: roster.view(geometry.slots(), options.read_only),
+        update: roster.view(&geometry, options.read_only),
         bitmap: keeper.as_ref().map(Keeper::shape),
     };
     let engine = running::start_engines(ctx, start, &title).await?;
@@ -129,7 +142,7 @@ async fn examine_all(
         let device = opener.open(&ctx.shard)?;
         let superblock = read_superblock(&ctx.shard, &device, &name).await?;
         let superblock = superblock.ok_or(AssembleError::NoSuperblock { name: name.clone() })?;
-        all.push(Found { name, opener, device, superblock });
+        all.push(Found { name, opener, device, superblock, bad: BadBlocks::default() });
     }
     Ok(all)
 }
@@ -316,7 +329,7 @@ fn roster(choice: Choice, level: Level, (resynced, usable): (u64, bool)) -> (Ros
         .zip(0..)
         .map(|(chosen, nr)| {
             let Chosen { found, standing } = chosen;
-            let Found { name, opener, device, superblock } = found;
+            let Found { name, opener, device, superblock, bad } = found;
             // What was valid when it was written is valid now; level 10 starts its recovery anew.
             let standing = match standing {
                 Standing::Rebuilding { slot, by_bitmap, .. } if level == Level::Raid10 => {
@@ -329,7 +342,7 @@ fn roster(choice: Choice, level: Level, (resynced, usable): (u64, bool)) -> (Ros
                 }
                 other => other,
             };
-            Member { nr, name, opener, device, superblock, standing }
+            Member { nr, name, opener, device, superblock, standing, bad: Bad::logged(bad) }
         })
         .collect();
     let next_nr = members.iter().map(|member| member.nr + 1).max().unwrap_or(0);

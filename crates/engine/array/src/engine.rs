@@ -75,7 +75,7 @@ pub struct Engine {
     /// This shard's part of the bitmap.
     pub(crate) intent: Option<Intent>,
     spawners: Rc<Spawners>,
-    home: Remote,
+    pub(crate) home: Remote,
     info: RefCell<Rc<DeviceInfo>>,
     view: RefCell<Rc<View>>,
     /// Views that operations under way may still hold.
@@ -176,7 +176,7 @@ impl Engine {
         self.shard.local::<Engines>().0.borrow_mut().retain(|engine| engine.id != self.id);
         self.devices.borrow_mut().clear();
         let update = ViewUpdate {
-            slots: vec![(None, 0, crate::view::SlotState::Missing); self.geometry.slots()],
+            slots: vec![crate::view::SlotUpdate::EMPTY; self.geometry.slots()],
             resynced: u64::MAX,
             broken: true,
             read_only: true,
@@ -442,31 +442,6 @@ impl Engine {
                 .await;
             let Some(Unrecovered { gather, index, buf, error }) = next else { return };
             crate::front::recover_part(&self, gather, index, buf, Some(error));
-        }
-    }
-}
-
-impl Engine {
-    /// Looks at the outcomes of writes tagged with their slots: members that failed are recorded
-    /// as such before this comes back.
-    ///
-    /// # Errors
-    /// When more members have failed than the level survives.
-    pub(crate) async fn settle_writes(
-        self: &Rc<Engine>,
-        view: &Rc<View>,
-        outcomes: braid_device::Outcomes,
-    ) -> Result<(), IoError> {
-        let mut first = None;
-        for (slot, outcome) in outcomes {
-            if let Err(error) = outcome.result {
-                first.get_or_insert(error);
-                self.fail_member(slot as usize, view, error).await;
-            }
-        }
-        match first {
-            Some(error) if self.view().broken => Err(error),
-            _ => Ok(()),
         }
     }
 }

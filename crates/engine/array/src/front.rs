@@ -94,12 +94,13 @@ fn locate_read(engine: &Engine, view: &View, offset: u64, len: u64) -> ReadPlace
             let len = len.min(parity.chunk_size() - within);
             let slot = parity.data_slot(stripe, k);
             let at = parity.member_offset(stripe) + within;
-            let readable = view.readable(slot, at + len);
+            let readable = view.readable(slot, &(at..at + len));
             ReadPlace { len, place: readable.then_some((slot, at)) }
         }
         Layout::Mirror(_) => {
             let len = len.min(REGION - offset % REGION);
-            let readable = |slot| view.readable(slot, offset + len);
+            let len = view.same_until(&(offset..offset + len)) - offset;
+            let readable = |slot| view.readable(slot, &(offset..offset + len));
             let slot = if offset + len <= view.resynced {
                 pick(view.slots(), (offset / REGION) as usize, readable)
             } else {
@@ -111,10 +112,12 @@ fn locate_read(engine: &Engine, view: &View, offset: u64, len: u64) -> ReadPlace
         Layout::Raid10(raid10) => {
             let (chunk_nr, within) = raid10.locate(offset);
             let len = len.min(raid10.chunk_size() - within);
+            let len = crate::mirror::alike(engine, view, (chunk_nr, within), len);
             let copies = raid10.copy_count();
             let usable = |copy: usize| {
                 let place = raid10.copy(chunk_nr, copy);
-                view.readable(place.slot, place.offset + within + len)
+                let at = place.offset + within;
+                view.readable(place.slot, &(at..at + len))
             };
             let start = if offset + len <= view.resynced { chunk_nr as usize } else { 0 };
             let place = pick(copies, start, usable).map(|copy| {

@@ -20,6 +20,7 @@
 
 pub mod array;
 pub mod assemble;
+pub mod bad_blocks;
 mod bitmap;
 pub mod control;
 pub mod create;
@@ -36,6 +37,7 @@ mod mirror;
 pub mod options;
 mod parity;
 mod route;
+mod settle;
 mod spawners;
 pub mod status;
 pub mod view;

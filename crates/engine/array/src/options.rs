@@ -65,6 +65,8 @@ pub struct CreateOptions {
     pub assume_clean: bool,
     /// The write-intent bitmap.
     pub bitmap: CreateBitmap,
+    /// Give members a bad-block log where there is room for one, as mdadm does; never with version 0.90.
+    pub bad_block_log: bool,
     /// Where the superblock stands.
     pub version: Version,
 }
@@ -84,6 +86,7 @@ impl CreateOptions {
             data_offset: None,
             assume_clean: false,
             bitmap: CreateBitmap::Default,
+            bad_block_log: true,
             version: Version::V1_2,
         }
     }

@@ -3,10 +3,13 @@
 //! Control makes a [`ViewUpdate`] whenever a member's state changes and sends it to every shard;
 //! an operation takes the shard's current [`View`] when it holds its range, and keeps it.
 
-use braid_device::Device;
+use crate::bad_blocks::BadBlocks;
+use braid_device::{Device, IoError, IoErrorKind};
 use braid_layout::Slot;
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Identifies a member within a running array; never reused.
 pub type MemberNr = u32;
@@ -25,11 +28,38 @@ pub enum SlotState {
     },
 }
 
+/// What control says of one slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotUpdate {
+    /// The member that holds it.
+    pub member: Option<MemberNr>,
+    /// Where its component starts, in bytes.
+    pub data_offset: u64,
+    /// See there.
+    pub state: SlotState,
+    /// Component bytes that are recorded as bad, in whole logical blocks of the array; `None` when there are
+    /// none.
+    pub bad: Option<Arc<BadBlocks>>,
+    /// The member has a log that bad blocks can be recorded in.
+    pub has_log: bool,
+}
+
+impl SlotUpdate {
+    /// A slot without a member.
+    pub const EMPTY: SlotUpdate = SlotUpdate {
+        member: None,
+        data_offset: 0,
+        state: SlotState::Missing,
+        bad: None,
+        has_log: false,
+    };
+}
+
 /// The states, without handles: what control sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewUpdate {
-    /// By slot: the member, where its component starts (bytes), and its state.
-    pub slots: Vec<(Option<MemberNr>, u64, SlotState)>,
+    /// By slot.
+    pub slots: Vec<SlotUpdate>,
     /// Redundancy is known to hold below this: component bytes for parity levels, array bytes for
     /// mirrors; `u64::MAX` when it holds everywhere.
     pub resynced: u64,
@@ -46,6 +76,15 @@ pub struct SlotView {
     device: Option<Rc<dyn Device>>,
     data_offset: u64,
     state: SlotState,
+    bad: Option<Arc<BadBlocks>>,
+    has_log: bool,
+}
+
+impl SlotView {
+    #[inline]
+    fn is_bad(&self, bytes: &Range<u64>) -> bool {
+        self.bad.as_ref().is_some_and(|bad| bad.overlaps(bytes))
+    }
 }
 
 /// See the module's documentation.
@@ -58,6 +97,7 @@ pub struct View {
     /// See [`ViewUpdate::read_only`].
     pub read_only: bool,
     degraded: bool,
+    any_bad: bool,
 }
 
 impl View {
@@ -66,22 +106,25 @@ impl View {
         let slots: SmallVec<[SlotView; 8]> = update
             .slots
             .iter()
-            .map(|(member, data_offset, state)| {
+            .map(|slot| {
+                let SlotUpdate { member, data_offset, state, bad, has_log } = slot.clone();
                 let device = match state {
                     SlotState::Missing => None,
                     _ => member.and_then(&device),
                 };
-                let state = if device.is_some() { *state } else { SlotState::Missing };
-                SlotView { nr: *member, device, data_offset: *data_offset, state }
+                let state = if device.is_some() { state } else { SlotState::Missing };
+                SlotView { nr: member, device, data_offset, state, bad, has_log }
             })
             .collect();
         let degraded = slots.iter().any(|slot| slot.state != SlotState::InSync);
+        let any_bad = slots.iter().any(|slot| slot.bad.is_some());
         View {
             slots,
             resynced: update.resynced,
             broken: update.broken,
             read_only: update.read_only,
             degraded,
+            any_bad,
         }
     }
 
@@ -102,16 +145,58 @@ impl View {
         self.slots.get(slot).map_or(SlotState::Missing, |slot| slot.state)
     }
 
-    /// The slot's member may be read up to component byte `end`.
+    /// The slot's member holds what it should in all of these component bytes.
     #[inline]
-    pub fn readable(&self, slot: Slot, end: u64) -> bool {
-        match self.state(slot) {
+    pub fn readable(&self, slot: Slot, bytes: &Range<u64>) -> bool {
+        let Some(slot) = self.slots.get(slot) else { return false };
+        let valid = match slot.state {
             SlotState::InSync => true,
             SlotState::Rebuilding { recovered } => {
-                end <= recovered || cfg!(feature = "plant-read-past-recovery")
+                bytes.end <= recovered || cfg!(feature = "plant-read-past-recovery")
             }
             SlotState::Missing => false,
+        };
+        valid && !slot.is_bad(bytes)
+    }
+
+    /// Some member has blocks recorded as bad.
+    #[inline]
+    pub fn any_bad(&self) -> bool {
+        self.any_bad
+    }
+
+    /// Some of these component bytes are recorded as bad on the slot's member.
+    #[inline]
+    pub fn is_bad(&self, slot: Slot, bytes: &Range<u64>) -> bool {
+        self.slots.get(slot).is_some_and(|slot| slot.is_bad(bytes))
+    }
+
+    /// The slot's member has a log that bad blocks can be recorded in.
+    pub fn has_log(&self, slot: Slot) -> bool {
+        self.slots.get(slot).is_some_and(|slot| slot.has_log)
+    }
+
+    /// Where, after the start of these component bytes, it changes whether they are recorded as bad on the
+    /// slot's member; their end when it does not.
+    pub fn next_change(&self, slot: Slot, bytes: &Range<u64>) -> u64 {
+        let bad = self.slots.get(slot).and_then(|slot| slot.bad.as_ref());
+        bad.map_or(bytes.end, |bad| bad.next_change(bytes))
+    }
+
+    /// The end of the first of these component bytes over which each member is either bad or not.
+    #[inline]
+    pub fn same_until(&self, bytes: &Range<u64>) -> u64 {
+        if !self.any_bad {
+            return bytes.end;
         }
+        let ends = (0..self.slots.len()).map(|slot| self.next_change(slot, bytes));
+        ends.min().unwrap_or(bytes.end)
+    }
+
+    /// What to say to a reader when nothing is left that its bytes could come from.
+    pub fn no_copy_left(&self) -> IoError {
+        let recorded = self.any_bad && !self.broken;
+        IoError::new(if recorded { IoErrorKind::Medium } else { IoErrorKind::Lost })
     }
 
     /// The slot has a member, so it must be written.

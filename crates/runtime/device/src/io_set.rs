@@ -16,6 +16,7 @@ use braid_shard::{Shard, TaskId};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::ops::Range;
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -23,12 +24,15 @@ struct State {
     shard: Shard,
     pending: Cell<u32>,
     waiter: Cell<TaskId>,
-    done: RefCell<VecDeque<(u32, Outcome)>>,
+    /// Offset and bytes of each request, in the order of submission.
+    places: RefCell<Vec<(u64, u64)>>,
+    /// By token: the request's number, then its tag.
+    done: RefCell<VecDeque<(u64, Outcome)>>,
 }
 
 impl Sink for State {
     fn complete(&self, token: u64, outcome: Outcome) {
-        self.done.borrow_mut().push_back((token as u32, outcome));
+        self.done.borrow_mut().push_back((token, outcome));
         let pending = self.pending.get() - 1;
         self.pending.set(pending);
         if pending == 0 {
@@ -63,6 +67,7 @@ impl IoSets {
                 shard: self.shard.clone(),
                 pending: Cell::new(0),
                 waiter: Cell::new(TaskId::NONE),
+                places: RefCell::new(Vec::new()),
                 done: RefCell::new(VecDeque::new()),
             })
         });
@@ -86,8 +91,13 @@ impl IoSet {
     /// Submits `request`; its outcome will carry `tag`.
     pub fn submit(&mut self, tag: u32, device: &dyn Device, request: Request) {
         self.state.pending.set(self.state.pending.get() + 1);
+        let number = {
+            let mut places = self.state.places.borrow_mut();
+            places.push((request.offset, request.len()));
+            places.len() as u64 - 1
+        };
         let sink = Rc::clone(&self.state) as Rc<dyn Sink>;
-        device.submit(request, Completion::new(sink, u64::from(tag)));
+        device.submit(request, Completion::new(sink, number << 32 | u64::from(tag)));
     }
 
     /// Requests not completed yet.
@@ -116,6 +126,7 @@ impl Drop for IoSet {
         // A set that is dropped with requests in flight is not reused: late outcomes would mix.
         if self.state.pending.get() == 0 {
             self.state.done.borrow_mut().clear();
+            self.state.places.borrow_mut().clear();
             self.home.borrow_mut().push(Rc::clone(&self.state));
         }
     }
@@ -132,13 +143,22 @@ impl Outcomes {
         let done = self.set.state.done.borrow();
         done.iter().any(|(_, outcome)| outcome.result.as_ref().is_err_and(&is))
     }
+
+    /// The next outcome, with its tag and the bytes of the device that it is of.
+    pub fn next_placed(&mut self) -> Option<(u32, Range<u64>, Outcome)> {
+        let (token, outcome) = self.set.state.done.borrow_mut().pop_front()?;
+        let places = self.set.state.places.borrow();
+        let (offset, len) = places.get((token >> 32) as usize).copied().unwrap_or((0, 0));
+        Some((token as u32, offset..offset.saturating_add(len), outcome))
+    }
 }
 
 impl Iterator for Outcomes {
     type Item = (u32, Outcome);
 
     fn next(&mut self) -> Option<(u32, Outcome)> {
-        self.set.state.done.borrow_mut().pop_front()
+        let (token, outcome) = self.set.state.done.borrow_mut().pop_front()?;
+        Some((token as u32, outcome))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -35,6 +35,30 @@ fn outcomes_carry_their_tags_and_come_in_the_order_of_completion() {
 }
 
 #[test]
+fn outcomes_tell_where_they_were_also_when_a_set_is_used_again() {
+    let shard = shard();
+    let (device, sets) = (slow(&shard), IoSets::new(&shard));
+    for base in [0, 65536] {
+        let (device, sets) = (Rc::clone(&device), sets.clone());
+        let first = Request::read(base, shard.pool().get(4096));
+        let second = Request::read(base + 8192, shard.pool().get(512));
+        let found = shard.block_on(async move {
+            let mut set = sets.start();
+            set.submit(7, &*device, first);
+            set.submit(7, &*device, second);
+            let mut outcomes = set.finish().await;
+            let mut found = Vec::new();
+            while let Some((tag, bytes, _)) = outcomes.next_placed() {
+                found.push((tag, bytes));
+            }
+            found.sort_by_key(|(_, bytes)| bytes.start);
+            found
+        });
+        assert_eq!(found, [(7, base..base + 4096), (7, base + 8192..base + 8704)]);
+    }
+}
+
+#[test]
 fn a_spurious_wake_up_does_not_end_the_wait() {
     let shard = shard();
     let (device, sets) = (slow(&shard), IoSets::new(&shard));

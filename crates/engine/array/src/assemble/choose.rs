@@ -6,6 +6,7 @@
 //!
 //! Invariant: no member that is left out becomes a source of data.
 
+use crate::bad_blocks::BadBlocks;
 use crate::control::members::Standing;
 use crate::error::AssembleError;
 use braid_device::{Device, Opener};
@@ -22,6 +23,8 @@ pub(super) struct Found {
     pub(super) opener: Arc<dyn Opener>,
     pub(super) device: Rc<dyn Device>,
     pub(super) superblock: Superblock,
+    /// Sectors that its log lists; empty until the log has been read.
+    pub(super) bad: BadBlocks,
 }
 
 /// A member that takes part.
@@ -308,7 +311,6 @@ fn no_slot_twice(members: &[Chosen]) -> Result<(), AssembleError> {
 pub(super) fn check_supported(choice: &Choice, read_only: bool) -> Result<(), AssembleError> {
     let shared = &choice.shared;
     let replacement = choice.members.iter().find(|chosen| chosen.found.superblock.replacement);
-    let bad_blocks = choice.members.iter().find(|chosen| chosen.found.superblock.bad_blocks);
     let what = if shared.reshape.is_some() {
         "is in the middle of a reshape".to_string()
     } else if shared.journal {
@@ -320,8 +322,6 @@ pub(super) fn check_supported(choice: &Choice, read_only: bool) -> Result<(), As
             .to_string()
     } else if let Some(chosen) = replacement {
         format!("has {} as the replacement of another member", chosen.found.name)
-    } else if let Some(chosen) = bad_blocks {
-        format!("has bad blocks recorded on {}", chosen.found.name)
     } else {
         return Ok(());
     };

@@ -11,13 +11,13 @@ mod read;
 
 use super::choose::{Choice, choose};
 use super::{examine_all, missing_text, not_enough};
+use crate::bad_blocks::BadBlocks;
 use crate::control::members::Standing;
 use crate::error::AssembleError;
-use crate::examine::read;
 use crate::options::Context;
 use braid_device::{Device, DeviceInfo, OpenError, Opener, Target, TargetInfo};
+use braid_format::SECTOR;
 use braid_format::superblock::{Reshape, Role, Superblock};
-use braid_format::{SECTOR, badblocks};
 use braid_layout::{Layout, Level, Slot, Spec, layout_name};
 use braid_shard::Shard;
 use read::{Plan, Side, Source};
@@ -225,36 +225,16 @@ async fn bad_blocks(
 ) -> Vec<Vec<std::ops::Range<u64>>> {
     let mut all = Vec::new();
     for chosen in &choice.members {
-        let superblock = &chosen.found.superblock;
-        let log = superblock.bblog_sector().filter(|_| superblock.bad_blocks);
-        let Some(sector) = log else {
-            all.push(Vec::new());
-            continue;
-        };
-        let block = chosen.found.device.info().logical_block.max(SECTOR as u32) as usize;
-        let len = usize::from(superblock.bblog_size) * SECTOR;
-        let at = sector.saturating_mul(SECTOR_BYTES);
-        let bytes = read(&ctx.shard, &chosen.found.device, at, len.next_multiple_of(block)).await;
-        let parsed = match &bytes {
-            Ok(bytes) => {
-                let log = bytes.get(..len).unwrap_or_default();
-                badblocks::parse(log, superblock.bblog_shift).map_err(|error| error.to_string())
-            }
-            Err(error) => Err(error.to_string()),
-        };
-        all.push(match parsed {
-            Ok(ranges) => ranges
-                .iter()
-                .map(|r| r.start.saturating_mul(SECTOR_BYTES)..r.end.saturating_mul(SECTOR_BYTES))
-                .collect(),
-            Err(why) => {
-                warnings.push(format!(
-                    "{}: its bad-block log could not be read ({why}): blocks recorded there may come back wrong",
-                    chosen.found.name
-                ));
-                Vec::new()
-            }
+        let read = super::bad_blocks::bad_blocks(&ctx.shard, &chosen.found).await;
+        let list = read.unwrap_or_else(|why| {
+            warnings.push(format!(
+                "{}: its bad-block log could not be read ({why}): blocks recorded there may come back wrong",
+                chosen.found.name
+            ));
+            BadBlocks::default()
         });
+        let bytes = |sectors: u64| sectors.saturating_mul(SECTOR_BYTES);
+        all.push(list.ranges().iter().map(|r| bytes(r.start)..bytes(r.end)).collect());
     }
     all
 }

@@ -1,6 +1,7 @@
 //! Members added as spares, and spares and faulty members removed, while the array runs.
 
 use crate::control::Control;
+use crate::control::bad_blocks::Bad;
 use crate::control::members::{Member, Standing};
 use crate::engine::Engine;
 use crate::error::{ControlError, ExamineError};
@@ -250,7 +251,7 @@ impl Control {
         roster.make_room_for(dev_number).map_err(|why| self.unfit(opener.name(), why))?;
         let nr = roster.next_nr;
         roster.next_nr += 1;
-        let superblock = Superblock {
+        let mut superblock = Superblock {
             data_offset: at.data_offset,
             data_size: at.data_size,
             super_offset: at.super_offset,
@@ -262,8 +263,14 @@ impl Control {
             bad_blocks: false,
             ..roster.shared.clone()
         };
-        let name = opener.name().to_string();
-        Ok(Member { nr, name, opener, device, superblock, standing: Standing::Spare })
+        // The members' data may start elsewhere than that of the member whose numbers these are.
+        let log = superblock.bblog_sector().map(|at| at + u64::from(superblock.bblog_size));
+        if superblock.version.data_follows() && log.is_some_and(|end| end > at.data_offset) {
+            superblock.bblog_offset = 0;
+            superblock.bblog_size = 0;
+        }
+        let (name, standing) = (opener.name().to_string(), Standing::Spare);
+        Ok(Member { nr, name, opener, device, superblock, standing, bad: Bad::default() })
     }
 
     /// Removes superblocks of earlier arrays.

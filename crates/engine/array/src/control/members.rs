@@ -1,8 +1,9 @@
 //! What control knows of each member, and what follows from all of them together: the view for the
 //! engines and the role table.
 
+use crate::control::bad_blocks::Bad;
 use crate::geometry::Geometry;
-use crate::view::{MemberNr, SlotState, ViewUpdate};
+use crate::view::{MemberNr, SlotState, SlotUpdate, ViewUpdate};
 use braid_device::{Device, Opener};
 use braid_format::SECTOR;
 use braid_format::superblock::{CLEAN, Role, Superblock, role_table_len};
@@ -54,6 +55,7 @@ pub(crate) struct Member {
     /// As it was last written to this member.
     pub(crate) superblock: Superblock,
     pub(crate) standing: Standing,
+    pub(crate) bad: Bad,
 }
 
 impl Member {
@@ -115,17 +117,19 @@ impl Roster {
     }
 
     /// What the engines are to know.
-    pub(crate) fn view(&self, slots: usize, read_only: bool) -> ViewUpdate {
-        let slots = (0..slots).map(|slot| match self.holder(slot) {
-            None => (None, 0, SlotState::Missing),
-            Some(member) => {
-                let data = member.superblock.data_offset.saturating_mul(SECTOR_BYTES);
-                let state = match member.standing {
+    pub(crate) fn view(&self, geometry: &Geometry, read_only: bool) -> ViewUpdate {
+        let slots = (0..geometry.slots()).map(|slot| match self.holder(slot) {
+            None => SlotUpdate::EMPTY,
+            Some(member) => SlotUpdate {
+                member: Some(member.nr),
+                data_offset: member.superblock.data_offset.saturating_mul(SECTOR_BYTES),
+                state: match member.standing {
                     Standing::Rebuilding { recovered, .. } => SlotState::Rebuilding { recovered },
                     _ => SlotState::InSync,
-                };
-                (Some(member.nr), data, state)
-            }
+                },
+                bad: member.bad_component_bytes(geometry),
+                has_log: member.bad_block_log().is_some(),
+            },
         });
         ViewUpdate {
             slots: slots.collect(),

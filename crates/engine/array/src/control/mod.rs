@@ -7,6 +7,7 @@
 //! | `superblocks` | writing them |
 //! | `failing`, `changes`, `readding` | members that fail; members added and removed; former ones taken back |
 //! | `bitmap` | its pages: bits set before data is written, cleared when writes have ended |
+//! | `bad_blocks` | the members' bad-block logs |
 //! | `activity` | "active" before the first write, "clean" after the last |
 //! | `supervisor`, `recovery` | which job is due, and what its progress and end mean |
 //! | `report`, `stopping` | status; the end |
@@ -21,6 +22,7 @@
 //! superblocks say "active" before an engine writes.
 
 mod activity;
+pub(crate) mod bad_blocks;
 pub(crate) mod bitmap;
 pub mod changes;
 mod failing;
@@ -234,7 +236,7 @@ impl Control {
 
     fn send_view_to(&self, remote: &Remote) -> shards::Answer<()> {
         let id = self.id;
-        let update = self.roster.borrow().view(self.geometry.slots(), self.read_only);
+        let update = self.roster.borrow().view(&self.geometry, self.read_only);
         ask(&self.shard, remote, move |shard| {
             if let Some(engine) = Engine::find(shard, id) {
                 engine.apply(update);

@@ -8,6 +8,7 @@
 //! no page of the bitmap is written that it does not get.
 
 use crate::control::Control;
+use crate::control::bad_blocks::Bad;
 use crate::control::members::{Member, Standing};
 use crate::error::{ControlError, ExamineError};
 use crate::examine::read_superblock;
@@ -146,7 +147,8 @@ impl Control {
             };
             let standing =
                 Standing::Rebuilding { slot, recovered: 0, checkpoint: 0, by_bitmap: true };
-            Member { nr, name: name.clone(), opener, device, superblock, standing }
+            let (name, bad) = (name.clone(), Bad::default());
+            Member { nr, name, opener, device, superblock, standing, bad }
         };
         let nr = member.nr;
         if !self.has_room_for_bitmap(&member) {

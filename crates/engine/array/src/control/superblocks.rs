@@ -28,7 +28,9 @@ impl Control {
             }
             let mut again = false;
             for (nr, error) in failures {
-                let why = format!("its superblock or bitmap could not be written: {error}");
+                let why = format!(
+                    "its superblock, bitmap or bad-block log could not be written: {error}"
+                );
                 let dropped = self.drop_member(nr, &why);
                 again |= dropped == Dropped::Faulty;
                 if dropped == Dropped::Kept {
@@ -48,6 +50,10 @@ impl Control {
     async fn write_once(&self) -> Vec<(MemberNr, IoError)> {
         self.roster.borrow_mut().prepare_update(pack_time((self.wall_clock)(), 0));
         let failures = self.write_bitmap_header().await;
+        if !failures.is_empty() {
+            return failures;
+        }
+        let failures = self.write_bad_block_logs().await;
         if !failures.is_empty() {
             return failures;
         }

@@ -6,6 +6,7 @@ pub(crate) mod write;
 
 use crate::engine::Engine;
 use crate::geometry::REGION;
+use crate::view::View;
 use braid_layout::{Layout, Place};
 use smallvec::SmallVec;
 
@@ -26,4 +27,18 @@ pub(crate) fn places(engine: &Engine, unit: u64, within: u64) -> Places {
             .collect(),
         _ => Places::new(),
     }
+}
+
+/// Of the `len` bytes of `unit` from byte `within` on, how many first ones are such that each copy of them
+/// is recorded as bad as a whole, or not at all. A unit of level 10 is a chunk.
+#[inline]
+pub(crate) fn alike(engine: &Engine, view: &View, (unit, within): (u64, u64), len: u64) -> u64 {
+    if !view.any_bad() {
+        return len;
+    }
+    let copies = places(engine, unit, within);
+    let runs = copies.iter().map(|place| {
+        view.next_change(place.slot, &(place.offset..place.offset + len)) - place.offset
+    });
+    runs.min().unwrap_or(len)
 }

@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::spawners::RecoverArgs;
 use crate::view::View;
 use braid_device::{IoError, IoErrorKind, Op, Request};
-use braid_layout::{Place, Slot};
+use braid_layout::Place;
 use braid_shard::BufMut;
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -30,12 +30,36 @@ async fn read_any(
     let (unit, within) = (offset / unit_size, offset % unit_size);
     let len = buf.len() as u64;
     let _held = engine.locks.lock(unit, within, within + len).await;
-    let mut last = error.unwrap_or(IoError::new(IoErrorKind::Lost));
+    let mut at = 0;
+    loop {
+        let alike = super::alike(engine, &engine.view(), (unit, within + at), len - at);
+        if alike == len {
+            return read_alike(engine, (unit, within), buf, error).await;
+        }
+        let mut piece = engine.shard.pool().get(alike as usize);
+        read_alike(engine, (unit, within + at), &mut piece, error).await?;
+        let start = at as usize;
+        buf[start..start + piece.len()].copy_from_slice(&piece);
+        at += alike;
+        if at == len {
+            return Ok(());
+        }
+    }
+}
+
+/// Reads bytes of which each copy is bad as a whole, or not at all.
+async fn read_alike(
+    engine: &Rc<Engine>,
+    at: (u64, u64),
+    buf: &mut BufMut,
+    error: Option<IoError>,
+) -> Result<(), IoError> {
+    let mut last = error;
     for _ in 0..ATTEMPTS_MAX {
         let view = engine.view();
-        match read_copies(engine, &view, (unit, within), buf).await {
+        match read_copies(engine, &view, at, buf).await {
             Ok(()) => return Ok(()),
-            Err(Some(error)) => last = error,
+            Err(Some(error)) => last = Some(error),
             Err(None) => {}
         }
         // Meanwhile another copy may have been rebuilt, or a member failed and been recorded.
@@ -43,7 +67,7 @@ async fn read_any(
             break;
         }
     }
-    Err(last)
+    Err(last.unwrap_or(engine.view().no_copy_left()))
 }
 
 /// Takes the first copy that can be read, and mends those before it. The error is that of the last
@@ -58,7 +82,7 @@ async fn read_copies(
     // Copies in the order of slots; which of them failed the caller is found out again here.
     let mut bad: SmallVec<[(Place, IoError); 2]> = SmallVec::new();
     for place in places(engine, unit, within) {
-        if !view.readable(place.slot, place.offset + len) {
+        if !view.readable(place.slot, &(place.offset..place.offset + len)) {
             continue;
         }
         let Some((device, data_offset)) = view.member(place.slot) else { continue };
@@ -74,7 +98,7 @@ async fn read_copies(
         match outcome.result {
             Ok(()) => {
                 for (place, error) in bad {
-                    mend(engine, view, place, error, buf).await;
+                    engine.mend(view, place, error, buf).await;
                 }
                 return Ok(());
             }
@@ -87,29 +111,4 @@ async fn read_copies(
         }
     }
     Err(bad.last().map(|(_, error)| *error))
-}
-
-/// Writes good data over a copy that could not be read; one that does not take it, or does not
-/// give it back afterwards, has failed (as in md).
-async fn mend(engine: &Rc<Engine>, view: &View, place: Place, error: IoError, good: &BufMut) {
-    let slot: Slot = place.slot;
-    if error.kind == IoErrorKind::Gone {
-        return engine.fail_member(slot, view, error).await;
-    }
-    let Some((device, data_offset)) = view.member(slot) else { return };
-    if view.read_only {
-        return;
-    }
-    let copy = engine.shard.pool().copy_of(good).freeze();
-    let write = Request::write(data_offset + place.offset, copy, false);
-    let mut result = engine.sets.one(&**device, write).await.result;
-    if result.is_ok() {
-        let again = engine.shard.pool().get(good.len());
-        let read = Request::read(data_offset + place.offset, again);
-        result = engine.sets.one(&**device, read).await.result;
-    }
-    match result {
-        Ok(()) => engine.count(|counters| counters.corrected_reads += 1),
-        Err(error) => engine.fail_member(slot, view, error).await,
-    }
 }

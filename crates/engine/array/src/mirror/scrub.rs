@@ -1,16 +1,19 @@
 //! Resync, check, repair and rebuild of a window of mirrored units.
 //!
-//! The first readable copy, in the order of slots, is the one that counts (as in md).
+//! The first readable copy, in the order of slots, is the one that counts (as in md). A resync or repair
+//! also writes copies that are recorded as bad. What a rebuild cannot have is recorded as bad on its target.
 
-use super::{Places, places};
+use super::{Places, alike, places};
 use crate::bitmap::ranges::runs;
 use crate::engine::Engine;
 use crate::jobs::window::{Window, WindowKind, WindowReport, differing_sectors, lock_units};
-use crate::view::View;
-use braid_device::{IoError, IoErrorKind, Op, Request};
-use braid_layout::Place;
+use crate::settle::pieces;
+use crate::view::{SlotState, View};
+use braid_device::{IoError, IoErrorKind, Op, Outcome, Request};
+use braid_layout::{Place, Slot};
 use braid_shard::{Buf, BufMut};
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Units of a window that are read and written at once: bounds memory.
@@ -24,7 +27,8 @@ pub(crate) async fn window(engine: &Rc<Engine>, window: Window) -> WindowReport 
     let copies = places(engine, window.first, 0).len() as u64;
     let bytes = window.count.min(at_once) * unit_size * copies;
     let _scratch = engine.scratch.take(bytes).await;
-    let mut scrub = Scrub { engine, kind: window.kind, slices: window.slices, mismatches: 0 };
+    let (kind, slices) = (window.kind, window.slices);
+    let mut scrub = Scrub { engine, kind, slices, mismatches: 0, lost: Vec::new() };
     let mut first = window.first;
     let end = window.first + window.count;
     while first < end {
@@ -34,7 +38,11 @@ pub(crate) async fn window(engine: &Rc<Engine>, window: Window) -> WindowReport 
         }
         first = stop;
     }
-    WindowReport { result: Ok(()), mismatches: scrub.mismatches }
+    let result = match kind {
+        WindowKind::Rebuild { slot } => engine.record_lost(slot, scrub.lost).await,
+        _ => Ok(()),
+    };
+    WindowReport { result, mismatches: scrub.mismatches }
 }
 
 struct Scrub<'a> {
@@ -43,6 +51,8 @@ struct Scrub<'a> {
     /// Which parts of each unit; see [`Window::slices`].
     slices: u64,
     mismatches: u64,
+    /// Component bytes of the target that a rebuild found no copy of.
+    lost: Vec<Range<u64>>,
 }
 
 /// One unit, or part of one, under way.
@@ -59,21 +69,20 @@ impl Scrub<'_> {
         if view.broken || view.read_only {
             return Err(IoError::new(IoErrorKind::Refused));
         }
-        let mut units = self.wanted(first, end);
+        let mut units = self.wanted(&view, first, end);
         self.read(&view, &mut units).await;
         let mut set = self.engine.sets.start();
         for unit in &mut units {
             self.take_from_others(&view, unit).await?;
             let Some(good) = unit.found.iter().flatten().find_map(|found| found.as_ref().ok())
             else {
-                match self.kind {
-                    // What no copy holds cannot be rebuilt.
-                    WindowKind::Rebuild { .. } => return Err(IoError::new(IoErrorKind::Lost)),
-                    _ => continue,
+                if let WindowKind::Rebuild { slot } = self.kind {
+                    self.rebuild_in_pieces(&view, unit, slot).await?;
                 }
+                continue;
             };
             let good = good.clone();
-            for place in self.targets(unit, &good) {
+            for place in self.targets(&view, unit, &good) {
                 if let Some((device, data_offset)) = view.member(place.slot) {
                     let offset = data_offset + place.offset;
                     let request = Request::write(offset, good.clone(), false);
@@ -81,7 +90,7 @@ impl Scrub<'_> {
                 }
             }
         }
-        self.engine.settle_writes(&view, set.finish().await).await?;
+        self.engine.settle_job_writes(&view, set.finish().await).await?;
         match self.kind {
             WindowKind::Rebuild { slot } if !self.engine.view().writable(slot) => {
                 Err(IoError::new(IoErrorKind::Gone))
@@ -90,15 +99,62 @@ impl Scrub<'_> {
         }
     }
 
-    /// The units that the job touches: for a rebuild those with a copy on its slot.
-    fn wanted(&self, first: u64, end: u64) -> Vec<Unit> {
+    /// No copy can be read as a whole: the blocks that can are copied, one by one, and the others noted.
+    ///
+    /// # Errors
+    /// [`IoErrorKind::Lost`] when the target could not record them.
+    async fn rebuild_in_pieces(
+        &mut self,
+        view: &Rc<View>,
+        unit: &Unit,
+        slot: Slot,
+    ) -> Result<(), IoError> {
+        if !view.has_log(slot) {
+            return Err(IoError::new(IoErrorKind::Lost));
+        }
+        let Some(target) = unit.places.iter().find(|place| place.slot == slot) else {
+            return Ok(());
+        };
+        let (device, data_offset) = view.member(slot).ok_or(IoError::new(IoErrorKind::Gone))?;
+        let bytes = target.offset..target.offset + unit.len;
+        for piece in pieces(&bytes, self.engine.piece()) {
+            let (within, len) = (piece.start - target.offset, piece.end - piece.start);
+            let mut good = None;
+            for place in &unit.places {
+                let from = Place { offset: place.offset + within, ..*place };
+                let Some((device, data_offset)) = view.member(place.slot) else { continue };
+                if good.is_some() || !self.is_source(view, &from, len) {
+                    continue;
+                }
+                let buf = self.engine.shard.pool().get(len as usize);
+                let request = Request::read(data_offset + from.offset, buf);
+                good = match self.engine.sets.one(&**device, request).await {
+                    Outcome { result: Ok(()), op: Op::Read(mut bufs) } => bufs.pop(),
+                    _ => None,
+                };
+            }
+            let Some(good) = good else {
+                self.lost.push(piece);
+                continue;
+            };
+            let mut set = self.engine.sets.start();
+            let request = Request::write(data_offset + piece.start, good.freeze(), false);
+            set.submit(slot as u32, &**device, request);
+            self.engine.settle_job_writes(view, set.finish().await).await?;
+        }
+        Ok(())
+    }
+
+    /// The units that the job touches, or the parts of them of which each copy is bad as a whole or not at
+    /// all: for a rebuild those with a copy on its slot.
+    fn wanted(&self, view: &View, first: u64, end: u64) -> Vec<Unit> {
         let unit_size = self.engine.geometry.unit_size();
         let size = self.engine.geometry.array_size();
         let block = u64::from(self.engine.geometry.logical_block);
         let parts = (first..end).flat_map(|unit| {
             let len = unit_size.min(size - unit * unit_size);
             let runs = runs(self.slices, unit_size, len, block);
-            runs.into_iter().map(move |run| (unit, run))
+            runs.into_iter().flat_map(move |run| self.alike(view, unit, run))
         });
         parts
             .map(|(unit, run)| Unit {
@@ -111,6 +167,16 @@ impl Scrub<'_> {
                 _ => true,
             })
             .collect()
+    }
+
+    fn alike(&self, view: &View, unit: u64, run: Range<u64>) -> Vec<(u64, Range<u64>)> {
+        let (mut at, mut parts) = (run.start, Vec::with_capacity(1));
+        while at < run.end {
+            let until = at + alike(self.engine, view, (unit, at), run.end - at);
+            parts.push((unit, at..until));
+            at = until;
+        }
+        parts
     }
 
     /// Reads all copies, or for a rebuild the first that can be read.
@@ -150,7 +216,7 @@ impl Scrub<'_> {
             WindowKind::Rebuild { slot } => slot == place.slot,
             _ => false,
         };
-        !target && view.readable(place.slot, place.offset + len)
+        !target && view.readable(place.slot, &(place.offset..place.offset + len))
     }
 
     /// When the copies that were asked for could not be read: asks the others, one by one; fails
@@ -182,9 +248,14 @@ impl Scrub<'_> {
         Ok(())
     }
 
+    fn is_bad(&self, view: &View, place: &Place, len: u64) -> bool {
+        let bytes = place.offset..place.offset + len;
+        view.state(place.slot) == SlotState::InSync && view.is_bad(place.slot, &bytes)
+    }
+
     /// Copies that must be written: the slot being rebuilt; copies that differ or could not be
-    /// read, when the job corrects. Counts what differs.
-    fn targets(&mut self, unit: &Unit, good: &Buf) -> Places {
+    /// read, or are recorded as bad, when the job corrects. Counts what differs.
+    fn targets(&mut self, view: &View, unit: &Unit, good: &Buf) -> Places {
         if let WindowKind::Rebuild { slot } = self.kind {
             return unit.places.iter().copied().filter(|place| place.slot == slot).collect();
         }
@@ -201,6 +272,7 @@ impl Scrub<'_> {
                     }
                 }
                 Some(Err(error)) if error.kind != IoErrorKind::Gone => targets.push(*place),
+                None if correct && self.is_bad(view, place, unit.len) => targets.push(*place),
                 _ => {}
             }
         }

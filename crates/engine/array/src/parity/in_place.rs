@@ -14,8 +14,12 @@ use smallvec::SmallVec;
 /// Where a block goes, and what goes there.
 type Block<'a> = (Place<'a>, &'a [u8]);
 
-/// The bytes of `slot`'s member from component byte `at` on.
-fn place(view: &View, slot: Slot, at: u64) -> Option<Place<'_>> {
+/// The `len` bytes of `slot`'s member from component byte `at` on; `None` also when they are recorded as bad:
+/// then the write has more to do than to write.
+fn place(view: &View, slot: Slot, at: u64, len: usize) -> Option<Place<'_>> {
+    if view.is_bad(slot, &(at..at + len as u64)) {
+        return None;
+    }
     let (device, data_offset) = view.member(slot)?;
     let memory = device.memory()?;
     Some(Place { memory, at: usize::try_from(data_offset + at).ok()? })
@@ -23,7 +27,7 @@ fn place(view: &View, slot: Slot, at: u64) -> Option<Place<'_>> {
 
 /// A small write.
 pub(super) fn small(view: &View, places: &Places, new: &Buf) -> bool {
-    let at = |slot| place(view, slot, places.at);
+    let at = |slot| place(view, slot, places.at, new.len());
     let (Some(data), Some(p)) = (at(places.data), at(places.p)) else { return false };
     match places.q {
         None => in_place::update_p(data, new, p),
@@ -43,7 +47,7 @@ pub(super) fn full_stripe(
     if chunk == 0 || payload.len() != chunk * map.data_chunks() {
         return false;
     }
-    let at = |slot| place(view, slot, base);
+    let at = |slot| place(view, slot, base, chunk);
     let blocks = payload.chunks_exact(chunk);
     let data: Option<SmallVec<[Block<'_>; 16]>> = blocks
         .enumerate()

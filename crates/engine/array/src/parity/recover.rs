@@ -5,9 +5,10 @@ use crate::engine::Engine;
 use crate::spawners::RecoverArgs;
 use crate::view::View;
 use braid_device::{IoError, IoErrorKind, Op, Request};
-use braid_layout::{Slot, StripeMap};
+use braid_layout::{Place, Slot, StripeMap};
 use braid_shard::BufMut;
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// The rows of one chunk that are wanted.
@@ -48,23 +49,53 @@ async fn recover_chunk(
         at: parity.member_offset(stripe) + within,
         width: parity.q_width(),
     };
-    // Read again even after an error: while this waited for the range the chunk may have been
-    // mended or overwritten, or the slot given to another member, and another member lost.
-    let view = engine.view();
-    let block = engine.geometry.logical_block as usize;
-    if view.readable(wanted.slot, wanted.at + len) && buf.len() > block {
-        match wanted.read_directly(engine, &view, buf).await {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind == IoErrorKind::Medium => {
-                return wanted.block_by_block(engine, buf, block).await;
-            }
-            Err(_) => {}
+    let (mut at, end) = (wanted.at, wanted.at + len);
+    loop {
+        let until = engine.view().same_until(&(at..end));
+        if (at, until) == (wanted.at, end) {
+            return wanted.get(engine, buf, error).await;
+        }
+        // Blocks are bad here on one member and there on another: each part has its own sources.
+        let mut piece = engine.shard.pool().get((until - at) as usize);
+        Wanted { at, ..wanted }.get(engine, &mut piece, error).await?;
+        let start = (at - wanted.at) as usize;
+        buf[start..start + piece.len()].copy_from_slice(&piece);
+        at = until;
+        if at == end {
+            return Ok(());
         }
     }
-    wanted.fill(engine, buf, error).await
 }
 
 impl Wanted {
+    /// Gets rows of which each member's are recorded as bad as a whole, or not at all.
+    async fn get(
+        &self,
+        engine: &Rc<Engine>,
+        buf: &mut BufMut,
+        error: Option<IoError>,
+    ) -> Result<(), IoError> {
+        // Read again even after an error: while this waited for the range the chunk may have been
+        // mended or overwritten, or the slot given to another member, and another member lost.
+        let view = engine.view();
+        let block = engine.geometry.logical_block as usize;
+        if view.readable(self.slot, &self.bytes(buf.len())) && buf.len() > block {
+            match self.read_directly(engine, &view, buf).await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind == IoErrorKind::Medium => {
+                    return self.block_by_block(engine, buf, block).await;
+                }
+                Err(_) => {}
+            }
+        }
+        self.fill(engine, buf, error).await
+    }
+
+    /// The component bytes of `len` bytes of rows.
+    fn bytes(&self, len: usize) -> Range<u64> {
+        self.at..self.at + len as u64
+    }
+
     /// Some block cannot be read: the others are, since parity may be wrong where a resync has not
     /// come by yet, and what can be read is right.
     async fn block_by_block(
@@ -92,12 +123,12 @@ impl Wanted {
         buf: &mut BufMut,
         error: Option<IoError>,
     ) -> Result<(), IoError> {
-        let len = buf.len() as u64;
+        let bytes = self.bytes(buf.len());
         let mut avoid: SmallVec<[Slot; 4]> = SmallVec::new();
         let mut unreadable = false;
         loop {
             let view = engine.view();
-            if view.readable(self.slot, self.at + len) && !avoid.contains(&self.slot) {
+            if view.readable(self.slot, &bytes) && !avoid.contains(&self.slot) {
                 let Err(error) = self.read_directly(engine, &view, buf).await else {
                     return Ok(());
                 };
@@ -116,12 +147,13 @@ impl Wanted {
             let before = avoid.len();
             if self.compute(engine, &view, buf, &mut avoid).await? {
                 if unreadable {
-                    self.mend(engine, &view, buf).await;
+                    let place = Place { slot: self.slot, offset: self.at };
+                    engine.mend(&view, place, IoError::new(IoErrorKind::Medium), buf).await;
                 }
                 return Ok(());
             }
             if avoid.len() == before {
-                return Err(error.unwrap_or(IoError::new(IoErrorKind::Lost)));
+                return Err(error.unwrap_or(view.no_copy_left()));
             }
         }
     }
@@ -150,9 +182,9 @@ impl Wanted {
         avoid: &mut SmallVec<[Slot; 4]>,
     ) -> Result<bool, IoError> {
         let len = buf.len();
-        let end = self.at + len as u64;
+        let bytes = self.bytes(len);
         let usable = |slot: Slot, avoid: &[Slot]| {
-            slot != self.slot && view.readable(slot, end) && !avoid.contains(&slot)
+            slot != self.slot && view.readable(slot, &bytes) && !avoid.contains(&slot)
         };
         // Q is read only when P or another chunk is missing as well.
         let missing = (0..self.map.slots())
@@ -191,28 +223,7 @@ impl Wanted {
         match blocks.recover_data(self.k, buf) {
             Ok(()) => Ok(true),
             Err(_) if failed.is_some() => Ok(false),
-            Err(_) => Err(IoError::new(IoErrorKind::Lost)),
-        }
-    }
-
-    /// Writes recovered data back where it could not be read; a member that does not take it, or
-    /// does not give it back afterwards, has failed (as in md).
-    async fn mend(&self, engine: &Rc<Engine>, view: &View, buf: &mut BufMut) {
-        let Some((device, data_offset)) = view.member(self.slot) else { return };
-        if view.read_only {
-            return;
-        }
-        let copy = engine.shard.pool().copy_of(buf).freeze();
-        let write = Request::write(data_offset + self.at, copy, false);
-        let mut result = engine.sets.one(&**device, write).await.result;
-        if result.is_ok() {
-            let again = engine.shard.pool().get(buf.len());
-            let read = Request::read(data_offset + self.at, again);
-            result = engine.sets.one(&**device, read).await.result;
-        }
-        match result {
-            Ok(()) => engine.count(|counters| counters.corrected_reads += 1),
-            Err(error) => engine.fail_member(self.slot, view, error).await,
+            Err(_) => Err(view.no_copy_left()),
         }
     }
 }

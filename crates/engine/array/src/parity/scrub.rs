@@ -1,13 +1,15 @@
 //! Resync, check, repair and rebuild of a window of stripes.
 //!
 //! The window is read in one piece per member, computed stripe by stripe, and what differs is
-//! written. A block that cannot be read is computed from the rest and written back where it was.
+//! written. A block that cannot be read is computed from the rest and written back where it was; so is, by a
+//! resync or repair, one that is recorded as bad. What a rebuild cannot have is recorded as bad on its target.
 
 use super::blocks::Blocks;
 use crate::bitmap::ranges::runs;
 use crate::engine::Engine;
 use crate::jobs::window::{Window, WindowKind, WindowReport, differing_sectors, lock_units};
-use crate::view::View;
+use crate::settle::pieces;
+use crate::view::{SlotState, View};
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Parity, Slot, StripeMap};
 use braid_shard::{Buf, BufMut};
@@ -26,9 +28,12 @@ pub(crate) async fn window(engine: &Rc<Engine>, parity: &Parity, window: Window)
     let _held = lock_units(engine, &window).await;
     let bytes = window.count * parity.chunk_size() * parity.slots() as u64;
     let _scratch = engine.scratch.take(bytes).await;
-    let mut scrub = Scrub { engine, parity, kind: window.kind, mismatches: 0 };
-    let result =
+    let mut scrub = Scrub { engine, parity, kind: window.kind, mismatches: 0, lost: Vec::new() };
+    let mut result =
         if window.slices == u64::MAX { scrub.run(window).await } else { scrub.parts(window).await };
+    if let (Ok(()), WindowKind::Rebuild { slot }) = (result, window.kind) {
+        result = engine.record_lost(slot, std::mem::take(&mut scrub.lost)).await;
+    }
     WindowReport { result, mismatches: scrub.mismatches }
 }
 
@@ -37,6 +42,8 @@ struct Scrub<'a> {
     parity: &'a Parity,
     kind: WindowKind,
     mismatches: u64,
+    /// Component bytes that a rebuild found no way to have.
+    lost: Vec<Range<u64>>,
 }
 
 /// Some rows of a stripe.
@@ -63,12 +70,16 @@ impl Scrub<'_> {
     async fn run(&mut self, window: Window) -> Result<(), IoError> {
         let chunk = self.parity.chunk_size();
         let start = self.parity.member_offset(window.first);
+        let bytes = start..start + window.count * chunk;
         for _ in 0..ATTEMPTS_MAX {
             let view = self.engine.view();
             if view.broken || view.read_only {
                 return Err(IoError::new(IoErrorKind::Refused));
             }
-            match self.read(&view, start, window.count * chunk).await {
+            if view.any_bad() && view.same_until(&bytes) < bytes.end {
+                return self.one_by_one(window).await;
+            }
+            match self.read(&view, &bytes).await {
                 Columnar::Again => continue,
                 Columnar::All(columns) => {
                     for nr in 0..window.count {
@@ -77,7 +88,12 @@ impl Scrub<'_> {
                             .iter()
                             .map(|column| column.as_ref().map(|buf| buf.slice(at.clone())))
                             .collect();
-                        self.rows(&view, self.whole(window.first + nr), stripe, &[]).await?;
+                        match self.rows(&view, self.whole(window.first + nr), stripe, &[]).await {
+                            Err(error) if error.kind == IoErrorKind::Lost => {
+                                self.alone(self.whole(window.first + nr)).await?;
+                            }
+                            other => other?,
+                        }
                     }
                     return Ok(());
                 }
@@ -87,7 +103,7 @@ impl Scrub<'_> {
         Err(IoError::new(IoErrorKind::Medium))
     }
 
-    /// Some block of the window cannot be read: find out which stripe it is in.
+    /// Some block of the window cannot be read, or is recorded as bad: find out which stripe it is in.
     async fn one_by_one(&mut self, window: Window) -> Result<(), IoError> {
         for stripe in window.first..window.first + window.count {
             self.alone(self.whole(stripe)).await?;
@@ -113,13 +129,40 @@ impl Scrub<'_> {
         Rows { stripe, at, len }
     }
 
+    /// Rows of one stripe, in parts that each have their own sources. What a rebuild cannot have of them is
+    /// noted block by block, where the target can record it.
     async fn alone(&mut self, rows: Rows) -> Result<(), IoError> {
+        let (mut at, end) = (rows.at, rows.at + rows.len);
+        while at < end {
+            let view = self.engine.view();
+            let until = view.same_until(&(at..end));
+            let part = Rows { at, len: until - at, ..rows };
+            match (self.part(part).await, self.kind) {
+                (Err(error), WindowKind::Rebuild { slot })
+                    if error.kind == IoErrorKind::Lost && view.has_log(slot) =>
+                {
+                    for piece in pieces(&(at..until), self.engine.piece()) {
+                        let len = piece.end - piece.start;
+                        match self.part(Rows { at: piece.start, len, ..rows }).await {
+                            Err(error) if error.kind == IoErrorKind::Lost => self.lost.push(piece),
+                            other => other?,
+                        }
+                    }
+                }
+                (result, _) => result?,
+            }
+            at = until;
+        }
+        Ok(())
+    }
+
+    async fn part(&mut self, rows: Rows) -> Result<(), IoError> {
         for _ in 0..ATTEMPTS_MAX {
             let view = self.engine.view();
             if view.broken || view.read_only {
                 return Err(IoError::new(IoErrorKind::Refused));
             }
-            match self.read(&view, rows.at, rows.len).await {
+            match self.read(&view, &(rows.at..rows.at + rows.len)).await {
                 Columnar::All(columns) => return self.rows(&view, rows, columns, &[]).await,
                 Columnar::Holes(columns, holes) => {
                     return self.rows(&view, rows, columns, &holes).await;
@@ -130,15 +173,16 @@ impl Scrub<'_> {
         Err(IoError::new(IoErrorKind::Medium))
     }
 
-    /// Reads `len` component bytes at `start` of every member that is a source.
-    async fn read(&self, view: &View, start: u64, len: u64) -> Columnar {
+    /// Reads component bytes of every member that is a source.
+    async fn read(&self, view: &View, bytes: &Range<u64>) -> Columnar {
+        let (start, len) = (bytes.start, bytes.end - bytes.start);
         let mut set = self.engine.sets.start();
         for slot in 0..view.slots() {
             let wanted = match self.kind {
                 WindowKind::Rebuild { slot: target } => slot != target,
                 _ => true,
             };
-            if !wanted || !view.readable(slot, start + len) {
+            if !wanted || !view.readable(slot, bytes) {
                 continue;
             }
             if let Some((device, data_offset)) = view.member(slot) {
@@ -182,6 +226,9 @@ impl Scrub<'_> {
         for hole in holes {
             self.mend(view, rows, &mut blocks, *hole).await?;
         }
+        if view.any_bad() && matches!(self.kind, WindowKind::Resync | WindowKind::Repair) {
+            self.write_over_bad(view, rows, &mut blocks).await?;
+        }
         match self.kind {
             WindowKind::Rebuild { slot } => self.rebuild(view, rows, &mut blocks, slot).await,
             WindowKind::Check => self.compare(view, rows, &map, &mut blocks, false).await,
@@ -219,6 +266,31 @@ impl Scrub<'_> {
         self.write_rows(view, pieces).await?;
         self.engine.count(|counters| counters.corrected_reads += 1);
         Ok(())
+    }
+
+    /// Writes over blocks that are recorded as bad what they should hold, as md does: where that succeeds they
+    /// are good again.
+    async fn write_over_bad(
+        &self,
+        view: &Rc<View>,
+        rows: Rows,
+        blocks: &mut Blocks,
+    ) -> Result<(), IoError> {
+        let bytes = rows.at..rows.at + rows.len;
+        let is_bad =
+            |slot: &Slot| view.state(*slot) == SlotState::InSync && view.is_bad(*slot, &bytes);
+        let pool = self.engine.shard.pool();
+        let mut computed: SmallVec<[(Slot, Buf); 2]> = SmallVec::new();
+        for slot in (0..view.slots()).filter(is_bad) {
+            let mut block = pool.get(rows.len as usize);
+            if blocks.recover_slot(pool, slot, &mut block).is_ok() {
+                computed.push((slot, block.freeze()));
+            }
+        }
+        for (slot, block) in &computed {
+            blocks.set(*slot, block.clone());
+        }
+        self.write(view, rows, computed).await
     }
 
     /// Reads a chunk block by block into `chunk`. Gives the rows that cannot be read; there `chunk`
@@ -327,7 +399,7 @@ impl Scrub<'_> {
                 set.submit(slot as u32, &**device, request);
             }
         }
-        self.engine.settle_writes(view, set.finish().await).await?;
+        self.engine.settle_job_writes(view, set.finish().await).await?;
         match self.kind {
             WindowKind::Rebuild { slot } if !self.engine.view().writable(slot) => {
                 Err(IoError::new(IoErrorKind::Gone))

@@ -1,6 +1,7 @@
 //! Segments: cutting one contiguous write of a stripe into row ranges in each of which the same
 //! set of chunks is written.
 
+use crate::view::View;
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -12,6 +13,22 @@ pub struct Segment {
     /// Data chunk indices that are written; consecutive, except that a write that wraps from the
     /// end of one chunk to the start of the next gives separate segments.
     pub written: Range<usize>,
+}
+
+impl Segment {
+    /// The segment in parts over each of which a member's blocks are all recorded as bad, or none of them:
+    /// only then the same members can give what each part needs. `base` is the stripe's first component byte.
+    pub fn cut_at_bad(self, view: &View, base: u64) -> SmallVec<[Segment; 1]> {
+        let end = base + self.rows.end;
+        let mut at = base + self.rows.start;
+        let mut parts = SmallVec::new();
+        while at < end {
+            let until = view.same_until(&(at..end));
+            parts.push(Segment { rows: at - base..until - base, written: self.written.clone() });
+            at = until;
+        }
+        parts
+    }
 }
 
 /// A write of a stripe: bytes `start..end` of the stripe's data, data chunks laid end to end.

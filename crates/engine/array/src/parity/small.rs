@@ -156,7 +156,8 @@ impl Places {
     fn healthy(&self, view: &View, len: usize) -> bool {
         let end = self.at + len as u64;
         let mut slots = [Some(self.data), Some(self.p), self.q].into_iter().flatten();
-        !view.broken && end <= view.resynced && slots.all(|slot| view.readable(slot, end))
+        let bytes = self.at..end;
+        !view.broken && end <= view.resynced && slots.all(|slot| view.readable(slot, &bytes))
     }
 
     /// The new P and Q.

@@ -124,12 +124,13 @@ async fn write_stripe(
 impl Stripe<'_> {
     fn plan(&self, view: &View, avoid: &[Slot]) -> Result<SmallVec<[Work; 3]>, IoError> {
         let mut works = SmallVec::new();
-        for segment in self.extent.segments(self.chunk) {
-            let end = self.base + segment.rows.end;
+        let segments = self.extent.segments(self.chunk).into_iter();
+        for segment in segments.flat_map(|segment| segment.cut_at_bad(view, self.base)) {
+            let (start, end) = (self.base + segment.rows.start, self.base + segment.rows.end);
             let situation = Situation {
                 map: &self.map,
                 written: segment.written.clone(),
-                readable: &|slot| view.readable(slot, end) && !avoid.contains(&slot),
+                readable: &|slot| view.readable(slot, &(start..end)) && !avoid.contains(&slot),
                 writable: &|slot| view.writable(slot),
                 in_sync: end <= view.resynced,
             };

@@ -1,6 +1,7 @@
 //! Arrays on RAM members under a virtual clock, from creation to stop.
 
 mod assembly;
+mod bad_blocks;
 mod bitmap;
 mod bitmap_cost;
 mod lifecycle;

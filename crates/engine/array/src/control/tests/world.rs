@@ -17,9 +17,10 @@ use braid_shard::buffer::SharedMemory;
 use braid_shard::{Nanos, Reactor, Shard};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 pub(super) struct Clock(Cell<Nanos>);
 
@@ -131,6 +132,13 @@ impl World {
         self.run(async move { control.status().await })
     }
 
+    /// Compares redundancy with data and gives the sectors that differ.
+    pub(super) fn check(&self, control: &Rc<Control>) -> u64 {
+        control.start_check().unwrap();
+        self.wait_idle(control);
+        self.status(control).mismatch_cnt
+    }
+
     pub(super) fn sleep(&self, nanos: Nanos) {
         let shard = self.shards[0].clone();
         self.run(async move { shard.sleep(nanos).await });
@@ -222,6 +230,10 @@ pub(super) struct TestMember {
     pub(super) lends: AtomicBool,
     /// Its logical block, when that is larger than a sector.
     pub(super) block: AtomicU32,
+    /// Bytes of the device that it does not take; it gives what they held before.
+    pub(super) defects: Arc<Mutex<Vec<Range<u64>>>>,
+    /// It does not give these either.
+    pub(super) unreadable: Arc<Mutex<Vec<Range<u64>>>>,
     /// Bytes read from it and written to it.
     pub(super) read: Arc<AtomicU64>,
     pub(super) written: Arc<AtomicU64>,
@@ -238,14 +250,22 @@ impl Opener for TestMember {
         let lends = self.lends.load(Ordering::Relaxed);
         let (dead, read, written) =
             (Arc::clone(&self.dead), Arc::clone(&self.read), Arc::clone(&self.written));
-        Ok(Rc::new(TestDevice { inner, dead, lends, read, written }))
+        let (defects, unreadable) = (Arc::clone(&self.defects), Arc::clone(&self.unreadable));
+        Ok(Rc::new(TestDevice { inner, dead, lends, defects, unreadable, read, written }))
     }
+}
+
+fn meets(list: &Mutex<Vec<Range<u64>>>, request: &Request) -> bool {
+    let bytes = request.offset..request.offset + request.len();
+    list.lock().unwrap().iter().any(|bad| bad.start < bytes.end && bytes.start < bad.end)
 }
 
 struct TestDevice {
     inner: Rc<dyn Device>,
     dead: Arc<AtomicBool>,
     lends: bool,
+    defects: Arc<Mutex<Vec<Range<u64>>>>,
+    unreadable: Arc<Mutex<Vec<Range<u64>>>>,
     read: Arc<AtomicU64>,
     written: Arc<AtomicU64>,
 }
@@ -258,6 +278,14 @@ impl Device for TestDevice {
     fn submit(&self, request: Request, done: Completion) {
         if self.dead.load(Ordering::Relaxed) {
             return done.finish(Err(IoError::new(IoErrorKind::Gone)), request.op);
+        }
+        let refused = match &request.op {
+            Op::Read(_) => meets(&self.unreadable, &request),
+            Op::Write { .. } | Op::WriteZeroes { .. } => meets(&self.defects, &request),
+            _ => false,
+        };
+        if refused {
+            return done.finish(Err(IoError::new(IoErrorKind::Medium)), request.op);
         }
         match &request.op {
             Op::Read(_) => self.read.fetch_add(request.len(), Ordering::Relaxed),
@@ -281,6 +309,8 @@ pub(super) fn members(prefix: &str, count: usize, size: u64) -> Vec<Arc<TestMemb
                 block: AtomicU32::new(512),
                 dead: Arc::new(AtomicBool::new(false)),
                 lends: AtomicBool::new(false),
+                defects: Arc::default(),
+                unreadable: Arc::default(),
                 read: Arc::default(),
                 written: Arc::default(),
             })
