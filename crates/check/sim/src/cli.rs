@@ -217,11 +217,12 @@ fn canary(first: u64) -> Result<()> {
 }
 
 /// The planted bugs, as features of this crate.
-const PLANTS: [&str; 4] = [
+const PLANTS: [&str; 5] = [
     "plant-parity-segment",
     "plant-unrecorded-failure",
     "plant-read-past-recovery",
     "plant-bit-after-data",
+    "plant-stale-line",
 ];
 
 fn canaries() -> Result<()> {

@@ -32,4 +32,5 @@ pub mod oracle;
 pub mod rng;
 pub mod run;
 pub mod scenario;
+mod settings;
 pub mod world;

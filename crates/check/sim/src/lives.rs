@@ -84,6 +84,7 @@ impl Run {
         let present = self.present();
         let choice = self.look_at_images(&present)?;
         self.world.owners.borrow_mut().clear();
+        self.world.moving.set(false);
         let machine = Machine::start(&self.world, self.scenario.shards);
         let mut options = self.scenario.assemble.clone();
         let result = loop {

@@ -81,6 +81,8 @@ pub struct Run {
     pub(crate) scenario: Scenario,
     pub(crate) world: Rc<World>,
     pub(crate) rng: Rng,
+    /// Choices of settings.
+    pub(crate) settings_rng: Rng,
     pub(crate) oracle: Oracle,
     pub(crate) holes: Holes,
     pub(crate) layout: Rc<Layout>,
@@ -175,6 +177,7 @@ impl Run {
         }));
         Ok(Run {
             rng: Rng::new(world.seed, 2),
+            settings_rng: Rng::new(world.seed, 5),
             world: Rc::clone(world),
             scenario,
             oracle,
@@ -376,8 +379,12 @@ impl Run {
                 sent += 1;
                 life.client.send_random(&life.machine, scenario, &mut self.oracle);
                 memory_bounded::running(&life.machine, life.client.waiting() << 20);
+                let changes = self.settings_rng.range(0..1000) < scenario.changes;
                 if self.rng.range(0..1000) < scenario.faults {
                     self.something_happens()?;
+                }
+                if changes {
+                    self.settings_change()?;
                 }
             }
             self.step()?;

@@ -2,6 +2,7 @@
 
 use crate::member::MemberKind;
 use crate::rng::Rng;
+use crate::settings;
 use crate::world::Manners;
 use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions, SyncSpeed};
 use braid_device::DeviceInfo;
@@ -39,6 +40,8 @@ pub struct Scenario {
     pub requests: u64,
     /// Of 1000 requests, before how many something fails.
     pub faults: u64,
+    /// Of 1000 requests, before how many settings are changed.
+    pub changes: u64,
     /// More members may fail than the level survives.
     pub beyond: bool,
     /// Bytes of the array that most requests go to.
@@ -88,7 +91,7 @@ fn level_and_layout(rng: &Rng, disks: &mut usize) -> (Level, Option<u32>) {
 impl Scenario {
     /// The scenario of a seed.
     pub fn of(seed: u64) -> Scenario {
-        let rng = &Rng::new(seed, 0);
+        let (rng, settings_rng) = (&Rng::new(seed, 0), &Rng::new(seed, 4));
         let mut disks = 2 + rng.below(7);
         let (level, layout) = level_and_layout(rng, &mut disks);
         let redundant = level.has_redundancy();
@@ -143,6 +146,7 @@ impl Scenario {
             bitmap_daemon_sleep_ms: bitmap.map(|(_, sleep)| sleep),
             safe_mode_delay_ms: *rng.pick(&[1, 20, 200]),
             sync_speed: SyncSpeed { min_kib: 1000, max_kib: *rng.pick(&[u64::MAX, 10_000_000]) },
+            settings: settings::draw(settings_rng, level, chunk, block.into(), shards),
             ..AssembleOptions::default()
         };
         let manners = Manners {
@@ -167,6 +171,7 @@ impl Scenario {
             phases: 2 + rng.range(0..4),
             requests: 20 + rng.range(0..130),
             faults: *rng.pick(&[0, 10, 30, 60]),
+            changes: *settings_rng.pick(&[0, 10, 50]),
             beyond: rng.percent(6),
             hot: rng.log_range(4..256) * chunk.max(4096),
         }

@@ -88,6 +88,8 @@ pub struct World {
     pub missed: RefCell<Vec<Missed>>,
     /// Which shard writes which unit, by unit; see `checkers::owner_only`.
     pub owners: RefCell<BTreeMap<u64, ShardId>>,
+    /// Units are being given to other shards: who writes them is not looked at.
+    pub moving: Cell<bool>,
     /// Power cuts, those after a stop included.
     pub power_cuts: Cell<u64>,
     /// Gives the unit that a component byte of a member belongs to, once an array runs.
@@ -121,6 +123,7 @@ impl World {
             metadata_writes: Cell::new(0),
             missed: RefCell::default(),
             owners: RefCell::default(),
+            moving: Cell::new(false),
             power_cuts: Cell::new(0),
             unit_of: RefCell::new(None),
             now: Cell::new(1_000_000_000),

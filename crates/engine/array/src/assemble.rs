@@ -84,6 +84,13 @@ pub async fn assemble(
     let bitmap =
         if options.read_only { None } else { bitmap(ctx, &choice, &geometry, resynced).await? };
     let loaded = bitmap.as_ref().map_or((resynced, false), |b| (b.resynced, b.usable));
+    let there = u16::try_from(ctx.remotes.len()).unwrap_or(u16::MAX);
+    let (settings, refused) = options.settings.suited(&geometry, there, options.memory_max);
+    for why in refused {
+        tracing::warn!("array {name}: {why}; it starts with \"auto\" instead");
+    }
+    geometry.set_owners(settings.shards.unwrap_or(there));
+    let options = AssembleOptions { settings, ..options };
     let (roster, left_out) = roster(choice, level, loaded);
     let keeper = bitmap.map(|loaded| loaded.keeper);
     let openers = roster.members.iter().map(|member| (member.nr, Arc::clone(&member.opener)));
@@ -94,6 +101,7 @@ pub async fn assemble(
         openers: openers.collect(),
         update: roster.view(&geometry, options.read_only),
         bitmap: keeper.as_ref().map(Keeper::shape),
+        settings: (options.settings, options.memory_max),
     };
     let engine = running::start_engines(ctx, start, &title).await?;
     let uuid = roster.shared.set_uuid;

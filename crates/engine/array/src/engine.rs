@@ -2,15 +2,20 @@
 
 use crate::bitmap::Shape;
 use crate::bitmap::intent::Intent;
+use crate::cache::StripeCache;
 use crate::front::ArrayDevice;
 use crate::gather::Gather;
 use crate::geometry::Geometry;
 use crate::lock::RangeLocks;
+use crate::parity::waiting::Waiting;
 use crate::route::Router;
+use crate::settings::Settings;
 use crate::spawners::Spawners;
 use crate::view::{MemberNr, View, ViewUpdate};
 use braid_device::plug::{Plug, PlugStats};
-use braid_device::{Device, DeviceInfo, IoError, IoErrorKind, IoSets, OpenError, Opener};
+use braid_device::{
+    Completion, Device, DeviceInfo, IoError, IoErrorKind, IoSets, OpenError, Opener, Request,
+};
 use braid_layout::Slot;
 use braid_shard::mailbox::Remote;
 use braid_shard::sync::{Budget, Notify, Promise, promise};
@@ -40,6 +45,16 @@ pub struct Counters {
     pub writes: u64,
     /// Bytes written.
     pub written_bytes: u64,
+    /// Pieces that writes were cut into, one for each stripe (parity levels).
+    pub pieces: u64,
+    /// Times that pieces of a stripe were carried out, one or several together.
+    pub batches: u64,
+    /// Look-ups of stripes, among those that are being written and in the cache.
+    pub lookups: u64,
+    /// Requests to members for writes: reads of what was missing.
+    pub member_reads: u64,
+    /// Requests to members for writes: data and parity, before plugs merge them.
+    pub member_writes: u64,
     /// Segments written as full stripes.
     pub full_stripes: u64,
     /// Segments written by read-modify-write.
@@ -71,6 +86,19 @@ pub struct Engine {
     pub(crate) locks: RangeLocks,
     pub(crate) sets: IoSets,
     pub(crate) scratch: Rc<Budget>,
+    /// Writes that wait for their stripe.
+    pub(crate) waiting: Waiting,
+    /// Blocks of stripes; `None` where the level has no parity.
+    pub(crate) cache: RefCell<Option<StripeCache>>,
+    /// What is set.
+    pub(crate) settings: Cell<Settings>,
+    /// Bytes that a cache may take at most.
+    pub(crate) memory_max: u64,
+    /// Every slot has a member, and all of them are memory.
+    on_memory: Cell<bool>,
+    /// Requests wait: stripes are being given to other shards.
+    held: Cell<bool>,
+    held_back: RefCell<VecDeque<(Request, Completion)>>,
     pub(crate) router: Router,
     /// This shard's part of the bitmap.
     pub(crate) intent: Option<Intent>,
@@ -96,6 +124,20 @@ pub struct Engine {
     pub(crate) stopping: Cell<bool>,
 }
 
+/// What an engine is started with.
+pub(crate) struct Setup {
+    /// The shard with the array's control.
+    pub(crate) home: Remote,
+    /// The array as a device.
+    pub(crate) info: DeviceInfo,
+    pub(crate) router: Router,
+    pub(crate) update: ViewUpdate,
+    pub(crate) bitmap: Option<Shape>,
+    pub(crate) settings: Settings,
+    /// Bytes that a cache may take at most.
+    pub(crate) memory_max: u64,
+}
+
 /// Held while a write is under way: the array is not marked clean meanwhile.
 pub(crate) struct WriteInFlight(Rc<Engine>);
 
@@ -119,17 +161,14 @@ impl Drop for RequestInFlight {
 struct Engines(RefCell<Vec<Rc<Engine>>>);
 
 impl Engine {
-    /// Makes the engine of array `id` and registers it with `shard`. `home` is the shard with the
-    /// array's control; `info` describes the array as a device, `bitmap` its bitmap.
+    /// Makes the engine of array `id` and registers it with `shard`.
     pub(crate) fn start(
         shard: &Shard,
         id: ArrayId,
         geometry: Arc<Geometry>,
-        home: Remote,
-        info: DeviceInfo,
-        router: Router,
-        (update, bitmap): (ViewUpdate, Option<Shape>),
+        setup: Setup,
     ) -> Rc<Engine> {
+        let Setup { home, info, router, update, bitmap, settings, memory_max } = setup;
         let engine = Rc::new(Engine {
             shard: shard.clone(),
             id,
@@ -137,6 +176,13 @@ impl Engine {
             locks: RangeLocks::new(shard),
             sets: IoSets::new(shard),
             scratch: Budget::new(shard, SCRATCH_MAX),
+            waiting: Waiting::default(),
+            cache: RefCell::new(None),
+            settings: Cell::new(Settings::default()),
+            memory_max,
+            on_memory: Cell::new(false),
+            held: Cell::new(false),
+            held_back: RefCell::new(VecDeque::new()),
             router,
             intent: bitmap.map(|shape| Intent::new(shard, shape)),
             spawners: Spawners::of(shard),
@@ -158,6 +204,7 @@ impl Engine {
             unrecovered_there: Notify::new(shard),
             stopping: Cell::new(false),
         });
+        engine.set(settings);
         shard.local::<Engines>().0.borrow_mut().push(Rc::clone(&engine));
         let looper = Rc::clone(&engine);
         shard.spawn(async move { looper.recover_loop().await });
@@ -255,6 +302,10 @@ impl Engine {
     /// Takes over what control has decided.
     pub(crate) fn apply(&self, update: ViewUpdate) {
         let view = View::new(&update, |nr| self.member_device(nr));
+        self.on_memory
+            .set((0..view.slots()).all(|slot| {
+                view.member(slot).is_some_and(|(device, _)| device.memory().is_some())
+            }));
         let old = std::mem::replace(&mut *self.view.borrow_mut(), Rc::new(view));
         let mut old_views = self.old_views.borrow_mut();
         old_views.retain(|view| view.strong_count() > 0);
@@ -267,6 +318,40 @@ impl Engine {
         let old_views = self.old_views.borrow();
         let mut views = old_views.iter().filter_map(Weak::upgrade);
         self.view.borrow().uses(nr) || views.any(|view| view.uses(nr))
+    }
+
+    /// Every slot has a member that lends its memory.
+    #[inline]
+    pub(crate) fn on_memory(&self) -> bool {
+        self.on_memory.get()
+    }
+
+    // --- Requests that wait while stripes move to other shards --------------------------------
+
+    /// Requests that come from now on wait.
+    pub(crate) fn hold(&self) {
+        self.held.set(true);
+    }
+
+    /// True when `request` was taken to wait.
+    #[inline]
+    pub(crate) fn waits(&self) -> bool {
+        self.held.get()
+    }
+
+    /// Keeps a request until [`Engine::release`].
+    pub(crate) fn keep(&self, request: Request, done: Completion) {
+        self.held_back.borrow_mut().push_back((request, done));
+    }
+
+    /// Requests go on, those that waited first.
+    pub(crate) fn release(self: &Rc<Engine>) {
+        self.held.set(false);
+        let device = self.device();
+        // Taken out first: what is submitted may complete at once and submit more.
+        for (request, done) in self.held_back.take() {
+            device.submit(request, done);
+        }
     }
 
     /// `len` zero bytes to write.

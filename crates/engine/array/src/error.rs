@@ -521,6 +521,25 @@ pub enum ControlError {
         /// What the device said.
         error: IoError,
     },
+    /// Settings that do not suit the array.
+    #[error("array {array}: {why}")]
+    Setting {
+        /// The array.
+        array: String,
+        /// Why not.
+        why: crate::settings::SettingError,
+    },
+    /// Settings that would move stripes under a job.
+    #[error(
+        "changing stripe_size or shards of array {array}: a {job} is running; wait for it (braid wait {array}), \
+             then set it"
+    )]
+    SettingDuring {
+        /// The array.
+        array: String,
+        /// The job.
+        job: crate::status::JobKind,
+    },
     /// A speed that cannot be.
     #[error(
         "setting the speed of background jobs of array {array}: {min} KiB/s at least and {max} at most cannot be; \

@@ -44,6 +44,9 @@ impl Device for ArrayDevice {
         if engine.stopping.get() {
             return done.finish(Err(IoError::new(IoErrorKind::Refused)), request.op);
         }
+        if engine.waits() {
+            return engine.keep(request, done);
+        }
         if request.is_empty() && !matches!(request.op, Op::Flush) {
             return done.complete(Outcome::ok(request.op));
         }
@@ -327,8 +330,8 @@ pub(crate) fn write_unit(
     done: PieceDone,
 ) {
     let payload = WritePayload::Data(payload);
-    let (engine_of_task, held, intent) = (Rc::clone(engine), None, None);
-    let args = WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, held, intent };
+    let (engine_of_task, intent) = (Rc::clone(engine), None);
+    let args = WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, intent };
     spawn_write(engine, args);
 }
 
@@ -342,8 +345,8 @@ pub(crate) fn zero_unit(
     done: PieceDone,
 ) {
     let payload = WritePayload::Zeroes { unmap };
-    let (engine_of_task, held, intent) = (Rc::clone(engine), None, None);
-    let args = WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, held, intent };
+    let (engine_of_task, intent) = (Rc::clone(engine), None);
+    let args = WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, intent };
     spawn_write(engine, args);
 }
 
@@ -360,10 +363,10 @@ fn spawn_write(engine: &Rc<Engine>, mut args: WriteArgs) {
 /// Starts a write whose bits are recorded, where there is a bitmap.
 pub(crate) fn start_write(engine: &Rc<Engine>, args: WriteArgs) {
     match &engine.geometry.layout {
-        Layout::Parity(parity) if crate::parity::small::fits(parity, &args) => {
+        Layout::Parity(parity) if crate::parity::small::fits(engine, parity, &args) => {
             engine.spawners().parity_small.spawn(args);
         }
-        Layout::Parity(_) => engine.spawners().parity_write.spawn(args),
+        Layout::Parity(_) => crate::parity::waiting::enter(engine, args),
         _ => engine.spawners().mirror_write.spawn(args),
     }
 }

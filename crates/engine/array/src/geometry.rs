@@ -8,6 +8,7 @@ use crate::parity::segment::Extent;
 use braid_layout::{Layout, Level, Slot};
 use braid_shard::ShardId;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Bytes of a unit of a level 1 array.
 pub const REGION: u64 = 1 << 20;
@@ -15,8 +16,8 @@ pub const REGION: u64 = 1 << 20;
 /// merges there.
 const RUN_BYTES: u64 = 1 << 20;
 
-/// Constant for the life of a running array.
-#[derive(Clone, Debug)]
+/// Constant for the life of a running array, but for the number of shards that own units.
+#[derive(Debug)]
 pub struct Geometry {
     /// The level.
     pub level: Level,
@@ -28,8 +29,9 @@ pub struct Geometry {
     pub logical_block: u32,
     /// Bytes of each component that are in use (0 for levels without redundancy).
     pub component_size: u64,
-    /// Number of shards.
-    pub shards: u16,
+    /// Shards that own units: the first so many. Changed only while no request and no job is under way
+    /// on any shard, so that any order of memory is good enough.
+    owners: AtomicU16,
     /// Neighbouring units that one shard owns together.
     run: u64,
     /// Bytes of a unit as the bitmap and jobs count them: component bytes at parity levels, else array
@@ -57,7 +59,7 @@ impl Geometry {
             layout,
             logical_block,
             component_size,
-            shards: shards.max(1),
+            owners: AtomicU16::new(shards.max(1)),
             run: (RUN_BYTES / unit_on_member).max(1),
             sync_unit: unit_on_member,
         }
@@ -66,10 +68,22 @@ impl Geometry {
     /// The shard that owns `unit`.
     #[inline]
     pub fn owner(&self, unit: u64) -> ShardId {
-        if self.shards == 1 {
+        let owners = self.owners();
+        if owners == 1 {
             return 0;
         }
-        ((unit / self.run) % u64::from(self.shards)) as ShardId
+        ((unit / self.run) % u64::from(owners)) as ShardId
+    }
+
+    /// Number of shards that own units.
+    #[inline]
+    pub fn owners(&self) -> u16 {
+        self.owners.load(Ordering::Relaxed)
+    }
+
+    /// Gives the units to the first `owners` shards. Nothing of the array is under way.
+    pub(crate) fn set_owners(&self, owners: u16) {
+        self.owners.store(owners.max(1), Ordering::Relaxed);
     }
 
     /// Bytes of array data in a unit (the last one of a level 1 array may be shorter).
@@ -99,6 +113,11 @@ impl Geometry {
             _ => extent.start..extent.end,
         };
         base + within.start..base + within.end
+    }
+
+    /// The level keeps parity, so that there are stripes to be cached and planned.
+    pub fn has_parity(&self) -> bool {
+        matches!(self.layout, Layout::Parity(_))
     }
 
     /// Number of units.

@@ -1,6 +1,7 @@
 //! What the caller of `create` and `assemble` decides, and what it brings along: shards, wall clock,
 //! random numbers. The engine itself has no clock but its shard's and no randomness.
 
+use crate::settings::Settings;
 use braid_format::superblock::Version;
 use braid_layout::Level;
 use braid_shard::Shard;
@@ -128,6 +129,10 @@ pub struct AssembleOptions {
     pub sync_speed: SyncSpeed,
     /// Milliseconds between two rounds of clearing bits of a bitmap; `None`: what the bitmap says.
     pub bitmap_daemon_sleep_ms: Option<u64>,
+    /// Settings of the write path.
+    pub settings: Settings,
+    /// Bytes that the array's caches may take at most: settings beyond are refused.
+    pub memory_max: u64,
 }
 
 impl Default for AssembleOptions {
@@ -141,6 +146,8 @@ impl Default for AssembleOptions {
             safe_mode_delay_ms: DEFAULT_SAFE_MODE_DELAY_MS,
             sync_speed: SyncSpeed::default(),
             bitmap_daemon_sleep_ms: None,
+            settings: Settings::default(),
+            memory_max: u64::MAX,
         }
     }
 }

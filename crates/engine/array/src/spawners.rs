@@ -2,7 +2,6 @@
 
 use crate::bitmap::intent::Entered;
 use crate::engine::Engine;
-use crate::lock::Held;
 use crate::parity::segment::Extent;
 use crate::route::PieceDone;
 use braid_device::{Completion, IoError};
@@ -19,10 +18,16 @@ pub(crate) struct WriteArgs {
     pub(crate) payload: WritePayload,
     pub(crate) fua: bool,
     pub(crate) done: PieceDone,
-    /// The range, when the task that hands the write over holds it already.
-    pub(crate) held: Option<Held>,
     /// Its bits in the bitmap, where the array has one.
     pub(crate) intent: Option<Entered>,
+}
+
+/// What the leader of a stripe's writes needs.
+pub(crate) struct LeadArgs {
+    pub(crate) engine: Rc<Engine>,
+    pub(crate) unit: u64,
+    /// A write of all of the stripe, which needs not wait for others.
+    pub(crate) whole: Option<WriteArgs>,
 }
 
 /// What is written.
@@ -48,7 +53,7 @@ pub(crate) struct RecoverArgs {
 pub(crate) struct Spawners {
     pub(crate) record: Spawner<WriteArgs>,
     pub(crate) parity_small: Spawner<WriteArgs>,
-    pub(crate) parity_write: Spawner<WriteArgs>,
+    pub(crate) parity_write: Spawner<LeadArgs>,
     pub(crate) parity_recover: Spawner<RecoverArgs>,
     pub(crate) mirror_write: Spawner<WriteArgs>,
     pub(crate) mirror_recover: Spawner<RecoverArgs>,
@@ -66,7 +71,7 @@ impl Spawners {
             Rc::new(Spawners {
                 record: shard.spawner(crate::bitmap::intent::record_then_write),
                 parity_small: shard.spawner(crate::parity::small::write),
-                parity_write: shard.spawner(crate::parity::write::write),
+                parity_write: shard.spawner(crate::parity::waiting::lead),
                 parity_recover: shard.spawner(crate::parity::recover::recover),
                 mirror_write: shard.spawner(crate::mirror::write::write),
                 mirror_recover: shard.spawner(crate::mirror::recover::recover),

@@ -2,8 +2,10 @@
 //!
 //! Sizes and positions are in bytes, times of day in seconds since 1970.
 
+use crate::cache::CacheStats;
 use crate::engine::{ArrayId, Counters};
 use crate::options::SyncSpeed;
+use crate::settings::Settings;
 use crate::view::MemberNr;
 use braid_device::plug::PlugStats;
 use braid_format::superblock::Version;
@@ -241,6 +243,12 @@ pub struct ArrayStatus {
     pub bitmap: Option<BitmapStatus>,
     /// Events counted by the engines of all shards.
     pub counters: Counters,
+    /// What is set.
+    pub settings: Settings,
+    /// Shards that own stripes now.
+    pub shards: u16,
+    /// The stripe caches of all shards; zeroes where the level has no parity.
+    pub cache: CacheStats,
     /// Limits of background jobs.
     pub sync_speed: SyncSpeed,
 }

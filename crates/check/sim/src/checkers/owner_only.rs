@@ -9,6 +9,9 @@ const NAME: &str = "owner_only";
 
 /// Shard `shard` writes component bytes of a member.
 pub fn look(world: &World, member: &Member, shard: ShardId, offset: u64, len: u64) {
+    if world.moving.get() {
+        return;
+    }
     let unit_of = world.unit_of.borrow();
     let Some(unit_of) = unit_of.as_ref() else { return };
     // A write ends in another unit than it starts in only where runs of units were merged.

@@ -3,11 +3,12 @@
 use crate::bitmap::Shape;
 use crate::control::shards::ask;
 use crate::control::stopping::stop_engines;
-use crate::engine::{ArrayId, Engine};
+use crate::engine::{ArrayId, Engine, Setup};
 use crate::error::AssembleError;
 use crate::geometry::Geometry;
 use crate::options::Context;
 use crate::route::{Msg, Router};
+use crate::settings::Settings;
 use crate::view::{MemberNr, ViewUpdate};
 use braid_device::{Device, DeviceInfo, OpenError, Opener};
 use braid_layout::{Layout, layout_name};
@@ -30,6 +31,8 @@ pub(super) struct Start {
     pub(super) update: ViewUpdate,
     /// The bitmap, when there is one.
     pub(super) bitmap: Option<Shape>,
+    /// Settings, and bytes that caches may take at most.
+    pub(super) settings: (Settings, u64),
 }
 
 /// Starts an engine on every shard and gives the home shard's. When one does not start, none is
@@ -80,16 +83,19 @@ fn start_here(
     home: Remote,
     end: Option<MeshEnd<Msg>>,
 ) -> Result<(), OpenError> {
-    let Start { id, geometry, info, openers, update, bitmap } = start;
+    let Start { id, geometry, info, openers, update, bitmap, settings } = start;
     let router = Router::new(shard);
-    let engine = Engine::start(shard, id, geometry, home, info, router, (update.clone(), bitmap));
+    let (settings, memory_max) = settings;
+    let view = update.clone();
+    let setup = Setup { home, info, router, update, bitmap, settings, memory_max };
+    let engine = Engine::start(shard, id, geometry, setup);
     if let Some(end) = end {
         engine.router.attach(end, &engine);
     }
     for (nr, opener) in openers {
         engine.open_member(nr, &*opener)?;
     }
-    engine.apply(update);
+    engine.apply(view);
     Ok(())
 }
 

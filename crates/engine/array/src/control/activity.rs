@@ -55,7 +55,7 @@ impl Control {
         }
     }
 
-    async fn clean_if_idle(&self) {
+    async fn clean_if_idle(self: &Rc<Self>) {
         let turn = self.turn().await;
         {
             let roster = self.roster.borrow();
@@ -70,6 +70,8 @@ impl Control {
             return;
         }
         self.mark_clean(&turn).await;
+        let cooling = Rc::clone(self);
+        self.shard.spawn(async move { cooling.cool_down().await });
     }
 
     /// Records that all writes have ended. The caller holds the turn, and no engine is active.

@@ -10,6 +10,7 @@
 //! | `bad_blocks` | the members' bad-block logs |
 //! | `activity` | "active" before the first write, "clean" after the last |
 //! | `supervisor`, `recovery` | which job is due, and what its progress and end mean |
+//! | `setting` | settings taken over while requests go on; stripes given to other shards |
 //! | `report`, `stopping` | status; the end |
 //! | `shards` | questions to the other shards |
 //!
@@ -30,6 +31,7 @@ pub(crate) mod members;
 mod readding;
 mod recovery;
 mod report;
+mod setting;
 pub(crate) mod shards;
 pub(crate) mod stopping;
 mod superblocks;
@@ -43,6 +45,7 @@ use crate::error::ControlError;
 use crate::geometry::Geometry;
 use crate::jobs::Job;
 use crate::options::{AssembleOptions, Context, MemberSelector, SyncSpeed};
+use crate::settings::Settings;
 use crate::status::LastJob;
 use crate::view::MemberNr;
 use braid_device::IoSets;
@@ -83,6 +86,14 @@ pub struct Control {
     unrecorded: Cell<bool>,
     stopping: Cell<bool>,
     stopped: Cell<bool>,
+    settings: Cell<Settings>,
+    /// Bytes that caches may take at most.
+    memory_max: u64,
+    settings_turn: Rc<Budget>,
+    /// Stripes are being given to other shards: no job may start.
+    moving: Cell<bool>,
+    /// A task gives the memory of idle caches back.
+    cooling: Cell<bool>,
 }
 
 /// Jobs: the one that runs, and what decides on the next.
@@ -145,6 +156,11 @@ impl Control {
             unrecorded: Cell::new(false),
             stopping: Cell::new(false),
             stopped: Cell::new(false),
+            settings: Cell::new(options.settings),
+            memory_max: options.memory_max,
+            settings_turn: Budget::new(shard, 1),
+            moving: Cell::new(false),
+            cooling: Cell::new(false),
         });
         shard.local::<Controls>().0.borrow_mut().push(Rc::clone(&control));
         control

@@ -1,5 +1,6 @@
 //! What an array says of itself.
 
+use crate::cache::CacheStats;
 use crate::control::Control;
 use crate::control::bitmap::Bitmap;
 use crate::control::members::{Member, Standing};
@@ -18,10 +19,12 @@ impl Control {
     pub async fn status(&self) -> ArrayStatus {
         let mut counters = Counters::default();
         let mut plugs: Vec<(MemberNr, PlugStats)> = Vec::new();
-        let answers =
-            self.ask_engines(|engine: &Engine| (engine.counters(), engine.plug_stats())).await;
-        for (more, stats) in answers.into_iter().flatten() {
+        let mut cache = CacheStats::default();
+        let figures =
+            |engine: &Engine| (engine.counters(), engine.plug_stats(), engine.cache_stats());
+        for (more, stats, cached) in self.ask_engines(figures).await.into_iter().flatten() {
             add_counters(&mut counters, &more);
+            cache.add(&cached);
             plugs.extend(stats);
         }
         let job = self.job_status();
@@ -56,6 +59,9 @@ impl Control {
             resynced: (roster.resynced != u64::MAX).then_some(roster.resynced),
             bitmap: self.bitmap.as_ref().map(Bitmap::status),
             counters,
+            settings: self.settings.get(),
+            shards: geometry.owners(),
+            cache,
             sync_speed: self.speed.get(),
         }
     }
@@ -122,6 +128,11 @@ fn add_counters(sum: &mut Counters, more: &Counters) {
     sum.read_bytes += more.read_bytes;
     sum.writes += more.writes;
     sum.written_bytes += more.written_bytes;
+    sum.pieces += more.pieces;
+    sum.batches += more.batches;
+    sum.lookups += more.lookups;
+    sum.member_reads += more.member_reads;
+    sum.member_writes += more.member_writes;
     sum.full_stripes += more.full_stripes;
     sum.rmw += more.rmw;
     sum.reconstruct += more.reconstruct;

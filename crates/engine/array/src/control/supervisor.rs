@@ -165,7 +165,7 @@ impl Control {
 
     fn due(&self) -> Option<Due> {
         let (roster, work) = (self.roster.borrow(), self.work.borrow());
-        if self.read_only || self.stopping.get() || roster.broken {
+        if self.read_only || self.stopping.get() || self.moving.get() || roster.broken {
             return None;
         }
         if !self.geometry.level.has_redundancy() {

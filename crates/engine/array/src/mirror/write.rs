@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 /// Carries out one write and tells `done`.
 pub(crate) async fn write(args: WriteArgs) {
-    let WriteArgs { engine, unit, extent, payload, fua, done, held: _, intent: _intent } = args;
+    let WriteArgs { engine, unit, extent, payload, fua, done, intent: _intent } = args;
     let result = write_copies(&engine, unit, extent, &payload, fua).await;
     let payload = match payload {
         WritePayload::Data(buf) => Some(buf),

@@ -1,13 +1,15 @@
 //! Levels 4, 5 and 6: writes with parity, recovery from it, and its scrub.
 
 pub(crate) mod blocks;
+mod compute;
 mod in_place;
 pub(crate) mod plan;
 pub(crate) mod recover;
 pub(crate) mod scrub;
 pub(crate) mod segment;
 pub(crate) mod small;
-pub(crate) mod write;
+pub(crate) mod waiting;
+mod write;
 
 use crate::engine::Engine;
 use braid_layout::{Layout, Parity};

@@ -1,9 +1,10 @@
 //! How parity of a segment is brought up to date: the plan that reads the fewest bytes among
 //! those that the members' states allow.
 
+use super::segment::Segment;
+use crate::settings::RmwLevel;
 use braid_layout::{Slot, StripeMap};
 use smallvec::SmallVec;
-use std::ops::Range;
 
 /// What to read before parity can be computed. All blocks are as high as the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,9 +13,9 @@ pub enum Plan {
     DataOnly,
     /// Every data chunk is written: parity from the payload.
     Full,
-    /// Read-modify-write: old data of the written chunks and old parity.
+    /// Read-modify-write: old data of the chunks that are written, and old parity.
     Rmw,
-    /// Reconstruct-write: the data chunks that are not written.
+    /// Reconstruct-write: the data chunks that are not written, or not all over.
     Reconstruct,
     /// Everything that can be read; missing data that is not written is recovered first.
     Recover,
@@ -24,15 +25,22 @@ pub enum Plan {
 pub struct Situation<'a> {
     /// Where the stripe's chunks are.
     pub map: &'a StripeMap,
-    /// Data chunks that are written.
-    pub written: Range<usize>,
+    /// The rows, and the data chunks that are written there.
+    pub segment: &'a Segment,
     /// The block of this slot can be read and is valid.
     pub readable: &'a dyn Fn(Slot) -> bool,
+    /// The block of this slot is in the stripe cache: nothing has to be read for it.
+    pub cached: &'a dyn Fn(Slot) -> bool,
     /// The slot has a member.
     pub writable: &'a dyn Fn(Slot) -> bool,
     /// Parity is known to match data.
     pub in_sync: bool,
+    /// Whether read-modify-write is wanted.
+    pub rmw_level: RmwLevel,
 }
+
+/// Slots of a stripe.
+pub type Slots = SmallVec<[Slot; 12]>;
 
 /// Too many blocks of the stripe are missing for the write to keep its redundancy rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,19 +62,25 @@ impl Situation<'_> {
         if to_write.peek().is_none() {
             return Ok(Plan::DataOnly);
         }
-        let data = self.map.data_chunks();
-        if self.written.len() == data {
+        if self.segment.full.len() == self.map.data_chunks() {
             return Ok(Plan::Full);
         }
-        let rmw_possible = self.written.clone().all(|k| (self.readable)(self.map.data_slot(k)))
-            && to_write.clone().all(|slot| (self.readable)(*slot));
-        let untouched_readable = self.untouched().all(|k| (self.readable)(self.map.data_slot(k)));
-        let rmw_blocks = self.written.len() + to_write.count();
-        let reconstruct_blocks = data - self.written.len();
+        let to_write: SmallVec<[Slot; 2]> = to_write.copied().collect();
+        let rmw: Slots = self.read_by_rmw(&to_write).collect();
+        let reconstruct: Slots = self.read_by_reconstruct().collect();
+        let rmw_possible = rmw.iter().all(|slot| (self.readable)(*slot));
+        let rest_readable = reconstruct.iter().all(|slot| (self.readable)(*slot));
+        let cost = |slots: &Slots| slots.iter().filter(|slot| !(self.cached)(**slot)).count();
+        let (rmw_blocks, reconstruct_blocks) = (cost(&rmw), cost(&reconstruct));
+        let cheaper = match self.rmw_level {
+            RmwLevel::Disable => false,
+            RmwLevel::Auto | RmwLevel::Enable => rmw_blocks < reconstruct_blocks,
+            RmwLevel::Prefer => rmw_blocks <= reconstruct_blocks,
+        };
         // Read-modify-write would carry a parity that is wrong over into the new one; where parity
         // may be wrong (before a resync has come by) reconstructing mends it as well.
-        let prefer_rmw = self.in_sync && rmw_blocks < reconstruct_blocks;
-        match (rmw_possible, untouched_readable) {
+        let prefer_rmw = self.in_sync && cheaper;
+        match (rmw_possible, rest_readable) {
             (true, true) if prefer_rmw => Ok(Plan::Rmw),
             (_, true) => Ok(Plan::Reconstruct),
             // Where parity may be wrong, what is missing is what parity makes of it; written anew from
@@ -77,14 +91,38 @@ impl Situation<'_> {
         }
     }
 
+    /// The slots that `plan` reads.
+    pub fn to_read(&self, plan: Plan) -> Slots {
+        let parity = parity_slots(self.map);
+        match plan {
+            Plan::DataOnly | Plan::Full => SmallVec::new(),
+            Plan::Rmw => {
+                let to_write: SmallVec<[Slot; 2]> =
+                    parity.into_iter().filter(|slot| (self.writable)(*slot)).collect();
+                self.read_by_rmw(&to_write).collect()
+            }
+            Plan::Reconstruct => self.read_by_reconstruct().collect(),
+            Plan::Recover => {
+                let data = (0..self.map.data_chunks()).map(|k| self.map.data_slot(k));
+                data.chain(parity).filter(|slot| (self.readable)(*slot)).collect()
+            }
+        }
+    }
+
+    fn read_by_rmw<'b>(&'b self, parity: &'b [Slot]) -> impl Iterator<Item = Slot> + 'b {
+        let data = self.segment.touched.iter().map(|k| self.map.data_slot(usize::from(*k)));
+        data.chain(parity.iter().copied())
+    }
+
+    fn read_by_reconstruct(&self) -> impl Iterator<Item = Slot> + '_ {
+        let kept = |k: &usize| !self.segment.full.contains(&(*k as u16));
+        (0..self.map.data_chunks()).filter(kept).map(|k| self.map.data_slot(k))
+    }
+
     fn recover(&self, parity: &[Slot]) -> Result<Plan, TooManyMissing> {
         let missing =
             (0..self.map.data_chunks()).filter(|k| !(self.readable)(self.map.data_slot(*k)));
         let helpers = parity.iter().filter(|slot| (self.readable)(**slot)).count();
         if missing.count() <= helpers { Ok(Plan::Recover) } else { Err(TooManyMissing) }
-    }
-
-    fn untouched(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.map.data_chunks()).filter(|k| !self.written.contains(k))
     }
 }

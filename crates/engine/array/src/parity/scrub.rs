@@ -26,6 +26,12 @@ type Columns = SmallVec<[Option<Buf>; 12]>;
 /// Carries out one window.
 pub(crate) async fn window(engine: &Rc<Engine>, parity: &Parity, window: Window) -> WindowReport {
     let _held = lock_units(engine, &window).await;
+    if window.kind != WindowKind::Check {
+        // What is written now is written past the stripe cache.
+        for stripe in window.first..window.first + window.count {
+            engine.cache_forget(stripe, 0..parity.chunk_size());
+        }
+    }
     let bytes = window.count * parity.chunk_size() * parity.slots() as u64;
     let _scratch = engine.scratch.take(bytes).await;
     let mut scrub = Scrub { engine, parity, kind: window.kind, mismatches: 0, lost: Vec::new() };

@@ -1,18 +1,25 @@
-//! Segments: cutting one contiguous write of a stripe into row ranges in each of which the same
-//! set of chunks is written.
+//! Segments: cutting what is written of a stripe into row ranges that are planned one by one.
+//!
+//! With `stripe_size=auto` a segment is as tall as it can be with the same chunks written over all of
+//! its rows: 64 KiB within one chunk is one segment, not sixteen. With a fixed `stripe_size` segments
+//! are whole lines, and a chunk may be written in some of their rows only.
 
 use crate::view::View;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// A row range of a stripe, and the data chunks that are written over all of it.
+/// Data chunk indices, ascending.
+pub type Chunks = SmallVec<[u16; 8]>;
+
+/// A row range of a stripe, and the data chunks that are written there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Bytes within the chunk.
     pub rows: Range<u64>,
-    /// Data chunk indices that are written; consecutive, except that a write that wraps from the
-    /// end of one chunk to the start of the next gives separate segments.
-    pub written: Range<usize>,
+    /// Chunks that are written over all of the rows.
+    pub full: Chunks,
+    /// Chunks that are written in some of the rows or in all.
+    pub touched: Chunks,
 }
 
 impl Segment {
@@ -24,7 +31,7 @@ impl Segment {
         let mut parts = SmallVec::new();
         while at < end {
             let until = view.same_until(&(at..end));
-            parts.push(Segment { rows: at - base..until - base, written: self.written.clone() });
+            parts.push(Segment { rows: at - base..until - base, ..self.clone() });
             at = until;
         }
         parts
@@ -63,34 +70,115 @@ impl Extent {
         (self.start / chunk) as usize..(self.end.div_ceil(chunk)) as usize
     }
 
-    /// The segments, in row order; rows that nothing writes are left out. `end` is after `start`.
-    pub fn segments(&self, chunk: u64) -> SmallVec<[Segment; 3]> {
-        let chunks = self.chunks(chunk);
-        let head = self.start % chunk;
-        let tail = (self.end - 1) % chunk + 1;
-        let mut segments = SmallVec::new();
-        if chunks.len() == 1 {
-            segments.push(Segment { rows: head..tail, written: chunks });
-            return segments;
-        }
-        // Chunk `first` is written from row `head` on, chunk `last` up to row `tail`, those
-        // between wholly.
-        let (first, last) = (chunks.start, chunks.end - 1);
-        let mut add = |rows: Range<u64>, written: Range<usize>| {
-            if !rows.is_empty() && !written.is_empty() {
-                segments.push(Segment { rows, written });
-            }
-        };
-        let (low, high) = (head.min(tail), head.max(tail));
-        add(0..low, first + 1..chunks.end);
-        if head < tail {
-            add(low..high, first..chunks.end);
-        } else {
-            add(low..high, first + 1..last);
-        }
-        add(high..chunk, first..last);
-        segments
+    /// True when the two share a byte.
+    pub fn overlaps(&self, other: &Extent) -> bool {
+        self.start < other.end && other.start < self.end
     }
+}
+
+/// A row range in which the same chunks are written throughout.
+struct Band {
+    rows: Range<u64>,
+    chunks: Chunks,
+}
+
+/// Rows at which the set of written chunks, or the extent that a chunk's bytes come from, changes.
+pub fn cuts(extents: &[Extent], chunk: u64) -> SmallVec<[u64; 8]> {
+    let mut cuts: SmallVec<[u64; 8]> = SmallVec::new();
+    for extent in extents {
+        let chunks = extent.chunks(chunk);
+        cuts.push(extent.start % chunk);
+        cuts.push((extent.end - 1) % chunk + 1);
+        if chunks.len() > 1 {
+            cuts.push(0);
+            cuts.push(chunk);
+        }
+    }
+    cuts.sort_unstable();
+    cuts.dedup();
+    cuts
+}
+
+/// True when `extents` (ascending, apart) write all of rows `rows` of chunk `k`, which no cut divides.
+fn writes(extents: &[Extent], chunk: u64, k: usize, rows: &Range<u64>) -> bool {
+    piece_at(extents, k as u64 * chunk + rows.start).is_some()
+}
+
+/// The index of the extent (ascending, apart) that holds byte `at` of the stripe's data.
+pub fn piece_at(extents: &[Extent], at: u64) -> Option<usize> {
+    let nr = extents.partition_point(|extent| extent.end <= at);
+    extents.get(nr).is_some_and(|extent| extent.start <= at).then_some(nr)
+}
+
+fn bands(extents: &[Extent], chunk: u64) -> SmallVec<[Band; 4]> {
+    let mut bands: SmallVec<[Band; 4]> = SmallVec::new();
+    let Some((first, last)) = extents.first().zip(extents.last()) else { return bands };
+    let ks = first.chunks(chunk).start..last.chunks(chunk).end;
+    let cuts = cuts(extents, chunk);
+    for (start, end) in cuts.iter().zip(cuts.iter().skip(1)) {
+        let rows = *start..*end;
+        let written = ks.clone().filter(|k| writes(extents, chunk, *k, &rows));
+        // A level has at most 1920 slots.
+        let chunks: Chunks = written.map(|k| k as u16).collect();
+        if chunks.is_empty() {
+            continue;
+        }
+        match bands.last_mut() {
+            Some(band) if band.rows.end == rows.start && band.chunks == chunks => {
+                band.rows.end = rows.end;
+            }
+            _ => bands.push(Band { rows, chunks }),
+        }
+    }
+    bands
+}
+
+/// The segments of what `extents` (ascending, apart, not empty) write of a stripe with chunks of
+/// `chunk` bytes, in row order. `line`: the height of a line when it is fixed.
+pub fn segments(extents: &[Extent], chunk: u64, line: Option<u64>) -> SmallVec<[Segment; 3]> {
+    let mut segments: SmallVec<[Segment; 3]> = SmallVec::new();
+    let bands = bands(extents, chunk);
+    let Some(line) = line else {
+        for Band { rows, chunks } in bands {
+            segments.push(Segment { rows, full: chunks.clone(), touched: chunks });
+        }
+        return segments;
+    };
+    let mut base = 0;
+    let mut rest = bands.as_slice();
+    while let Some(band) = rest.first() {
+        base = base.max(band.rows.start / line * line);
+        let rows = base..(base + line).min(chunk);
+        let here: SmallVec<[&Band; 4]> = rest
+            .iter()
+            .take_while(|band| band.rows.start < rows.end)
+            .filter(|band| band.rows.end > rows.start)
+            .collect();
+        let mut touched = Chunks::new();
+        for k in here.iter().flat_map(|band| band.chunks.iter()) {
+            if let Err(at) = touched.binary_search(k) {
+                touched.insert(at, *k);
+            }
+        }
+        let height = |k: &u16| {
+            let bands = here.iter().filter(|band| band.chunks.contains(k));
+            bands.map(|b| b.rows.end.min(rows.end) - b.rows.start.max(rows.start)).sum::<u64>()
+        };
+        let full: Chunks =
+            touched.iter().copied().filter(|k| height(k) == rows.end - rows.start).collect();
+        match segments.last_mut() {
+            Some(last)
+                if last.rows.end == rows.start && last.full == full && last.touched == touched =>
+            {
+                last.rows.end = rows.end;
+            }
+            _ => segments.push(Segment { rows: rows.clone(), full, touched }),
+        }
+        base = rows.end;
+        let done = rest.iter().take_while(|band| band.rows.end <= base).count();
+        rest = rest.get(done..).unwrap_or_default();
+    }
+    segments
 }
 
 #[cfg(test)]
@@ -98,35 +186,81 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const CHUNK: u64 = 8;
+
+    fn apart(mut marks: Vec<u64>) -> Vec<Extent> {
+        marks.sort_unstable();
+        marks.dedup();
+        let pairs = marks.chunks_exact(2);
+        pairs.map(|pair| Extent { start: pair[0], end: pair[1] }).collect()
+    }
+
+    /// For each chunk and row, how many segments say that it is written.
+    fn seen(segments: &[Segment], of: fn(&Segment) -> &Chunks, chunks: usize) -> Vec<u32> {
+        let mut seen = vec![0; chunks * CHUNK as usize];
+        for segment in segments {
+            for k in of(segment) {
+                for row in segment.rows.clone() {
+                    seen[usize::from(*k) * CHUNK as usize + row as usize] += 1;
+                }
+            }
+        }
+        seen
+    }
+
     proptest! {
         #[test]
         fn segments_cover_each_written_byte_once_and_no_other(
-            chunks in 2u64..6, start in 0u64..48, len in 1u64..48,
+            marks in prop::collection::vec(0u64..40, 2..12),
         ) {
-            let chunk = 8;
-            let end = (start + len).min(chunks * chunk);
-            prop_assume!(start < end);
-            let extent = Extent { start, end };
-            let mut seen = vec![0u32; (chunks * chunk) as usize];
-            for segment in extent.segments(chunk) {
-                for k in segment.written.clone() {
-                    for row in segment.rows.clone() {
-                        seen[k * chunk as usize + row as usize] += 1;
-                    }
-                }
-            }
-            for (at, count) in seen.iter().enumerate() {
-                let written = (start..end).contains(&(at as u64));
+            let extents = apart(marks);
+            prop_assume!(!extents.is_empty());
+            let segments = segments(&extents, CHUNK, None);
+            for (at, count) in seen(&segments, |s| &s.full, 5).iter().enumerate() {
+                let written = piece_at(&extents, at as u64).is_some();
                 prop_assert_eq!(*count, u32::from(written));
+            }
+            prop_assert!(segments.iter().all(|segment| segment.full == segment.touched));
+        }
+
+        #[test]
+        fn segments_of_whole_lines_touch_what_is_written_and_call_full_what_is(
+            marks in prop::collection::vec(0u64..40, 2..12), shift in 0u32..4,
+        ) {
+            let (extents, line) = (apart(marks), 1 << shift);
+            prop_assume!(!extents.is_empty());
+            let segments = segments(&extents, CHUNK, Some(line));
+            let (full, touched) =
+                (seen(&segments, |s| &s.full, 5), seen(&segments, |s| &s.touched, 5));
+            for at in 0..40 {
+                let base = at / line * line;
+                let written = |at: u64| piece_at(&extents, at).is_some();
+                prop_assert_eq!(full[at as usize], u32::from((base..base + line).all(written)));
+                prop_assert_eq!(touched[at as usize], u32::from((base..base + line).any(written)));
+            }
+            for segment in &segments {
+                prop_assert!(segment.rows.start % line == 0 && segment.rows.end % line == 0);
             }
         }
     }
 
     #[test]
     fn a_write_that_wraps_without_meeting_itself_gives_two_segments() {
-        let segments = Extent { start: 6, end: 10 }.segments(8);
-        assert_eq!(segments.len(), 2);
-        assert_eq!(segments[0], Segment { rows: 0..2, written: 1..2 });
-        assert_eq!(segments[1], Segment { rows: 6..8, written: 0..1 });
+        let found = segments(&[Extent { start: 6, end: 10 }], CHUNK, None);
+        let of = |rows, k| {
+            let chunks = Chunks::from_slice(&[k]);
+            Segment { rows, full: chunks.clone(), touched: chunks }
+        };
+        assert_eq!(found.as_slice(), [of(0..2, 1), of(6..8, 0)]);
+    }
+
+    #[test]
+    fn neighbours_make_one_segment() {
+        let quarters = |k: u64| (0..4).map(move |nr| (k * CHUNK + nr * 2, k * CHUNK + nr * 2 + 2));
+        let extents: Vec<Extent> =
+            (0..3).flat_map(quarters).map(|(start, end)| Extent { start, end }).collect();
+        let found = segments(&extents, CHUNK, None);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].rows.clone(), found[0].full.len()), (0..8, 3));
     }
 }

@@ -1,35 +1,38 @@
-//! The small write: part of one chunk, all members healthy, by read-modify-write.
+//! The small write to members that are memory: part of one chunk, all of them healthy.
 //!
-//! It is the commonest write of a database, so its task is kept small and its path straight. In
-//! any other situation it hands over, with the range it holds, to the general [`super::write`].
+//! There it is no more than the update of a few bytes and their parity, so its task is kept small and
+//! its path straight, and it waits for no other write to join. In any other situation it hands over,
+//! with its range let go, to the general [`super::write`].
 
 use super::segment::Extent;
 use crate::engine::Engine;
 use crate::lock::Held;
 use crate::spawners::{WriteArgs, WritePayload};
 use crate::view::View;
-use braid_device::{IoError, Op, Outcomes, Request};
+use braid_device::IoError;
 use braid_layout::{Parity, Slot};
-use braid_shard::{Buf, BufMut};
 use std::rc::Rc;
 
-/// True when the write is of the shape that this module is for: within one chunk of a stripe wide
-/// enough that reading old data and parity is less than reading the other chunks.
-pub(crate) fn fits(parity: &Parity, args: &WriteArgs) -> bool {
+/// The largest such write in bytes. Above, what comes for the same stripe in one turn is better carried
+/// out together: whole stripes need nothing read.
+const LEN_MAX: u64 = 16 << 10;
+
+/// True when the write is of the shape that this module is for.
+pub(crate) fn fits(engine: &Engine, parity: &Parity, args: &WriteArgs) -> bool {
     let Extent { start, end } = args.extent;
     let chunk = parity.chunk_size();
-    let one_chunk = start / chunk == (end - 1) / chunk;
-    one_chunk
-        && parity.data_chunks() - 1 > 1 + parity.parity_count()
+    engine.on_memory()
+        && end - start <= LEN_MAX
+        && start / chunk == (end - 1) / chunk
         && matches!(args.payload, WritePayload::Data(_))
 }
 
 /// Carries out one small write, or hands it over, and tells `done`.
 pub(crate) async fn write(args: WriteArgs) {
     let (held, ended) = attempt(&args).await;
+    drop(held);
     match ended {
         Ended::Written(result) => {
-            drop(held);
             let WriteArgs { engine, payload, done, .. } = args;
             let payload = match payload {
                 WritePayload::Data(buf) => Some(buf),
@@ -39,7 +42,7 @@ pub(crate) async fn write(args: WriteArgs) {
         }
         Ended::NotHere => {
             let engine = Rc::clone(&args.engine);
-            engine.spawners().parity_write.spawn(WriteArgs { held, ..args });
+            super::waiting::enter(&engine, args);
         }
     }
 }
@@ -85,56 +88,15 @@ async fn attempt(args: &WriteArgs) -> (Option<Held>, Ended) {
         return (Some(held), Ended::NotHere);
     }
     if super::in_place::small(&view, &places, new) {
-        engine.count(|counters| counters.rmw += 1);
+        engine.count(|counters| {
+            counters.rmw += 1;
+            counters.pieces += 1;
+            counters.batches += 1;
+        });
+        engine.cache_forget(args.unit, within..end);
         return (Some(held), Ended::Written(Ok(())));
     }
-    let scratch = 3 * new.len() as u64;
-    let _scratch = match engine.scratch.try_take(scratch) {
-        Some(share) => share,
-        None => engine.scratch.take(scratch).await,
-    };
-    let view = engine.view();
-    let Some(reads) = read(engine, &view, &places, new.len()).await else {
-        return (Some(held), Ended::NotHere);
-    };
-    let Some((p, q)) = places.update(reads, new) else {
-        return (Some(held), Ended::NotHere);
-    };
-    engine.count(|counters| counters.rmw += 1);
-    let mut set = engine.sets.start();
-    let writes = [(Some(places.data), Some(new.clone())), (Some(places.p), Some(p)), (places.q, q)];
-    for (slot, buf) in writes {
-        if let (Some(slot), Some(buf)) = (slot, buf)
-            && let Some((device, data_offset)) = view.member(slot)
-        {
-            let request = Request::write(data_offset + places.at, buf, args.fua);
-            set.submit(slot as u32, &**device, request);
-        }
-    }
-    let mut outcomes = set.finish().await;
-    let result = if outcomes.any_error(|_| true) {
-        engine.settle_writes(&view, outcomes).await
-    } else {
-        outcomes.by_ref().for_each(drop);
-        Ok(())
-    };
-    (Some(held), Ended::Written(result))
-}
-
-/// Reads old data and parity; `None` when some member is not healthy there.
-async fn read(engine: &Rc<Engine>, view: &View, places: &Places, len: usize) -> Option<Outcomes> {
-    if !places.healthy(view, len) {
-        return None;
-    }
-    let mut set = engine.sets.start();
-    for slot in [Some(places.data), Some(places.p), places.q].into_iter().flatten() {
-        let (device, data_offset) = view.member(slot)?;
-        let buf = engine.shard.pool().get(len);
-        set.submit(slot as u32, &**device, Request::read(data_offset + places.at, buf));
-    }
-    let outcomes = set.finish().await;
-    // The general path finds out anew what is wrong, and deals with it.
-    if outcomes.any_error(|_| true) { None } else { Some(outcomes) }
+    (Some(held), Ended::NotHere)
 }
 
 impl Places {
@@ -158,34 +120,5 @@ impl Places {
         let mut slots = [Some(self.data), Some(self.p), self.q].into_iter().flatten();
         let bytes = self.at..end;
         !view.broken && end <= view.resynced && slots.all(|slot| view.readable(slot, &bytes))
-    }
-
-    /// The new P and Q.
-    fn update(&self, reads: Outcomes, new: &Buf) -> Option<(Buf, Option<Buf>)> {
-        let (mut data, mut p, mut q) = (None, None, None);
-        for (slot, outcome) in reads {
-            let Op::Read(mut bufs) = outcome.op else { return None };
-            let buf: BufMut = bufs.pop()?;
-            let slot = slot as usize;
-            if slot == self.data {
-                data = Some(buf);
-            } else if slot == self.p {
-                p = Some(buf);
-            } else {
-                q = Some(buf);
-            }
-        }
-        let (data, mut p) = (data?, p?);
-        match (self.q, q) {
-            (Some(_), Some(mut q)) => {
-                braid_parity::delta_pq(self.exponent, &data, new, &mut p, &mut q);
-                Some((p.freeze(), Some(q.freeze())))
-            }
-            (None, None) => {
-                braid_parity::delta_p(&data, new, &mut p);
-                Some((p.freeze(), None))
-            }
-            _ => None,
-        }
     }
 }

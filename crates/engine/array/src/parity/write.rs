@@ -1,19 +1,19 @@
-//! Writes of part or all of one stripe.
+//! Writes of part or all of one stripe: one write, or several that came together.
 //!
-//! Lock the rows, plan, read what the plan needs, compute parity, write data and parity, reply.
-//! A member that fails on the way is recorded as failed before the reply, and the write goes on
-//! without it.
+//! With the rows locked: plan, read what the plans need and the stripe cache does not have, compute
+//! parity, write data and parity, reply. A member that fails on the way is recorded as failed before
+//! the reply, and the write goes on without it.
 
-use super::blocks::Blocks;
-use super::plan::{Plan, Situation, TooManyMissing, parity_slots};
-use super::segment::{Extent, Segment};
+use super::plan::{Plan, Situation, TooManyMissing};
+use super::segment::{Extent, Segment, piece_at, segments};
+use super::waiting::extents;
 use crate::engine::Engine;
 use crate::lock::Held;
 use crate::spawners::{WriteArgs, WritePayload};
 use crate::view::View;
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Parity, Slot, StripeMap};
-use braid_shard::{Buf, BufMut};
+use braid_shard::Buf;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
@@ -21,166 +21,195 @@ use std::rc::Rc;
 /// Reads that fail make the write plan anew; each time another slot is avoided.
 const ATTEMPTS_MAX: usize = 8;
 
-/// Carries out one write and tells `done`.
-pub(crate) async fn write(args: WriteArgs) {
-    let WriteArgs { engine, unit, extent, payload, fua, done, held, intent: _intent } = args;
-    let result = write_stripe(&engine, unit, extent, &payload, fua, held).await;
-    let payload = match payload {
-        WritePayload::Data(buf) => Some(buf),
-        WritePayload::Zeroes { .. } => None,
-    };
-    done.finish(&engine, result, None, payload);
-}
-
-/// One stripe, where its chunks are, and what is to be written of it.
-struct Stripe<'a> {
-    engine: &'a Rc<Engine>,
-    parity: &'a Parity,
-    map: StripeMap,
-    /// Component byte of the stripe's first row.
-    base: u64,
-    chunk: u64,
-    extent: Extent,
-    payload: &'a WritePayload,
-    fua: bool,
-}
-
-/// A segment under way: what was read for it, and the parity to be written.
-struct Work {
-    segment: Segment,
-    plan: Plan,
-    reads: SmallVec<[(Slot, Option<BufMut>); 8]>,
-    parity: SmallVec<[(Slot, Buf); 2]>,
-}
-
-async fn write_stripe(
+/// Carries out `pieces` (ascending, apart, at least one) of stripe `unit`, whose rows are held, and
+/// tells each that it has ended.
+pub(super) async fn carry_out(
     engine: &Rc<Engine>,
-    stripe: u64,
-    extent: Extent,
-    payload: &WritePayload,
-    fua: bool,
-    held: Option<Held>,
-) -> Result<(), IoError> {
+    unit: u64,
+    held: Held,
+    pieces: &mut Vec<WriteArgs>,
+) {
+    engine.count(|counters| counters.batches += 1);
+    let result = together(engine, unit, pieces).await;
+    let mut alone: SmallVec<[Result<(), IoError>; 4]> = SmallVec::new();
+    if result.is_err() && pieces.len() > 1 {
+        // What one of them asks for cannot be done; the others may be.
+        for piece in pieces.iter() {
+            alone.push(together(engine, unit, std::slice::from_ref(piece)).await);
+        }
+    }
+    drop(held);
+    for (nr, piece) in pieces.drain(..).enumerate() {
+        let WriteArgs { payload, done, intent, .. } = piece;
+        let payload = match payload {
+            WritePayload::Data(buf) => Some(buf),
+            WritePayload::Zeroes { .. } => None,
+        };
+        drop(intent);
+        done.finish(engine, alone.get(nr).copied().unwrap_or(result), None, payload);
+    }
+}
+
+async fn together(engine: &Rc<Engine>, unit: u64, pieces: &[WriteArgs]) -> Result<(), IoError> {
     let Some(parity) = super::geometry(engine) else {
         return Err(IoError::new(IoErrorKind::Invalid));
-    };
-    let chunk = parity.chunk_size();
-    let rows = extent.rows(chunk);
-    let _held = match held.or_else(|| engine.locks.try_lock(stripe, rows.start, rows.end)) {
-        Some(held) => held,
-        None => engine.locks.lock(stripe, rows.start, rows.end).await,
     };
     let _writing = match engine.try_begin_write() {
         Some(writing) => writing,
         None => engine.begin_write().await?,
     };
-    let scratch = (rows.end - rows.start) * parity.slots() as u64;
-    let _scratch = match engine.scratch.try_take(scratch) {
-        Some(share) => share,
-        None => engine.scratch.take(scratch).await,
-    };
-    let stripe = Stripe {
+    let chunk = parity.chunk_size();
+    let extents = extents(pieces);
+    let rows = extents.iter().map(|extent| extent.rows(chunk));
+    let rows = rows.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..chunk);
+    let batch = Batch {
         engine,
         parity,
-        map: parity.map_stripe(stripe),
-        base: parity.member_offset(stripe),
+        map: parity.map_stripe(unit),
+        stripe: unit,
+        base: parity.member_offset(unit),
         chunk,
-        extent,
-        payload,
-        fua,
+        line: engine.line(),
+        pieces,
+        extents,
+        rows: engine.whole_lines(rows, chunk),
+        fua: pieces.iter().any(|piece| piece.fua),
     };
-    if let WritePayload::Zeroes { unmap } = payload
-        && extent.start == 0
-        && extent.end == parity.stripe_size()
-        && let Some(result) = stripe.zero_members(*unmap).await
-    {
+    if let Some(result) = batch.zero_members().await {
+        engine.cache_forget(unit, 0..chunk);
         return result;
     }
-    if let WritePayload::Data(data) = payload
-        && let view = engine.view()
-        && !view.broken
-        && super::in_place::full_stripe(&view, parity, &stripe.map, stripe.base, data)
-    {
-        engine.count(|counters| counters.full_stripes += 1);
+    if super::in_place::batch(&batch, &engine.view()) {
+        engine.cache_forget(unit, batch.rows.clone());
         return Ok(());
     }
-    let mut avoid: SmallVec<[Slot; 4]> = SmallVec::new();
-    for _ in 0..ATTEMPTS_MAX {
-        let view = engine.view();
-        if view.broken {
-            return Err(IoError::new(IoErrorKind::Lost));
-        }
-        let mut works = stripe.plan(&view, &avoid)?;
-        if stripe.read(&view, &mut works, &mut avoid).await {
-            for work in &mut works {
-                stripe.compute(&view, work)?;
-            }
-            return stripe.write_members(&view, works).await;
-        }
-    }
-    Err(IoError::new(IoErrorKind::Medium))
+    batch.by_requests().await
 }
 
-impl Stripe<'_> {
-    fn plan(&self, view: &View, avoid: &[Slot]) -> Result<SmallVec<[Work; 3]>, IoError> {
-        let mut works = SmallVec::new();
-        let segments = self.extent.segments(self.chunk).into_iter();
-        for segment in segments.flat_map(|segment| segment.cut_at_bad(view, self.base)) {
-            let (start, end) = (self.base + segment.rows.start, self.base + segment.rows.end);
-            let situation = Situation {
-                map: &self.map,
-                written: segment.written.clone(),
-                readable: &|slot| view.readable(slot, &(start..end)) && !avoid.contains(&slot),
-                writable: &|slot| view.writable(slot),
-                in_sync: end <= view.resynced,
-            };
-            let plan = situation.plan().map_err(lost)?;
-            let reads = self.slots_to_read(plan, &segment, &situation);
-            works.push(Work { segment, plan, reads, parity: SmallVec::new() });
-        }
-        Ok(works)
+/// Writes of one stripe that are carried out together, and where its chunks are.
+pub(super) struct Batch<'a> {
+    pub(super) engine: &'a Rc<Engine>,
+    pub(super) parity: &'a Parity,
+    pub(super) map: StripeMap,
+    pub(super) stripe: u64,
+    /// Component byte of the stripe's first row.
+    pub(super) base: u64,
+    pub(super) chunk: u64,
+    /// Height of a line, when it is fixed.
+    pub(super) line: Option<u64>,
+    /// Ascending, apart.
+    pieces: &'a [WriteArgs],
+    pub(super) extents: SmallVec<[Extent; 8]>,
+    /// Rows that are touched; whole lines where their height is fixed.
+    rows: Range<u64>,
+    fua: bool,
+}
+
+/// A segment under way: what was read for it, and the parity to be written.
+pub(super) struct Work {
+    pub(super) segment: Segment,
+    pub(super) plan: Plan,
+    pub(super) reads: SmallVec<[(Slot, Option<Buf>); 8]>,
+    pub(super) parity: SmallVec<[(Slot, Buf); 2]>,
+}
+
+impl Batch<'_> {
+    /// What is written to rows `rows` of data chunk `k`, between two cuts; `None`: nothing is.
+    pub(super) fn payload(&self, k: usize, rows: &Range<u64>) -> Option<Buf> {
+        let len = (rows.end - rows.start) as usize;
+        let at = k as u64 * self.chunk + rows.start;
+        let nr = piece_at(&self.extents, at)?;
+        let piece = self.pieces.get(nr)?;
+        Some(match &piece.payload {
+            WritePayload::Zeroes { .. } => self.engine.zeroes(len),
+            WritePayload::Data(buf) => {
+                let start = (at - piece.extent.start) as usize;
+                buf.slice(start..start + len)
+            }
+        })
     }
 
-    fn slots_to_read(
-        &self,
-        plan: Plan,
-        segment: &Segment,
-        situation: &Situation<'_>,
-    ) -> SmallVec<[(Slot, Option<BufMut>); 8]> {
-        let data = 0..self.map.data_chunks();
-        let parity = parity_slots(&self.map);
-        let unread = |slot: Slot| (slot, None);
-        match plan {
-            Plan::DataOnly | Plan::Full => SmallVec::new(),
-            Plan::Rmw => segment
-                .written
-                .clone()
-                .map(|k| self.map.data_slot(k))
-                .chain(parity.into_iter().filter(|slot| (situation.writable)(*slot)))
-                .map(unread)
-                .collect(),
-            Plan::Reconstruct => data
-                .filter(|k| !segment.written.contains(k))
-                .map(|k| unread(self.map.data_slot(k)))
-                .collect(),
-            Plan::Recover => data
-                .map(|k| self.map.data_slot(k))
-                .chain(parity)
-                .filter(|slot| (situation.readable)(*slot))
-                .map(unread)
-                .collect(),
+    async fn by_requests(&self) -> Result<(), IoError> {
+        let engine = self.engine;
+        let scratch = (self.rows.end - self.rows.start) * self.parity.slots() as u64;
+        let _scratch = match engine.scratch.try_take(scratch) {
+            Some(share) => share,
+            None => engine.scratch.take(scratch).await,
+        };
+        let mut avoid: SmallVec<[Slot; 4]> = SmallVec::new();
+        for _ in 0..ATTEMPTS_MAX {
+            let view = engine.view();
+            if view.broken {
+                return Err(IoError::new(IoErrorKind::Lost));
+            }
+            let mut works = self.plan(&view, &avoid)?;
+            if self.read(&view, &mut works, &mut avoid).await {
+                for work in &mut works {
+                    self.compute(&view, work).map_err(lost)?;
+                }
+                return self.write_members(&view, works).await;
+            }
         }
+        Err(IoError::new(IoErrorKind::Medium))
+    }
+
+    fn plan(&self, view: &View, avoid: &[Slot]) -> Result<SmallVec<[Work; 3]>, IoError> {
+        let mut works = SmallVec::new();
+        let mut cache = self.engine.cache.borrow_mut();
+        let found = cache.as_ref().and_then(|cache| cache.stripe(self.stripe));
+        let line = cache.as_ref().map_or(1, |cache| cache.granule());
+        let rmw_level = self.engine.settings.get().rmw_level;
+        let (mut hits, mut misses) = (0, 0);
+        let segments = segments(&self.extents, self.chunk, self.line).into_iter();
+        for segment in segments.flat_map(|segment| segment.cut_at_bad(view, self.base)) {
+            let rows = &segment.rows;
+            let (start, end) = (self.base + rows.start, self.base + rows.end);
+            let situation = Situation {
+                map: &self.map,
+                segment: &segment,
+                readable: &|slot| view.readable(slot, &(start..end)) && !avoid.contains(&slot),
+                cached: &|slot| found.as_ref().is_some_and(|found| found.has(slot, rows)),
+                writable: &|slot| view.writable(slot),
+                in_sync: end <= view.resynced,
+                rmw_level,
+            };
+            let plan = situation.plan().map_err(lost)?;
+            let len = (rows.end - rows.start) as usize;
+            let from_cache = |slot: Slot| {
+                let found = found.as_ref().filter(|found| found.has(slot, rows))?;
+                let mut buf = self.engine.shard.pool().get(len);
+                found.copy(slot, rows, &mut buf).then(|| buf.freeze())
+            };
+            let reads: SmallVec<[(Slot, Option<Buf>); 8]> =
+                situation.to_read(plan).into_iter().map(|slot| (slot, from_cache(slot))).collect();
+            let blocks = (len as u64).div_ceil(line);
+            let cached = reads.iter().filter(|(_, buf)| buf.is_some()).count() as u64;
+            hits += cached * blocks;
+            misses += (reads.len() as u64 - cached) * blocks;
+            works.push(Work { segment, plan, reads, parity: SmallVec::new() });
+        }
+        if let Some(cache) = cache.as_mut()
+            && hits + misses > 0
+        {
+            cache.wanted(self.stripe, hits, misses);
+        }
+        self.engine.count(|counters| counters.lookups += 1);
+        Ok(works)
     }
 
     /// Reads what the plans need. False when a member could not give it: it is in `avoid` now.
     async fn read(&self, view: &View, works: &mut [Work], avoid: &mut SmallVec<[Slot; 4]>) -> bool {
-        if works.iter().all(|work| work.reads.is_empty()) {
+        if works.iter().all(|work| work.reads.iter().all(|(_, buf)| buf.is_some())) {
             return true;
         }
         let mut set = self.engine.sets.start();
+        let mut count = 0;
         for (nr, work) in works.iter().enumerate() {
             let len = (work.segment.rows.end - work.segment.rows.start) as usize;
-            for (at, (slot, _)) in work.reads.iter().enumerate() {
+            for (at, (slot, buf)) in work.reads.iter().enumerate() {
+                if buf.is_some() {
+                    continue;
+                }
                 let Some((device, data_offset)) = view.member(*slot) else {
                     avoid.push(*slot);
                     continue;
@@ -189,8 +218,10 @@ impl Stripe<'_> {
                 let buf = self.engine.shard.pool().get(len);
                 let tag = (nr as u32) << 16 | at as u32;
                 set.submit(tag, &**device, Request::read(offset, buf));
+                count += 1;
             }
         }
+        self.engine.count(|counters| counters.member_reads += count);
         let known = avoid.len();
         for (tag, outcome) in set.finish().await {
             let (nr, at) = ((tag >> 16) as usize, (tag & 0xffff) as usize);
@@ -198,7 +229,7 @@ impl Stripe<'_> {
                 continue;
             };
             match (outcome.result, outcome.op) {
-                (Ok(()), Op::Read(mut bufs)) => read.1 = bufs.pop(),
+                (Ok(()), Op::Read(mut bufs)) => read.1 = bufs.pop().map(|buf| buf.freeze()),
                 (Err(error), _) => {
                     avoid.push(read.0);
                     if error.kind == IoErrorKind::Gone {
@@ -211,127 +242,104 @@ impl Stripe<'_> {
         avoid.len() == known && works.iter().all(|work| work.reads.iter().all(|(_, b)| b.is_some()))
     }
 
-    /// The payload of rows `rows` of data chunk `k`.
-    fn payload(&self, k: usize, rows: &Range<u64>) -> Buf {
-        let len = (rows.end - rows.start) as usize;
-        match self.payload {
-            WritePayload::Zeroes { .. } => self.engine.zeroes(len),
-            WritePayload::Data(buf) => {
-                let start = (k as u64 * self.chunk + rows.start - self.extent.start) as usize;
-                buf.slice(start..start + len)
-            }
-        }
-    }
-
-    fn compute(&self, view: &View, work: &mut Work) -> Result<(), IoError> {
-        let segment = &work.segment;
-        let len = (segment.rows.end - segment.rows.start) as usize;
-        let low = segment.rows.start == 0 && segment.rows.end < self.chunk;
-        if cfg!(feature = "plant-parity-segment") && low && segment.written.len() == 1 {
-            return Ok(());
-        }
-        let p_slot = Some(self.map.p_slot()).filter(|slot| view.writable(*slot));
-        let q_slot = self.map.q_slot().filter(|slot| view.writable(*slot));
-        match work.plan {
-            Plan::DataOnly => return Ok(()),
-            Plan::Rmw => {
-                self.engine.count(|counters| counters.rmw += 1);
-                return self.read_modify(work, p_slot, q_slot);
-            }
-            Plan::Full => self.engine.count(|counters| counters.full_stripes += 1),
-            Plan::Reconstruct | Plan::Recover => {
-                self.engine.count(|counters| counters.reconstruct += 1);
-            }
-        }
-        let mut blocks = Blocks::new(self.map, self.parity.q_width());
-        for (slot, buf) in &mut work.reads {
-            if let Some(buf) = buf.take() {
-                blocks.set(*slot, buf.freeze());
-            }
-        }
-        let pool = self.engine.shard.pool();
-        if work.plan == Plan::Recover {
-            blocks.complete_data(pool, len).map_err(lost)?;
-        }
-        for k in segment.written.clone() {
-            blocks.set(self.map.data_slot(k), self.payload(k, &segment.rows));
-        }
-        let mut p = p_slot.map(|slot| (slot, pool.get(len)));
-        let mut q = q_slot.map(|slot| (slot, pool.get(len)));
-        blocks
-            .parity(p.as_mut().map(|(_, buf)| &mut **buf), q.as_mut().map(|(_, buf)| &mut **buf))
-            .map_err(lost)?;
-        work.parity = p.into_iter().chain(q).map(|(slot, buf)| (slot, buf.freeze())).collect();
-        Ok(())
-    }
-
-    fn read_modify(
-        &self,
-        work: &mut Work,
-        p_slot: Option<Slot>,
-        q_slot: Option<Slot>,
-    ) -> Result<(), IoError> {
-        let mut take = |slot: Slot| {
-            let read = work.reads.iter_mut().find(|(read, _)| *read == slot);
-            read.and_then(|(_, buf)| buf.take()).ok_or(IoError::new(IoErrorKind::Lost))
-        };
-        let mut p = p_slot.map(&mut take).transpose()?;
-        let mut q = q_slot.map(&mut take).transpose()?;
-        for k in work.segment.written.clone() {
-            let old = take(self.map.data_slot(k))?;
-            let new = self.payload(k, &work.segment.rows);
-            // An exponent is below the number of slots, which `Layout` bounds by 257.
-            let exponent = self.map.exponent(k) as u8;
-            match (&mut p, &mut q) {
-                (Some(p), Some(q)) => braid_parity::delta_pq(exponent, &old, &new, p, q),
-                (Some(p), None) => braid_parity::delta_p(&old, &new, p),
-                (None, Some(q)) => braid_parity::delta_q(exponent, &old, &new, q),
-                (None, None) => {}
-            }
-        }
-        let p = p_slot.zip(p);
-        let q = q_slot.zip(q);
-        work.parity = p.into_iter().chain(q).map(|(slot, buf)| (slot, buf.freeze())).collect();
-        Ok(())
-    }
-
     async fn write_members(
         &self,
         view: &Rc<View>,
         works: SmallVec<[Work; 3]>,
     ) -> Result<(), IoError> {
         let mut set = self.engine.sets.start();
-        for k in self.extent.chunks(self.chunk) {
-            let rows = self.extent.rows_of(k, self.chunk);
-            let slot = self.map.data_slot(k);
+        let mut count = 0;
+        for (slot, rows, payload) in self.blocks() {
             if let Some((device, data_offset)) = view.member(slot) {
                 let offset = data_offset + self.base + rows.start;
-                let request = Request::write(offset, self.payload(k, &rows), self.fua);
-                set.submit(slot as u32, &**device, request);
+                set.submit(slot as u32, &**device, Request::write(offset, payload, self.fua));
+                count += 1;
             }
         }
-        for work in works {
-            for (slot, buf) in work.parity {
-                if let Some((device, data_offset)) = view.member(slot) {
+        for work in &works {
+            for (slot, buf) in &work.parity {
+                if let Some((device, data_offset)) = view.member(*slot) {
                     let offset = data_offset + self.base + work.segment.rows.start;
-                    set.submit(slot as u32, &**device, Request::write(offset, buf, self.fua));
+                    let request = Request::write(offset, buf.clone(), self.fua);
+                    set.submit(*slot as u32, &**device, request);
+                    count += 1;
                 }
             }
         }
-        self.engine.settle_writes(view, set.finish().await).await
+        self.engine.count(|counters| counters.member_writes += count);
+        let mut outcomes = set.finish().await;
+        if outcomes.any_error(|_| true) || view.any_bad() {
+            self.engine.cache_forget(self.stripe, self.rows.clone());
+            return self.engine.settle_writes(view, outcomes).await;
+        }
+        outcomes.by_ref().for_each(drop);
+        self.remember(view, &works);
+        Ok(())
     }
 
-    /// Zeroes the whole stripe by the members' own means: parity of zeroes is zero. `None` when a
-    /// member cannot.
-    async fn zero_members(&self, unmap: bool) -> Option<Result<(), IoError>> {
+    /// What the pieces write, chunk by chunk: slot, rows, bytes.
+    fn blocks(&self) -> impl Iterator<Item = (Slot, Range<u64>, Buf)> + '_ {
+        self.extents.iter().flat_map(move |extent| {
+            extent.chunks(self.chunk).filter_map(move |k| {
+                let rows = extent.rows_of(k, self.chunk);
+                let payload = self.payload(k, &rows)?;
+                Some((self.map.data_slot(k), rows, payload))
+            })
+        })
+    }
+
+    /// The members hold what was read and what was written: the stripe cache takes it over.
+    fn remember(&self, view: &View, works: &[Work]) {
+        let mut cache = self.engine.cache.borrow_mut();
+        let Some(cache) = cache.as_mut().filter(|cache| !cache.is_off()) else { return };
+        if self.base + self.rows.end > view.resynced {
+            // A resync may find another parity right.
+            return cache.forget(self.stripe, self.rows.clone());
+        }
+        let partly = works.iter().any(|work| !work.reads.is_empty());
+        let admit = partly && cache.admits(self.stripe);
+        if !admit && cache.stripe(self.stripe).is_none() {
+            return;
+        }
+        for slot in (0..view.slots()).filter(|slot| !view.writable(*slot)) {
+            cache.forget_slot(self.stripe, slot, self.rows.clone());
+        }
+        for work in works {
+            for (slot, buf) in &work.reads {
+                if let Some(buf) = buf {
+                    cache.store(self.stripe, *slot, work.segment.rows.clone(), buf, admit);
+                }
+            }
+        }
+        for (slot, rows, payload) in self.blocks() {
+            if view.writable(slot) {
+                cache.store(self.stripe, slot, rows, &payload, admit);
+            }
+        }
+        for work in works.iter().filter(|_| !cfg!(feature = "plant-stale-line")) {
+            for (slot, buf) in &work.parity {
+                cache.store(self.stripe, *slot, work.segment.rows.clone(), buf, admit);
+            }
+        }
+    }
+
+    /// Zeroes the whole stripe by the members' own means, when that is what is asked for: parity of
+    /// zeroes is zero. `None` when it is not, or a member cannot.
+    async fn zero_members(&self) -> Option<Result<(), IoError>> {
+        let [WriteArgs { payload: WritePayload::Zeroes { unmap }, extent, .. }] = self.pieces
+        else {
+            return None;
+        };
         let view = self.engine.view();
-        if !view.devices().all(|(_, device)| device.info().writes_zeroes) {
+        if extent.end - extent.start != self.parity.stripe_size()
+            || !view.devices().all(|(_, device)| device.info().writes_zeroes)
+        {
             return None;
         }
         let mut set = self.engine.sets.start();
         for slot in 0..view.slots() {
             if let Some((device, data_offset)) = view.member(slot) {
-                let op = Op::WriteZeroes { len: self.chunk, unmap, fua: self.fua };
+                let op = Op::WriteZeroes { len: self.chunk, unmap: *unmap, fua: self.fua };
                 let request = Request { offset: data_offset + self.base, op };
                 set.submit(slot as u32, &**device, request);
             }

@@ -1,0 +1,161 @@
+//! The stripe cache of one array on one shard: blocks of lines that writes have read or written, kept
+//! so that a later write of the same line has less to read.
+//!
+//! A line is `stripe_size` bytes of every member at one height of a stripe. What is in the cache is
+//! what is on the members: a write enters it when it has ended well, so a line can be let go at any
+//! moment, and a crash loses nothing. One look-up by stripe finds all lines of the stripe, however
+//! large the cache is.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `live` | an engine's cache: settings that take effect, what others tell it |
+//! | `lines` | memory of lines, found by stripe, let go by the clock rule |
+//! | `sizing` | how large the cache should be, and whether a stripe is worth keeping |
+//!
+//! Knows no I/O. Whoever uses it holds the lock of the rows, and tells it what the members hold.
+
+mod lines;
+mod live;
+mod sizing;
+
+pub(crate) use lines::Lines;
+use sizing::Sizing;
+
+use braid_layout::Slot;
+use std::ops::Range;
+
+/// The most that a cache whose size is `auto` takes, in bytes, all shards together.
+pub const AUTO_BYTES_MAX: u64 = 256 << 20;
+
+/// What a cache holds and has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Lines that it may hold.
+    pub capacity: u64,
+    /// Lines that it holds.
+    pub lines: u64,
+    /// Bytes of memory taken for lines.
+    pub bytes: u64,
+    /// Blocks of lines that a write needed and found here.
+    pub hits: u64,
+    /// Blocks of lines that a write needed and had to read.
+    pub misses: u64,
+    /// Lines let go for others.
+    pub evictions: u64,
+}
+
+impl CacheStats {
+    /// Adds what another shard's cache says.
+    pub fn add(&mut self, more: &CacheStats) {
+        self.capacity += more.capacity;
+        self.lines += more.lines;
+        self.bytes += more.bytes;
+        self.hits += more.hits;
+        self.misses += more.misses;
+        self.evictions += more.evictions;
+    }
+}
+
+/// See the module's documentation.
+pub(crate) struct StripeCache {
+    lines: Lines,
+    sizing: Sizing,
+    hits: u64,
+    misses: u64,
+}
+
+impl StripeCache {
+    /// A cache for stripes of `members` blocks of `chunk` bytes, in lines `granule` high: `fixed`
+    /// lines, or as many as pay up to `bound`.
+    pub(crate) fn new(
+        members: usize,
+        chunk: u64,
+        granule: u64,
+        fixed: Option<u32>,
+        bound: u32,
+    ) -> StripeCache {
+        let sizing = Sizing::new(fixed, bound);
+        let lines = Lines::new(members, chunk, granule, sizing.capacity());
+        StripeCache { lines, sizing, hits: 0, misses: 0 }
+    }
+
+    /// Height of a line in bytes.
+    pub(crate) fn granule(&self) -> u64 {
+        self.lines.granule()
+    }
+
+    /// True when nothing is kept and nothing will be.
+    #[inline]
+    pub(crate) fn is_off(&self) -> bool {
+        self.lines.is_empty() && self.lines.capacity() == 0
+    }
+
+    /// The lines of a stripe, by one look-up.
+    pub(crate) fn stripe(&self, stripe: u64) -> Option<lines::StripeLines<'_>> {
+        self.lines.stripe(stripe)
+    }
+
+    /// Counts what a write needed of `stripe`: blocks found here and blocks read. Lines that were let
+    /// go too early count towards growing.
+    pub(crate) fn wanted(&mut self, stripe: u64, hits: u64, misses: u64) {
+        self.hits += hits;
+        self.misses += misses;
+        if hits > 0 {
+            self.lines.touch(stripe);
+        }
+        let early = misses > 0 && self.lines.was_let_go(stripe);
+        if let Some(capacity) = self.sizing.wanted(hits, misses, early) {
+            self.lines.set_capacity(capacity);
+        }
+    }
+
+    /// Whether blocks of `stripe` that are not here yet are to be kept.
+    pub(crate) fn admits(&self, stripe: u64) -> bool {
+        self.lines.capacity() > 0 && self.sizing.admits(stripe)
+    }
+
+    /// Takes over what slot `slot` of `stripe` now holds at bytes `rows` of its chunk. With `admit`
+    /// lines are made for it; else only what is here already is brought up to date.
+    pub(crate) fn store(
+        &mut self,
+        stripe: u64,
+        slot: Slot,
+        rows: Range<u64>,
+        bytes: &[u8],
+        admit: bool,
+    ) {
+        self.lines.store(stripe, slot, rows, bytes, admit);
+    }
+
+    /// Forgets bytes `rows` of one slot of `stripe`.
+    pub(crate) fn forget_slot(&mut self, stripe: u64, slot: Slot, rows: Range<u64>) {
+        self.lines.forget_slot(stripe, slot, rows);
+    }
+
+    /// Forgets bytes `rows` of all slots of `stripe`.
+    pub(crate) fn forget(&mut self, stripe: u64, rows: Range<u64>) {
+        if !self.lines.is_empty() {
+            self.lines.forget(stripe, rows);
+        }
+    }
+
+    /// The array has been idle, or memory is short: gives back half. True when there is more to give.
+    pub(crate) fn shrink(&mut self) -> bool {
+        if let Some(capacity) = self.sizing.shrink() {
+            self.lines.set_capacity(capacity);
+        }
+        self.sizing.can_shrink()
+    }
+
+    /// What it holds and has done.
+    pub(crate) fn stats(&self) -> CacheStats {
+        CacheStats {
+            capacity: u64::from(self.lines.capacity()),
+            lines: u64::from(self.lines.len()),
+            bytes: self.lines.bytes(),
+            hits: self.hits,
+            misses: self.misses,
+            evictions: self.lines.evictions(),
+        }
+    }
+}

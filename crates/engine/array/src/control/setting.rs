@@ -1,0 +1,125 @@
+//! Settings of a running array: checked, then taken over by all shards while requests go on.
+
+use crate::control::Control;
+use crate::engine::Engine;
+use crate::error::ControlError;
+use crate::settings::Settings;
+use std::rc::Rc;
+
+/// How often engines are asked whether their requests have ended, in nanoseconds.
+const ASK_EVERY: u64 = 100_000;
+/// How long an idle array keeps the memory of its cache before it gives back half, in nanoseconds.
+const IDLE: u64 = 10_000_000_000;
+
+impl Control {
+    /// What is set.
+    pub fn settings(&self) -> Settings {
+        self.settings.get()
+    }
+
+    /// Sets `settings` on all shards while requests go on.
+    ///
+    /// # Errors
+    /// When they do not suit the array, or would move stripes under a job that is running. Nothing
+    /// has changed then.
+    pub async fn set(self: &Rc<Self>, settings: Settings) -> Result<(), ControlError> {
+        const DOING: &str = "changing settings";
+        let array = || self.name.clone();
+        if self.stopping.get() {
+            return Err(ControlError::Stopping { doing: DOING, array: array() });
+        }
+        let turn = self.settings_turn.take(1).await;
+        let old = self.settings.get();
+        let there = u16::try_from(self.remotes.len()).unwrap_or(u16::MAX);
+        settings
+            .check(&self.geometry, there, self.memory_max)
+            .map_err(|why| ControlError::Setting { array: array(), why })?;
+        let owners = settings.shards.unwrap_or(there);
+        let moves = owners != self.geometry.owners();
+        if moves || old.stripe_size != settings.stripe_size {
+            let job = self.work.borrow().job.as_ref().map(|job| job.kind());
+            if let Some(job) = job {
+                return Err(ControlError::SettingDuring { array: array(), job });
+            }
+        }
+        if moves {
+            self.move_stripes(owners, settings).await?;
+        } else {
+            self.ask_engines(move |engine: &Engine| engine.set(settings)).await;
+        }
+        self.settings.set(settings);
+        drop(turn);
+        Ok(())
+    }
+
+    /// Gives the stripes to the first `owners` shards. Requests wait meanwhile: those under way end
+    /// under the old owners.
+    async fn move_stripes(
+        self: &Rc<Self>,
+        owners: u16,
+        settings: Settings,
+    ) -> Result<(), ControlError> {
+        // No job starts, and a stop waits, until the stripes have their owners.
+        if std::mem::replace(&mut self.work.borrow_mut().busy, true) {
+            let array = self.name.clone();
+            let job = self.job_under_way();
+            return Err(ControlError::SettingDuring { array, job });
+        }
+        self.moving.set(true);
+        self.ask_engines(Engine::hold).await;
+        loop {
+            let ended = |engine: &Engine| engine.requests_in_flight() == 0;
+            if !self.ask_engines(ended).await.contains(&Some(false)) {
+                break;
+            }
+            self.shard.sleep(ASK_EVERY).await;
+        }
+        self.geometry.set_owners(owners);
+        self.ask_engines(move |engine: &Engine| engine.set(settings)).await;
+        self.release_engines().await;
+        self.moving.set(false);
+        self.work.borrow_mut().busy = false;
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn job_under_way(&self) -> crate::status::JobKind {
+        let work = self.work.borrow();
+        let job = work.job.as_ref().map(|job| job.kind());
+        job.or(work.wanted).unwrap_or(crate::status::JobKind::Resync)
+    }
+
+    async fn release_engines(&self) {
+        let id = self.id;
+        for remote in &self.remotes {
+            let answer = crate::control::shards::ask(&self.shard, remote, move |shard| {
+                if let Some(engine) = Engine::find(shard, id) {
+                    engine.release();
+                }
+            });
+            let _ = answer.get().await;
+        }
+    }
+
+    /// Memory is short: caches that size themselves give back half of what they have.
+    pub async fn shrink_caches(&self) {
+        self.ask_engines(Engine::shrink_cache).await;
+    }
+
+    /// The array has become idle: while it stays so, its caches give their memory back bit by bit.
+    pub(crate) async fn cool_down(self: Rc<Self>) {
+        if self.cooling.replace(true) {
+            return;
+        }
+        loop {
+            self.shard.sleep(IDLE).await;
+            if self.stopping.get() || self.roster.borrow().dirty {
+                break;
+            }
+            if !self.ask_engines(Engine::shrink_cache).await.contains(&Some(true)) {
+                break;
+            }
+        }
+        self.cooling.set(false);
+    }
+}

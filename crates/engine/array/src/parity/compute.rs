@@ -1,0 +1,123 @@
+//! The new parity of a segment, from what was read and what is written.
+
+use super::blocks::Blocks;
+use super::plan::{Plan, TooManyMissing};
+use super::segment::cuts;
+use super::write::{Batch, Work};
+use crate::view::View;
+use braid_layout::Slot;
+use braid_shard::BufMut;
+use smallvec::SmallVec;
+use std::ops::Range;
+
+impl Batch<'_> {
+    /// Computes the parity of `work`, for the parity members that there are.
+    pub(super) fn compute(&self, view: &View, work: &mut Work) -> Result<(), TooManyMissing> {
+        let segment = &work.segment;
+        let low = segment.rows.start == 0 && segment.rows.end < self.chunk;
+        if cfg!(feature = "plant-parity-segment") && low && segment.touched.len() == 1 {
+            return Ok(());
+        }
+        let p_slot = Some(self.map.p_slot()).filter(|slot| view.writable(*slot));
+        let q_slot = self.map.q_slot().filter(|slot| view.writable(*slot));
+        match work.plan {
+            Plan::DataOnly => return Ok(()),
+            Plan::Rmw => {
+                self.engine.count(|counters| counters.rmw += 1);
+                return self.read_modify(work, p_slot, q_slot);
+            }
+            Plan::Full => self.engine.count(|counters| counters.full_stripes += 1),
+            Plan::Reconstruct | Plan::Recover => {
+                self.engine.count(|counters| counters.reconstruct += 1);
+            }
+        }
+        let pool = self.engine.shard.pool();
+        let len = (segment.rows.end - segment.rows.start) as usize;
+        let mut p = p_slot.map(|slot| (slot, pool.get(len)));
+        let mut q = q_slot.map(|slot| (slot, pool.get(len)));
+        for rows in self.bands(&segment.rows) {
+            let at = within(&segment.rows, &rows);
+            let mut blocks = Blocks::new(self.map, self.parity.q_width());
+            for (slot, buf) in &work.reads {
+                if let Some(buf) = buf {
+                    blocks.set(*slot, buf.slice(at.clone()));
+                }
+            }
+            if work.plan == Plan::Recover {
+                blocks.complete_data(pool, at.len())?;
+            }
+            for k in &segment.touched {
+                let k = usize::from(*k);
+                if let Some(new) = self.payload(k, &rows) {
+                    blocks.set(self.map.data_slot(k), new);
+                }
+            }
+            blocks.parity(
+                p.as_mut().and_then(|(_, buf)| buf.get_mut(at.clone())),
+                q.as_mut().and_then(|(_, buf)| buf.get_mut(at.clone())),
+            )?;
+        }
+        work.parity = p.into_iter().chain(q).map(|(slot, buf)| (slot, buf.freeze())).collect();
+        Ok(())
+    }
+
+    fn read_modify(
+        &self,
+        work: &mut Work,
+        p_slot: Option<Slot>,
+        q_slot: Option<Slot>,
+    ) -> Result<(), TooManyMissing> {
+        let pool = self.engine.shard.pool();
+        let mut take = |slot: Slot| -> Result<BufMut, TooManyMissing> {
+            let read = work.reads.iter_mut().find(|(read, _)| *read == slot);
+            let old = read.and_then(|(_, buf)| buf.take()).ok_or(TooManyMissing)?;
+            Ok(old.try_into_mut().unwrap_or_else(|shared| pool.copy_of(&shared)))
+        };
+        let mut p = p_slot.map(&mut take).transpose()?;
+        let mut q = q_slot.map(&mut take).transpose()?;
+        let segment = &work.segment;
+        for k in &segment.touched {
+            let k = usize::from(*k);
+            let slot = self.map.data_slot(k);
+            let read = work.reads.iter().find(|(read, _)| *read == slot);
+            let old = read.and_then(|(_, buf)| buf.as_ref()).ok_or(TooManyMissing)?;
+            // An exponent is below the number of slots of a level 6 array, 257 at most.
+            let exponent = self.map.exponent(k) as u8;
+            for rows in self.bands(&segment.rows) {
+                let Some(new) = self.payload(k, &rows) else { continue };
+                let at = within(&segment.rows, &rows);
+                let old = old.get(at.clone()).ok_or(TooManyMissing)?;
+                let p = p.as_mut().and_then(|buf| buf.get_mut(at.clone()));
+                let q = q.as_mut().and_then(|buf| buf.get_mut(at.clone()));
+                match (p, q) {
+                    (Some(p), Some(q)) => braid_parity::delta_pq(exponent, old, &new, p, q),
+                    (Some(p), None) => braid_parity::delta_p(old, &new, p),
+                    (None, Some(q)) => braid_parity::delta_q(exponent, old, &new, q),
+                    (None, None) => {}
+                }
+            }
+        }
+        let p = p_slot.zip(p);
+        let q = q_slot.zip(q);
+        work.parity = p.into_iter().chain(q).map(|(slot, buf)| (slot, buf.freeze())).collect();
+        Ok(())
+    }
+
+    /// `rows`, divided wherever the bytes of a chunk come from another write, or from none.
+    pub(super) fn bands(&self, rows: &Range<u64>) -> SmallVec<[Range<u64>; 4]> {
+        let mut bands = SmallVec::new();
+        let mut start = rows.start;
+        let inner = cuts(&self.extents, self.chunk);
+        for cut in inner.into_iter().filter(|cut| rows.start < *cut && *cut < rows.end) {
+            bands.push(start..cut);
+            start = cut;
+        }
+        bands.push(start..rows.end);
+        bands
+    }
+}
+
+/// Where rows `part` lie in a block of rows `whole`.
+fn within(whole: &Range<u64>, part: &Range<u64>) -> Range<usize> {
+    (part.start - whole.start) as usize..(part.end - whole.start) as usize
+}

@@ -1,0 +1,167 @@
+//! Writes that wait for their stripe, to be carried out together.
+//!
+//! The first write of a stripe starts a leader. It lets what else is runnable go first, so that other
+//! writes of the turn can join, then locks the rows and takes along all that has come for the stripe by
+//! then: what came while the rows were locked by others, too. Nothing waits for a clock, and alone on
+//! an idle shard a write does not wait at all.
+
+use super::segment::Extent;
+use crate::engine::Engine;
+use crate::lock::Held;
+use crate::spawners::{LeadArgs, WriteArgs};
+use hashbrown::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Writes carried out together, at most.
+const TOGETHER_MAX: usize = 256;
+
+/// What waits for one stripe, in the order of arrival. There is a leader for it.
+struct Queue {
+    pieces: VecDeque<WriteArgs>,
+    /// Of all pieces; pieces that overlap count twice.
+    bytes: u64,
+}
+
+/// The waiting writes of one array on one shard.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    stripes: RefCell<HashMap<u64, Queue>>,
+    /// Stripes that have all their data, about.
+    whole: Cell<u32>,
+    /// Memory of queues and batches, kept for reuse.
+    queues: RefCell<Vec<VecDeque<WriteArgs>>>,
+    batches: RefCell<Vec<Vec<WriteArgs>>>,
+}
+
+/// Has `args` carried out, with whatever else comes for its stripe.
+pub(crate) fn enter(engine: &Rc<Engine>, args: WriteArgs) {
+    engine.count(|counters| {
+        counters.pieces += 1;
+        counters.lookups += 1;
+    });
+    join(engine, args);
+}
+
+fn join(engine: &Rc<Engine>, args: WriteArgs) {
+    let Some(parity) = super::geometry(engine) else { return };
+    let (unit, stripe_size) = (args.unit, parity.stripe_size());
+    let waiting = &engine.waiting;
+    let mut stripes = waiting.stripes.borrow_mut();
+    let bytes = args.extent.end - args.extent.start;
+    if let Some(queue) = stripes.get_mut(&unit) {
+        let before = queue.bytes;
+        queue.bytes += bytes;
+        if before < stripe_size && queue.bytes >= stripe_size {
+            waiting.whole.set(waiting.whole.get() + 1);
+        }
+        queue.pieces.push_back(args);
+        return;
+    }
+    let whole = if bytes == stripe_size {
+        Some(args)
+    } else {
+        let mut pieces = waiting.queues.borrow_mut().pop().unwrap_or_default();
+        pieces.push_back(args);
+        stripes.insert(unit, Queue { pieces, bytes });
+        None
+    };
+    drop(stripes);
+    let engine_of_task = Rc::clone(engine);
+    engine.spawners().parity_write.spawn(LeadArgs { engine: engine_of_task, unit, whole });
+}
+
+/// Locks the rows of what waits for a stripe, carries it out, and tells each write.
+pub(crate) async fn lead(args: LeadArgs) {
+    let LeadArgs { engine, unit, whole } = args;
+    let Some(parity) = super::geometry(&engine) else { return };
+    let chunk = parity.chunk_size();
+    let mut pieces = engine.waiting.batches.borrow_mut().pop().unwrap_or_default();
+    let held = match whole {
+        Some(piece) => {
+            pieces.push(piece);
+            lock(&engine, unit, 0..chunk, chunk).await
+        }
+        None => {
+            engine.shard.yield_now().await;
+            // Stripes that need nothing read first go ahead, a few; meanwhile more may come for this one.
+            let threshold = engine.settings.get().bypass_threshold();
+            for _ in 0..threshold {
+                if engine.waiting.whole.get() == 0
+                    || engine.waiting.is_whole(unit, parity.stripe_size())
+                {
+                    break;
+                }
+                engine.shard.yield_now().await;
+            }
+            let rows = engine.waiting.rows(unit, chunk);
+            let held = lock(&engine, unit, rows, chunk).await;
+            engine.waiting.take(&engine, unit, parity.stripe_size(), &mut pieces);
+            held
+        }
+    };
+    if !pieces.is_empty() {
+        super::write::carry_out(&engine, unit, held, &mut pieces).await;
+    }
+    let mut batches = engine.waiting.batches.borrow_mut();
+    batches.push(pieces);
+}
+
+/// Locks `rows`; all rows of the stripe when somebody else has some of them, since by the time that
+/// they are free there may be more to do here.
+async fn lock(engine: &Engine, unit: u64, rows: Range<u64>, chunk: u64) -> Held {
+    let rows = engine.whole_lines(rows, chunk);
+    match engine.locks.try_lock(unit, rows.start, rows.end) {
+        Some(held) => held,
+        None => engine.locks.lock(unit, 0, chunk).await,
+    }
+}
+
+impl Waiting {
+    fn is_whole(&self, unit: u64, stripe_size: u64) -> bool {
+        self.stripes.borrow().get(&unit).is_some_and(|queue| queue.bytes >= stripe_size)
+    }
+
+    /// Rows that what waits for `unit` touches.
+    fn rows(&self, unit: u64, chunk: u64) -> Range<u64> {
+        let stripes = self.stripes.borrow();
+        let pieces = stripes.get(&unit).map(|queue| &queue.pieces);
+        let rows = pieces.into_iter().flatten().map(|piece| piece.extent.rows(chunk));
+        rows.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..chunk)
+    }
+
+    /// Takes what waits for `unit` and can be carried out at once, ascending and apart, in any order
+    /// that keeps writes that overlap in the order of their arrival. The rest gets a new leader.
+    fn take(&self, engine: &Rc<Engine>, unit: u64, stripe_size: u64, into: &mut Vec<WriteArgs>) {
+        let Some(mut queue) = self.stripes.borrow_mut().remove(&unit) else { return };
+        if queue.bytes >= stripe_size {
+            self.whole.set(self.whole.get() - 1);
+        }
+        let mut left: VecDeque<WriteArgs> = VecDeque::new();
+        while let Some(piece) = queue.pieces.pop_front() {
+            let at = into.partition_point(|other| other.extent.end <= piece.extent.start);
+            let over = |other: Option<&WriteArgs>| {
+                other.is_some_and(|other| other.extent.overlaps(&piece.extent))
+            };
+            if into.len() >= TOGETHER_MAX
+                || over(into.get(at))
+                || left.iter().any(|other| other.extent.overlaps(&piece.extent))
+            {
+                left.push_back(piece);
+            } else {
+                into.insert(at, piece);
+            }
+        }
+        self.queues.borrow_mut().push(queue.pieces);
+        for piece in left {
+            join(engine, piece);
+        }
+    }
+}
+
+/// The extents of `pieces`.
+pub(super) fn extents(pieces: &[WriteArgs]) -> smallvec::SmallVec<[Extent; 8]> {
+    pieces.iter().map(|piece| piece.extent).collect()
+}

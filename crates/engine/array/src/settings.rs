@@ -1,0 +1,418 @@
+//! What can be set on a running array: md's attributes of the write path, each `auto` unless somebody
+//! knows better.
+//!
+//! Settings are no part of an array's bytes on disk: md has no place for them, and an array that goes
+//! back to md takes none along.
+
+use crate::geometry::Geometry;
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// The smallest `stripe_size`, in bytes: a page of every machine that md runs on.
+pub const STRIPE_SIZE_MIN: u64 = 4096;
+/// Largest `stripe_cache_size` in lines: beyond md's 32768, and few enough for 32-bit line numbers.
+pub const STRIPE_CACHE_LINES_MAX: u32 = 1 << 24;
+/// How often a stripe that has to be read from first lets whole stripes pass, unless set: md's.
+pub const PREREAD_BYPASS_THRESHOLD: u32 = 1;
+
+/// Height of a line of the stripe cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StripeSize {
+    /// Parity is brought up to date in segments as tall as each write; lines are as small as they can
+    /// be.
+    #[default]
+    Auto,
+    /// Bytes: what is read for parity, and written of it, is whole lines.
+    Bytes(u64),
+}
+
+/// Size of the stripe cache, all shards together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StripeCacheSize {
+    /// As large as pays, up to [`bound`](crate::cache).
+    #[default]
+    Auto,
+    /// Lines, as md counts; 0: no cache.
+    Lines(u32),
+    /// Bytes, for as many whole lines as fit.
+    Bytes(u64),
+}
+
+/// Whether parity may be brought up to date by read-modify-write (md's `rmw_level`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RmwLevel {
+    /// Where it reads less than reconstruct-write, and the other way where both read the same.
+    #[default]
+    Auto,
+    /// 0: never, where reconstruct-write is possible.
+    Disable,
+    /// 1: where it reads less.
+    Enable,
+    /// 2: also where both read the same.
+    Prefer,
+}
+
+/// See the module's documentation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Height of a line.
+    pub stripe_size: StripeSize,
+    /// Size of the stripe cache.
+    pub stripe_cache_size: StripeCacheSize,
+    /// Whether read-modify-write is used.
+    pub rmw_level: RmwLevel,
+    /// How many whole stripes may pass a stripe that has to be read from first; `None`: auto.
+    pub preread_bypass_threshold: Option<u32>,
+    /// Shards that own stripes; `None`: all that the process has.
+    pub shards: Option<u16>,
+}
+
+/// Names of the settings, as on the command line.
+pub const NAMES: [&str; 5] =
+    ["stripe_size", "stripe_cache_size", "rmw_level", "preread_bypass_threshold", "shards"];
+
+/// Why a setting was refused. Nothing has changed then.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SettingError {
+    /// No such setting.
+    #[error("{name} is no setting of an array; there are: {}", NAMES.join(", "))]
+    Unknown {
+        /// What was given.
+        name: String,
+    },
+    /// The value cannot be read.
+    #[error("{name}={value}: {want}")]
+    Value {
+        /// The setting.
+        name: &'static str,
+        /// What was given.
+        value: String,
+        /// What it may be.
+        want: &'static str,
+    },
+    /// The array has no parity, so nothing there is to set.
+    #[error("{name} is for levels 4, 5 and 6; this array is {level}")]
+    NoParity {
+        /// The setting.
+        name: &'static str,
+        /// The array's level.
+        level: String,
+    },
+    /// Not a power of two.
+    #[error(
+        "stripe_size={bytes}: must be a power of two, from {STRIPE_SIZE_MIN} to the chunk, {chunk}"
+    )]
+    NotAPowerOfTwo {
+        /// What was given, in bytes.
+        bytes: u64,
+        /// The chunk, in bytes.
+        chunk: u64,
+    },
+    /// Below 4096 bytes.
+    #[error("stripe_size={bytes}: must be {STRIPE_SIZE_MIN} at least")]
+    TooSmall {
+        /// What was given, in bytes.
+        bytes: u64,
+    },
+    /// Above the chunk.
+    #[error("stripe_size={bytes}: must not be above the chunk of this array, {chunk}")]
+    AboveChunk {
+        /// What was given, in bytes.
+        bytes: u64,
+        /// The chunk, in bytes.
+        chunk: u64,
+    },
+    /// Below the logical block of a member.
+    #[error(
+        "stripe_size={bytes}: a member has logical blocks of {block} bytes, so that is the least"
+    )]
+    BelowBlock {
+        /// What was given, in bytes.
+        bytes: u64,
+        /// The largest logical block of the members, in bytes.
+        block: u64,
+    },
+    /// More memory than there is.
+    #[error(
+        "stripe_cache_size={lines} lines of {line} bytes would take {} MiB; {} MiB is the most that caches may take here",
+        lines.saturating_mul(*line) >> 20, memory >> 20
+    )]
+    Memory {
+        /// Lines asked for.
+        lines: u64,
+        /// Bytes of a line: members × stripe_size.
+        line: u64,
+        /// The most that is allowed, in bytes.
+        memory: u64,
+    },
+    /// More shards than the process has, or none.
+    #[error(
+        "shards={asked}: this process runs {there}, so 1 to {there}; serve it with --shards N for more"
+    )]
+    Shards {
+        /// What was asked for.
+        asked: u16,
+        /// How many there are.
+        there: u16,
+    },
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.strip_suffix(['K', 'k']) {
+        Some(digits) => (digits, 10),
+        None => match text.strip_suffix(['M', 'm']) {
+            Some(digits) => (digits, 20),
+            None => match text.strip_suffix(['G', 'g']) {
+                Some(digits) => (digits, 30),
+                None => (text, 0),
+            },
+        },
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn value<T>(
+    name: &'static str,
+    text: &str,
+    want: &'static str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, SettingError> {
+    if text == "auto" {
+        return Ok(None);
+    }
+    let wrong = || SettingError::Value { name, value: text.to_string(), want };
+    parse(text).map(Some).ok_or_else(wrong)
+}
+
+impl Settings {
+    /// Sets one setting from text, as `stripe_size` and `64K`. Whether it suits an array is for
+    /// [`Settings::check`].
+    ///
+    /// # Errors
+    /// When there is no such setting, or the text is no value of it.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), SettingError> {
+        let text = text.trim();
+        match name {
+            "stripe_size" => {
+                let want = "\"auto\", or bytes (K, M and G may follow the number)";
+                let size = value("stripe_size", text, want, bytes)?;
+                self.stripe_size = size.map_or(StripeSize::Auto, StripeSize::Bytes);
+            }
+            "stripe_cache_size" => {
+                let want = "\"auto\", a number of lines, or bytes with K, M or G after the number";
+                let parse = |text: &str| match text.parse::<u32>() {
+                    Ok(lines) => Some(StripeCacheSize::Lines(lines)),
+                    Err(_) if text.ends_with(|last: char| last.is_ascii_alphabetic()) => {
+                        bytes(text).map(StripeCacheSize::Bytes)
+                    }
+                    Err(_) => None,
+                };
+                let size = value("stripe_cache_size", text, want, parse)?;
+                self.stripe_cache_size = size.unwrap_or_default();
+            }
+            "rmw_level" => {
+                let want = "\"auto\", 0 (never), 1 (where it reads less) or 2 (also where both \
+                            read the same)";
+                let parse = |text: &str| match text {
+                    "0" => Some(RmwLevel::Disable),
+                    "1" => Some(RmwLevel::Enable),
+                    "2" => Some(RmwLevel::Prefer),
+                    _ => None,
+                };
+                self.rmw_level = value("rmw_level", text, want, parse)?.unwrap_or_default();
+            }
+            "preread_bypass_threshold" => {
+                let want = "\"auto\", or a number from 0";
+                let parse = |text: &str| u32::from_str(text).ok();
+                self.preread_bypass_threshold =
+                    value("preread_bypass_threshold", text, want, parse)?;
+            }
+            "shards" => {
+                let parse = |text: &str| u16::from_str(text).ok();
+                self.shards = value("shards", text, "\"auto\", or a number from 1", parse)?;
+            }
+            _ => return Err(SettingError::Unknown { name: name.to_string() }),
+        }
+        Ok(())
+    }
+
+    /// The value of one setting as text that [`Settings::set`] takes.
+    pub fn get(&self, name: &str) -> Option<String> {
+        fn or_auto<T: ToString>(value: Option<T>) -> String {
+            value.map_or_else(|| "auto".to_string(), |value| value.to_string())
+        }
+        Some(match name {
+            "stripe_size" => self.stripe_size.to_string(),
+            "stripe_cache_size" => self.stripe_cache_size.to_string(),
+            "rmw_level" => self.rmw_level.to_string(),
+            "preread_bypass_threshold" => or_auto(self.preread_bypass_threshold),
+            "shards" => or_auto(self.shards),
+            _ => return None,
+        })
+    }
+
+    /// Whether the settings suit an array of `geometry` whose process has `shards` shards and may
+    /// take `memory` bytes for caches.
+    ///
+    /// # Errors
+    /// The first setting that does not, and why.
+    pub fn check(&self, geometry: &Geometry, shards: u16, memory: u64) -> Result<(), SettingError> {
+        if let Some(asked) = self.shards
+            && (asked == 0 || asked > shards)
+        {
+            return Err(SettingError::Shards { asked, there: shards });
+        }
+        if !geometry.has_parity() {
+            let plain = Settings { shards: self.shards, ..Settings::default() };
+            let differs = |name: &&&str| self.get(name) != plain.get(name);
+            return match NAMES.iter().find(differs) {
+                Some(name) => {
+                    Err(SettingError::NoParity { name, level: geometry.level.to_string() })
+                }
+                None => Ok(()),
+            };
+        }
+        let chunk = geometry.layout.chunk_size();
+        if let StripeSize::Bytes(bytes) = self.stripe_size {
+            let block = u64::from(geometry.logical_block);
+            if !bytes.is_power_of_two() {
+                return Err(SettingError::NotAPowerOfTwo { bytes, chunk });
+            }
+            if bytes < block {
+                return Err(SettingError::BelowBlock { bytes, block });
+            }
+            if bytes < STRIPE_SIZE_MIN {
+                return Err(SettingError::TooSmall { bytes });
+            }
+            if bytes > chunk {
+                return Err(SettingError::AboveChunk { bytes, chunk });
+            }
+        }
+        let line = self.granule(geometry) * geometry.slots() as u64;
+        let lines = match self.stripe_cache_size {
+            StripeCacheSize::Auto => 0,
+            StripeCacheSize::Lines(lines) => u64::from(lines),
+            StripeCacheSize::Bytes(bytes) => bytes / line,
+        };
+        if lines.saturating_mul(line) > memory || lines > u64::from(STRIPE_CACHE_LINES_MAX) {
+            return Err(SettingError::Memory { lines, line, memory });
+        }
+        Ok(())
+    }
+
+    /// These settings without those that do not suit the array, and what was wrong with them; the
+    /// parameters are those of [`Settings::check`]. For settings that were kept from another day, when the
+    /// array or the machine was another one.
+    pub fn suited(
+        mut self,
+        geometry: &Geometry,
+        shards: u16,
+        memory: u64,
+    ) -> (Settings, Vec<SettingError>) {
+        let mut refused = Vec::new();
+        // Each round resets one setting, so there are no more rounds than settings.
+        for _ in NAMES {
+            let Err(why) = self.check(geometry, shards, memory) else { break };
+            match &why {
+                SettingError::Shards { .. } => self.shards = None,
+                SettingError::Memory { .. } => self.stripe_cache_size = StripeCacheSize::Auto,
+                SettingError::NoParity { .. } => {
+                    self = Settings { shards: self.shards, ..Settings::default() };
+                }
+                _ => self.stripe_size = StripeSize::Auto,
+            }
+            refused.push(why);
+        }
+        (self, refused)
+    }
+
+    /// Height of a line in bytes: what is set, else as small as lines can be.
+    pub fn granule(&self, geometry: &Geometry) -> u64 {
+        let smallest = STRIPE_SIZE_MIN.max(u64::from(geometry.logical_block));
+        match self.stripe_size {
+            StripeSize::Bytes(bytes) => bytes,
+            StripeSize::Auto => smallest.min(geometry.layout.chunk_size().max(1)),
+        }
+    }
+
+    /// How many whole stripes pass one that has to be read from first.
+    pub fn bypass_threshold(&self) -> u32 {
+        self.preread_bypass_threshold.unwrap_or(PREREAD_BYPASS_THRESHOLD)
+    }
+}
+
+impl fmt::Display for StripeSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StripeSize::Auto => f.pad("auto"),
+            StripeSize::Bytes(bytes) => f.pad(&bytes.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for StripeCacheSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StripeCacheSize::Auto => f.pad("auto"),
+            StripeCacheSize::Lines(lines) => f.pad(&lines.to_string()),
+            StripeCacheSize::Bytes(bytes) => f.pad(&format!("{}K", bytes >> 10)),
+        }
+    }
+}
+
+impl fmt::Display for RmwLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            RmwLevel::Auto => "auto",
+            RmwLevel::Disable => "0",
+            RmwLevel::Enable => "1",
+            RmwLevel::Prefer => "2",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_is_read_back_as_it_is_shown() {
+        let cases = [
+            ("stripe_size", "16384"),
+            ("stripe_cache_size", "4096"),
+            ("stripe_cache_size", "65536K"),
+            ("rmw_level", "2"),
+            ("preread_bypass_threshold", "0"),
+            ("shards", "3"),
+        ];
+        for (name, text) in cases {
+            let mut settings = Settings::default();
+            assert_eq!(settings.get(name).as_deref(), Some("auto"));
+            settings.set(name, text).unwrap();
+            assert_eq!(settings.get(name).as_deref(), Some(text));
+            settings.set(name, "auto").unwrap();
+            assert_eq!(settings, Settings::default());
+        }
+        let mut settings = Settings::default();
+        settings.set("stripe_size", "64K").unwrap();
+        assert_eq!(settings.stripe_size, StripeSize::Bytes(65536));
+    }
+
+    #[test]
+    fn what_is_no_setting_or_no_value_is_refused_and_nothing_changes() {
+        let mut settings = Settings::default();
+        for (name, text) in [
+            ("chunk", "4"),
+            ("stripe_size", "many"),
+            ("stripe_size", "99999999999999999999"),
+            ("stripe_cache_size", "-1"),
+            ("stripe_cache_size", "12X"),
+            ("rmw_level", "3"),
+            ("shards", "70000"),
+        ] {
+            assert!(settings.set(name, text).is_err(), "{name}={text}");
+            assert_eq!(settings, Settings::default());
+        }
+    }
+}
