@@ -127,6 +127,7 @@ struct Totals {
     crashes: u64,
     faults: u64,
     re_added: u64,
+    bitmap_changes: u64,
     liars: u64,
     liars_seen: u64,
 }
@@ -137,6 +138,7 @@ impl Totals {
         self.crashes += report.crashes;
         self.faults += report.faults;
         self.re_added += report.re_added;
+        self.bitmap_changes += report.bitmap_changes;
         self.liars += u64::from(report.lies);
         match report.verdict {
             Verdict::Passed => self.passed += 1,
@@ -161,11 +163,12 @@ fn many(seeds: &[u64], keep_going: bool) -> Result<()> {
     let totals = totals.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     let seconds = start.elapsed().as_secs_f64();
     println!(
-        "{} requests, {} crashes, {} faults, {} members re-added; {} runs with a member that lied about flushes: the loss was seen in {}",
+        "{} requests, {} crashes, {} faults, {} members re-added, {} bitmaps added or removed; {} runs with a member that lied about flushes: the loss was seen in {}",
         totals.requests,
         totals.crashes,
         totals.faults,
         totals.re_added,
+        totals.bitmap_changes,
         totals.liars,
         totals.liars_seen
     );

@@ -49,6 +49,9 @@ impl Run {
 
     /// Something fails, or somebody gives a command.
     pub(crate) fn something_happens(&mut self) -> Result<(), Over> {
+        if self.scenario.bitmap_changes && self.rng.percent(30) {
+            return self.change_the_bitmap();
+        }
         match self.rng.range(0..20) {
             0..11 => self.a_member_fails(),
             11..15 => self.add_a_member(),
@@ -204,6 +207,32 @@ impl Run {
             Err(ControlError::Unfit { .. }) => Ok(false),
             Err(error) if !self.excused => self.fail("requests_succeed", error.to_string()),
             Err(_) => Ok(true),
+        }
+    }
+
+    /// The array is given a bitmap, or loses the one that it has; a crash may come before that is done.
+    fn change_the_bitmap(&mut self) -> Result<(), Over> {
+        let (control, adds) = (self.control()?, self.status()?.bitmap.is_none());
+        let chunk = *self.rng.pick(&[4096, 16 << 10, 64 << 10, 1 << 20]);
+        self.world.trace(|| if adds { "add a bitmap" } else { "remove the bitmap" }.to_string());
+        let later = self.life()?.machine.begin(async move {
+            match adds {
+                true => control.add_bitmap(Some(chunk)).await.map(drop),
+                false => control.remove_bitmap().await,
+            }
+        });
+        if self.rng.percent(40) {
+            return Ok(());
+        }
+        match self.wait("the command to change the bitmap", &later)? {
+            Ok(()) => {
+                self.bitmap_changes += 1;
+                Ok(())
+            }
+            // No room, a resync that goes on, a member that is about to fail.
+            Err(ControlError::Bitmap { .. } | ControlError::Io { .. }) => Ok(()),
+            Err(error) if !self.excused => self.fail("requests_succeed", error.to_string()),
+            Err(_) => Ok(()),
         }
     }
 

@@ -64,6 +64,8 @@ pub struct Report {
     pub faults: u64,
     /// Members that were taken back by the bitmap.
     pub re_added: u64,
+    /// Bitmaps that were added or removed.
+    pub bitmap_changes: u64,
     /// A member lied about flushes.
     pub lies: bool,
 }
@@ -100,6 +102,8 @@ pub struct Run {
     pub(crate) faults: u64,
     /// Members that were taken back by the bitmap.
     pub(crate) re_added: u64,
+    /// Bitmaps that were added or removed.
+    pub(crate) bitmap_changes: u64,
     pub(crate) requests: u64,
 }
 
@@ -115,11 +119,11 @@ pub fn run(seed: u64, verbose: bool) -> Report {
     for kind in &scenario.members {
         world.add_member(Member::new(kind.clone()));
     }
-    let mut counts = (0, 0, 0, 0);
+    let mut counts = (0, 0, 0, 0, 0);
     if let Ok(mut run) = Run::create(scenario, &world) {
         // The failure, if there is one, is in the world.
         let _ = run.go();
-        counts = (run.requests(), run.crashes, run.faults, run.re_added);
+        counts = (run.requests(), run.crashes, run.faults, run.re_added, run.bitmap_changes);
     }
     world.unit_of.borrow_mut().take();
     let verdict = match world.failure() {
@@ -127,8 +131,17 @@ pub fn run(seed: u64, verbose: bool) -> Report {
         Some(failure) if lies && world.power_cuts.get() > 0 => Verdict::Outside(failure),
         Some(failure) => Verdict::Failed(failure),
     };
-    let (requests, crashes, faults, re_added) = counts;
-    Report { verdict, scenario: describe, requests, crashes, faults, re_added, lies }
+    let (requests, crashes, faults, re_added, bitmap_changes) = counts;
+    Report {
+        verdict,
+        scenario: describe,
+        requests,
+        crashes,
+        faults,
+        re_added,
+        bitmap_changes,
+        lies,
+    }
 }
 
 impl Run {
@@ -192,6 +205,7 @@ impl Run {
             crashes: 0,
             faults: 0,
             re_added: 0,
+            bitmap_changes: 0,
             requests: 0,
         })
     }

@@ -42,6 +42,8 @@ pub struct Scenario {
     pub faults: u64,
     /// Of 1000 requests, before how many settings are changed.
     pub changes: u64,
+    /// Bitmaps are added and removed while the array runs.
+    pub bitmap_changes: bool,
     /// More members may fail than the level survives.
     pub beyond: bool,
     /// Bytes of the array that most requests go to.
@@ -172,6 +174,8 @@ impl Scenario {
             requests: 20 + rng.range(0..130),
             faults: *rng.pick(&[0, 10, 30, 60]),
             changes: *settings_rng.pick(&[0, 10, 50]),
+            // Drawn apart, as bitmaps are.
+            bitmap_changes: redundant && Rng::new(seed, 6).percent(15),
             beyond: rng.percent(6),
             hot: rng.log_range(4..256) * chunk.max(4096),
         }
@@ -186,7 +190,7 @@ impl Scenario {
     pub fn describe(&self) -> String {
         let create = &self.create;
         format!(
-            "{} layout {:?}, chunk {:?}, {} slots, {} spares, {} shards, block {}, component {:?}, metadata {}{}{}{}{}{}",
+            "{} layout {:?}, chunk {:?}, {} slots, {} spares, {} shards, block {}, component {:?}, metadata {}{}{}{}{}{}{}",
             create.level,
             create.layout,
             create.chunk_size,
@@ -205,6 +209,7 @@ impl Scenario {
                     format!(", bitmap chunk {}", chunk.unwrap_or(0)),
                 _ => String::new(),
             },
+            if self.bitmap_changes { ", bitmaps come and go" } else { "" },
         )
     }
 }

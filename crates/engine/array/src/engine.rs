@@ -1,7 +1,7 @@
 //! One array on one shard: its members' handles, its locks, its view, and what requests share.
 
-use crate::bitmap::Shape;
 use crate::bitmap::intent::Intent;
+use crate::bitmap::{FIRST_BITMAP, Shape};
 use crate::cache::StripeCache;
 use crate::front::ArrayDevice;
 use crate::gather::Gather;
@@ -100,8 +100,10 @@ pub struct Engine {
     held: Cell<bool>,
     held_back: RefCell<VecDeque<(Request, Completion)>>,
     pub(crate) router: Router,
-    /// This shard's part of the bitmap.
-    pub(crate) intent: Option<Intent>,
+    /// This shard's part of the bitmap; one without bits when there is none.
+    pub(crate) intent: RefCell<Rc<Intent>>,
+    /// Those of bitmaps that are not there any more, while writes hold on to them.
+    pub(crate) earlier_intents: RefCell<Vec<Weak<Intent>>>,
     spawners: Rc<Spawners>,
     pub(crate) home: Remote,
     info: RefCell<Rc<DeviceInfo>>,
@@ -169,6 +171,10 @@ impl Engine {
         setup: Setup,
     ) -> Rc<Engine> {
         let Setup { home, info, router, update, bitmap, settings, memory_max } = setup;
+        let intent = match bitmap {
+            Some(shape) => Intent::new(shard, FIRST_BITMAP, shape),
+            None => Intent::none(shard),
+        };
         let engine = Rc::new(Engine {
             shard: shard.clone(),
             id,
@@ -184,7 +190,8 @@ impl Engine {
             held: Cell::new(false),
             held_back: RefCell::new(VecDeque::new()),
             router,
-            intent: bitmap.map(|shape| Intent::new(shard, shape)),
+            intent: RefCell::new(Rc::new(intent)),
+            earlier_intents: RefCell::new(Vec::new()),
             spawners: Spawners::of(shard),
             home,
             info: RefCell::new(Rc::new(info)),

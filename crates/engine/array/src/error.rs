@@ -403,6 +403,16 @@ pub enum ControlError {
         /// The member.
         member: String,
     },
+    /// The bitmap cannot be added or removed as things are.
+    #[error("{doing} on array {array}: {why}")]
+    Bitmap {
+        /// What was asked for.
+        doing: &'static str,
+        /// The array.
+        array: String,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// Only faulty members and spares can be removed.
     #[error(
         "removing {member} from array {array}: it is in use ({state}); fail it first: braid fail {array} {member}"

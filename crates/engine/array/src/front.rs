@@ -351,11 +351,9 @@ pub(crate) fn zero_unit(
 }
 
 fn spawn_write(engine: &Rc<Engine>, mut args: WriteArgs) {
-    if engine.intent.is_some() {
-        args.intent = engine.try_enter(&engine.geometry.intent_range(args.unit, args.extent));
-        if args.intent.is_none() {
-            return engine.spawners().record.spawn(args);
-        }
+    args.intent = engine.try_enter(args.unit, args.extent);
+    if args.intent.is_none() {
+        return engine.spawners().record.spawn(args);
     }
     start_write(engine, args);
 }

@@ -18,7 +18,7 @@ pub(crate) struct WriteArgs {
     pub(crate) payload: WritePayload,
     pub(crate) fua: bool,
     pub(crate) done: PieceDone,
-    /// Its bits in the bitmap, where the array has one.
+    /// Its bits in the bitmap, none where the array has none; held until it ends.
     pub(crate) intent: Option<Entered>,
 }
 

@@ -8,6 +8,10 @@
 //!
 //! Rules found from superblocks that mdadm wrote (table in `tests/data/placements.tsv`).
 
+mod added_bitmap;
+
+pub use added_bitmap::place_added_bitmap;
+
 use crate::bitmap;
 use crate::superblock::{Ppl, V0_BITMAP_OFFSET, V0_SIZE_MAX, Version, location};
 

@@ -6,8 +6,10 @@
 //!
 //! Invariant: a bit with writes under it stays armed.
 
-use super::Shape;
+use super::{BitmapNr, NO_BITMAP, Shape};
 use crate::engine::Engine;
+use crate::geometry::Geometry;
+use crate::parity::segment::Extent;
 use crate::spawners::{WriteArgs, WritePayload};
 use braid_device::{IoError, IoErrorKind};
 use braid_shard::Shard;
@@ -28,6 +30,9 @@ const COUNT: u32 = ASKED - 1;
 
 /// See the module's documentation.
 pub(crate) struct Intent {
+    /// Which bitmap it is a part of.
+    nr: BitmapNr,
+    /// Has no bit when there is no bitmap.
     shape: Shape,
     table: RefCell<Vec<u32>>,
     armed: RefCell<Vec<u32>>,
@@ -39,23 +44,22 @@ pub(crate) struct Intent {
     answered: Notify,
 }
 
-/// Held while a write under some bits is in flight.
+/// Held while a write is in flight, with a bitmap or without.
 pub(crate) struct Entered {
-    engine: Rc<Engine>,
+    intent: Rc<Intent>,
     bits: Range<u32>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        if let Some(intent) = &self.engine.intent {
-            intent.leave(&self.bits);
-        }
+        self.intent.leave(&self.bits);
     }
 }
 
 impl Intent {
-    pub(crate) fn new(shard: &Shard, shape: Shape) -> Intent {
+    pub(crate) fn new(shard: &Shard, nr: BitmapNr, shape: Shape) -> Intent {
         Intent {
+            nr,
             shape,
             table: RefCell::new(vec![0; shape.bits() as usize]),
             armed: RefCell::default(),
@@ -64,6 +68,17 @@ impl Intent {
             refusals: Cell::new(0),
             answered: Notify::new(shard),
         }
+    }
+
+    /// For an array without a bitmap: writes wait for nothing.
+    pub(crate) fn none(shard: &Shard) -> Intent {
+        Intent::new(shard, NO_BITMAP, Shape::new(1, 0))
+    }
+
+    /// The bytes that a write touches, as the bitmap counts them.
+    #[inline]
+    fn range(&self, geometry: &Geometry, unit: u64, extent: Extent) -> Range<u64> {
+        if self.nr == NO_BITMAP { 0..0 } else { geometry.intent_range(unit, extent) }
     }
 
     /// Counts a write of bytes `range` when all bits over them are armed.
@@ -156,51 +171,80 @@ impl Intent {
 }
 
 impl Engine {
-    /// Enters a write of bytes `range` (as the bitmap counts them) when nothing has to be waited for.
+    /// Enters a write of part of a unit when nothing has to be waited for.
     #[inline]
-    pub(crate) fn try_enter(self: &Rc<Engine>, range: &Range<u64>) -> Option<Entered> {
-        let bits = self.intent.as_ref()?.try_enter(range)?;
-        Some(Entered { engine: Rc::clone(self), bits })
+    pub(crate) fn try_enter(&self, unit: u64, extent: Extent) -> Option<Entered> {
+        let intent = self.intent.borrow();
+        let bits = intent.try_enter(&intent.range(&self.geometry, unit, extent))?;
+        Some(Entered { intent: Rc::clone(&intent), bits })
     }
 
-    /// Enters a write of bytes `range` once its bits are durable.
-    async fn enter(self: &Rc<Engine>, range: &Range<u64>) -> Result<Entered, IoError> {
-        let Some(intent) = &self.intent else { return Err(IoError::new(IoErrorKind::Invalid)) };
+    /// Enters a write of part of a unit once its bits are durable.
+    async fn enter(self: &Rc<Engine>, unit: u64, extent: Extent) -> Result<Entered, IoError> {
         loop {
-            if let Some(entered) = self.try_enter(range) {
+            if let Some(entered) = self.try_enter(unit, extent) {
                 return Ok(entered);
             }
             self.may_write()?;
+            let intent = Rc::clone(&self.intent.borrow());
+            let range = &intent.range(&self.geometry, unit, extent);
             let refusals = intent.refusals.get();
             if intent.want(range) {
-                let engine = Rc::clone(self);
+                let (engine, intent) = (Rc::clone(self), Rc::clone(&intent));
                 // It runs after the tasks that are runnable now, so their bits go with it.
-                self.shard.spawn(async move { engine.ask_for_bits().await });
+                self.shard.spawn(async move { engine.ask_for_bits(&intent).await });
             }
             intent.answered.wait_for(|| intent.decided(range).then_some(())).await;
-            if intent.refusals.get() != refusals && self.try_enter(range).is_none() {
-                self.may_write()?;
+            if intent.refusals.get() == refusals {
+                continue;
+            }
+            if let Some(entered) = self.try_enter(unit, extent) {
+                return Ok(entered);
+            }
+            self.may_write()?;
+            // Who asked for bits of a bitmap that is not there any more asks the next one.
+            if Rc::ptr_eq(&intent, &self.intent.borrow()) {
                 return Err(IoError::new(IoErrorKind::Refused));
             }
         }
     }
 
-    async fn ask_for_bits(self: &Rc<Engine>) {
-        let Some(intent) = &self.intent else { return };
+    async fn ask_for_bits(self: &Rc<Engine>, intent: &Intent) {
         let bits = intent.take_wanted();
-        let (id, asked) = (self.id, bits.clone());
+        let (id, nr, asked) = (self.id, intent.nr, bits.clone());
         let answer = self.ask(move |shard, answer| {
-            crate::control::Control::arm_for_engine(shard, id, asked, answer);
+            crate::control::Control::arm_for_engine(shard, (id, nr), asked, answer);
         });
         intent.answer(&bits, answer.await == Some(true));
+    }
+
+    /// Writes from now on are recorded in another bitmap; without a shape in none.
+    pub(crate) fn record_in(&self, bitmap: Option<(BitmapNr, Shape)>) {
+        let intent = match bitmap {
+            Some((nr, shape)) => Intent::new(&self.shard, nr, shape),
+            None => Intent::none(&self.shard),
+        };
+        let old = self.intent.replace(Rc::new(intent));
+        let mut earlier = self.earlier_intents.borrow_mut();
+        earlier.retain(|intent| intent.strong_count() > 0);
+        earlier.push(Rc::downgrade(&old));
+    }
+
+    /// [`Intent::give_up`] of bitmap `nr`. `None` when writes are in flight that began before it, and
+    /// therefore hold none of its bits.
+    pub(crate) fn give_up_bits(&self, nr: BitmapNr, all: bool) -> Option<Vec<u32>> {
+        let intent = self.intent.borrow();
+        if self.earlier_intents.borrow().iter().any(|intent| intent.strong_count() > 0) {
+            return None;
+        }
+        Some(if intent.nr == nr { intent.give_up(all) } else { Vec::new() })
     }
 }
 
 /// Carries out a write whose bits are not armed: has them recorded first.
 pub(crate) async fn record_then_write(args: WriteArgs) {
     let engine = Rc::clone(&args.engine);
-    let range = engine.geometry.intent_range(args.unit, args.extent);
-    match engine.enter(&range).await {
+    match engine.enter(args.unit, args.extent).await {
         Ok(entered) => {
             crate::front::start_write(&engine, WriteArgs { intent: Some(entered), ..args });
         }
@@ -235,7 +279,7 @@ mod tests {
     }
 
     fn intent() -> Intent {
-        Intent::new(&Shard::with_reactor(0, Rc::new(Still)), Shape::new(4096, 8))
+        Intent::new(&Shard::with_reactor(0, Rc::new(Still)), 1, Shape::new(4096, 8))
     }
 
     #[test]
@@ -266,6 +310,14 @@ mod tests {
         intent.leave(&bits);
         assert!(intent.give_up(false).is_empty());
         assert_eq!(intent.give_up(false), [0]);
+    }
+
+    #[test]
+    fn without_a_bitmap_nothing_is_waited_for() {
+        let intent = Intent::none(&Shard::with_reactor(0, Rc::new(Still)));
+        assert_eq!(intent.try_enter(&(0..0)), Some(0..0));
+        intent.leave(&(0..0));
+        assert!(intent.give_up(true).is_empty());
     }
 
     #[test]

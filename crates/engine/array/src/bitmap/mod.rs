@@ -35,6 +35,13 @@ use std::ops::Range;
 /// bytes for each bit and shard.
 pub(crate) const BITS_MAX: u64 = 1 << 22;
 
+/// Which bitmap of a running array: one may be removed and another added.
+pub(crate) type BitmapNr = u64;
+/// The array has no bitmap.
+pub(crate) const NO_BITMAP: BitmapNr = 0;
+/// The bitmap that an array is assembled with.
+pub(crate) const FIRST_BITMAP: BitmapNr = 1;
+
 /// How bytes fall to bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {

@@ -7,14 +7,14 @@
 //! Order, as in md: a bit before the data under it; the header before the superblocks that it agrees
 //! with; a flush of all members, and `events_cleared`, before the bits that are cleared.
 
+use crate::bitmap::BitmapNr;
 use crate::bitmap::keeper::{BatchNr, Keeper, PAGE};
 use crate::bitmap::load::len_on;
 use crate::control::Control;
-use crate::control::members::Member;
 use crate::engine::{ArrayId, Engine};
 use crate::status::BitmapStatus;
 use crate::view::MemberNr;
-use braid_device::{Device, IoError, Request};
+use braid_device::{Device, IoError, IoErrorKind, Request};
 use braid_format::SECTOR;
 use braid_format::superblock::Superblock;
 use braid_shard::sync::{Budget, Notify, Share};
@@ -27,6 +27,10 @@ const SECOND: Nanos = 1_000_000_000;
 
 /// The bitmap of a running array.
 pub(crate) struct Bitmap {
+    pub(crate) nr: BitmapNr,
+    /// Its place, in sectors from the superblock. Not asked of superblocks, which forget it a moment
+    /// before it may be given up.
+    offset: i32,
     pub(crate) keeper: RefCell<Keeper>,
     pen: Rc<Budget>,
     /// A task is writing batches.
@@ -40,12 +44,19 @@ pub(crate) struct Bitmap {
 
 impl Bitmap {
     /// `daemon_sleep_ms`: instead of what the bitmap says.
-    pub(crate) fn new(shard: &Shard, keeper: Keeper, daemon_sleep_ms: Option<u64>) -> Bitmap {
+    pub(crate) fn new(
+        shard: &Shard,
+        (nr, offset): (BitmapNr, i32),
+        keeper: Keeper,
+        daemon_sleep_ms: Option<u64>,
+    ) -> Bitmap {
         let daemon_sleep = match daemon_sleep_ms {
             Some(ms) => ms.max(1).saturating_mul(1_000_000),
             None => u64::from(keeper.superblock.daemon_sleep).saturating_mul(SECOND),
         };
         Bitmap {
+            nr,
+            offset,
             keeper: RefCell::new(keeper),
             pen: Budget::new(shard, 1),
             writing: Cell::new(false),
@@ -65,6 +76,32 @@ impl Bitmap {
             batches: self.batches.get(),
         }
     }
+
+    pub(crate) fn offset(&self) -> i32 {
+        self.offset
+    }
+
+    /// The member has room for it: nothing else stands there, and its blocks allow the place.
+    pub(crate) fn fits(&self, device: &Rc<dyn Device>, superblock: &Superblock) -> bool {
+        let block = device.info().logical_block.max(SECTOR as u32);
+        let len = len_on(self.keeper.borrow().shape().bits().into(), block) as u64;
+        let superblock = Superblock { bitmap_offset: self.offset, ..superblock.clone() };
+        let room = superblock.bitmap_room().saturating_mul(SECTOR_BYTES);
+        let Some(at) = self.place(&superblock) else { return false };
+        let end = at.saturating_add(len);
+        let data = superblock.data_offset.saturating_mul(SECTOR_BYTES);
+        let data_end = data.saturating_add(superblock.size.saturating_mul(SECTOR_BYTES));
+        len <= room
+            && at.is_multiple_of(block.into())
+            && (end <= data || at >= data_end)
+            && end <= device.info().size
+    }
+
+    /// First byte of the bitmap on a member.
+    fn place(&self, superblock: &Superblock) -> Option<u64> {
+        let sector = superblock.super_offset.checked_add_signed(self.offset.into())?;
+        sector.checked_mul(SECTOR_BYTES)
+    }
 }
 
 /// Some page for a device with blocks of `block` bytes.
@@ -78,25 +115,27 @@ fn page_buf(shard: &Shard, bytes: &[u8], block: u32) -> Buf {
     buf.freeze()
 }
 
-fn place(superblock: &Superblock) -> Option<u64> {
-    superblock.bitmap_sector().map(|sector| sector.saturating_mul(SECTOR_BYTES))
-}
-
 impl Control {
-    /// The engine of some shard wants to write under `bits` of array `id`; `answer` is called with
-    /// true when they are durable on all members, with false when nothing may be written.
+    /// The bitmap as it is now.
+    pub(crate) fn bitmap(&self) -> Option<Rc<Bitmap>> {
+        self.bitmap.borrow().clone()
+    }
+
+    /// The engine of some shard wants to write under `bits` of bitmap `nr` of array `id`; `answer` is
+    /// called with true when they are durable on all members, with false when nothing may be written or
+    /// there is no such bitmap (any more).
     pub(crate) fn arm_for_engine(
         shard: &Shard,
-        id: ArrayId,
+        (id, nr): (ArrayId, BitmapNr),
         bits: Vec<u32>,
         answer: Box<dyn FnOnce(bool) + Send>,
     ) {
         let Some(control) = Control::find(shard, id) else { return answer(false) };
-        shard.spawn(async move { answer(control.arm(&bits).await) });
+        shard.spawn(async move { answer(control.arm(nr, &bits).await) });
     }
 
-    async fn arm(self: &Rc<Self>, bits: &[u32]) -> bool {
-        let Some(bitmap) = &self.bitmap else { return false };
+    async fn arm(self: &Rc<Self>, nr: BitmapNr, bits: &[u32]) -> bool {
+        let Some(bitmap) = self.bitmap().filter(|bitmap| bitmap.nr == nr) else { return false };
         if !self.may_record() {
             return false;
         }
@@ -104,10 +143,10 @@ impl Control {
         if let Some(batch) = batch {
             // The planted bug forgets the first line of the invariant in `bitmap`.
             if cfg!(feature = "plant-bit-after-data") {
-                self.start_writing();
+                self.start_writing(&bitmap);
                 return true;
             }
-            self.written(batch).await;
+            self.written(&bitmap, batch).await;
             self.changed.notify_all();
         }
         let recorded = self.may_record();
@@ -122,24 +161,21 @@ impl Control {
     }
 
     /// Waits until a batch is durable.
-    async fn written(self: &Rc<Self>, batch: BatchNr) {
-        let Some(bitmap) = &self.bitmap else { return };
-        self.start_writing();
+    async fn written(self: &Rc<Self>, bitmap: &Rc<Bitmap>, batch: BatchNr) {
+        self.start_writing(bitmap);
         let done = || bitmap.keeper.borrow().is_done(batch).then_some(());
         bitmap.written.wait_for(done).await;
     }
 
     /// Has what is dirty written, if nobody is at it.
-    fn start_writing(self: &Rc<Self>) {
-        let Some(bitmap) = &self.bitmap else { return };
+    fn start_writing(self: &Rc<Self>, bitmap: &Rc<Bitmap>) {
         if !bitmap.writing.replace(true) {
-            let control = Rc::clone(self);
-            self.shard.spawn(async move { control.write_batches().await });
+            let (control, bitmap) = (Rc::clone(self), Rc::clone(bitmap));
+            self.shard.spawn(async move { control.write_batches(&bitmap).await });
         }
     }
 
-    async fn write_batches(self: Rc<Self>) {
-        let Some(bitmap) = &self.bitmap else { return };
+    async fn write_batches(self: &Rc<Self>, bitmap: &Bitmap) {
         loop {
             let pen = bitmap.pen.take(1).await;
             let Some((batch, pages)) = bitmap.keeper.borrow_mut().start_batch() else {
@@ -147,7 +183,7 @@ impl Control {
                 bitmap.written.notify_all();
                 return;
             };
-            let failures = self.write_pages(&pages).await;
+            let failures = self.write_pages(bitmap, &pages).await;
             bitmap.batches.set(bitmap.batches.get() + 1);
             // A failure is recorded under the turn, whose holder may be waiting for the pen.
             drop(pen);
@@ -162,15 +198,14 @@ impl Control {
 
     /// Writes pages, durably, to every member that holds a slot. The caller holds the pen. Gives the
     /// members that did not take them.
-    async fn write_pages(&self, pages: &[usize]) -> Vec<(MemberNr, IoError)> {
-        let Some(bitmap) = &self.bitmap else { return Vec::new() };
+    async fn write_pages(&self, bitmap: &Bitmap, pages: &[usize]) -> Vec<(MemberNr, IoError)> {
         let mut set = self.sets.start();
         {
             let (roster, keeper) = (self.roster.borrow(), bitmap.keeper.borrow());
             let holders = roster.members.iter().filter(|member| member.standing.slot().is_some());
             let contents: Vec<Vec<u8>> = pages.iter().map(|page| keeper.page(*page)).collect();
             for member in holders {
-                let Some(at) = place(&member.superblock) else { continue };
+                let Some(at) = bitmap.place(&member.superblock) else { continue };
                 let block = member.device.info().logical_block;
                 for (page, bytes) in pages.iter().zip(&contents) {
                     let buf = page_buf(&self.shard, bytes, block);
@@ -192,21 +227,20 @@ impl Control {
 
     /// Writes the header for an update of the superblocks, whose event count the roster has already.
     pub(crate) async fn write_bitmap_header(&self) -> Vec<(MemberNr, IoError)> {
-        let Some(bitmap) = &self.bitmap else { return Vec::new() };
+        let Some(bitmap) = self.bitmap() else { return Vec::new() };
         let _pen = bitmap.pen.take(1).await;
         let events = self.roster.borrow().shared.events;
         bitmap.keeper.borrow_mut().superblock.events = events;
-        self.write_pages(&[0]).await
+        self.write_pages(&bitmap, &[0]).await
     }
 
     /// Writes the whole bitmap to all members that hold a slot, the header last: until then it counts
     /// as what it was.
-    pub(crate) async fn write_whole_bitmap(&self) -> Vec<(MemberNr, IoError)> {
-        let Some(bitmap) = &self.bitmap else { return Vec::new() };
+    pub(crate) async fn write_whole_bitmap(&self, bitmap: &Bitmap) -> Vec<(MemberNr, IoError)> {
         let _pen = bitmap.pen.take(1).await;
         let pages: Vec<usize> = (1..bitmap.keeper.borrow().pages()).collect();
-        let mut failures = self.write_pages(&pages).await;
-        failures.extend(self.write_pages(&[0]).await);
+        let mut failures = self.write_pages(bitmap, &pages).await;
+        failures.extend(self.write_pages(bitmap, &[0]).await);
         failures
     }
 
@@ -217,7 +251,9 @@ impl Control {
         device: &Rc<dyn Device>,
         superblock: &Superblock,
     ) -> Result<Option<Share>, IoError> {
-        let (Some(bitmap), Some(at)) = (&self.bitmap, place(superblock)) else { return Ok(None) };
+        let Some(bitmap) = self.bitmap() else { return Ok(None) };
+        let invalid = IoError::new(IoErrorKind::Invalid);
+        let at = bitmap.place(superblock).ok_or(invalid)?;
         let pen = bitmap.pen.take(1).await;
         let block = device.info().logical_block;
         let area: Vec<u8> = {
@@ -232,17 +268,21 @@ impl Control {
 
     // --- Clearing ------------------------------------------------------------------------------
 
-    /// Clears bits every `daemon_sleep`, while there are any that may be cleared.
-    pub(crate) async fn clear_now_and_then(self: Rc<Self>) {
-        let Some(bitmap) = &self.bitmap else { return };
+    /// Clears bits every `daemon_sleep`, while there are any that may be cleared, until the bitmap is
+    /// removed or the array stopped.
+    pub(crate) async fn clear_now_and_then(self: Rc<Self>, bitmap: Rc<Bitmap>) {
+        let over = || {
+            let there = self.bitmap.borrow().as_ref().is_some_and(|now| now.nr == bitmap.nr);
+            self.stopping.get() || !there
+        };
         loop {
             let due = || {
                 let set = bitmap.keeper.borrow().count() > 0;
-                (self.stopping.get() || (set && self.may_clear())).then_some(())
+                (over() || (set && self.may_clear())).then_some(())
             };
             self.changed.wait_for(due).await;
             self.shard.sleep(bitmap.daemon_sleep).await;
-            if self.stopping.get() {
+            if over() {
                 return;
             }
             self.clear_idle_bits(false).await;
@@ -257,17 +297,19 @@ impl Control {
     /// One round: shards give up bits without writes, and what nobody holds is cleared. `all`: without
     /// waiting for a second round, and until it is durable.
     pub(crate) async fn clear_idle_bits(self: &Rc<Self>, all: bool) {
-        let Some(bitmap) = &self.bitmap else { return };
+        let Some(bitmap) = self.bitmap() else { return };
         if !self.may_clear() {
             return;
         }
-        let given = self
-            .ask_engines(move |engine: &Engine| {
-                engine.intent.as_ref().map(|intent| intent.give_up(all)).unwrap_or_default()
-            })
-            .await;
+        let nr = bitmap.nr;
+        let given = self.ask_engines(move |engine: &Engine| engine.give_up_bits(nr, all)).await;
+        let mut earlier_writes = false;
         for bits in given.into_iter().flatten() {
-            bitmap.keeper.borrow_mut().release(&bits);
+            earlier_writes |= bits.is_none();
+            bitmap.keeper.borrow_mut().release(&bits.unwrap_or_default());
+        }
+        if earlier_writes {
+            return;
         }
         let bits = bitmap.keeper.borrow().clearable();
         if bits.is_empty() {
@@ -275,12 +317,16 @@ impl Control {
         }
         let turn = self.turn().await;
         self.flush_members(&turn, |_| true).await;
-        if !self.may_clear() || !self.raise_events_cleared(&turn).await {
+        // It may have been removed while this waited for its turn.
+        if self.bitmap().is_none_or(|now| now.nr != nr) {
+            return;
+        }
+        if !self.may_clear() || !self.raise_events_cleared(&bitmap, &turn).await {
             return;
         }
         bitmap.keeper.borrow_mut().clear(&bits);
         drop(turn);
-        self.start_writing();
+        self.start_writing(&bitmap);
         if all {
             let idle = || (!bitmap.writing.get()).then_some(());
             bitmap.written.wait_for(idle).await;
@@ -289,8 +335,7 @@ impl Control {
 
     /// Records that a member which saw less than the present event count may lack what bits no longer
     /// say. False when a member could not be told. The caller holds the turn.
-    async fn raise_events_cleared(&self, turn: &Share) -> bool {
-        let Some(bitmap) = &self.bitmap else { return false };
+    async fn raise_events_cleared(&self, bitmap: &Bitmap, turn: &Share) -> bool {
         let events = self.roster.borrow().shared.events;
         {
             let mut keeper = bitmap.keeper.borrow_mut();
@@ -313,18 +358,17 @@ impl Control {
 
     /// A resync has made redundancy hold below byte `bytes`, durably.
     pub(crate) fn bitmap_synced_below(&self, bytes: u64) {
-        if let Some(bitmap) = &self.bitmap {
+        if let Some(bitmap) = self.bitmap() {
             bitmap.keeper.borrow_mut().synced_below(bytes);
         }
     }
 
     /// The member's superblock leaves room for this array's bitmap.
-    pub(crate) fn has_room_for_bitmap(&self, member: &Member) -> bool {
-        let Some(bitmap) = &self.bitmap else { return true };
-        let block = member.device.info().logical_block.max(SECTOR as u32);
-        let len = len_on(bitmap.keeper.borrow().shape().bits().into(), block) as u64;
-        let room = member.superblock.bitmap_room().saturating_mul(SECTOR_BYTES);
-        let at = place(&member.superblock);
-        len <= room && at.is_some_and(|at| at.is_multiple_of(block.into()))
+    pub(crate) fn has_room_for_bitmap(
+        &self,
+        device: &Rc<dyn Device>,
+        superblock: &Superblock,
+    ) -> bool {
+        self.bitmap().is_none_or(|bitmap| bitmap.fits(device, superblock))
     }
 }

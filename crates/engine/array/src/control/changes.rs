@@ -286,7 +286,7 @@ impl Control {
     }
 
     fn check_room_for_bitmap(&self, member: &Member) -> Result<(), ControlError> {
-        if self.has_room_for_bitmap(member) {
+        if self.has_room_for_bitmap(&member.device, &member.superblock) {
             return Ok(());
         }
         let why = "it has no room for the array's bitmap before its data; use a larger device";

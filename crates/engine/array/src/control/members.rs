@@ -180,6 +180,7 @@ impl Roster {
             superblock.resync_offset = self.shared.resync_offset;
             superblock.roles.clone_from(&self.shared.roles);
             superblock.v0.present = present;
+            superblock.bitmap_offset = self.shared.bitmap_offset;
             superblock.recovery_by_bitmap =
                 matches!(member.standing, Standing::Rebuilding { by_bitmap: true, .. });
             superblock.recovery_offset = match member.standing {

@@ -8,6 +8,7 @@
 //! | `failing`, `changes`, `readding` | members that fail; members added and removed; former ones taken back |
 //! | `bitmap` | its pages: bits set before data is written, cleared when writes have ended |
 //! | `bad_blocks` | the members' bad-block logs |
+//! | `growing` | a bitmap added to the running array, or taken away |
 //! | `activity` | "active" before the first write, "clean" after the last |
 //! | `supervisor`, `recovery` | which job is due, and what its progress and end mean |
 //! | `setting` | settings taken over while requests go on; stripes given to other shards |
@@ -27,6 +28,7 @@ pub(crate) mod bad_blocks;
 pub(crate) mod bitmap;
 pub mod changes;
 mod failing;
+mod growing;
 pub(crate) mod members;
 mod readding;
 mod recovery;
@@ -40,6 +42,7 @@ mod supervisor;
 mod tests;
 
 use crate::bitmap::keeper::Keeper;
+use crate::bitmap::{BitmapNr, FIRST_BITMAP};
 use crate::engine::{ArrayId, Engine};
 use crate::error::ControlError;
 use crate::geometry::Geometry;
@@ -76,7 +79,10 @@ pub struct Control {
     left_out: Vec<String>,
     one_at_a_time: Rc<Budget>,
     pub(crate) roster: RefCell<Roster>,
-    pub(crate) bitmap: Option<bitmap::Bitmap>,
+    bitmap: RefCell<Option<Rc<bitmap::Bitmap>>>,
+    next_bitmap: Cell<BitmapNr>,
+    /// Instead of what a bitmap says, in milliseconds.
+    bitmap_daemon_sleep_ms: Option<u64>,
     work: RefCell<Work>,
     speed: Rc<Cell<SyncSpeed>>,
     foreground: supervisor::Foreground,
@@ -133,6 +139,11 @@ impl Control {
     pub(crate) fn start(ctx: &Context, options: &AssembleOptions, parts: Parts) -> Rc<Control> {
         let Parts { id, name, geometry, engine, roster, left_out, keeper } = parts;
         let shard = &ctx.shard;
+        let daemon_sleep = options.bitmap_daemon_sleep_ms;
+        let bitmap = keeper.map(|keeper| {
+            let place = (FIRST_BITMAP, roster.shared.bitmap_offset);
+            Rc::new(bitmap::Bitmap::new(shard, place, keeper, daemon_sleep))
+        });
         let control = Rc::new(Control {
             shard: shard.clone(),
             id,
@@ -148,7 +159,9 @@ impl Control {
             left_out,
             one_at_a_time: Budget::new(shard, 1),
             roster: RefCell::new(roster),
-            bitmap: keeper.map(|k| bitmap::Bitmap::new(shard, k, options.bitmap_daemon_sleep_ms)),
+            bitmap: RefCell::new(bitmap),
+            next_bitmap: Cell::new(FIRST_BITMAP + 1),
+            bitmap_daemon_sleep_ms: daemon_sleep,
             work: RefCell::new(Work::default()),
             speed: Rc::new(Cell::new(options.sync_speed)),
             foreground: supervisor::Foreground::default(),
@@ -172,7 +185,10 @@ impl Control {
             return;
         }
         let turn = self.turn().await;
-        let without_bitmap = self.write_whole_bitmap().await;
+        let without_bitmap = match self.bitmap() {
+            Some(bitmap) => self.write_whole_bitmap(&bitmap).await,
+            None => Vec::new(),
+        };
         for (nr, error) in &without_bitmap {
             self.drop_member(*nr, &format!("its bitmap could not be written: {error}"));
         }
@@ -183,9 +199,9 @@ impl Control {
         drop(turn);
         if self.geometry.level.has_redundancy() {
             let (safe_mode, supervisor) = (Rc::clone(self), Rc::clone(self));
-            if self.bitmap.is_some() {
+            if let Some(bitmap) = self.bitmap() {
                 let clearing = Rc::clone(self);
-                self.shard.spawn(async move { clearing.clear_now_and_then().await });
+                self.shard.spawn(async move { clearing.clear_now_and_then(bitmap).await });
             }
             self.shard.spawn(async move { safe_mode.safe_mode().await });
             self.shard.spawn(async move { supervisor.supervise().await });

@@ -62,7 +62,7 @@ impl Control {
 
     /// The slot that a former member can take again, lacking only what bits are set for; else why not.
     pub(crate) fn former_slot(&self, old: &Superblock) -> Result<Slot, String> {
-        let Some(bitmap) = &self.bitmap else {
+        let Some(bitmap) = self.bitmap() else {
             return Err("the array has no bitmap that would say what it lacks".to_string());
         };
         let roster = self.roster.borrow();
@@ -151,7 +151,7 @@ impl Control {
             Member { nr, name, opener, device, superblock, standing, bad }
         };
         let nr = member.nr;
-        if !self.has_room_for_bitmap(&member) {
+        if !self.has_room_for_bitmap(&member.device, &member.superblock) {
             return Err(self.cannot(&name, "it has no room for the array's bitmap".to_string()));
         }
         if let Err(source) = self.open_everywhere(nr, &member.opener).await {

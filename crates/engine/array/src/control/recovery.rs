@@ -38,7 +38,7 @@ impl Control {
         let along_component = self.geometry.level != Level::Raid10;
         let from = if along_component { recovered } else { 0 };
         let window = WindowKind::Rebuild { slot };
-        let only = self.bitmap.as_ref().filter(|_| by_bitmap).map(|bitmap| {
+        let only = self.bitmap().filter(|_| by_bitmap).map(|bitmap| {
             // Every write from here on goes to the member; those before have their bits set.
             let keeper = bitmap.keeper.borrow();
             Ranges::of(keeper.bits(), keeper.shape(), from)
@@ -92,10 +92,15 @@ impl Control {
             let member = roster.member(nr).filter(|member| member.standing == Standing::Spare)?;
             (Rc::clone(&member.device), member.superblock.clone())
         };
-        let pen = match self.give_bitmap(&device, &superblock).await {
+        let given = match self.has_room_for_bitmap(&device, &superblock) {
+            true => self.give_bitmap(&device, &superblock).await.map_err(|e| e.to_string()),
+            // It was away when the bitmap was added.
+            false => Err("it has no room for the array's".to_string()),
+        };
+        let pen = match given {
             Ok(pen) => pen,
-            Err(error) => {
-                self.drop_member(nr, &format!("its bitmap could not be written: {error}"));
+            Err(why) => {
+                self.drop_member(nr, &format!("its bitmap could not be written: {why}"));
                 self.write_superblocks(&turn).await;
                 self.send_view().await;
                 return None;
@@ -179,7 +184,7 @@ impl Control {
     pub(crate) async fn resync(self: &Rc<Self>) {
         let from = self.roster.borrow().resynced;
         let from = if self.nothing_to_resync() { u64::MAX } else { from };
-        let only = self.bitmap.as_ref().map(|bitmap| {
+        let only = self.bitmap().map(|bitmap| {
             let keeper = bitmap.keeper.borrow();
             Ranges::of(keeper.needed(), keeper.shape(), from)
         });

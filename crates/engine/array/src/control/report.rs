@@ -2,7 +2,6 @@
 
 use crate::cache::CacheStats;
 use crate::control::Control;
-use crate::control::bitmap::Bitmap;
 use crate::control::members::{Member, Standing};
 use crate::engine::{Counters, Engine};
 use crate::status::{ArrayState, ArrayStatus, JobKind, JobStatus, MemberState, MemberStatus};
@@ -57,7 +56,7 @@ impl Control {
             last_job: work.last.clone(),
             mismatch_cnt: work.mismatch_cnt,
             resynced: (roster.resynced != u64::MAX).then_some(roster.resynced),
-            bitmap: self.bitmap.as_ref().map(Bitmap::status),
+            bitmap: self.bitmap().map(|bitmap| bitmap.status()),
             counters,
             settings: self.settings.get(),
             shards: geometry.owners(),

@@ -48,9 +48,13 @@ impl Control {
     }
 
     async fn write_once(&self) -> Vec<(MemberNr, IoError)> {
+        let before = self.roster.borrow().shared.events;
         self.roster.borrow_mut().prepare_update(pack_time((self.wall_clock)(), 0));
         let failures = self.write_bitmap_header().await;
         if !failures.is_empty() {
+            // No superblock has this update. Counted twice, it would put who misses the next one two
+            // behind, which is stale.
+            self.roster.borrow_mut().shared.events = before;
             return failures;
         }
         let failures = self.write_bad_block_logs().await;

@@ -4,6 +4,7 @@ mod assembly;
 mod bad_blocks;
 mod bitmap;
 mod bitmap_cost;
+mod growing;
 mod lifecycle;
 mod memory;
 mod mixed_blocks;

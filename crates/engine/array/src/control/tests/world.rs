@@ -81,7 +81,8 @@ impl World {
         }
     }
 
-    fn step(&self) {
+    /// Lets every shard have a turn; time passes when none has anything to do.
+    pub(super) fn step(&self) {
         let mut progressed = false;
         let mut deadline: Option<Nanos> = None;
         for shard in &self.shards {
@@ -234,6 +235,9 @@ pub(super) struct TestMember {
     pub(super) defects: Arc<Mutex<Vec<Range<u64>>>>,
     /// It does not give these either.
     pub(super) unreadable: Arc<Mutex<Vec<Range<u64>>>>,
+    /// Writes that are carried out before the power goes, all members that were made together counted;
+    /// later ones are lost.
+    pub(super) power: Arc<AtomicU64>,
     /// Bytes read from it and written to it.
     pub(super) read: Arc<AtomicU64>,
     pub(super) written: Arc<AtomicU64>,
@@ -251,7 +255,8 @@ impl Opener for TestMember {
         let (dead, read, written) =
             (Arc::clone(&self.dead), Arc::clone(&self.read), Arc::clone(&self.written));
         let (defects, unreadable) = (Arc::clone(&self.defects), Arc::clone(&self.unreadable));
-        Ok(Rc::new(TestDevice { inner, dead, lends, defects, unreadable, read, written }))
+        let power = Arc::clone(&self.power);
+        Ok(Rc::new(TestDevice { inner, dead, lends, defects, unreadable, power, read, written }))
     }
 }
 
@@ -266,6 +271,7 @@ struct TestDevice {
     lends: bool,
     defects: Arc<Mutex<Vec<Range<u64>>>>,
     unreadable: Arc<Mutex<Vec<Range<u64>>>>,
+    power: Arc<AtomicU64>,
     read: Arc<AtomicU64>,
     written: Arc<AtomicU64>,
 }
@@ -292,6 +298,13 @@ impl Device for TestDevice {
             Op::Write { .. } => self.written.fetch_add(request.len(), Ordering::Relaxed),
             _ => 0,
         };
+        let left = self.power.load(Ordering::Relaxed);
+        if left != u64::MAX && matches!(request.op, Op::Write { .. } | Op::WriteZeroes { .. }) {
+            if left == 0 {
+                return done.finish(Ok(()), request.op);
+            }
+            self.power.store(left - 1, Ordering::Relaxed);
+        }
         self.inner.submit(request, done);
     }
 
@@ -302,9 +315,11 @@ impl Device for TestDevice {
 
 /// Members `a`, `b`, … of `size` bytes each.
 pub(super) fn members(prefix: &str, count: usize, size: u64) -> Vec<Arc<TestMember>> {
+    let power = Arc::new(AtomicU64::new(u64::MAX));
     (0..count)
         .map(|nr| {
             Arc::new(TestMember {
+                power: Arc::clone(&power),
                 ram: Arc::new(Ram::new(format!("{prefix}{nr}"), size)),
                 block: AtomicU32::new(512),
                 dead: Arc::new(AtomicBool::new(false)),

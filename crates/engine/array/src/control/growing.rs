@@ -1,0 +1,160 @@
+//! A write-intent bitmap added to the running array, or taken away: `mdadm --grow --bitmap`.
+//!
+//! ```text
+//!  add:     bitmap, all bits set, on every member ─► superblocks that have it ─► engines record
+//!  remove:  superblocks without it, on every member ─► engines record no more
+//! ```
+//!
+//! Whatever the moment of a crash, the freshest superblock has a bitmap that says at least what it must,
+//! or none, which means a whole resync. Writes that began before a bitmap was there hold none of its bits;
+//! no bit is cleared before they have ended (`crate::bitmap::intent`).
+//!
+//! Invariant: while a superblock with the bitmap may be the freshest, every write is recorded in it, or
+//! all its bits are set.
+
+use crate::bitmap::Shape;
+use crate::bitmap::keeper::{Keeper, clear_bits};
+use crate::control::Control;
+use crate::control::bitmap::Bitmap;
+use crate::control::members::Standing;
+use crate::engine::Engine;
+use crate::error::ControlError;
+use crate::status::BitmapStatus;
+use braid_format::SECTOR;
+use braid_format::bitmap::BitmapSuperblock;
+use braid_format::placement::{BitmapPlace, place_added_bitmap};
+use braid_format::superblock::Superblock;
+use std::rc::Rc;
+
+const SECTOR_BYTES: u64 = SECTOR as u64;
+
+impl Control {
+    /// Adds an internal bitmap where mdadm would, `chunk` bytes for each bit (`None`: 64 MiB, or what
+    /// fits). From the moment that this comes back an unclean stop costs the resync of what was being
+    /// written, once the bits that are set at first have been cleared.
+    ///
+    /// # Errors
+    /// The array has one, or is not in a state for it; a chunk that cannot be; a member without room.
+    /// No superblock has changed then.
+    pub async fn add_bitmap(
+        self: &Rc<Self>,
+        chunk: Option<u64>,
+    ) -> Result<BitmapStatus, ControlError> {
+        let doing = "adding a bitmap";
+        self.needs_redundancy(doing)?;
+        let turn = self.turn().await;
+        self.needs_settled(doing)?;
+        if self.bitmap().is_some() {
+            let why = "it has one; to give it another chunk, remove it first";
+            return Err(self.no_bitmap_change(doing, why.to_string()));
+        }
+        let bitmap = Rc::new(self.new_bitmap(doing, chunk)?);
+        let failures = self.write_whole_bitmap(&bitmap).await;
+        if let Some((member, error)) = failures.into_iter().next() {
+            let (array, member) = (self.name.clone(), self.member_name(member));
+            return Err(ControlError::Io { array, doing: "writing the bitmap of", member, error });
+        }
+        *self.bitmap.borrow_mut() = Some(Rc::clone(&bitmap));
+        self.roster.borrow_mut().shared.bitmap_offset = bitmap.offset();
+        self.write_superblocks(&turn).await;
+        let recorded = (bitmap.nr, bitmap.keeper.borrow().shape());
+        self.ask_engines(move |engine: &Engine| engine.record_in(Some(recorded))).await;
+        drop(turn);
+        let (clearing, cleared) = (Rc::clone(self), Rc::clone(&bitmap));
+        self.shard.spawn(async move { clearing.clear_now_and_then(cleared).await });
+        self.changed.notify_all();
+        tracing::info!("array {}: has a bitmap now", self.name);
+        Ok(bitmap.status())
+    }
+
+    /// Takes the bitmap away. From then on an unclean stop costs a whole resync, and members that were
+    /// away come back as spares.
+    ///
+    /// # Errors
+    /// The array has none, or is not in a state for it, or failed on the way.
+    pub async fn remove_bitmap(self: &Rc<Self>) -> Result<(), ControlError> {
+        let doing = "removing the bitmap";
+        self.needs_redundancy(doing)?;
+        let turn = self.turn().await;
+        self.needs_settled(doing)?;
+        let Some(bitmap) = self.bitmap() else {
+            return Err(self.no_bitmap_change(doing, "it has none".to_string()));
+        };
+        self.roster.borrow_mut().shared.bitmap_offset = 0;
+        self.write_superblocks(&turn).await;
+        if self.roster.borrow().broken {
+            // Superblocks with the bitmap may be the freshest.
+            self.roster.borrow_mut().shared.bitmap_offset = bitmap.offset();
+            return Err(ControlError::Failed { doing, array: self.name.clone() });
+        }
+        self.ask_engines(|engine: &Engine| engine.record_in(None)).await;
+        *self.bitmap.borrow_mut() = None;
+        drop(turn);
+        self.changed.notify_all();
+        tracing::info!("array {}: has no bitmap any more", self.name);
+        Ok(())
+    }
+
+    fn no_bitmap_change(&self, doing: &'static str, why: String) -> ControlError {
+        ControlError::Bitmap { doing, array: self.name.clone(), why }
+    }
+
+    /// As in md no resync or recovery goes on meanwhile: they may go by the bitmap.
+    fn needs_settled(&self, doing: &'static str) -> Result<(), ControlError> {
+        self.needs_working(doing)?;
+        let roster = self.roster.borrow();
+        let rebuilding = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
+        let what = if roster.resynced != u64::MAX {
+            "a resync"
+        } else if roster.members.iter().any(|member| rebuilding(&member.standing)) {
+            "a recovery"
+        } else {
+            return Ok(());
+        };
+        let why = format!("{what} is not done yet; wait for it first: braid wait {}", self.name);
+        Err(self.no_bitmap_change(doing, why))
+    }
+
+    /// A bitmap with all bits set, which no superblock speaks of yet.
+    fn new_bitmap(&self, doing: &'static str, chunk: Option<u64>) -> Result<Bitmap, ControlError> {
+        let refuse = |why: String| self.no_bitmap_change(doing, why);
+        let chunk = chunk.map(|bytes| {
+            u32::try_from(bytes).map_err(|_| {
+                refuse(format!("a chunk of {bytes} bytes is too large; 2G is the most"))
+            })
+        });
+        let chunk = chunk.transpose()?;
+        let roster = self.roster.borrow();
+        let members = roster.members.iter().filter(|member| !member.is_faulty());
+        let superblocks: Vec<&Superblock> =
+            members.clone().map(|member| &member.superblock).collect();
+        let sync_size = self.geometry.sync_size().div_ceil(SECTOR_BYTES);
+        let place = place_added_bitmap(&superblocks, sync_size, chunk)
+            .map_err(|error| refuse(error.to_string()))?;
+        let bitmap = self.bitmap_at(&place, &roster.shared);
+        for member in members {
+            if !bitmap.fits(&member.device, &member.superblock) {
+                return Err(refuse(format!("{} has no room for it", member.name)));
+            }
+        }
+        Ok(bitmap)
+    }
+
+    fn bitmap_at(&self, place: &BitmapPlace, shared: &Superblock) -> Bitmap {
+        let superblock = BitmapSuperblock {
+            // Members that are away may lack anything: they come back as spares.
+            events_cleared: shared.events.saturating_add(1),
+            ..BitmapSuperblock::new(shared.bitmap_uuid(), place.sync_size, place.chunk_bytes)
+        };
+        let shape = Shape::new(place.chunk_bytes, superblock.bits());
+        let none = clear_bits(shape.bits().into());
+        let mut all = none.clone();
+        for bit in 0..shape.bits() {
+            all.set(bit.into());
+        }
+        let nr = self.next_bitmap.get();
+        self.next_bitmap.set(nr + 1);
+        let keeper = Keeper::new(superblock, all, none);
+        Bitmap::new(&self.shard, (nr, place.offset), keeper, self.bitmap_daemon_sleep_ms)
+    }
+}
