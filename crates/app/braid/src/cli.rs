@@ -50,6 +50,8 @@ pub enum Command {
     Add(Add),
     /// Take back a member that was away: what the bitmap says was written meanwhile is copied to it.
     ReAdd(OneMember),
+    /// Give a running array a write-intent bitmap, or take it away.
+    Grow(Grow),
     /// Read everything and count where redundancy does not match the data.
     Check(Scrub),
     /// Read everything, count where redundancy does not match the data, and correct it.
@@ -342,6 +344,30 @@ pub struct Add {
     /// Overwrite what is on it.
     #[arg(short, long)]
     pub force: bool,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid grow`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Give a running array a write-intent bitmap, or take it away, as mdadm --grow --bitmap does.\n\n\
+    With a bitmap an unclean stop, or a member's absence, costs only what was being written. It is put where the \
+    members have room for it; what was being written when it came is not known, so that all bits are set at first. \
+    Without one everything is resynced after an unclean stop. A resync or recovery has to be waited for."
+)]
+pub struct Grow {
+    /// The array: its name or UUID.
+    pub name: String,
+    /// internal gives it one, none takes it away.
+    #[arg(short, long, value_enum, value_name = "WHERE")]
+    pub bitmap: BitmapPlace,
+    /// Bytes for each bit of the bitmap; a bare number is in KiB [default: 64M, or what fits].
+    #[arg(long, value_name = "SIZE", value_parser = kib_or_size)]
+    pub bitmap_chunk: Option<u64>,
     /// Answer in JSON.
     #[arg(long)]
     pub json: bool,

@@ -43,6 +43,33 @@ fn a_member_that_was_away_is_re_added_and_only_what_changed_is_copied() {
 }
 
 #[test]
+fn a_running_array_is_given_a_bitmap_and_loses_it_again() {
+    let place = Place::new();
+    place.members(&["a", "b"]);
+    place.run("create data -l 1 -n 2 --assume-clean --bitmap none a b").ok();
+    let server = place.serve("a b");
+    place.run("grow data --bitmap none").refused(2, &["it has none"]);
+    place.run("grow data --bitmap none --bitmap-chunk 1M").refused(2, &["contradict"]);
+    place.run("grow data --bitmap internal --bitmap-chunk 3K").refused(2, &["3072"]);
+    let said = place.run("grow data --bitmap internal --bitmap-chunk 64K").ok();
+    assert!(said.contains("64K for each bit"), "{said}");
+    assert_eq!(place.detail("data")["bitmap"]["chunk"], 64 << 10);
+    place.run("grow data --bitmap=internal").refused(2, &["it has one"]);
+    let data = place.data("in", 1 << 20);
+    place.copy_in("in", "data");
+    place.run("stop data").ok();
+    server.ended().ok();
+    assert!(place.run("examine a").ok().contains("Internal Bitmap : 8 sectors from superblock"));
+    let server = place.serve("a b");
+    assert!(place.run("grow data --bitmap none").ok().contains("no bitmap any more"));
+    assert!(place.detail("data")["bitmap"].is_null());
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    place.run("stop data").ok();
+    server.ended().ok();
+    assert!(!place.run("examine a").ok().contains("Internal Bitmap"));
+}
+
+#[test]
 fn what_contradicts_itself_is_refused() {
     let place = Place::new();
     place.members(&["a", "b"]);

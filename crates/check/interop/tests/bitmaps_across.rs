@@ -13,6 +13,7 @@ use braid_array::create::create;
 use braid_array::options::{AssembleOptions, Context, CreateBitmap, CreateOptions, MemberSelector};
 use braid_device::file::{FileMember, Mode, create_sparse};
 use braid_device::{IoSets, Opener, Request, Target};
+use braid_format::bitmap::BitmapSuperblock;
 use braid_interop::uml;
 use braid_layout::Level;
 use braid_shard::Shard;
@@ -148,7 +149,8 @@ fn check_in_guest(folder: &Path, names: &[(String, usize)], content: Option<&str
             "mdadm --assemble --run --force --quiet /dev/md0 {}\nmdadm --readwrite --quiet /dev/md0\nsleep 0.5; settle\n\
              echo check > /sys/block/md0/md/sync_action; sleep 0.2; settle\n\
              echo {name}: mismatch_cnt $(cat /sys/block/md0/md/mismatch_cnt) degraded $(cat /sys/block/md0/md/degraded)\n\
-             {}mdadm --stop --quiet /dev/md0; losetup -D\n",
+             {}echo {name}: bitmap of $(mdadm -X /dev/loop0 | grep 'bits (chunks)')\n\
+             mdadm --stop --quiet /dev/md0; losetup -D\n",
             devices.join(" "),
             compare(name)
         ));
@@ -363,5 +365,93 @@ fn braid_copies_to_a_member_that_was_away_what_the_kernel_wrote_meanwhile() {
     for (name, _) in names {
         assert!(said.contains(&format!("{name}: mismatch_cnt 0 degraded 0")), "{said}");
         assert!(said.contains(&format!("{name}: same")), "{said}");
+    }
+}
+
+/// Arrays without a bitmap, made by mdadm: name, level, members, version of their superblocks.
+const GROWING: [(&str, &str, usize, &str); 5] = [
+    ("old", "raid1", 2, "0.90"),
+    ("end", "raid5", 3, "1.0"),
+    ("start", "raid6", 4, "1.1"),
+    ("usual", "raid10", 4, "1.2"),
+    ("default", "raid5", 3, "1.2"),
+];
+
+#[test]
+fn a_bitmap_that_braid_adds_is_where_mdadm_puts_it_and_md_goes_on_with_it() {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let folder = folder.path();
+    let chunk = |name: &str| if name == "default" { None } else { Some(BIT) };
+    // `NAMEmd` is given its bitmap by mdadm, `NAME` by braid; up to then they are the same.
+    let mut script = format!("cd {}\n", uml::SHARED);
+    for (name, level, members, version) in GROWING {
+        let mut devices = String::new();
+        for nr in 0..members {
+            create_sparse(path(folder, name, nr), MEMBER).expect("there is room");
+            script.push_str(&format!("losetup /dev/loop{nr} {name}.{nr}\n"));
+            devices.push_str(&format!(" /dev/loop{nr}"));
+        }
+        let bits = chunk(name).map_or(String::new(), |_| "--bitmap-chunk 64K".to_string());
+        let striped = if level == "raid1" { "" } else { "--chunk 64" };
+        script.push_str(&format!(
+            "yes | mdadm --create /dev/md0 --run --quiet --assume-clean --metadata {version} --level {level} \
+             -n {members} {striped} --bitmap none {devices}\n\
+             mdadm --stop --quiet /dev/md0\n\
+             for nr in $(seq 0 {last}); do cp {name}.$nr {name}md.$nr; losetup -d /dev/loop$nr; \
+             losetup /dev/loop$nr {name}md.$nr; done\n\
+             mdadm --assemble --quiet /dev/md0 {devices}; mdadm --readwrite --quiet /dev/md0\n\
+             for i in $(seq 100); do mdadm --grow /dev/md0 --bitmap=internal {bits} && break; sleep 0.1; done\n\
+             mdadm --stop --quiet /dev/md0; losetup -D\n",
+            last = members - 1
+        ));
+    }
+    let made = uml::run(&script, folder, 512, Duration::from_secs(180)).unwrap().text;
+
+    let shard = Shard::with_ring(0).unwrap();
+    let examined = |name: &str| {
+        let member = FileMember::open(path(folder, name, 0), Mode::ReadOnly).unwrap();
+        let (shard, home) = (shard.clone(), shard.clone());
+        let found =
+            home.block_on(async move { braid_array::examine::examine(&shard, &member).await });
+        found.unwrap().superblock.unwrap()
+    };
+    let bitmap_of = |name: &str| {
+        let at = examined(name).bitmap_sector().unwrap_or_else(|| panic!("{name}: {made}")) * 512;
+        let file = fs::File::open(path(folder, name, 0)).unwrap();
+        let mut head = vec![0; 512];
+        file.read_exact_at(&mut head, at).unwrap();
+        BitmapSuperblock::parse(&head).unwrap()
+    };
+    let mut names = Vec::new();
+    for (name, _, members, _) in GROWING {
+        let (ctx, openers) = (context(&shard), openers(folder, name, members));
+        let (home, ran, at) = (shard.clone(), shard.clone(), folder.to_path_buf());
+        home.block_on(async move {
+            let array = assemble(&ctx, openers, AssembleOptions::default()).await.unwrap();
+            let control = Control::find(&ran, array.id()).unwrap();
+            control.add_bitmap(chunk(name)).await.expect("there is room for a bitmap");
+            let mut buf = ran.pool().zeroed(BIT as usize);
+            buf.fill(7);
+            let device = array.open(&ran).unwrap();
+            let request = Request::write(WRITTEN, buf.freeze(), true);
+            IoSets::new(&ran).one(&*device, request).await.result.expect("it is written");
+            die(&at, name, &format!("{name}dead"), members);
+            control.stop().await;
+        });
+        let (ours, theirs) = (examined(name), examined(&format!("{name}md")));
+        assert_eq!(ours.bitmap_offset, theirs.bitmap_offset, "{name}: {made}");
+        let (ours, theirs) = (bitmap_of(name), bitmap_of(&format!("{name}md")));
+        let shape = |it: &BitmapSuperblock| {
+            (it.uuid == theirs.uuid, it.chunk_bytes, it.sync_size, it.daemon_sleep)
+        };
+        assert_eq!(shape(&ours), (true, theirs.chunk_bytes, theirs.sync_size, 5), "{name}");
+        let dead = format!("{name}dead");
+        damage(folder, &dead, 1, examined(name).data_offset * 512, &[NEAR]);
+        names.extend([(name.to_string(), members), (dead, members)]);
+    }
+    let said = check_in_guest(folder, &names, None);
+    for (name, _) in names {
+        assert!(said.contains(&format!("{name}: mismatch_cnt 0 degraded 0")), "{said}");
+        assert!(said.contains(&format!("{name}: bitmap of ")), "{said}");
     }
 }

@@ -7,6 +7,7 @@ mod create;
 mod detail;
 mod examine;
 mod fail;
+mod grow;
 mod re_add;
 mod remove;
 mod repair;
@@ -38,6 +39,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Remove(options) => remove::run(options),
         Command::Add(options) => add::run(options),
         Command::ReAdd(options) => re_add::run(options),
+        Command::Grow(options) => grow::run(options),
         Command::Check(options) => check::run(options),
         Command::Repair(options) => repair::run(options),
         Command::Wait(options) => wait::run(&options),

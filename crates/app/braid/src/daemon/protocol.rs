@@ -27,6 +27,8 @@ pub enum Request {
     Add { array: String, member: String, force: bool },
     /// Take back a member that was away.
     ReAdd { array: String, member: String },
+    /// Give an array an internal bitmap, of `chunk` bytes for each bit, or take its bitmap away.
+    Bitmap { array: String, internal: bool, chunk: Option<u64> },
     /// Start a check, or a repair.
     Scrub { array: Option<String>, repair: bool },
     /// Cancel a check or repair.

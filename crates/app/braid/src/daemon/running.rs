@@ -198,6 +198,10 @@ impl Running {
                 let array = self.find(Some(&array))?;
                 done(self.re_add(&array, &member)?)
             }
+            Request::Bitmap { array, internal, chunk } => {
+                let array = self.find(Some(&array))?;
+                done(change_bitmap(&array, internal, chunk)?)
+            }
             Request::Scrub { array, repair } => {
                 let array = self.find(array.as_deref())?;
                 order(&array, move |control| async move {
@@ -378,6 +382,20 @@ where
     W: Future<Output = Result<T, ControlError>> + 'static,
 {
     Ok(array.control(job).ok_or_else(|| stopped(array))??)
+}
+
+fn change_bitmap(array: &Arc<Array>, internal: bool, chunk: Option<u64>) -> Result<String> {
+    let name = array.name();
+    if !internal {
+        order(array, |control| async move { control.remove_bitmap().await })?;
+        return Ok(format!("array {name} has no bitmap any more"));
+    }
+    let bitmap = order(array, move |control| async move { control.add_bitmap(chunk).await })?;
+    let size = braid_device::spec::show_size(bitmap.chunk);
+    Ok(format!(
+        "array {name} has a write-intent bitmap now, {} bits, {size} for each bit",
+        bitmap.bits
+    ))
 }
 
 fn speed(array: &Array, min_kib: Option<u64>, max_kib: Option<u64>) -> Result<String> {
