@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod tables;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -13,8 +14,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 const USAGE: &str = "usage: cargo xtask tidy [--rules]
+       cargo xtask tables [OPTION...]
   tidy          hold the tree to its rules: arrows, unsafe, dependencies, names, sizes
-  tidy --rules  list the rules";
+  tidy --rules  list the rules
+  tables        measure the tables and plots of docs/benchmarks again; the options are those of
+                braid-bench tables, such as --quick and --only stripe-size";
 
 fn main() -> Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -25,6 +29,7 @@ fn main() -> Result<ExitCode> {
             tidy::list_rules();
             Ok(ExitCode::SUCCESS)
         }
+        ["tables", options @ ..] => tables::run(&repository_root()?, options),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(ExitCode::SUCCESS)

@@ -34,6 +34,7 @@ mod report;
 mod rows;
 mod run;
 mod served;
+mod sweep;
 mod under_test;
 
 pub use error::LoadError;
@@ -46,3 +47,4 @@ pub use options::{
 pub use rebuild::rebuild;
 pub use report::{Absolute, Ratio, Report, megabytes, significant, thousands};
 pub use run::{run, run_beside};
+pub use sweep::{Variant, scaling, sweep};

@@ -143,6 +143,11 @@ pub(crate) fn fill(options: &Options, under_test: &UnderTest) -> Result<(), Load
     {
         return Ok(());
     }
+    fill_all(options, under_test)
+}
+
+/// [`fill`], whatever the members are.
+pub(crate) fn fill_all(options: &Options, under_test: &UnderTest) -> Result<(), LoadError> {
     let size = under_test.array().info().device.size;
     let shards = u64::from(options.shards);
     let block = FILL_BLOCK.min(size / shards / 4096 * 4096).max(4096);
@@ -162,7 +167,7 @@ pub(crate) fn fill(options: &Options, under_test: &UnderTest) -> Result<(), Load
     Ok(())
 }
 
-fn on_array(
+pub(crate) fn on_array(
     name: &str,
     remotes: &[Remote],
     traffic: &Traffic,

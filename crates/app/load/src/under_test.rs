@@ -110,6 +110,12 @@ impl UnderTest {
         &self.array
     }
 
+    /// Changes the array's settings.
+    pub(crate) fn set(&self, settings: braid_array::settings::Settings) -> Result<(), LoadError> {
+        let set = self.array.control(move |control| async move { control.set(settings).await });
+        Ok(set.ok_or_else(gone)??)
+    }
+
     /// The array's shards.
     pub(crate) fn remotes(&self) -> &[Remote] {
         self.shards.remotes()

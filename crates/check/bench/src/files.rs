@@ -39,6 +39,7 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
             "fio MB/s",
         ],
         rows,
+        plots: Vec::new(),
     })
 }
 

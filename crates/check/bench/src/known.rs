@@ -64,6 +64,7 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
             .to_owned(),
         headings: vec!["load", "braid's share", "SPDK's share", "braid", "SPDK", "braid's plain device"],
         rows,
+        plots: Vec::new(),
     })
 }
 

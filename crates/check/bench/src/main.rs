@@ -10,7 +10,9 @@ mod fio;
 mod known;
 mod markdown;
 mod memory;
+mod plot;
 mod tables;
+mod tuning;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
@@ -35,7 +37,8 @@ struct Tables {
     /// Short slices: figures for a first look
     #[arg(long)]
     quick: bool,
-    /// Only tables whose name contains this text: memory, known, files
+    /// Only tables whose name contains this text: memory, known, files, stripe-size,
+    /// stripe-cache-size, curves, shards
     #[arg(long, default_value = "", value_name = "TEXT")]
     only: String,
     /// Also write each table to a file of its name in this folder
@@ -63,8 +66,15 @@ type Make = fn(&Effort) -> anyhow::Result<Table>;
 
 fn measure(wanted: &Tables) -> anyhow::Result<()> {
     let effort = Effort { quick: wanted.quick, disk: wanted.disk.clone() };
-    let all: [(&str, Make); 3] =
-        [("memory", memory::table), ("known", known::table), ("files", files::table)];
+    let all: [(&str, Make); 7] = [
+        ("memory", memory::table),
+        ("known", known::table),
+        ("files", files::table),
+        ("stripe-size", tuning::stripe_size),
+        ("stripe-cache-size", tuning::stripe_cache_size),
+        ("curves", tuning::curves),
+        ("shards", tuning::shards),
+    ];
     let date = wanted.date.clone().unwrap_or_else(today);
     let mut tables = Vec::new();
     for (name, make) in all.iter().filter(|(name, _)| name.contains(&wanted.only)) {
@@ -72,6 +82,9 @@ fn measure(wanted: &Tables) -> anyhow::Result<()> {
         println!("{}", markdown::body(&table));
         if let Some(folder) = &wanted.markdown {
             markdown::write(&table, &folder.join(format!("{name}.md")), &date)?;
+            for plot in &table.plots {
+                plot.write(folder)?;
+            }
         }
         tables.push(table);
     }

@@ -46,6 +46,9 @@ pub fn body(table: &Table) -> String {
             text.push_str("|\n");
         }
     }
+    for plot in &table.plots {
+        let _ = writeln!(text, "\n![{}]({}.svg)", plot.title, plot.name);
+    }
     let mut notes: Vec<&String> = table.rows.iter().flat_map(|row| &row.report.notes).collect();
     notes.sort();
     notes.dedup();

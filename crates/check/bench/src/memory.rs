@@ -42,6 +42,7 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
             "array MB/s",
         ],
         rows,
+        plots: Vec::new(),
     })
 }
 

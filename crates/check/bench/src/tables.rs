@@ -2,6 +2,7 @@
 //!
 //! Does not measure. Owns how long measuring may take.
 
+use crate::plot::Plot;
 use braid_device::spec::MemberSpec;
 use braid_layout::Level;
 use braid_load::{Length, Options, Pattern, Report, Spread};
@@ -58,6 +59,8 @@ pub struct Table {
     pub headings: Vec<&'static str>,
     /// The lines.
     pub rows: Vec<Row>,
+    /// Curves.
+    pub plots: Vec<Plot>,
 }
 
 /// `0.93 (0.91–0.97)`.

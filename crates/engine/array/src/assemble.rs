@@ -298,7 +298,9 @@ fn geometry(
     }
     let shards = u16::try_from(ctx.remotes.len()).unwrap_or(u16::MAX);
     let number = shared.layout;
-    Ok(Arc::new(Geometry::new(level, number, layout, logical_block, component_size, shards)))
+    let merges = choice.members.iter().any(|chosen| chosen.found.device.info().wants_plug);
+    let geometry = Geometry::new(level, number, layout, logical_block, component_size, shards);
+    Ok(Arc::new(if merges { geometry.in_runs() } else { geometry }))
 }
 
 /// Reads the bitmap, when the array has one.

@@ -60,9 +60,19 @@ impl Geometry {
             logical_block,
             component_size,
             owners: AtomicU16::new(shards.max(1)),
-            run: (RUN_BYTES / unit_on_member).max(1),
+            run: 1,
             sync_unit: unit_on_member,
         }
+    }
+
+    /// Gives neighbouring units to the same shard: for members whose requests are merged. Elsewhere
+    /// every shard has a part of each large request.
+    pub(crate) fn in_runs(self) -> Geometry {
+        let unit_on_member = match &self.layout {
+            Layout::Mirror(_) => REGION,
+            other => other.chunk_size().max(4096),
+        };
+        Geometry { run: (RUN_BYTES / unit_on_member).max(1), ..self }
     }
 
     /// The shard that owns `unit`.

@@ -2,12 +2,10 @@
 
 use super::blocks::Blocks;
 use super::plan::{Plan, TooManyMissing};
-use super::segment::cuts;
 use super::write::{Batch, Work};
 use crate::view::View;
 use braid_layout::Slot;
 use braid_shard::BufMut;
-use smallvec::SmallVec;
 use std::ops::Range;
 
 impl Batch<'_> {
@@ -101,19 +99,6 @@ impl Batch<'_> {
         let q = q_slot.zip(q);
         work.parity = p.into_iter().chain(q).map(|(slot, buf)| (slot, buf.freeze())).collect();
         Ok(())
-    }
-
-    /// `rows`, divided wherever the bytes of a chunk come from another write, or from none.
-    pub(super) fn bands(&self, rows: &Range<u64>) -> SmallVec<[Range<u64>; 4]> {
-        let mut bands = SmallVec::new();
-        let mut start = rows.start;
-        let inner = cuts(&self.extents, self.chunk);
-        for cut in inner.into_iter().filter(|cut| rows.start < *cut && *cut < rows.end) {
-            bands.push(start..cut);
-            start = cut;
-        }
-        bands.push(start..rows.end);
-        bands
     }
 }
 

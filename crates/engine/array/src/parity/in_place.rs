@@ -4,7 +4,7 @@
 //! used like this; the ordinary way, with requests to devices, is right then. It is right too when the
 //! half of a write was done here already: writing what is there changes no parity.
 
-use super::segment::{Segment, segments};
+use super::segment::Segment;
 use super::small::Places;
 use super::write::Batch;
 use crate::view::View;
@@ -44,7 +44,7 @@ pub(super) fn batch(batch: &Batch<'_>, view: &View) -> bool {
         return false;
     }
     // Lines of a fixed height matter to what is read; nothing is, here.
-    let segments = segments(&batch.extents, batch.chunk, None);
+    let segments = batch.segments(None);
     if !segments.iter().all(|segment| can(batch, view, segment)) {
         return false;
     }

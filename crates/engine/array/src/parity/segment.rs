@@ -82,21 +82,30 @@ struct Band {
     chunks: Chunks,
 }
 
-/// Rows at which the set of written chunks, or the extent that a chunk's bytes come from, changes.
-pub fn cuts(extents: &[Extent], chunk: u64) -> SmallVec<[u64; 8]> {
-    let mut cuts: SmallVec<[u64; 8]> = SmallVec::new();
+/// Puts into `cuts` the rows, ascending, at which the set of written chunks, or the extent that a
+/// chunk's bytes come from, changes.
+pub fn find_cuts(extents: &[Extent], chunk: u64, cuts: &mut Vec<u64>) {
+    cuts.clear();
     for extent in extents {
-        let chunks = extent.chunks(chunk);
         cuts.push(extent.start % chunk);
         cuts.push((extent.end - 1) % chunk + 1);
-        if chunks.len() > 1 {
-            cuts.push(0);
-            cuts.push(chunk);
+        if extent.chunks(chunk).len() > 1 {
+            cuts.extend([0, chunk]);
         }
     }
     cuts.sort_unstable();
     cuts.dedup();
-    cuts
+}
+
+/// `rows`, divided at `cuts`.
+pub fn divided<'a>(
+    rows: &Range<u64>,
+    cuts: &'a [u64],
+) -> impl Iterator<Item = Range<u64>> + use<'a> {
+    let (end, mut start) = (rows.end, rows.start);
+    let inner = cuts.partition_point(|cut| *cut <= start)..cuts.partition_point(|cut| *cut < end);
+    let inner = cuts.get(inner).unwrap_or_default().iter().copied();
+    inner.chain([end]).map(move |cut| std::mem::replace(&mut start, cut)..cut)
 }
 
 /// True when `extents` (ascending, apart) write all of rows `rows` of chunk `k`, which no cut divides.
@@ -110,11 +119,10 @@ pub fn piece_at(extents: &[Extent], at: u64) -> Option<usize> {
     extents.get(nr).is_some_and(|extent| extent.start <= at).then_some(nr)
 }
 
-fn bands(extents: &[Extent], chunk: u64) -> SmallVec<[Band; 4]> {
+fn bands(extents: &[Extent], cuts: &[u64], chunk: u64) -> SmallVec<[Band; 4]> {
     let mut bands: SmallVec<[Band; 4]> = SmallVec::new();
     let Some((first, last)) = extents.first().zip(extents.last()) else { return bands };
     let ks = first.chunks(chunk).start..last.chunks(chunk).end;
-    let cuts = cuts(extents, chunk);
     for (start, end) in cuts.iter().zip(cuts.iter().skip(1)) {
         let rows = *start..*end;
         let written = ks.clone().filter(|k| writes(extents, chunk, *k, &rows));
@@ -133,11 +141,15 @@ fn bands(extents: &[Extent], chunk: u64) -> SmallVec<[Band; 4]> {
     bands
 }
 
-/// The segments of what `extents` (ascending, apart, not empty) write of a stripe with chunks of
-/// `chunk` bytes, in row order. `line`: the height of a line when it is fixed.
-pub fn segments(extents: &[Extent], chunk: u64, line: Option<u64>) -> SmallVec<[Segment; 3]> {
+/// The segments of what `extents` (ascending, apart, not empty) with their `cuts` write of a stripe
+/// with chunks of `chunk` bytes, in row order. `line`: the height of a line when it is fixed.
+pub fn segments(
+    (extents, cuts): (&[Extent], &[u64]),
+    chunk: u64,
+    line: Option<u64>,
+) -> SmallVec<[Segment; 3]> {
     let mut segments: SmallVec<[Segment; 3]> = SmallVec::new();
-    let bands = bands(extents, chunk);
+    let bands = bands(extents, cuts, chunk);
     let Some(line) = line else {
         for Band { rows, chunks } in bands {
             segments.push(Segment { rows, full: chunks.clone(), touched: chunks });
@@ -188,6 +200,12 @@ mod tests {
 
     const CHUNK: u64 = 8;
 
+    fn cut(extents: &[Extent], line: Option<u64>) -> SmallVec<[Segment; 3]> {
+        let mut cuts = Vec::new();
+        find_cuts(extents, CHUNK, &mut cuts);
+        segments((extents, &cuts), CHUNK, line)
+    }
+
     fn apart(mut marks: Vec<u64>) -> Vec<Extent> {
         marks.sort_unstable();
         marks.dedup();
@@ -215,7 +233,7 @@ mod tests {
         ) {
             let extents = apart(marks);
             prop_assume!(!extents.is_empty());
-            let segments = segments(&extents, CHUNK, None);
+            let segments = cut(&extents, None);
             for (at, count) in seen(&segments, |s| &s.full, 5).iter().enumerate() {
                 let written = piece_at(&extents, at as u64).is_some();
                 prop_assert_eq!(*count, u32::from(written));
@@ -229,7 +247,7 @@ mod tests {
         ) {
             let (extents, line) = (apart(marks), 1 << shift);
             prop_assume!(!extents.is_empty());
-            let segments = segments(&extents, CHUNK, Some(line));
+            let segments = cut(&extents, Some(line));
             let (full, touched) =
                 (seen(&segments, |s| &s.full, 5), seen(&segments, |s| &s.touched, 5));
             for at in 0..40 {
@@ -246,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_write_that_wraps_without_meeting_itself_gives_two_segments() {
-        let found = segments(&[Extent { start: 6, end: 10 }], CHUNK, None);
+        let found = cut(&[Extent { start: 6, end: 10 }], None);
         let of = |rows, k| {
             let chunks = Chunks::from_slice(&[k]);
             Segment { rows, full: chunks.clone(), touched: chunks }
@@ -255,11 +273,19 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_divided_at_the_cuts_inside() {
+        let parts = |rows| divided(&rows, &[0, 2, 5, 8]).collect::<Vec<_>>();
+        assert_eq!(parts(0..8), [0..2, 2..5, 5..8]);
+        assert_eq!(parts(1..6), [1..2, 2..5, 5..6]);
+        assert_eq!(parts(5..8).first(), Some(&(5..8)));
+    }
+
+    #[test]
     fn neighbours_make_one_segment() {
         let quarters = |k: u64| (0..4).map(move |nr| (k * CHUNK + nr * 2, k * CHUNK + nr * 2 + 2));
         let extents: Vec<Extent> =
             (0..3).flat_map(quarters).map(|(start, end)| Extent { start, end }).collect();
-        let found = segments(&extents, CHUNK, None);
+        let found = cut(&extents, None);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].rows.clone(), found[0].full.len()), (0..8, 3));
     }

@@ -25,15 +25,25 @@ struct Queue {
     bytes: u64,
 }
 
+/// Writes that are carried out together, and where they lie: lists whose memory is kept for the next.
+#[derive(Default)]
+pub(super) struct Room {
+    /// Ascending, apart.
+    pub(super) pieces: Vec<WriteArgs>,
+    pub(super) extents: Vec<Extent>,
+    /// See [`super::segment::cuts`].
+    pub(super) cuts: Vec<u64>,
+}
+
 /// The waiting writes of one array on one shard.
 #[derive(Default)]
 pub(crate) struct Waiting {
     stripes: RefCell<HashMap<u64, Queue>>,
     /// Stripes that have all their data, about.
     whole: Cell<u32>,
-    /// Memory of queues and batches, kept for reuse.
+    /// Memory that is kept for reuse.
     queues: RefCell<Vec<VecDeque<WriteArgs>>>,
-    batches: RefCell<Vec<Vec<WriteArgs>>>,
+    rooms: RefCell<Vec<Room>>,
 }
 
 /// Has `args` carried out, with whatever else comes for its stripe.
@@ -78,10 +88,10 @@ pub(crate) async fn lead(args: LeadArgs) {
     let LeadArgs { engine, unit, whole } = args;
     let Some(parity) = super::geometry(&engine) else { return };
     let chunk = parity.chunk_size();
-    let mut pieces = engine.waiting.batches.borrow_mut().pop().unwrap_or_default();
+    let mut room = engine.waiting.rooms.borrow_mut().pop().unwrap_or_default();
     let held = match whole {
         Some(piece) => {
-            pieces.push(piece);
+            room.pieces.push(piece);
             lock(&engine, unit, 0..chunk, chunk).await
         }
         None => {
@@ -98,15 +108,14 @@ pub(crate) async fn lead(args: LeadArgs) {
             }
             let rows = engine.waiting.rows(unit, chunk);
             let held = lock(&engine, unit, rows, chunk).await;
-            engine.waiting.take(&engine, unit, parity.stripe_size(), &mut pieces);
+            engine.waiting.take(&engine, unit, parity.stripe_size(), &mut room.pieces);
             held
         }
     };
-    if !pieces.is_empty() {
-        super::write::carry_out(&engine, unit, held, &mut pieces).await;
+    if !room.pieces.is_empty() {
+        super::write::carry_out(&engine, unit, held, &mut room).await;
     }
-    let mut batches = engine.waiting.batches.borrow_mut();
-    batches.push(pieces);
+    engine.waiting.rooms.borrow_mut().push(room);
 }
 
 /// Locks `rows`; all rows of the stripe when somebody else has some of them, since by the time that
@@ -159,9 +168,4 @@ impl Waiting {
             join(engine, piece);
         }
     }
-}
-
-/// The extents of `pieces`.
-pub(super) fn extents(pieces: &[WriteArgs]) -> smallvec::SmallVec<[Extent; 8]> {
-    pieces.iter().map(|piece| piece.extent).collect()
 }

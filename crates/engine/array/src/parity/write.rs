@@ -5,8 +5,8 @@
 //! the reply, and the write goes on without it.
 
 use super::plan::{Plan, Situation, TooManyMissing};
-use super::segment::{Extent, Segment, piece_at, segments};
-use super::waiting::extents;
+use super::segment::{Extent, Segment, divided, find_cuts, piece_at, segments};
+use super::waiting::Room;
 use crate::engine::Engine;
 use crate::lock::Held;
 use crate::spawners::{WriteArgs, WritePayload};
@@ -21,21 +21,18 @@ use std::rc::Rc;
 /// Reads that fail make the write plan anew; each time another slot is avoided.
 const ATTEMPTS_MAX: usize = 8;
 
-/// Carries out `pieces` (ascending, apart, at least one) of stripe `unit`, whose rows are held, and
-/// tells each that it has ended.
-pub(super) async fn carry_out(
-    engine: &Rc<Engine>,
-    unit: u64,
-    held: Held,
-    pieces: &mut Vec<WriteArgs>,
-) {
+/// Carries out the writes in `room` (at least one) of stripe `unit`, whose rows are held, and tells
+/// each that it has ended.
+pub(super) async fn carry_out(engine: &Rc<Engine>, unit: u64, held: Held, room: &mut Room) {
     engine.count(|counters| counters.batches += 1);
-    let result = together(engine, unit, pieces).await;
+    let Room { pieces, extents, cuts } = room;
+    let result = together(engine, unit, pieces, extents, cuts).await;
     let mut alone: SmallVec<[Result<(), IoError>; 4]> = SmallVec::new();
     if result.is_err() && pieces.len() > 1 {
         // What one of them asks for cannot be done; the others may be.
         for piece in pieces.iter() {
-            alone.push(together(engine, unit, std::slice::from_ref(piece)).await);
+            let piece = std::slice::from_ref(piece);
+            alone.push(together(engine, unit, piece, extents, cuts).await);
         }
     }
     drop(held);
@@ -50,7 +47,13 @@ pub(super) async fn carry_out(
     }
 }
 
-async fn together(engine: &Rc<Engine>, unit: u64, pieces: &[WriteArgs]) -> Result<(), IoError> {
+async fn together(
+    engine: &Rc<Engine>,
+    unit: u64,
+    pieces: &[WriteArgs],
+    extents: &mut Vec<Extent>,
+    cuts: &mut Vec<u64>,
+) -> Result<(), IoError> {
     let Some(parity) = super::geometry(engine) else {
         return Err(IoError::new(IoErrorKind::Invalid));
     };
@@ -59,7 +62,9 @@ async fn together(engine: &Rc<Engine>, unit: u64, pieces: &[WriteArgs]) -> Resul
         None => engine.begin_write().await?,
     };
     let chunk = parity.chunk_size();
-    let extents = extents(pieces);
+    extents.clear();
+    extents.extend(pieces.iter().map(|piece| piece.extent));
+    find_cuts(extents, chunk, cuts);
     let rows = extents.iter().map(|extent| extent.rows(chunk));
     let rows = rows.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..chunk);
     let batch = Batch {
@@ -72,6 +77,7 @@ async fn together(engine: &Rc<Engine>, unit: u64, pieces: &[WriteArgs]) -> Resul
         line: engine.line(),
         pieces,
         extents,
+        cuts,
         rows: engine.whole_lines(rows, chunk),
         fua: pieces.iter().any(|piece| piece.fua),
     };
@@ -99,7 +105,9 @@ pub(super) struct Batch<'a> {
     pub(super) line: Option<u64>,
     /// Ascending, apart.
     pieces: &'a [WriteArgs],
-    pub(super) extents: SmallVec<[Extent; 8]>,
+    extents: &'a [Extent],
+    /// See [`find_cuts`].
+    cuts: &'a [u64],
     /// Rows that are touched; whole lines where their height is fixed.
     rows: Range<u64>,
     fua: bool,
@@ -114,11 +122,21 @@ pub(super) struct Work {
 }
 
 impl Batch<'_> {
+    /// What is written, in segments; `line`: the height of a line when it is fixed.
+    pub(super) fn segments(&self, line: Option<u64>) -> SmallVec<[Segment; 3]> {
+        segments((self.extents, self.cuts), self.chunk, line)
+    }
+
+    /// `rows`, divided wherever the bytes of a chunk come from another write, or from none.
+    pub(super) fn bands(&self, rows: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<'_> {
+        divided(rows, self.cuts)
+    }
+
     /// What is written to rows `rows` of data chunk `k`, between two cuts; `None`: nothing is.
     pub(super) fn payload(&self, k: usize, rows: &Range<u64>) -> Option<Buf> {
         let len = (rows.end - rows.start) as usize;
         let at = k as u64 * self.chunk + rows.start;
-        let nr = piece_at(&self.extents, at)?;
+        let nr = piece_at(self.extents, at)?;
         let piece = self.pieces.get(nr)?;
         Some(match &piece.payload {
             WritePayload::Zeroes { .. } => self.engine.zeroes(len),
@@ -160,7 +178,7 @@ impl Batch<'_> {
         let line = cache.as_ref().map_or(1, |cache| cache.granule());
         let rmw_level = self.engine.settings.get().rmw_level;
         let (mut hits, mut misses) = (0, 0);
-        let segments = segments(&self.extents, self.chunk, self.line).into_iter();
+        let segments = self.segments(self.line).into_iter();
         for segment in segments.flat_map(|segment| segment.cut_at_bad(view, self.base)) {
             let rows = &segment.rows;
             let (start, end) = (self.base + rows.start, self.base + rows.end);

@@ -8,5 +8,6 @@ mod growing;
 mod lifecycle;
 mod memory;
 mod mixed_blocks;
+mod settings;
 mod version_0_90;
 mod world;

@@ -1,0 +1,136 @@
+//! In steady state a request allocates nothing.
+
+#![allow(clippy::unwrap_used)]
+
+use braid_array::array::Array;
+use braid_array::assemble::assemble;
+use braid_array::create::create;
+use braid_array::options::{AssembleOptions, Context, CreateOptions};
+use braid_device::ram::Ram;
+use braid_device::{Completion, Device, DeviceInfo, IoSets, OpenError, Opener, Request, Target};
+use braid_layout::Level;
+use braid_shard::Shard;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+const MIB: u64 = 1 << 20;
+const CHUNK: u64 = 64 << 10;
+/// Requests before counting starts, and while it goes on.
+const WARM_UP: u64 = 8000;
+const COUNTED: u64 = 4000;
+
+/// A device in memory that does not lend its memory: a disk, to the array.
+struct Disk(Rc<dyn Device>);
+
+impl Device for Disk {
+    fn info(&self) -> &DeviceInfo {
+        self.0.info()
+    }
+
+    fn submit(&self, request: Request, done: Completion) {
+        self.0.submit(request, done);
+    }
+}
+
+struct DiskOpener(Arc<Ram>);
+
+impl Opener for DiskOpener {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
+        Ok(Rc::new(Disk(self.0.open(shard)?)))
+    }
+}
+
+fn start(shard: &Shard, level: Level, members: usize, lends: bool) -> Arc<Array> {
+    let next = AtomicU8::new(1);
+    let context = Context {
+        shard: shard.clone(),
+        remotes: vec![shard.remote()],
+        wall_clock: Arc::new(|| 1_700_000_000),
+        new_uuid: Arc::new(move || [next.fetch_add(1, Ordering::Relaxed); 16]),
+    };
+    let openers: Vec<Arc<dyn Opener>> = (0..members)
+        .map(|nr| {
+            let ram = Arc::new(Ram::new(format!("ram{nr}"), 24 * MIB));
+            if lends { ram as Arc<dyn Opener> } else { Arc::new(DiskOpener(ram)) as _ }
+        })
+        .collect();
+    shard.block_on(async move {
+        let wanted = CreateOptions {
+            chunk_size: (level != Level::Raid1).then_some(CHUNK),
+            assume_clean: true,
+            data_offset: Some(MIB),
+            ..CreateOptions::new("test", level, members)
+        };
+        create(&context, openers.iter().map(|opener| Some(Arc::clone(opener))).collect(), wanted)
+            .await
+            .unwrap();
+        // An array that is marked clean and active again in between would write superblocks.
+        let options = AssembleOptions { safe_mode_delay_ms: 1 << 40, ..Default::default() };
+        assemble(&context, openers, options).await.unwrap()
+    })
+}
+
+/// Sends requests of `block` bytes to places that jump about, `depth` at a time.
+fn send(
+    shard: &Shard,
+    device: &Rc<dyn Device>,
+    sets: &IoSets,
+    (block, write): (u64, bool),
+    (first, count): (u64, u64),
+) {
+    const DEPTH: u64 = 8;
+    let places = device.info().size / block;
+    let (device, sets, own) = (Rc::clone(device), sets.clone(), shard.clone());
+    shard.block_on(async move {
+        for round in first / DEPTH..(first + count) / DEPTH {
+            let mut set = sets.start();
+            for nr in 0..DEPTH {
+                // Half of the rounds write neighbours, half jump.
+                let place = if round % 2 == 0 { round * DEPTH + nr } else { (round + nr * 7) * 61 };
+                let (at, len) = (place % places * block, block as usize);
+                let buf = own.pool().get(len);
+                let request = match write {
+                    true => Request::write(at, buf.freeze(), false),
+                    false => Request::read(at, buf),
+                };
+                set.submit(nr as u32, &*device, request);
+            }
+            assert!(set.finish().await.all(|(_, outcome)| outcome.result.is_ok()));
+        }
+    });
+}
+
+#[test]
+fn a_request_in_steady_state_allocates_nothing() {
+    for (level, members) in
+        [(Level::Raid5, 5), (Level::Raid6, 6), (Level::Raid1, 2), (Level::Raid10, 4)]
+    {
+        for lends in [true, false] {
+            let shard = Shard::with_ring(0).unwrap();
+            let array = start(&shard, level, members, lends);
+            let device = array.open(&shard).unwrap();
+            let sets = IoSets::new(&shard);
+            for load in [(4 << 10, true), (16 << 10, true), (256 << 10, true), (4 << 10, false)] {
+                // Large ones take longer and find their steady state sooner.
+                let less = if load.0 > CHUNK { 8 } else { 1 };
+                let (warm_up, count) = (WARM_UP / less, COUNTED / less);
+                send(&shard, &device, &sets, load, (0, warm_up));
+                let counted = allocation_counter::measure(|| {
+                    send(&shard, &device, &sets, load, (warm_up, count));
+                });
+                // What tables still grow by, and `block_on`, is not the requests'.
+                assert!(
+                    counted.count_total < count / 100,
+                    "{level} lending={lends} {load:?}: {} allocations in {count} requests",
+                    counted.count_total
+                );
+            }
+            shard.abandon();
+        }
+    }
+}
