@@ -2,8 +2,13 @@
 //!
 //! Owns the definitions only; what a verb does is in `commands`.
 
+mod settings;
+
+pub use settings::{Get, Set, Stat, State};
+
 use crate::array_name::ArrayName;
 use crate::commands::Bench;
+use crate::settings::Assignment;
 use braid_format::superblock::Version;
 use braid_layout::Level;
 use braid_nbd::Address;
@@ -60,6 +65,12 @@ pub enum Command {
     Wait(Wait),
     /// Limit the speed of background jobs of a running array.
     Speed(Speed),
+    /// Change settings of a running array, for now and later.
+    Set(Set),
+    /// Show the settings of a running array, and what auto means at the moment.
+    Get(Get),
+    /// Show what a running array has done, and how: requests, plans, cache, members.
+    Stat(Stat),
     /// Stop a running array; its members are marked clean.
     Stop(Stop),
     /// Measure an array against its bare members, in this process or over NBD.
@@ -163,6 +174,12 @@ pub struct Create {
     pub members: Vec<String>,
     #[command(flatten)]
     pub shape: Shape,
+    /// Height of a line of the stripe cache, in bytes or with K, kept for every `braid serve`
+    /// [default: auto]; `braid set` changes it.
+    #[arg(long, value_name = "SIZE", value_parser = settings::stripe_size)]
+    pub stripe_size: Option<Assignment>,
+    #[command(flatten)]
+    pub state: State,
     /// Check everything and show the result, write nothing.
     #[arg(long)]
     pub dry_run: bool,
@@ -211,6 +228,12 @@ pub struct Serve {
     /// members, which are gone when the process ends.
     #[arg(long, value_name = "NAME")]
     pub create: Option<ArrayName>,
+    /// A setting for this run, before what is kept for the array. May be given several times;
+    /// `braid set` changes what is kept.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub settings: Vec<Assignment>,
+    #[command(flatten)]
+    pub state: State,
     #[command(flatten, next_help_heading = "With --create")]
     pub shape: ServeShape,
     #[command(flatten)]

@@ -5,7 +5,7 @@
 
 use crate::cli;
 use crate::daemon::control_socket::default_path;
-use crate::daemon::protocol::{Answer, Detail, Job, LINE_MAX, LastJob, Request};
+use crate::daemon::protocol::{Answer, Detail, Job, LINE_MAX, LastJob, Request, Stat};
 use crate::exit::Unreadable;
 use anyhow::{Context, Result, anyhow, bail};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -86,6 +86,17 @@ impl Client {
     pub fn detail(&mut self, array: Option<&str>) -> Result<Detail> {
         match self.ask(&Request::Detail { array: array.map(str::to_string) })? {
             Answer::Detail { detail } => Ok(*detail),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Asks what an array has done.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn stat(&mut self, array: Option<&str>) -> Result<Stat> {
+        match self.ask(&Request::Stat { array: array.map(str::to_string) })? {
+            Answer::Stat { stat } => Ok(*stat),
             other => Err(unexpected(&other)),
         }
     }

@@ -11,8 +11,10 @@ mod demo;
 mod discover;
 mod exit;
 mod members;
+mod memory;
 mod on_shard;
 mod output;
+mod settings;
 
 use clap::Parser;
 use std::io::IsTerminal;

@@ -10,8 +10,11 @@ use crate::cli::{self, BitmapPlace, ConsistencyPolicy};
 use crate::discover::{Found, look};
 use crate::exit::FAILED;
 use crate::members::{Member, parse_all};
+use crate::memory::Memory;
 use crate::on_shard;
 use crate::output::{self, size, table};
+use crate::settings::kept::Kept;
+use crate::settings::{ArraySettings, Assignment, fit, list as list_of};
 use anyhow::{Context, Result, anyhow, bail};
 use braid_array::create::{Created, create};
 use braid_array::options::{CreateBitmap, CreateOptions};
@@ -38,6 +41,8 @@ pub struct Plan {
     members: Vec<Option<Member>>,
     openers: Vec<Option<Arc<dyn Opener>>>,
     found: Vec<Found>,
+    /// The largest logical block of the members, in bytes.
+    logical_block: u32,
     /// What making it will give, except for the UUIDs.
     pub planned: Created,
     /// What the user should know first.
@@ -90,11 +95,30 @@ pub fn run(options: cli::Create) -> Result<ExitCode> {
     for warning in &plan.warnings {
         output::note(format!("warning: {warning}"));
     }
-    let created = if options.dry_run { plan.planned } else { make(home, plan)? };
-    if options.json {
-        output::json(&Report::of(&created, options.dry_run))?;
+    let asked: Vec<Assignment> = options.stripe_size.iter().cloned().collect();
+    let settings = ArraySettings::default().with(&asked)?;
+    plan.check(&settings, u16::MAX, Memory::default().for_caches())?;
+    let kept = Kept::new(options.state.state_dir.as_deref());
+    let created = if options.dry_run {
+        plan.planned
     } else {
-        output::line(text(&created, options.dry_run))?;
+        if !asked.is_empty() {
+            kept.prepare()?;
+        }
+        let created = make(home, plan)?;
+        kept.store(&created.uuid, &created.name, &settings).with_context(|| {
+            let name = &created.name;
+            format!(
+                "array {name} was created; give {} to `braid set` when it runs",
+                list_of(&asked)
+            )
+        })?;
+        created
+    };
+    if options.json {
+        output::json(&Report::of(&created, &settings, options.dry_run))?;
+    } else {
+        output::line(text(&created, &asked, options.dry_run))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -143,8 +167,9 @@ pub fn plan(home: &Remote, wish: &Wish<'_>, show: bool) -> Result<Plan, Refusal>
         .iter()
         .map(|info| info.clone().map(|info| Arc::new(StandIn::new(info)) as Arc<dyn Opener>))
         .collect();
+    let logical_block = infos.iter().flatten().map(|info| info.logical_block).max().unwrap_or(0);
     let planned = write(home, stand_ins, options.clone())?;
-    Ok(Plan { options, members, openers, found, planned, warnings })
+    Ok(Plan { options, members, openers, found, logical_block, planned, warnings })
 }
 
 /// Writes what was planned.
@@ -160,6 +185,22 @@ impl Plan {
     /// The members, opened.
     pub fn openers(&self) -> Vec<Option<Arc<dyn Opener>>> {
         self.openers.clone()
+    }
+
+    /// Whether settings suit the array, in a process with `shards` shards where caches may take `memory_max`
+    /// bytes.
+    ///
+    /// # Errors
+    /// The first that does not.
+    pub fn check(&self, settings: &ArraySettings, shards: u16, memory_max: u64) -> Result<()> {
+        settings.check()?;
+        match fit::planned(&self.planned, self.logical_block) {
+            Some(geometry) => settings
+                .path
+                .check(&geometry, shards, memory_max)
+                .with_context(|| format!("creating array {}", self.planned.name)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -337,7 +378,7 @@ fn list(found: &[Found], what: impl Fn(&Found) -> Vec<String>) -> String {
     found.iter().filter(|found| !what(found).is_empty()).map(line).collect()
 }
 
-fn text(created: &Created, dry_run: bool) -> String {
+fn text(created: &Created, settings: &[Assignment], dry_run: bool) -> String {
     let mut lines = Vec::new();
     let done = if dry_run { "would be created (nothing was written)" } else { "created" };
     let size = match created.array_size {
@@ -368,6 +409,9 @@ fn text(created: &Created, dry_run: bool) -> String {
     }
     if let Some(chunk) = created.bitmap_chunk {
         lines.push(format!("  write-intent bitmap, {} for each bit", size::chunk(chunk)));
+    }
+    if !settings.is_empty() {
+        lines.push(format!("  {}, kept on this machine", list_of(settings)));
     }
     if !dry_run {
         lines.push(format!("  UUID {}", uuid_text::format(&created.uuid)));
@@ -403,6 +447,7 @@ struct Report {
     missing: Vec<usize>,
     needs_resync: bool,
     bitmap_chunk: Option<u64>,
+    stripe_size: String,
     members: Vec<ReportMember>,
 }
 
@@ -415,7 +460,7 @@ struct ReportMember {
 }
 
 impl Report {
-    fn of(created: &Created, dry_run: bool) -> Report {
+    fn of(created: &Created, settings: &ArraySettings, dry_run: bool) -> Report {
         let member = |member: &braid_array::create::CreatedMember| ReportMember {
             name: member.name.clone(),
             slot: member.slot,
@@ -436,6 +481,7 @@ impl Report {
             missing: created.missing.clone(),
             needs_resync: created.needs_resync,
             bitmap_chunk: created.bitmap_chunk,
+            stripe_size: settings.get("stripe_size"),
             members: created.members.iter().map(member).collect(),
         }
     }

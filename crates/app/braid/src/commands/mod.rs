@@ -7,13 +7,16 @@ mod create;
 mod detail;
 mod examine;
 mod fail;
+mod get;
 mod grow;
 mod re_add;
 mod remove;
 mod repair;
 mod scrub;
 mod serve;
+mod set;
 mod speed;
+mod stat;
 mod stop;
 mod wait;
 
@@ -44,6 +47,9 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Repair(options) => repair::run(options),
         Command::Wait(options) => wait::run(&options),
         Command::Speed(options) => speed::run(options),
+        Command::Set(options) => set::run(options),
+        Command::Get(options) => get::run(&options),
+        Command::Stat(options) => stat::run(&options),
         Command::Stop(options) => stop::run(options),
         Command::Bench(options) => bench::run(*options),
         Command::Demo(options) => crate::demo::run(&options),

@@ -1,17 +1,21 @@
 //! `braid serve`: the foreground server from its start to its orderly end.
 
 mod read_only;
+mod settings;
 
 use super::create::{Plan, Refusal, Wish, make, plan};
 use crate::cli::{Serve, Shape};
 use crate::daemon::control_socket::{ControlSocket, default_path};
 use crate::daemon::grouping::{Group, group, only};
 use crate::daemon::running::Running;
-use crate::daemon::{End, signals};
+use crate::daemon::{End, memory_watch, signals};
 use crate::exit::FAILED;
 use crate::members::parse_all;
+use crate::memory::Memory;
 use crate::on_shard;
 use crate::output::{self, size};
+use crate::settings::ArraySettings;
+use crate::settings::kept::Kept;
 use anyhow::{Context, Result};
 use braid_array::array::Array;
 use braid_array::assemble::assemble;
@@ -20,6 +24,7 @@ use braid_array::options::AssembleOptions;
 use braid_device::{Opener, Target};
 use braid_nbd::serve::Server;
 use braid_shard::mailbox::Remote;
+use settings::Wanted;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 
@@ -29,12 +34,27 @@ pub fn run(options: Serve) -> Result<ExitCode> {
     signals::listen(send_end.clone())?;
     let socket =
         ControlSocket::bind(&options.control.control.clone().unwrap_or_else(default_path))?;
-    let shards = on_shard::start_shards(shard_count(options.shards))?;
+    let count = shard_count(options.shards);
+    let shards = on_shard::start_shards(usize::from(count))?;
     let home = shards.remotes().first().context("at least one shard was started")?;
-    let groups = match groups(home, &options)? {
+    let (memory, kept) = (Memory::default(), Kept::new(options.state.state_dir.as_deref()));
+    let wanted = Wanted {
+        kept: &kept,
+        asked: &options.settings,
+        shards: count,
+        memory_max: memory.for_caches(),
+    };
+    let groups = match groups(home, &options, &wanted)? {
         Some(groups) => groups,
         None => return Ok(ExitCode::from(FAILED)),
     };
+    // All before the first array is started, which writes.
+    let groups = groups
+        .into_iter()
+        .map(|group| {
+            Ok(Start { settings: wanted.of(&group)?, memory_max: wanted.memory_max, group })
+        })
+        .collect::<Result<Vec<Start>>>()?;
     let mut arrays: Vec<Arc<Array>> = Vec::new();
     let mut salvaged: Vec<Arc<Salvage>> = Vec::new();
     // Arrays that were started are stopped again when a later one cannot be.
@@ -50,9 +70,10 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         Ok(Server::start(shards.remotes(), &options.nbd, targets, None)?)
     });
     let addresses = server.as_ref().map(|server| server.addresses().to_vec()).unwrap_or_default();
-    let running = Running::new(arrays.clone(), salvaged.clone(), addresses, send_end);
+    let running = Running::new(arrays.clone(), salvaged.clone(), addresses, kept, send_end);
     let running = Arc::new(running);
     let served = server.and_then(|server| {
+        memory_watch::start(&running, memory)?;
         socket.serve(running.handler())?;
         for array in &arrays {
             announce(array, &server)?;
@@ -76,15 +97,34 @@ pub fn run(options: Serve) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn shard_count(asked: Option<u16>) -> usize {
-    match asked {
-        Some(count) => usize::from(count),
-        None => std::thread::available_parallelism().map_or(1, usize::from).min(1024),
+/// An array that is about to be started.
+struct Start {
+    group: Group,
+    settings: ArraySettings,
+    /// Bytes that its caches may take.
+    memory_max: u64,
+}
+
+impl Start {
+    fn options(&self) -> AssembleOptions {
+        AssembleOptions {
+            name: Some(self.group.name.clone()),
+            uuid: Some(self.group.uuid),
+            settings: self.settings.path,
+            sync_speed: self.settings.sync_speed(),
+            memory_max: self.memory_max,
+            ..AssembleOptions::default()
+        }
     }
 }
 
+fn shard_count(asked: Option<u16>) -> u16 {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from).min(1024) as u16;
+    asked.unwrap_or_else(cores)
+}
+
 /// The members of each array; `None` when they were refused and that has been said.
-fn groups(home: &Remote, options: &Serve) -> Result<Option<Vec<Group>>> {
+fn groups(home: &Remote, options: &Serve, wanted: &Wanted<'_>) -> Result<Option<Vec<Group>>> {
     let Some(name) = &options.create else {
         let groups = if options.read_only {
             read_only::groups(home, &options.members)?
@@ -115,6 +155,7 @@ fn groups(home: &Remote, options: &Serve) -> Result<Option<Vec<Group>>> {
     for warning in &plan.warnings {
         output::note(format!("warning: {warning}"));
     }
+    plan.check(&ArraySettings::default().with(wanted.asked)?, wanted.shards, wanted.memory_max)?;
     let openers: Vec<Arc<dyn Opener>> = plan.openers().into_iter().flatten().collect();
     let created = make(home, plan)?;
     Ok(Some(vec![Group::new(created.uuid, name.to_string(), openers)]))
@@ -122,27 +163,24 @@ fn groups(home: &Remote, options: &Serve) -> Result<Option<Vec<Group>>> {
 
 fn start_all(
     remotes: &[Remote],
-    groups: Vec<Group>,
+    starts: Vec<Start>,
     options: &Serve,
     arrays: &mut Vec<Arc<Array>>,
 ) -> Result<()> {
-    for group in groups {
-        for opener in &group.openers {
+    for start in starts {
+        for opener in &start.group.openers {
             for note in opener.notes() {
                 output::note(format!("note: {note}"));
             }
         }
-        let start_degraded = options.run || group.is_as_it_was_left();
         let assemble_options = AssembleOptions {
-            name: Some(group.name),
-            uuid: Some(group.uuid),
             force: options.force,
-            start_degraded,
-            ..AssembleOptions::default()
+            start_degraded: options.run || start.group.is_as_it_was_left(),
+            ..start.options()
         };
         let remotes = remotes.to_vec();
         let home = remotes.first().context("at least one shard was started")?.clone();
-        let openers = group.openers;
+        let openers = start.group.openers;
         let array = on_shard::run(&home, move |shard| async move {
             assemble(&on_shard::context(&shard, &remotes), openers, assemble_options).await
         })??;

@@ -27,13 +27,16 @@ pub struct Group {
     recorded: Name,
     /// Its members, opened.
     pub openers: Vec<Arc<dyn Opener>>,
+    /// The largest logical block of its members, in bytes.
+    pub logical_block: u32,
     superblocks: Vec<Superblock>,
 }
 
 impl Group {
     /// The members of an array that was just created, exported as `name`.
     pub fn new(uuid: [u8; 16], name: String, openers: Vec<Arc<dyn Opener>>) -> Group {
-        Group { uuid, name, recorded: Name::default(), openers, superblocks: Vec::new() }
+        let (recorded, superblocks) = (Name::default(), Vec::new());
+        Group { uuid, name, recorded, openers, logical_block: 0, superblocks }
     }
 
     /// The superblocks of its members, in the order in which they were given.
@@ -76,7 +79,7 @@ pub fn group(home: &Remote, members: &[Member]) -> Result<Vec<Group>> {
                 member.name
             )
         })?;
-        enter(&mut groups, opener, superblock);
+        enter(&mut groups, opener, superblock, examined.device.logical_block);
     }
     name_all(&mut groups);
     Ok(groups)
@@ -91,9 +94,9 @@ pub fn group_what_is_there(home: &Remote, members: &[Member]) -> Result<(Vec<Gro
     let (mut groups, mut notes) = (Vec::<Group>::new(), Vec::new());
     for member in members {
         match open(home, member, Mode::ReadOnly) {
-            Ok((opener, Examined { superblock: Some(superblock), .. })) => {
+            Ok((opener, Examined { superblock: Some(superblock), device, .. })) => {
                 match twin(&mut groups, &superblock) {
-                    None => enter(&mut groups, opener, superblock),
+                    None => enter(&mut groups, opener, superblock, device.logical_block),
                     Some((known, known_superblock)) => {
                         let older = known_superblock.events < superblock.events;
                         let name = member.name.clone();
@@ -139,9 +142,10 @@ fn twin<'a>(
     Some((group.openers.get_mut(at)?, group.superblocks.get_mut(at)?))
 }
 
-fn enter(groups: &mut Vec<Group>, opener: Arc<dyn Opener>, superblock: Superblock) {
+fn enter(groups: &mut Vec<Group>, opener: Arc<dyn Opener>, superblock: Superblock, block: u32) {
     match groups.iter_mut().find(|group| group.uuid == superblock.set_uuid) {
         Some(group) => {
+            group.logical_block = group.logical_block.max(block);
             group.openers.push(opener);
             group.superblocks.push(superblock);
         }
@@ -150,6 +154,7 @@ fn enter(groups: &mut Vec<Group>, opener: Arc<dyn Opener>, superblock: Superbloc
             name: String::new(),
             recorded: superblock.set_name,
             openers: vec![opener],
+            logical_block: block,
             superblocks: vec![superblock],
         }),
     }

@@ -5,6 +5,9 @@
 //! | `grouping` | which of the members given make which array |
 //! | `running` | the arrays that run, and what a command does to them |
 //! | `salvaged` | the arrays that are only read, beside the engine |
+//! | `setting` | settings of running arrays: changed, kept, shown |
+//! | `figures` | what running arrays say that they have done |
+//! | `memory_watch` | caches give memory back while the machine is short of it |
 //! | `control_socket` | the socket file and its connections |
 //! | `protocol` | what is said there |
 //! | `signals` | SIGINT and SIGTERM |
@@ -12,10 +15,13 @@
 //! Everything here is control: no request of a client passes through.
 
 pub mod control_socket;
+pub mod figures;
 pub mod grouping;
+pub mod memory_watch;
 pub mod protocol;
 pub mod running;
 pub mod salvaged;
+pub mod setting;
 pub mod signals;
 
 /// Why the server ends.

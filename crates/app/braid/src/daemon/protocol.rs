@@ -7,6 +7,7 @@
 //! Invariant: a request is answered by any number of [`Answer::Progress`] and then one other answer.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The longest line that either side reads, in bytes.
 pub const LINE_MAX: usize = 4 << 20;
@@ -37,6 +38,12 @@ pub enum Request {
     Wait { array: Option<String> },
     /// Limit the speed of jobs; `None` leaves a limit as it is.
     Speed { array: Option<String>, min_kib: Option<u64>, max_kib: Option<u64> },
+    /// Change settings, given as names and values; `once`: not what is kept.
+    Set { array: String, settings: Vec<(String, String)>, once: bool },
+    /// The settings of one array.
+    Get { array: Option<String> },
+    /// What one array has done.
+    Stat { array: Option<String> },
     /// Stop an array; without a name all of them.
     Stop { array: Option<String> },
 }
@@ -51,6 +58,10 @@ pub enum Answer {
     List { arrays: Vec<Listed> },
     /// The state of an array.
     Detail { detail: Box<Detail> },
+    /// The settings of an array.
+    Settings { array: String, settings: Vec<Setting> },
+    /// What an array has done.
+    Stat { stat: Box<Stat> },
     /// A job is running.
     Progress { job: Job },
     /// No job is running any more.
@@ -70,6 +81,76 @@ pub struct Listed {
     pub state: String,
     /// NBD URIs.
     pub exports: Vec<String>,
+}
+
+/// A setting of an array.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Its name.
+    pub name: String,
+    /// `auto`, or what is set.
+    pub value: String,
+    /// What a later `serve` will set.
+    pub kept: String,
+    /// What auto means at the moment, in words.
+    pub meaning: Option<String>,
+    /// The same in numbers, each with a name of its own.
+    pub now: BTreeMap<String, u64>,
+}
+
+/// What an array has done since it was started, or between two moments.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stat {
+    /// The name that it is exported under.
+    pub name: String,
+    /// As mdadm writes it.
+    pub uuid: String,
+    /// Seconds in which it was done.
+    pub seconds: f64,
+    /// Shards that own stripes now.
+    pub shards: u16,
+    /// Requests, and how they were carried out.
+    pub counters: Counters,
+    /// The stripe cache.
+    pub cache: Cache,
+    /// All members.
+    pub members: Vec<MemberIo>,
+}
+
+/// A stripe cache, all shards together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cache {
+    /// Lines that it may hold now.
+    pub capacity: u64,
+    /// Lines that it holds now.
+    pub lines: u64,
+    /// Memory that it takes now.
+    pub bytes: u64,
+    /// Blocks of lines that a write needed and found: each a read avoided.
+    pub hits: u64,
+    /// Blocks of lines that a write needed and had to read.
+    pub misses: u64,
+    /// Lines let go for others.
+    pub evictions: u64,
+}
+
+/// What went to one member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberIo {
+    /// Its number while the array runs.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// Its slot.
+    pub slot: Option<usize>,
+    /// active sync, rebuilding, spare or faulty.
+    pub state: String,
+    /// Requests that went into its plug.
+    pub requests_in: u64,
+    /// Requests that came out, merged: what the member was asked.
+    pub requests_out: u64,
+    /// Bytes that it got or gave.
+    pub bytes: u64,
 }
 
 /// A job that is running.
@@ -173,6 +254,8 @@ pub struct Detail {
     pub sync_speed_min: u64,
     /// Greatest speed of jobs; `None`: no limit.
     pub sync_speed_max: Option<u64>,
+    /// The settings that are not auto.
+    pub settings: BTreeMap<String, String>,
     /// What clients and members have done.
     pub counters: Counters,
     /// NBD URIs.
@@ -224,6 +307,16 @@ pub struct Counters {
     pub writes: u64,
     /// Bytes written.
     pub written_bytes: u64,
+    /// Pieces that writes were cut into, one for each stripe (parity levels).
+    pub pieces: u64,
+    /// Times that pieces of a stripe were carried out, one or several together.
+    pub batches: u64,
+    /// Look-ups of stripes.
+    pub lookups: u64,
+    /// Requests to members for writes: reads of what was missing.
+    pub member_reads: u64,
+    /// Requests to members for writes: data and parity, before plugs merge them.
+    pub member_writes: u64,
     /// Segments written as full stripes.
     pub full_stripes: u64,
     /// Segments written by read-modify-write.
@@ -285,6 +378,11 @@ mod tests {
             Request::Wait { array: None },
             Request::Add { array: "a".into(), member: "/dev/\u{e9}".into(), force: true },
             Request::Speed { array: Some("a".into()), min_kib: None, max_kib: Some(u64::MAX) },
+            Request::Set {
+                array: "a".into(),
+                settings: vec![("stripe_size".into(), "16K".into())],
+                once: true,
+            },
         ] {
             let line = serde_json::to_string(&request).unwrap();
             assert!(!line.contains('\n'));

@@ -5,11 +5,14 @@
 
 use super::End;
 use super::control_socket::Handler;
-use super::protocol::{Answer, Bitmap, Counters, Detail, Job, LastJob, Listed, Member, Request};
-use super::salvaged;
+use super::protocol::{Answer, Bitmap, Detail, Job, LastJob, Listed, Member, Request};
+use super::setting::Setter;
+use super::{figures, salvaged};
 use crate::discover;
 use crate::members::{self, parse_one};
 use crate::on_shard;
+use crate::settings::ArraySettings;
+use crate::settings::kept::Kept;
 use anyhow::{Result, bail};
 use braid_array::array::Array;
 use braid_array::assemble::salvage::Salvage;
@@ -32,7 +35,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -43,6 +46,9 @@ pub struct Running {
     /// Arrays that are only read, beside the engine.
     salvaged: Mutex<Vec<Arc<Salvage>>>,
     addresses: Vec<Address>,
+    setter: Setter,
+    /// When the arrays were started.
+    since: Instant,
     ends: Mutex<Sender<End>>,
     /// The number of the next member in memory, so that its name is its own.
     next_in_memory: AtomicU64,
@@ -54,17 +60,21 @@ pub struct Running {
 struct NoSuchArray(String);
 
 impl Running {
-    /// `arrays` and `salvaged`, exported at `addresses`; `ends` is told when the last one was stopped.
+    /// `arrays` and `salvaged`, exported at `addresses`, with their settings in `kept`; `ends` is told when
+    /// the last one was stopped.
     pub fn new(
         arrays: Vec<Arc<Array>>,
         salvaged: Vec<Arc<Salvage>>,
         addresses: Vec<Address>,
+        kept: Kept,
         ends: Sender<End>,
     ) -> Running {
         Running {
             arrays: Mutex::new(arrays),
             salvaged: Mutex::new(salvaged),
             addresses,
+            setter: Setter::new(kept),
+            since: Instant::now(),
             ends: Mutex::new(ends),
             next_in_memory: AtomicU64::new(1000),
         }
@@ -84,6 +94,15 @@ impl Running {
         self.salvaged().drain(..).for_each(|array| array.stop());
         let arrays = std::mem::take(&mut *self.arrays());
         arrays.iter().try_for_each(stop_array)
+    }
+
+    /// Memory is short: caches that size themselves give back half of what they have.
+    pub fn shrink_caches(&self) {
+        let arrays = self.arrays().clone();
+        for array in arrays {
+            // One that has been stopped meanwhile has no cache.
+            let _ = array.control(|control| async move { control.shrink_caches().await });
+        }
     }
 
     fn arrays(&self) -> MutexGuard<'_, Vec<Arc<Array>>> {
@@ -219,6 +238,20 @@ impl Running {
             Request::Speed { array, min_kib, max_kib } => {
                 let array = self.find(array.as_deref())?;
                 done(speed(&array, min_kib, max_kib)?)
+            }
+            Request::Set { array, settings, once } => {
+                let array = self.find(Some(&array))?;
+                done(self.setter.set(&array, settings, once)?)
+            }
+            Request::Get { array } => {
+                let array = self.find(array.as_deref())?;
+                let settings = self.setter.get(&array)?;
+                Answer::Settings { array: array.name().to_string(), settings }
+            }
+            Request::Stat { array } => {
+                let array = self.find(array.as_deref())?;
+                let seconds = self.since.elapsed().as_secs_f64();
+                Answer::Stat { stat: Box::new(figures::stat(&status(&array)?, seconds)) }
             }
             Request::Stop { array } => self.stop(array.as_deref())?,
         })
@@ -370,12 +403,12 @@ fn stop_array(array: &Arc<Array>) -> Result<()> {
     })
 }
 
-fn status(array: &Array) -> Result<ArrayStatus> {
+pub(super) fn status(array: &Array) -> Result<ArrayStatus> {
     array.control(|control| async move { control.status().await }).ok_or_else(|| stopped(array))
 }
 
 /// Has the array's control do something that it may refuse.
-fn order<T, F, W>(array: &Array, job: F) -> Result<T>
+pub(super) fn order<T, F, W>(array: &Array, job: F) -> Result<T>
 where
     T: Send + 'static,
     F: FnOnce(Rc<Control>) -> W + Send + 'static,
@@ -468,7 +501,7 @@ fn refuse_occupied(
 fn detail_of(status: ArrayStatus, exports: Vec<String>) -> Detail {
     let state = status.state_line();
     let has = |word: ArrayState| status.state.contains(&word);
-    let counters = status.counters;
+    let chosen = ArraySettings::of(status.settings, status.sync_speed);
     let max = status.sync_speed.max_kib;
     Detail {
         state,
@@ -506,17 +539,8 @@ fn detail_of(status: ArrayStatus, exports: Vec<String>) -> Detail {
         }),
         sync_speed_min: status.sync_speed.min_kib,
         sync_speed_max: (max != u64::MAX).then_some(max),
-        counters: Counters {
-            reads: counters.reads,
-            read_bytes: counters.read_bytes,
-            writes: counters.writes,
-            written_bytes: counters.written_bytes,
-            full_stripes: counters.full_stripes,
-            read_modify_writes: counters.rmw,
-            reconstruct_writes: counters.reconstruct,
-            recovered_reads: counters.recovered_reads,
-            corrected_reads: counters.corrected_reads,
-        },
+        settings: chosen.chosen().into_iter().map(|one| (one.name, one.value)).collect(),
+        counters: figures::counters(&status.counters),
         exports,
         name: status.name,
     }
@@ -530,10 +554,7 @@ pub(super) fn device_numbers(path: &str) -> Option<(u32, u32)> {
 
 fn member_of(member: &MemberStatus) -> Member {
     let device = device_numbers(&member.name);
-    let state = match member.state {
-        MemberState::Rebuilding { .. } => "rebuilding".to_string(),
-        other => other.to_string(),
-    };
+    let state = figures::member_state(member.state);
     Member {
         number: member.nr,
         device_number: member.dev_number,

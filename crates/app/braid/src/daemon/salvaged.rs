@@ -68,6 +68,7 @@ pub fn detail(array: &Salvage, exports: Vec<String>) -> Detail {
         sync_speed_min: 0,
         sync_speed_max: None,
         bitmap: None,
+        settings: std::collections::BTreeMap::new(),
         counters: Counters::default(),
         exports,
         name: info.name,

@@ -16,14 +16,22 @@ use std::io::{ErrorKind, Write};
 /// # Errors
 /// When standard output cannot be written, such as on a full disk.
 pub fn line(text: impl AsRef<str>) -> Result<()> {
+    line_if_read(text).map(|_| ())
+}
+
+/// The same; false when the reader went away, so that whoever writes without end may end.
+///
+/// # Errors
+/// When standard output cannot be written, such as on a full disk.
+pub fn line_if_read(text: impl AsRef<str>) -> Result<bool> {
     let mut out = std::io::stdout().lock();
     let written = out
         .write_all(text.as_ref().as_bytes())
         .and_then(|()| out.write_all(b"\n"))
         .and_then(|()| out.flush());
     match written {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("writing to standard output"),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        other => other.map(|()| true).context("writing to standard output"),
     }
 }
 

@@ -77,6 +77,7 @@ impl Place {
             .args(words)
             .current_dir(self.folder.path())
             .env("BRAID_CONTROL", self.path("control.sock"))
+            .env("BRAID_STATE_DIR", self.path("state"))
             .env("TZ", "UTC")
             .env_remove("BRAID_LOG")
             .stdin(Stdio::null());

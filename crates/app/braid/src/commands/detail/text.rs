@@ -178,6 +178,10 @@ fn more(detail: &Detail) -> Vec<String> {
         let (dirty, bits, chunk) = (bitmap.dirty, bitmap.bits, size::chunk(bitmap.chunk));
         lines.push(field("Bitmap", format!("{dirty} of {bits} bits dirty, {chunk} each")));
     }
+    if !detail.settings.is_empty() {
+        let all = detail.settings.iter().map(|(name, value)| format!("{name}={value}"));
+        lines.push(field("Settings", all.collect::<Vec<_>>().join(", ")));
+    }
     if detail.mismatch_count > 0 {
         let sectors = detail.mismatch_count;
         lines.push(field("Mismatches", format!("{sectors} sectors at the last check")));

@@ -1,6 +1,7 @@
 //! `braid serve --read-only`: whatever arrays the members hold, read as they are. Nothing is written, so nothing has
 //! to be asked for: what is missing, stale or unfinished is said, and what cannot be served keeps nothing else from it.
 
+use super::Start;
 use crate::daemon::grouping::{Group, group_what_is_there};
 use crate::members::parse_distinct;
 use crate::on_shard;
@@ -32,21 +33,20 @@ pub(super) fn groups(home: &Remote, texts: &[String]) -> Result<Vec<Group>> {
 /// Starts each array that can be read, and says of the others why they cannot.
 pub(super) fn start_all(
     remotes: &[Remote],
-    groups: Vec<Group>,
+    starts: Vec<Start>,
     arrays: &mut Vec<Arc<Array>>,
     salvaged: &mut Vec<Arc<Salvage>>,
 ) -> Result<()> {
     let home = remotes.first().context("at least one shard was started")?;
-    for group in groups {
+    for start in starts {
         let options = AssembleOptions {
-            name: Some(group.name.clone()),
-            uuid: Some(group.uuid),
             read_only: true,
             // Nothing is written, so whatever is wrong does not get worse.
             force: true,
             start_degraded: true,
-            ..AssembleOptions::default()
+            ..start.options()
         };
+        let group = start.group;
         let (openers, all) = (group.openers.clone(), remotes.to_vec());
         let started = on_shard::run(home, move |shard| async move {
             assemble(&on_shard::context(&shard, &all), openers, options).await

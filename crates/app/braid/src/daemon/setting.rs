@@ -1,0 +1,148 @@
+//! Settings of running arrays: changed, kept for the next `serve`, shown with what auto means.
+//!
+//! Owns the order of things when settings change: first the running array, which may refuse, then the
+//! file. Invariant: when a request is refused, both are as they were.
+
+use super::protocol::Setting;
+use super::running::{order, status};
+use crate::output::size;
+use crate::settings::kept::Kept;
+use crate::settings::{AUTO, ArraySettings, Assignment, NAMES, fit, list};
+use anyhow::{Context, Result};
+use braid_array::array::Array;
+use braid_array::geometry::Geometry;
+use braid_array::status::ArrayStatus;
+use braid_device::Target;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// See the module's documentation.
+pub struct Setter {
+    kept: Kept,
+    /// Held while settings are read, changed and kept: changes come one after the other.
+    turn: Mutex<()>,
+}
+
+impl Setter {
+    /// One that keeps settings in `kept`.
+    pub fn new(kept: Kept) -> Setter {
+        Setter { kept, turn: Mutex::new(()) }
+    }
+
+    /// Sets all of `settings`, or none; `once`: what is kept stays as it is. Says what was done.
+    ///
+    /// # Errors
+    /// A setting that there is not or that does not suit the array; a file that cannot be written.
+    pub fn set(
+        &self,
+        array: &Array,
+        settings: Vec<(String, String)>,
+        once: bool,
+    ) -> Result<String> {
+        let asked: Vec<Assignment> =
+            settings.into_iter().map(|(name, value)| Assignment { name, value }).collect();
+        let name = array.name();
+        let doing = || format!("setting {} of array {name}", list(&asked));
+        // Nothing is left half done by a panic: whoever comes next reads everything anew.
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = status(array)?;
+        let before = ArraySettings::of(now.settings, now.sync_speed);
+        let wanted = before.with(&asked).with_context(doing)?;
+        let (kept, damaged) = self.kept.load(&array.uuid());
+        let keep = kept.with(&asked).with_context(doing)?;
+        wanted.check().with_context(doing)?;
+        if !once {
+            keep.check().with_context(doing)?;
+        }
+        take_over(array, before, wanted)?;
+        if !once && let Err(error) = self.kept.store(&array.uuid(), name, &keep) {
+            take_over(array, wanted, before)?;
+            return Err(error.context("nothing was set; with --once it is set without being kept"));
+        }
+        drop(turn);
+        Ok(match (once, damaged) {
+            (true, _) => format!("array {name}: {}, until it is stopped", list(&asked)),
+            (false, None) => format!("array {name}: {}", list(&asked)),
+            (false, Some(was)) => format!("array {name}: {} (before that, {was})", list(&asked)),
+        })
+    }
+
+    /// All settings.
+    ///
+    /// # Errors
+    /// When the array has been stopped.
+    pub fn get(&self, array: &Array) -> Result<Vec<Setting>> {
+        let status = status(array)?;
+        let geometry = fit::running(&status, array.info().device.logical_block);
+        let set = ArraySettings::of(status.settings, status.sync_speed);
+        let (kept, _) = self.kept.load(&array.uuid());
+        let setting = |name: &&str| {
+            let value = set.get(name);
+            let auto = (value == AUTO).then(|| auto(name, &status, geometry.as_ref()));
+            let (meaning, now) = auto.unwrap_or_default();
+            Setting { name: name.to_string(), value, kept: kept.get(name), meaning, now }
+        };
+        Ok(NAMES.iter().map(setting).collect())
+    }
+}
+
+/// Has the array take over settings, or leave those that it has.
+fn take_over(array: &Array, from: ArraySettings, to: ArraySettings) -> Result<()> {
+    let (before, after) = (from.sync_speed(), to.sync_speed());
+    order(array, move |control| async move {
+        if after != before {
+            control.set_sync_speed(after.min_kib, after.max_kib)?;
+        }
+        if to.path == from.path {
+            return Ok(());
+        }
+        let outcome = control.set(to.path).await;
+        if outcome.is_err() && after != before {
+            // These were in force a moment ago, so they cannot be refused.
+            let _ = control.set_sync_speed(before.min_kib, before.max_kib);
+        }
+        outcome
+    })
+}
+
+/// What auto means at the moment: in words and in numbers.
+fn auto(
+    name: &str,
+    status: &ArrayStatus,
+    geometry: Option<&Geometry>,
+) -> (Option<String>, BTreeMap<String, u64>) {
+    let numbers = |pairs: &[(&str, u64)]| {
+        pairs.iter().map(|(name, number)| (name.to_string(), *number)).collect()
+    };
+    let (meaning, now): (String, BTreeMap<String, u64>) = match name {
+        "shards" => (status.shards.to_string(), numbers(&[("shards", status.shards.into())])),
+        "sync_speed_min" => {
+            let kib = status.sync_speed.min_kib;
+            (format!("{kib} KiB/s"), numbers(&[("kib_per_second", kib)]))
+        }
+        "sync_speed_max" => ("no limit".to_string(), BTreeMap::new()),
+        _ if !status.level.is_parity() => {
+            (format!("not used at level {}", status.level), BTreeMap::new())
+        }
+        "stripe_size" => match geometry {
+            None => return (None, BTreeMap::new()),
+            Some(geometry) => {
+                let line = status.settings.granule(geometry);
+                (format!("lines of {line} bytes"), numbers(&[("line_bytes", line)]))
+            }
+        },
+        "stripe_cache_size" => {
+            let lines = status.cache.capacity;
+            let line = geometry.map_or(0, |geometry| status.settings.granule(geometry));
+            let bytes = lines.saturating_mul(line).saturating_mul(status.raid_disks as u64);
+            let meaning = format!("{lines} lines, {}", size::human(bytes));
+            (meaning, numbers(&[("lines", lines), ("bytes", bytes)]))
+        }
+        "rmw_level" => ("whatever reads less".to_string(), BTreeMap::new()),
+        _ => {
+            let times = u64::from(status.settings.bypass_threshold());
+            (times.to_string(), numbers(&[("times", times)]))
+        }
+    };
+    (Some(meaning), now)
+}
