@@ -220,12 +220,13 @@ fn canary(first: u64) -> Result<()> {
 }
 
 /// The planted bugs, as features of this crate.
-const PLANTS: [&str; 5] = [
+const PLANTS: [&str; 6] = [
     "plant-parity-segment",
     "plant-unrecorded-failure",
     "plant-read-past-recovery",
     "plant-bit-after-data",
     "plant-stale-line",
+    "plant-unrecorded-bad-block",
 ];
 
 fn canaries() -> Result<()> {

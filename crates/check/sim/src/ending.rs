@@ -87,7 +87,8 @@ impl Run {
         let members = self.world.members.borrow().clone();
         let holders: Vec<_> =
             members.iter().filter(|m| m.in_sync.get() && !m.out.get() && !m.is_weak()).collect();
-        if holders.is_empty() {
+        // A check leaves out what is recorded as bad.
+        if holders.is_empty() || members.iter().any(|member| member.scarred.get()) {
             return Ok(());
         }
         let member = Rc::clone(holders[self.rng.below(holders.len())]);

@@ -84,6 +84,9 @@ impl Run {
                 member.out.set(true);
                 self.holes.lose(&self.layout, slot, &mut self.oracle);
             }
+            3..6 if self.scenario.create.bad_block_log && self.rng.percent(60) => {
+                self.blocks_go_bad(&member, Some(slot));
+            }
             3..6 => {
                 let writes = self.rng.log_range(1..40) as u32;
                 self.world.trace(|| format!("{name} will fail a write in {writes}"));
@@ -106,6 +109,26 @@ impl Run {
             _ => self.fail_by_command(&member)?,
         }
         Ok(())
+    }
+
+    /// Blocks of a member take no write any more.
+    fn blocks_go_bad(&mut self, member: &Member, slot: Option<usize>) {
+        let data = member.data.borrow().clone();
+        let blocks = (data.end - data.start) / member.kind.tear;
+        let hot = (self.scenario.hot / member.kind.tear).clamp(1, blocks.max(1));
+        let unreadable = self.rng.percent(40);
+        for _ in 0..self.rng.log_range(1..8) {
+            let room = if self.rng.percent(80) { hot } else { blocks };
+            let first = self.rng.range(0..room) * member.kind.tear;
+            let count = self.rng.log_range(1..40);
+            let name = member.name();
+            self.world.trace(|| format!("{name} takes no write of {count} blocks at {first}"));
+            member.make_defective(first, count, unreadable);
+        }
+        let Some(slot) = slot else { return };
+        for bad in member.unreadable() {
+            self.holes.lose_part(&self.layout, slot, bad, &mut self.oracle);
+        }
     }
 
     fn fail_by_command(&mut self, member: &Rc<Member>) -> Result<(), Over> {
@@ -133,6 +156,11 @@ impl Run {
         }
         self.faults += 1;
         let spare = self.rng.pick(&spares);
+        if self.scenario.create.bad_block_log && spare.has_log.get() && self.rng.percent(50) {
+            let spare = Rc::clone(spare);
+            self.blocks_go_bad(&spare, spare.slot.get());
+            return Ok(());
+        }
         self.world.trace(|| format!("{} is gone, a spare or being rebuilt", spare.name()));
         spare.set_gone(true);
         spare.out.set(true);

@@ -2,8 +2,10 @@
 
 use crate::member::Member;
 use crate::world::World;
+use braid_format::badblocks;
 use braid_format::superblock::{READ_LEN, Role, Superblock, location};
 use braid_layout::{Layout, Level, Place, Spec};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// The superblock on a member, if it has one that can be used.
@@ -12,6 +14,21 @@ pub fn superblock(world: &World, member: &Member) -> Option<Superblock> {
     let at = location(world.metadata, sectors)?;
     let end = ((at * 512) + READ_LEN as u64).min(member.kind.info.size);
     Superblock::parse(&member.image(at * 512..end), world.metadata, at, sectors).ok()
+}
+
+/// What the bad-block log on a member lists, in component bytes.
+pub fn recorded_bad(world: &World, member: &Member) -> Vec<Range<u64>> {
+    let Some(sb) = superblock(world, member).filter(|sb| sb.bad_blocks) else { return Vec::new() };
+    let Some(at) = sb.bblog_sector().map(|sector| sector * 512) else { return Vec::new() };
+    let log = member.image(at..at + u64::from(sb.bblog_size) * 512);
+    let bytes = |sector: u64| sector.saturating_sub(sb.data_offset) * 512;
+    match badblocks::parse(&log, sb.bblog_shift) {
+        Ok(list) => list.iter().map(|range| bytes(range.start)..bytes(range.end)).collect(),
+        Err(error) => {
+            world.fail("md_can_assemble", format!("{}: {error}", member.name()));
+            Vec::new()
+        }
+    }
 }
 
 /// The geometry that superblocks (of all slots, for levels 0 and linear) describe.

@@ -158,7 +158,8 @@ impl Run {
             }
         }
         for (slot, member) in &choice.in_sync {
-            for bad in member.unreadable() {
+            let recorded = images::recorded_bad(&self.world, member);
+            for bad in member.unreadable().into_iter().chain(recorded) {
                 self.holes.lose_part(&self.layout, *slot, bad, &mut self.oracle);
             }
         }

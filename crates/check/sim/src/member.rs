@@ -19,6 +19,8 @@
 //! - **Read errors.** Logical blocks of the data area can be unreadable ([`IoErrorKind::Medium`]) until they
 //!   are written again.
 //! - **Write errors.** A write fails with `Medium`; any of its blocks may have got through.
+//! - **Defects.** Logical blocks of the data area that take no write, ever: they keep what they held, and give
+//!   it, or cannot be read. The other blocks of such a write may have got through.
 //! - **Gone.** From some instant on every request fails with [`IoErrorKind::Gone`]; writes under way may
 //!   have got through in part. After a crash the member may be there again, with what it held.
 //! - **Slow, hanging.** A request takes milliseconds, or comes back seconds late, as if nothing had been.
@@ -75,6 +77,8 @@ struct State {
     durable_seq: Vec<u32>,
     seq: u32,
     bad: BTreeSet<u64>,
+    /// Logical blocks that take no write.
+    defects: BTreeSet<u64>,
     gone: bool,
     /// The write that fails, counted from now.
     fail_write_in: Option<u32>,
@@ -93,6 +97,10 @@ pub struct Member {
     pub out: Cell<bool>,
     /// The array has given it up: a superblock on its way says so.
     pub dropped: Cell<bool>,
+    /// By that superblock, it has a bad-block log that can be written.
+    pub has_log: Cell<bool>,
+    /// It has refused a write, and has a log: blocks may be recorded as bad, and count as lost.
+    pub scarred: Cell<bool>,
     /// Its index in the role table.
     pub dev_number: Cell<Option<u32>>,
     /// Its component in bytes, empty until the array is created.
@@ -129,6 +137,7 @@ impl Member {
             durable_seq: if volatile { vec![0; size / SECTOR as usize] } else { Vec::new() },
             seq: 0,
             bad: BTreeSet::new(),
+            defects: BTreeSet::new(),
             gone: false,
             fail_write_in: None,
             fresh: None,
@@ -139,6 +148,8 @@ impl Member {
             in_sync: Cell::new(false),
             out: Cell::new(false),
             dropped: Cell::new(false),
+            has_log: Cell::new(false),
+            scarred: Cell::new(false),
             dev_number: Cell::new(None),
             data: RefCell::new(0..0),
             state: RefCell::new(state),
@@ -177,17 +188,41 @@ impl Member {
         }
     }
 
-    /// Unreadable blocks, as component bytes.
+    /// Logical blocks of the data area from component byte `offset` on take no write any more; with
+    /// `unreadable` they cannot be read either.
+    pub fn make_defective(&self, offset: u64, blocks: u64, unreadable: bool) {
+        if unreadable {
+            self.make_unreadable(offset, blocks);
+        }
+        let data = self.data.borrow().clone();
+        let mut state = self.state.borrow_mut();
+        for nr in 0..blocks {
+            let at = data.start + offset + nr * self.kind.tear;
+            if at + self.kind.tear <= data.end {
+                state.defects.insert(at / self.kind.tear);
+            }
+        }
+    }
+
+    /// Blocks that cannot be read, or that the array may have recorded as bad, as component bytes. It
+    /// records aligned pieces of 4096 bytes.
     pub fn unreadable(&self) -> Vec<Range<u64>> {
+        const PIECE: u64 = 4096;
         let (state, data, tear) = (self.state.borrow(), self.data.borrow(), self.kind.tear);
         let at = |block: &u64| (block * tear).saturating_sub(data.start);
-        state.bad.iter().map(|block| at(block)..at(block) + tear).collect()
+        let unreadable = state.bad.iter().map(|block| at(block)..at(block) + tear);
+        let defects = state
+            .defects
+            .iter()
+            .map(|block| at(block) / PIECE * PIECE..(at(block) + tear).next_multiple_of(PIECE));
+        unreadable.chain(defects).collect()
     }
 
     /// Every block can be read again.
     pub fn heal(&self) {
         let mut state = self.state.borrow_mut();
         state.bad.clear();
+        state.defects.clear();
         state.fail_write_in = None;
     }
 
@@ -202,6 +237,7 @@ impl Member {
         let mut state = self.state.borrow_mut();
         let sectors = state.live.len() / SECTOR as usize;
         state.fresh = Some(Fresh { live: vec![false; sectors], durable: vec![false; sectors] });
+        self.scarred.set(!state.defects.is_empty());
     }
 
     /// The first component byte that `used` says is in use and that does not hold, durably, what the
@@ -220,7 +256,8 @@ impl Member {
     /// A write failure is ordered, or there are blocks that cannot be read.
     pub fn is_weak(&self) -> bool {
         let state = self.state.borrow();
-        state.gone || state.fail_write_in.is_some() || !state.bad.is_empty()
+        let blocks = state.bad.is_empty() && state.defects.is_empty();
+        state.gone || state.fail_write_in.is_some() || !blocks || self.scarred.get()
     }
 
     /// The first byte of `range` within the data area that the array has not put there since the
@@ -293,7 +330,17 @@ impl Member {
                 return Err(IoError::new(IoErrorKind::Medium));
             }
         }
-        state.apply(offset, data, fua && !self.kind.lies, self.kind.tear);
+        let tear = self.kind.tear;
+        let blocks = offset / tear..(offset + data.len() as u64).div_ceil(tear);
+        if state.defects.range(blocks).next().is_some() {
+            for (at, piece) in self.blocks(offset, data) {
+                if !state.defects.contains(&(at / tear)) && rng.percent(50) {
+                    state.apply(at, piece, true, tear);
+                }
+            }
+            return Err(IoError::new(IoErrorKind::Medium));
+        }
+        state.apply(offset, data, fua && !self.kind.lies, tear);
         Ok(())
     }
 
@@ -341,7 +388,15 @@ impl Member {
         let keep = *rng.pick(&[0, 50, 50, 100]);
         for (offset, data) in &under_way {
             for (at, piece) in self.pieces(rng, keep, *offset, data) {
-                state.apply(at, piece, true, self.kind.tear);
+                if state.defects.is_empty() {
+                    state.apply(at, piece, true, self.kind.tear);
+                    continue;
+                }
+                for (at, block) in self.blocks(at, piece) {
+                    if !state.defects.contains(&(at / self.kind.tear)) {
+                        state.apply(at, block, true, self.kind.tear);
+                    }
+                }
             }
         }
         state.fail_write_in = None;
@@ -359,17 +414,20 @@ impl Member {
         if !torn {
             return if rng.percent(keep) { vec![(offset, data)] } else { Vec::new() };
         }
-        let mut pieces = Vec::new();
-        let mut at = 0;
-        while at < data.len() as u64 {
-            let next = ((offset + at) / self.kind.tear + 1) * self.kind.tear - offset;
-            let end = next.min(data.len() as u64);
-            if rng.percent(50) {
-                pieces.push((offset + at, &data[at as usize..end as usize]));
+        self.blocks(offset, data).filter(|_| rng.percent(50)).collect()
+    }
+
+    /// The logical blocks of a write.
+    fn blocks<'a>(&self, offset: u64, data: &'a [u8]) -> impl Iterator<Item = (u64, &'a [u8])> {
+        let (tear, mut at) = (self.kind.tear, 0);
+        std::iter::from_fn(move || {
+            let start = at;
+            if start >= data.len() as u64 {
+                return None;
             }
-            at = end;
-        }
-        pieces
+            at = (((offset + start) / tear + 1) * tear - offset).min(data.len() as u64);
+            Some((offset + start, &data[start as usize..at as usize]))
+        })
     }
 }
 

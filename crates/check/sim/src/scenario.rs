@@ -139,7 +139,7 @@ impl Scenario {
         create.version = version;
         create.size = redundant.then_some(component);
         create.data_offset = (version != Version::V1_0).then_some(data_offset);
-        create.bad_block_log = false;
+        create.bad_block_log = bad_block_log(seed, redundant);
         create.assume_clean = zeroes && rng.percent(50);
         let bitmap = bitmap(seed, redundant);
         create.bitmap = bitmap
@@ -190,7 +190,7 @@ impl Scenario {
     pub fn describe(&self) -> String {
         let create = &self.create;
         format!(
-            "{} layout {:?}, chunk {:?}, {} slots, {} spares, {} shards, block {}, component {:?}, metadata {}{}{}{}{}{}{}",
+            "{} layout {:?}, chunk {:?}, {} slots, {} spares, {} shards, block {}, component {:?}, metadata {}{}{}{}{}{}{}{}",
             create.level,
             create.layout,
             create.chunk_size,
@@ -210,6 +210,7 @@ impl Scenario {
                 _ => String::new(),
             },
             if self.bitmap_changes { ", bitmaps come and go" } else { "" },
+            if create.bad_block_log { ", bad-block logs" } else { "" },
         )
     }
 }
@@ -222,6 +223,11 @@ fn bitmap(seed: u64, redundant: bool) -> Option<(u64, u64)> {
     let chunk = *rng.pick(&[4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 64 * MIB]);
     let sleep = *rng.pick(&[1, 20, 200, 5000]);
     (redundant && rng.percent(60)).then_some((chunk, sleep))
+}
+
+/// Of arrays with redundancy less than half have bad-block logs. Drawn apart, like the bitmap.
+fn bad_block_log(seed: u64, redundant: bool) -> bool {
+    redundant && Rng::new(seed, 4).percent(40)
 }
 
 /// Bytes of each component: large enough, now and then, for several shards and several windows of a

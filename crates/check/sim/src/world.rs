@@ -284,8 +284,14 @@ impl World {
         let result = member.write(&self.rng, offset, bytes, fua);
         let (data, len) = (member.data.borrow().clone(), bytes.len() as u64);
         let (at, tear) = (offset.wrapping_sub(data.start), member.kind.tear as usize);
-        if result.is_err() {
-            member.out.set(true);
+        if let Err(error) = result {
+            // Blocks that it does not take are recorded, where it has a log.
+            let recorded = error.kind == IoErrorKind::Medium && member.has_log.get();
+            if recorded && data.contains(&offset) {
+                member.scarred.set(true);
+            } else {
+                member.out.set(true);
+            }
             if data.contains(&offset) {
                 // A job may write again what is there already: that is no loss.
                 let there = member.image(offset..offset + len);
@@ -384,6 +390,12 @@ impl World {
         let len = if sb.size == 0 { sb.data_size } else { sb.size };
         *member.data.borrow_mut() = start..start + len * 512;
         member.slot.set(sb.own_role().slot().map(usize::from));
+        let log = (sb.bblog_offset != 0 && sb.bblog_size != 0)
+            .then(|| (sb.bblog_sector(), u64::from(sb.bblog_size)));
+        let blocks = u64::from(member.kind.info.logical_block) / 512;
+        member.has_log.set(log.is_some_and(|(at, len)| {
+            at.is_some_and(|at| at.is_multiple_of(blocks)) && len.is_multiple_of(blocks)
+        }));
         member.in_sync.set(member.slot.get().is_some() && sb.recovery_offset.is_none());
         member.dev_number.set(Some(sb.dev_number));
         for other in self.members.borrow().iter() {

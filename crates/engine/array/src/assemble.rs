@@ -68,6 +68,16 @@ pub async fn assemble(
     }
     let level = level(&choice)?;
     let resynced = check_complete(&choice, level, &options, &given)?;
+    if level.is_parity()
+        && !choice.shared.is_clean()
+        && let Some(chosen) = choice.members.iter().find(|chosen| !chosen.found.bad.is_empty())
+    {
+        tracing::warn!(
+            "array {title}: it was not stopped cleanly and {} has bad blocks recorded: those near writes of that \
+             moment may come back wrong (the write hole)",
+            chosen.found.name
+        );
+    }
     let layout = layout(&choice, level)?;
     check_survives(&choice, level, &layout, &given)?;
     let geometry = geometry(ctx, &choice, level, layout)?;

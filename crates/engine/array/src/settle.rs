@@ -100,9 +100,9 @@ impl Engine {
     async fn narrow(&self, view: &View, refused: &Refused) -> Result<Vec<Range<u64>>, IoError> {
         let Refused { slot, bytes, op, error } = refused;
         let Some((device, data_offset)) = view.member(*slot) else { return Err(*error) };
-        let all = pieces(bytes, self.piece());
-        let mut set = self.sets.start();
-        for (nr, piece) in (0..).zip(&all) {
+        let mut bad = Vec::new();
+        // One by one: a plug would make one request of them again.
+        for piece in pieces(bytes, self.piece()) {
             let (start, len) = (piece.start - bytes.start, piece.end - piece.start);
             let payload = match op {
                 Op::Write { bufs, .. } => slice(bufs, start as usize, len as usize),
@@ -114,12 +114,7 @@ impl Engine {
             let fua = matches!(op, Op::Write { fua: true, .. } | Op::WriteZeroes { fua: true, .. });
             let request =
                 Request { offset: data_offset + piece.start, op: Op::Write { bufs, fua } };
-            set.submit(nr, &**device, request);
-        }
-        let mut bad = Vec::new();
-        for (nr, outcome) in set.finish().await {
-            let piece = all[nr as usize].clone();
-            match outcome.result {
+            match self.sets.one(&**device, request).await.result {
                 Ok(()) => self.good_again(view, *slot, piece),
                 Err(error) if error.kind == IoErrorKind::Medium => bad.push(piece),
                 Err(error) => return Err(error),

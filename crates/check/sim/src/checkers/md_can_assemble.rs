@@ -5,7 +5,7 @@
 //!
 //! Reads the images with `braid_format` and applies md's rules; asks nothing of the engine.
 
-use crate::images::{MdChoice, md_choice};
+use crate::images::{MdChoice, md_choice, recorded_bad};
 use crate::member::Member;
 use crate::world::World;
 use braid_layout::Layout;
@@ -27,10 +27,14 @@ pub fn look(
         return None;
     };
     for (slot, member) in &choice.in_sync {
-        let in_use = |at| match layout {
-            Layout::Raid10(raid10) => raid10.logical(*slot, at).is_some(),
-            Layout::Parity(parity) => at < parity.used_component_size(),
-            _ => true,
+        let bad = recorded_bad(world, member);
+        let in_use = |at| {
+            !bad.iter().any(|range| range.contains(&at))
+                && match layout {
+                    Layout::Raid10(raid10) => raid10.logical(*slot, at).is_some(),
+                    Layout::Parity(parity) => at < parity.used_component_size(),
+                    _ => true,
+                }
         };
         if let Some(at) = member.first_not_rebuilt(in_use) {
             let text = format!(

@@ -2,12 +2,14 @@
 //! the data on them: P and Q of every stripe, and all copies of every block (invariant 2).
 //!
 //! Computes with its own arithmetic ([`super::gf`]); takes only the places from `braid_layout`. Slots
-//! without a whole member are left out, and with them the stripes where that leaves nothing to compare.
+//! without a whole member are left out, and with them the stripes where that leaves nothing to compare; so are
+//! the rows, or copies, of blocks that are recorded as bad.
 
 use super::gf::{add, add_power};
-use crate::images::MdChoice;
+use crate::images::{MdChoice, recorded_bad};
 use crate::world::World;
 use braid_layout::{Layout, Parity, Raid10};
+use std::ops::Range;
 
 const NAME: &str = "parity_matches_data";
 
@@ -18,11 +20,39 @@ pub fn look(world: &World, layout: &Layout, choice: &MdChoice) {
         let data = member.data.borrow().clone();
         components[*slot] = Some(member.image(data));
     }
+    for (slot, member) in &choice.in_sync {
+        for bad in recorded_bad(world, member) {
+            leave_out(layout, &mut components, *slot, bad);
+        }
+    }
     match layout {
         Layout::Parity(parity) => parity_levels(world, parity, &components),
         Layout::Mirror(_) => mirrors(world, &components),
         Layout::Raid10(raid10) => raid10_copies(world, raid10, &components),
         Layout::Striped(_) | Layout::Linear(_) => {}
+    }
+}
+
+/// Zeroes everywhere what component bytes `bad` of `slot` belong to: then it agrees.
+fn leave_out(layout: &Layout, components: &mut [Option<Vec<u8>>], slot: usize, bad: Range<u64>) {
+    let mut zero = |slot: usize, at: u64| {
+        if let Some(Some(bytes)) = components.get_mut(slot)
+            && let Some(sector) = bytes.get_mut(at as usize..at as usize + 512)
+        {
+            sector.fill(0);
+        }
+    };
+    for at in bad.step_by(512) {
+        match layout {
+            Layout::Raid10(raid10) => {
+                let logical = raid10.logical(slot, at).map(|logical| raid10.locate(logical));
+                let Some((chunk, within)) = logical else { continue };
+                for place in (0..raid10.copy_count()).map(|copy| raid10.copy(chunk, copy)) {
+                    zero(place.slot, place.offset + within);
+                }
+            }
+            _ => (0..layout.slots()).for_each(|slot| zero(slot, at)),
+        }
     }
 }
 

@@ -59,6 +59,7 @@ impl Control {
         }
         let failures = self.write_bad_block_logs().await;
         if !failures.is_empty() {
+            self.roster.borrow_mut().shared.events = before;
             return failures;
         }
         let mut set = self.sets.start();
