@@ -36,6 +36,7 @@ mod run;
 mod served;
 mod sweep;
 mod under_test;
+mod virtual_time;
 
 pub use error::LoadError;
 pub use ideal::{RawLoad, raw_load};
@@ -48,3 +49,4 @@ pub use rebuild::rebuild;
 pub use report::{Absolute, Ratio, Report, megabytes, significant, thousands};
 pub use run::{run, run_beside};
 pub use sweep::{Variant, scaling, sweep};
+pub use virtual_time::sweep_in_virtual_time;

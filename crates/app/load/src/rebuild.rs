@@ -128,6 +128,7 @@ pub fn rebuild(options: &Options) -> Result<Report, LoadError> {
         machine: Machine::here(),
         rounds: options.rounds.max(1),
         processor_time,
+        virtual_time: false,
         ratios: ratios(&measured),
         absolutes: measured.iter().map(Absolute::of).collect(),
         notes: vec![format!("{:.1} s in all", began.elapsed().as_secs_f64())],

@@ -42,6 +42,8 @@ pub struct Report {
     pub rounds: usize,
     /// Seconds are processor time of the shards, not the wall clock's.
     pub processor_time: bool,
+    /// Seconds are those of modelled members; the engine takes none.
+    pub virtual_time: bool,
     /// The quotients.
     pub ratios: Vec<Ratio>,
     /// The figures.
@@ -104,7 +106,11 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.load)?;
         writeln!(f, "{}", self.machine)?;
-        let clock = if self.processor_time { "second of processor time" } else { "second" };
+        let clock = match (self.processor_time, self.virtual_time) {
+            (true, _) => "second of processor time",
+            (_, true) => "second of the members' time",
+            _ => "second",
+        };
         writeln!(f, "median (min–max) of {} rounds, per {clock}\n", self.rounds)?;
         for Ratio { of, by, ratio } in &self.ratios {
             let name = format!("{of} ÷ {by}");
@@ -150,6 +156,7 @@ mod tests {
             machine: Machine::here(),
             rounds: 1,
             processor_time: true,
+            virtual_time: false,
             ratios: vec![Ratio { of: "array".into(), by: "bare".into(), ratio: spread }],
             absolutes: vec![Absolute::of(&measured)],
             notes: vec!["a note".into()],

@@ -115,6 +115,7 @@ pub fn run_beside(
         machine: Machine::here(),
         rounds: options.rounds.max(1),
         processor_time: options.processor_time(),
+        virtual_time: false,
         ratios: ratios(&measured),
         absolutes: measured.iter().map(Absolute::of).collect(),
         notes,

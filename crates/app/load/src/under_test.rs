@@ -69,13 +69,7 @@ impl UnderTest {
             .map(|(nr, spec)| prepare(spec, nr))
             .collect::<Result<Vec<_>, OpenError>>()?;
         let (remotes, given) = (shards.remotes().to_vec(), openers.clone());
-        let wanted = CreateOptions {
-            layout: options.layout,
-            chunk_size: (options.level != braid_layout::Level::Raid1).then_some(options.chunk),
-            assume_clean: true,
-            bitmap: options.bitmap,
-            ..CreateOptions::new("load", options.level, options.members.len())
-        };
+        let wanted = wanted(options);
         let started = home(&shards)?.call_async(move |shard, done| {
             let ctx = context(shard, remotes);
             shard.spawn(async move { done(create_and_assemble(ctx, given, wanted).await) });
@@ -209,7 +203,7 @@ fn home(shards: &Shards) -> Result<&Remote, LoadError> {
     shards.remotes().first().ok_or_else(gone)
 }
 
-fn context(shard: &Shard, remotes: Vec<Remote>) -> Context {
+pub(crate) fn context(shard: &Shard, remotes: Vec<Remote>) -> Context {
     let seconds =
         || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     Context {
@@ -220,7 +214,18 @@ fn context(shard: &Shard, remotes: Vec<Remote>) -> Context {
     }
 }
 
-async fn create_and_assemble(
+/// The array of a load: nothing that is on the members matters, so there is no first resync.
+pub(crate) fn wanted(options: &Options) -> CreateOptions {
+    CreateOptions {
+        layout: options.layout,
+        chunk_size: (options.level != braid_layout::Level::Raid1).then_some(options.chunk),
+        assume_clean: true,
+        bitmap: options.bitmap,
+        ..CreateOptions::new("load", options.level, options.members.len())
+    }
+}
+
+pub(crate) async fn create_and_assemble(
     ctx: Context,
     openers: Vec<Arc<dyn Opener>>,
     wanted: CreateOptions,

@@ -9,10 +9,12 @@ use std::path::Path;
 pub fn body(table: &Table) -> String {
     let mut text = format!("## {}\n\n{}\n\n", table.title, table.about);
     if let Some(row) = table.rows.first() {
-        let clock = if row.report.processor_time {
-            "per second of the shard's processor time (what else ran on the machine is left out)"
-        } else {
-            "per second on the wall clock"
+        let clock = match (row.report.processor_time, row.report.virtual_time) {
+            (true, _) => {
+                "per second of the shard's processor time (what else ran on the machine is left out)"
+            }
+            (_, true) => "per second of the modelled members' time",
+            _ => "per second on the wall clock",
         };
         // Writing to a String cannot fail.
         let _ = writeln!(

@@ -51,11 +51,14 @@ impl Device for ArrayDevice {
             return done.complete(Outcome::ok(request.op));
         }
         match request.op {
-            Op::Read(bufs) => {
+            Op::Read(mut bufs) => {
                 engine.count(|counters| {
                     counters.reads += 1;
                     counters.read_bytes += bufs.iter().map(|buf| buf.len() as u64).sum::<u64>();
                 });
+                if crate::at_once::read(engine, offset, &mut bufs) {
+                    return done.complete(Outcome::ok(Op::Read(bufs)));
+                }
                 read(engine, offset, bufs, done);
             }
             Op::Write { bufs, fua } => {
@@ -63,6 +66,10 @@ impl Device for ArrayDevice {
                     counters.writes += 1;
                     counters.written_bytes += bufs.iter().map(|buf| buf.len() as u64).sum::<u64>();
                 });
+                if crate::at_once::write(engine, offset, &bufs) {
+                    drop(bufs);
+                    return done.complete(Outcome::ok(Op::Write { bufs: Bufs::new(), fua }));
+                }
                 write(engine, offset, bufs, fua, done);
             }
             Op::Flush => engine.spawners().flush.spawn((Rc::clone(engine), done)),
@@ -77,12 +84,13 @@ impl Device for ArrayDevice {
 // --- Reads ----------------------------------------------------------------------------------
 
 /// How far one part of a read goes, and which member can give it, if any can by itself.
-struct ReadPlace {
-    len: u64,
-    place: Option<(Slot, u64)>,
+pub(crate) struct ReadPlace {
+    pub(crate) len: u64,
+    pub(crate) place: Option<(Slot, u64)>,
 }
 
-fn locate_read(engine: &Engine, view: &View, offset: u64, len: u64) -> ReadPlace {
+#[inline]
+pub(crate) fn locate_read(engine: &Engine, view: &View, offset: u64, len: u64) -> ReadPlace {
     match &engine.geometry.layout {
         Layout::Striped(striped) => {
             let (place, run) = striped.map(offset);
@@ -360,10 +368,18 @@ fn spawn_write(engine: &Rc<Engine>, mut args: WriteArgs) {
 
 /// Starts a write whose bits are recorded, where there is a bitmap.
 pub(crate) fn start_write(engine: &Rc<Engine>, args: WriteArgs) {
+    if let WritePayload::Data(new) = &args.payload
+        && crate::at_once::write_piece(engine, args.unit, args.extent, new)
+    {
+        let WriteArgs { payload, done, intent, .. } = args;
+        drop(intent);
+        let payload = match payload {
+            WritePayload::Data(buf) => Some(buf),
+            WritePayload::Zeroes { .. } => None,
+        };
+        return done.finish(engine, Ok(()), None, payload);
+    }
     match &engine.geometry.layout {
-        Layout::Parity(parity) if crate::parity::small::fits(engine, parity, &args) => {
-            engine.spawners().parity_small.spawn(args);
-        }
         Layout::Parity(_) => crate::parity::waiting::enter(engine, args),
         _ => engine.spawners().mirror_write.spawn(args),
     }

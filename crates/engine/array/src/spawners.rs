@@ -52,7 +52,6 @@ pub(crate) struct RecoverArgs {
 /// See the module's documentation.
 pub(crate) struct Spawners {
     pub(crate) record: Spawner<WriteArgs>,
-    pub(crate) parity_small: Spawner<WriteArgs>,
     pub(crate) parity_write: Spawner<LeadArgs>,
     pub(crate) parity_recover: Spawner<RecoverArgs>,
     pub(crate) mirror_write: Spawner<WriteArgs>,
@@ -70,7 +69,6 @@ impl Spawners {
         Rc::clone(per_shard.0.get_or_init(|| {
             Rc::new(Spawners {
                 record: shard.spawner(crate::bitmap::intent::record_then_write),
-                parity_small: shard.spawner(crate::parity::small::write),
                 parity_write: shard.spawner(crate::parity::waiting::lead),
                 parity_recover: shard.spawner(crate::parity::recover::recover),
                 mirror_write: shard.spawner(crate::mirror::write::write),

@@ -226,3 +226,23 @@ fn idle_hooks_run_when_nothing_is_runnable_and_now_and_then_otherwise() {
     settle(&shard);
     assert_eq!(hook.0.get(), 3);
 }
+
+#[test]
+fn the_next_turn_comes_after_all_that_is_runnable_and_what_it_makes_runnable() {
+    let shard = shard();
+    let events = Events::default();
+    let (inner, own) = (Rc::clone(&events), shard.clone());
+    shard.spawn(async move {
+        own.next_turn().await;
+        inner.borrow_mut().push("next turn");
+    });
+    let (inner, own) = (Rc::clone(&events), shard.clone());
+    shard.spawn(async move {
+        for _ in 0..3 {
+            own.yield_now().await;
+            inner.borrow_mut().push("runnable");
+        }
+    });
+    settle(&shard);
+    assert_eq!(*events.borrow(), ["runnable", "runnable", "runnable", "next turn"]);
+}

@@ -50,6 +50,9 @@ pub(crate) struct Core {
     idle_hooks: RefCell<Vec<Rc<dyn IdleHook>>>,
     /// Turns since the idle hooks were called.
     busy_turns: Cell<u32>,
+    /// Turns so far, and the tasks that wait for the next one.
+    turns: Cell<u64>,
+    next_turn: RefCell<Vec<TaskId>>,
     inboxes: RefCell<Vec<Rc<dyn Inbox>>>,
     reactor: Rc<dyn Reactor>,
     ring: Option<Rc<Ring>>,
@@ -97,6 +100,8 @@ impl Shard {
             timers: RefCell::new(Timers::default()),
             idle_hooks: RefCell::new(Vec::new()),
             busy_turns: Cell::new(0),
+            turns: Cell::new(0),
+            next_turn: RefCell::new(Vec::new()),
             inboxes: RefCell::new(Vec::new()),
             reactor,
             ring,
@@ -197,6 +202,11 @@ impl Shard {
         Yield { shard: self.clone(), yielded: false }
     }
 
+    /// Lets everything that is runnable run, and what then completes or has been sent here by others.
+    pub fn next_turn(&self) -> NextTurn {
+        NextTurn { shard: self.clone(), after: None }
+    }
+
     /// Has `hook` called whenever nothing is runnable, and every few turns while something always
     /// is, until it is removed.
     pub fn on_idle(&self, hook: Rc<dyn IdleHook>) {
@@ -245,6 +255,7 @@ impl Shard {
         // What all these submitted as they went.
         self.cancel_ring();
         self.0.run.borrow_mut().clear();
+        self.0.next_turn.borrow_mut().clear();
         // A loan that was on its way keeps the pool alive; not what the pool keeps for reuse.
         self.0.pool.trim();
     }
@@ -268,6 +279,8 @@ impl Shard {
         progressed |= self.take_messages();
         progressed |= self.0.reactor.poll();
         progressed |= self.fire_timers();
+        self.0.turns.set(self.0.turns.get() + 1);
+        self.0.run.borrow_mut().extend(self.0.next_turn.borrow_mut().drain(..));
         let next_deadline = self.0.timers.borrow().next();
         Turn { progressed: progressed || !self.0.run.borrow().is_empty(), next_deadline }
     }
@@ -373,6 +386,30 @@ impl Future for Sleep {
         if self.armed != task {
             self.armed = task;
             self.shard.wake_at(self.deadline, task);
+        }
+        Poll::Pending
+    }
+}
+
+/// See [`Shard::next_turn`].
+pub struct NextTurn {
+    shard: Shard,
+    after: Option<u64>,
+}
+
+impl Future for NextTurn {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        let core = &self.shard.0;
+        let now = core.turns.get();
+        match self.after {
+            Some(turn) if turn != now => return Poll::Ready(()),
+            Some(_) => {}
+            None => {
+                core.next_turn.borrow_mut().push(self.shard.current_task());
+                self.after = Some(now);
+            }
         }
         Poll::Pending
     }

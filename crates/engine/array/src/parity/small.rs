@@ -1,56 +1,14 @@
-//! The small write to members that are memory: part of one chunk, all of them healthy.
+//! The small write to members that are memory: part of one chunk, all members concerned healthy.
 //!
-//! There it is no more than the update of a few bytes and their parity, so its task is kept small and
-//! its path straight, and it waits for no other write to join. In any other situation it hands over,
-//! with its range let go, to the general [`super::write`].
+//! There it is no more than the update of a few bytes and their parity, done where they lie and at
+//! once; see [`crate::at_once`].
 
 use super::segment::Extent;
 use crate::engine::Engine;
-use crate::lock::Held;
-use crate::spawners::{WriteArgs, WritePayload};
 use crate::view::View;
-use braid_device::IoError;
 use braid_layout::{Parity, Slot};
+use braid_shard::Buf;
 use std::rc::Rc;
-
-/// The largest such write in bytes. Above, what comes for the same stripe in one turn is better carried
-/// out together: whole stripes need nothing read.
-const LEN_MAX: u64 = 16 << 10;
-
-/// True when the write is of the shape that this module is for.
-pub(crate) fn fits(engine: &Engine, parity: &Parity, args: &WriteArgs) -> bool {
-    let Extent { start, end } = args.extent;
-    let chunk = parity.chunk_size();
-    engine.on_memory()
-        && end - start <= LEN_MAX
-        && start / chunk == (end - 1) / chunk
-        && matches!(args.payload, WritePayload::Data(_))
-}
-
-/// Carries out one small write, or hands it over, and tells `done`.
-pub(crate) async fn write(args: WriteArgs) {
-    let (held, ended) = attempt(&args).await;
-    drop(held);
-    match ended {
-        Ended::Written(result) => {
-            let WriteArgs { engine, payload, done, .. } = args;
-            let payload = match payload {
-                WritePayload::Data(buf) => Some(buf),
-                WritePayload::Zeroes { .. } => None,
-            };
-            done.finish(&engine, result, None, payload);
-        }
-        Ended::NotHere => {
-            let engine = Rc::clone(&args.engine);
-            super::waiting::enter(&engine, args);
-        }
-    }
-}
-
-enum Ended {
-    Written(Result<(), IoError>),
-    NotHere,
-}
 
 /// Where the blocks are: data, P, Q.
 pub(super) struct Places {
@@ -63,57 +21,46 @@ pub(super) struct Places {
     pub(super) at: u64,
 }
 
-async fn attempt(args: &WriteArgs) -> (Option<Held>, Ended) {
-    let engine = &args.engine;
-    let (Some(parity), WritePayload::Data(new)) = (super::geometry(engine), &args.payload) else {
-        return (None, Ended::NotHere);
-    };
+/// Writes `new` at `extent` of stripe `unit`, of which this shard is the owner. False, and nothing
+/// done, when it is not of the shape that this module is for.
+#[inline]
+pub(crate) fn write(
+    engine: &Rc<Engine>,
+    parity: &Parity,
+    unit: u64,
+    extent: Extent,
+    new: &Buf,
+) -> bool {
     let chunk = parity.chunk_size();
-    let within = args.extent.start % chunk;
-    let end = within + new.len() as u64;
-    let held = match engine.locks.try_lock(args.unit, within, end) {
-        Some(held) => held,
-        None => engine.locks.lock(args.unit, within, end).await,
+    let k = extent.start / chunk;
+    let (within, end) = (extent.start - k * chunk, extent.end - k * chunk);
+    if end > chunk || !engine.locks.is_free(unit, within, end) {
+        return false;
+    }
+    let Some(_writing) = engine.try_begin_write() else { return false };
+    let map = parity.map_stripe(unit);
+    let places = Places {
+        data: map.data_slot(k as usize),
+        p: map.p_slot(),
+        q: map.q_slot(),
+        // An exponent is below the number of slots of a level 6 array, 257 at most.
+        exponent: map.exponent(k as usize) as u8,
+        at: parity.member_offset(unit) + within,
     };
-    let _writing = match engine.try_begin_write() {
-        Some(writing) => writing,
-        None => match engine.begin_write().await {
-            Ok(writing) => writing,
-            Err(error) => return (Some(held), Ended::Written(Err(error))),
-        },
-    };
-    let places = Places::of(parity, args);
     let view = engine.view();
-    if !places.healthy(&view, new.len()) {
-        return (Some(held), Ended::NotHere);
+    if !places.healthy(&view, new.len()) || !super::in_place::small(&view, &places, new) {
+        return false;
     }
-    if super::in_place::small(&view, &places, new) {
-        engine.count(|counters| {
-            counters.rmw += 1;
-            counters.pieces += 1;
-            counters.batches += 1;
-        });
-        engine.cache_forget(args.unit, within..end);
-        return (Some(held), Ended::Written(Ok(())));
-    }
-    (Some(held), Ended::NotHere)
+    engine.count(|counters| {
+        counters.rmw += 1;
+        counters.pieces += 1;
+        counters.batches += 1;
+    });
+    engine.cache_forget(unit, within..end);
+    true
 }
 
 impl Places {
-    fn of(parity: &Parity, args: &WriteArgs) -> Places {
-        let chunk = parity.chunk_size();
-        let map = parity.map_stripe(args.unit);
-        let k = (args.extent.start / chunk) as usize;
-        Places {
-            data: map.data_slot(k),
-            p: map.p_slot(),
-            q: map.q_slot(),
-            // An exponent is below the number of slots, which `Layout` bounds by 257.
-            exponent: map.exponent(k) as u8,
-            at: parity.member_offset(args.unit) + args.extent.start % chunk,
-        }
-    }
-
     /// True when all members concerned have valid blocks of `len` bytes there, and parity matches.
     fn healthy(&self, view: &View, len: usize) -> bool {
         let end = self.at + len as u64;

@@ -1,9 +1,9 @@
 //! Writes that wait for their stripe, to be carried out together.
 //!
-//! The first write of a stripe starts a leader. It lets what else is runnable go first, so that other
-//! writes of the turn can join, then locks the rows and takes along all that has come for the stripe by
-//! then: what came while the rows were locked by others, too. Nothing waits for a clock, and alone on
-//! an idle shard a write does not wait at all.
+//! The first write of a stripe starts a leader. It lets what else is runnable go first, and what that
+//! brings, so that other writes can join; then it locks the rows and takes along all that has come for
+//! the stripe by then: what came while the rows were locked by others, too. Nothing waits for a clock:
+//! alone on an idle shard a write waits for a few turns of nothing, a microsecond.
 
 use super::segment::Extent;
 use crate::engine::Engine;
@@ -17,6 +17,12 @@ use std::rc::Rc;
 
 /// Writes carried out together, at most.
 const TOGETHER_MAX: usize = 256;
+
+/// Turns without another write of the stripe after which none is expected. A request that lies in a
+/// socket takes two: its header, and what it carries.
+const TURNS_WITHOUT: u32 = 2;
+/// Turns after which a stripe is carried out although writes keep coming.
+const TURNS_MAX: u32 = 64;
 
 /// What waits for one stripe, in the order of arrival. There is a leader for it.
 struct Queue {
@@ -95,17 +101,7 @@ pub(crate) async fn lead(args: LeadArgs) {
             lock(&engine, unit, 0..chunk, chunk).await
         }
         None => {
-            engine.shard.yield_now().await;
-            // Stripes that need nothing read first go ahead, a few; meanwhile more may come for this one.
-            let threshold = engine.settings.get().bypass_threshold();
-            for _ in 0..threshold {
-                if engine.waiting.whole.get() == 0
-                    || engine.waiting.is_whole(unit, parity.stripe_size())
-                {
-                    break;
-                }
-                engine.shard.yield_now().await;
-            }
+            engine.waiting.gather(&engine, unit, parity.stripe_size()).await;
             let rows = engine.waiting.rows(unit, chunk);
             let held = lock(&engine, unit, rows, chunk).await;
             engine.waiting.take(&engine, unit, parity.stripe_size(), &mut room.pieces);
@@ -129,6 +125,29 @@ async fn lock(engine: &Engine, unit: u64, rows: Range<u64>, chunk: u64) -> Held 
 }
 
 impl Waiting {
+    /// Waits for other writes of `unit` while they can still come: until turns have passed without a new
+    /// one, or the stripe has all its data. Stripes that need nothing read go ahead, a few.
+    async fn gather(&self, engine: &Engine, unit: u64, stripe_size: u64) {
+        let threshold = engine.settings.get().bypass_threshold();
+        let (mut known, mut passed, mut without) = (0, 0, 0);
+        for _ in 0..TURNS_MAX {
+            if self.is_whole(unit, stripe_size) {
+                return;
+            }
+            engine.shard.next_turn().await;
+            let now = self.stripes.borrow().get(&unit).map_or(0, |queue| queue.pieces.len());
+            without = if now > known { 0 } else { without + 1 };
+            known = now;
+            if without < TURNS_WITHOUT {
+                continue;
+            }
+            if passed >= threshold || self.whole.get() == 0 {
+                return;
+            }
+            passed += 1;
+        }
+    }
+
     fn is_whole(&self, unit: u64, stripe_size: u64) -> bool {
         self.stripes.borrow().get(&unit).is_some_and(|queue| queue.bytes >= stripe_size)
     }
