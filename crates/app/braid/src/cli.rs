@@ -310,6 +310,9 @@ pub struct Examine {
     /// MD_* variables, one a line.
     #[arg(short = 'Y', long, conflicts_with = "json")]
     pub export: bool,
+    /// The blocks that are recorded as bad on each member, in its sectors.
+    #[arg(long, alias = "examine-badblocks", conflicts_with_all = ["brief", "scan", "export", "json"])]
+    pub badblocks: bool,
     /// Answer in JSON.
     #[arg(long)]
     pub json: bool,

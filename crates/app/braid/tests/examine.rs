@@ -127,6 +127,18 @@ fn arrays_of_linux_of_every_level_and_version_are_described_as_mdadm_does() {
 }
 
 #[test]
+fn bad_block_logs_are_listed_as_mdadm_does() {
+    let place = Place::new();
+    let images = unpack(&place, STATES, None);
+    let images: Vec<String> =
+        images.into_iter().filter(|name| name.starts_with("r5-badblocks")).collect();
+    let ours = run(&place, "braid", &["examine", "--badblocks"], &images).out;
+    assert!(ours.contains(" for ") && ours.contains("is empty in"), "{ours}");
+    let md = |image: &String| place.tool("mdadm", &["--examine-badblocks", image]).out;
+    assert_eq!(ours, images.iter().map(md).collect::<String>());
+}
+
+#[test]
 fn superblocks_of_version_0_90_have_mdadms_own_form() {
     let place = Place::new();
     let images = unpack(&place, V090, Some(V090_MEMBER));

@@ -1,6 +1,7 @@
 //! `braid examine`: what the superblocks of members say, in the words, order and columns of
 //! `mdadm --examine`. What braid has to say beyond that comes after md's lines.
 
+mod bad_blocks;
 mod brief;
 mod json;
 mod v0;
@@ -47,6 +48,13 @@ pub fn run(options: &Examine) -> Result<ExitCode> {
         match found {
             Ok(_) if options.json || options.brief || options.scan => {}
             Ok(read) if options.export => output::line(export(read))?,
+            Ok(read) if options.badblocks => match bad_blocks::text(read) {
+                Ok(text) => output::line(text)?,
+                Err(error) => {
+                    code = code.max(UNREADABLE);
+                    output::note(format!("braid: {error:#}"));
+                }
+            },
             Ok(read) => output::line(text(read))?,
             Err(unfit) => {
                 code = code.max(unfit.code);
