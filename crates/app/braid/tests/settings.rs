@@ -148,7 +148,7 @@ fn what_does_not_suit_is_refused_and_nothing_changes() {
         ("stripe_size=5000", "power of two"),
         ("stripe_size=2048", "4096"),
         ("stripe_size=128K", "chunk"),
-        ("stripe_cache_size=16000000", "MiB"),
+        ("stripe_cache_size=16777217", "MiB"),
         ("stripe_cache_size=100000G", "MiB"),
         ("shards=3", "--shards"),
         ("shards=0", "--shards"),
@@ -179,7 +179,7 @@ fn a_start_or_a_creation_with_settings_that_do_not_suit_writes_nothing() {
     for (words, says) in [
         ("stripe_size=128K", "chunk"),
         ("shards=2", "--shards"),
-        ("stripe_cache_size=16000000", "MiB"),
+        ("stripe_cache_size=16777217", "MiB"),
     ] {
         let line = format!("serve a b c --shards 1 --nbd unix:nbd.sock --set {words}");
         place.run(&line).refused(2, &["data", says]);
@@ -237,6 +237,25 @@ fn settings_that_cannot_be_kept_are_not_set() {
     assert_eq!(setting(&place, "stripe_size")["value"], "auto");
     place.run("set data stripe_size=16384 --once").ok();
     assert_eq!(setting(&place, "stripe_size")["value"], "16384");
+    place.run("stop data").ok();
+    server.ended().ok();
+}
+
+#[test]
+fn what_would_move_stripes_under_a_job_waits_for_its_end() {
+    let place = Place::new();
+    place.members(&["a", "b", "c"]);
+    place.run("create data -l 5 -n 3 -c 64K a b c").ok();
+    // So slow that the first resync does not end before the test does.
+    let server = place.serve("a b c --set sync_speed_min=1 --set sync_speed_max=1");
+    let before = place.run("get data").ok();
+    let words = "set data sync_speed_min=2 sync_speed_max=2 rmw_level=0";
+    for more in ["stripe_size=8192", "shards=1"] {
+        place.run(&format!("{words} {more}")).refused(2, &["resync", "braid wait data"]);
+        assert_eq!(place.run("get data").ok(), before);
+    }
+    assert!(!kept(&place).exists());
+    place.run(words).ok();
     place.run("stop data").ok();
     server.ended().ok();
 }

@@ -52,7 +52,7 @@ impl Setter {
         let keep = kept.with(&asked).with_context(doing)?;
         wanted.check().with_context(doing)?;
         if !once {
-            keep.check().with_context(doing)?;
+            keep.check().with_context(|| format!("{}, with what else is kept", doing()))?;
         }
         take_over(array, before, wanted)?;
         if !once && let Err(error) = self.kept.store(&array.uuid(), name, &keep) {
