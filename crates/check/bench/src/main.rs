@@ -11,6 +11,7 @@ mod known;
 mod markdown;
 mod memory;
 mod plot;
+mod shards;
 mod tables;
 mod tuning;
 
@@ -73,7 +74,7 @@ fn measure(wanted: &Tables) -> anyhow::Result<()> {
         ("stripe-size", tuning::stripe_size),
         ("stripe-cache-size", tuning::stripe_cache_size),
         ("curves", tuning::curves),
-        ("shards", tuning::shards),
+        ("shards", shards::table),
     ];
     let date = wanted.date.clone().unwrap_or_else(today);
     let mut tables = Vec::new();

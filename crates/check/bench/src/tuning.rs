@@ -1,5 +1,5 @@
-//! What the settings of the write path do, and that leaving them alone is best: P7, P8, shards, and
-//! the curves of docs/tuning.md.
+//! What the settings of the write path do, and that leaving them alone is best: P7, P8, and the curves
+//! of docs/tuning.md.
 
 use crate::plot::{Curve, Plot};
 use crate::tables::{Effort, Row, Table, demand, spread};
@@ -8,7 +8,7 @@ use braid_array::settings::Settings;
 use braid_device::spec::MemberSpec;
 use braid_layout::Level;
 use braid_load::{
-    Length, LoadError, Options, Over, Pattern, Report, Spread, Variant, megabytes, scaling, sweep,
+    Length, LoadError, Options, Over, Pattern, Report, Spread, Variant, megabytes, sweep,
     sweep_in_virtual_time,
 };
 
@@ -74,7 +74,7 @@ fn by_best(report: &Report) -> Option<Spread> {
     ratios.min_by(|a, b| a.median.total_cmp(&b.median))
 }
 
-fn rates(report: &Report) -> impl Iterator<Item = f64> + '_ {
+pub fn rates(report: &Report) -> impl Iterator<Item = f64> + '_ {
     report.absolutes.iter().map(|absolute| absolute.bytes_per_second.median)
 }
 
@@ -200,49 +200,6 @@ pub fn stripe_cache_size(effort: &Effort) -> anyhow::Result<Table> {
             y: "part of the best".to_owned(),
             curves,
         }],
-    })
-}
-
-/// One shard beside two.
-pub fn shards(effort: &Effort) -> anyhow::Result<Table> {
-    let ram = |level, members: usize, pattern, block: u64, depth| {
-        let member = MemberSpec::Ram(if effort.quick { 34 << 20 } else { 128 << 20 });
-        Options {
-            depth,
-            clock: braid_load::Clock::Wall,
-            length: Length::Seconds(2.0 * effort.seconds()),
-            ..Options::new(level, vec![member; members], pattern, block)
-        }
-    };
-    let full = 8 * (64 << 10);
-    let loads = [
-        ("RAID6 8+2, whole stripes", ram(Level::Raid6, 10, Pattern::Write, full, 4), Some(1.6)),
-        (
-            "RAID6 8+2, 4K random write",
-            ram(Level::Raid6, 10, Pattern::RandWrite, 4 << 10, 32),
-            Some(1.6),
-        ),
-        ("RAID5 4+1, 4K random write", ram(Level::Raid5, 5, Pattern::RandWrite, 4 << 10, 32), None),
-        ("RAID5 4+1, 4K random read", ram(Level::Raid5, 5, Pattern::RandRead, 4 << 10, 32), None),
-    ];
-    let mut rows = Vec::new();
-    for (name, options, least) in loads {
-        let report = scaling(&options, &[2, 1]).with_context(|| format!("running {name:?}"))?;
-        let ratio = report.ratio("2 shards", "1 shard");
-        let mut cells = vec![spread(ratio)];
-        cells.push(least.map_or("–".to_owned(), |least| demand(least, ratio)));
-        cells.extend(rates(&report).map(megabytes));
-        rows.push(Row { load: name.to_owned(), cells, report });
-    }
-    Ok(Table {
-        title: "Shards: two beside one".to_owned(),
-        about: "Members in memory, 64 KiB chunks; a generator on each shard, whose requests go to all stripes it \
-                has a part of the array for, so that half of the pieces cross to the other shard. Depth is per \
-                shard. The two arrays are measured in turn in one process, on the wall clock."
-            .to_owned(),
-        headings: vec!["load", "2 shards ÷ 1", "demand", "2 shards, MB/s", "1 shard, MB/s"],
-        rows,
-        plots: Vec::new(),
     })
 }
 
