@@ -23,7 +23,7 @@ struct Case {
     then: &'static str,
 }
 
-const CASES: [Case; 6] = [
+const CASES: [Case; 7] = [
     Case { name: "spare", create: "--level 5 -n 3 -x 1 -c 64", members: 4, then: ":" },
     Case {
         name: "degraded",
@@ -37,28 +37,44 @@ const CASES: [Case; 6] = [
         members: 4,
         then: ":",
     },
-    Case { name: "mirror", create: "--level 1 -n 2 -x 1 --assume-clean", members: 3, then: ":" },
+    Case {
+        name: "mirror",
+        create: "--level 1 -n 2 -x 1 --assume-clean --bitmap internal",
+        members: 3,
+        then: ":",
+    },
     Case { name: "stripe", create: "--level 0 -n 3 -c 64", members: 3, then: ":" },
+    Case {
+        name: "old",
+        create: "--metadata 0.90 --level 5 -n 3 -c 64 --assume-clean --bitmap internal",
+        members: 3,
+        then: ":",
+    },
     Case { name: "end-to-end", create: "--level linear -n 2", members: 2, then: ":" },
 ];
 
 /// Arrays with redundancy are made read-only before mdadm is asked, so that stopping them changes no superblock.
 fn script() -> String {
-    let mut script = String::from("set -e; export TZ=UTC\n");
+    // In 0.90 the host is recognised by the uuid: both are on a machine of the same name.
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    let mut script = format!("set -e; export TZ=UTC; echo {host} > /proc/sys/kernel/hostname\n");
     for (nr, case) in CASES.iter().enumerate() {
         let Case { name, create, members, then } = case;
         let last = members - 1;
+        let homehost = if *name == "old" { host } else { "nas" };
         script += &format!(
             "md=/dev/md{nr}; set --\n\
              for i in $(seq 0 {last}); do l=$(losetup -f); losetup $l {shared}/{name}.$i; \
              echo \"loop $l {name}.$i\"; set -- \"$@\" $l; done\n\
-             mdadm --create $md --quiet --run --homehost nas --name {name} {create} $*\n\
+             mdadm --create $md --quiet --run --homehost {homehost} --name {name} {create} $*\n\
              mdadm --wait --quiet $md || true\n\
              {then}\n\
              if [ -e /sys/block/md{nr}/md/sync_action ]; then mdadm --readonly $md; fi\n\
              echo 'begin text {name}'; mdadm --detail $md\n\
              echo 'begin brief {name}'; mdadm --detail --brief --verbose $md\n\
              echo 'begin export {name}'; mdadm --detail --export $md\n\
+             echo 'begin examine {name}'; mdadm --examine $1\n\
              echo end; mdadm --stop --quiet $md; losetup -D\n",
             shared = uml::SHARED,
         );
@@ -156,7 +172,11 @@ fn serve(folder: &Path) -> Server {
 }
 
 fn detail(folder: &Path, words: &[&str]) -> Vec<String> {
-    let output = braid(folder, &[&["detail"], words].concat()).output().expect("braid runs");
+    says(folder, &[&["detail"], words].concat())
+}
+
+fn says(folder: &Path, words: &[&str]) -> Vec<String> {
+    let output = braid(folder, words).output().expect("braid runs");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     said.lines().map(str::to_string).collect()
@@ -180,10 +200,17 @@ fn detail_says_what_mdadm_says_of_the_same_arrays() {
     let md = |name: &str, form: &str| {
         md.get(&(name.to_string(), form.to_string())).unwrap_or_else(|| panic!("{}", output.text))
     };
+    let uuid = |lines: &[String]| lines.iter().find(|line| line.contains(" UUID : ")).cloned();
+    let examined = uuid(&says(folder, &["examine", "old.0"]));
+    assert_eq!(examined, uuid(md("old", "examine")), "in 0.90 with a remark on the host");
     let _server = serve(folder);
     for Case { name, .. } in &CASES {
-        let ours = detail(folder, &[name]);
         let text = md(name, "text");
+        // In 0.90 an array has no name.
+        let uuid = text.iter().find_map(|line| line.trim_start().strip_prefix("UUID : "));
+        let uuid = uuid.and_then(|uuid| uuid.split(' ').next());
+        let wanted = if *name == "old" { uuid.expect("md tells the UUID") } else { name };
+        let ours = detail(folder, &[wanted]);
         for (nr, line) in text.iter().enumerate().skip(1) {
             let our = ours.get(nr).map_or("", String::as_str);
             let (our, md) = (comparable(our), comparable(line));
@@ -198,7 +225,7 @@ fn detail_says_what_mdadm_says_of_the_same_arrays() {
 
         let node = CASES.iter().position(|case| case.name == *name).expect("it is one of them");
         let line = |line: &String| {
-            let line = line.replace(&format!("/dev/md{node} "), &format!("/dev/md/{name} "));
+            let line = line.replace(&format!("/dev/md{node} "), &format!("/dev/md/{wanted} "));
             let mut devices: Vec<String> = line.split(',').map(str::to_string).collect();
             // md lists devices in the order in which it finds them.
             if let Some(rest) = line.trim_start().strip_prefix("devices=") {
@@ -208,7 +235,7 @@ fn detail_says_what_mdadm_says_of_the_same_arrays() {
             devices
         };
         let ours: Vec<_> =
-            detail(folder, &[name, "--brief", "--verbose"]).iter().map(line).collect();
+            detail(folder, &[wanted, "--brief", "--verbose"]).iter().map(line).collect();
         assert_eq!(ours, md(name, "brief").iter().map(line).collect::<Vec<_>>());
 
         let sorted = |lines: &[String]| {
@@ -217,6 +244,6 @@ fn detail_says_what_mdadm_says_of_the_same_arrays() {
             lines.sort();
             lines
         };
-        assert_eq!(sorted(&detail(folder, &[name, "--export"])), sorted(md(name, "export")));
+        assert_eq!(sorted(&detail(folder, &[wanted, "--export"])), sorted(md(name, "export")));
     }
 }

@@ -201,6 +201,8 @@ pub struct ArrayStatus {
     pub uuid: [u8; 16],
     /// Version of the superblocks.
     pub version: Version,
+    /// Number of the md device that it had last, where superblocks record it (0.90).
+    pub md_minor: Option<u32>,
     /// When it was created.
     pub created: u64,
     /// When its superblocks were last written.
@@ -239,6 +241,8 @@ pub struct ArrayStatus {
     pub mismatch_cnt: u64,
     /// Redundancy holds below this (component bytes; array bytes at levels 1 and 10); `None`: everywhere.
     pub resynced: Option<u64>,
+    /// Its members have a write-intent bitmap.
+    pub has_bitmap: bool,
     /// The write-intent bitmap, when the array has one and keeps it up to date.
     pub bitmap: Option<BitmapStatus>,
     /// Events counted by the engines of all shards.

@@ -204,6 +204,8 @@ pub struct Detail {
     pub uuid: String,
     /// Version of the superblocks.
     pub version: String,
+    /// Number of the md device that it had last, with version 0.90.
+    pub preferred_minor: Option<u32>,
     /// When it was created.
     pub created: u64,
     /// When its superblocks were last written.
@@ -248,7 +250,9 @@ pub struct Detail {
     pub mismatch_count: u64,
     /// Redundancy holds below this; `None`: everywhere.
     pub resynced: Option<u64>,
-    /// The write-intent bitmap.
+    /// Its members have a write-intent bitmap, also when nobody keeps it up to date here.
+    pub has_bitmap: bool,
+    /// The write-intent bitmap that is kept up to date.
     pub bitmap: Option<Bitmap>,
     /// Least speed of jobs while clients are busy.
     pub sync_speed_min: u64,

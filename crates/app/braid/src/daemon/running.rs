@@ -508,6 +508,7 @@ fn detail_of(status: ArrayStatus, exports: Vec<String>) -> Detail {
         full_name: status.full_name,
         uuid: uuid_text::format(&status.uuid),
         version: status.version.to_string(),
+        preferred_minor: status.md_minor,
         created: status.created,
         updated: status.updated,
         events: status.events,
@@ -530,6 +531,7 @@ fn detail_of(status: ArrayStatus, exports: Vec<String>) -> Detail {
         last_job: status.last_job.map(last_job_of),
         mismatch_count: status.mismatch_cnt,
         resynced: status.resynced,
+        has_bitmap: status.has_bitmap,
         bitmap: status.bitmap.map(|bitmap| Bitmap {
             chunk: bitmap.chunk,
             bits: bitmap.bits,

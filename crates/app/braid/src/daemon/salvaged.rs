@@ -4,7 +4,7 @@ use super::protocol::{Counters, Detail, Member, Reshape};
 use crate::output::words;
 use braid_array::assemble::salvage::{Salvage, SalvagedMember};
 use braid_device::Target;
-use braid_format::superblock::{self as format, Superblock, time_seconds};
+use braid_format::superblock::{self as format, Superblock, Version, time_seconds};
 use braid_format::{SECTOR, uuid_text};
 use braid_layout::{Level, layout_name};
 
@@ -43,6 +43,7 @@ pub fn detail(array: &Salvage, exports: Vec<String>) -> Detail {
         full_name: superblock.set_name.escaped(),
         uuid: uuid_text::format(&superblock.set_uuid),
         version: superblock.version.to_string(),
+        preferred_minor: (superblock.version == Version::V0_90).then_some(superblock.v0.md_minor),
         created: time_seconds(superblock.ctime),
         updated: time_seconds(superblock.utime),
         events: superblock.events,
@@ -67,6 +68,7 @@ pub fn detail(array: &Salvage, exports: Vec<String>) -> Detail {
         resynced: (!superblock.is_clean()).then(|| bytes(superblock.resync_offset)),
         sync_speed_min: 0,
         sync_speed_max: None,
+        has_bitmap: superblock.bitmap_offset != 0,
         bitmap: None,
         settings: std::collections::BTreeMap::new(),
         counters: Counters::default(),

@@ -1,5 +1,6 @@
 //! Levels, layouts and names in the words that mdadm prints, which differ from those that it takes.
 
+use braid_format::uuid_text;
 use braid_layout::{Level, layout_name};
 
 /// The level: `raid5`, `linear`, or `-unknown-`.
@@ -44,6 +45,23 @@ pub fn name(recorded: &str) -> String {
     }
 }
 
+/// The uuid of an array of version 0.90, with the remark that mdadm makes where it has this machine's name:
+/// mdadm makes the second half of such a uuid of the SHA-1 of the host's name.
+pub fn v0_uuid(uuid: &str) -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    match uuid_text::parse(uuid) {
+        Ok(bytes) if is_local(bytes, &host) => format!("{uuid} (local to host {host})"),
+        _ => uuid.to_string(),
+    }
+}
+
+/// `uuid` is shown with the most significant byte of each word first; in the superblock it is last.
+fn is_local(uuid: [u8; 16], host: &str) -> bool {
+    let hash = sha1_smol::Sha1::from(host).digest().bytes();
+    let stored = uuid.chunks_exact(4).flat_map(|word| word.iter().rev());
+    stored.skip(8).eq(hash.iter().take(8))
+}
+
 /// A word of `mdadm.conf`: in quotes when it has blanks, in the kind of quotes that it does not have itself.
 pub fn quoted(word: &str) -> String {
     if !word.contains([' ', '\t', '\'', '"']) && !word.is_empty() {
@@ -62,6 +80,12 @@ mod tests {
         assert_eq!(quoted("host:data"), "host:data");
         assert_eq!(quoted("host:my data"), "\"host:my data\"");
         assert_eq!(quoted("a\"b"), "'a\"b'");
+    }
+
+    #[test]
+    fn an_old_array_is_known_by_the_second_half_of_its_uuid() {
+        let uuid = uuid_text::parse("00112233:44556677:363e99a9:6a810647").unwrap();
+        assert!(is_local(uuid, "abc") && !is_local(uuid, "abd"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::status::{ArrayState, ArrayStatus, JobKind, JobStatus, MemberState, Me
 use crate::view::MemberNr;
 use braid_device::plug::PlugStats;
 use braid_format::SECTOR;
-use braid_format::superblock::time_seconds;
+use braid_format::superblock::{Version, time_seconds};
 use braid_layout::layout_name;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
@@ -37,6 +37,7 @@ impl Control {
             full_name: shared.set_name.escaped(),
             uuid: shared.set_uuid,
             version: shared.version,
+            md_minor: (shared.version == Version::V0_90).then_some(shared.v0.md_minor),
             created: time_seconds(shared.ctime),
             updated: time_seconds(shared.utime),
             events: shared.events,
@@ -56,6 +57,7 @@ impl Control {
             last_job: work.last.clone(),
             mismatch_cnt: work.mismatch_cnt,
             resynced: (roster.resynced != u64::MAX).then_some(roster.resynced),
+            has_bitmap: shared.bitmap_offset != 0,
             bitmap: self.bitmap().map(|bitmap| bitmap.status()),
             counters,
             settings: self.settings.get(),

@@ -44,12 +44,14 @@ fn array(detail: &Detail) -> Vec<String> {
     }
     lines.push(field("Raid Devices", detail.raid_devices.to_string()));
     lines.push(field("Total Devices", detail.members.len().to_string()));
+    lines.extend(detail.preferred_minor.map(|nr| field("Preferred Minor", nr.to_string())));
     lines.push(field("Persistence", "Superblock is persistent"));
     lines
 }
 
 fn bitmap(detail: &Detail) -> Vec<String> {
-    detail.bitmap.iter().map(|_| field("Intent Bitmap", "Internal")).collect()
+    let line = || field("Intent Bitmap", "Internal");
+    detail.has_bitmap.then(line).into_iter().collect()
 }
 
 fn state(detail: &Detail) -> Vec<String> {
@@ -81,10 +83,10 @@ fn shape(detail: &Detail) -> Vec<String> {
 }
 
 fn policy(detail: &Detail) -> Vec<String> {
-    let policy = match (&detail.bitmap, detail.redundant) {
-        (Some(_), _) => "bitmap",
-        (None, true) => "resync",
-        (None, false) => "none",
+    let policy = match (detail.has_bitmap, detail.redundant) {
+        (true, _) => "bitmap",
+        (false, true) => "resync",
+        (false, false) => "none",
     };
     vec![field("Consistency Policy", policy)]
 }
@@ -119,6 +121,7 @@ fn reshape(detail: &Detail, reshape: &Reshape) -> Vec<String> {
 fn identity(detail: &Detail) -> Vec<String> {
     let mut lines = vec![field("UUID", &detail.uuid)];
     if detail.version == "0.90" {
+        lines = vec![field("UUID", words::v0_uuid(&detail.uuid))];
         // Such a superblock has no name, and its counter is shown in two halves.
         let (high, low) = (detail.events >> 32, detail.events & 0xffff_ffff);
         lines.push(field("Events", format!("{high}.{low}")));

@@ -51,7 +51,7 @@ pub(super) fn text(read: &Read, lines: &mut Vec<String>) {
     let mut field = |name: &str, value: String| lines.push(format!("{name:>15} : {value}"));
     field("Magic", "a92b4efc".to_string());
     field("Version", format!("0.{minor}.{:02}", raw.at(PATCH)));
-    field("UUID", uuid_text::format(&superblock.set_uuid));
+    field("UUID", words::v0_uuid(&uuid_text::format(&superblock.set_uuid)));
     field("Creation Time", time::local(time_seconds(superblock.ctime)));
     field("Raid Level", words::level(superblock.level));
     if superblock.level > 0 {
