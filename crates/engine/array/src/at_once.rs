@@ -1,8 +1,8 @@
 //! Requests that members in memory let be done at once: no task, no lock held, nothing to join.
 //!
-//! A database's commonest requests touch one chunk. Where every slot has a member that lends its
-//! memory, and nobody holds the range, carrying such a request out is a copy, with parity an update of
-//! a few bytes more; anything around that would cost as much again. Every function here gives `false`,
+//! A database's commonest requests touch one chunk. Where the members concerned lend their memory, and
+//! nobody holds the range, carrying such a request out is a copy, with parity an update of a few bytes
+//! more; anything around that would cost as much again. Every function here gives `false`,
 //! having done nothing, when the request is not of that kind, and the ordinary way is right then.
 //!
 //! Invariant: nothing here waits, so whatever was true at the start is true until the end.
@@ -96,8 +96,16 @@ fn copies(engine: &Rc<Engine>, unit: u64, extent: Extent, new: &Buf) -> bool {
         return false;
     }
     let copies = places(engine, unit, extent.start);
-    // Every slot has a member in memory; one that is too short has been refused at assembly.
-    copies.iter().all(|place| put(&view, place.slot, place.offset, new))
+    let there = || copies.iter().filter(|place| view.writable(place.slot));
+    if there().count() == 0 || !there().all(|place| lends(&view, place.slot)) {
+        return false;
+    }
+    // A member that is too short has been refused at assembly.
+    there().all(|place| put(&view, place.slot, place.offset, new))
+}
+
+fn lends(view: &View, slot: Slot) -> bool {
+    view.member(slot).is_some_and(|(device, _)| device.memory().is_some())
 }
 
 fn put(view: &View, slot: Slot, at: u64, new: &Buf) -> bool {

@@ -53,7 +53,8 @@ pub struct Counters {
     pub lookups: u64,
     /// Requests to members for writes: reads of what was missing.
     pub member_reads: u64,
-    /// Requests to members for writes: data and parity, before plugs merge them.
+    /// Requests to members for writes: data and parity, before plugs merge them; blocks written in place
+    /// where members lend their memory.
     pub member_writes: u64,
     /// Segments written as full stripes.
     pub full_stripes: u64,
@@ -94,7 +95,7 @@ pub struct Engine {
     pub(crate) settings: Cell<Settings>,
     /// Bytes that a cache may take at most.
     pub(crate) memory_max: u64,
-    /// Every slot has a member, and all of them are memory.
+    /// Some member lends its memory.
     on_memory: Cell<bool>,
     /// Requests wait: stripes are being given to other shards.
     held: Cell<bool>,
@@ -327,7 +328,7 @@ impl Engine {
         self.view.borrow().uses(nr) || views.any(|view| view.uses(nr))
     }
 
-    /// Every slot has a member that lends its memory.
+    /// Some member lends its memory, so that it is worth looking whether those concerned do.
     #[inline]
     pub(crate) fn on_memory(&self) -> bool {
         self.on_memory.get()

@@ -61,9 +61,11 @@ pub(super) fn batch(batch: &Batch<'_>, view: &View) -> bool {
     }
     for segment in &segments {
         let full = u64::from(segment.full.len() == data);
+        let blocks = segment.touched.len() + batch.parity.parity_count();
         batch.engine.count(|counters| {
             counters.full_stripes += full;
             counters.rmw += 1 - full;
+            counters.member_writes += blocks as u64;
         });
     }
     true

@@ -55,6 +55,8 @@ pub(crate) fn write(
         counters.rmw += 1;
         counters.pieces += 1;
         counters.batches += 1;
+        counters.lookups += 1;
+        counters.member_writes += 1 + parity.parity_count() as u64;
     });
     engine.cache_forget(unit, within..end);
     true
