@@ -25,7 +25,11 @@ const TABLE: &[Arrows] = &[
     Arrows { from: Engine, below: &[Pure, Runtime], siblings: &[] },
     Arrows { from: Export, below: &[Runtime], siblings: &[] },
     Arrows { from: App, below: &[Pure, Runtime, Engine, Export], siblings: &["load", "braid"] },
-    Arrows { from: Check, below: &[Pure, Runtime, Engine, Export, App], siblings: &["sim"] },
+    Arrows {
+        from: Check,
+        below: &[Pure, Runtime, Engine, Export, App],
+        siblings: &["sim", "interop"],
+    },
     Arrows { from: Xtask, below: &[Pure, Runtime, Engine, Export, App], siblings: &[] },
 ];
 
@@ -136,6 +140,7 @@ mod tests {
             ("crates/check/interop", "crates/check/sim"),
             ("crates/check/sim", "crates/engine/array"),
             ("crates/check/bench", "crates/app/load"),
+            ("crates/check/bench", "crates/check/interop"),
             ("xtask", "crates/pure/layout"),
         ] {
             assert_eq!(findings(from, to), [], "{from} -> {to}");

@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod bare;
+mod counted;
 mod error;
 mod generator;
 mod ideal;
@@ -38,6 +39,7 @@ mod sweep;
 mod under_test;
 mod virtual_time;
 
+pub use counted::{Counted, count_requests};
 pub use error::LoadError;
 pub use ideal::{RawLoad, raw_load};
 pub use machine::Machine;

@@ -91,9 +91,14 @@ impl Measured {
         self.slices.iter().map(|slice| slice.bytes as f64 / slice.seconds.max(1e-9))
     }
 
+    /// Requests per second, round by round.
+    pub fn iops_by_round(&self) -> impl Iterator<Item = f64> {
+        self.slices.iter().map(|slice| slice.requests as f64 / slice.seconds.max(1e-9))
+    }
+
     /// Requests per second.
     pub fn iops(&self) -> Spread {
-        Spread::of(self.slices.iter().map(|slice| slice.requests as f64 / slice.seconds.max(1e-9)))
+        Spread::of(self.iops_by_round())
     }
 
     /// Bytes per second.

@@ -23,6 +23,8 @@ pub struct Absolute {
     pub name: String,
     /// Requests per second.
     pub iops: Spread,
+    /// Requests per second, round by round.
+    pub rounds: Vec<f64>,
     /// Bytes per second.
     pub bytes_per_second: Spread,
     /// Half of the requests took at most so many microseconds.
@@ -60,6 +62,7 @@ impl Absolute {
         Absolute {
             name: measured.name.clone(),
             iops: measured.iops(),
+            rounds: measured.iops_by_round().collect(),
             bytes_per_second: measured.bytes_per_second(),
             p50_us: quantile(0.5),
             p99_us: quantile(0.99),

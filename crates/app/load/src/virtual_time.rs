@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// A clock that nobody waits for.
 #[derive(Default)]
-struct VirtualClock(Cell<Nanos>);
+pub(crate) struct VirtualClock(Cell<Nanos>);
 
 impl Reactor for VirtualClock {
     fn now(&self) -> Nanos {

@@ -103,7 +103,8 @@ struct Side {
     runtime: u64,
 }
 
-fn parse(text: &str) -> Result<Slice, String> {
+/// What fio did, by its JSON.
+pub fn parse(text: &str) -> Result<Slice, String> {
     // fio writes its warnings before the JSON.
     let start = text.find('{').ok_or_else(|| format!("no JSON in its output: {text}"))?;
     let output: Output = serde_json::from_str(text.get(start..).unwrap_or_default())

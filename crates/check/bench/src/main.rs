@@ -5,8 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+mod against_md;
+mod dbench;
 mod files;
 mod fio;
+mod instructions;
 mod known;
 mod markdown;
 mod memory;
@@ -16,6 +19,7 @@ mod tables;
 mod tuning;
 
 use anyhow::Context;
+use braid_load::Pattern;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use tables::{Effort, Table};
@@ -31,6 +35,26 @@ struct Arguments {
 enum Command {
     /// Measure all tables, or those named with --only
     Tables(Tables),
+    /// Carry out requests, for the instructions table to count
+    #[command(hide = true)]
+    Requests {
+        /// Their order and direction
+        pattern: Pattern,
+        /// Bytes of each
+        block: u64,
+        /// What they go to
+        on: String,
+        /// How many
+        count: u64,
+    },
+    /// Serve an array in the guest of the dbench table, with settings from the standard input
+    #[command(hide = true)]
+    Serve {
+        /// The socket to serve on
+        socket: PathBuf,
+        /// The array's members
+        members: Vec<PathBuf>,
+    },
 }
 
 #[derive(Args, Default)]
@@ -39,7 +63,7 @@ struct Tables {
     #[arg(long)]
     quick: bool,
     /// Only tables whose name contains this text: memory, known, files, stripe-size,
-    /// stripe-cache-size, curves, shards
+    /// stripe-cache-size, curves, shards, against-md, dbench, instructions
     #[arg(long, default_value = "", value_name = "TEXT")]
     only: String,
     /// Also write each table to a file of its name in this folder
@@ -57,17 +81,23 @@ struct Tables {
 }
 
 fn main() -> anyhow::Result<()> {
-    let Some(Command::Tables(wanted)) = Arguments::parse().command else {
-        return measure(&Tables::default());
-    };
-    measure(&wanted)
+    match Arguments::parse().command {
+        None => measure(&Tables::default()),
+        Some(Command::Tables(wanted)) => measure(&wanted),
+        Some(Command::Requests { pattern, block, on, count }) => {
+            instructions::requests(pattern, block, &on, count)
+        }
+        Some(Command::Serve { socket, members }) => {
+            braid_interop::serving::serve(&socket, &members).map_err(anyhow::Error::msg)
+        }
+    }
 }
 
 type Make = fn(&Effort) -> anyhow::Result<Table>;
 
 fn measure(wanted: &Tables) -> anyhow::Result<()> {
     let effort = Effort { quick: wanted.quick, disk: wanted.disk.clone() };
-    let all: [(&str, Make); 7] = [
+    let all: [(&str, Make); 10] = [
         ("memory", memory::table),
         ("known", known::table),
         ("files", files::table),
@@ -75,6 +105,9 @@ fn measure(wanted: &Tables) -> anyhow::Result<()> {
         ("stripe-cache-size", tuning::stripe_cache_size),
         ("curves", tuning::curves),
         ("shards", shards::table),
+        ("against-md", against_md::table),
+        ("dbench", dbench::table),
+        ("instructions", instructions::table),
     ];
     let date = wanted.date.clone().unwrap_or_else(today);
     let mut tables = Vec::new();

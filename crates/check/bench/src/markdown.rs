@@ -17,11 +17,14 @@ pub fn body(table: &Table) -> String {
             _ => "per second on the wall clock",
         };
         // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "{}; median (min–max) of {} rounds, {clock}.\n",
-            row.report.machine, row.report.rounds
-        );
+        let _ = match row.report.rounds {
+            0 => writeln!(text, "{}; counted, not timed.\n", row.report.machine),
+            rounds => writeln!(
+                text,
+                "{}; median (min–max) of {rounds} rounds, {clock}.\n",
+                row.report.machine
+            ),
+        };
     }
     let mut lines: Vec<Vec<String>> =
         vec![table.headings.iter().map(|heading| (*heading).to_owned()).collect()];

@@ -2,7 +2,8 @@
 //!
 //! [`uml`] runs a script under a real Linux kernel with the md drivers, as an ordinary process.
 //! [`matrix`] has it and braid make arrays of every kind, and each read, check and write the other's;
-//! in [`states`] each takes over what a crash of the other left.
+//! in [`states`] each takes over what a crash of the other left. A [`session`] is a guest for several
+//! scripts in turn.
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +12,7 @@ pub mod cell;
 pub mod guest;
 pub mod matrix;
 pub mod serving;
+pub mod session;
 pub mod states;
 pub mod table;
 pub mod uml;

@@ -4,6 +4,7 @@ use crate::by_braid::context;
 use braid_array::array::Array;
 use braid_array::assemble::assemble;
 use braid_array::options::AssembleOptions;
+use braid_array::settings::Settings;
 use braid_device::spec::MemberSpec;
 use braid_device::{Opener, Target};
 use braid_nbd::Address;
@@ -16,8 +17,9 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Assembles the array of `members`, serves it on `socket` under its name, and says so in a line; stops
-/// both when the standard input ends.
+/// Assembles the array of `members`, serves it on `socket` under its name, and says so in a line. Each line
+/// of the standard input is a setting, `stripe_size=64K`; what was set is said in a line, too. Stops both
+/// when the standard input ends.
 ///
 /// # Errors
 /// What could not be done.
@@ -42,10 +44,23 @@ pub fn serve(socket: &Path, members: &[PathBuf]) -> Result<(), String> {
     let addresses = [Address::Unix(socket.to_path_buf())];
     let server = Server::start(shards.remotes(), &addresses, targets, None).map_err(text)?;
     println!("serving {}", array.name());
-    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).map_err(text)?;
+    for line in std::io::stdin().lines() {
+        let line = line.map_err(text)?;
+        set(&array, &line)?;
+        println!("set {line}");
+    }
     server.stop();
     stop(&array);
     Ok(())
+}
+
+/// Makes the setting `line`, `NAME=VALUE`.
+fn set(array: &Arc<Array>, line: &str) -> Result<(), String> {
+    let (name, value) = line.split_once('=').ok_or("give a setting as NAME=VALUE")?;
+    let mut settings = Settings::default();
+    settings.set(name, value).map_err(text)?;
+    let set = array.control(move |control| async move { control.set(settings).await });
+    set.ok_or("the home shard has ended")?.map_err(text)
 }
 
 fn stop(array: &Arc<Array>) {

@@ -61,6 +61,20 @@ pub fn run(
     memory_mib: u32,
     limit: Duration,
 ) -> Result<Output, UmlError> {
+    run_while(script, shared, memory_mib, limit, || true)
+}
+
+/// As [`run`], and stops the guest when it is no longer `wanted`.
+///
+/// # Errors
+/// See [`UmlError`]; a script that fails is not an error but a status.
+pub fn run_while(
+    script: &str,
+    shared: &Path,
+    memory_mib: u32,
+    limit: Duration,
+    wanted: impl Fn() -> bool,
+) -> Result<Output, UmlError> {
     const KERNEL: &str = "linux.uml";
     let work = tempfile::Builder::new().prefix("braid-uml.").tempdir_in("/var/tmp")?;
     let root = work.path();
@@ -89,7 +103,7 @@ pub fn run(
     })?;
     let started = Instant::now();
     while child.try_wait()?.is_none() {
-        if started.elapsed() > limit {
+        if started.elapsed() > limit || !wanted() {
             child.kill()?;
             child.wait()?;
             break;

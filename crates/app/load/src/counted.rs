@@ -1,0 +1,115 @@
+//! So many requests on one shard without a machine: for a program that counts instructions.
+//!
+//! There is no io_uring and no second thread here, and every request is the same in every run.
+
+use crate::error::LoadError;
+use crate::generator::Generator;
+use crate::measure::{Slice, Until};
+use crate::offsets::Region;
+use crate::options::{Options, OptionsError};
+use crate::under_test::{context, create_and_assemble, prepare, wanted};
+use crate::virtual_time::VirtualClock;
+use braid_array::control::Control;
+use braid_device::{Completion, Device, DeviceInfo, OpenError, Opener, Request, Target};
+use braid_shard::Shard;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What the requests go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// The first member by itself: what the generator and a device cost.
+    Member,
+    /// The array.
+    Array,
+    /// The array, on members that take requests only and do not lend their memory, as disks do.
+    ArrayOfDisks,
+}
+
+/// Carries out `count` requests of the load of `options` on what `on` says, and stops. Members must be in
+/// memory.
+///
+/// # Errors
+/// As [`run`](crate::run()).
+pub fn count_requests(options: &Options, on: Counted, count: u64) -> Result<Slice, LoadError> {
+    options.check()?;
+    let shard = Shard::with_reactor(0, Rc::new(VirtualClock::default()));
+    let openers = options
+        .members
+        .iter()
+        .enumerate()
+        .map(|(nr, spec)| {
+            let inner = prepare(spec, nr)?;
+            Ok(if on == Counted::ArrayOfDisks { Arc::new(Kept(inner)) } else { inner })
+        })
+        .collect::<Result<Vec<Arc<dyn Opener>>, OpenError>>()?;
+    let (options, own) = (options.clone(), shard.clone());
+    let slice = shard.block_on(async move {
+        let (device, control): (Rc<dyn Device>, _) = match (on, openers.first()) {
+            (Counted::Member, Some(member)) => (member.open(&own)?, None),
+            _ => {
+                let ctx = context(&own, vec![own.remote()]);
+                let (array, _) = create_and_assemble(ctx, openers, wanted(&options)).await?;
+                let control = Control::find(&own, array.id());
+                (Arc::clone(&array).open(&own)?, control)
+            }
+        };
+        let size = device.info().size;
+        let (block, shards) = (options.block, options.shards);
+        let region = Region::share(0..size, block, 0, 1);
+        let region = region.ok_or(OptionsError::TooSmall { size, shards, block })?;
+        let generator = Generator::new(&own, vec![(device, region)], options.traffic());
+        let slice = generator.slice(Until::Requests(count)).await;
+        if let Some(control) = control {
+            control.stop().await;
+        }
+        slice.map_err(|error| LoadError::Io { contender: format!("{on:?}"), error })
+    })?;
+    shard.abandon();
+    Ok(slice)
+}
+
+/// A member whose memory is its own.
+struct Kept(Arc<dyn Opener>);
+
+impl Opener for Kept {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
+        Ok(Rc::new(KeptDevice(self.0.open(shard)?)))
+    }
+}
+
+struct KeptDevice(Rc<dyn Device>);
+
+impl Device for KeptDevice {
+    fn info(&self) -> &DeviceInfo {
+        self.0.info()
+    }
+
+    fn submit(&self, request: Request, done: Completion) {
+        self.0.submit(request, done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Pattern;
+    use braid_device::spec::MemberSpec;
+    use braid_layout::Level;
+
+    #[test]
+    fn as_many_requests_are_done_as_were_asked_for_on_each() {
+        for pattern in [Pattern::RandRead, Pattern::RandWrite] {
+            let members = vec![MemberSpec::Ram(16 << 20); 5];
+            let options = Options::new(Level::Raid5, members, pattern, 4096);
+            for on in [Counted::Member, Counted::Array, Counted::ArrayOfDisks] {
+                let slice = count_requests(&options, on, 100).unwrap();
+                assert_eq!((slice.requests, slice.bytes), (100, 409_600), "{pattern} {on:?}");
+            }
+        }
+    }
+}
