@@ -89,8 +89,15 @@ impl StripeLines<'_> {
 }
 
 impl Lines {
-    /// Room for `capacity` lines, `granule` high, of stripes of `members` chunks of `chunk` bytes.
-    pub(crate) fn new(members: usize, chunk: u64, granule: u64, capacity: u32) -> Lines {
+    /// Room for `capacity` lines, `granule` high, of stripes of `members` chunks of `chunk` bytes, that
+    /// remembers about `horizon` stripes whose lines were let go.
+    pub(crate) fn new(
+        members: usize,
+        chunk: u64,
+        granule: u64,
+        capacity: u32,
+        horizon: u32,
+    ) -> Lines {
         let granule = granule.max(1);
         let line = (members as u64 * granule).max(1);
         Lines {
@@ -108,7 +115,7 @@ impl Lines {
             hand: 0,
             len: 0,
             evictions: 0,
-            let_go: vec![0; (2 * capacity as usize).next_power_of_two()],
+            let_go: vec![0; (horizon as usize).next_power_of_two()],
             spare: Vec::new(),
         }
     }
@@ -338,18 +345,12 @@ impl Lines {
     }
 
     pub(crate) fn forget(&mut self, stripe: u64, rows: Range<u64>) {
-        let Some(entry) = self.index.get(&stripe) else { return };
-        let heights = self.heights_of(&rows);
-        let lines: Vec<u32> = entry
-            .lines
-            .get(heights.start.min(self.heights)..heights.end.min(self.heights))
-            .unwrap_or_default()
-            .iter()
-            .copied()
-            .filter(|line| *line != NONE)
-            .collect();
-        for line in lines {
-            self.drop_line(line);
+        for height in self.heights_of(&rows) {
+            let Some(entry) = self.index.get(&stripe) else { return };
+            let line = entry.lines.get(height).copied().unwrap_or(NONE);
+            if line != NONE {
+                self.drop_line(line);
+            }
         }
     }
 
@@ -357,7 +358,6 @@ impl Lines {
     pub(crate) fn set_capacity(&mut self, capacity: u32) {
         let grown = capacity > self.capacity;
         self.capacity = capacity;
-        self.let_go = vec![0; (2 * capacity as usize).next_power_of_two()];
         if grown {
             // An arena that was cut short for the old size gives way to one of full size.
             let short = self.arenas.last().is_some_and(|arena| {
@@ -394,7 +394,7 @@ mod tests {
     const GRANULE: u64 = 4;
 
     fn lines(capacity: u32) -> Lines {
-        Lines::new(3, 16, GRANULE, capacity)
+        Lines::new(3, 16, GRANULE, capacity, 64)
     }
 
     fn held(lines: &Lines, stripe: u64, slot: Slot, rows: Range<u64>) -> Option<Vec<u8>> {
@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_changed_capacity_keeps_what_still_fits() {
-        let mut lines = Lines::new(2, 64, 4, 3);
+        let mut lines = Lines::new(2, 64, 4, 3, 1);
         lines.per_arena = 2;
         for height in 0..3 {
             lines.store(1, 0, height * 4..height * 4 + 4, &[height as u8; 4], true);

@@ -75,7 +75,8 @@ impl StripeCache {
         bound: u32,
     ) -> StripeCache {
         let sizing = Sizing::new(fixed, bound);
-        let lines = Lines::new(members, chunk, granule, sizing.capacity());
+        let horizon = if fixed.is_some() { 1 } else { bound };
+        let lines = Lines::new(members, chunk, granule, sizing.capacity(), horizon);
         StripeCache { lines, sizing, hits: 0, misses: 0 }
     }
 
@@ -102,6 +103,10 @@ impl StripeCache {
         self.misses += misses;
         if hits > 0 {
             self.lines.touch(stripe);
+        }
+        if !self.sizing.admits(stripe) {
+            // While only some stripes are kept, only those show what keeping them would bring.
+            return;
         }
         let early = misses > 0 && self.lines.was_let_go(stripe);
         if let Some(capacity) = self.sizing.wanted(hits, misses, early) {

@@ -1,7 +1,7 @@
 //! How large the cache should be, and whether a stripe is worth keeping.
 //!
 //! A cache whose size is `auto` starts small. It doubles while lines that were let go are wanted again
-//! often enough: a larger one would have had them. It keeps only a sample of stripes while nothing is
+//! often enough: one of the size that it is bound to would have had them. It keeps only a sample of stripes while nothing is
 //! found at all, so that writes that never come back cost no copies; the sample shows when they do.
 
 /// Lines that an `auto` cache starts with: md's `stripe_cache_size`.

@@ -306,7 +306,9 @@ impl Batch<'_> {
         })
     }
 
-    /// The members hold what was read and what was written: the stripe cache takes it over.
+    /// The members hold what was read and what was written: the stripe cache takes it over. What was
+    /// written without reading anything is let go instead: keeping it would cost a copy of all of it,
+    /// and saves nothing until a part of it is written again.
     fn remember(&self, view: &View, works: &[Work]) {
         let mut cache = self.engine.cache.borrow_mut();
         let Some(cache) = cache.as_mut().filter(|cache| !cache.is_off()) else { return };
@@ -323,20 +325,26 @@ impl Batch<'_> {
             cache.forget_slot(self.stripe, slot, self.rows.clone());
         }
         for work in works {
+            let rows = &work.segment.rows;
+            if work.reads.is_empty() {
+                cache.forget(self.stripe, rows.clone());
+                continue;
+            }
             for (slot, buf) in &work.reads {
                 if let Some(buf) = buf {
-                    cache.store(self.stripe, *slot, work.segment.rows.clone(), buf, admit);
+                    cache.store(self.stripe, *slot, rows.clone(), buf, admit);
                 }
             }
-        }
-        for (slot, rows, payload) in self.blocks() {
-            if view.writable(slot) {
-                cache.store(self.stripe, slot, rows, &payload, admit);
+            for rows in self.bands(rows) {
+                for k in work.segment.touched.iter().map(|k| usize::from(*k)) {
+                    let slot = self.map.data_slot(k);
+                    if let Some(new) = self.payload(k, &rows).filter(|_| view.writable(slot)) {
+                        cache.store(self.stripe, slot, rows.clone(), &new, admit);
+                    }
+                }
             }
-        }
-        for work in works.iter().filter(|_| !cfg!(feature = "plant-stale-line")) {
-            for (slot, buf) in &work.parity {
-                cache.store(self.stripe, *slot, work.segment.rows.clone(), buf, admit);
+            for (slot, buf) in work.parity.iter().filter(|_| !cfg!(feature = "plant-stale-line")) {
+                cache.store(self.stripe, *slot, rows.clone(), buf, admit);
             }
         }
     }
