@@ -15,7 +15,9 @@ use crate::parity::small;
 use crate::view::View;
 use braid_device::{BufMuts, Bufs};
 use braid_layout::{Layout, Slot};
-use braid_shard::Buf;
+use braid_shard::buffer::in_place::{self, Place};
+use braid_shard::{Buf, BufMut};
+use smallvec::SmallVec;
 use std::rc::Rc;
 
 /// The largest such request in bytes. Above, writes that come for one stripe in one turn are better
@@ -31,12 +33,42 @@ pub(crate) fn read(engine: &Rc<Engine>, offset: u64, bufs: &mut BufMuts) -> bool
     }
     let view = engine.view();
     let found = locate_read(engine, &view, offset, buf.len() as u64);
-    let (Some((slot, at)), true) = (found.place, found.len == buf.len() as u64) else {
+    if found.len != buf.len() as u64 {
         return false;
-    };
+    }
+    let Some((slot, at)) = found.place else { return recover(engine, &view, offset, buf) };
     let Some((device, data_offset)) = view.member(slot) else { return false };
     let Ok(at) = usize::try_from(data_offset + at) else { return false };
     device.memory().is_some_and(|memory| memory.read(at, buf))
+}
+
+/// Reads part of a chunk whose member cannot give it, when all others of its stripe, and P, can.
+fn recover(engine: &Engine, view: &View, offset: u64, buf: &mut BufMut) -> bool {
+    let Layout::Parity(parity) = &engine.geometry.layout else { return false };
+    let (stripe, k, within) = parity.locate(offset);
+    let end = within + buf.len() as u64;
+    if engine.geometry.owner(stripe) != engine.shard.id()
+        || !engine.locks.is_free(stripe, within, end)
+    {
+        return false;
+    }
+    let map = parity.map_stripe(stripe);
+    let at = parity.member_offset(stripe) + within;
+    let bytes = at..at + buf.len() as u64;
+    if bytes.end > view.resynced {
+        return false;
+    }
+    let place = |slot: Slot| {
+        let (device, data_offset) = view.member(slot).filter(|_| view.readable(slot, &bytes))?;
+        let at = usize::try_from(data_offset + at).ok()?;
+        Some(Place { memory: device.memory()?, at })
+    };
+    let others = (0..map.data_chunks()).filter(|other| *other != k).map(|k| map.data_slot(k));
+    let places: Option<SmallVec<[Place<'_>; 16]>> =
+        others.chain([map.p_slot()]).map(place).collect();
+    let done = places.is_some_and(|places| in_place::xor(&places, buf));
+    engine.count(|counters| counters.recovered_reads += u64::from(done));
+    done
 }
 
 /// Writes `bufs` when they lie in one unit of this shard that nobody is at work on.

@@ -116,6 +116,23 @@ pub fn write_with_pq(data: &[Option<(Place<'_>, &[u8])>], p: Place<'_>, q: Place
     true
 }
 
+/// `out` = XOR of the blocks at `places`: a lost block, from all others of its stripe and P. False, and
+/// nothing done, when there is no place or one reaches beyond its memory.
+pub fn xor(places: &[Place<'_>], out: &mut [u8]) -> bool {
+    let len = out.len();
+    if places.is_empty() || !places.iter().all(|place| place.memory.holds(place.at, len)) {
+        return false;
+    }
+    // SAFETY: in range by the check; the slices are only read, and end with this call. `out` is a Rust
+    // reference and so cannot be this memory.
+    unsafe {
+        let sources: SmallVec<[&[u8]; 16]> =
+            places.iter().map(|place| &*place.slice(len)).collect();
+        braid_parity::xor(out, &sources);
+    }
+    true
+}
+
 /// The length that all blocks have; `None` when there is none, or several.
 fn one_length<'a>(mut blocks: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
     let len = blocks.next()?.len();
@@ -180,6 +197,20 @@ mod tests {
         for (nr, block) in blocks.iter().enumerate() {
             assert!(content(&memories[nr])[64..][..LEN] == block[..]);
         }
+    }
+
+    #[test]
+    fn a_lost_block_is_the_xor_of_the_others() {
+        let memories: Vec<(SharedMemory, Vec<u8>)> = (1..5).map(memory).collect();
+        let places: Vec<Place<'_>> =
+            memories.iter().map(|(memory, _)| Place { memory, at: 512 }).collect();
+        let (mut out, mut expected) = ([7; LEN], [0; LEN]);
+        assert!(xor(&places, &mut out));
+        let blocks: Vec<&[u8]> = memories.iter().map(|(_, bytes)| &bytes[512..][..LEN]).collect();
+        braid_parity::xor(&mut expected, &blocks);
+        assert!(out == expected);
+        assert!(!xor(&[], &mut out) && !xor(&[Place { at: 4096, ..places[0] }], &mut out));
+        assert!(out == expected);
     }
 
     #[test]

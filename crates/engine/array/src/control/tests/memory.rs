@@ -63,6 +63,10 @@ fn run(
         assert_eq!(world.status(&control).mismatch_cnt, 0, "{level} {layout:?}");
     }
     let bytes = world.read(&array, 0, 0, size as usize).unwrap();
+    for (offset, len) in writes(size).into_iter().filter(|(_, len)| *len <= 8192) {
+        let at = offset as usize;
+        assert_eq!(world.read(&array, 0, offset, len).unwrap(), bytes[at..at + len], "{level}");
+    }
     let full = world.status(&control).counters.full_stripes;
     world.stop(&control);
     let data = world.superblock(&members[disks - 1]).data_offset as usize * 512;
