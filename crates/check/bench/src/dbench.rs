@@ -108,7 +108,7 @@ fn row(one: &Measured, auto: &Measured) -> Row {
     let rates = [rate.median, rate.min, rate.max].map(megabytes);
     let report = Report {
         load: format!("dbench {CLIENTS}, stripe_size={}", one.name),
-        machine: Machine::here(),
+        machine: Machine { parity: "scalar".to_owned(), ..Machine::here() },
         rounds: ROUNDS,
         processor_time: false,
         virtual_time: false,
