@@ -313,6 +313,14 @@ pub struct Examine {
     /// The blocks that are recorded as bad on each member, in its sectors.
     #[arg(long, alias = "examine-badblocks", conflicts_with_all = ["brief", "scan", "export", "json"])]
     pub badblocks: bool,
+    /// The write-intent bitmap of each member, or of files that hold one, and how many bits are set.
+    #[arg(
+        short = 'X',
+        long,
+        alias = "examine-bitmap",
+        conflicts_with_all = ["badblocks", "brief", "scan", "export", "json"]
+    )]
+    pub bitmap: bool,
     /// Answer in JSON.
     #[arg(long)]
     pub json: bool,

@@ -2,6 +2,7 @@
 //! `mdadm --examine`. What braid has to say beyond that comes after md's lines.
 
 mod bad_blocks;
+mod bitmap;
 mod brief;
 mod json;
 mod v0;
@@ -34,6 +35,9 @@ struct Unfit {
 }
 
 pub fn run(options: &Examine) -> Result<ExitCode> {
+    if options.bitmap {
+        return bitmaps(&options.members);
+    }
     let looked: Vec<_> = options.members.iter().map(|path| look(path)).collect();
     if options.json {
         output::json(&looked.iter().map(json::Report::of).collect::<Vec<_>>())?;
@@ -61,6 +65,21 @@ pub fn run(options: &Examine) -> Result<ExitCode> {
                 if !options.json {
                     output::note(format!("braid: {}: {}", unfit.path.display(), unfit.why));
                 }
+            }
+        }
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// Bitmaps may be in files that are no members.
+fn bitmaps(paths: &[PathBuf]) -> Result<ExitCode> {
+    let mut code = 0;
+    for path in paths {
+        match bitmap::text(path) {
+            Ok(text) => output::line(text)?,
+            Err(error) => {
+                code = UNREADABLE;
+                output::note(format!("braid: {error:#}"));
             }
         }
     }
