@@ -10,6 +10,7 @@ use crate::options::{Options, OptionsError};
 use crate::under_test::{context, create_and_assemble, prepare, wanted};
 use crate::virtual_time::VirtualClock;
 use braid_array::control::Control;
+use braid_array::settings::{Settings, StripeCacheSize};
 use braid_device::{Completion, Device, DeviceInfo, OpenError, Opener, Request, Target};
 use braid_shard::Shard;
 use std::rc::Rc;
@@ -26,8 +27,11 @@ pub enum Counted {
     ArrayOfDisks,
 }
 
+/// Lines of the stripe cache: so few that it is full before long, and requests cost the same from then on.
+const STRIPE_CACHE_LINES: u32 = 256;
+
 /// Carries out `count` requests of the load of `options` on what `on` says, and stops. Members must be in
-/// memory.
+/// memory. The array has a stripe cache of 256 lines, which the first few hundred requests fill.
 ///
 /// # Errors
 /// As [`run`](crate::run()).
@@ -50,7 +54,11 @@ pub fn count_requests(options: &Options, on: Counted, count: u64) -> Result<Slic
             _ => {
                 let ctx = context(&own, vec![own.remote()]);
                 let (array, _) = create_and_assemble(ctx, openers, wanted(&options)).await?;
-                let control = Control::find(&own, array.id());
+                let control = Control::find(&own, array.id())
+                    .ok_or_else(|| LoadError::ShardGone("array".to_owned()))?;
+                let stripe_cache_size = StripeCacheSize::Lines(STRIPE_CACHE_LINES);
+                control.set(Settings { stripe_cache_size, ..Settings::default() }).await?;
+                let control = Some(control);
                 (Arc::clone(&array).open(&own)?, control)
             }
         };
