@@ -45,15 +45,6 @@ impl Engine {
         }
     }
 
-    /// `rows` of a stripe, widened to whole lines when their height is set.
-    #[inline]
-    pub(crate) fn whole_lines(&self, rows: Range<u64>, chunk: u64) -> Range<u64> {
-        match self.line() {
-            None => rows,
-            Some(line) => rows.start / line * line..rows.end.next_multiple_of(line).min(chunk),
-        }
-    }
-
     /// The members may hold something else at `rows` of `stripe` than the cache knows.
     #[inline]
     pub(crate) fn cache_forget(&self, stripe: u64, rows: Range<u64>) {

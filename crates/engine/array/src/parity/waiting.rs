@@ -95,7 +95,7 @@ pub(crate) async fn lead(args: LeadArgs) {
     let Some(parity) = super::geometry(&engine) else { return };
     let chunk = parity.chunk_size();
     let mut room = engine.waiting.rooms.borrow_mut().pop().unwrap_or_default();
-    let held = match whole {
+    let (held, line) = match whole {
         Some(piece) => {
             room.pieces.push(piece);
             lock(&engine, unit, 0..chunk, chunk).await
@@ -109,18 +109,28 @@ pub(crate) async fn lead(args: LeadArgs) {
         }
     };
     if !room.pieces.is_empty() {
-        super::write::carry_out(&engine, unit, held, &mut room).await;
+        super::write::carry_out(&engine, unit, (held, line), &mut room).await;
     }
     engine.waiting.rooms.borrow_mut().push(room);
 }
 
-/// Locks `rows`; all rows of the stripe when somebody else has some of them, since by the time that
-/// they are free there may be more to do here.
-async fn lock(engine: &Engine, unit: u64, rows: Range<u64>, chunk: u64) -> Held {
-    let rows = engine.whole_lines(rows, chunk);
-    match engine.locks.try_lock(unit, rows.start, rows.end) {
+/// Locks `rows`, in whole lines; all rows of the stripe when somebody else has some of them, since by the
+/// time that they are free there may be more to do here. Also gives the height of a line that the rows
+/// were locked for: whoever holds them keeps to it, whatever is set meanwhile.
+async fn lock(engine: &Engine, unit: u64, rows: Range<u64>, chunk: u64) -> (Held, Option<u64>) {
+    let rows = whole_lines(rows, engine.line(), chunk);
+    let held = match engine.locks.try_lock(unit, rows.start, rows.end) {
         Some(held) => held,
         None => engine.locks.lock(unit, 0, chunk).await,
+    };
+    (held, engine.line())
+}
+
+/// `rows` of a stripe, widened to whole lines when their height is set.
+pub(super) fn whole_lines(rows: Range<u64>, line: Option<u64>, chunk: u64) -> Range<u64> {
+    match line {
+        None => rows,
+        Some(line) => rows.start / line * line..rows.end.next_multiple_of(line).min(chunk),
     }
 }
 

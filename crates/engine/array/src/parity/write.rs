@@ -6,7 +6,7 @@
 
 use super::plan::{Plan, Situation, TooManyMissing};
 use super::segment::{Extent, Segment, divided, find_cuts, piece_at, segments};
-use super::waiting::Room;
+use super::waiting::{Room, whole_lines};
 use crate::engine::Engine;
 use crate::lock::Held;
 use crate::spawners::{WriteArgs, WritePayload};
@@ -21,18 +21,23 @@ use std::rc::Rc;
 /// Reads that fail make the write plan anew; each time another slot is avoided.
 const ATTEMPTS_MAX: usize = 8;
 
-/// Carries out the writes in `room` (at least one) of stripe `unit`, whose rows are held, and tells
-/// each that it has ended.
-pub(super) async fn carry_out(engine: &Rc<Engine>, unit: u64, held: Held, room: &mut Room) {
+/// Carries out the writes in `room` (at least one) of stripe `unit`, whose rows are held for lines of this
+/// height, and tells each that it has ended.
+pub(super) async fn carry_out(
+    engine: &Rc<Engine>,
+    unit: u64,
+    (held, line): (Held, Option<u64>),
+    room: &mut Room,
+) {
     engine.count(|counters| counters.batches += 1);
     let Room { pieces, extents, cuts } = room;
-    let result = together(engine, unit, pieces, extents, cuts).await;
+    let result = together(engine, (unit, line), pieces, extents, cuts).await;
     let mut alone: SmallVec<[Result<(), IoError>; 4]> = SmallVec::new();
     if result.is_err() && pieces.len() > 1 {
         // What one of them asks for cannot be done; the others may be.
         for piece in pieces.iter() {
             let piece = std::slice::from_ref(piece);
-            alone.push(together(engine, unit, piece, extents, cuts).await);
+            alone.push(together(engine, (unit, line), piece, extents, cuts).await);
         }
     }
     drop(held);
@@ -49,7 +54,7 @@ pub(super) async fn carry_out(engine: &Rc<Engine>, unit: u64, held: Held, room: 
 
 async fn together(
     engine: &Rc<Engine>,
-    unit: u64,
+    (unit, line): (u64, Option<u64>),
     pieces: &[WriteArgs],
     extents: &mut Vec<Extent>,
     cuts: &mut Vec<u64>,
@@ -74,11 +79,11 @@ async fn together(
         stripe: unit,
         base: parity.member_offset(unit),
         chunk,
-        line: engine.line(),
+        line,
         pieces,
         extents,
         cuts,
-        rows: engine.whole_lines(rows, chunk),
+        rows: whole_lines(rows, line, chunk),
         fua: pieces.iter().any(|piece| piece.fua),
     };
     if let Some(result) = batch.zero_members().await {

@@ -2,11 +2,14 @@
 
 use super::world::{TestMember, World, members, pattern};
 use crate::array::Array;
+use crate::assemble::assemble;
 use crate::control::Control;
+use crate::create::create;
 use crate::error::ControlError;
 use crate::options::CreateOptions;
 use crate::settings::{RmwLevel, SettingError, Settings, StripeCacheSize, StripeSize};
-use braid_device::{IoSets, Request, Target};
+use braid_device::model::{Kind, Model};
+use braid_device::{IoSets, Opener, Request, Target};
 use braid_layout::Level;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -197,6 +200,50 @@ fn rmw_level_says_which_way_a_write_takes() {
     assert_eq!(ways(RmwLevel::Disable), (0, 1));
     assert_eq!(ways(RmwLevel::Enable), (0, 1));
     assert_eq!(ways(RmwLevel::Prefer), (1, 0));
+}
+
+#[test]
+fn a_write_keeps_to_the_lines_that_it_has_locked() {
+    let world = World::new(1);
+    // Members that take their time: what is read is old by the time that it is used.
+    let ssd = |nr| Model::with_parameters(format!("m{nr}"), SIZE, Kind::SataSsd.parameters());
+    let openers: Vec<Arc<dyn Opener>> =
+        (0..5).map(|nr| Arc::new(ssd(nr).unwrap()) as Arc<dyn Opener>).collect();
+    let (ctx, slots) = (world.ctx.clone(), openers.iter().cloned().map(Some).collect());
+    let options = CreateOptions {
+        chunk_size: Some(CHUNK),
+        assume_clean: true,
+        ..CreateOptions::new("settings", Level::Raid5, 5)
+    };
+    world.run(async move { create(&ctx, slots, options).await }).unwrap();
+    let ctx = world.ctx.clone();
+    let array =
+        world.run(async move { assemble(&ctx, openers, Default::default()).await }).unwrap();
+    let control = Control::find(&world.shards[0], array.id()).unwrap();
+    let places = [(0, 4096), (CHUNK + 8192, 4096)];
+    let (own, shard) = (Rc::clone(&control), world.shards[0].clone());
+    let device = array.open(&shard).unwrap();
+    world.run(async move {
+        // The writes hold their rows, and wait for the array to become active, when the height changes.
+        let turn = own.turn().await;
+        let sets = IoSets::new(&shard);
+        let mut set = sets.start();
+        for (nr, (offset, len)) in places.into_iter().enumerate() {
+            let buf = shard.pool().copy_of(&pattern(offset, len)).freeze();
+            set.submit(nr as u32, &*device, Request::write(offset, buf, false));
+            for _ in 0..10 {
+                shard.next_turn().await;
+            }
+        }
+        let tall = Settings { stripe_size: StripeSize::Bytes(CHUNK), ..Settings::default() };
+        own.set(tall).await.unwrap();
+        drop(turn);
+        assert!(set.finish().await.all(|(_, outcome)| outcome.result.is_ok()));
+    });
+    for (offset, len) in places {
+        assert_eq!(world.read(&array, 0, offset, len).unwrap(), pattern(offset, len));
+    }
+    assert_eq!(world.check(&control), 0);
 }
 
 #[test]
