@@ -8,12 +8,11 @@ use crate::bare::SOURCES_MAX;
 use crate::error::LoadError;
 use crate::generator::Traffic;
 use crate::ideal::memory_size;
-use crate::machine::Machine;
 use crate::measure::{Contender, Slice, Until, in_turn};
 use crate::on_shards::OnShards;
 use crate::options::Options;
-use crate::report::{Absolute, Report};
-use crate::run::{fill, plain_device, ratios};
+use crate::report::Report;
+use crate::run::{fill, plain_device};
 use crate::under_test::{UnderTest, prepare};
 use braid_device::Opener;
 use rustix::time::{ClockId, clock_gettime};
@@ -118,21 +117,15 @@ pub fn rebuild(options: &Options) -> Result<Report, LoadError> {
         contenders.extend(device.iter_mut().map(|one| one as &mut dyn Contender));
         in_turn(&mut contenders, options.rounds, Until::Requests((bytes / REBUILD_BLOCK).max(1)))?
     };
-    Ok(Report {
-        load: format!(
-            "rebuild of 1 of {} members of {}, chunk {}",
-            members,
-            options.level,
-            braid_device::spec::show_size(options.chunk),
-        ),
-        machine: Machine::here(),
-        rounds: options.rounds.max(1),
-        processor_time,
-        virtual_time: false,
-        ratios: ratios(&measured),
-        absolutes: measured.iter().map(Absolute::of).collect(),
-        notes: vec![format!("{:.1} s in all", began.elapsed().as_secs_f64())],
-    })
+    let load = format!(
+        "rebuild of 1 of {} members of {}, chunk {}",
+        members,
+        options.level,
+        braid_device::spec::show_size(options.chunk),
+    );
+    let notes = vec![format!("{:.1} s in all", began.elapsed().as_secs_f64())];
+    let report = Report::of(load, options.rounds, &measured, notes);
+    Ok(Report { processor_time, ..report })
 }
 
 #[cfg(test)]

@@ -70,7 +70,39 @@ impl Absolute {
     }
 }
 
+/// The first in proportion to each of the others: to what their rate is worth, where that is known.
+fn ratios(measured: &[Measured]) -> Vec<Ratio> {
+    let Some((first, others)) = measured.split_first() else { return Vec::new() };
+    let ratio = |other: &Measured| {
+        let worth = other.worth?;
+        // As it is, or what an ideal array would make of it.
+        let by = if worth == 1.0 { other.name.clone() } else { format!("{} ideal", other.name) };
+        Some(Ratio { of: first.name.clone(), by, ratio: first.ratio(other, worth) })
+    };
+    others.iter().filter_map(ratio).collect()
+}
+
 impl Report {
+    /// Of what was measured in turn, the first in proportion to each of the others, with `rounds` as they
+    /// were asked for; seconds are those of the wall clock.
+    pub(crate) fn of(
+        load: String,
+        rounds: usize,
+        measured: &[Measured],
+        notes: Vec<String>,
+    ) -> Report {
+        Report {
+            load,
+            machine: Machine::here(),
+            rounds: rounds.max(1),
+            processor_time: false,
+            virtual_time: false,
+            ratios: ratios(measured),
+            absolutes: measured.iter().map(Absolute::of).collect(),
+            notes,
+        }
+    }
+
     /// The median of the quotient of `of` by `by`.
     pub fn ratio(&self, of: &str, by: &str) -> Option<Spread> {
         self.ratios.iter().find(|ratio| ratio.of == of && ratio.by == by).map(|found| found.ratio)

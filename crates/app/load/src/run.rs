@@ -4,11 +4,10 @@ use crate::bare::{Bare, BareLoad, SOURCES_MAX};
 use crate::error::LoadError;
 use crate::generator::Traffic;
 use crate::ideal::{self, RawLoad, memory_size, raw_load};
-use crate::machine::Machine;
-use crate::measure::{Contender, Measured, Until, in_turn};
+use crate::measure::{Contender, Until, in_turn};
 use crate::on_shards::{OnShards, Place};
 use crate::options::{Length, Options, Over};
-use crate::report::{Absolute, Ratio, Report};
+use crate::report::Report;
 use crate::served::Served;
 use crate::under_test::UnderTest;
 use braid_device::ram::Ram;
@@ -110,28 +109,8 @@ pub fn run_beside(
                 .into(),
         );
     }
-    Ok(Report {
-        load: options.describe(),
-        machine: Machine::here(),
-        rounds: options.rounds.max(1),
-        processor_time: options.processor_time(),
-        virtual_time: false,
-        ratios: ratios(&measured),
-        absolutes: measured.iter().map(Absolute::of).collect(),
-        notes,
-    })
-}
-
-/// The first in proportion to each of the others: to what their rate is worth, where that is known.
-pub(crate) fn ratios(measured: &[Measured]) -> Vec<Ratio> {
-    let Some((first, others)) = measured.split_first() else { return Vec::new() };
-    let ratio = |other: &Measured| {
-        let worth = other.worth?;
-        // As it is, or what an ideal array would make of it.
-        let by = if worth == 1.0 { other.name.clone() } else { format!("{} ideal", other.name) };
-        Some(Ratio { of: first.name.clone(), by, ratio: first.ratio(other, worth) })
-    };
-    others.iter().filter_map(ratio).collect()
+    let report = Report::of(options.describe(), options.rounds, &measured, notes);
+    Ok(Report { processor_time: options.processor_time(), ..report })
 }
 
 /// Writes every block of the array once, so that no page is touched for the first time later.

@@ -1,12 +1,11 @@
 //! One load on one array under several settings, changed between slices while the array runs.
 
 use crate::error::LoadError;
-use crate::machine::Machine;
 use crate::measure::{Contender, Slice, Until, in_turn};
 use crate::on_shards::OnShards;
 use crate::options::{Options, Over};
-use crate::report::{Absolute, Report};
-use crate::run::{fill, fill_all, on_array, ratios};
+use crate::report::Report;
+use crate::run::{fill, fill_all, on_array};
 use crate::served::Served;
 use crate::under_test::UnderTest;
 use braid_array::settings::Settings;
@@ -66,16 +65,8 @@ pub fn sweep(options: &Options, variants: &[Variant]) -> Result<Report, LoadErro
     let mut contenders: Vec<&mut dyn Contender> =
         all.iter_mut().map(|one| one as &mut dyn Contender).collect();
     let measured = in_turn(&mut contenders, options.rounds, options.slice())?;
-    Ok(Report {
-        load: options.describe(),
-        machine: Machine::here(),
-        rounds: options.rounds.max(1),
-        processor_time: options.processor_time(),
-        virtual_time: false,
-        ratios: ratios(&measured),
-        absolutes: measured.iter().map(Absolute::of).collect(),
-        notes,
-    })
+    let report = Report::of(options.describe(), options.rounds, &measured, notes);
+    Ok(Report { processor_time: options.processor_time(), ..report })
 }
 
 /// An array and its load on so many shards.
@@ -117,16 +108,7 @@ pub fn scaling(options: &Options, shards: &[u16]) -> Result<Report, LoadError> {
     let mut contenders: Vec<&mut dyn Contender> =
         all.iter_mut().map(|one| one as &mut dyn Contender).collect();
     let measured = in_turn(&mut contenders, options.rounds, options.slice())?;
-    Ok(Report {
-        load: options.describe(),
-        machine: Machine::here(),
-        rounds: options.rounds.max(1),
-        processor_time: false,
-        virtual_time: false,
-        ratios: ratios(&measured),
-        absolutes: measured.iter().map(Absolute::of).collect(),
-        notes,
-    })
+    Ok(Report::of(options.describe(), options.rounds, &measured, notes))
 }
 
 #[cfg(test)]

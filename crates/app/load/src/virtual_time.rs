@@ -6,12 +6,10 @@
 
 use crate::error::LoadError;
 use crate::generator::Generator;
-use crate::machine::Machine;
 use crate::measure::{Measured, Until};
 use crate::offsets::Region;
 use crate::options::{Options, OptionsError};
-use crate::report::{Absolute, Report};
-use crate::run::ratios;
+use crate::report::Report;
 use crate::sweep::Variant;
 use crate::under_test::{create_and_assemble, prepare, wanted};
 use braid_array::control::Control;
@@ -52,16 +50,8 @@ pub fn sweep_in_virtual_time(options: &Options, variants: &[Variant]) -> Result<
     for variant in variants {
         measured.push(one(options, variant)?);
     }
-    Ok(Report {
-        load: options.describe(),
-        machine: Machine::here(),
-        rounds: 1,
-        processor_time: false,
-        virtual_time: true,
-        ratios: ratios(&measured),
-        absolutes: measured.iter().map(Absolute::of).collect(),
-        notes: Vec::new(),
-    })
+    let report = Report::of(options.describe(), 1, &measured, Vec::new());
+    Ok(Report { virtual_time: true, ..report })
 }
 
 fn one(options: &Options, variant: &Variant) -> Result<Measured, LoadError> {

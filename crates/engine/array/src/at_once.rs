@@ -14,7 +14,7 @@ use crate::parity::segment::Extent;
 use crate::parity::small;
 use crate::view::View;
 use braid_device::{BufMuts, Bufs};
-use braid_layout::{Layout, Slot};
+use braid_layout::Layout;
 use braid_shard::buffer::in_place::{self, Place};
 use braid_shard::{Buf, BufMut};
 use smallvec::SmallVec;
@@ -37,9 +37,7 @@ pub(crate) fn read(engine: &Rc<Engine>, offset: u64, bufs: &mut BufMuts) -> bool
         return false;
     }
     let Some((slot, at)) = found.place else { return recover(engine, &view, offset, buf) };
-    let Some((device, data_offset)) = view.member(slot) else { return false };
-    let Ok(at) = usize::try_from(data_offset + at) else { return false };
-    device.memory().is_some_and(|memory| memory.read(at, buf))
+    view.place(slot, at).is_some_and(|place| place.memory.read(place.at, buf))
 }
 
 /// Reads part of a chunk whose member cannot give it, when all others of its stripe, and P, can.
@@ -58,11 +56,7 @@ fn recover(engine: &Engine, view: &View, offset: u64, buf: &mut BufMut) -> bool 
     if bytes.end > view.resynced {
         return false;
     }
-    let place = |slot: Slot| {
-        let (device, data_offset) = view.member(slot).filter(|_| view.readable(slot, &bytes))?;
-        let at = usize::try_from(data_offset + at).ok()?;
-        Some(Place { memory: device.memory()?, at })
-    };
+    let place = |slot| view.place(slot, at).filter(|_| view.readable(slot, &bytes));
     let others = (0..map.data_chunks()).filter(|other| *other != k).map(|k| map.data_slot(k));
     let places: Option<SmallVec<[Place<'_>; 16]>> =
         others.chain([map.p_slot()]).map(place).collect();
@@ -111,7 +105,8 @@ fn plain(engine: &Engine, offset: u64, new: &Buf) -> bool {
     let found = locate_read(engine, &view, offset, new.len() as u64);
     match found.place {
         Some((slot, at)) if found.len == new.len() as u64 => {
-            !view.read_only && !view.broken && put(&view, slot, at, new)
+            let place = view.place(slot, at).filter(|_| !view.read_only && !view.broken);
+            place.is_some_and(|place| place.memory.write(place.at, new))
         }
         _ => false,
     }
@@ -128,20 +123,10 @@ fn copies(engine: &Rc<Engine>, unit: u64, extent: Extent, new: &Buf) -> bool {
         return false;
     }
     let copies = places(engine, unit, extent.start);
-    let there = || copies.iter().filter(|place| view.writable(place.slot));
-    if there().count() == 0 || !there().all(|place| lends(&view, place.slot)) {
-        return false;
-    }
+    let there = copies.iter().filter(|copy| view.writable(copy.slot));
+    let places: Option<SmallVec<[Place<'_>; 4]>> =
+        there.map(|copy| view.place(copy.slot, copy.offset)).collect();
+    let Some(places) = places.filter(|places| !places.is_empty()) else { return false };
     // A member that is too short has been refused at assembly.
-    there().all(|place| put(&view, place.slot, place.offset, new))
-}
-
-fn lends(view: &View, slot: Slot) -> bool {
-    view.member(slot).is_some_and(|(device, _)| device.memory().is_some())
-}
-
-fn put(view: &View, slot: Slot, at: u64, new: &Buf) -> bool {
-    let Some((device, data_offset)) = view.member(slot) else { return false };
-    let Ok(at) = usize::try_from(data_offset + at) else { return false };
-    device.memory().is_some_and(|memory| memory.write(at, new))
+    places.iter().all(|place| place.memory.write(place.at, new))
 }

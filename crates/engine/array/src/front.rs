@@ -371,13 +371,7 @@ pub(crate) fn start_write(engine: &Rc<Engine>, args: WriteArgs) {
     if let WritePayload::Data(new) = &args.payload
         && crate::at_once::write_piece(engine, args.unit, args.extent, new)
     {
-        let WriteArgs { payload, done, intent, .. } = args;
-        drop(intent);
-        let payload = match payload {
-            WritePayload::Data(buf) => Some(buf),
-            WritePayload::Zeroes { .. } => None,
-        };
-        return done.finish(engine, Ok(()), None, payload);
+        return args.finish(Ok(()));
     }
     match &engine.geometry.layout {
         Layout::Parity(_) => crate::parity::waiting::enter(engine, args),

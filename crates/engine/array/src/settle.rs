@@ -44,10 +44,7 @@ impl Engine {
         view: &Rc<View>,
         outcomes: Outcomes,
     ) -> Result<(), IoError> {
-        let refused = self.take_refused(view, outcomes);
-        let Some(first) = refused.first().map(|refused| refused.error) else { return Ok(()) };
-        // Boxed: it happens seldom, and would make the task of every write larger.
-        Box::pin(self.settle_refused(view, &refused)).await;
+        let Some((refused, first)) = self.settle(view, outcomes).await else { return Ok(()) };
         let now = self.view();
         let kept = || refused.iter().all(|refused| self.kept(&now, refused.slot, &refused.bytes));
         if now.broken || !kept() { Err(first) } else { Ok(()) }
@@ -62,10 +59,23 @@ impl Engine {
         view: &Rc<View>,
         outcomes: Outcomes,
     ) -> Result<(), IoError> {
+        match self.settle(view, outcomes).await {
+            Some((_, first)) if self.view().broken => Err(first),
+            _ => Ok(()),
+        }
+    }
+
+    /// Settles what members did not take, and gives it with the first error; `None` when they took all.
+    async fn settle(
+        self: &Rc<Engine>,
+        view: &Rc<View>,
+        outcomes: Outcomes,
+    ) -> Option<(Vec<Refused>, IoError)> {
         let refused = self.take_refused(view, outcomes);
-        let Some(first) = refused.first().map(|refused| refused.error) else { return Ok(()) };
+        let first = refused.first()?.error;
+        // Boxed: it happens seldom, and would make the task of every write larger.
         Box::pin(self.settle_refused(view, &refused)).await;
-        if self.view().broken { Err(first) } else { Ok(()) }
+        Some((refused, first))
     }
 
     fn take_refused(&self, view: &View, mut outcomes: Outcomes) -> Vec<Refused> {

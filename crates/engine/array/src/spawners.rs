@@ -22,6 +22,19 @@ pub(crate) struct WriteArgs {
     pub(crate) intent: Option<Entered>,
 }
 
+impl WriteArgs {
+    /// Tells whoever sent the write how it has ended. Its bits in the bitmap are given up before.
+    pub(crate) fn finish(self, result: Result<(), IoError>) {
+        let WriteArgs { engine, payload, done, intent, .. } = self;
+        drop(intent);
+        let payload = match payload {
+            WritePayload::Data(buf) => Some(buf),
+            WritePayload::Zeroes { .. } => None,
+        };
+        done.finish(&engine, result, None, payload);
+    }
+}
+
 /// What the leader of a stripe's writes needs.
 pub(crate) struct LeadArgs {
     pub(crate) engine: Rc<Engine>,

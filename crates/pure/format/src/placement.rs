@@ -450,6 +450,20 @@ fn bitmap_sync_size(request: &Request, size: u64) -> u64 {
     u64::try_from(chunks * u128::from(chunk)).unwrap_or(u64::MAX)
 }
 
+/// Bytes for each bit of a bitmap: what is wanted, else 64 MiB, or the least that `fits`.
+fn bitmap_chunk(want: Option<u32>, fits: impl Fn(u64) -> bool) -> Result<u32, PlacementError> {
+    let mut least = BITMAP_CHUNK_MIN;
+    while !fits(least) && least <= u64::from(u32::MAX) {
+        least *= 2;
+    }
+    let chunk = match want {
+        None => least.max(BITMAP_CHUNK),
+        Some(want) if want.is_power_of_two() && u64::from(want) >= least => want.into(),
+        Some(want) => return Err(PlacementError::BitmapChunk { want: want.into(), least }),
+    };
+    u32::try_from(chunk).map_err(|_| PlacementError::NoBitmapRoom)
+}
+
 fn place_bitmap(
     request: &Request,
     size: u64,
@@ -462,16 +476,8 @@ fn place_bitmap(
         return Err(PlacementError::NoBitmapRoom);
     }
     let fits = |chunk: u64| area_sectors(sync_size, chunk) <= room;
-    let mut least = BITMAP_CHUNK_MIN;
-    while !fits(least) && least <= u64::from(u32::MAX) {
-        least *= 2;
-    }
-    let chunk = match chunk_bytes {
-        None => least.max(BITMAP_CHUNK),
-        Some(want) if want.is_power_of_two() && u64::from(want) >= least => want.into(),
-        Some(want) => return Err(PlacementError::BitmapChunk { want: want.into(), least }),
-    };
-    let chunk_bytes = u32::try_from(chunk).map_err(|_| PlacementError::NoBitmapRoom)?;
+    let chunk_bytes = bitmap_chunk(chunk_bytes, fits)?;
+    let chunk = u64::from(chunk_bytes);
     let sectors = area_sectors(sync_size, chunk);
     // `sectors` is at most 256.
     let offset = match request.version {

@@ -10,7 +10,7 @@ use super::{BitmapNr, NO_BITMAP, Shape};
 use crate::engine::Engine;
 use crate::geometry::Geometry;
 use crate::parity::segment::Extent;
-use crate::spawners::{WriteArgs, WritePayload};
+use crate::spawners::WriteArgs;
 use braid_device::{IoError, IoErrorKind};
 use braid_shard::Shard;
 use braid_shard::sync::Notify;
@@ -248,13 +248,7 @@ pub(crate) async fn record_then_write(args: WriteArgs) {
         Ok(entered) => {
             crate::front::start_write(&engine, WriteArgs { intent: Some(entered), ..args });
         }
-        Err(error) => {
-            let payload = match args.payload {
-                WritePayload::Data(buf) => Some(buf),
-                WritePayload::Zeroes { .. } => None,
-            };
-            args.done.finish(&engine, Err(error), None, payload);
-        }
+        Err(error) => args.finish(Err(error)),
     }
 }
 

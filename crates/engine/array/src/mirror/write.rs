@@ -10,13 +10,9 @@ use std::rc::Rc;
 
 /// Carries out one write and tells `done`.
 pub(crate) async fn write(args: WriteArgs) {
-    let WriteArgs { engine, unit, extent, payload, fua, done, intent: _intent } = args;
-    let result = write_copies(&engine, unit, extent, &payload, fua).await;
-    let payload = match payload {
-        WritePayload::Data(buf) => Some(buf),
-        WritePayload::Zeroes { .. } => None,
-    };
-    done.finish(&engine, result, None, payload);
+    let WriteArgs { engine, unit, extent, payload, fua, .. } = &args;
+    let result = write_copies(engine, *unit, *extent, payload, *fua).await;
+    args.finish(result);
 }
 
 async fn write_copies(

@@ -23,9 +23,7 @@ fn place(view: &View, slot: Slot, at: u64, len: u64) -> Option<Place<'_>> {
     if view.is_bad(slot, &(at..at + len)) {
         return None;
     }
-    let (device, data_offset) = view.member(slot)?;
-    let memory = device.memory()?;
-    Some(Place { memory, at: usize::try_from(data_offset + at).ok()? })
+    view.place(slot, at)
 }
 
 /// A small write.

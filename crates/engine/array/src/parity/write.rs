@@ -42,13 +42,7 @@ pub(super) async fn carry_out(
     }
     drop(held);
     for (nr, piece) in pieces.drain(..).enumerate() {
-        let WriteArgs { payload, done, intent, .. } = piece;
-        let payload = match payload {
-            WritePayload::Data(buf) => Some(buf),
-            WritePayload::Zeroes { .. } => None,
-        };
-        drop(intent);
-        done.finish(engine, alone.get(nr).copied().unwrap_or(result), None, payload);
+        piece.finish(alone.get(nr).copied().unwrap_or(result));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where mdadm 4.2 puts the bitmap that `mdadm --grow --bitmap=internal` adds to an array whose members
 //! have their places already: in what was left free between superblock, bad-block log and data.
 
-use super::{BITMAP_CHUNK, BITMAP_CHUNK_MIN, BitmapPlace, PlacementError, V0_BITMAP_ROOM};
+use super::{BitmapPlace, PlacementError, V0_BITMAP_ROOM, bitmap_chunk};
 use crate::bitmap::{HEADER, area_len};
 use crate::superblock::{Superblock, V0_BITMAP_OFFSET, Version};
 
@@ -50,16 +50,8 @@ pub fn place_added_bitmap(
         let len = HEADER as u64 + bits(chunk).div_ceil(8);
         bits(chunk) <= BITS_MAX && len <= room * crate::SECTOR as u64
     };
-    let mut least = BITMAP_CHUNK_MIN;
-    while !fits(least) && least <= u64::from(u32::MAX) {
-        least *= 2;
-    }
-    let chunk = match chunk_bytes {
-        None => least.max(BITMAP_CHUNK),
-        Some(want) if want.is_power_of_two() && u64::from(want) >= least => want.into(),
-        Some(want) => return Err(PlacementError::BitmapChunk { want: want.into(), least }),
-    };
-    let chunk_bytes = u32::try_from(chunk).map_err(|_| PlacementError::NoBitmapRoom)?;
+    let chunk_bytes = bitmap_chunk(chunk_bytes, fits)?;
+    let chunk = u64::from(chunk_bytes);
     let sectors = area_len(bits(chunk)) / crate::SECTOR as u64;
     let log = members.iter().map(|member| log_before(member)).max().unwrap_or(BBLOG);
     let offset = match version {

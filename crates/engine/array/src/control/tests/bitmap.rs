@@ -41,14 +41,6 @@ fn bitmap(world: &World, member: &Arc<TestMember>) -> (BitmapSuperblock, Vec<u64
     (superblock, set)
 }
 
-/// Everything stops at once.
-fn crash(world: World) -> World {
-    for shard in &world.shards {
-        shard.abandon();
-    }
-    World::new(1)
-}
-
 fn some(
     members: &[Arc<TestMember>],
     which: impl IntoIterator<Item = usize>,
@@ -61,13 +53,6 @@ fn read_by_jobs(members: &[Arc<TestMember>], job: impl FnOnce()) -> u64 {
     let before = sum();
     job();
     sum() - before
-}
-
-fn mismatches(world: &World, control: &Rc<Control>) -> u64 {
-    world.wait_idle(control);
-    control.start_check().unwrap();
-    world.wait_idle(control);
-    world.status(control).mismatch_cnt
 }
 
 fn with<T: 'static, W>(
@@ -129,7 +114,7 @@ fn a_bit_is_on_every_member_when_the_write_is_acknowledged_and_cleared_when_it_i
             assert!(superblock.events_cleared > 0);
             world.write(&array, 0, 0, &pattern(0, 4096)).unwrap();
             world.stop(&control);
-            let world = crash(world);
+            let world = world.crash();
             for member in &members {
                 let (superblock, set) = bitmap(&world, member);
                 assert_eq!((set, superblock.events), (vec![], world.superblock(member).events));
@@ -148,7 +133,7 @@ fn after_a_crash_only_what_was_being_written_is_resynced() {
         world.sleep(20 * SECOND);
         world.write(&array, 0, 40 * CHUNK, &pattern(1, 8192)).unwrap();
         drop((array, control));
-        let world = crash(world);
+        let world = world.crash();
         // Redundancy is wrong there, as if the write had been cut short.
         let data = world.superblock(&members[1]).data_offset * 512;
         let contents = world.contents(&members[1]);
@@ -164,7 +149,7 @@ fn after_a_crash_only_what_was_being_written_is_resynced() {
             assert_eq!(world.status(&control).resynced, None);
         });
         assert!(read < disks as u64 * 2 * CHUNK, "{level}: {read} bytes were read");
-        assert_eq!(mismatches(&world, &control), 0);
+        assert_eq!(world.check(&control), 0);
         world.sleep(20 * SECOND);
         assert_eq!(bitmap(&world, &members[0]).1, []);
     }
@@ -196,7 +181,7 @@ fn a_bitmap_that_cannot_be_trusted_means_a_whole_resync_and_is_written_anew() {
         world.sleep(20 * SECOND);
         world.write(&array, 0, 0, &pattern(1, 4096)).unwrap();
         drop(array);
-        let world = crash(world);
+        let world = world.crash();
         // One good copy is enough.
         change(&world, &members[1..], damage);
         let (array, control) = world.assemble(&members);
@@ -204,15 +189,15 @@ fn a_bitmap_that_cannot_be_trusted_means_a_whole_resync_and_is_written_anew() {
         assert!(read < MIB, "{nr}: {read}");
         world.write(&array, 0, MIB, &pattern(1, 4096)).unwrap();
         drop((array, control));
-        let world = crash(world);
+        let world = world.crash();
         change(&world, &members, damage);
         let data = world.superblock(&members[2]).data_offset * 512;
         world.scribble(&members[2], data + 3 * MIB, &[0x5a; 4096]);
         let (_array, control) = world.assemble(&members);
         world.wait_idle(&control);
-        assert_eq!(mismatches(&world, &control), 0, "{nr}");
+        assert_eq!(world.check(&control), 0, "{nr}");
         world.stop(&control);
-        let world = crash(world);
+        let world = world.crash();
         let (superblock, set) = bitmap(&world, &members[0]);
         assert_eq!(
             (set, superblock.chunk_bytes as u64),
@@ -258,7 +243,7 @@ fn a_member_that_was_away_gets_only_what_was_written_meanwhile() {
         assert!(copied <= changed + 256 * KIB, "{level}: {copied} bytes were written");
         let status = world.status(&control);
         assert_eq!((status.degraded, state(&status, "m1")), (0, MemberState::InSync));
-        assert_eq!(mismatches(&world, &control), 0);
+        assert_eq!(world.check(&control), 0);
         assert_eq!(world.read(&array, 1, 16 * CHUNK, 8192).unwrap(), pattern(7, 8192));
         world.sleep(20 * SECOND);
         assert_eq!(bitmap(&world, &members[1]).1, []);
@@ -278,7 +263,7 @@ fn what_came_back_and_crashed_goes_on_by_the_bitmap() {
         control.pause_jobs(true);
         re_add(&world, &control, &members[0]).unwrap();
         drop((array, control));
-        let world = crash(world);
+        let world = world.crash();
         let options = AssembleOptions { force: true, ..AssembleOptions::default() };
         let before = members[0].written.load(Ordering::Relaxed);
         let array = world.try_assemble(&members, options).unwrap();
@@ -287,7 +272,7 @@ fn what_came_back_and_crashed_goes_on_by_the_bitmap() {
         let copied = members[0].written.load(Ordering::Relaxed) - before;
         assert!(copied < MIB, "{level}: {copied} bytes were written");
         assert_eq!(world.status(&control).degraded, 0);
-        assert_eq!(mismatches(&world, &control), 0, "{level}");
+        assert_eq!(world.check(&control), 0, "{level}");
     }
 }
 
@@ -320,7 +305,7 @@ fn a_member_whose_lacks_are_not_known_is_no_former_member() {
         assert_eq!(added.unwrap().re_added, expected);
         world.wait_idle(&control);
     }
-    assert_eq!(mismatches(&world, &control), 0);
+    assert_eq!(world.check(&control), 0);
 }
 
 #[test]
@@ -330,7 +315,7 @@ fn a_member_that_ran_apart_is_not_taken_back() {
     world.create(&members, options(Level::Raid1, 2));
     let (_, control) = world.assemble(&members);
     world.stop(&control);
-    let world = crash(world);
+    let world = world.crash();
     for nr in 0..2 {
         let (array, control) = world.assemble(&some(&members, [nr]));
         world.write(&array, 0, nr as u64 * MIB, &pattern(nr as u64, 4096)).unwrap();
@@ -345,7 +330,7 @@ fn a_member_that_ran_apart_is_not_taken_back() {
     let opener = Arc::clone(&members[1]) as Arc<dyn Opener>;
     with(&world, &control, |control| async move { control.add(opener, false).await }).unwrap();
     world.wait_idle(&control);
-    assert_eq!(mismatches(&world, &control), 0);
+    assert_eq!(world.check(&control), 0);
     assert_eq!(world.read(&array, 0, MIB, 4096).unwrap(), vec![0; 4096]);
 }
 

@@ -31,13 +31,6 @@ fn options(level: Level, raid_disks: usize) -> CreateOptions {
     }
 }
 
-fn crash(world: World) -> World {
-    for shard in &world.shards {
-        shard.abandon();
-    }
-    World::new(1)
-}
-
 fn add(
     world: &World,
     control: &Rc<Control>,
@@ -54,13 +47,6 @@ fn remove(world: &World, control: &Rc<Control>) -> Result<(), ControlError> {
 
 fn dirty(world: &World, control: &Rc<Control>) -> u64 {
     world.status(control).bitmap.unwrap().dirty
-}
-
-fn mismatches(world: &World, control: &Rc<Control>) -> u64 {
-    world.wait_idle(control);
-    control.start_check().unwrap();
-    world.wait_idle(control);
-    world.status(control).mismatch_cnt
 }
 
 fn read_by_members(members: &[Arc<TestMember>]) -> u64 {
@@ -85,7 +71,7 @@ fn a_bitmap_that_was_added_saves_a_resync_and_one_that_was_removed_does_not() {
             world.write(&array, 1, 40 * CHUNK, &pattern(2, 8192)).unwrap();
             assert!(dirty(&world, &control) > 0);
             drop((array, control));
-            let world = crash(world);
+            let world = world.crash();
             assert_ne!(world.superblock(&members[0]).bitmap_offset, 0);
             let (array, control) = world.assemble(&members);
             let before = read_by_members(&members);
@@ -96,7 +82,7 @@ fn a_bitmap_that_was_added_saves_a_resync_and_one_that_was_removed_does_not() {
             assert_eq!(world.status(&control).bitmap, None);
             world.write(&array, 0, 44 * CHUNK, &pattern(3, 8192)).unwrap();
             drop((array, control));
-            let world = crash(world);
+            let world = world.crash();
             for member in &members {
                 assert_eq!(world.superblock(member).bitmap_offset, 0);
             }
@@ -106,7 +92,7 @@ fn a_bitmap_that_was_added_saves_a_resync_and_one_that_was_removed_does_not() {
             assert!(read_by_members(&members) - before > 8 * MIB);
             assert!(world.read(&array, 0, CHUNK, 3 << 16).unwrap() == pattern(1, 3 << 16));
             assert!(world.read(&array, 0, 44 * CHUNK, 8192).unwrap() == pattern(3, 8192));
-            assert_eq!(mismatches(&world, &control), 0);
+            assert_eq!(world.check(&control), 0);
         }
     }
 }
@@ -133,7 +119,7 @@ fn cut_short(level: Level, disks: usize, adds: bool, writes: u64) -> (u64, bool)
     world.write(&array, 0, 30 * CHUNK, &pattern(8, 4096)).unwrap();
     let ended = power.load(Ordering::Relaxed) > 0;
     drop((array, control));
-    let world = crash(world);
+    let world = world.crash();
     power.store(u64::MAX, Ordering::Relaxed);
     for bytes in [pattern(9, 4096), pattern(8, 4096)] {
         for member in &members {
@@ -147,7 +133,7 @@ fn cut_short(level: Level, disks: usize, adds: bool, writes: u64) -> (u64, bool)
         }
     }
     let (_array, control) = world.assemble(&members);
-    (mismatches(&world, &control), ended)
+    (world.check(&control), ended)
 }
 
 #[test]
@@ -233,7 +219,7 @@ fn writers_notice_nothing_of_bitmaps_that_come_and_go() {
     over.set(true);
     world.sleep(SECOND);
     assert!(wrote.get() > 8_000, "{}", wrote.get());
-    assert_eq!(mismatches(&world, &control), 0);
+    assert_eq!(world.check(&control), 0);
     world.stop(&control);
 }
 
@@ -310,6 +296,6 @@ fn a_member_that_was_away_when_a_bitmap_was_added_is_filled_as_a_whole() {
     world.wait_idle(&control);
     world.sleep(20 * SECOND);
     assert_eq!((world.status(&control).degraded, dirty(&world, &control)), (0, 0));
-    assert_eq!(mismatches(&world, &control), 0);
+    assert_eq!(world.check(&control), 0);
     world.stop(&control);
 }

@@ -32,13 +32,6 @@ fn options(level: Level, raid_disks: usize) -> CreateOptions {
     }
 }
 
-fn crash(world: World) -> World {
-    for shard in &world.shards {
-        shard.abandon();
-    }
-    World::new(1)
-}
-
 fn add(
     world: &World,
     control: &Rc<Control>,
@@ -46,13 +39,6 @@ fn add(
 ) -> Result<crate::control::changes::Added, crate::error::ControlError> {
     let (control, opener) = (Rc::clone(control), Arc::clone(member) as Arc<dyn Opener>);
     world.run(async move { control.add(opener, false).await })
-}
-
-fn mismatches(world: &World, control: &Rc<Control>) -> u64 {
-    world.wait_idle(control);
-    control.start_check().unwrap();
-    world.wait_idle(control);
-    world.status(control).mismatch_cnt
 }
 
 #[test]
@@ -90,11 +76,11 @@ fn an_array_of_both_has_the_larger_block_and_lives_through_all_that_happens_to_a
             let more = pattern(9, CHUNK as usize);
             world.write(&array, 0, 40 * 4096, &more).unwrap();
             drop((array, control, device));
-            let world = crash(world);
+            let world = world.crash();
             let (array, control) = world.assemble(&members[1..]);
             let bitmap = world.status(&control).bitmap.unwrap();
             assert!(bitmap.dirty > 0 && bitmap.dirty < 5, "{what}: {bitmap:?}");
-            assert_eq!(mismatches(&world, &control), 0, "{what}");
+            assert_eq!(world.check(&control), 0, "{what}");
             assert!(world.read(&array, 0, 40 * 4096, more.len()).unwrap() == more, "{what}");
             let before = world.read(&array, 0, 3 * 4096, 37 * 4096).unwrap();
             assert!(before == bytes[..37 * 4096], "{what}");

@@ -119,13 +119,6 @@ fn fail_and_remove(world: &World, control: &Rc<Control>, name: &str) {
         .unwrap();
 }
 
-fn mismatches(world: &World, control: &Rc<Control>) -> u64 {
-    world.wait_idle(control);
-    control.start_check().unwrap();
-    world.wait_idle(control);
-    world.status(control).mismatch_cnt
-}
-
 /// A clean array with a bitmap without a set bit.
 fn with_bitmap(world: &World, level: Level, disks: usize) -> Vec<Arc<TestMember>> {
     let members = members("m", disks, 16 * MIB);
@@ -140,13 +133,6 @@ fn with_bitmap(world: &World, level: Level, disks: usize) -> Vec<Arc<TestMember>
     members
 }
 
-fn crash(world: World) -> World {
-    for shard in &world.shards {
-        shard.abandon();
-    }
-    World::new(1)
-}
-
 fn written(members: &[Arc<TestMember>], which: usize) -> u64 {
     members[which].written.load(Ordering::Relaxed)
 }
@@ -158,7 +144,7 @@ fn with_a_bitmap_a_crash_costs_the_resync_of_what_was_being_written() {
         let members = with_bitmap(&world, level, disks);
         let (array, _) = world.assemble(&members);
         world.write(&array, 0, 9 * CHUNK, &pattern(1, 8192)).unwrap();
-        let world = crash(world);
+        let world = world.crash();
         let reads =
             || members.iter().map(|member| member.read.load(Ordering::Relaxed)).sum::<u64>();
         let (array, control) = world.assemble(&members);
@@ -167,7 +153,7 @@ fn with_a_bitmap_a_crash_costs_the_resync_of_what_was_being_written() {
         assert!(reads() - before < disks as u64 * 2 * CHUNK, "{level}: {}", reads() - before);
         assert_eq!(world.status(&control).resynced, None);
         assert!(world.read(&array, 0, 9 * CHUNK, 8192).unwrap() == pattern(1, 8192));
-        assert_eq!(mismatches(&world, &control), 0);
+        assert_eq!(world.check(&control), 0);
     }
 }
 
@@ -187,7 +173,7 @@ fn with_a_bitmap_a_member_that_was_away_gets_what_was_written_meanwhile() {
         let copied = written(&members, 1) - before;
         assert!(copied < MIB, "{level}: {copied} bytes were written");
         assert_eq!(world.status(&control).degraded, 0);
-        assert_eq!(mismatches(&world, &control), 0, "{level}");
+        assert_eq!(world.check(&control), 0, "{level}");
         world.stop(&control);
         assert_eq!(world.superblock(&members[1]).own_role(), Role::Slot(1));
     }
@@ -204,7 +190,7 @@ fn a_member_that_was_coming_back_when_all_stopped_is_filled_as_a_whole() {
     control.pause_jobs(true);
     let (adding, opener) = (Rc::clone(&control), Arc::clone(&members[1]) as Arc<dyn Opener>);
     world.run(async move { adding.re_add(opener).await }).unwrap();
-    let world = crash(world);
+    let world = world.crash();
     assert_eq!(world.superblock(&members[1]).own_role(), Role::Spare);
     let before = written(&members, 1);
     let array = world
@@ -215,7 +201,7 @@ fn a_member_that_was_coming_back_when_all_stopped_is_filled_as_a_whole() {
     assert!(written(&members, 1) - before > 15 * MIB);
     assert_eq!(world.status(&control).degraded, 0);
     assert!(world.read(&array, 0, 4 * CHUNK, 4096).unwrap() == bytes);
-    assert_eq!(mismatches(&world, &control), 0);
+    assert_eq!(world.check(&control), 0);
 }
 
 #[test]
@@ -240,5 +226,5 @@ fn a_member_whose_number_was_taken_meanwhile_can_be_added_again() {
     world.wait_idle(&control);
     assert_eq!(world.status(&control).degraded, 0);
     world.sleep(20 * SECOND);
-    assert_eq!(mismatches(&world, &control), 0);
+    assert_eq!(world.check(&control), 0);
 }

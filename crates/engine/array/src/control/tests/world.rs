@@ -65,6 +65,14 @@ impl World {
         World { shards, clock, ctx }
     }
 
+    /// Everything stops at once; the world after it has one shard.
+    pub(super) fn crash(self) -> World {
+        for shard in &self.shards {
+            shard.abandon();
+        }
+        World::new(1)
+    }
+
     /// Runs `future` on the home shard to its end.
     pub(super) fn run<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
         let result: Rc<RefCell<Option<T>>> = Rc::new(RefCell::new(None));
@@ -133,8 +141,9 @@ impl World {
         self.run(async move { control.status().await })
     }
 
-    /// Compares redundancy with data and gives the sectors that differ.
+    /// Waits for the jobs that are due, compares redundancy with data and gives the sectors that differ.
     pub(super) fn check(&self, control: &Rc<Control>) -> u64 {
+        self.wait_idle(control);
         control.start_check().unwrap();
         self.wait_idle(control);
         self.status(control).mismatch_cnt
