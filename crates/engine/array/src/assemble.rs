@@ -112,6 +112,7 @@ pub async fn assemble(
         update: roster.view(&geometry, options.read_only),
         bitmap: keeper.as_ref().map(Keeper::shape),
         settings: (options.settings, options.memory_max),
+        aggregate: options.aggregate,
     };
     let engine = running::start_engines(ctx, start, &title).await?;
     let uuid = roster.shared.set_uuid;

@@ -95,6 +95,8 @@ pub struct Engine {
     pub(crate) settings: Cell<Settings>,
     /// Bytes that a cache may take at most.
     pub(crate) memory_max: u64,
+    /// What goes to members is collected and merged, and what comes for a stripe carried out together.
+    pub(crate) aggregate: bool,
     /// Some member lends its memory.
     on_memory: Cell<bool>,
     /// Requests wait: stripes are being given to other shards.
@@ -139,6 +141,8 @@ pub(crate) struct Setup {
     pub(crate) settings: Settings,
     /// Bytes that a cache may take at most.
     pub(crate) memory_max: u64,
+    /// Requests are collected and merged.
+    pub(crate) aggregate: bool,
 }
 
 /// Held while a write is under way: the array is not marked clean meanwhile.
@@ -171,7 +175,7 @@ impl Engine {
         geometry: Arc<Geometry>,
         setup: Setup,
     ) -> Rc<Engine> {
-        let Setup { home, info, router, update, bitmap, settings, memory_max } = setup;
+        let Setup { home, info, router, update, bitmap, settings, memory_max, aggregate } = setup;
         let intent = match bitmap {
             Some(shape) => Intent::new(shard, FIRST_BITMAP, shape),
             None => Intent::none(shard),
@@ -187,6 +191,7 @@ impl Engine {
             cache: RefCell::new(None),
             settings: Cell::new(Settings::default()),
             memory_max,
+            aggregate,
             on_memory: Cell::new(false),
             held: Cell::new(false),
             held_back: RefCell::new(VecDeque::new()),
@@ -284,7 +289,7 @@ impl Engine {
     /// When the device does not open here.
     pub(crate) fn open_member(&self, nr: MemberNr, opener: &dyn Opener) -> Result<(), OpenError> {
         let device = opener.open(&self.shard)?;
-        let (device, plug) = if device.info().wants_plug {
+        let (device, plug) = if device.info().wants_plug && self.aggregate {
             let plug = Plug::new(&self.shard, device);
             (Rc::clone(&plug) as Rc<dyn Device>, Some(plug))
         } else {

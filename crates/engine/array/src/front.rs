@@ -233,35 +233,11 @@ pub(crate) fn recover_here(
 
 // --- Writes ---------------------------------------------------------------------------------
 
-/// The bytes `start..start + len` of `bufs` laid end to end, as one buffer: a slice where one
-/// buffer holds them all, else a copy.
-fn contiguous(engine: &Engine, bufs: &Bufs, start: usize, len: usize) -> Buf {
-    let mut base = 0;
-    for buf in bufs {
-        if start >= base && start + len <= base + buf.len() {
-            return buf.slice(start - base..start - base + len);
-        }
-        base += buf.len();
-    }
-    let mut copy = engine.shard.pool().get(len);
-    let mut base = 0;
-    for buf in bufs {
-        let from = start.max(base);
-        let to = (start + len).min(base + buf.len());
-        if from < to {
-            copy[from - start..to - start].copy_from_slice(&buf[from - base..to - base]);
-        }
-        base += buf.len();
-    }
-    copy.freeze()
-}
-
 fn write(engine: &Rc<Engine>, offset: u64, bufs: Bufs, fua: bool, done: Completion) {
     let gather = engine.gather();
     gather.begin(Kind::Write { fua }, done);
-    let total: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
     if engine.geometry.level.has_redundancy() {
-        write_units(engine, &gather, offset, total, &bufs, fua);
+        write_units(engine, &gather, offset, &bufs, fua);
     } else {
         write_striped(engine, &gather, offset, &bufs, fua);
     }
@@ -269,31 +245,29 @@ fn write(engine: &Rc<Engine>, offset: u64, bufs: Bufs, fua: bool, done: Completi
     gather.all_submitted();
 }
 
-fn write_units(
-    engine: &Rc<Engine>,
-    gather: &Rc<Gather>,
-    offset: u64,
-    total: u64,
-    bufs: &Bufs,
-    fua: bool,
-) {
+/// Cuts at the ends of units and of buffers: what is merged further down needs no copy here.
+fn write_units(engine: &Rc<Engine>, gather: &Rc<Gather>, offset: u64, bufs: &Bufs, fua: bool) {
     let unit_size = engine.geometry.unit_size();
     let mut at = offset;
-    while at < offset + total {
-        let unit = at / unit_size;
-        let end = (offset + total).min((unit + 1) * unit_size);
-        let extent = Extent { start: at - unit * unit_size, end: end - unit * unit_size };
-        let payload = contiguous(engine, bufs, (at - offset) as usize, (end - at) as usize);
-        let index = gather.add(at, false);
-        let owner = engine.geometry.owner(unit);
-        if owner == engine.shard.id() {
-            let done = PieceDone::Part { gather: Rc::clone(gather), index };
-            write_unit(engine, unit, extent, payload, fua, done);
-        } else {
-            let part = (Rc::clone(gather), index);
-            engine.router.write(owner, unit, extent, payload, fua, part);
+    for buf in bufs {
+        let mut done = 0;
+        while done < buf.len() {
+            let (unit, within) = (at / unit_size, at % unit_size);
+            let len = (unit_size - within).min((buf.len() - done) as u64);
+            let extent = Extent { start: within, end: within + len };
+            let payload = buf.slice(done..done + len as usize);
+            let index = gather.add(at, false);
+            let owner = engine.geometry.owner(unit);
+            if owner == engine.shard.id() {
+                let done = PieceDone::Part { gather: Rc::clone(gather), index };
+                write_unit(engine, unit, extent, payload, fua, done);
+            } else {
+                let part = (Rc::clone(gather), index);
+                engine.router.write(owner, unit, extent, payload, fua, part);
+            }
+            done += len as usize;
+            at += len;
         }
-        at = end;
     }
 }
 

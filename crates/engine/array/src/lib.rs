@@ -42,6 +42,7 @@ mod route;
 pub mod settings;
 mod settle;
 mod spawners;
+pub mod stacking;
 pub mod status;
 pub mod view;
 mod zeroing;

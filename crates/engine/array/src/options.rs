@@ -133,6 +133,9 @@ pub struct AssembleOptions {
     pub settings: Settings,
     /// Bytes that the array's caches may take at most: settings beyond are refused.
     pub memory_max: u64,
+    /// Collect, sort and merge what goes to members, and what comes for one stripe. False only to see what
+    /// that is worth.
+    pub aggregate: bool,
 }
 
 impl Default for AssembleOptions {
@@ -148,6 +151,7 @@ impl Default for AssembleOptions {
             bitmap_daemon_sleep_ms: None,
             settings: Settings::default(),
             memory_max: u64::MAX,
+            aggregate: true,
         }
     }
 }

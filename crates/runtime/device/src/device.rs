@@ -17,7 +17,11 @@ pub struct DeviceInfo {
     pub logical_block: u32,
     /// Writes smaller than this cost a read inside the device.
     pub physical_block: u32,
-    /// The size of request that the device likes best; 0 when it does not say.
+    /// The smallest request that goes to one place only, a chunk of an array; 0 when it does not say. Linux calls
+    /// it `io_min`.
+    pub minimum_io: u32,
+    /// The size of request that the device likes best, a multiple of `minimum_io`; 0 when it does not say. Linux
+    /// calls it `io_opt`.
     pub optimal_io: u32,
     /// Discards do something.
     pub discards: bool,
@@ -41,6 +45,7 @@ impl DeviceInfo {
             size,
             logical_block: 512,
             physical_block: 4096,
+            minimum_io: 0,
             optimal_io: 0,
             discards: true,
             writes_zeroes: true,

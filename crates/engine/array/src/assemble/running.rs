@@ -33,6 +33,8 @@ pub(super) struct Start {
     pub(super) bitmap: Option<Shape>,
     /// Settings, and bytes that caches may take at most.
     pub(super) settings: (Settings, u64),
+    /// See [`AssembleOptions::aggregate`](crate::options::AssembleOptions::aggregate).
+    pub(super) aggregate: bool,
 }
 
 /// Starts an engine on every shard and gives the home shard's. When one does not start, none is
@@ -83,11 +85,11 @@ fn start_here(
     home: Remote,
     end: Option<MeshEnd<Msg>>,
 ) -> Result<(), OpenError> {
-    let Start { id, geometry, info, openers, update, bitmap, settings } = start;
+    let Start { id, geometry, info, openers, update, bitmap, settings, aggregate } = start;
     let router = Router::new(shard);
     let (settings, memory_max) = settings;
     let view = update.clone();
-    let setup = Setup { home, info, router, update, bitmap, settings, memory_max };
+    let setup = Setup { home, info, router, update, bitmap, settings, memory_max, aggregate };
     let engine = Engine::start(shard, id, geometry, setup);
     if let Some(end) = end {
         engine.router.attach(end, &engine);
@@ -112,35 +114,49 @@ pub(super) fn device_info(
     };
     let block = u64::from(geometry.logical_block);
     let redundant = geometry.level.has_redundancy();
+    let likes = largest(|info| info.optimal_io);
+    let (minimum_io, optimal_io) = io_sizes(geometry, largest(|info| info.minimum_io), likes);
     DeviceInfo {
         name: name.to_string(),
         size: geometry.array_size() / block * block,
         logical_block: geometry.logical_block,
         physical_block: largest(|info| info.physical_block).max(geometry.logical_block),
-        optimal_io: optimal_io(geometry)
-            .and_then(|bytes| u32::try_from(bytes).ok())
-            .unwrap_or_else(|| largest(|info| info.optimal_io)),
+        minimum_io,
+        optimal_io,
         // Where there is redundancy a discard becomes write-zeroes, since it must keep matching.
         discards: all(if redundant { |info| info.writes_zeroes } else { |info| info.discards }),
         writes_zeroes: all(|info| info.writes_zeroes),
         volatile_cache: any(|info| info.volatile_cache),
-        wants_plug: false,
+        // To an array above this one: what goes through here is worth merging where it is worth it below.
+        wants_plug: any(|info| info.wants_plug),
         rotational: any(|info| info.rotational),
         direct: all(|info| info.direct),
     }
 }
 
-/// A whole stripe: what is written without reading first, or keeps every member busy.
-fn optimal_io(geometry: &Geometry) -> Option<u64> {
-    match &geometry.layout {
-        Layout::Parity(parity) => Some(parity.stripe_size()),
-        Layout::Striped(striped) => Some(striped.chunk_size() * striped.slots() as u64),
+/// `minimum_io` and `optimal_io` of the array, from the largest of its members' (0: they do not say).
+///
+/// The optimal size is written without reading first and keeps every member busy: as many chunks as hold data
+/// in a stripe. Where members are arrays themselves each of them gets a whole stripe of its own out of it, unless
+/// its size and the chunk go together too badly.
+fn io_sizes(geometry: &Geometry, minimum: u32, optimal: u32) -> (u32, u32) {
+    let (chunk, width) = match &geometry.layout {
+        Layout::Parity(parity) => (parity.chunk_size(), parity.stripe_size() / parity.chunk_size()),
+        Layout::Striped(striped) => (striped.chunk_size(), striped.slots() as u64),
         Layout::Raid10(raid10) => {
-            let width = raid10.slots() / raid10.copy_count();
-            Some(raid10.chunk_size() * width.max(1) as u64)
+            (raid10.chunk_size(), (raid10.slots() / raid10.copy_count()).max(1) as u64)
         }
-        Layout::Mirror(_) | Layout::Linear(_) => None,
-    }
+        Layout::Mirror(_) | Layout::Linear(_) => return (minimum, optimal),
+    };
+    let each = match u64::from(optimal) {
+        0 => chunk,
+        wanted if chunk.is_multiple_of(wanted) => chunk,
+        wanted if wanted.is_multiple_of(chunk) => wanted,
+        _ => chunk,
+    };
+    let fits = |bytes: u64| u32::try_from(bytes).ok();
+    let minimum = fits(chunk).map_or(minimum, |chunk| chunk.max(minimum));
+    (minimum, fits(each * width).or(fits(chunk * width)).unwrap_or(optimal))
 }
 
 /// One line for people: `raid5 left-symmetric, 4 members, chunk 512K`.

@@ -138,6 +138,9 @@ impl Waiting {
     /// Waits for other writes of `unit` while they can still come: until turns have passed without a new
     /// one, or the stripe has all its data. Stripes that need nothing read go ahead, a few.
     async fn gather(&self, engine: &Engine, unit: u64, stripe_size: u64) {
+        if !engine.aggregate {
+            return;
+        }
         let threshold = engine.settings.get().bypass_threshold();
         let (mut known, mut passed, mut without) = (0, 0, 0);
         for _ in 0..TURNS_MAX {

@@ -2,7 +2,7 @@
 //!
 //! Owns only these two translations.
 
-use braid_device::{IoErrorKind, TargetInfo};
+use braid_device::{DeviceInfo, IoErrorKind, TargetInfo};
 
 use crate::protocol::constants::PAYLOAD_BYTES_MAX;
 use crate::protocol::{BlockSizes, ErrorCode, Export, Features};
@@ -11,7 +11,7 @@ use crate::protocol::{BlockSizes, ErrorCode, Export, Features};
 pub(super) fn export_of(info: &TargetInfo) -> Export {
     let device = &info.device;
     let minimum = device.logical_block.max(1);
-    let preferred = device.physical_block.max(minimum).max(512);
+    let preferred = preferred(device).max(minimum).max(512);
     Export {
         name: info.name.clone(),
         description: info.description.clone(),
@@ -33,6 +33,16 @@ pub(super) fn export_of(info: &TargetInfo) -> Export {
     }
 }
 
+/// What aligned requests should be multiples of to cost no reading first: a whole stripe where an array says so,
+/// else what goes to one member only. Only powers of two may be said (proto.md, "Block size constraints").
+fn preferred(device: &DeviceInfo) -> u32 {
+    let sayable = |bytes: &u32| {
+        bytes.is_power_of_two() && *bytes <= PAYLOAD_BYTES_MAX && *bytes >= device.physical_block
+    };
+    let sizes = [device.optimal_io, device.minimum_io];
+    sizes.into_iter().find(sayable).unwrap_or(device.physical_block)
+}
+
 /// The NBD error for a device's error (proto.md, "Error values").
 pub(super) fn error_code(kind: IoErrorKind) -> ErrorCode {
     match kind {
@@ -48,7 +58,6 @@ pub(super) fn error_code(kind: IoErrorKind) -> ErrorCode {
 mod tests {
     use super::*;
     use crate::protocol::ExportTable;
-    use braid_device::DeviceInfo;
 
     fn info(read_only: bool, logical_block: u32, physical_block: u32) -> TargetInfo {
         let device =
@@ -61,6 +70,22 @@ mod tests {
         for (logical, physical) in [(512, 512), (512, 4096), (4096, 4096), (4096, 512), (1, 1)] {
             let export = export_of(&info(false, logical, physical));
             assert_eq!(export.block.minimum, logical);
+            assert!(ExportTable::new(vec![export], None).is_ok());
+        }
+    }
+
+    #[test]
+    fn an_array_prefers_a_whole_stripe_where_that_can_be_said_and_else_a_chunk() {
+        for (chunk, stripe, preferred) in [
+            (64 << 10, 256 << 10, 256 << 10),
+            (64 << 10, 192 << 10, 64 << 10),
+            (64 << 20, 256 << 20, 4096),
+            (0, 0, 4096),
+        ] {
+            let mut info = info(false, 512, 4096);
+            (info.device.minimum_io, info.device.optimal_io) = (chunk, stripe);
+            let export = export_of(&info);
+            assert_eq!(export.block.preferred, preferred, "{chunk} {stripe}");
             assert!(ExportTable::new(vec![export], None).is_ok());
         }
     }

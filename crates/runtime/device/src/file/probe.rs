@@ -19,6 +19,7 @@ pub(super) struct Abilities {
     pub(super) size: u64,
     pub(super) logical_block: u32,
     physical_block: u32,
+    minimum_io: u32,
     optimal_io: u32,
     discards: bool,
     volatile_cache: bool,
@@ -35,6 +36,7 @@ impl Abilities {
             size: self.size / block * block,
             logical_block: self.logical_block,
             physical_block: self.physical_block,
+            minimum_io: self.minimum_io,
             optimal_io: self.optimal_io,
             discards: self.discards,
             writes_zeroes: self.discards,
@@ -65,7 +67,8 @@ fn of_block_device(fd: &OwnedFd) -> Result<Abilities, Errno> {
         size,
         logical_block,
         physical_block: physical_block.max(logical_block),
-        optimal_io: queue.number("optimal_io_size").and_then(|n| n.try_into().ok()).unwrap_or(0),
+        minimum_io: queue.size("minimum_io_size"),
+        optimal_io: queue.size("optimal_io_size"),
         discards: queue.number("discard_max_bytes").is_some_and(|bytes| bytes > 0),
         volatile_cache: queue.text("write_cache").is_none_or(|cache| cache == "write back"),
         rotational: queue.number("rotational") == Some(1),
@@ -88,6 +91,7 @@ fn of_file(fd: &OwnedFd, direct: bool, writable: bool) -> Result<Abilities, Errn
         size,
         logical_block,
         physical_block: (stat.st_blksize as u32).clamp(logical_block, 4096.max(logical_block)),
+        minimum_io: 0,
         optimal_io: 0,
         discards: writable && takes_holes(fd, size),
         volatile_cache: !in_memory,
@@ -143,5 +147,10 @@ impl Queue {
 
     fn number(&self, attribute: &str) -> Option<u64> {
         self.text(attribute)?.parse().ok()
+    }
+
+    /// Bytes of a request; 0 when it does not say.
+    fn size(&self, attribute: &str) -> u32 {
+        self.number(attribute).and_then(|bytes| bytes.try_into().ok()).unwrap_or(0)
     }
 }
