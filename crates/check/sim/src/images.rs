@@ -18,14 +18,26 @@ pub fn superblock(world: &World, member: &Member) -> Option<Superblock> {
 
 /// What the bad-block log on a member lists, in component bytes.
 pub fn recorded_bad(world: &World, member: &Member) -> Vec<Range<u64>> {
-    let Some(sb) = superblock(world, member).filter(|sb| sb.bad_blocks) else { return Vec::new() };
-    let Some(at) = sb.bblog_sector().map(|sector| sector * 512) else { return Vec::new() };
-    let log = member.image(at..at + u64::from(sb.bblog_size) * 512);
+    let Some(sb) = superblock(world, member) else { return Vec::new() };
+    bad_of(world, member.name(), &sb, |bytes| member.image(bytes))
+}
+
+/// [`recorded_bad`] of anything that has a superblock and bytes.
+pub fn bad_of(
+    world: &World,
+    name: &str,
+    sb: &Superblock,
+    image: impl Fn(Range<u64>) -> Vec<u8>,
+) -> Vec<Range<u64>> {
+    let Some(at) = sb.bblog_sector().filter(|_| sb.bad_blocks).map(|sector| sector * 512) else {
+        return Vec::new();
+    };
+    let log = image(at..at + u64::from(sb.bblog_size) * 512);
     let bytes = |sector: u64| sector.saturating_sub(sb.data_offset) * 512;
     match badblocks::parse(&log, sb.bblog_shift) {
         Ok(list) => list.iter().map(|range| bytes(range.start)..bytes(range.end)).collect(),
         Err(error) => {
-            world.fail("md_can_assemble", format!("{}: {error}", member.name()));
+            world.fail("md_can_assemble", format!("{name}: {error}"));
             Vec::new()
         }
     }
@@ -50,28 +62,36 @@ pub fn layout(superblocks: &[Superblock]) -> Option<Layout> {
     .ok()
 }
 
-/// Whom md would start an array with.
+/// Whom md would start an array with: members, or arrays of a stack.
 #[derive(Clone)]
-pub struct MdChoice {
+pub struct Choice<T> {
     /// The freshest superblock.
     pub freshest: Superblock,
     /// Members that count as in sync, with their slots.
-    pub in_sync: Vec<(usize, Rc<Member>)>,
+    pub in_sync: Vec<(usize, T)>,
     /// Members that count as being rebuilt, with their slots and the component bytes that are valid.
-    pub rebuilding: Vec<(usize, Rc<Member>, u64)>,
+    pub rebuilding: Vec<(usize, T, u64)>,
 }
 
-/// What md makes of the members' superblocks: the highest event count is the freshest, one less counts
-/// as the same (the last update may have reached some members only), and the freshest superblock's
-/// table says what each member is (`md.c`: super_1_validate; mdadm: Assemble.c).
+/// Whom md would start an array of simulated members with.
+pub type MdChoice = Choice<Rc<Member>>;
+
+/// [`choose`], from what is on members.
 pub fn md_choice(world: &World, members: &[Rc<Member>]) -> Option<MdChoice> {
     let found: Vec<(Rc<Member>, Superblock)> = members
         .iter()
         .filter_map(|member| Some((Rc::clone(member), superblock(world, member)?)))
         .collect();
+    choose(&found)
+}
+
+/// What md makes of the members' superblocks: the highest event count is the freshest, one less counts
+/// as the same (the last update may have reached some members only), and the freshest superblock's
+/// table says what each member is (`md.c`: super_1_validate; mdadm: Assemble.c).
+pub fn choose<T: Clone>(found: &[(T, Superblock)]) -> Option<Choice<T>> {
     let freshest = found.iter().map(|(_, sb)| sb).max_by_key(|sb| sb.events)?.clone();
     let (mut in_sync, mut rebuilding) = (Vec::new(), Vec::new());
-    for (member, sb) in &found {
+    for (member, sb) in found {
         // A spare of old whose number has been given away is refused: the number is taken.
         let twin = found
             .iter()
@@ -79,7 +99,7 @@ pub fn md_choice(world: &World, members: &[Rc<Member>]) -> Option<MdChoice> {
         if sb.events + 1 < freshest.events || twin {
             continue;
         }
-        let member = Rc::clone(member);
+        let member = member.clone();
         if let Role::Slot(slot) = freshest.role_of(sb.dev_number) {
             let slot = usize::from(slot);
             match sb.recovery_offset {
@@ -88,7 +108,7 @@ pub fn md_choice(world: &World, members: &[Rc<Member>]) -> Option<MdChoice> {
             }
         }
     }
-    Some(MdChoice { freshest, in_sync, rebuilding })
+    Some(Choice { freshest, in_sync, rebuilding })
 }
 
 /// Where array byte `offset` is kept as it is, in any number of copies (parity is left out).

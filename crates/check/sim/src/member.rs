@@ -46,6 +46,8 @@ const CACHE_MAX: usize = 256;
 pub struct MemberKind {
     /// Its place among the members.
     pub index: usize,
+    /// The array that it belongs to: there are several in a stack.
+    pub array: usize,
     /// What it says of itself.
     pub info: DeviceInfo,
     /// What a torn write is torn into, in bytes: the array's logical block.
@@ -283,6 +285,29 @@ impl Member {
         state.live.get(range.start as usize..range.end as usize).unwrap_or(&[]).to_vec()
     }
 
+    /// It is another device: nothing of what it held is there any more.
+    pub fn replace(&self, rng: &Rng) {
+        self.heal();
+        self.set_gone(false);
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        for word in state.live.chunks_exact_mut(8) {
+            word.copy_from_slice(&rng.next().to_le_bytes());
+        }
+        if let Some(durable) = &mut state.durable {
+            durable.copy_from_slice(&state.live);
+        }
+        state.cache.clear();
+        state.durable_seq.fill(state.seq);
+        state.fresh = None;
+        for flag in [&self.in_sync, &self.out, &self.dropped, &self.has_log, &self.scarred] {
+            flag.set(false);
+        }
+        self.slot.set(None);
+        self.dev_number.set(None);
+        *self.data.borrow_mut() = 0..0;
+    }
+
     /// Changes bytes without an error, on both images.
     pub fn rot(&self, offset: u64, bytes: &[u8]) {
         let mut state = self.state.borrow_mut();
@@ -500,7 +525,7 @@ mod tests {
     fn member(volatile: bool) -> Member {
         let mut info = DeviceInfo::plain("m", 1 << 16);
         info.volatile_cache = volatile;
-        Member::new(MemberKind { index: 0, info, tear: 512, lies: false, garbage: None })
+        Member::new(MemberKind { index: 0, array: 0, info, tear: 512, lies: false, garbage: None })
     }
 
     fn first(member: &Member) -> u8 {

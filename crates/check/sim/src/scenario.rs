@@ -126,7 +126,14 @@ impl Scenario {
             info.writes_zeroes = can_zero;
             info.wants_plug = plug;
             let garbage = (!zeroes).then_some(seed);
-            members.push(MemberKind { index, info, tear: 0, lies: lies && index == liar, garbage });
+            members.push(MemberKind {
+                index,
+                array: 0,
+                info,
+                tear: 0,
+                lies: lies && index == liar,
+                garbage,
+            });
         }
         for member in &mut members {
             member.tear = block.into();

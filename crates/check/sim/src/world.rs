@@ -399,7 +399,9 @@ impl World {
         member.in_sync.set(member.slot.get().is_some() && sb.recovery_offset.is_none());
         member.dev_number.set(Some(sb.dev_number));
         for other in self.members.borrow().iter() {
-            if let Some(number) = other.dev_number.get() {
+            if let Some(number) = other.dev_number.get()
+                && other.kind.array == member.kind.array
+            {
                 other.dropped.set(sb.role_of(number).slot().is_none());
             }
         }

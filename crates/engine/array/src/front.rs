@@ -209,10 +209,7 @@ pub(crate) fn recover_part(
     if owner == engine.shard.id() {
         return recover_here(engine, offset, buf, PieceDone::Part { gather, index }, error);
     }
-    if let Err(buf) = engine.router.recover(owner, offset, buf, (Rc::clone(&gather), index)) {
-        // Memory on loan from a third shard cannot travel further: refuse rather than share it.
-        gather.part_done(index, Err(IoError::new(IoErrorKind::Refused)), Some(buf));
-    }
+    engine.router.recover(owner, offset, buf, (gather, index));
 }
 
 /// Recovers on this shard, which owns the unit.

@@ -42,7 +42,12 @@ pub(crate) enum PieceDone {
 }
 
 enum Pending {
-    Part { gather: Rc<Gather>, index: u32 },
+    /// `onto`: where the bytes of a read go whose own buffer could not travel.
+    Part {
+        gather: Rc<Gather>,
+        index: u32,
+        onto: Option<BufMut>,
+    },
     Window(Promise<WindowReport>),
 }
 
@@ -117,8 +122,8 @@ impl Router {
         }
     }
 
-    fn expect_part(&self, gather: Rc<Gather>, index: u32) -> u32 {
-        self.pending.borrow_mut().insert(Pending::Part { gather, index }) as u32
+    fn expect_part(&self, gather: Rc<Gather>, index: u32, onto: Option<BufMut>) -> u32 {
+        self.pending.borrow_mut().insert(Pending::Part { gather, index, onto }) as u32
     }
 
     pub(crate) fn write(
@@ -138,7 +143,7 @@ impl Router {
                 Err(_) => unreachable!("fresh memory is not on loan"),
             },
         };
-        let id = self.expect_part(part.0, part.1);
+        let id = self.expect_part(part.0, part.1, None);
         self.send(to, Msg::Write { id, unit, extent, fua, loan });
     }
 
@@ -151,22 +156,30 @@ impl Router {
         fua: bool,
         part: (Rc<Gather>, u32),
     ) {
-        let id = self.expect_part(part.0, part.1);
+        let id = self.expect_part(part.0, part.1, None);
         self.send(to, Msg::Zero { id, unit, extent, unmap, fua });
     }
 
-    /// Gives the buffer back when it cannot travel.
-    pub(crate) fn recover(
-        &self,
-        to: ShardId,
-        offset: u64,
-        buf: BufMut,
-        part: (Rc<Gather>, u32),
-    ) -> Result<(), BufMut> {
-        let loan = buf.into_loan()?;
-        let id = self.expect_part(part.0, part.1);
+    /// Has `buf` filled by shard `to`.
+    pub(crate) fn recover(&self, to: ShardId, offset: u64, buf: BufMut, part: (Rc<Gather>, u32)) {
+        let pool = self.shard.pool();
+        let (loan, onto) = match buf.into_loan() {
+            Ok(loan) if loan.home() == self.shard.id() => (loan, None),
+            // Memory that is itself on loan (a nested array's request): other memory travels.
+            other => {
+                let onto = match other {
+                    Ok(loan) => pool.adopt_mut(loan).ok(),
+                    Err(buf) => Some(buf),
+                };
+                let len = onto.as_ref().map_or(0, |buf| buf.len());
+                match pool.get(len).into_loan() {
+                    Ok(loan) => (loan, onto),
+                    Err(_) => unreachable!("fresh memory is not on loan"),
+                }
+            }
+        };
+        let id = self.expect_part(part.0, part.1, onto);
         self.send(to, Msg::Recover { id, offset, loan });
-        Ok(())
     }
 
     pub(crate) fn window(&self, to: ShardId, window: Window) -> Promised<WindowReport> {
@@ -234,15 +247,21 @@ fn received(engine: &Rc<Engine>, from: ShardId, message: Msg) {
         Msg::Done { id, result, loan } => {
             let pending = engine.router.pending.borrow_mut().try_remove(id as usize);
             match (pending, loan) {
-                (Some(Pending::Part { gather, index }), Some(loan)) => match pool.reclaim(loan) {
-                    Ok(buf) => gather.part_done(index, result, Some(buf)),
-                    Err(loan) => {
-                        settle(engine, loan);
-                        gather.part_done(index, result, None);
+                (Some(Pending::Part { gather, index, onto }), Some(loan)) => {
+                    match (pool.reclaim(loan), onto) {
+                        (Ok(buf), Some(mut onto)) => {
+                            onto.copy_from_slice(&buf);
+                            gather.part_done(index, result, Some(onto));
+                        }
+                        (Ok(buf), None) => gather.part_done(index, result, Some(buf)),
+                        (Err(loan), onto) => {
+                            settle(engine, loan);
+                            gather.part_done(index, result, onto);
+                        }
                     }
-                },
-                (Some(Pending::Part { gather, index }), None) => {
-                    gather.part_done(index, result, None);
+                }
+                (Some(Pending::Part { gather, index, onto }), None) => {
+                    gather.part_done(index, result, onto);
                 }
                 (_, Some(loan)) => settle(engine, loan),
                 (_, None) => {}

@@ -248,7 +248,7 @@ impl Engine {
         good: &BufMut,
     ) {
         let Place { slot, offset } = place;
-        if error.kind == IoErrorKind::Gone {
+        if error.means_gone() {
             return self.fail_member(slot, view, error).await;
         }
         let Some((device, data_offset)) = view.member(slot) else { return };

@@ -196,8 +196,8 @@ impl View {
 
     /// What to say to a reader when nothing is left that its bytes could come from.
     pub fn no_copy_left(&self) -> IoError {
-        let recorded = self.any_bad && !self.broken;
-        IoError::new(if recorded { IoErrorKind::Medium } else { IoErrorKind::Lost })
+        // An array above this one goes on with its other blocks, or fails it.
+        IoError::new(if self.broken { IoErrorKind::Lost } else { IoErrorKind::Medium })
     }
 
     /// The slot has a member, so it must be written.

@@ -158,7 +158,8 @@ pub enum IoErrorKind {
     Unsupported,
     /// No space is left (a sparse file on a full filesystem).
     NoSpace,
-    /// The array has lost more members than its level allows, or the bytes asked for.
+    /// The array has lost more members than its level allows. (One that has lost some blocks only says
+    /// [`Medium`](IoErrorKind::Medium).)
     Lost,
     /// The array is being stopped, or is read-only.
     Refused,
@@ -193,6 +194,12 @@ impl IoError {
             _ => IoErrorKind::Medium,
         };
         IoError { kind, errno }
+    }
+
+    /// Whoever gave this error to a read is of no use any more: it is gone, or it is an array that has lost
+    /// too much or was stopped. Of other errors, other blocks may know nothing.
+    pub fn means_gone(&self) -> bool {
+        matches!(self.kind, IoErrorKind::Gone | IoErrorKind::Lost | IoErrorKind::Refused)
     }
 
     fn text(&self) -> String {

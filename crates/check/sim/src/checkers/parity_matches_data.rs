@@ -16,14 +16,24 @@ const NAME: &str = "parity_matches_data";
 /// Looks at the images of the members that are in sync.
 pub fn look(world: &World, layout: &Layout, choice: &MdChoice) {
     let mut components: Vec<Option<Vec<u8>>> = vec![None; layout.slots()];
+    let mut bad = Vec::new();
     for (slot, member) in &choice.in_sync {
         let data = member.data.borrow().clone();
         components[*slot] = Some(member.image(data));
+        bad.extend(recorded_bad(world, member).into_iter().map(|range| (*slot, range)));
     }
-    for (slot, member) in &choice.in_sync {
-        for bad in recorded_bad(world, member) {
-            leave_out(layout, &mut components, *slot, bad);
-        }
+    compare(world, layout, components, &bad);
+}
+
+/// Compares what slots hold; `bad` is recorded as such, in component bytes of slots.
+pub fn compare(
+    world: &World,
+    layout: &Layout,
+    mut components: Vec<Option<Vec<u8>>>,
+    bad: &[(usize, Range<u64>)],
+) {
+    for (slot, range) in bad {
+        leave_out(layout, &mut components, *slot, range.clone());
     }
     match layout {
         Layout::Parity(parity) => parity_levels(world, parity, &components),

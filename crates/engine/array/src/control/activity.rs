@@ -75,9 +75,15 @@ impl Control {
     }
 
     /// Records that all writes have ended. The caller holds the turn, and no engine is active.
+    ///
+    /// An array without redundancy is always clean, and nothing is written, as in md: a member that is away
+    /// for a moment would be left behind by it, and be refused for ever.
     pub(crate) async fn mark_clean(&self, turn: &braid_shard::sync::Share) {
         let resynced = self.roster.borrow().resynced;
         self.flush_members(turn, |_| true).await;
+        if !self.geometry.level.has_redundancy() {
+            return;
+        }
         {
             let mut roster = self.roster.borrow_mut();
             roster.resync_checkpoint = resynced;

@@ -91,8 +91,8 @@ impl Control {
         for (nr, outcome) in set.finish().await {
             match outcome.result {
                 Err(error) if error.kind != IoErrorKind::Unsupported => {
-                    self.drop_member(nr, &format!("it could not be flushed: {error}"));
-                    dropped = true;
+                    let why = format!("it could not be flushed: {error}");
+                    dropped |= self.drop_member(nr, &why) != Dropped::Kept;
                 }
                 _ => {}
             }

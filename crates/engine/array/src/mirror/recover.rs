@@ -4,7 +4,7 @@ use super::places;
 use crate::engine::Engine;
 use crate::spawners::RecoverArgs;
 use crate::view::View;
-use braid_device::{IoError, IoErrorKind, Op, Request};
+use braid_device::{IoError, Op, Request};
 use braid_layout::Place;
 use braid_shard::BufMut;
 use smallvec::SmallVec;
@@ -106,7 +106,7 @@ async fn read_copies(
         }
     }
     for (place, error) in &bad {
-        if error.kind == IoErrorKind::Gone {
+        if error.means_gone() {
             engine.fail_member(place.slot, view, *error).await;
         }
     }

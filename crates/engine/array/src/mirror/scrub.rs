@@ -224,7 +224,7 @@ impl Scrub<'_> {
     async fn take_from_others(&self, view: &Rc<View>, unit: &mut Unit) -> Result<(), IoError> {
         for (copy, place) in unit.places.clone().iter().enumerate() {
             if let Some(Some(Err(error))) = unit.found.get(copy)
-                && error.kind == IoErrorKind::Gone
+                && error.means_gone()
             {
                 self.engine.fail_member(place.slot, view, *error).await;
             }
@@ -271,7 +271,7 @@ impl Scrub<'_> {
                         targets.push(*place);
                     }
                 }
-                Some(Err(error)) if error.kind != IoErrorKind::Gone => targets.push(*place),
+                Some(Err(error)) if !error.means_gone() => targets.push(*place),
                 None if correct && self.is_bad(view, place, unit.len) => targets.push(*place),
                 _ => {}
             }

@@ -134,7 +134,7 @@ impl Wanted {
                 };
                 avoid.push(self.slot);
                 unreadable = error.kind == IoErrorKind::Medium;
-                if error.kind == IoErrorKind::Gone {
+                if error.means_gone() {
                     engine.fail_member(self.slot, &view, error).await;
                 }
                 continue;
@@ -153,7 +153,7 @@ impl Wanted {
                 return Ok(());
             }
             if avoid.len() == before {
-                return Err(error.unwrap_or(view.no_copy_left()));
+                return Err(error.unwrap_or(engine.view().no_copy_left()));
             }
         }
     }
@@ -214,7 +214,7 @@ impl Wanted {
                     avoid.push(slot);
                     let error = result.err().unwrap_or(IoError::new(IoErrorKind::Medium));
                     failed.get_or_insert(error);
-                    if error.kind == IoErrorKind::Gone {
+                    if error.means_gone() {
                         engine.fail_member(slot, view, error).await;
                     }
                 }
@@ -223,7 +223,7 @@ impl Wanted {
         match blocks.recover_data(self.k, buf) {
             Ok(()) => Ok(true),
             Err(_) if failed.is_some() => Ok(false),
-            Err(_) => Err(view.no_copy_left()),
+            Err(_) => Err(engine.view().no_copy_left()),
         }
     }
 }

@@ -205,7 +205,7 @@ impl Scrub<'_> {
                 (Ok(()), Op::Read(mut bufs)) => {
                     columns[slot] = bufs.pop().map(|buf| buf.freeze());
                 }
-                (Err(error), _) if error.kind == IoErrorKind::Gone => {
+                (Err(error), _) if error.means_gone() => {
                     self.engine.fail_member(slot, view, error).await;
                     return Columnar::Again;
                 }

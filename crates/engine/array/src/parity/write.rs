@@ -4,7 +4,7 @@
 //! parity, write data and parity, reply. A member that fails on the way is recorded as failed before
 //! the reply, and the write goes on without it.
 
-use super::plan::{Plan, Situation, TooManyMissing};
+use super::plan::{Plan, Situation};
 use super::segment::{Extent, Segment, divided, find_cuts, piece_at, segments};
 use super::waiting::{Room, whole_lines};
 use crate::engine::Engine;
@@ -162,7 +162,7 @@ impl Batch<'_> {
             let mut works = self.plan(&view, &avoid)?;
             if self.read(&view, &mut works, &mut avoid).await {
                 for work in &mut works {
-                    self.compute(&view, work).map_err(lost)?;
+                    self.compute(&view, work).map_err(|_| view.no_copy_left())?;
                 }
                 return self.write_members(&view, works).await;
             }
@@ -190,7 +190,7 @@ impl Batch<'_> {
                 in_sync: end <= view.resynced,
                 rmw_level,
             };
-            let plan = situation.plan().map_err(lost)?;
+            let plan = situation.plan().map_err(|_| view.no_copy_left())?;
             let len = (rows.end - rows.start) as usize;
             let from_cache = |slot: Slot| {
                 let found = found.as_ref().filter(|found| found.has(slot, rows))?;
@@ -249,7 +249,7 @@ impl Batch<'_> {
                 (Ok(()), Op::Read(mut bufs)) => read.1 = bufs.pop().map(|buf| buf.freeze()),
                 (Err(error), _) => {
                     avoid.push(read.0);
-                    if error.kind == IoErrorKind::Gone {
+                    if error.means_gone() {
                         self.engine.fail_member(read.0, view, error).await;
                     }
                 }
@@ -375,8 +375,4 @@ impl Batch<'_> {
         }
         Some(self.engine.settle_writes(&view, outcomes).await)
     }
-}
-
-fn lost(_: TooManyMissing) -> IoError {
-    IoError::new(IoErrorKind::Lost)
 }

@@ -9,5 +9,6 @@ mod lifecycle;
 mod memory;
 mod mixed_blocks;
 mod settings;
+mod stacked;
 mod version_0_90;
 mod world;

@@ -105,8 +105,17 @@ impl World {
     }
 
     pub(super) fn create(&self, members: &[Arc<TestMember>], options: CreateOptions) -> Created {
-        let openers = members.iter().map(|member| Some(Arc::clone(member) as Arc<dyn Opener>));
-        let (ctx, openers) = (self.ctx.clone(), openers.collect());
+        let openers = members.iter().map(|member| Arc::clone(member) as Arc<dyn Opener>);
+        self.create_of(openers.collect(), options)
+    }
+
+    /// Creates an array of anything that can be opened.
+    pub(super) fn create_of(
+        &self,
+        openers: Vec<Arc<dyn Opener>>,
+        options: CreateOptions,
+    ) -> Created {
+        let (ctx, openers) = (self.ctx.clone(), openers.into_iter().map(Some).collect());
         self.run(async move { create(&ctx, openers, options).await }).unwrap()
     }
 
@@ -116,7 +125,16 @@ impl World {
         options: AssembleOptions,
     ) -> Result<Arc<Array>, AssembleError> {
         let openers = members.iter().map(|member| Arc::clone(member) as Arc<dyn Opener>);
-        let (ctx, openers) = (self.ctx.clone(), openers.collect());
+        self.try_assemble_of(openers.collect(), options)
+    }
+
+    /// Assembles an array of anything that can be opened.
+    pub(super) fn try_assemble_of(
+        &self,
+        openers: Vec<Arc<dyn Opener>>,
+        options: AssembleOptions,
+    ) -> Result<Arc<Array>, AssembleError> {
+        let ctx = self.ctx.clone();
         self.run(async move { assemble(&ctx, openers, options).await })
     }
 
