@@ -2,6 +2,7 @@
 //!
 //! Owns the definitions only; what a verb does is in `commands`.
 
+mod as_text;
 mod settings;
 
 pub use settings::{Get, Set, Stat, State};
@@ -13,6 +14,7 @@ use braid_format::superblock::Version;
 use braid_layout::Level;
 use braid_nbd::Address;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "\
@@ -22,7 +24,8 @@ Exit codes:
   2  refused, or failed; for --test: the array cannot be used
   4  a device or a running server could not be read
 
-Members are written as a path (a file or a block device), as ram:256M, or as model:sata-ssd,1G.
+Members are written as a path (a file or a block device), as ram:256M, as model:sata-ssd,1G, or as
+array:NAME, an array that a running server has.
 Sizes take K, M, G and T, powers of 1024.";
 
 /// Software RAID in user space, served over NBD, on disk what Linux md writes.
@@ -89,10 +92,12 @@ pub struct Control {
 }
 
 /// The shape of a new array.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Shape {
     /// linear, 0, 1, 4, 5, 6 or 10.
     #[arg(short, long)]
+    #[serde(with = "as_text::optional")]
     pub level: Option<Level>,
     /// Number of slots: the first so many members.
     #[arg(short = 'n', long, value_name = "N")]
@@ -108,9 +113,11 @@ pub struct Shape {
     pub layout: Option<String>,
     /// Version of the superblocks: 0.90, 1.0, 1.1 or 1.2.
     #[arg(short = 'e', long, value_name = "VERSION", default_value = "1.2")]
+    #[serde(with = "as_text")]
     pub metadata: Version,
     /// The name to record, when it is not the name of the array here.
     #[arg(short = 'N', long = "name", value_name = "NAME")]
+    #[serde(with = "as_text::optional")]
     pub recorded_name: Option<ArrayName>,
     /// The host to record before the name [default: this machine's name; "any" for none].
     #[arg(long, value_name = "HOST")]
@@ -140,7 +147,7 @@ pub struct Shape {
 }
 
 /// Where a bitmap is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum BitmapPlace {
     /// On the members.
     Internal,
@@ -149,7 +156,7 @@ pub enum BitmapPlace {
 }
 
 /// What keeps redundancy right after an unclean stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum ConsistencyPolicy {
     /// Everything is resynced.
     Resync,
@@ -163,7 +170,9 @@ pub enum ConsistencyPolicy {
     long_about = "Make an array: write superblocks to its members.\n\n\
     First it shows what it found on each member, and refuses when there is anything (a file system, a \
     partition table, a member of another array) unless --force is given. The array is not running \
-    afterwards: `braid serve` runs it. The first resync starts then; the array can be used at once.",
+    afterwards: `braid serve` runs it. The first resync starts then; the array can be used at once.\n\n\
+    A member may be an array itself: array:NAME is one that a running server has and no client uses. \
+    That server makes the new array, runs it and exports it in place of those below it.",
     after_help = EXIT_CODES
 )]
 pub struct Create {
@@ -180,6 +189,8 @@ pub struct Create {
     pub stripe_size: Option<Assignment>,
     #[command(flatten)]
     pub state: State,
+    #[command(flatten)]
+    pub control: Control,
     /// Check everything and show the result, write nothing.
     #[arg(long)]
     pub dry_run: bool,
@@ -228,6 +239,17 @@ pub struct Serve {
     /// members, which are gone when the process ends.
     #[arg(long, value_name = "NAME")]
     pub create: Option<ArrayName>,
+    /// When an array holds members of another: run that one too and export it instead. auto does so when
+    /// one of its members was given, or when it was created on this machine; an array that is exported to
+    /// another machine may hold arrays of that one.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        conflicts_with = "create"
+    )]
+    pub stack: StackPolicy,
     /// A setting for this run, before what is kept for the array. May be given several times;
     /// `braid set` changes what is kept.
     #[arg(long = "set", value_name = "NAME=VALUE")]
@@ -238,6 +260,17 @@ pub struct Serve {
     pub shape: ServeShape,
     #[command(flatten)]
     pub control: Control,
+}
+
+/// Whether arrays are run whose members are other arrays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StackPolicy {
+    /// Those that belong here, as far as one can tell.
+    Auto,
+    /// All.
+    Always,
+    /// None.
+    Never,
 }
 
 /// The shape of an array that `serve --create` makes.

@@ -8,6 +8,7 @@ use crate::daemon::control_socket::default_path;
 use crate::daemon::protocol::{Answer, Detail, Job, LINE_MAX, LastJob, Request, Stat};
 use crate::exit::Unreadable;
 use anyhow::{Context, Result, anyhow, bail};
+use braid_array::stacking::PREFIX;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -156,8 +157,8 @@ fn not_reached(path: &Path, error: &std::io::Error) -> String {
 /// When the current folder is not known.
 pub fn member_argument(text: &str) -> Result<String> {
     let is_number = text.parse::<u32>().is_ok() && !Path::new(text).exists();
-    let in_memory = text.starts_with("ram:") || text.starts_with("model:");
-    if is_number || in_memory {
+    let in_server = ["ram:", "model:", PREFIX].iter().any(|kind| text.starts_with(kind));
+    if is_number || in_server {
         return Ok(text.to_string());
     }
     let path = std::path::absolute(text).with_context(|| format!("making {text} absolute"))?;

@@ -3,12 +3,14 @@
 //! Reads through ordinary file calls; writes nothing. What a signature looks like is `braid-format`'s.
 
 use crate::members::Member;
+use crate::on_shard;
 use anyhow::{Context, Result};
-use braid_device::DeviceInfo;
 use braid_device::file::{FileMember, Mode};
+use braid_device::{DeviceInfo, IoSets, Op, Request};
 use braid_format::bitmap::{self, BitmapSuperblock};
 use braid_format::signature::{Areas, Signature, detect, ranges};
 use braid_format::superblock::{READ_LEN, Superblock, SuperblockError, candidates, choose};
+use braid_shard::mailbox::Remote;
 use rustix::fs::{major, minor};
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -49,7 +51,7 @@ impl Found {
     }
 }
 
-/// Looks at a member; a member in memory is always empty.
+/// Looks at a device; one in memory is always empty.
 ///
 /// # Errors
 /// When it is not there or cannot be read.
@@ -75,6 +77,34 @@ pub fn look(member: &Member) -> Result<Found> {
     }
     let signatures = detect(info.size, &areas);
     Ok(Found { name: member.name.clone(), size: info.size, signatures, in_use })
+}
+
+/// Looks at what the users of an array would see, which runs on `home`. Who uses it is for the server to know.
+///
+/// # Errors
+/// When it was not found, or cannot be read.
+pub fn look_at_array(home: &Remote, member: &Member) -> Result<Found> {
+    let (name, opener) = (member.name.clone(), member.prepare(Mode::ReadOnly)?);
+    let read = on_shard::run(home, move |shard| async move {
+        let device = opener.open(&shard)?;
+        let (size, mut areas) = (device.info().size, Areas::new());
+        for (offset, len) in ranges(size) {
+            let block = device.info().logical_block.max(1) as usize;
+            // What is looked at begins and ends at sectors; a device may have larger blocks.
+            let before = offset as usize % block;
+            let end = (before + len).next_multiple_of(block);
+            let request = Request::read(offset - before as u64, shard.pool().get(end));
+            request.check(device.info())?;
+            let outcome = IoSets::new(&shard).one(&*device, request).await;
+            outcome.result?;
+            let Op::Read(bufs) = outcome.op else { continue };
+            let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+            areas.push(offset, bytes.get(before..before + len).unwrap_or_default().to_vec());
+        }
+        Ok::<_, anyhow::Error>((size, areas))
+    })?;
+    let (size, areas) = read.with_context(|| format!("looking at what is on {name}"))?;
+    Ok(Found { name, size, signatures: detect(size, &areas), in_use: None })
 }
 
 /// What a device says of itself, also while somebody uses it.

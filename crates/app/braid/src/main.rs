@@ -6,6 +6,7 @@ mod array_name;
 mod cli;
 mod client;
 mod commands;
+mod creating;
 mod daemon;
 mod demo;
 mod discover;

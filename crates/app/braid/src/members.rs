@@ -1,15 +1,18 @@
 //! The members that were typed, opened: names made absolute and distinct, the same device found twice.
+//! `array:NAME` is an array that runs in the same server; only a server can open it.
 //!
 //! Owns what a member is called from here on. Does not know what is on it.
 //!
 //! Invariant: no two members of one command have the same name or are the same file or device.
 
 use anyhow::{Context, Result, bail};
+use braid_array::stacking;
 use braid_device::file::Mode;
 use braid_device::spec::MemberSpec;
 use braid_device::{Device, OpenError, Opener};
 use braid_shard::Shard;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -19,20 +22,54 @@ use std::sync::Arc;
 pub const MISSING: &str = "missing";
 
 /// A member as it was typed, understood.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Member {
-    /// Its name from here on: an absolute path, or the kind with a number.
+    /// Its name from here on: an absolute path, the kind with a number, or `array:NAME`.
     pub name: String,
-    spec: MemberSpec,
+    source: Source,
+}
+
+#[derive(Clone)]
+enum Source {
+    Device(MemberSpec),
+    /// An array's name, and the array once it was found.
+    Array(String, Option<Arc<dyn Opener>>),
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
 }
 
 impl Member {
     /// Its path; `None` for a member in memory.
     pub fn path(&self) -> Option<&Path> {
-        match &self.spec {
-            MemberSpec::Path(path) => Some(path),
+        match &self.source {
+            Source::Device(MemberSpec::Path(path)) => Some(path),
             _ => None,
         }
+    }
+
+    /// The name of the array that it is.
+    pub fn array(&self) -> Option<&str> {
+        match &self.source {
+            Source::Array(name, _) => Some(name),
+            Source::Device(_) => None,
+        }
+    }
+
+    /// It is the array that `opener` opens.
+    pub fn found(&mut self, opener: Arc<dyn Opener>) {
+        if let Source::Array(_, found) = &mut self.source {
+            self.name = opener.name().to_string();
+            *found = Some(opener);
+        }
+    }
+
+    /// It lives in the memory of a process.
+    fn in_memory(&self) -> bool {
+        self.path().is_none() && self.array().is_none()
     }
 
     /// Opens it.
@@ -40,7 +77,15 @@ impl Member {
     /// # Errors
     /// When it is not there, is in use, or there is not enough memory.
     pub fn prepare(&self, mode: Mode) -> Result<Arc<dyn Opener>, OpenError> {
-        let opener = self.spec.prepare_as(mode)?;
+        let opener = match &self.source {
+            Source::Device(spec) => spec.prepare_as(mode)?,
+            Source::Array(_, Some(opener)) => return Ok(Arc::clone(opener)),
+            Source::Array(_, None) => {
+                let why = "an array can be used by the server that runs it only; `braid create` and `braid add` \
+                           ask that server";
+                return Err(OpenError { name: self.name.clone(), why: why.to_string() });
+            }
+        };
         if opener.name() == self.name {
             return Ok(opener);
         }
@@ -53,12 +98,19 @@ impl Member {
 /// # Errors
 /// Says what was not understood.
 pub fn parse_one(text: &str) -> Result<Member> {
+    if let Some(array) = text.strip_prefix(stacking::PREFIX) {
+        if array.is_empty() {
+            bail!("member {text:?}: the name of the array is missing");
+        }
+        let source = Source::Array(array.to_string(), None);
+        return Ok(Member { name: text.to_string(), source });
+    }
     let spec = MemberSpec::parse(text).with_context(|| format!("member {text:?}"))?;
     let spec = match spec {
         MemberSpec::Path(path) => MemberSpec::Path(absolute(&path)?),
         other => other,
     };
-    Ok(Member { name: spec.to_string(), spec })
+    Ok(Member { name: spec.to_string(), source: Source::Device(spec) })
 }
 
 /// Understands members; `None` is a missing one, where `missing` is allowed.
@@ -77,7 +129,7 @@ pub fn parse_all(texts: &[String], missing: bool) -> Result<Vec<Option<Member>>>
             continue;
         }
         let mut member = parse_one(text)?;
-        if member.path().is_none() {
+        if member.in_memory() {
             member.name = format!("{}#{in_memory}", member.name);
             in_memory += 1;
         }
@@ -98,7 +150,7 @@ pub fn parse_distinct(texts: &[String]) -> Result<(Vec<Member>, Vec<String>)> {
         let member = parse_one(text)?;
         let same = |known: &&Member| match (known.path(), member.path()) {
             (Some(known), Some(path)) => same_device(known, path),
-            _ => false,
+            _ => known.array().is_some() && known.array() == member.array(),
         };
         match members.iter().find(same) {
             Some(known) if known.name == member.name => {
@@ -133,7 +185,11 @@ pub fn same_device(one: &Path, other: &Path) -> bool {
 
 fn refuse_twice<'a>(members: impl Iterator<Item = &'a Member>) -> Result<()> {
     let mut seen: HashMap<(u64, u64), &Member> = HashMap::new();
+    let mut arrays: HashSet<&str> = HashSet::new();
     for member in members {
+        if member.array().is_some_and(|array| !arrays.insert(array)) {
+            bail!("{} was given twice; give each member once", member.name);
+        }
         let Some(identity) = member.path().and_then(identity) else { continue };
         if let Some(other) = seen.insert(identity, member) {
             if other.name == member.name {
@@ -204,6 +260,18 @@ mod tests {
         let (members, notes) = parse_distinct(&[text(&one), text(&two), text(&one)]).unwrap();
         assert_eq!(members.len(), 1);
         assert!(notes[0].contains("the same device as") && notes[1].contains("given twice"));
+    }
+
+    #[test]
+    fn an_array_is_given_once_and_cannot_be_opened_by_a_command() {
+        let members = parse(&["array:m0", "ram:1M", "array:m1"]).unwrap();
+        let names: Vec<&str> =
+            members.iter().flatten().map(|member| member.name.as_str()).collect();
+        assert_eq!(names, ["array:m0", "ram:1M#0", "array:m1"]);
+        let refused = members[0].as_ref().unwrap().prepare(Mode::ReadWrite).err().unwrap();
+        assert!(refused.to_string().contains("the server that runs it"), "{refused}");
+        assert!(parse(&["array:m0", "array:m0"]).unwrap_err().to_string().contains("given twice"));
+        assert!(parse(&["array:"]).unwrap_err().to_string().contains("name of the array"));
     }
 
     #[test]

@@ -4,26 +4,37 @@
 //! Whoever stacks arrays starts them from the bottom up and stops them from the top down; an array that is
 //! stopped below another is a member that is gone.
 
-use crate::array::Array;
 use braid_device::{Device, OpenError, Opener, Target};
 use braid_shard::Shard;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What the name of a member begins with that is an array of this process.
 pub const PREFIX: &str = "array:";
 
 /// See the module's documentation.
 pub struct ArrayMember {
-    array: Arc<Array>,
     name: String,
+    array: OnceLock<Arc<dyn Target>>,
 }
 
 impl ArrayMember {
-    /// `array`, to be a member of another of the same process.
-    pub fn new(array: Arc<Array>) -> ArrayMember {
-        let name = format!("{PREFIX}{}", array.name());
-        ArrayMember { array, name }
+    /// `array`, which runs, to be a member of another of the same process.
+    pub fn new(array: Arc<dyn Target>) -> ArrayMember {
+        let member = ArrayMember::later(&array.info().name);
+        member.started(array);
+        member
+    }
+
+    /// The array `name`, which will run before this is opened: [`ArrayMember::started`] says so.
+    pub fn later(name: &str) -> ArrayMember {
+        ArrayMember { name: format!("{PREFIX}{name}"), array: OnceLock::new() }
+    }
+
+    /// It runs. Only the first call counts.
+    pub fn started(&self, array: Arc<dyn Target>) {
+        // Set before: it runs already.
+        let _ = self.array.set(array);
     }
 }
 
@@ -33,6 +44,12 @@ impl Opener for ArrayMember {
     }
 
     fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
-        Target::open(&*self.array, shard)
+        match self.array.get() {
+            Some(array) => array.open(shard),
+            None => Err(OpenError {
+                name: self.name.clone(),
+                why: "the array is not running".to_string(),
+            }),
+        }
     }
 }

@@ -402,3 +402,33 @@ fn exports_that_contradict_each_other_are_refused() {
     let twins = Server::start(world.shards.remotes(), &[address], vec![disk(), disk()], None);
     assert!(matches!(twins.err(), Some(ServeError::Exports(_))));
 }
+
+#[test]
+fn what_is_offered_may_change_while_the_server_runs() {
+    let world = World::new();
+    let late: Arc<dyn braid_device::Target> = Arc::new(RamTarget::new("late", 1 << 20));
+    world.server().offer(Arc::clone(&late)).expect("a name of its own");
+    assert!(world.server().offer(late).is_err());
+
+    let mut client = world.plain("late", false);
+    client.send(request(1, Command::Flush, 0, 0), &[]);
+    assert_eq!(client.receive::<16>()[..], simple_reply(0, 1));
+    assert_eq!(world.server().withdraw_unused("late"), Err(1));
+    client.send(request(2, Command::Flush, 0, 0), &[]);
+    assert_eq!(client.receive::<16>()[..], simple_reply(0, 2));
+
+    let mut other = world.plain("disk", false);
+    world.server().withdraw("late");
+    assert!(client.rest().is_empty());
+    other.send(request(3, Command::Flush, 0, 0), &[]);
+    assert_eq!(other.receive::<16>()[..], simple_reply(0, 3));
+    let names = world.on_shard({
+        let address = world.unix();
+        move |shard| async move {
+            let options = ClientOptions { export: "late".into(), structured: true };
+            Client::connect(&shard, &address, options).await.map(|_| ()).map_err(|e| e.to_string())
+        }
+    });
+    assert!(names.is_err(), "{names:?}");
+    assert_eq!(world.server().withdraw_unused("fixed"), Ok(()));
+}

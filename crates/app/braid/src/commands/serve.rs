@@ -3,11 +3,12 @@
 mod read_only;
 mod settings;
 
-use super::create::{Plan, Refusal, Wish, make, plan};
 use crate::cli::{Serve, Shape};
+use crate::creating::{Plan, Refusal, Wish, make, plan};
 use crate::daemon::control_socket::{ControlSocket, default_path};
-use crate::daemon::grouping::{Group, group, only};
-use crate::daemon::running::Running;
+use crate::daemon::grouping::{Group, group};
+use crate::daemon::layers::{layer, only};
+use crate::daemon::running::{Around, Running};
 use crate::daemon::{End, memory_watch, signals};
 use crate::exit::FAILED;
 use crate::members::parse_all;
@@ -25,6 +26,7 @@ use braid_device::{Opener, Target};
 use braid_nbd::serve::Server;
 use braid_shard::mailbox::Remote;
 use settings::Wanted;
+use std::collections::HashSet;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 
@@ -63,15 +65,19 @@ pub fn run(options: Serve) -> Result<ExitCode> {
     } else {
         start_all(shards.remotes(), groups, &options, &mut arrays)
     };
-    let server = started.and_then(|()| {
+    let server = started.and_then(|below| {
         let running = arrays.iter().map(|array| Arc::clone(array) as Arc<dyn Target>);
         let looked_at = salvaged.iter().map(|array| Arc::clone(array) as Arc<dyn Target>);
-        let targets = running.chain(looked_at).collect();
-        Ok(Server::start(shards.remotes(), &options.nbd, targets, None)?)
+        // What another array is made of is not for clients.
+        let free = |target: &Arc<dyn Target>| !below.contains(&target.info().name);
+        let targets = running.chain(looked_at).filter(free).collect();
+        Ok(Arc::new(Server::start(shards.remotes(), &options.nbd, targets, None)?))
     });
-    let addresses = server.as_ref().map(|server| server.addresses().to_vec()).unwrap_or_default();
-    let running = Running::new(arrays.clone(), salvaged.clone(), addresses, kept, send_end);
-    let running = Arc::new(running);
+    let around =
+        Around { remotes: shards.remotes().to_vec(), kept, memory_max: memory.for_caches() };
+    let exporting = server.as_ref().ok().map(Arc::clone);
+    let running =
+        Arc::new(Running::new(arrays.clone(), salvaged.clone(), exporting, around, send_end));
     let served = server.and_then(|server| {
         memory_watch::start(&running, memory)?;
         socket.serve(running.handler())?;
@@ -132,6 +138,8 @@ fn groups(home: &Remote, options: &Serve, wanted: &Wanted<'_>) -> Result<Option<
             let members = parse_all(&options.members, false)?;
             group(home, &members.into_iter().flatten().collect::<Vec<_>>())?
         };
+        let (groups, notes) = layer(home, groups, options.stack)?;
+        notes.iter().for_each(|note| output::note(format!("note: {note}")));
         return Ok(Some(match &options.uuid {
             Some(uuid) => only(groups, uuid)?,
             None => groups,
@@ -141,10 +149,10 @@ fn groups(home: &Remote, options: &Serve, wanted: &Wanted<'_>) -> Result<Option<
     let wish = Wish {
         name: name.as_str(),
         shape: &shape,
-        members: &options.members,
+        members: &parse_all(&options.members, true)?,
         force: options.force,
     };
-    let plan: Plan = match plan(home, &wish, true) {
+    let plan: Plan = match plan(home, &wish, &mut output::line) {
         Ok(plan) => plan,
         Err(Refusal::Occupied(why)) => {
             output::note(format!("braid: {why}"));
@@ -161,12 +169,14 @@ fn groups(home: &Remote, options: &Serve, wanted: &Wanted<'_>) -> Result<Option<
     Ok(Some(vec![Group::new(created.uuid, name.to_string(), openers)]))
 }
 
+/// Starts the arrays in order; gives the names of those that are members of others.
 fn start_all(
     remotes: &[Remote],
     starts: Vec<Start>,
     options: &Serve,
     arrays: &mut Vec<Arc<Array>>,
-) -> Result<()> {
+) -> Result<HashSet<String>> {
+    let mut below = HashSet::new();
     for start in starts {
         for opener in &start.group.openers {
             for note in opener.notes() {
@@ -180,13 +190,17 @@ fn start_all(
         };
         let remotes = remotes.to_vec();
         let home = remotes.first().context("at least one shard was started")?.clone();
-        let openers = start.group.openers;
+        let (openers, as_member) = (start.group.openers, start.group.as_member);
         let array = on_shard::run(&home, move |shard| async move {
             assemble(&on_shard::context(&shard, &remotes), openers, assemble_options).await
         })??;
+        if let Some(member) = as_member {
+            member.started(Arc::clone(&array) as Arc<dyn Target>);
+            below.insert(array.name().to_string());
+        }
         arrays.push(array);
     }
-    Ok(())
+    Ok(below)
 }
 
 fn announce(array: &Array, server: &Server) -> Result<()> {
@@ -202,8 +216,10 @@ fn announce(array: &Array, server: &Server) -> Result<()> {
     for line in status.iter().flat_map(|status| &status.left_out) {
         output::note(format!("left out of array {}: {line}", array.name()));
     }
-    for address in server.addresses() {
-        output::line(format!("  {}", address.uri(array.name())))?;
+    if server.offers(array.name()) {
+        for address in server.addresses() {
+            output::line(format!("  {}", address.uri(array.name())))?;
+        }
     }
     Ok(())
 }

@@ -6,8 +6,9 @@
 use crate::discover;
 use crate::members::Member;
 use crate::on_shard;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use braid_array::examine::{Examined, examine};
+use braid_array::stacking::ArrayMember;
 use braid_device::Opener;
 use braid_device::file::Mode;
 use braid_format::signature::refuse_container;
@@ -30,13 +31,20 @@ pub struct Group {
     /// The largest logical block of its members, in bytes.
     pub logical_block: u32,
     superblocks: Vec<Superblock>,
+    /// What the group above knows it as, when it is itself a member of one.
+    pub as_member: Option<Arc<ArrayMember>>,
 }
 
 impl Group {
     /// The members of an array that was just created, exported as `name`.
     pub fn new(uuid: [u8; 16], name: String, openers: Vec<Arc<dyn Opener>>) -> Group {
         let (recorded, superblocks) = (Name::default(), Vec::new());
-        Group { uuid, name, recorded, openers, logical_block: 0, superblocks }
+        Group { uuid, name, recorded, openers, logical_block: 0, superblocks, as_member: None }
+    }
+
+    /// The name in its superblocks.
+    pub fn recorded(&self) -> Name {
+        self.recorded
     }
 
     /// The superblocks of its members, in the order in which they were given.
@@ -81,7 +89,6 @@ pub fn group(home: &Remote, members: &[Member]) -> Result<Vec<Group>> {
         })?;
         enter(&mut groups, opener, superblock, examined.device.logical_block);
     }
-    name_all(&mut groups);
     Ok(groups)
 }
 
@@ -115,7 +122,6 @@ pub fn group_what_is_there(home: &Remote, members: &[Member]) -> Result<(Vec<Gro
             Err(error) => notes.push(format!("{error:#}; it is passed over")),
         }
     }
-    name_all(&mut groups);
     Ok((groups, notes))
 }
 
@@ -142,7 +148,12 @@ fn twin<'a>(
     Some((group.openers.get_mut(at)?, group.superblocks.get_mut(at)?))
 }
 
-fn enter(groups: &mut Vec<Group>, opener: Arc<dyn Opener>, superblock: Superblock, block: u32) {
+pub(super) fn enter(
+    groups: &mut Vec<Group>,
+    opener: Arc<dyn Opener>,
+    superblock: Superblock,
+    block: u32,
+) {
     match groups.iter_mut().find(|group| group.uuid == superblock.set_uuid) {
         Some(group) => {
             group.logical_block = group.logical_block.max(block);
@@ -156,6 +167,7 @@ fn enter(groups: &mut Vec<Group>, opener: Arc<dyn Opener>, superblock: Superbloc
             openers: vec![opener],
             logical_block: block,
             superblocks: vec![superblock],
+            as_member: None,
         }),
     }
 }
@@ -175,29 +187,13 @@ fn no_member(member: &Member) -> String {
     }
 }
 
-fn name_all(groups: &mut [Group]) {
+/// Chooses the names to export them under.
+pub(super) fn name_all(groups: &mut [Group]) {
     let recorded: Vec<([u8; 16], Name)> =
         groups.iter().map(|group| (group.uuid, group.recorded)).collect();
     for (group, name) in groups.iter_mut().zip(export_names(&recorded)) {
         group.name = name;
     }
-}
-
-/// Keeps only the array with this UUID.
-///
-/// # Errors
-/// A text that is no UUID, or that of no array here.
-pub fn only(groups: Vec<Group>, uuid: &str) -> Result<Vec<Group>> {
-    let wanted = uuid_text::parse(uuid)?;
-    let there: Vec<String> = groups
-        .iter()
-        .map(|group| format!("{} ({})", uuid_text::format(&group.uuid), group.name))
-        .collect();
-    let kept: Vec<Group> = groups.into_iter().filter(|group| group.uuid == wanted).collect();
-    if kept.is_empty() {
-        bail!("none of the members belongs to array {uuid}; they belong to {}", there.join(", "));
-    }
-    Ok(kept)
 }
 
 /// The short name where it is text and nobody else has it, else the full one, else the short one with

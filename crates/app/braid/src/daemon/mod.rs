@@ -3,9 +3,13 @@
 //! | file | subject |
 //! |---|---|
 //! | `grouping` | which of the members given make which array |
+//! | `layers` | which arrays are members of others, before any is started |
 //! | `running` | the arrays that run, and what a command does to them |
+//! | `stacking` | which running array is a member of which |
+//! | `creating` | arrays that are made while the server runs |
 //! | `salvaged` | the arrays that are only read, beside the engine |
 //! | `setting` | settings of running arrays: changed, kept, shown |
+//! | `details` | what running arrays say of their state |
 //! | `figures` | what running arrays say that they have done |
 //! | `memory_watch` | caches give memory back while the machine is short of it |
 //! | `control_socket` | the socket file and its connections |
@@ -15,14 +19,18 @@
 //! Everything here is control: no request of a client passes through.
 
 pub mod control_socket;
+mod creating;
+mod details;
 pub mod figures;
 pub mod grouping;
+pub mod layers;
 pub mod memory_watch;
 pub mod protocol;
 pub mod running;
 pub mod salvaged;
 pub mod setting;
 pub mod signals;
+mod stacking;
 
 /// Why the server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

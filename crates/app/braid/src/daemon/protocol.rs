@@ -6,7 +6,9 @@
 //!
 //! Invariant: a request is answered by any number of [`Answer::Progress`] and then one other answer.
 
+use crate::cli::Shape;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The longest line that either side reads, in bytes.
@@ -20,6 +22,15 @@ pub enum Request {
     List,
     /// The state of one array.
     Detail { array: Option<String> },
+    /// Make an array, run it and export it; `members` as they would be given to `serve`, or `array:NAME`, or
+    /// `missing`. `dry_run`: only say what it would be.
+    Create {
+        name: String,
+        shape: Box<Shape>,
+        members: Vec<String>,
+        settings: Vec<(String, String)>,
+        dry_run: bool,
+    },
     /// Mark a member as faulty.
     Fail { array: String, member: String },
     /// Let go of a member.
@@ -62,6 +73,9 @@ pub enum Answer {
     Settings { array: String, settings: Vec<Setting> },
     /// What an array has done.
     Stat { stat: Box<Stat> },
+    /// An array was made, or would be: what was found on its members as a table, what the user should know
+    /// first, and what it is, as text and as JSON.
+    Created { found: Option<String>, warnings: Vec<String>, text: String, report: Value },
     /// A job is running.
     Progress { job: Job },
     /// No job is running any more.
@@ -334,7 +348,7 @@ pub struct Counters {
 }
 
 /// One member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Member {
     /// Its number while the array runs.
     pub number: u32,
@@ -358,6 +372,8 @@ pub struct Member {
     pub requests: u64,
     /// Bytes that it got or gave.
     pub bytes: u64,
+    /// The array that it is.
+    pub array: Option<Box<Detail>>,
 }
 
 impl Detail {

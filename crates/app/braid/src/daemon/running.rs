@@ -5,13 +5,14 @@
 
 use super::End;
 use super::control_socket::Handler;
-use super::protocol::{Answer, Bitmap, Detail, Job, LastJob, Listed, Member, Request};
+use super::creating::Wanted;
+use super::details::{self, job_of};
+use super::protocol::{Answer, Detail, Listed, Request};
 use super::setting::Setter;
-use super::{figures, salvaged};
+use super::{figures, salvaged, stacking};
 use crate::discover;
 use crate::members::{self, parse_one};
 use crate::on_shard;
-use crate::settings::ArraySettings;
 use crate::settings::kept::Kept;
 use anyhow::{Result, bail};
 use braid_array::array::Array;
@@ -19,17 +20,14 @@ use braid_array::assemble::salvage::Salvage;
 use braid_array::control::Control;
 use braid_array::error::ControlError;
 use braid_array::options::MemberSelector;
-use braid_array::status::{
-    ArrayState, ArrayStatus, JobKind, JobOutcome, JobStatus, LastJob as EngineLastJob, MemberState,
-    MemberStatus,
-};
-use braid_device::Target;
+use braid_array::stacking::ArrayMember;
+use braid_array::status::{ArrayStatus, JobKind, JobStatus, MemberState, MemberStatus};
 use braid_device::file::Mode;
+use braid_device::{Opener, Target};
 use braid_format::uuid_text;
-use braid_nbd::Address;
-use rustix::fs::{major, minor};
+use braid_nbd::serve::Server;
+use braid_shard::mailbox::Remote;
 use std::future::Future;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,13 +43,29 @@ pub struct Running {
     arrays: Mutex<Vec<Arc<Array>>>,
     /// Arrays that are only read, beside the engine.
     salvaged: Mutex<Vec<Arc<Salvage>>>,
-    addresses: Vec<Address>,
-    setter: Setter,
+    /// Where arrays are exported that are no members of others.
+    server: Option<Arc<Server>>,
+    pub(super) remotes: Vec<Remote>,
+    /// Bytes that the caches of an array may take.
+    pub(super) memory_max: u64,
+    pub(super) setter: Setter,
+    /// Held while arrays are made, stacked or stopped: which array uses which does not change otherwise.
+    stack: Mutex<()>,
     /// When the arrays were started.
     since: Instant,
     ends: Mutex<Sender<End>>,
     /// The number of the next member in memory, so that its name is its own.
     next_in_memory: AtomicU64,
+}
+
+/// What arrays run on.
+pub struct Around {
+    /// All shards, the home shard first.
+    pub remotes: Vec<Remote>,
+    /// Where settings are kept.
+    pub kept: Kept,
+    /// Bytes that the caches of an array may take.
+    pub memory_max: u64,
 }
 
 /// No array of that name.
@@ -60,20 +74,23 @@ pub struct Running {
 struct NoSuchArray(String);
 
 impl Running {
-    /// `arrays` and `salvaged`, exported at `addresses`, with their settings in `kept`; `ends` is told when
-    /// the last one was stopped.
+    /// `arrays` and `salvaged`, exported by `server`; `ends` is told when the last one was stopped.
     pub fn new(
         arrays: Vec<Arc<Array>>,
         salvaged: Vec<Arc<Salvage>>,
-        addresses: Vec<Address>,
-        kept: Kept,
+        server: Option<Arc<Server>>,
+        around: Around,
         ends: Sender<End>,
     ) -> Running {
+        let Around { remotes, kept, memory_max } = around;
         Running {
             arrays: Mutex::new(arrays),
             salvaged: Mutex::new(salvaged),
-            addresses,
+            server,
+            remotes,
+            memory_max,
             setter: Setter::new(kept),
+            stack: Mutex::new(()),
             since: Instant::now(),
             ends: Mutex::new(ends),
             next_in_memory: AtomicU64::new(1000),
@@ -91,8 +108,9 @@ impl Running {
     /// # Errors
     /// When a shard is gone.
     pub fn stop_all(&self) -> Result<()> {
+        let _turn = self.stack_turn();
         self.salvaged().drain(..).for_each(|array| array.stop());
-        let arrays = std::mem::take(&mut *self.arrays());
+        let arrays = stacking::tops_first(std::mem::take(&mut *self.arrays()));
         arrays.iter().try_for_each(stop_array)
     }
 
@@ -105,12 +123,17 @@ impl Running {
         }
     }
 
-    fn arrays(&self) -> MutexGuard<'_, Vec<Arc<Array>>> {
+    pub(super) fn stack_turn(&self) -> MutexGuard<'_, ()> {
+        // It protects no data, only an order.
+        self.stack.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn arrays(&self) -> MutexGuard<'_, Vec<Arc<Array>>> {
         // Every change of the list is a single call, so a panic elsewhere leaves it whole.
         self.arrays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn salvaged(&self) -> MutexGuard<'_, Vec<Arc<Salvage>>> {
+    pub(super) fn salvaged(&self) -> MutexGuard<'_, Vec<Arc<Salvage>>> {
         self.salvaged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,7 +150,7 @@ impl Running {
         }
     }
 
-    fn find(&self, wanted: Option<&str>) -> Result<Arc<Array>> {
+    pub(super) fn find(&self, wanted: Option<&str>) -> Result<Arc<Array>> {
         if let Some(array) = self.find_salvaged(wanted) {
             bail!(
                 "array {} is only read, as its members hold it; `braid detail` and `braid stop` are what it knows",
@@ -187,6 +210,10 @@ impl Running {
         answer: &mut dyn FnMut(Answer) -> bool,
     ) -> Result<Answer> {
         Ok(match request {
+            Request::Create { name, shape, members, settings, dry_run } => {
+                let wish = Wanted { name, shape: *shape, members, settings, dry_run };
+                self.create(&wish)?
+            }
             Request::List => Answer::List { arrays: self.list()? },
             Request::Detail { array } => {
                 if let Some(array) = self.find_salvaged(array.as_deref()) {
@@ -206,7 +233,9 @@ impl Running {
             Request::Remove { array, member } => {
                 let array = self.find(Some(&array))?;
                 let (member, name) = select(&array, &member)?;
+                let _turn = self.stack_turn();
                 order(&array, move |control| async move { control.remove(&member).await })?;
+                self.offer_free(stacking::array_of(&name).into_iter())?;
                 done(format!("member {name} was removed from array {}", array.name()))
             }
             Request::Add { array, member, force } => {
@@ -279,37 +308,128 @@ impl Running {
     }
 
     fn exports(&self, name: &str) -> Vec<String> {
-        self.addresses.iter().map(|address| address.uri(name)).collect()
+        match &self.server {
+            Some(server) if server.offers(name) => {
+                server.addresses().iter().map(|address| address.uri(name)).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     fn detail(&self, array: &Array) -> Result<Detail> {
-        Ok(detail_of(status(array)?, self.exports(array.name())))
+        let mut detail = details::detail(status(array)?, self.exports(array.name()));
+        for member in &mut detail.members {
+            let Some(below) = stacking::array_of(&member.name) else { continue };
+            let found = self.arrays().iter().find(|array| array.name() == below).cloned();
+            // One that was stopped below a running array is a faulty member without a state.
+            let below = found.and_then(|array| self.detail(&array).ok());
+            member.array = below.map(Box::new);
+        }
+        Ok(detail)
+    }
+
+    // --- Arrays as members of others ------------------------------------------------------
+
+    /// The array `name` as a member, taken from its clients; under [`Running::stack_turn`].
+    ///
+    /// # Errors
+    /// When somebody uses it.
+    pub(super) fn take(&self, name: &str) -> Result<()> {
+        self.unused(name)?;
+        let Some(server) = &self.server else { return Ok(()) };
+        if let Err(clients) = server.withdraw_unused(name) {
+            bail!("array {name} is in use by {clients} NBD connections: disconnect them first");
+        }
+        Ok(())
+    }
+
+    /// The array `name`, which no other has as a member, to be one.
+    ///
+    /// # Errors
+    /// When another has it, or it does not run or is only read.
+    pub(super) fn unused(&self, name: &str) -> Result<Arc<dyn Opener>> {
+        let array = self.find(Some(name))?;
+        if let Some(user) = stacking::users(&self.arrays())?.get(array.name()) {
+            bail!("array {name} is a member of array {user} already");
+        }
+        Ok(Arc::new(ArrayMember::new(array)))
+    }
+
+    /// Arrays that may have become free are offered to clients again; under [`Running::stack_turn`].
+    pub(super) fn offer_free<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<()> {
+        let Some(server) = &self.server else { return Ok(()) };
+        let arrays = self.arrays().clone();
+        let users = stacking::users(&arrays)?;
+        for name in names {
+            let array = arrays.iter().find(|array| array.name() == name);
+            if let Some(array) = array.filter(|_| !users.contains_key(name) && !server.offers(name))
+            {
+                server.offer(Arc::clone(array) as Arc<dyn Target>)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters an array that was started, and offers it to clients.
+    pub(super) fn enter(&self, array: Arc<Array>) -> Result<()> {
+        self.arrays().push(Arc::clone(&array));
+        match &self.server {
+            Some(server) => Ok(server.offer(array)?),
+            None => Ok(()),
+        }
     }
 
     fn add(&self, array: &Arc<Array>, text: &str, force: bool) -> Result<String> {
         let mut member = parse_one(text)?;
-        match member.path() {
-            Some(path) => refuse_occupied(array, path, &member, force)?,
-            None => {
+        let _turn = self.stack_turn();
+        match (member.path(), member.array()) {
+            (Some(path), _) => refuse_occupied(array, path, &member, force)?,
+            (None, Some(below)) => {
+                if stacking::is_below(&self.arrays(), array.name(), below)? {
+                    bail!(
+                        "array {below} cannot be a member of array {}: it lies above it",
+                        array.name()
+                    );
+                }
+                let opener = self.unused(below)?;
+                let below = below.to_string();
+                member.found(opener);
+                refuse_occupied_array(array, &member, force)?;
+                self.take(&below)?;
+            }
+            (None, None) => {
                 let number = self.next_in_memory.fetch_add(1, Ordering::Relaxed);
                 member.name = format!("{}#{number}", member.name);
             }
         }
         let opener = member.prepare(Mode::ReadWrite)?;
-        let added = order(array, move |control| async move { control.add(opener, force).await })?;
+        let added = order(array, move |control| async move { control.add(opener, force).await });
+        if added.is_err() {
+            self.offer_free(member.array().into_iter())?;
+        }
+        let added = added?;
         let next = outlook(&status(array)?);
         let what = if added.re_added { "re-added to" } else { "added to" };
         Ok(format!("{} was {what} array {}; {next}", member.name, array.name()))
     }
 
     fn re_add(&self, array: &Arc<Array>, text: &str) -> Result<String> {
-        let member = parse_one(text)?;
+        let mut member = parse_one(text)?;
+        let _turn = self.stack_turn();
         if let Some(path) = member.path() {
             // What is on it is what it is taken back for, unless somebody uses it.
             refuse_occupied(array, path, &member, true)?;
         }
+        if let Some(below) = member.array().map(str::to_string) {
+            member.found(self.unused(&below)?);
+            self.take(&below)?;
+        }
         let opener = member.prepare(Mode::ReadWrite)?;
-        order(array, move |control| async move { control.re_add(opener).await })?;
+        let added = order(array, move |control| async move { control.re_add(opener).await });
+        if added.is_err() {
+            self.offer_free(member.array().into_iter())?;
+        }
+        added?;
         let next = outlook(&status(array)?);
         Ok(format!("{} was re-added to array {}; {next}", member.name, array.name()))
     }
@@ -365,23 +485,52 @@ impl Running {
             };
             if stops {
                 array.stop();
+                if let Some(server) = &self.server {
+                    server.withdraw(&array.info().name);
+                }
                 names.push(array.info().name);
             }
             !stops
         });
+        let _turn = self.stack_turn();
         let arrays = match wanted {
             Some(_) if chosen.is_some() => Vec::new(),
             Some(name) => vec![self.find(Some(name))?],
-            None => self.arrays().clone(),
+            None => stacking::tops_first(self.arrays().clone()),
         };
+        let mut left = Vec::new();
         for array in arrays {
+            if let Some(user) = stacking::users(&self.arrays())?.get(array.name()) {
+                let name = array.name();
+                bail!(
+                    "array {name} is a member of array {user}: stop {user} first, or fail array:{name} there and \
+                     remove it"
+                );
+            }
+            let members = status(&array)?.members;
             stop_array(&array)?;
             self.arrays().retain(|known| known.id() != array.id());
+            if let Some(server) = &self.server {
+                server.withdraw(array.name());
+            }
             names.push(array.name().to_string());
+            left.extend(
+                members
+                    .iter()
+                    .filter_map(|member| stacking::array_of(&member.name))
+                    .map(str::to_string),
+            );
         }
-        Ok(match names.as_slice() {
-            [] => done("no array was running".to_string()),
-            _ => done(format!("stopped: {}", names.join(", "))),
+        left.retain(|name| self.arrays().iter().any(|array| array.name() == name));
+        self.offer_free(left.iter().map(String::as_str))?;
+        Ok(match (names.as_slice(), left.as_slice()) {
+            ([], _) => done("no array was running".to_string()),
+            (_, []) => done(format!("stopped: {}", names.join(", "))),
+            _ => done(format!(
+                "stopped: {}; what it was made of still runs and is exported: {}",
+                names.join(", "),
+                left.join(", ")
+            )),
         })
     }
 }
@@ -484,115 +633,30 @@ fn refuse_occupied(
     }
     // Whether a member of this array or of another may be added is for the array to say.
     let other = |line: &&braid_format::signature::Signature| line.kind != "linux_raid_member";
-    let lines: Vec<&str> =
-        found.signatures.iter().filter(other).map(|signature| signature.what.as_str()).collect();
-    if !force && !own && !lines.is_empty() {
+    refuse_content(array, &member.name, found.signatures.iter().filter(other), force || own)
+}
+
+/// Refuses an array whose users have something on it, other than it being a member.
+fn refuse_occupied_array(array: &Array, member: &members::Member, force: bool) -> Result<()> {
+    let found = discover::look_at_array(array.home(), member)?;
+    let other = |line: &&braid_format::signature::Signature| line.kind != "linux_raid_member";
+    refuse_content(array, &member.name, found.signatures.iter().filter(other), force)
+}
+
+fn refuse_content<'a>(
+    array: &Array,
+    name: &str,
+    signatures: impl Iterator<Item = &'a braid_format::signature::Signature>,
+    force: bool,
+) -> Result<()> {
+    let lines: Vec<&str> = signatures.map(|signature| signature.what.as_str()).collect();
+    if !force && !lines.is_empty() {
         bail!(
-            "adding {} to array {}: refused, because it would destroy what is on it: {}; if that is not needed \
+            "adding {name} to array {}: refused, because it would destroy what is on it: {}; if that is not needed \
              any more: --force",
-            member.name,
             array.name(),
             lines.join("; ")
         );
     }
     Ok(())
-}
-
-fn detail_of(status: ArrayStatus, exports: Vec<String>) -> Detail {
-    let state = status.state_line();
-    let has = |word: ArrayState| status.state.contains(&word);
-    let chosen = ArraySettings::of(status.settings, status.sync_speed);
-    let max = status.sync_speed.max_kib;
-    Detail {
-        state,
-        full_name: status.full_name,
-        uuid: uuid_text::format(&status.uuid),
-        version: status.version.to_string(),
-        preferred_minor: status.md_minor,
-        created: status.created,
-        updated: status.updated,
-        events: status.events,
-        level: status.level.to_string(),
-        layout: status.layout_name,
-        chunk_size: status.chunk_size,
-        array_size: status.array_size,
-        component_size: status.component_size,
-        redundant: status.level.has_redundancy(),
-        raid_devices: status.raid_disks,
-        degraded: status.degraded,
-        failed: has(ArrayState::Failed),
-        read_only: has(ArrayState::ReadOnly),
-        slots: status.slots,
-        members: status.members.iter().map(member_of).collect(),
-        left_out: status.left_out,
-        job: status.job.as_ref().map(job_of),
-        // The engine runs no array that is being reshaped.
-        reshape: None,
-        last_job: status.last_job.map(last_job_of),
-        mismatch_count: status.mismatch_cnt,
-        resynced: status.resynced,
-        has_bitmap: status.has_bitmap,
-        bitmap: status.bitmap.map(|bitmap| Bitmap {
-            chunk: bitmap.chunk,
-            bits: bitmap.bits,
-            dirty: bitmap.dirty,
-            events_cleared: bitmap.events_cleared,
-            batches: bitmap.batches,
-        }),
-        sync_speed_min: status.sync_speed.min_kib,
-        sync_speed_max: (max != u64::MAX).then_some(max),
-        settings: chosen.chosen().into_iter().map(|one| (one.name, one.value)).collect(),
-        counters: figures::counters(&status.counters),
-        exports,
-        name: status.name,
-    }
-}
-
-/// Major and minor number of a block device.
-pub(super) fn device_numbers(path: &str) -> Option<(u32, u32)> {
-    let found = std::fs::metadata(path).ok()?;
-    found.file_type().is_block_device().then(|| (major(found.rdev()), minor(found.rdev())))
-}
-
-fn member_of(member: &MemberStatus) -> Member {
-    let device = device_numbers(&member.name);
-    let state = figures::member_state(member.state);
-    Member {
-        number: member.nr,
-        device_number: member.dev_number,
-        name: member.name.clone(),
-        device,
-        slot: member.slot,
-        state,
-        fault: member.fault.clone(),
-        uuid: uuid_text::format(&member.device_uuid),
-        size: member.size,
-        requests: member.io.requests_out,
-        bytes: member.io.bytes,
-    }
-}
-
-fn job_of(job: &JobStatus) -> Job {
-    Job {
-        kind: job.kind.to_string(),
-        done: job.done,
-        total: job.total,
-        rate: job.rate,
-        eta_seconds: job.eta_seconds,
-        mismatches: job.mismatches,
-    }
-}
-
-fn last_job_of(job: EngineLastJob) -> LastJob {
-    let (outcome, error) = match job.outcome {
-        JobOutcome::Done => ("done", None),
-        JobOutcome::Interrupted => ("interrupted", None),
-        JobOutcome::Failed(why) => ("failed", Some(why)),
-    };
-    LastJob {
-        kind: job.kind.to_string(),
-        outcome: outcome.to_string(),
-        error,
-        mismatches: job.mismatches,
-    }
 }

@@ -105,7 +105,7 @@ fn member_of((member, number): (&SalvagedMember, u32)) -> Member {
         number,
         device_number: member.superblock.dev_number,
         name: member.name.clone(),
-        device: super::running::device_numbers(&member.name),
+        device: super::details::device_numbers(&member.name),
         slot: member.slot,
         state: state.to_string(),
         fault: None,
@@ -113,5 +113,6 @@ fn member_of((member, number): (&SalvagedMember, u32)) -> Member {
         size: member.superblock.data_size.saturating_mul(SECTOR as u64),
         requests: 0,
         bytes: 0,
+        array: None,
     }
 }

@@ -29,6 +29,22 @@ impl Setter {
         Setter { kept, turn: Mutex::new(()) }
     }
 
+    /// Makes sure that there is a place to keep settings in.
+    ///
+    /// # Errors
+    /// When there can be none.
+    pub fn prepare(&self) -> Result<()> {
+        self.kept.prepare().map(|_| ())
+    }
+
+    /// Keeps the settings of a new array.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn keep(&self, uuid: &[u8; 16], name: &str, settings: &ArraySettings) -> Result<()> {
+        self.kept.store(uuid, name, settings)
+    }
+
     /// Sets all of `settings`, or none; `once`: what is kept stays as it is. Says what was done.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ pub mod progress;
 pub mod size;
 pub mod table;
 pub mod time;
+pub mod tree;
 pub mod words;
 
 use anyhow::{Context, Result};

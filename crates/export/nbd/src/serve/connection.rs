@@ -12,11 +12,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use braid_device::{Completion, Device, Op, OpenError, Request as DeviceRequest, Target};
+use braid_device::{Completion, Device, Op, OpenError, Request as DeviceRequest};
 use braid_shard::Shard;
 use braid_shard::sync::{Promise, promise};
 
-use super::exports::export_of;
+use super::offer::Offer;
 use super::replies::Replies;
 use crate::protocol::constants::REQUEST_BYTES;
 use crate::protocol::{
@@ -48,31 +48,24 @@ pub(super) enum ConnectionError {
     NoRing(u16),
 }
 
-/// Everything that the connections of a server share.
-pub(super) struct Offer {
-    pub targets: Vec<Arc<dyn Target>>,
-    pub default: Option<String>,
-}
-
-/// Serves a connected socket until its client leaves, breaks a rule, or the server stops.
+/// Serves a connected socket until its client leaves, breaks a rule, what it uses is offered no longer, or the
+/// server stops. `socket` is the same socket, for others to shut it down with.
 pub(super) async fn serve(
     shard: Shard,
     fd: OwnedFd,
+    socket: Arc<OwnedFd>,
     offer: Arc<Offer>,
 ) -> Result<(), ConnectionError> {
     let stream = Stream::new(&shard, fd).ok_or(ConnectionError::NoRing(shard.id()))?;
     let stream = Rc::new(stream);
     let mut receiver = Receiver::new(&stream, REQUEST_BYTES);
-    // Sizes may have changed since the last connection (an array that grew).
-    let exports: Vec<_> = offer.targets.iter().map(|target| export_of(&target.info())).collect();
-    let exports = ExportTable::new(exports, offer.default.as_deref())?;
+    let exports = offer.table()?;
     let clock = Clock::start(&shard, &stream);
     let negotiated = shake_hands(&stream, &mut receiver, &exports).await?;
     drop(clock);
     let Some(negotiated) = negotiated else { return Ok(()) };
-    // The handshake gives indices of the table, which has the targets' order.
-    let chosen = offer.targets.get(negotiated.export).zip(exports.get(negotiated.export));
-    let Some((target, export)) = chosen else { return Ok(()) };
+    let Some(export) = exports.get(negotiated.export) else { return Ok(()) };
+    let Some((target, _using)) = offer.enter(&export.name, socket) else { return Ok(()) };
     let device = target.open(&shard)?;
     let decoder = RequestDecoder::new(RequestRules::new(export, negotiated));
     transmit(&shard, stream, receiver, decoder, device, negotiated).await

@@ -13,6 +13,7 @@
 mod connection;
 mod exports;
 mod listener;
+mod offer;
 mod register;
 mod replies;
 
@@ -29,10 +30,10 @@ use braid_shard::ring::RingOp;
 use rustix::net::Shutdown;
 
 use crate::Address;
-use crate::protocol::{ExportTable, ExportTableError};
-use connection::Offer;
+pub use crate::protocol::ExportTableError;
 pub use listener::ListenError;
 use listener::Listener;
+use offer::Offer;
 use register::Register;
 
 /// Connections at a time; further ones are closed at once. Bounds memory together with the bound
@@ -72,6 +73,7 @@ pub struct Server {
     addresses: Vec<Address>,
     listening: Vec<OwnedFd>,
     register: Arc<Register>,
+    offer: Arc<Offer>,
 }
 
 impl Server {
@@ -90,13 +92,15 @@ impl Server {
         if shards.is_empty() || addresses.is_empty() {
             return Err(ServeError::Nothing);
         }
-        let table = targets.iter().map(|target| exports::export_of(&target.info())).collect();
-        ExportTable::new(table, default)?;
+        let offer = Arc::new(Offer::new(targets, default)?);
         let listeners =
             addresses.iter().map(Listener::bind).collect::<Result<Vec<_>, ListenError>>()?;
-        let mut server =
-            Server { addresses: Vec::new(), listening: Vec::new(), register: Arc::default() };
-        let offer = Arc::new(Offer { targets, default: default.map(str::to_owned) });
+        let mut server = Server {
+            addresses: Vec::new(),
+            listening: Vec::new(),
+            register: Arc::default(),
+            offer: Arc::clone(&offer),
+        };
         // All descriptors first, so that a failure leaves no listener running.
         let mut ready = Vec::new();
         for listener in listeners {
@@ -138,15 +142,38 @@ impl Server {
         self.register.connections()
     }
 
+    /// Offers one more target, from now on.
+    ///
+    /// # Errors
+    /// A name that another has, or that is impossible.
+    pub fn offer(&self, target: Arc<dyn Target>) -> Result<(), ExportTableError> {
+        self.offer.add(target)
+    }
+
+    /// Clients can have the target `name` now.
+    #[must_use]
+    pub fn offers(&self, name: &str) -> bool {
+        self.offer.has(name)
+    }
+
+    /// Offers the target `name` no longer and disconnects the clients that use it. Their requests in flight
+    /// are carried out.
+    pub fn withdraw(&self, name: &str) {
+        self.offer.remove(name);
+    }
+
+    /// Offers the target `name` no longer, unless clients use it.
+    ///
+    /// # Errors
+    /// The number of connections that do; nothing was changed then.
+    pub fn withdraw_unused(&self, name: &str) -> Result<(), usize> {
+        self.offer.remove_unused(name)
+    }
+
     /// Stops listening, disconnects every client, and waits (at most ten seconds) for requests
     /// that devices still have. Must not be called on a shard's thread.
-    pub fn stop(self) {
-        drop(self);
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
+    /// A second call does nothing.
+    pub fn stop(&self) {
         self.register.close();
         for socket in &self.listening {
             // A listener that failed has ended already.
@@ -156,6 +183,12 @@ impl Drop for Server {
         if left > 0 {
             tracing::warn!(left, "NBD connections still wait for their devices after ten seconds");
         }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
@@ -212,7 +245,7 @@ impl Acceptor {
         let Some(home) = self.shards.get(turn % self.shards.len().max(1)) else { return };
         let offer = Arc::clone(&self.offer);
         home.run(move |shard| {
-            let serving = connection::serve(shard.clone(), fd, offer);
+            let serving = connection::serve(shard.clone(), fd, guard.socket(), offer);
             shard.spawn(async move {
                 if let Err(error) = serving.await {
                     tracing::info!(%error, "NBD connection ended");

@@ -15,7 +15,7 @@ use super::CONNECTIONS_MAX;
 #[derive(Default)]
 struct Entries {
     /// Descriptors of their own, to shut connections down with.
-    connections: Vec<Option<OwnedFd>>,
+    connections: Vec<Option<Arc<OwnedFd>>>,
     listeners: usize,
     closed: bool,
 }
@@ -37,6 +37,14 @@ pub(super) struct Register {
 pub(super) struct Connected {
     register: Arc<Register>,
     index: usize,
+    socket: Arc<OwnedFd>,
+}
+
+impl Connected {
+    /// A descriptor to shut the connection down with.
+    pub fn socket(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.socket)
+    }
 }
 
 /// Keeps a listener registered.
@@ -52,7 +60,7 @@ impl Register {
 
     /// Registers a connection; `None` when there are too many or the server is stopping.
     pub fn connection(self: &Arc<Self>, fd: &OwnedFd) -> io::Result<Option<Connected>> {
-        let own = fd.try_clone()?;
+        let socket = Arc::new(fd.try_clone()?);
         let mut entries = self.entries();
         if entries.closed {
             return Ok(None);
@@ -60,11 +68,11 @@ impl Register {
         let free = entries.connections.iter().position(Option::is_none);
         let index = free.unwrap_or(entries.connections.len());
         match entries.connections.get_mut(index) {
-            Some(place) => *place = Some(own),
-            None if index < CONNECTIONS_MAX => entries.connections.push(Some(own)),
+            Some(place) => *place = Some(Arc::clone(&socket)),
+            None if index < CONNECTIONS_MAX => entries.connections.push(Some(Arc::clone(&socket))),
             None => return Ok(None),
         }
-        Ok(Some(Connected { register: Arc::clone(self), index }))
+        Ok(Some(Connected { register: Arc::clone(self), index, socket }))
     }
 
     /// Registers a listener.

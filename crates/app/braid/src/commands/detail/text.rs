@@ -2,6 +2,7 @@
 
 use super::{count, spares};
 use crate::daemon::protocol::{Detail, Job, Member, Reshape};
+use crate::output::tree::Node;
 use crate::output::{size, time, words};
 
 pub(super) fn text(detail: &Detail) -> String {
@@ -13,6 +14,7 @@ pub(super) fn text(detail: &Detail) -> String {
     push(&mut lines, detail.reshape.iter().flat_map(|r| reshape(detail, r)).collect());
     push(&mut lines, identity(detail));
     push(&mut lines, members(detail));
+    push(&mut lines, stack(detail));
     push(&mut lines, more(detail));
     while lines.last().is_some_and(String::is_empty) {
         lines.pop();
@@ -165,6 +167,31 @@ fn row(number: &str, device: Option<(u32, u32)>, slot: &str, state: &str) -> Str
         None => ("-".to_string(), "-".to_string()),
     };
     format!("   {number:>5}   {major:>5}    {minor:>5}    {slot:>5}      {state}")
+}
+
+/// What the array is made of, down to the devices, where there is more than one layer.
+fn stack(detail: &Detail) -> Vec<String> {
+    match detail.members.iter().any(|member| member.array.is_some()) {
+        true => node(detail.name.clone(), detail).lines(),
+        false => Vec::new(),
+    }
+}
+
+fn node(name: String, detail: &Detail) -> Node {
+    let below = detail.members.iter().map(|member| match &member.array {
+        Some(array) => {
+            let mut node = node(member.name.clone(), array);
+            node.text.push_str(&format!(" ({})", member.state));
+            node
+        }
+        None => Node { text: format!("{}: {}", member.name, member.state), below: Vec::new() },
+    });
+    let size = size::human(detail.array_size);
+    let job =
+        detail.job.as_ref().map(|job| format!(", {} {:.0} %", job.kind, job.percent().floor()));
+    let job = job.unwrap_or_default();
+    let text = format!("{name}: {}, {size}, {}{job}", detail.level, detail.state);
+    Node { text, below: below.collect() }
 }
 
 /// What md does not say.

@@ -15,6 +15,7 @@ use braid_array::options::AssembleOptions;
 use braid_device::Target;
 use braid_nbd::serve::Server;
 use braid_shard::mailbox::Remote;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Sorts the members into arrays.
@@ -30,13 +31,15 @@ pub(super) fn groups(home: &Remote, texts: &[String]) -> Result<Vec<Group>> {
     Ok(groups)
 }
 
-/// Starts each array that can be read, and says of the others why they cannot.
+/// Starts each array that can be read, and says of the others why they cannot. Gives the names of those that are
+/// members of others.
 pub(super) fn start_all(
     remotes: &[Remote],
     starts: Vec<Start>,
     arrays: &mut Vec<Arc<Array>>,
     salvaged: &mut Vec<Arc<Salvage>>,
-) -> Result<()> {
+) -> Result<HashSet<String>> {
+    let mut below = HashSet::new();
     let home = remotes.first().context("at least one shard was started")?;
     for start in starts {
         let options = AssembleOptions {
@@ -56,6 +59,7 @@ pub(super) fn start_all(
                 let status = array.control(|control| async move { control.status().await });
                 let degraded = status.is_some_and(|status| status.degraded > 0);
                 warn(&group, degraded, &[]);
+                is_below(&group, Arc::clone(&array) as Arc<dyn Target>, &mut below);
                 arrays.push(array);
                 continue;
             }
@@ -75,7 +79,9 @@ pub(super) fn start_all(
         match (looked_at, error) {
             (Ok(array), _) => {
                 warn(&group, array.degraded() > 0, array.warnings());
-                salvaged.push(Arc::new(array));
+                let array = Arc::new(array);
+                is_below(&group, Arc::clone(&array) as Arc<dyn Target>, &mut below);
+                salvaged.push(array);
             }
             // What the engine says of missing members is said by salvaging too.
             (Err(error), _) => refuse(&group.name, &error),
@@ -84,7 +90,15 @@ pub(super) fn start_all(
     if arrays.is_empty() && salvaged.is_empty() {
         bail!("nothing to serve: no array could be assembled");
     }
-    Ok(())
+    Ok(below)
+}
+
+/// Tells the array above, where there is one, that this one runs.
+fn is_below(group: &Group, array: Arc<dyn Target>, below: &mut HashSet<String>) {
+    if let Some(member) = &group.as_member {
+        below.insert(array.info().name);
+        member.started(array);
+    }
 }
 
 fn refuse(name: &str, error: &AssembleError) {
@@ -112,8 +126,10 @@ pub(super) fn announce(array: &Salvage, server: &Server) -> Result<()> {
     for line in array.left_out() {
         output::note(format!("left out of array {}: {line}", info.name));
     }
-    for address in server.addresses() {
-        output::line(format!("  {}", address.uri(&info.name)))?;
+    if server.offers(&info.name) {
+        for address in server.addresses() {
+            output::line(format!("  {}", address.uri(&info.name)))?;
+        }
     }
     Ok(())
 }

@@ -1,0 +1,113 @@
+//! What running arrays say of their state, as it is sent over the control socket.
+
+use super::figures;
+use super::protocol::{Bitmap, Detail, Job, LastJob, Member};
+use crate::settings::ArraySettings;
+use braid_array::status::{
+    ArrayState, ArrayStatus, JobOutcome, JobStatus, LastJob as EngineLastJob, MemberStatus,
+};
+use braid_format::uuid_text;
+use rustix::fs::{major, minor};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+/// The state of an array that is exported at `exports`; those of its members that are arrays are for the caller.
+pub(super) fn detail(status: ArrayStatus, exports: Vec<String>) -> Detail {
+    let state = status.state_line();
+    let has = |word: ArrayState| status.state.contains(&word);
+    let chosen = ArraySettings::of(status.settings, status.sync_speed);
+    let max = status.sync_speed.max_kib;
+    Detail {
+        state,
+        full_name: status.full_name,
+        uuid: uuid_text::format(&status.uuid),
+        version: status.version.to_string(),
+        preferred_minor: status.md_minor,
+        created: status.created,
+        updated: status.updated,
+        events: status.events,
+        level: status.level.to_string(),
+        layout: status.layout_name,
+        chunk_size: status.chunk_size,
+        array_size: status.array_size,
+        component_size: status.component_size,
+        redundant: status.level.has_redundancy(),
+        raid_devices: status.raid_disks,
+        degraded: status.degraded,
+        failed: has(ArrayState::Failed),
+        read_only: has(ArrayState::ReadOnly),
+        slots: status.slots,
+        members: status.members.iter().map(member_of).collect(),
+        left_out: status.left_out,
+        job: status.job.as_ref().map(job_of),
+        // The engine runs no array that is being reshaped.
+        reshape: None,
+        last_job: status.last_job.map(last_job_of),
+        mismatch_count: status.mismatch_cnt,
+        resynced: status.resynced,
+        has_bitmap: status.has_bitmap,
+        bitmap: status.bitmap.map(|bitmap| Bitmap {
+            chunk: bitmap.chunk,
+            bits: bitmap.bits,
+            dirty: bitmap.dirty,
+            events_cleared: bitmap.events_cleared,
+            batches: bitmap.batches,
+        }),
+        sync_speed_min: status.sync_speed.min_kib,
+        sync_speed_max: (max != u64::MAX).then_some(max),
+        settings: chosen.chosen().into_iter().map(|one| (one.name, one.value)).collect(),
+        counters: figures::counters(&status.counters),
+        exports,
+        name: status.name,
+    }
+}
+
+/// Major and minor number of a block device.
+pub(super) fn device_numbers(path: &str) -> Option<(u32, u32)> {
+    let found = std::fs::metadata(path).ok()?;
+    found.file_type().is_block_device().then(|| (major(found.rdev()), minor(found.rdev())))
+}
+
+fn member_of(member: &MemberStatus) -> Member {
+    let device = device_numbers(&member.name);
+    let state = figures::member_state(member.state);
+    Member {
+        number: member.nr,
+        device_number: member.dev_number,
+        name: member.name.clone(),
+        device,
+        slot: member.slot,
+        state,
+        fault: member.fault.clone(),
+        uuid: uuid_text::format(&member.device_uuid),
+        size: member.size,
+        requests: member.io.requests_out,
+        bytes: member.io.bytes,
+        array: None,
+    }
+}
+
+/// A job as it is sent.
+pub(super) fn job_of(job: &JobStatus) -> Job {
+    Job {
+        kind: job.kind.to_string(),
+        done: job.done,
+        total: job.total,
+        rate: job.rate,
+        eta_seconds: job.eta_seconds,
+        mismatches: job.mismatches,
+    }
+}
+
+fn last_job_of(job: EngineLastJob) -> LastJob {
+    let (outcome, error) = match job.outcome {
+        JobOutcome::Done => ("done", None),
+        JobOutcome::Interrupted => ("interrupted", None),
+        JobOutcome::Failed(why) => ("failed", Some(why)),
+    };
+    LastJob {
+        kind: job.kind.to_string(),
+        outcome: outcome.to_string(),
+        error,
+        mismatches: job.mismatches,
+    }
+}

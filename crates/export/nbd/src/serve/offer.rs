@@ -1,0 +1,126 @@
+//! What a server offers: its targets, which may come and go while it runs, and who uses each.
+//!
+//! It is locked when a connection comes or goes and when the offer changes, never for a request. Invariant: a
+//! connection is entered with a target that is offered at that moment, and is disconnected when it no longer is.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use braid_device::Target;
+use rustix::net::Shutdown;
+
+use super::exports::export_of;
+use crate::protocol::{ExportTable, ExportTableError};
+
+struct Entry {
+    name: String,
+    target: Arc<dyn Target>,
+    /// The sockets of those who use it.
+    clients: Vec<Arc<OwnedFd>>,
+}
+
+/// See the module's documentation.
+pub(super) struct Offer {
+    entries: Mutex<Vec<Entry>>,
+    default: Option<String>,
+}
+
+/// Keeps a connection entered with the target that it uses.
+pub(super) struct Using {
+    offer: Arc<Offer>,
+    socket: Arc<OwnedFd>,
+}
+
+impl Offer {
+    /// Offers `targets`; the empty name leads to `default`.
+    ///
+    /// # Errors
+    /// Names or sizes that cannot be advertised.
+    pub fn new(
+        targets: Vec<Arc<dyn Target>>,
+        default: Option<&str>,
+    ) -> Result<Offer, ExportTableError> {
+        let entries: Vec<Entry> = targets.into_iter().map(entry).collect();
+        table(&entries, default)?;
+        Ok(Offer { entries: Mutex::new(entries), default: default.map(str::to_owned) })
+    }
+
+    /// A panic elsewhere leaves the entries as they were: each change is a single step.
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is advertised to a client that comes now.
+    pub fn table(&self) -> Result<ExportTable, ExportTableError> {
+        let entries = self.entries();
+        // The default may have gone meanwhile: then nothing is.
+        let there = |name: &&str| entries.iter().any(|entry| entry.name == *name);
+        table(&entries, self.default.as_deref().filter(there))
+    }
+
+    /// Offers one more.
+    pub fn add(&self, target: Arc<dyn Target>) -> Result<(), ExportTableError> {
+        let mut entries = self.entries();
+        entries.push(entry(target));
+        let refused = table(&entries, None).err();
+        if refused.is_some() {
+            entries.pop();
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// `name` is offered.
+    pub fn has(&self, name: &str) -> bool {
+        self.entries().iter().any(|entry| entry.name == name)
+    }
+
+    /// Offers `name` no longer and disconnects who uses it.
+    pub fn remove(&self, name: &str) {
+        let mut entries = self.entries();
+        for socket in entries.iter().filter(|entry| entry.name == name).flat_map(|e| &e.clients) {
+            // Fails only when the client is gone already.
+            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        }
+        entries.retain(|entry| entry.name != name);
+    }
+
+    /// Offers `name` no longer, unless somebody uses it: then gives how many.
+    pub fn remove_unused(&self, name: &str) -> Result<(), usize> {
+        let mut entries = self.entries();
+        let used = entries.iter().find(|entry| entry.name == name).map_or(0, |e| e.clients.len());
+        if used > 0 {
+            return Err(used);
+        }
+        entries.retain(|entry| entry.name != name);
+        Ok(())
+    }
+
+    /// Enters the client at `socket` with the target `name`; `None` when it is not offered any more.
+    pub fn enter(
+        self: &Arc<Self>,
+        name: &str,
+        socket: Arc<OwnedFd>,
+    ) -> Option<(Arc<dyn Target>, Using)> {
+        let mut entries = self.entries();
+        let entry = entries.iter_mut().find(|entry| entry.name == name)?;
+        entry.clients.push(Arc::clone(&socket));
+        Some((Arc::clone(&entry.target), Using { offer: Arc::clone(self), socket }))
+    }
+}
+
+impl Drop for Using {
+    fn drop(&mut self) {
+        for entry in self.offer.entries().iter_mut() {
+            entry.clients.retain(|socket| !Arc::ptr_eq(socket, &self.socket));
+        }
+    }
+}
+
+fn entry(target: Arc<dyn Target>) -> Entry {
+    Entry { name: target.info().name, target, clients: Vec::new() }
+}
+
+fn table(entries: &[Entry], default: Option<&str>) -> Result<ExportTable, ExportTableError> {
+    // Sizes may have changed since the last connection (an array that grew).
+    ExportTable::new(entries.iter().map(|entry| export_of(&entry.target.info())).collect(), default)
+}
