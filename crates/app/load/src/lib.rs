@@ -35,6 +35,7 @@ mod report;
 mod rows;
 mod run;
 mod served;
+mod stack;
 mod sweep;
 mod under_test;
 mod virtual_time;
@@ -50,5 +51,8 @@ pub use options::{
 pub use rebuild::rebuild;
 pub use report::{Absolute, Ratio, Report, megabytes, significant, thousands};
 pub use run::{run, run_beside};
+pub use stack::{
+    Below, LayerFigures, Stack, StackFigures, StackLoad, stack_in_virtual_time, stack_on_the_clock,
+};
 pub use sweep::{Variant, scaling, sweep};
 pub use virtual_time::sweep_in_virtual_time;

@@ -85,12 +85,7 @@ fn ratios(measured: &[Measured]) -> Vec<Ratio> {
 impl Report {
     /// Of what was measured in turn, the first in proportion to each of the others, with `rounds` as they
     /// were asked for; seconds are those of the wall clock.
-    pub(crate) fn of(
-        load: String,
-        rounds: usize,
-        measured: &[Measured],
-        notes: Vec<String>,
-    ) -> Report {
+    pub fn of(load: String, rounds: usize, measured: &[Measured], notes: Vec<String>) -> Report {
         Report {
             load,
             machine: Machine::here(),

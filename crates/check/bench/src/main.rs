@@ -15,6 +15,7 @@ mod markdown;
 mod memory;
 mod plot;
 mod shards;
+mod stacks;
 mod tables;
 mod tuning;
 
@@ -63,7 +64,7 @@ struct Tables {
     #[arg(long)]
     quick: bool,
     /// Only tables whose name contains this text: memory, known, files, stripe-size,
-    /// stripe-cache-size, curves, shards, against-md, dbench, instructions
+    /// stripe-cache-size, curves, shards, stacks, stacks-on-files, against-md, dbench, instructions
     #[arg(long, default_value = "", value_name = "TEXT")]
     only: String,
     /// Also write each table to a file of its name in this folder
@@ -97,7 +98,7 @@ type Make = fn(&Effort) -> anyhow::Result<Table>;
 
 fn measure(wanted: &Tables) -> anyhow::Result<()> {
     let effort = Effort { quick: wanted.quick, disk: wanted.disk.clone() };
-    let all: [(&str, Make); 10] = [
+    let all: [(&str, Make); 12] = [
         ("memory", memory::table),
         ("known", known::table),
         ("files", files::table),
@@ -105,6 +106,8 @@ fn measure(wanted: &Tables) -> anyhow::Result<()> {
         ("stripe-cache-size", tuning::stripe_cache_size),
         ("curves", tuning::curves),
         ("shards", shards::table),
+        ("stacks", stacks::table),
+        ("stacks-on-files", stacks::on_files),
         ("against-md", against_md::table),
         ("dbench", dbench::table),
         ("instructions", instructions::table),

@@ -289,8 +289,11 @@ impl Engine {
     /// When the device does not open here.
     pub(crate) fn open_member(&self, nr: MemberNr, opener: &dyn Opener) -> Result<(), OpenError> {
         let device = opener.open(&self.shard)?;
-        let (device, plug) = if device.info().wants_plug && self.aggregate {
-            let plug = Plug::new(&self.shard, device);
+        let (device, plug) = if device.info().wants_plug {
+            let plug = match self.aggregate {
+                true => Plug::new(&self.shard, device),
+                false => Plug::pulled(&self.shard, device),
+            };
             (Rc::clone(&plug) as Rc<dyn Device>, Some(plug))
         } else {
             (device, None)

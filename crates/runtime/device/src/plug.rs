@@ -37,6 +37,8 @@ pub struct Plug {
     alone: RefCell<Vec<(Request, Completion)>>,
     merges: RefCell<Vec<Rc<Merge>>>,
     stats: Cell<PlugStats>,
+    /// False: everything goes down as it comes, and is only counted.
+    collects: bool,
     shard: Shard,
     hook: Rc<dyn IdleHook>,
     own: Weak<Plug>,
@@ -45,6 +47,15 @@ pub struct Plug {
 impl Plug {
     /// Plugs `inner`; unplugs whenever `shard` has nothing runnable.
     pub fn new(shard: &Shard, inner: Rc<dyn Device>) -> Rc<Plug> {
+        Plug::with(shard, inner, true)
+    }
+
+    /// Counts what goes to `inner` and hands it down as it comes: to see what plugging is worth.
+    pub fn pulled(shard: &Shard, inner: Rc<dyn Device>) -> Rc<Plug> {
+        Plug::with(shard, inner, false)
+    }
+
+    fn with(shard: &Shard, inner: Rc<dyn Device>, collects: bool) -> Rc<Plug> {
         let plug = Rc::new_cyclic(|own| Plug {
             inner,
             collected: RefCell::new(Vec::new()),
@@ -52,6 +63,7 @@ impl Plug {
             alone: RefCell::new(Vec::new()),
             merges: RefCell::new(Vec::new()),
             stats: Cell::new(PlugStats::default()),
+            collects,
             shard: shard.clone(),
             hook: Rc::new(Unplug(own.clone())),
             own: own.clone(),
@@ -149,7 +161,7 @@ impl Device for Plug {
                 _ => 0,
             };
         });
-        if matches!(request.op, Op::Flush) {
+        if matches!(request.op, Op::Flush) || !self.collects {
             // Completed writes are what a flush covers; those collected here are not completed,
             // but submitting them first costs nothing and keeps the order that a reader expects.
             self.unplug();
