@@ -3,8 +3,10 @@
 //! Owns the definitions only; what a verb does is in `commands`.
 
 mod as_text;
+mod new_members;
 mod settings;
 
+pub use new_members::NewMembers;
 pub use settings::{Get, Set, Stat, State};
 
 use crate::array_name::ArrayName;
@@ -51,6 +53,8 @@ pub enum Command {
     Detail(Detail),
     /// Mark a member of a running array as faulty; a spare takes over.
     Fail(OneMember),
+    /// Set or clear flags of a member: write-mostly, failfast.
+    Member(Member),
     /// Let go of a faulty member or a spare.
     Remove(OneMember),
     /// Add a member as a spare; it takes over at once where one is missing. A member that was away is
@@ -178,9 +182,8 @@ pub enum ConsistencyPolicy {
 pub struct Create {
     /// The array's name: letters, digits and . _ -
     pub name: ArrayName,
-    /// The members, "missing" for a slot that stays empty for now.
-    #[arg(required = true, value_name = "MEMBER")]
-    pub members: Vec<String>,
+    #[command(flatten)]
+    pub members: NewMembers,
     #[command(flatten)]
     pub shape: Shape,
     /// Height of a line of the stripe cache, in bytes or with K, kept for every `braid serve`
@@ -411,11 +414,52 @@ pub struct Add {
     /// Overwrite what is on it.
     #[arg(short, long)]
     pub force: bool,
+    /// Level 1: read it only where there is no other. It is kept in its superblock.
+    #[arg(short = 'W', long)]
+    pub write_mostly: bool,
+    /// Levels 1 and 10: its first error fails it, unless it is the last that has the data. It is kept in its
+    /// superblock.
+    #[arg(long)]
+    pub failfast: bool,
     /// Answer in JSON.
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
     pub control: Control,
+}
+
+/// `braid member`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Set or clear flags of a member of a running array. They are kept in its superblock, where Linux \
+    md finds them too: they are writemostly and failfast of its state there."
+)]
+#[group(id = "flags", required = true, multiple = true, args = ["write_mostly", "failfast"])]
+pub struct Member {
+    /// The array: its name or UUID.
+    pub name: String,
+    /// The member: its path, the name that `braid detail` shows, or its number there.
+    pub member: String,
+    /// Level 1: read it only where there is no other.
+    #[arg(short = 'W', long, value_enum, value_name = "WHETHER")]
+    pub write_mostly: Option<Whether>,
+    /// Levels 1 and 10: its first error fails it, unless it is the last that has the data.
+    #[arg(long, value_enum, value_name = "WHETHER")]
+    pub failfast: Option<Whether>,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// A flag is to be set, or cleared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Whether {
+    /// Set it.
+    On,
+    /// Clear it.
+    Off,
 }
 
 /// `braid grow`.
@@ -570,7 +614,7 @@ mod tests {
             (shape.bitmap, shape.bitmap_chunk),
             (Some(BitmapPlace::Internal), Some(64 << 20))
         );
-        assert_eq!(create.members.len(), 4);
+        assert_eq!(create.members.names, ["a", "b", "c", "d"]);
         assert!(shape.force);
         assert!(parsed("braid assemble a b --nbd unix:/tmp/s").is_ok());
     }

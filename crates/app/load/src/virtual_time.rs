@@ -121,3 +121,7 @@ mod tests {
         assert!(first.ratio("auto", "64K").unwrap().median > 3.0, "{first}");
     }
 }
+
+#[cfg(test)]
+#[path = "read_balance_tests.rs"]
+mod read_balance_tests;

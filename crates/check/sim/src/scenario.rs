@@ -4,7 +4,7 @@ use crate::member::MemberKind;
 use crate::rng::Rng;
 use crate::settings;
 use crate::world::Manners;
-use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions, SyncSpeed};
+use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions, MemberFlags, SyncSpeed};
 use braid_device::DeviceInfo;
 use braid_format::superblock::Version;
 use braid_layout::Level;
@@ -54,6 +54,9 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 /// Where data starts on the members, unless mdadm's place is taken.
 const DATA_OFFSETS: [u64; 3] = [64 * KIB, 128 * KIB, MIB];
+
+/// What flags are drawn from, and whether members have heads.
+const FLAGS: u64 = 9;
 
 const RAID5_LAYOUTS: u32 = 6;
 const RAID6_LAYOUTS: [u32; 14] = [0, 1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20];
@@ -135,8 +138,10 @@ impl Scenario {
                 garbage,
             });
         }
+        let rotational = Rng::new(seed, FLAGS).percent(50);
         for member in &mut members {
             member.tear = block.into();
+            member.info.rotational = rotational;
         }
 
         let mut create = CreateOptions::new("sim", level, disks);
@@ -147,6 +152,7 @@ impl Scenario {
         create.size = redundant.then_some(component);
         create.data_offset = (version != Version::V1_0).then_some(data_offset);
         create.bad_block_log = bad_block_log(seed, redundant);
+        create.flags = flags(seed, level, count);
         create.assume_clean = zeroes && rng.percent(50);
         let bitmap = bitmap(seed, redundant);
         create.bitmap = bitmap
@@ -197,7 +203,7 @@ impl Scenario {
     pub fn describe(&self) -> String {
         let create = &self.create;
         format!(
-            "{} layout {:?}, chunk {:?}, {} slots, {} spares, {} shards, block {}, component {:?}, metadata {}{}{}{}{}{}{}{}",
+            "{} layout {:?}, chunk {:?}, {} slots, {} spares, {} shards, block {}, component {:?}, metadata {}{}{}{}{}{}{}{}{}",
             create.level,
             create.layout,
             create.chunk_size,
@@ -218,6 +224,7 @@ impl Scenario {
             },
             if self.bitmap_changes { ", bitmaps come and go" } else { "" },
             if create.bad_block_log { ", bad-block logs" } else { "" },
+            if create.flags.is_empty() { "" } else { ", members with flags" },
         )
     }
 }
@@ -235,6 +242,17 @@ fn bitmap(seed: u64, redundant: bool) -> Option<(u64, u64)> {
 /// Of arrays with redundancy less than half have bad-block logs. Drawn apart, like the bitmap.
 fn bad_block_log(seed: u64, redundant: bool) -> bool {
     redundant && Rng::new(seed, 4).percent(40)
+}
+
+/// Of arrays with copies half have members that are write-mostly or are to fail fast. Drawn apart, like the
+/// bitmap.
+fn flags(seed: u64, level: Level, members: usize) -> Vec<MemberFlags> {
+    let rng = &Rng::new(seed, FLAGS + 1);
+    if !matches!(level, Level::Raid1 | Level::Raid10) || rng.percent(50) {
+        return Vec::new();
+    }
+    let flag = |_| MemberFlags { write_mostly: rng.percent(40), failfast: rng.percent(30) };
+    (0..members).map(flag).collect()
 }
 
 /// Bytes of each component: large enough, now and then, for several shards and several windows of a

@@ -20,6 +20,7 @@ use crate::bitmap::load::{Loaded, Source, Unsupported, Wanted, load};
 use crate::control::Control;
 use crate::control::bad_blocks::Bad;
 use crate::control::members::{Member, Roster, Standing};
+use crate::control::read_errors::ReadErrors;
 use crate::error::AssembleError;
 use crate::examine::read_superblock;
 use crate::geometry::Geometry;
@@ -363,7 +364,8 @@ fn roster(choice: Choice, level: Level, (resynced, usable): (u64, bool)) -> (Ros
                 }
                 other => other,
             };
-            Member { nr, name, opener, device, superblock, standing, bad: Bad::logged(bad) }
+            let (bad, read_errors) = (Bad::logged(bad), ReadErrors::default());
+            Member { nr, name, opener, device, superblock, standing, bad, read_errors }
         })
         .collect();
     let next_nr = members.iter().map(|member| member.nr + 1).max().unwrap_or(0);

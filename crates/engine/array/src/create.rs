@@ -150,6 +150,7 @@ pub async fn create(
             super_offset: at.super_offset,
             dev_number: member.index as u32,
             device_uuid: (ctx.new_uuid)(),
+            devflags: options.flags.get(member.index).copied().unwrap_or_default().within(0),
             ..base.clone()
         };
         write_member(ctx, member, &superblock, placement.bitmap).await?;

@@ -7,6 +7,7 @@ use crate::front::ArrayDevice;
 use crate::gather::Gather;
 use crate::geometry::Geometry;
 use crate::lock::RangeLocks;
+use crate::mirror::balance::Balance;
 use crate::parity::waiting::Waiting;
 use crate::route::Router;
 use crate::settings::Settings;
@@ -85,6 +86,8 @@ pub struct Engine {
     pub(crate) id: ArrayId,
     pub(crate) geometry: Arc<Geometry>,
     pub(crate) locks: RangeLocks,
+    /// Who is asked for what several members hold.
+    pub(crate) balance: Balance,
     pub(crate) sets: IoSets,
     pub(crate) scratch: Rc<Budget>,
     /// Writes that wait for their stripe.
@@ -183,6 +186,7 @@ impl Engine {
         let engine = Rc::new(Engine {
             shard: shard.clone(),
             id,
+            balance: Balance::new(geometry.slots()),
             geometry,
             locks: RangeLocks::new(shard),
             sets: IoSets::new(shard),

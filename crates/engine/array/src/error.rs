@@ -403,6 +403,18 @@ pub enum ControlError {
         /// The member.
         member: String,
     },
+    /// Nothing is written to a faulty member any more.
+    #[error(
+        "{doing} on array {array}: {member} is faulty; remove it, and give the flags when it is added again"
+    )]
+    FaultyMember {
+        /// What was asked for.
+        doing: &'static str,
+        /// The array.
+        array: String,
+        /// The member.
+        member: String,
+    },
     /// The bitmap cannot be added or removed as things are.
     #[error("{doing} on array {array}: {why}")]
     Bitmap {

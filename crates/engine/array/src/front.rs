@@ -4,8 +4,9 @@
 //! go to the owner of their unit.
 
 use crate::engine::Engine;
-use crate::gather::{Gather, Kind};
+use crate::gather::{self, Gather, Kind};
 use crate::geometry::REGION;
+use crate::mirror::balance;
 use crate::parity::segment::Extent;
 use crate::route::PieceDone;
 use crate::spawners::{RecoverArgs, WriteArgs, WritePayload};
@@ -109,11 +110,15 @@ pub(crate) fn locate_read(engine: &Engine, view: &View, offset: u64, len: u64) -
             ReadPlace { len, place: readable.then_some((slot, at)) }
         }
         Layout::Mirror(_) => {
-            let len = len.min(REGION - offset % REGION);
             let len = view.same_until(&(offset..offset + len)) - offset;
             let readable = |slot| view.readable(slot, &(offset..offset + len));
+            let preferred = |slot| readable(slot) && !view.write_mostly(slot);
             let slot = if offset + len <= view.resynced {
-                pick(view.slots(), (offset / REGION) as usize, readable)
+                let start = (offset / REGION) as usize;
+                match pick(view.slots(), start, preferred) {
+                    None if view.any_write_mostly() => pick(view.slots(), 0, readable),
+                    slot => slot,
+                }
             } else {
                 // Copies may differ until the resync has come by: all reads take the same one.
                 pick(view.slots(), 0, readable)
@@ -154,7 +159,11 @@ fn read(engine: &Rc<Engine>, offset: u64, bufs: braid_device::BufMuts, done: Com
         let mut rest = buf;
         let mut starts = true;
         loop {
-            let ReadPlace { len, place } = locate_read(engine, &view, at, rest.len() as u64);
+            let len = rest.len() as u64;
+            let ReadPlace { len, place } = match &engine.geometry.layout {
+                Layout::Mirror(_) | Layout::Raid10(_) => balance::locate(engine, &view, at, len),
+                _ => locate_read(engine, &view, at, len),
+            };
             let tail = (len < rest.len() as u64).then(|| rest.split_off(len as usize));
             let index = gather.add(at, starts);
             starts = false;
@@ -182,10 +191,14 @@ fn submit_read(
     match member {
         Some(((device, data_offset), at)) => {
             let sink = Rc::clone(gather) as Rc<dyn braid_device::Sink>;
-            device.submit(
-                Request::read(data_offset + at, buf),
-                Completion::new(sink, u64::from(index)),
-            );
+            let token = match (&engine.geometry.layout, place) {
+                (Layout::Mirror(_) | Layout::Raid10(_), Some((slot, at))) => {
+                    engine.balance.begin(slot, at, at + buf.len() as u64);
+                    gather::counted(index, slot)
+                }
+                _ => u64::from(index),
+            };
+            device.submit(Request::read(data_offset + at, buf), Completion::new(sink, token));
         }
         None => recover_part(engine, Rc::clone(gather), index, buf, None),
     }
@@ -205,11 +218,45 @@ pub(crate) fn recover_part(
         return gather.part_done(index, Err(error), Some(buf));
     }
     let offset = gather.offset_of(index);
-    let owner = engine.geometry.owner(offset / engine.geometry.unit_size());
+    let unit_size = engine.geometry.unit_size();
+    let unit = offset / unit_size;
+    if offset + buf.len() as u64 > (unit + 1) * unit_size {
+        return recover_units(engine, gather, index, buf, error);
+    }
+    let owner = engine.geometry.owner(unit);
     if owner == engine.shard.id() {
         return recover_here(engine, offset, buf, PieceDone::Part { gather, index }, error);
     }
     engine.router.recover(owner, offset, buf, (gather, index));
+}
+
+/// [`recover_part`] of a part that lies in several units, which may have several owners.
+fn recover_units(
+    engine: &Rc<Engine>,
+    gather: Rc<Gather>,
+    index: u32,
+    buf: BufMut,
+    error: Option<IoError>,
+) {
+    let unit_size = engine.geometry.unit_size();
+    let mut at = gather.offset_of(index);
+    let units = engine.gather();
+    units.begin(Kind::Read, Completion::new(gather, gather::recovered(index)));
+    let mut rest = buf;
+    let mut starts = true;
+    loop {
+        let len = unit_size - at % unit_size;
+        let tail = (len < rest.len() as u64).then(|| rest.split_off(len as usize));
+        let part = units.add(at, starts);
+        starts = false;
+        recover_part(engine, Rc::clone(&units), part, rest, error);
+        at += len;
+        match tail {
+            Some(tail) => rest = tail,
+            None => break,
+        }
+    }
+    units.all_submitted();
 }
 
 /// Recovers on this shard, which owns the unit.

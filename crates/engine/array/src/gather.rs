@@ -6,6 +6,7 @@
 use crate::engine::Engine;
 use crate::view::View;
 use braid_device::{BufMuts, Completion, IoError, Op, Outcome, Sink};
+use braid_layout::Slot;
 use braid_shard::BufMut;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -17,6 +18,21 @@ pub(crate) enum Kind {
     Read,
     Write { fua: bool },
     WriteZeroes { len: u64, unmap: bool, fua: bool },
+}
+
+/// A token is the index of a part, and what else its outcome needs: the slot that it was read from, plus one;
+/// or that it is not to be recovered again.
+const SLOT_SHIFT: u32 = 32;
+const RECOVERED: u64 = 1 << 63;
+
+/// The token of part `index` of a read of the member of `slot`, whose end the balance waits for.
+pub(crate) fn counted(index: u32, slot: Slot) -> u64 {
+    (slot as u64 + 1) << SLOT_SHIFT | u64::from(index)
+}
+
+/// The token of part `index`, had by recovery: its error is final.
+pub(crate) fn recovered(index: u32) -> u64 {
+    RECOVERED | u64::from(index)
 }
 
 /// One part: where it is in the array, and, for reads, its buffer while nobody else has it.
@@ -147,12 +163,18 @@ impl Gather {
 impl Sink for Gather {
     fn complete(&self, token: u64, outcome: Outcome) {
         let index = token as u32;
+        let slot = (token & !RECOVERED) >> SLOT_SHIFT;
+        if slot > 0
+            && let Some(engine) = self.engine.upgrade()
+        {
+            engine.balance.end(slot as Slot - 1);
+        }
         let buf = match outcome.op {
             Op::Read(mut bufs) => bufs.pop(),
             _ => None,
         };
         match (outcome.result, buf) {
-            (Err(error), Some(buf)) => {
+            (Err(error), Some(buf)) if token & RECOVERED == 0 => {
                 // A member could not give its part: the engine tries the redundancy.
                 match (self.engine.upgrade(), self.own.upgrade()) {
                     (Some(engine), Some(own)) => engine.recover_later(own, index, buf, error),

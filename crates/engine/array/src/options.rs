@@ -2,7 +2,7 @@
 //! random numbers. The engine itself has no clock but its shard's and no randomness.
 
 use crate::settings::Settings;
-use braid_format::superblock::Version;
+use braid_format::superblock::{Superblock, Version};
 use braid_layout::Level;
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
@@ -24,6 +24,28 @@ pub struct Context {
     pub wall_clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// 16 random bytes, for the uuids of arrays and members.
     pub new_uuid: Arc<dyn Fn() -> [u8; 16] + Send + Sync>,
+}
+
+/// What a member's superblock says of how to treat it (md's `writemostly` and `failfast` of a member's
+/// `state`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberFlags {
+    /// Level 1: read only what no other member has. Without effect on other levels.
+    pub write_mostly: bool,
+    /// Levels 1 and 10: the first error fails the member, unless it is the last that has the data.
+    pub failfast: bool,
+}
+
+impl MemberFlags {
+    /// What a superblock says.
+    pub fn of(superblock: &Superblock) -> MemberFlags {
+        MemberFlags { write_mostly: superblock.write_mostly(), failfast: superblock.failfast() }
+    }
+
+    /// `devflags` with these flags; its other bits stay.
+    pub fn within(self, devflags: u8) -> u8 {
+        devflags & !3 | u8::from(self.write_mostly) | u8::from(self.failfast) << 1
+    }
 }
 
 /// Whether a new array gets a write-intent bitmap.
@@ -70,6 +92,8 @@ pub struct CreateOptions {
     pub bad_block_log: bool,
     /// Where the superblock stands.
     pub version: Version,
+    /// Flags of the members, in their order; those beyond the end have none.
+    pub flags: Vec<MemberFlags>,
 }
 
 impl CreateOptions {
@@ -89,6 +113,7 @@ impl CreateOptions {
             bitmap: CreateBitmap::Default,
             bad_block_log: true,
             version: Version::V1_2,
+            flags: Vec::new(),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! back to md takes none along.
 
 use crate::geometry::Geometry;
+use braid_layout::Level;
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
@@ -15,6 +16,9 @@ pub const STRIPE_SIZE_MIN: u64 = 4096;
 pub const STRIPE_CACHE_LINES_MAX: u32 = 1 << 24;
 /// How often a stripe that has to be read from first lets whole stripes pass, unless set: md's.
 pub const PREREAD_BYPASS_THRESHOLD: u32 = 1;
+
+/// How many read errors a member may have at levels 1 and 10 before it fails, unless set: md's.
+pub const MAX_READ_ERRORS: u32 = 20;
 
 /// Height of a line of the stripe cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,11 +70,20 @@ pub struct Settings {
     pub preread_bypass_threshold: Option<u32>,
     /// Shards that own stripes; `None`: all that the process has.
     pub shards: Option<u16>,
+    /// Read errors that a member may have at levels 1 and 10, corrected from another copy; the count
+    /// halves each hour, and with one more it fails. `None`: [`MAX_READ_ERRORS`].
+    pub max_read_errors: Option<u32>,
 }
 
 /// Names of the settings, as on the command line.
-pub const NAMES: [&str; 5] =
-    ["stripe_size", "stripe_cache_size", "rmw_level", "preread_bypass_threshold", "shards"];
+pub const NAMES: [&str; 6] = [
+    "stripe_size",
+    "stripe_cache_size",
+    "rmw_level",
+    "preread_bypass_threshold",
+    "shards",
+    "max_read_errors",
+];
 
 /// Why a setting was refused. Nothing has changed then.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -94,6 +107,14 @@ pub enum SettingError {
     /// The array has no parity, so nothing there is to set.
     #[error("{name} is for levels 4, 5 and 6; this array is {level}")]
     NoParity {
+        /// The setting.
+        name: &'static str,
+        /// The array's level.
+        level: String,
+    },
+    /// The array has no copies of which one could stand in for another.
+    #[error("{name} is for levels 1 and 10; this array is {level}")]
+    NoCopies {
         /// The setting.
         name: &'static str,
         /// The array's level.
@@ -232,6 +253,11 @@ impl Settings {
                 let parse = |text: &str| u16::from_str(text).ok();
                 self.shards = value("shards", text, "\"auto\", or a number from 1", parse)?;
             }
+            "max_read_errors" => {
+                let parse = |text: &str| u32::from_str(text).ok();
+                let want = "\"auto\", or a number from 0";
+                self.max_read_errors = value("max_read_errors", text, want, parse)?;
+            }
             _ => return Err(SettingError::Unknown { name: name.to_string() }),
         }
         Ok(())
@@ -248,8 +274,14 @@ impl Settings {
             "rmw_level" => self.rmw_level.to_string(),
             "preread_bypass_threshold" => or_auto(self.preread_bypass_threshold),
             "shards" => or_auto(self.shards),
+            "max_read_errors" => or_auto(self.max_read_errors),
             _ => return None,
         })
+    }
+
+    /// Read errors that a member may have, what auto means included.
+    pub fn max_read_errors(&self) -> u32 {
+        self.max_read_errors.unwrap_or(MAX_READ_ERRORS)
     }
 
     /// Whether the settings suit an array of `geometry` whose process has `shards` shards and may
@@ -263,8 +295,14 @@ impl Settings {
         {
             return Err(SettingError::Shards { asked, there: shards });
         }
+        let copies = matches!(geometry.level, Level::Raid1 | Level::Raid10);
+        if self.max_read_errors.is_some() && !copies {
+            let (name, level) = ("max_read_errors", geometry.level.to_string());
+            return Err(SettingError::NoCopies { name, level });
+        }
         if !geometry.has_parity() {
-            let plain = Settings { shards: self.shards, ..Settings::default() };
+            let Settings { shards, max_read_errors, .. } = *self;
+            let plain = Settings { shards, max_read_errors, ..Settings::default() };
             let differs = |name: &&&str| self.get(name) != plain.get(name);
             return match NAMES.iter().find(differs) {
                 Some(name) => {
@@ -317,8 +355,10 @@ impl Settings {
             match &why {
                 SettingError::Shards { .. } => self.shards = None,
                 SettingError::Memory { .. } => self.stripe_cache_size = StripeCacheSize::Auto,
+                SettingError::NoCopies { .. } => self.max_read_errors = None,
                 SettingError::NoParity { .. } => {
-                    self = Settings { shards: self.shards, ..Settings::default() };
+                    let Settings { shards, max_read_errors, .. } = self;
+                    self = Settings { shards, max_read_errors, ..Settings::default() };
                 }
                 _ => self.stripe_size = StripeSize::Auto,
             }

@@ -14,8 +14,9 @@ use crate::engine::Engine;
 use crate::geometry::REGION;
 use crate::view::View;
 use braid_device::{Bufs, IoError, IoErrorKind, Op, Outcomes, Request};
+use braid_format::SECTOR;
 use braid_layout::{Layout, Place, Slot};
-use braid_shard::{Buf, BufMut};
+use braid_shard::Buf;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
@@ -95,6 +96,13 @@ impl Engine {
     async fn settle_refused(self: &Rc<Engine>, view: &Rc<View>, all: &[Refused]) {
         for refused in all {
             let Refused { slot, error, .. } = refused;
+            // As in md writes are no reason to fail a write-mostly member fast: it is likely to be slow.
+            if view.failfast(*slot)
+                && !view.write_mostly(*slot)
+                && self.fail_fast(*slot, view, *error).await
+            {
+                continue;
+            }
             let recordable = error.kind == IoErrorKind::Medium && view.has_log(*slot);
             let bad = if recordable { self.narrow(view, refused).await } else { Err(*error) };
             match bad {
@@ -104,6 +112,31 @@ impl Engine {
                 Err(error) => self.fail_member(*slot, view, error).await,
             }
         }
+    }
+
+    /// True when the member of `slot` has failed for `error`; false when the data depends on it.
+    async fn fail_fast(self: &Rc<Engine>, slot: Slot, view: &View, error: IoError) -> bool {
+        let Some(nr) = view.member_nr(slot) else { return false };
+        let id = self.id;
+        let answer = self.ask(move |shard, answer| {
+            Control::fail_fast_for_engine(shard, id, nr, error, answer);
+        });
+        answer.await == Some(true)
+    }
+
+    /// True when the member of `slot` has failed because it could not be read, so that it needs no mending.
+    async fn failed_for_read_error(
+        self: &Rc<Engine>,
+        slot: Slot,
+        view: &View,
+        error: IoError,
+    ) -> bool {
+        let Some(nr) = view.member_nr(slot) else { return false };
+        let id = self.id;
+        let answer = self.ask(move |shard, answer| {
+            Control::read_error_for_engine(shard, id, nr, error, answer);
+        });
+        answer.await == Some(true)
     }
 
     /// Writes again in small pieces, and gives those that the member does not take either.
@@ -239,30 +272,40 @@ impl Engine {
     }
 
     /// Writes good data over component bytes that gave `error` when they were read. What the member does
-    /// not take, or does not give back afterwards, is recorded as bad, or the member has failed (as in md).
+    /// not take, or does not give back afterwards, is recorded as bad, or the member has failed (as in md); so
+    /// has one with too many read errors, and one that is to fail fast.
     pub(crate) async fn mend(
         self: &Rc<Engine>,
         view: &View,
         place: Place,
         error: IoError,
-        good: &BufMut,
+        good: &[u8],
     ) {
         let Place { slot, offset } = place;
         if error.means_gone() {
             return self.fail_member(slot, view, error).await;
         }
         let Some((device, data_offset)) = view.member(slot) else { return };
-        if view.read_only {
+        if view.read_only || self.failed_for_read_error(slot, view, error).await {
             return;
         }
         let has_log = view.has_log(slot);
         let bytes = offset..offset + good.len() as u64;
-        let height = if has_log { self.piece() } else { good.len() as u64 };
-        let mut bad = Vec::new();
+        let (mut bad, mut corrected) = (Vec::new(), 0);
         let mut why = error;
-        for piece in pieces(&bytes, height) {
+        let all = pieces(&bytes, self.piece());
+        let several = all.len() > 1;
+        for piece in all {
             let within = (piece.start - offset) as usize..(piece.end - offset) as usize;
             let len = within.len();
+            if several {
+                // As in md what can be read is left as it is.
+                let buf = self.shard.pool().get(len);
+                let read = Request::read(data_offset + piece.start, buf);
+                if self.sets.one(&**device, read).await.result.is_ok() {
+                    continue;
+                }
+            }
             let copy = self.shard.pool().copy_of(&good[within]).freeze();
             let write = Request::write(data_offset + piece.start, copy, false);
             let mut result = self.sets.one(&**device, write).await.result;
@@ -272,7 +315,7 @@ impl Engine {
                 result = self.sets.one(&**device, read).await.result;
             }
             match result {
-                Ok(()) => {}
+                Ok(()) => corrected += len,
                 Err(error) if has_log && error.kind == IoErrorKind::Medium => {
                     why = error;
                     bad.push(piece);
@@ -282,7 +325,16 @@ impl Engine {
         }
         if bad.is_empty() {
             self.count(|counters| counters.corrected_reads += 1);
-        } else {
+        }
+        if let Some(nr) = view.member_nr(slot) {
+            let (id, sectors) = (self.id, (corrected / SECTOR) as u32);
+            self.home.run(move |shard| {
+                if let Some(control) = Control::find(shard, id) {
+                    control.corrected(nr, sectors);
+                }
+            });
+        }
+        if !bad.is_empty() {
             self.record_bad(slot, view, bad, why, true).await;
         }
     }

@@ -4,7 +4,7 @@
 
 use crate::cache::CacheStats;
 use crate::engine::{ArrayId, Counters};
-use crate::options::SyncSpeed;
+use crate::options::{MemberFlags, SyncSpeed};
 use crate::settings::Settings;
 use crate::view::MemberNr;
 use braid_device::plug::PlugStats;
@@ -169,6 +169,11 @@ pub struct MemberStatus {
     pub data_size: u64,
     /// Updates that its superblock has seen.
     pub events: u64,
+    /// What its superblock says of how to treat it.
+    pub flags: MemberFlags,
+    /// Sectors that could not be read and were corrected from redundancy, since it became a member; 0.90
+    /// keeps them while the array runs (md's `errors`).
+    pub errors: u32,
     /// Requests and bytes, in and out of the plugs of all shards; zero for members without one.
     pub io: PlugStats,
 }

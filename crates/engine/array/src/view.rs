@@ -4,6 +4,7 @@
 //! an operation takes the shard's current [`View`] when it holds its range, and keeps it.
 
 use crate::bad_blocks::BadBlocks;
+use crate::options::MemberFlags;
 use braid_device::{Device, IoError, IoErrorKind};
 use braid_layout::Slot;
 use braid_shard::buffer::in_place::Place;
@@ -43,6 +44,8 @@ pub struct SlotUpdate {
     pub bad: Option<Arc<BadBlocks>>,
     /// The member has a log that bad blocks can be recorded in.
     pub has_log: bool,
+    /// What the level makes use of.
+    pub flags: MemberFlags,
 }
 
 impl SlotUpdate {
@@ -53,6 +56,7 @@ impl SlotUpdate {
         state: SlotState::Missing,
         bad: None,
         has_log: false,
+        flags: MemberFlags { write_mostly: false, failfast: false },
     };
 }
 
@@ -79,6 +83,7 @@ pub struct SlotView {
     state: SlotState,
     bad: Option<Arc<BadBlocks>>,
     has_log: bool,
+    flags: MemberFlags,
 }
 
 impl SlotView {
@@ -99,6 +104,8 @@ pub struct View {
     pub read_only: bool,
     degraded: bool,
     any_bad: bool,
+    any_write_mostly: bool,
+    rotational: bool,
 }
 
 impl View {
@@ -108,17 +115,20 @@ impl View {
             .slots
             .iter()
             .map(|slot| {
-                let SlotUpdate { member, data_offset, state, bad, has_log } = slot.clone();
+                let SlotUpdate { member, data_offset, state, bad, has_log, flags } = slot.clone();
                 let device = match state {
                     SlotState::Missing => None,
                     _ => member.and_then(&device),
                 };
                 let state = if device.is_some() { state } else { SlotState::Missing };
-                SlotView { nr: member, device, data_offset, state, bad, has_log }
+                SlotView { nr: member, device, data_offset, state, bad, has_log, flags }
             })
             .collect();
         let degraded = slots.iter().any(|slot| slot.state != SlotState::InSync);
         let any_bad = slots.iter().any(|slot| slot.bad.is_some());
+        let any_write_mostly = slots.iter().any(|slot| slot.flags.write_mostly);
+        let mut devices = slots.iter().filter_map(|slot| slot.device.as_ref());
+        let rotational = devices.all(|device| device.info().rotational);
         View {
             slots,
             resynced: update.resynced,
@@ -126,6 +136,8 @@ impl View {
             read_only: update.read_only,
             degraded,
             any_bad,
+            any_write_mostly,
+            rotational,
         }
     }
 
@@ -175,6 +187,29 @@ impl View {
     /// The slot's member has a log that bad blocks can be recorded in.
     pub fn has_log(&self, slot: Slot) -> bool {
         self.slots.get(slot).is_some_and(|slot| slot.has_log)
+    }
+
+    /// Some member is to be read only where there is no other.
+    #[inline]
+    pub fn any_write_mostly(&self) -> bool {
+        self.any_write_mostly
+    }
+
+    /// The slot's member is to be read only where there is no other.
+    #[inline]
+    pub fn write_mostly(&self, slot: Slot) -> bool {
+        self.any_write_mostly && self.slots.get(slot).is_some_and(|slot| slot.flags.write_mostly)
+    }
+
+    /// The first error fails the slot's member, unless it is the last that has the data.
+    pub fn failfast(&self, slot: Slot) -> bool {
+        self.slots.get(slot).is_some_and(|slot| slot.flags.failfast)
+    }
+
+    /// All members are disks with a head that has to move.
+    #[inline]
+    pub fn rotational(&self) -> bool {
+        self.rotational
     }
 
     /// Where, after the start of these component bytes, it changes whether they are recorded as bad on the

@@ -159,6 +159,12 @@ impl Raid10 {
         }
     }
 
+    /// Layout far: all first copies stand before the others, striped over the slots.
+    #[inline]
+    pub fn is_far(&self) -> bool {
+        matches!(self.shape, Shape::Far { .. })
+    }
+
     /// The chunk number of an array offset, and the offset within that chunk.
     #[inline]
     pub fn locate(&self, offset: u64) -> (u64, u64) {

@@ -25,6 +25,8 @@ Settings (\"auto\" wherever nobody knows better):
   rmw_level                 read-modify-write: 0 never, 1 where it reads less, 2 also where both read the same
   preread_bypass_threshold  how many whole stripes may pass one that has to be read from first
   shards                    threads that own stripes, up to `braid serve --shards`
+  max_read_errors           read errors that a member of level 1 or 10 may have, corrected from a copy, before
+                            it fails; the count halves each hour
   sync_speed_min            below this rate jobs give no way to clients, in KiB per second and member
   sync_speed_max            jobs are never faster than this; \"none\" is auto";
 

@@ -3,13 +3,18 @@
 use super::say_done;
 use crate::cli::Add;
 use crate::client::{Client, member_argument};
-use crate::daemon::protocol::Request;
+use crate::daemon::protocol::{Flags, Request};
 use anyhow::Result;
 use std::process::ExitCode;
 
 pub fn run(options: Add) -> Result<ExitCode> {
     let mut client = Client::connect(&options.control)?;
     let member = member_argument(&options.member)?;
-    let request = Request::Add { array: options.name, member, force: options.force };
+    let request = Request::Add {
+        array: options.name,
+        member,
+        force: options.force,
+        flags: Flags { write_mostly: options.write_mostly, failfast: options.failfast },
+    };
     say_done(&client.order(&request)?, options.json)
 }

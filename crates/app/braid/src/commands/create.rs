@@ -4,7 +4,7 @@ use crate::cli;
 use crate::client::{Client, member_argument, unexpected};
 use crate::creating::report::{Report, text};
 use crate::creating::{Refusal, Wish, make, plan};
-use crate::daemon::protocol::{Answer, Request};
+use crate::daemon::protocol::{Answer, Flags, Request};
 use crate::exit::FAILED;
 use crate::members::{MISSING, parse_all};
 use crate::memory::Memory;
@@ -17,7 +17,7 @@ use braid_array::stacking;
 use std::process::ExitCode;
 
 pub fn run(options: cli::Create) -> Result<ExitCode> {
-    if options.members.iter().any(|member| member.starts_with(stacking::PREFIX)) {
+    if options.members.names.iter().any(|member| member.starts_with(stacking::PREFIX)) {
         return over_running_arrays(options);
     }
     let shards = on_shard::start_shards(1)?;
@@ -25,7 +25,8 @@ pub fn run(options: cli::Create) -> Result<ExitCode> {
     let wish = Wish {
         name: options.name.as_str(),
         shape: &options.shape,
-        members: &parse_all(&options.members, true)?,
+        members: &parse_all(&options.members.names, true)?,
+        flags: &options.members.flags,
         force: options.shape.force,
     };
     let mut show = |table| if options.json { Ok(()) } else { output::line(table) };
@@ -73,7 +74,8 @@ fn over_running_arrays(options: cli::Create) -> Result<ExitCode> {
     let request = Request::Create {
         name: options.name.as_str().to_string(),
         shape: Box::new(options.shape),
-        members: options.members.iter().map(as_given).collect::<Result<_>>()?,
+        members: options.members.names.iter().map(as_given).collect::<Result<_>>()?,
+        flags: options.members.flags.into_iter().map(Flags::from).collect(),
         settings: options.stripe_size.into_iter().map(|one| (one.name, one.value)).collect(),
         dry_run: options.dry_run,
     };

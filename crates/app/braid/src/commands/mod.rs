@@ -9,6 +9,7 @@ mod examine;
 mod fail;
 mod get;
 mod grow;
+mod member;
 mod re_add;
 mod remove;
 mod repair;
@@ -39,6 +40,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Examine(options) => examine::run(&options),
         Command::Detail(options) => detail::run(&options),
         Command::Fail(options) => fail::run(options),
+        Command::Member(options) => member::run(options),
         Command::Remove(options) => remove::run(options),
         Command::Add(options) => add::run(options),
         Command::ReAdd(options) => re_add::run(options),

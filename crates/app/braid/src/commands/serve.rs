@@ -150,6 +150,7 @@ fn groups(home: &Remote, options: &Serve, wanted: &Wanted<'_>) -> Result<Option<
         name: name.as_str(),
         shape: &shape,
         members: &parse_all(&options.members, true)?,
+        flags: &[],
         force: options.force,
     };
     let plan: Plan = match plan(home, &wish, &mut output::line) {

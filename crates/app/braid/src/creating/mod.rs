@@ -17,11 +17,11 @@ use crate::output::{size, table};
 use crate::settings::{ArraySettings, fit};
 use anyhow::{Context, Result, anyhow, bail};
 use braid_array::create::{Created, create};
-use braid_array::options::{CreateBitmap, CreateOptions};
+use braid_array::options::{CreateBitmap, CreateOptions, MemberFlags};
 use braid_device::file::Mode;
 use braid_device::{DeviceInfo, IoSets, Op, Opener, Request};
 use braid_format::signature::Signature;
-use braid_layout::layout_number;
+use braid_layout::{Level, layout_number};
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use rustix::fs::{OFlags, open};
@@ -71,6 +71,8 @@ pub struct Wish<'a> {
     pub shape: &'a cli::Shape,
     /// Its members; `None` is one that is missing.
     pub members: &'a [Option<Member>],
+    /// Flags of the members, in their order; those beyond the end have none.
+    pub flags: &'a [MemberFlags],
     /// Overwrite what is on them.
     pub force: bool,
 }
@@ -122,6 +124,7 @@ pub fn plan(
     let mut warnings: Vec<String> =
         openers.iter().flatten().flat_map(|opener| opener.notes()).collect();
     warnings.extend(sizes_differ(&options, &infos));
+    warnings.extend(flags_unused(&options));
     let stand_ins: Vec<Option<Arc<dyn Opener>>> = infos
         .iter()
         .map(|info| info.clone().map(|info| Arc::new(StandIn::new(info)) as Arc<dyn Opener>))
@@ -185,6 +188,7 @@ fn create_options(wish: &Wish<'_>) -> Result<CreateOptions> {
         assume_clean: shape.assume_clean,
         bitmap: bitmap(shape)?,
         version: shape.metadata,
+        flags: wish.flags.to_vec(),
         ..CreateOptions::new(name, level, raid_disks)
     })
 }
@@ -342,6 +346,22 @@ fn sizes_differ(options: &CreateOptions, infos: &[Option<DeviceInfo>]) -> Option
             size::human(least)
         )
     })
+}
+
+/// Flags are recorded at any level, as mdadm does, but not every level makes use of them.
+fn flags_unused(options: &CreateOptions) -> Option<String> {
+    let level = options.level;
+    let copies = matches!(level, Level::Raid1 | Level::Raid10);
+    let given = |flag: fn(&MemberFlags) -> bool| options.flags.iter().any(flag);
+    let write_mostly = given(|flags| flags.write_mostly) && level != Level::Raid1;
+    let failfast = given(|flags| flags.failfast) && !copies;
+    let what = match (write_mostly, failfast) {
+        (true, true) => "--write-mostly and --failfast are",
+        (true, false) => "--write-mostly is",
+        (false, true) => "--failfast is",
+        (false, false) => return None,
+    };
+    Some(format!("{what} recorded, but {level} makes no use of that"))
 }
 
 fn found_table(found: &[Found]) -> String {

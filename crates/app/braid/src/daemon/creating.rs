@@ -14,7 +14,7 @@ use crate::settings::{ArraySettings, Assignment};
 use anyhow::{Context, Result, anyhow, bail};
 use braid_array::assemble::assemble;
 use braid_array::create::Created;
-use braid_array::options::AssembleOptions;
+use braid_array::options::{AssembleOptions, MemberFlags};
 use braid_device::{Opener, Target};
 use std::sync::Arc;
 
@@ -26,6 +26,8 @@ pub struct Wanted {
     pub shape: Shape,
     /// Its members, as typed.
     pub members: Vec<String>,
+    /// Flags of the members, in their order; those beyond the end have none.
+    pub flags: Vec<MemberFlags>,
     /// Settings, as names and values.
     pub settings: Vec<(String, String)>,
     /// Only say what it would be.
@@ -58,8 +60,8 @@ impl Running {
             .collect();
         let settings = ArraySettings::default().with(&asked)?;
         let home = self.remotes.first().context("a server has a shard")?;
-        let wish =
-            Wish { name, shape: &wanted.shape, members: &members, force: wanted.shape.force };
+        let Wanted { shape, flags, .. } = wanted;
+        let wish = Wish { name, shape, members: &members, flags, force: shape.force };
         let mut found = None;
         let plan = plan(home, &wish, &mut |table| {
             found = Some(table);

@@ -22,6 +22,7 @@ pub mod control_socket;
 mod creating;
 mod details;
 pub mod figures;
+mod flags;
 pub mod grouping;
 pub mod layers;
 pub mod memory_watch;

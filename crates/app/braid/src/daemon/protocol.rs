@@ -7,6 +7,7 @@
 //! Invariant: a request is answered by any number of [`Answer::Progress`] and then one other answer.
 
 use crate::cli::Shape;
+use braid_array::options::MemberFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub enum Request {
         name: String,
         shape: Box<Shape>,
         members: Vec<String>,
+        flags: Vec<Flags>,
         settings: Vec<(String, String)>,
         dry_run: bool,
     },
@@ -36,7 +38,9 @@ pub enum Request {
     /// Let go of a member.
     Remove { array: String, member: String },
     /// Add a member: `member` as it would be given to `serve`.
-    Add { array: String, member: String, force: bool },
+    Add { array: String, member: String, force: bool, flags: Flags },
+    /// Set or clear flags of a member; `None` leaves a flag as it is.
+    Member { array: String, member: String, write_mostly: Option<bool>, failfast: Option<bool> },
     /// Take back a member that was away.
     ReAdd { array: String, member: String },
     /// Give an array an internal bitmap, of `chunk` bytes for each bit, or take its bitmap away.
@@ -57,6 +61,28 @@ pub enum Request {
     Stat { array: Option<String> },
     /// Stop an array; without a name all of them.
     Stop { array: Option<String> },
+}
+
+/// Flags that a member is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flags {
+    /// Level 1: read it only where there is no other.
+    pub write_mostly: bool,
+    /// Levels 1 and 10: its first error fails it, unless it is the last that has the data.
+    pub failfast: bool,
+}
+
+impl From<MemberFlags> for Flags {
+    fn from(MemberFlags { write_mostly, failfast }: MemberFlags) -> Flags {
+        Flags { write_mostly, failfast }
+    }
+}
+
+impl From<Flags> for MemberFlags {
+    fn from(Flags { write_mostly, failfast }: Flags) -> MemberFlags {
+        MemberFlags { write_mostly, failfast }
+    }
 }
 
 /// What the server answers.
@@ -364,6 +390,12 @@ pub struct Member {
     pub state: String,
     /// Why it is faulty.
     pub fault: Option<String>,
+    /// Level 1: it is read only where there is no other.
+    pub write_mostly: bool,
+    /// Levels 1 and 10: the first error fails it, unless it is the last that has the data.
+    pub failfast: bool,
+    /// Sectors that could not be read and were corrected from redundancy (md's `errors`).
+    pub errors: u32,
     /// As mdadm writes it.
     pub uuid: String,
     /// Its size.
@@ -396,7 +428,18 @@ mod tests {
         for request in [
             Request::List,
             Request::Wait { array: None },
-            Request::Add { array: "a".into(), member: "/dev/\u{e9}".into(), force: true },
+            Request::Add {
+                array: "a".into(),
+                member: "/dev/\u{e9}".into(),
+                force: true,
+                flags: Flags { write_mostly: true, failfast: false },
+            },
+            Request::Member {
+                array: "a".into(),
+                member: "b".into(),
+                write_mostly: None,
+                failfast: Some(false),
+            },
             Request::Speed { array: Some("a".into()), min_kib: None, max_kib: Some(u64::MAX) },
             Request::Set {
                 array: "a".into(),

@@ -9,7 +9,7 @@ use super::creating::Wanted;
 use super::details::{self, job_of};
 use super::protocol::{Answer, Detail, Listed, Request};
 use super::setting::Setter;
-use super::{figures, salvaged, stacking};
+use super::{figures, flags, salvaged, stacking};
 use crate::discover;
 use crate::members::{self, parse_one};
 use crate::on_shard;
@@ -19,7 +19,7 @@ use braid_array::array::Array;
 use braid_array::assemble::salvage::Salvage;
 use braid_array::control::Control;
 use braid_array::error::ControlError;
-use braid_array::options::MemberSelector;
+use braid_array::options::{MemberFlags, MemberSelector};
 use braid_array::stacking::ArrayMember;
 use braid_array::status::{ArrayStatus, JobKind, JobStatus, MemberState, MemberStatus};
 use braid_device::file::Mode;
@@ -210,8 +210,9 @@ impl Running {
         answer: &mut dyn FnMut(Answer) -> bool,
     ) -> Result<Answer> {
         Ok(match request {
-            Request::Create { name, shape, members, settings, dry_run } => {
-                let wish = Wanted { name, shape: *shape, members, settings, dry_run };
+            Request::Create { name, shape, members, flags, settings, dry_run } => {
+                let flags = flags.into_iter().map(MemberFlags::from).collect();
+                let wish = Wanted { name, shape: *shape, members, flags, settings, dry_run };
                 self.create(&wish)?
             }
             Request::List => Answer::List { arrays: self.list()? },
@@ -238,9 +239,13 @@ impl Running {
                 self.offer_free(stacking::array_of(&name).into_iter())?;
                 done(format!("member {name} was removed from array {}", array.name()))
             }
-            Request::Add { array, member, force } => {
+            Request::Add { array, member, force, flags } => {
                 let array = self.find(Some(&array))?;
-                done(self.add(&array, &member, force)?)
+                done(self.add(&array, &member, force, flags.into())?)
+            }
+            Request::Member { array, member, write_mostly, failfast } => {
+                let array = self.find(Some(&array))?;
+                done(flags::change(&array, &member, write_mostly, failfast)?)
             }
             Request::ReAdd { array, member } => {
                 let array = self.find(Some(&array))?;
@@ -379,7 +384,13 @@ impl Running {
         }
     }
 
-    fn add(&self, array: &Arc<Array>, text: &str, force: bool) -> Result<String> {
+    fn add(
+        &self,
+        array: &Arc<Array>,
+        text: &str,
+        force: bool,
+        flags: MemberFlags,
+    ) -> Result<String> {
         let mut member = parse_one(text)?;
         let _turn = self.stack_turn();
         match (member.path(), member.array()) {
@@ -403,7 +414,11 @@ impl Running {
             }
         }
         let opener = member.prepare(Mode::ReadWrite)?;
-        let added = order(array, move |control| async move { control.add(opener, force).await });
+        let added =
+            order(
+                array,
+                move |control| async move { control.add_with(opener, force, flags).await },
+            );
         if added.is_err() {
             self.offer_free(member.array().into_iter())?;
         }
@@ -605,7 +620,7 @@ fn outlook(status: &ArrayStatus) -> String {
 
 /// The member that was meant: by its name, as the same device by another path, or by the number that
 /// `detail` shows. With its name.
-fn select(array: &Array, text: &str) -> Result<(MemberSelector, String)> {
+pub(super) fn select(array: &Array, text: &str) -> Result<(MemberSelector, String)> {
     let members = status(array)?.members;
     let same = |member: &&MemberStatus| {
         member.name == text || members::same_device(Path::new(&member.name), Path::new(text))

@@ -13,6 +13,7 @@ use braid_array::array::Array;
 use braid_array::geometry::Geometry;
 use braid_array::status::ArrayStatus;
 use braid_device::Target;
+use braid_layout::Level;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -137,6 +138,13 @@ fn auto(
             (format!("{kib} KiB/s"), numbers(&[("kib_per_second", kib)]))
         }
         "sync_speed_max" => ("no limit".to_string(), BTreeMap::new()),
+        "max_read_errors" => match status.level {
+            Level::Raid1 | Level::Raid10 => {
+                let most = status.settings.max_read_errors();
+                (most.to_string(), numbers(&[("read_errors", most.into())]))
+            }
+            level => (format!("not used at level {level}"), BTreeMap::new()),
+        },
         _ if !status.level.is_parity() => {
             (format!("not used at level {}", status.level), BTreeMap::new())
         }

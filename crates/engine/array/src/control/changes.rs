@@ -3,10 +3,11 @@
 use crate::control::Control;
 use crate::control::bad_blocks::Bad;
 use crate::control::members::{Member, Standing};
+use crate::control::read_errors::ReadErrors;
 use crate::engine::Engine;
 use crate::error::{ControlError, ExamineError};
 use crate::examine::{read_superblock, remove_other_superblocks, sectors};
-use crate::options::MemberSelector;
+use crate::options::{MemberFlags, MemberSelector};
 use crate::view::MemberNr;
 use braid_device::{Device, OpenError, Opener};
 use braid_format::SECTOR;
@@ -77,6 +78,19 @@ impl Control {
         opener: Arc<dyn Opener>,
         force: bool,
     ) -> Result<Added, ControlError> {
+        self.add_with(opener, force, MemberFlags::default()).await
+    }
+
+    /// [`Control::add`], with flags; those that a former member has it keeps besides.
+    ///
+    /// # Errors
+    /// As [`Control::add`].
+    pub async fn add_with(
+        self: &Rc<Self>,
+        opener: Arc<dyn Opener>,
+        force: bool,
+        flags: MemberFlags,
+    ) -> Result<Added, ControlError> {
         let doing = "adding a member";
         let name = opener.name().to_string();
         let device = self.open_candidate(&*opener, doing)?;
@@ -97,14 +111,16 @@ impl Control {
         let old = self.as_of_now(&name, &device, old).await?;
         self.check_not_a_member(&name, old.as_ref(), force)?;
         if !force
-            && let Some(old) = old
+            && let Some(mut old) = old
             && let Ok(slot) = self.former_slot(&old)
         {
+            old.devflags |= flags.within(0);
             let nr = self.take_back(turn, opener, device, old, slot).await?;
             return Ok(Added { nr, re_added: true });
         }
         let at = self.place_new_member(&name, &device)?;
-        let member = self.new_member(opener, device, at)?;
+        let mut member = self.new_member(opener, device, at)?;
+        member.superblock.devflags = flags.within(0);
         let nr = member.nr;
         self.check_room_for_bitmap(&member)?;
         self.prepare_device(&member).await?;
@@ -270,7 +286,8 @@ impl Control {
             superblock.bblog_size = 0;
         }
         let (name, standing) = (opener.name().to_string(), Standing::Spare);
-        Ok(Member { nr, name, opener, device, superblock, standing, bad: Bad::default() })
+        let (bad, read_errors) = (Bad::default(), ReadErrors::default());
+        Ok(Member { nr, name, opener, device, superblock, standing, bad, read_errors })
     }
 
     /// Removes superblocks of earlier arrays.

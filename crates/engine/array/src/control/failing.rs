@@ -67,7 +67,7 @@ impl Control {
     }
 
     /// With `only_if_spared` a member that the data depends on is left as it is.
-    async fn fail_nr_unless_needed(
+    pub(super) async fn fail_nr_unless_needed(
         self: &Rc<Self>,
         nr: MemberNr,
         why: &str,

@@ -2,12 +2,14 @@
 //! engines and the role table.
 
 use crate::control::bad_blocks::Bad;
+use crate::control::read_errors::ReadErrors;
 use crate::geometry::Geometry;
+use crate::options::MemberFlags;
 use crate::view::{MemberNr, SlotState, SlotUpdate, ViewUpdate};
 use braid_device::{Device, Opener};
 use braid_format::SECTOR;
 use braid_format::superblock::{CLEAN, Role, Superblock, role_table_len};
-use braid_layout::Slot;
+use braid_layout::{Level, Slot};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -56,9 +58,20 @@ pub(crate) struct Member {
     pub(crate) superblock: Superblock,
     pub(crate) standing: Standing,
     pub(crate) bad: Bad,
+    pub(crate) read_errors: ReadErrors,
 }
 
 impl Member {
+    /// Its flags, as far as the level makes use of them: as in md levels 1 and 10 know failfast, and level 1
+    /// alone knows write-mostly.
+    fn flags_at(&self, level: Level) -> MemberFlags {
+        let flags = MemberFlags::of(&self.superblock);
+        MemberFlags {
+            write_mostly: flags.write_mostly && level == Level::Raid1,
+            failfast: flags.failfast && matches!(level, Level::Raid1 | Level::Raid10),
+        }
+    }
+
     pub(crate) fn is_faulty(&self) -> bool {
         matches!(self.standing, Standing::Faulty(_))
     }
@@ -129,6 +142,7 @@ impl Roster {
                 },
                 bad: member.bad_component_bytes(geometry),
                 has_log: member.bad_block_log().is_some(),
+                flags: member.flags_at(geometry.level),
             },
         });
         ViewUpdate {

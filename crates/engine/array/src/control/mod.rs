@@ -6,6 +6,8 @@
 //! | `members` | what is known of each member; the view and the role table that follow |
 //! | `superblocks` | writing them |
 //! | `failing`, `changes`, `readding` | members that fail; members added and removed; former ones taken back |
+//! | `flags` | write-mostly and failfast, set and cleared |
+//! | `read_errors` | errors that another copy made good: counted, and how many are too many |
 //! | `bitmap` | its pages: bits set before data is written, cleared when writes have ended |
 //! | `bad_blocks` | the members' bad-block logs |
 //! | `growing` | a bitmap added to the running array, or taken away |
@@ -28,8 +30,10 @@ pub(crate) mod bad_blocks;
 pub(crate) mod bitmap;
 pub mod changes;
 mod failing;
+mod flags;
 mod growing;
 pub(crate) mod members;
+pub(crate) mod read_errors;
 mod readding;
 mod recovery;
 mod report;

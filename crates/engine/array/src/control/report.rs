@@ -4,6 +4,7 @@ use crate::cache::CacheStats;
 use crate::control::Control;
 use crate::control::members::{Member, Standing};
 use crate::engine::{Counters, Engine};
+use crate::options::MemberFlags;
 use crate::status::{ArrayState, ArrayStatus, JobKind, JobStatus, MemberState, MemberStatus};
 use crate::view::MemberNr;
 use braid_device::plug::PlugStats;
@@ -120,6 +121,8 @@ fn member_status(member: &Member, plugs: &[(MemberNr, PlugStats)]) -> MemberStat
         data_offset: superblock.data_offset.saturating_mul(SECTOR_BYTES),
         data_size: superblock.data_size.saturating_mul(SECTOR_BYTES),
         events: superblock.events,
+        flags: MemberFlags::of(superblock),
+        errors: superblock.cnt_corrected_read,
         io,
     }
 }

@@ -1,5 +1,6 @@
 //! Levels 1 and 10: copies of the same bytes on several members.
 
+pub(crate) mod balance;
 pub(crate) mod recover;
 pub(crate) mod scrub;
 pub(crate) mod write;
@@ -27,6 +28,23 @@ pub(crate) fn places(engine: &Engine, unit: u64, within: u64) -> Places {
             .collect(),
         _ => Places::new(),
     }
+}
+
+/// [`places`] in the order in which they are asked for `len` bytes: write-mostly members come last, but where
+/// copies may differ the first in the order of slots counts.
+pub(crate) fn in_order(
+    engine: &Engine,
+    view: &View,
+    (unit, within): (u64, u64),
+    len: u64,
+) -> Places {
+    let mut all = places(engine, unit, within);
+    let end = unit * engine.geometry.unit_size() + within + len;
+    if view.any_write_mostly() && end <= view.resynced {
+        // Stable: slots keep their order.
+        all.sort_by_key(|place| view.write_mostly(place.slot));
+    }
+    all
 }
 
 /// Of the `len` bytes of `unit` from byte `within` on, how many first ones are such that each copy of them

@@ -1,6 +1,6 @@
 //! Reads whose first member could not give them: taken from another copy, and written back.
 
-use super::places;
+use super::in_order;
 use crate::engine::Engine;
 use crate::spawners::RecoverArgs;
 use crate::view::View;
@@ -79,9 +79,9 @@ async fn read_copies(
     buf: &mut BufMut,
 ) -> Result<(), Option<IoError>> {
     let len = buf.len() as u64;
-    // Copies in the order of slots; which of them failed the caller is found out again here.
+    // Which of them failed the caller is found out again here.
     let mut bad: SmallVec<[(Place, IoError); 2]> = SmallVec::new();
-    for place in places(engine, unit, within) {
+    for place in in_order(engine, view, (unit, within), len) {
         if !view.readable(place.slot, &(place.offset..place.offset + len)) {
             continue;
         }

@@ -1,9 +1,10 @@
 //! Resync, check, repair and rebuild of a window of mirrored units.
 //!
 //! The first readable copy, in the order of slots, is the one that counts (as in md). A resync or repair
-//! also writes copies that are recorded as bad. What a rebuild cannot have is recorded as bad on its target.
+//! also writes copies that are recorded as bad. A rebuild reads write-mostly members last, as in md. Copies
+//! that could not be read are mended from the one that could. What a rebuild cannot have is recorded as bad on its target.
 
-use super::{Places, alike, places};
+use super::{Places, alike, in_order, places};
 use crate::bitmap::ranges::runs;
 use crate::engine::Engine;
 use crate::jobs::window::{Window, WindowKind, WindowReport, differing_sectors, lock_units};
@@ -82,6 +83,13 @@ impl Scrub<'_> {
                 continue;
             };
             let good = good.clone();
+            for (place, found) in unit.places.iter().zip(&unit.found) {
+                if let Some(Err(error)) = found
+                    && !error.means_gone()
+                {
+                    self.engine.mend(&view, *place, *error, &good).await;
+                }
+            }
             for place in self.targets(&view, unit, &good) {
                 if let Some((device, data_offset)) = view.member(place.slot) {
                     let offset = data_offset + place.offset;
@@ -157,10 +165,15 @@ impl Scrub<'_> {
             runs.into_iter().flat_map(move |run| self.alike(view, unit, run))
         });
         parts
-            .map(|(unit, run)| Unit {
-                places: places(self.engine, unit, run.start),
-                len: run.end - run.start,
-                found: SmallVec::new(),
+            .map(|(unit, run)| {
+                let len = run.end - run.start;
+                let places = match self.kind {
+                    WindowKind::Rebuild { .. } => {
+                        in_order(self.engine, view, (unit, run.start), len)
+                    }
+                    _ => places(self.engine, unit, run.start),
+                };
+                Unit { places, len, found: SmallVec::new() }
             })
             .filter(|unit| match self.kind {
                 WindowKind::Rebuild { slot } => unit.places.iter().any(|place| place.slot == slot),
@@ -253,8 +266,8 @@ impl Scrub<'_> {
         view.state(place.slot) == SlotState::InSync && view.is_bad(place.slot, &bytes)
     }
 
-    /// Copies that must be written: the slot being rebuilt; copies that differ or could not be
-    /// read, or are recorded as bad, when the job corrects. Counts what differs.
+    /// Copies that must be written: the slot being rebuilt; copies that differ, or are recorded as bad, when
+    /// the job corrects. Counts what differs.
     fn targets(&mut self, view: &View, unit: &Unit, good: &Buf) -> Places {
         if let WindowKind::Rebuild { slot } = self.kind {
             return unit.places.iter().copied().filter(|place| place.slot == slot).collect();
@@ -271,7 +284,6 @@ impl Scrub<'_> {
                         targets.push(*place);
                     }
                 }
-                Some(Err(error)) if !error.means_gone() => targets.push(*place),
                 None if correct && self.is_bad(view, place, unit.len) => targets.push(*place),
                 _ => {}
             }

@@ -157,7 +157,10 @@ fn member_line(member: &Member, slot: &str) -> String {
         "rebuilding" => "spare rebuilding",
         other => other,
     };
-    let state = format!("{state}   {}", member.name);
+    // As mdadm shows them, in its order.
+    let write_mostly = if member.write_mostly { " writemostly" } else { "" };
+    let failfast = if member.failfast { " failfast" } else { "" };
+    let state = format!("{state}{write_mostly}{failfast}   {}", member.name);
     row(&member.device_number.to_string(), member.device, slot, &state)
 }
 
@@ -215,6 +218,10 @@ fn more(detail: &Detail) -> Vec<String> {
     if detail.mismatch_count > 0 {
         let sectors = detail.mismatch_count;
         lines.push(field("Mismatches", format!("{sectors} sectors at the last check")));
+    }
+    for member in detail.members.iter().filter(|member| member.errors > 0) {
+        let (name, errors) = (&member.name, member.errors);
+        lines.push(field("Corrected", format!("{name}: {errors} sectors that could not be read")));
     }
     for member in &detail.members {
         if let Some(fault) = &member.fault {

@@ -4,6 +4,8 @@ mod assembly;
 mod bad_blocks;
 mod bitmap;
 mod bitmap_cost;
+mod copies;
+mod failing_members;
 mod growing;
 mod lifecycle;
 mod memory;

@@ -30,7 +30,7 @@ struct Running {
 
 impl Running {
     fn member(&self) -> Arc<dyn Opener> {
-        Arc::new(ArrayMember::new(Arc::clone(&self.array)))
+        Arc::new(ArrayMember::new(self.array.clone()))
     }
 }
 

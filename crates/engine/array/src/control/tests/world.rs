@@ -268,6 +268,14 @@ pub(super) struct TestMember {
     /// Bytes read from it and written to it.
     pub(super) read: Arc<AtomicU64>,
     pub(super) written: Arc<AtomicU64>,
+    /// Requests that read from it.
+    pub(super) reads: Arc<AtomicU64>,
+    /// It has a head that moves.
+    pub(super) rotational: AtomicBool,
+    /// Nanoseconds that each read takes.
+    pub(super) slow: AtomicU64,
+    /// It does not give these until they are written.
+    pub(super) decayed: Arc<Mutex<Vec<Range<u64>>>>,
 }
 
 impl Opener for TestMember {
@@ -282,8 +290,23 @@ impl Opener for TestMember {
         let (dead, read, written) =
             (Arc::clone(&self.dead), Arc::clone(&self.read), Arc::clone(&self.written));
         let (defects, unreadable) = (Arc::clone(&self.defects), Arc::clone(&self.unreadable));
-        let power = Arc::clone(&self.power);
-        Ok(Rc::new(TestDevice { inner, dead, lends, defects, unreadable, power, read, written }))
+        let (power, decayed) = (Arc::clone(&self.power), Arc::clone(&self.decayed));
+        let rotational = self.rotational.load(Ordering::Relaxed);
+        Ok(Rc::new(TestDevice {
+            info: DeviceInfo { rotational, ..inner.info().clone() },
+            shard: shard.clone(),
+            slow: self.slow.load(Ordering::Relaxed),
+            reads: Arc::clone(&self.reads),
+            inner,
+            dead,
+            lends,
+            defects,
+            unreadable,
+            decayed,
+            power,
+            read,
+            written,
+        }))
     }
 }
 
@@ -294,6 +317,11 @@ fn meets(list: &Mutex<Vec<Range<u64>>>, request: &Request) -> bool {
 
 struct TestDevice {
     inner: Rc<dyn Device>,
+    info: DeviceInfo,
+    shard: Shard,
+    slow: u64,
+    reads: Arc<AtomicU64>,
+    decayed: Arc<Mutex<Vec<Range<u64>>>>,
     dead: Arc<AtomicBool>,
     lends: bool,
     defects: Arc<Mutex<Vec<Range<u64>>>>,
@@ -305,7 +333,7 @@ struct TestDevice {
 
 impl Device for TestDevice {
     fn info(&self) -> &DeviceInfo {
-        self.inner.info()
+        &self.info
     }
 
     fn submit(&self, request: Request, done: Completion) {
@@ -313,7 +341,7 @@ impl Device for TestDevice {
             return done.finish(Err(IoError::new(IoErrorKind::Gone)), request.op);
         }
         let refused = match &request.op {
-            Op::Read(_) => meets(&self.unreadable, &request),
+            Op::Read(_) => meets(&self.unreadable, &request) || meets(&self.decayed, &request),
             Op::Write { .. } | Op::WriteZeroes { .. } => meets(&self.defects, &request),
             _ => false,
         };
@@ -321,10 +349,25 @@ impl Device for TestDevice {
             return done.finish(Err(IoError::new(IoErrorKind::Medium)), request.op);
         }
         match &request.op {
-            Op::Read(_) => self.read.fetch_add(request.len(), Ordering::Relaxed),
-            Op::Write { .. } => self.written.fetch_add(request.len(), Ordering::Relaxed),
+            Op::Read(_) => {
+                self.reads.fetch_add(1, Ordering::Relaxed);
+                self.read.fetch_add(request.len(), Ordering::Relaxed)
+            }
+            Op::Write { .. } => {
+                let bytes = request.offset..request.offset + request.len();
+                let mut decayed = self.decayed.lock().unwrap();
+                decayed.retain(|bad| bad.start < bytes.start || bytes.end < bad.end);
+                self.written.fetch_add(request.len(), Ordering::Relaxed)
+            }
             _ => 0,
         };
+        if self.slow > 0 && matches!(request.op, Op::Read(_)) {
+            let (inner, shard, nanos) = (Rc::clone(&self.inner), self.shard.clone(), self.slow);
+            return self.shard.spawn(async move {
+                shard.sleep(nanos).await;
+                inner.submit(request, done);
+            });
+        }
         let left = self.power.load(Ordering::Relaxed);
         if left != u64::MAX && matches!(request.op, Op::Write { .. } | Op::WriteZeroes { .. }) {
             if left == 0 {
@@ -355,6 +398,10 @@ pub(super) fn members(prefix: &str, count: usize, size: u64) -> Vec<Arc<TestMemb
                 unreadable: Arc::default(),
                 read: Arc::default(),
                 written: Arc::default(),
+                reads: Arc::default(),
+                rotational: AtomicBool::new(false),
+                slow: AtomicU64::new(0),
+                decayed: Arc::default(),
             })
         })
         .collect()

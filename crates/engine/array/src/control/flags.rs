@@ -1,0 +1,43 @@
+//! Flags of members, changed while the array runs: write-mostly and failfast.
+
+use crate::control::Control;
+use crate::error::ControlError;
+use crate::options::{MemberFlags, MemberSelector};
+use std::rc::Rc;
+
+impl Control {
+    /// Changes the flags of a member; they are in its superblock when this comes back, and all shards know.
+    ///
+    /// # Errors
+    /// No such member, a faulty one, or an array that may not be written.
+    pub async fn set_flags(
+        self: &Rc<Self>,
+        member: &MemberSelector,
+        change: impl FnOnce(&mut MemberFlags),
+    ) -> Result<(), ControlError> {
+        let doing = "changing a member's flags";
+        let nr = self.select(doing, member)?;
+        self.needs_working(doing)?;
+        let turn = self.turn().await;
+        {
+            let mut roster = self.roster.borrow_mut();
+            let found = roster.member_mut(nr).filter(|member| !member.is_faulty());
+            let Some(member) = found else {
+                drop(roster);
+                let array = self.name.clone();
+                let member = self.member_name(nr);
+                return Err(ControlError::FaultyMember { doing, array, member });
+            };
+            let mut flags = MemberFlags::of(&member.superblock);
+            change(&mut flags);
+            let devflags = flags.within(member.superblock.devflags);
+            if devflags == member.superblock.devflags {
+                return Ok(());
+            }
+            member.superblock.devflags = devflags;
+        }
+        self.write_superblocks(&turn).await;
+        self.send_view().await;
+        Ok(())
+    }
+}

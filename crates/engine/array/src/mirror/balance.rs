@@ -1,0 +1,191 @@
+//! Which copy a read is had from, where several hold the same bytes.
+//!
+//! A read that begins where another on the same member ended goes on there: a disk need not move its head,
+//! and what is read ahead is used. Any other is for the member with the fewest reads in flight. Where several
+//! have as few, disks compare how far their heads would have to move, and other members take turns.
+//!
+//! - Disks keep a stream for as long as it lasts, unless something else has moved the head away from it and
+//!   another disk has nothing to do. Members without heads keep it for [`RUN`] bytes; then it goes on where less
+//!   is in flight, so that one deep stream gets the bandwidth of all copies.
+//! - In layout far the first copy wins ties, and disks read no other: first copies are spread over all
+//!   members like a stripe, in the outer, faster zone.
+//! - A write-mostly member of level 1 is asked when there is no other.
+//! - Where copies may differ, before a resync has come by, all reads take the first.
+//!
+//! As in md (`raid1.c` and `raid10.c`, `read_balance`), but for the runs and for streams that share a disk. What is
+//! known is this shard's alone, so it is no more than a guess about the member; what is forgotten or out of date
+//! costs a seek.
+
+use crate::engine::Engine;
+use crate::front::ReadPlace;
+use crate::geometry::REGION;
+use crate::view::View;
+use braid_layout::{Layout, Place, Slot};
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+
+/// Ends of streams that are remembered of each member.
+const STREAMS: usize = 8;
+/// A stream is read from one member without a head for so many bytes, before it may go to another.
+const RUN: u64 = REGION;
+
+/// Where reads ended that may go on.
+#[derive(Clone, Copy)]
+struct Stream {
+    /// Component byte; `u64::MAX`: unused.
+    end: u64,
+    /// Bytes read in one go up to there.
+    run: u64,
+    /// Has gone on since it was last looked at for being replaced.
+    alive: bool,
+}
+
+const UNUSED: Stream = Stream { end: u64::MAX, run: 0, alive: false };
+
+/// What this shard asks of one slot's member.
+struct Load {
+    in_flight: u32,
+    /// When it was asked last, counted in reads of this shard.
+    asked: u64,
+    /// Component byte at which the read that was submitted last ends.
+    head: u64,
+    streams: [Stream; STREAMS],
+    /// The next to be replaced, unless it is alive.
+    hand: usize,
+}
+
+impl Load {
+    const NEW: Load = Load { in_flight: 0, asked: 0, head: 0, streams: [UNUSED; STREAMS], hand: 0 };
+
+    fn stream(&self, at: u64) -> Option<&Stream> {
+        self.streams.iter().find(|stream| stream.end == at)
+    }
+
+    fn note(&mut self, start: u64, end: u64) {
+        self.head = end;
+        let len = end - start;
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.end == start) {
+            let run = if stream.run >= RUN { len } else { stream.run + len };
+            *stream = Stream { end, run, alive: true };
+            return;
+        }
+        // Reads here and there must not push the streams out that go on between them.
+        while let Some(stream) = self.streams.get_mut(self.hand) {
+            self.hand = (self.hand + 1) % STREAMS;
+            if !std::mem::take(&mut stream.alive) {
+                *stream = Stream { end, run: len, alive: false };
+                return;
+            }
+        }
+    }
+}
+
+/// See the module's documentation.
+pub(crate) struct Balance {
+    by_slot: RefCell<SmallVec<[Load; 4]>>,
+    /// Reads so far.
+    reads: Cell<u64>,
+}
+
+/// How ties are decided.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ties {
+    Nearest,
+    Turns,
+    First,
+}
+
+impl Balance {
+    pub(crate) fn new(slots: usize) -> Balance {
+        let by_slot = (0..slots).map(|_| Load::NEW).collect();
+        Balance { by_slot: RefCell::new(by_slot), reads: Cell::new(0) }
+    }
+
+    /// A read of component bytes is about to be submitted to the member of `slot`.
+    pub(crate) fn begin(&self, slot: Slot, start: u64, end: u64) {
+        if let Some(load) = self.by_slot.borrow_mut().get_mut(slot) {
+            self.reads.set(self.reads.get() + 1);
+            load.asked = self.reads.get();
+            load.in_flight += 1;
+            load.note(start, end);
+        }
+    }
+
+    /// A read of the member of `slot` has ended.
+    pub(crate) fn end(&self, slot: Slot) {
+        if let Some(load) = self.by_slot.borrow_mut().get_mut(slot) {
+            // Each `end` follows a `begin`.
+            load.in_flight = load.in_flight.saturating_sub(1);
+        }
+    }
+
+    /// One of `copies`, which all hold what is to be read.
+    fn choose(&self, copies: &[Place], heads: bool, ties: Ties) -> Option<Place> {
+        if let [only] = copies {
+            return Some(*only);
+        }
+        let by_slot = self.by_slot.borrow();
+        let loads = || copies.iter().filter_map(|copy| Some((copy, by_slot.get(copy.slot)?)));
+        let going_on =
+            loads().find_map(|(copy, load)| Some((copy, load, load.stream(copy.offset)?)));
+        if let Some((copy, load, stream)) = going_on {
+            let least = loads().map(|(_, load)| load.in_flight).min().unwrap_or(0);
+            let leaves = match heads {
+                true => load.head != copy.offset && least == 0,
+                false => stream.run >= RUN,
+            };
+            if !leaves || load.in_flight <= least {
+                return Some(*copy);
+            }
+        }
+        let rank = |copy: &Place, load: &Load| match ties {
+            Ties::Nearest => load.head.abs_diff(copy.offset),
+            Ties::Turns => load.asked,
+            Ties::First => 0,
+        };
+        // Of equal ones the first.
+        let best = loads().min_by_key(|(copy, load)| (load.in_flight, rank(copy, load)));
+        best.map(|(copy, _)| *copy)
+    }
+}
+
+/// How far one part of a read of a mirror goes, and which member gives it, if any can by itself.
+pub(crate) fn locate(engine: &Engine, view: &View, offset: u64, len: u64) -> ReadPlace {
+    let heads = view.rotational();
+    let (places, len, ties) = match &engine.geometry.layout {
+        Layout::Raid10(raid10) => {
+            let (chunk_nr, within) = raid10.locate(offset);
+            let len = len.min(raid10.chunk_size() - within);
+            let len = super::alike(engine, view, (chunk_nr, within), len);
+            let ties = match (raid10.is_far(), heads) {
+                (true, _) => Ties::First,
+                (false, true) => Ties::Nearest,
+                (false, false) => Ties::Turns,
+            };
+            (super::places(engine, chunk_nr, within), len, ties)
+        }
+        _ => {
+            // Cutting is of use to members only that a stream may leave.
+            let len = if heads { len } else { len.min(REGION - offset % REGION) };
+            let len = view.same_until(&(offset..offset + len)) - offset;
+            let ties = if heads { Ties::Nearest } else { Ties::Turns };
+            (super::places(engine, offset / REGION, offset % REGION), len, ties)
+        }
+    };
+    let readable = |place: &&Place| view.readable(place.slot, &(place.offset..place.offset + len));
+    let same = offset + len <= view.resynced;
+    if !same || (heads && ties == Ties::First) {
+        return ReadPlace { len, place: whole(places.iter().find(readable)) };
+    }
+    let preferred = |place: &&Place| readable(place) && !view.write_mostly(place.slot);
+    let copies: super::Places = places.iter().filter(preferred).copied().collect();
+    let place = match copies.is_empty() {
+        false => engine.balance.choose(&copies, heads, ties),
+        true => places.iter().find(readable).copied(),
+    };
+    ReadPlace { len, place: whole(place.as_ref()) }
+}
+
+fn whole(place: Option<&Place>) -> Option<(Slot, u64)> {
+    place.map(|place| (place.slot, place.offset))
+}
