@@ -20,7 +20,7 @@ pub struct ArrayMember {
 
 impl ArrayMember {
     /// `array`, which runs, to be a member of another of the same process.
-    pub fn new(array: Arc<dyn Target>) -> ArrayMember {
+    pub fn new(array: Arc<impl Target + 'static>) -> ArrayMember {
         let member = ArrayMember::later(&array.info().name);
         member.started(array);
         member

@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 use braid_array::assemble::salvage::salvage;
 use braid_array::examine::{Examined, examine};
 use braid_array::stacking::ArrayMember;
-use braid_device::{Opener, Target};
+use braid_device::Opener;
 use braid_format::superblock::Superblock;
 use braid_format::uuid_text;
 use braid_shard::mailbox::Remote;
@@ -122,8 +122,7 @@ fn look_above(home: &Remote, group: &Group) -> Result<Option<Above>> {
         let context = on_shard::context(&shard, &[shard.remote()]);
         // What cannot be read is said when it is started.
         let array = salvage(&context, openers, name, Some(uuid)).await.ok()?;
-        let opener: Arc<dyn Opener> =
-            Arc::new(ArrayMember::new(Arc::new(array) as Arc<dyn Target>));
+        let opener: Arc<dyn Opener> = Arc::new(ArrayMember::new(Arc::new(array)));
         let Examined { superblock, device, .. } = examine(&shard, &*opener).await.ok()?;
         Some((opener, superblock?, device.logical_block))
     })

@@ -173,3 +173,46 @@ pub(super) fn description(geometry: &Geometry) -> String {
     }
     line
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_layout::{Level, Spec};
+
+    const KIB: u32 = 1 << 10;
+
+    /// `io_min` and `io_opt` in KiB of `raid_disks` members with 64 KiB chunks that say `minimum` and `optimal`.
+    fn sizes(level: Level, raid_disks: usize, minimum: u32, optimal: u32) -> (u32, u32) {
+        let size = 1 << 30;
+        let spec = Spec {
+            level,
+            layout: braid_layout::default_layout(level),
+            chunk_size: 64 << 10,
+            raid_disks,
+            component_size: size,
+            member_sizes: vec![size; raid_disks],
+        };
+        let layout = Layout::new(&spec).unwrap();
+        let geometry = Geometry::new(level, spec.layout, layout, 512, size, 1);
+        let (minimum, optimal) = io_sizes(&geometry, minimum * KIB, optimal * KIB);
+        (minimum / KIB, optimal / KIB)
+    }
+
+    #[test]
+    fn a_whole_stripe_is_the_optimal_request_and_a_chunk_the_smallest() {
+        assert_eq!(sizes(Level::Raid0, 4, 0, 0), (64, 256));
+        assert_eq!(sizes(Level::Raid5, 5, 4, 0), (64, 256));
+        assert_eq!(sizes(Level::Raid6, 10, 0, 0), (64, 512));
+        assert_eq!(sizes(Level::Raid10, 4, 0, 0), (64, 128));
+        assert_eq!(sizes(Level::Raid1, 3, 4, 128), (4, 128));
+    }
+
+    #[test]
+    fn in_a_stack_every_lower_array_gets_a_whole_stripe_out_of_the_optimal_request() {
+        // A stripe over two RAID5 of 4+1: both get 256 KiB.
+        assert_eq!(sizes(Level::Raid0, 2, 64, 256), (64, 512));
+        // Members whose size is not made of chunks, such as a disk that says 33553920 bytes, do not count.
+        assert_eq!(sizes(Level::Raid0, 4, 4, 32767), (64, 256));
+        assert_eq!(sizes(Level::Raid0, 4, 128, 16), (128, 256));
+    }
+}
