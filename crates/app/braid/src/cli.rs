@@ -3,11 +3,13 @@
 //! Owns the definitions only; what a verb does is in `commands`.
 
 mod as_text;
+mod figures;
 mod new_members;
 mod settings;
 
+pub use figures::{Iostat, Metrics, Stat};
 pub use new_members::NewMembers;
-pub use settings::{Get, Set, Stat, State};
+pub use settings::{Get, Set, State};
 
 use crate::array_name::ArrayName;
 use crate::commands::Bench;
@@ -76,8 +78,10 @@ pub enum Command {
     Set(Set),
     /// Show the settings of a running array, and what auto means at the moment.
     Get(Get),
-    /// Show what a running array has done, and how: requests, plans, cache, members.
+    /// Show what a running array has done, and how: requests, plans, cache, every layer down to the members.
     Stat(Stat),
+    /// Show requests, queues and latencies of running arrays and their members, as iostat -x does.
+    Iostat(Iostat),
     /// Stop a running array; its members are marked clean.
     Stop(Stop),
     /// Measure an array against its bare members, in this process or over NBD.
@@ -257,6 +261,8 @@ pub struct Serve {
     /// `braid set` changes what is kept.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub settings: Vec<Assignment>,
+    #[command(flatten)]
+    pub metrics: Metrics,
     #[command(flatten)]
     pub state: State,
     #[command(flatten, next_help_heading = "With --create")]

@@ -3,6 +3,7 @@
 use crate::bitmap::intent::Intent;
 use crate::bitmap::{FIRST_BITMAP, Shape};
 use crate::cache::StripeCache;
+use crate::figures::MemberFigures;
 use crate::front::ArrayDevice;
 use crate::gather::Gather;
 use crate::geometry::Geometry;
@@ -13,9 +14,10 @@ use crate::route::Router;
 use crate::settings::Settings;
 use crate::spawners::Spawners;
 use crate::view::{MemberNr, View, ViewUpdate};
+use braid_device::meter::{Figures, Meter, Metered};
 use braid_device::plug::{Plug, PlugStats};
 use braid_device::{
-    Completion, Device, DeviceInfo, IoError, IoErrorKind, IoSets, OpenError, Opener, Request,
+    Completion, Device, DeviceInfo, IoError, IoErrorKind, IoSets, Op, OpenError, Opener, Request,
 };
 use braid_layout::Slot;
 use braid_shard::mailbox::Remote;
@@ -77,8 +79,14 @@ struct Unrecovered {
     error: IoError,
 }
 
-/// A member that is open on this shard, and its plug if it has one.
-type OpenMember = (MemberNr, Rc<dyn Device>, Option<Rc<Plug>>);
+/// A member that is open on this shard.
+struct OpenMember {
+    nr: MemberNr,
+    device: Rc<dyn Device>,
+    plug: Option<Rc<Plug>>,
+    /// Measures what the member is asked, unless it lends its memory.
+    metered: Option<Rc<Metered>>,
+}
 
 /// See the module's documentation.
 pub struct Engine {
@@ -121,6 +129,10 @@ pub struct Engine {
     gathers: RefCell<Vec<Rc<Gather>>>,
     requests_in_flight: Cell<u32>,
     counters: Cell<Counters>,
+    /// Measures the requests that come to the array.
+    pub(crate) meter: Rc<Meter>,
+    /// Some member is worth a look at the clock.
+    timed: Cell<bool>,
     zeroes: RefCell<Option<Buf>>,
     /// The superblocks say that the array may be written.
     active: Cell<bool>,
@@ -212,6 +224,8 @@ impl Engine {
             gathers: RefCell::new(Vec::new()),
             requests_in_flight: Cell::new(0),
             counters: Cell::new(Counters::default()),
+            meter: Meter::new(shard),
+            timed: Cell::new(false),
             zeroes: RefCell::new(None),
             active: Cell::new(false),
             writes_in_flight: Cell::new(0),
@@ -271,7 +285,36 @@ impl Engine {
 
     /// Counters since the start.
     pub fn counters(&self) -> Counters {
-        self.counters.get()
+        let arrived = self.meter.counts();
+        Counters {
+            reads: arrived.reads.requests,
+            read_bytes: arrived.reads.bytes,
+            writes: arrived.writes.requests,
+            written_bytes: arrived.writes.bytes,
+            ..self.counters.get()
+        }
+    }
+
+    /// What the requests that came to the array were, and how long they took.
+    pub fn figures(&self) -> Figures {
+        Figures { timed: self.timed.get(), ..self.meter.figures() }
+    }
+
+    /// What each member was asked for, before and after merging.
+    pub fn member_figures(&self) -> Vec<(MemberNr, MemberFigures)> {
+        let devices = self.devices.borrow();
+        let figures = devices.iter().filter_map(|member| {
+            let io = member.metered.as_ref()?.figures();
+            let requested = member.plug.as_ref().map_or(io.counts, |plug| plug.arrived());
+            Some((member.nr, MemberFigures { requested, io }))
+        });
+        figures.collect()
+    }
+
+    /// `done`, measured until then where that costs little of a request.
+    #[inline]
+    pub(crate) fn time(&self, op: &Op, done: Completion) -> Completion {
+        if self.timed.get() { self.meter.time(op, done) } else { done }
     }
 
     #[inline]
@@ -284,7 +327,9 @@ impl Engine {
     /// What each member's plug has taken in and sent down.
     pub fn plug_stats(&self) -> Vec<(MemberNr, PlugStats)> {
         let devices = self.devices.borrow();
-        devices.iter().filter_map(|(nr, _, plug)| Some((*nr, plug.as_ref()?.stats()))).collect()
+        let stats =
+            devices.iter().filter_map(|member| Some((member.nr, member.plug.as_ref()?.stats())));
+        stats.collect()
     }
 
     /// Opens member `nr` on this shard; a later view may name it.
@@ -292,23 +337,29 @@ impl Engine {
     /// # Errors
     /// When the device does not open here.
     pub(crate) fn open_member(&self, nr: MemberNr, opener: &dyn Opener) -> Result<(), OpenError> {
-        let device = opener.open(&self.shard)?;
-        let (device, plug) = if device.info().wants_plug {
-            let plug = match self.aggregate {
-                true => Plug::new(&self.shard, device),
-                false => Plug::pulled(&self.shard, device),
-            };
-            (Rc::clone(&plug) as Rc<dyn Device>, Some(plug))
-        } else {
-            (device, None)
-        };
-        self.devices.borrow_mut().push((nr, device, plug));
+        let mut device = opener.open(&self.shard)?;
+        let wants_plug = device.info().wants_plug;
+        // What is done in the memory that a member lends, no filter would see.
+        let metered =
+            device.memory().is_none().then(|| Metered::new(&self.shard, Rc::clone(&device)));
+        if let Some(metered) = &metered {
+            device = Rc::clone(metered) as Rc<dyn Device>;
+        }
+        let plug = wants_plug.then(|| match self.aggregate {
+            true => Plug::new(&self.shard, Rc::clone(&device)),
+            false => Plug::pulled(&self.shard, Rc::clone(&device)),
+        });
+        if let Some(plug) = &plug {
+            device = Rc::clone(plug) as Rc<dyn Device>;
+        }
+        self.timed.set(self.timed.get() || wants_plug);
+        self.devices.borrow_mut().push(OpenMember { nr, device, plug, metered });
         Ok(())
     }
 
     /// Lets go of member `nr`.
     pub(crate) fn close_member(&self, nr: MemberNr) {
-        self.devices.borrow_mut().retain(|(known, _, _)| *known != nr);
+        self.devices.borrow_mut().retain(|member| member.nr != nr);
         let update = self.update.borrow().clone();
         self.apply(update);
     }
@@ -316,7 +367,7 @@ impl Engine {
     /// This shard's handle on member `nr`.
     pub(crate) fn member_device(&self, nr: MemberNr) -> Option<Rc<dyn Device>> {
         let devices = self.devices.borrow();
-        devices.iter().find(|(known, _, _)| *known == nr).map(|(_, device, _)| Rc::clone(device))
+        devices.iter().find(|member| member.nr == nr).map(|member| Rc::clone(&member.device))
     }
 
     /// Takes over what control has decided.

@@ -48,25 +48,20 @@ impl Device for ArrayDevice {
         if engine.waits() {
             return engine.keep(request, done);
         }
-        if request.is_empty() && !matches!(request.op, Op::Flush) {
+        let len = request.len();
+        if len == 0 && !matches!(request.op, Op::Flush) {
             return done.complete(Outcome::ok(request.op));
         }
+        engine.meter.count(&request.op, len);
+        let done = engine.time(&request.op, done);
         match request.op {
             Op::Read(mut bufs) => {
-                engine.count(|counters| {
-                    counters.reads += 1;
-                    counters.read_bytes += bufs.iter().map(|buf| buf.len() as u64).sum::<u64>();
-                });
                 if crate::at_once::read(engine, offset, &mut bufs) {
                     return done.complete(Outcome::ok(Op::Read(bufs)));
                 }
                 read(engine, offset, bufs, done);
             }
             Op::Write { bufs, fua } => {
-                engine.count(|counters| {
-                    counters.writes += 1;
-                    counters.written_bytes += bufs.iter().map(|buf| buf.len() as u64).sum::<u64>();
-                });
                 if crate::at_once::write(engine, offset, &bufs) {
                     drop(bufs);
                     return done.complete(Outcome::ok(Op::Write { bufs: Bufs::new(), fua }));

@@ -29,6 +29,7 @@ pub mod create;
 pub mod engine;
 pub mod error;
 pub mod examine;
+pub mod figures;
 mod flush;
 mod front;
 mod gather;

@@ -10,10 +10,12 @@
 
 pub mod blocks;
 mod completion;
+pub mod counts;
 mod device;
 pub mod fault;
 pub mod file;
 mod io_set;
+pub mod meter;
 pub mod model;
 pub mod plug;
 pub mod ram;

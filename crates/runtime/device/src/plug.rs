@@ -7,6 +7,7 @@
 //! its parts are read again one by one, so that a bad block fails only those who asked for it.
 
 use crate::completion::{Completion, Outcome, Sink};
+use crate::counts::Counts;
 use crate::device::{Device, DeviceInfo, IoErrorKind, Op, Request};
 use braid_shard::ring::SEGMENTS_MAX;
 use braid_shard::{IdleHook, Shard};
@@ -36,7 +37,8 @@ pub struct Plug {
     /// Parts of merged reads that failed, to be submitted as they are.
     alone: RefCell<Vec<(Request, Completion)>>,
     merges: RefCell<Vec<Rc<Merge>>>,
-    stats: Cell<PlugStats>,
+    arrived: RefCell<Counts>,
+    requests_out: Cell<u64>,
     /// False: everything goes down as it comes, and is only counted.
     collects: bool,
     shard: Shard,
@@ -62,7 +64,8 @@ impl Plug {
             spare: RefCell::new(Vec::new()),
             alone: RefCell::new(Vec::new()),
             merges: RefCell::new(Vec::new()),
-            stats: Cell::new(PlugStats::default()),
+            arrived: RefCell::default(),
+            requests_out: Cell::new(0),
             collects,
             shard: shard.clone(),
             hook: Rc::new(Unplug(own.clone())),
@@ -74,13 +77,21 @@ impl Plug {
 
     /// What came in and what went down.
     pub fn stats(&self) -> PlugStats {
-        self.stats.get()
+        let arrived = self.arrived.borrow();
+        PlugStats {
+            requests_in: arrived.requests(),
+            requests_out: self.requests_out.get(),
+            bytes: arrived.reads.bytes + arrived.writes.bytes,
+        }
     }
 
-    fn count(&self, more: impl FnOnce(&mut PlugStats)) {
-        let mut stats = self.stats.get();
-        more(&mut stats);
-        self.stats.set(stats);
+    /// What came in, before anything was merged.
+    pub fn arrived(&self) -> Counts {
+        *self.arrived.borrow()
+    }
+
+    fn count_out(&self) {
+        self.requests_out.set(self.requests_out.get() + 1);
     }
 
     fn unplug(&self) -> bool {
@@ -100,7 +111,7 @@ impl Plug {
             return false;
         }
         for (request, done) in self.alone.take() {
-            self.count(|stats| stats.requests_out += 1);
+            self.count_out();
             self.inner.submit(request, done);
         }
         true
@@ -125,7 +136,7 @@ impl Plug {
                 merge.add(next_done, &next);
                 append(&mut request.op, next.op);
             }
-            self.count(|stats| stats.requests_out += 1);
+            self.count_out();
             match (merge, first) {
                 (Some(merge), _) => {
                     self.inner.submit(request, Completion::new(merge, 0));
@@ -154,18 +165,12 @@ impl Device for Plug {
     }
 
     fn submit(&self, request: Request, done: Completion) {
-        self.count(|stats| {
-            stats.requests_in += 1;
-            stats.bytes += match request.op {
-                Op::Read(_) | Op::Write { .. } => request.len(),
-                _ => 0,
-            };
-        });
+        self.arrived.borrow_mut().add(&request.op, request.len());
         if matches!(request.op, Op::Flush) || !self.collects {
             // Completed writes are what a flush covers; those collected here are not completed,
             // but submitting them first costs nothing and keeps the order that a reader expects.
             self.unplug();
-            self.count(|stats| stats.requests_out += 1);
+            self.count_out();
             self.inner.submit(request, done);
             return;
         }

@@ -9,6 +9,12 @@ use std::rc::Rc;
 /// Time passes only when everything waits: then it jumps to the next deadline.
 pub(crate) struct VirtualClock(Cell<Nanos>);
 
+impl VirtualClock {
+    pub(crate) fn at(start: Nanos) -> VirtualClock {
+        VirtualClock(Cell::new(start))
+    }
+}
+
 impl Reactor for VirtualClock {
     fn now(&self) -> Nanos {
         self.0.get()
@@ -26,7 +32,7 @@ impl Reactor for VirtualClock {
 
 /// A shard whose clock is virtual and starts at 1 s.
 pub(crate) fn shard() -> Shard {
-    Shard::with_reactor(0, Rc::new(VirtualClock(Cell::new(1_000_000_000))))
+    Shard::with_reactor(0, Rc::new(VirtualClock::at(1_000_000_000)))
 }
 
 /// One request, to its end.

@@ -52,6 +52,8 @@ pub(crate) struct Core {
     busy_turns: Cell<u32>,
     /// Turns so far, and the tasks that wait for the next one.
     turns: Cell<u64>,
+    /// The time that was asked for last in the running part of a turn.
+    recent: Cell<Option<Nanos>>,
     next_turn: RefCell<Vec<TaskId>>,
     inboxes: RefCell<Vec<Rc<dyn Inbox>>>,
     reactor: Rc<dyn Reactor>,
@@ -101,6 +103,7 @@ impl Shard {
             idle_hooks: RefCell::new(Vec::new()),
             busy_turns: Cell::new(0),
             turns: Cell::new(0),
+            recent: Cell::new(None),
             next_turn: RefCell::new(Vec::new()),
             inboxes: RefCell::new(Vec::new()),
             reactor,
@@ -140,6 +143,23 @@ impl Shard {
     /// The time now.
     pub fn now(&self) -> Nanos {
         self.0.reactor.now()
+    }
+
+    /// The time when it was first asked for in this part of the turn (tasks, idle hooks, messages, completions):
+    /// what is submitted or completes together costs one look at the clock.
+    pub fn recently(&self) -> Nanos {
+        match self.0.recent.get() {
+            Some(time) => time,
+            None => {
+                let now = self.now();
+                self.0.recent.set(Some(now));
+                now
+            }
+        }
+    }
+
+    fn next_part(&self) {
+        self.0.recent.set(None);
     }
 
     /// A spawner with a slab of its own for the futures that `make` makes.
@@ -268,16 +288,21 @@ impl Shard {
 
     /// Advances what is runnable, lets plugs submit, takes completions and messages; never waits.
     pub fn turn(&self) -> Turn {
+        self.next_part();
         let mut progressed = self.run_tasks();
         let busy_turns = self.0.busy_turns.get() + 1;
         if self.0.run.borrow().is_empty() || busy_turns >= BUSY_TURNS_MAX {
             self.0.busy_turns.set(0);
+            self.next_part();
             progressed |= self.run_idle_hooks();
         } else {
             self.0.busy_turns.set(busy_turns);
         }
+        self.next_part();
         progressed |= self.take_messages();
+        self.next_part();
         progressed |= self.0.reactor.poll();
+        self.next_part();
         progressed |= self.fire_timers();
         self.0.turns.set(self.0.turns.get() + 1);
         self.0.run.borrow_mut().extend(self.0.next_turn.borrow_mut().drain(..));

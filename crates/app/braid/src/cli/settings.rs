@@ -1,12 +1,11 @@
-//! The verbs that are about settings and figures of a running array.
+//! The verbs that are about settings of a running array.
 
-use super::{Control, EXIT_CODES};
+use super::Control;
 use crate::settings::{Assignment, NAMES};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// Where settings are kept.
 #[derive(Debug, Clone, Args)]
@@ -69,30 +68,6 @@ pub struct Get {
     pub control: Control,
 }
 
-/// `braid stat`.
-#[derive(Debug, Args)]
-#[command(
-    long_about = "Show what a running array has done since it was started, and how: requests, the pieces and \
-    plans of writes, what they read and write on the members, the stripe cache, the members.\n\n\
-    With --interval, what it did in each interval, per second, until interrupted.",
-    after_help = EXIT_CODES
-)]
-pub struct Stat {
-    /// The array: its name or UUID. Not needed when only one is running.
-    pub name: Option<String>,
-    /// Show rates of every so many seconds.
-    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
-    pub interval: Option<Duration>,
-    /// End after so many intervals.
-    #[arg(short, long, value_name = "N", requires = "interval", value_parser = clap::value_parser!(u64).range(1..))]
-    pub count: Option<u64>,
-    /// Answer in JSON; one line for each interval.
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub control: Control,
-}
-
 /// Takes `NAME=VALUE` apart; a name that is nearly one is answered with the one that it may have been.
 #[derive(Clone)]
 struct Assignments;
@@ -118,15 +93,6 @@ impl TypedValueParser for Assignments {
 /// The value of `create --stripe-size`, as that of the setting.
 pub(super) fn stripe_size(text: &str) -> Result<Assignment, String> {
     format!("stripe_size={text}").parse()
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let wrong = || "seconds from 0.1 to 86400".to_string();
-    let seconds: f64 = text.parse().map_err(|_| wrong())?;
-    if !(0.1..=86400.0).contains(&seconds) {
-        return Err(wrong());
-    }
-    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
 }
 
 #[cfg(test)]
@@ -157,13 +123,5 @@ mod tests {
         let error = parsed("braid set vault stripe_size=a").unwrap_err().to_string();
         assert!(error.contains("bytes (K, M and G may follow"), "{error}");
         assert!(parsed("braid set vault").is_err());
-    }
-
-    #[test]
-    fn an_interval_is_a_span_that_can_be_waited_for() {
-        assert!(parsed("braid stat --interval 0.5 --count 3").is_ok());
-        for words in ["--interval 0", "--interval nan", "--interval 1e9", "--count 3"] {
-            assert!(parsed(&format!("braid stat {words}")).is_err(), "{words}");
-        }
     }
 }

@@ -9,6 +9,8 @@ mod examine;
 mod fail;
 mod get;
 mod grow;
+mod iostat;
+mod layers;
 mod member;
 mod re_add;
 mod remove;
@@ -52,6 +54,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Set(options) => set::run(options),
         Command::Get(options) => get::run(&options),
         Command::Stat(options) => stat::run(&options),
+        Command::Iostat(options) => iostat::run(&options),
         Command::Stop(options) => stop::run(options),
         Command::Bench(options) => bench::run(*options),
         Command::Demo(options) => crate::demo::run(&options),

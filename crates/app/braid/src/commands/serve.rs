@@ -9,7 +9,7 @@ use crate::daemon::control_socket::{ControlSocket, default_path};
 use crate::daemon::grouping::{Group, group};
 use crate::daemon::layers::{layer, only};
 use crate::daemon::running::{Around, Running};
-use crate::daemon::{End, memory_watch, signals};
+use crate::daemon::{End, memory_watch, metrics, signals};
 use crate::exit::FAILED;
 use crate::members::parse_all;
 use crate::memory::Memory;
@@ -81,14 +81,20 @@ pub fn run(options: Serve) -> Result<ExitCode> {
     let served = server.and_then(|server| {
         memory_watch::start(&running, memory)?;
         socket.serve(running.handler())?;
+        let metrics = options.metrics.metrics.as_ref();
+        let metrics = metrics.map(|place| metrics::serve(place, &running)).transpose()?;
         for array in &arrays {
             announce(array, &server)?;
         }
         for array in &salvaged {
             read_only::announce(array, &server)?;
         }
+        if let Some(metrics) = &metrics {
+            output::line(format!("metrics: {}", metrics.place()))?;
+        }
         output::line(format!("control socket: {}", socket.path().display()))?;
         let end = ends.recv().context("waiting for the end")?;
+        drop(metrics);
         server.stop();
         Ok(end)
     });

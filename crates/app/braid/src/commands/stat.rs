@@ -1,10 +1,12 @@
 //! `braid stat`: what a running array has done, and how; in all, or in each interval.
 
+mod layers;
 mod text;
 
 use crate::cli::Stat as Options;
 use crate::client::Client;
-use crate::daemon::protocol::{Cache, Counters, MemberIo, Stat};
+use crate::commands::layers::ask;
+use crate::daemon::protocol::{MemberIo, Stat};
 use crate::output;
 use anyhow::Result;
 use serde::Serialize;
@@ -12,76 +14,43 @@ use std::process::ExitCode;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     let mut client = Client::connect(&options.control)?;
-    let mut before = client.stat(options.name.as_deref())?;
+    let mut before = ask(&mut client, options.name.as_deref())?;
     let Some(interval) = options.interval else {
-        if options.json {
-            output::json(&Report::of(&before))?;
-        } else {
-            output::line(text::totals(&before))?;
-        }
+        show_totals(&before, options)?;
         return Ok(ExitCode::SUCCESS);
     };
-    // The array is the same one from here on, whatever else is started beside it.
-    let uuid = before.uuid.clone();
     for round in 1u64.. {
         std::thread::sleep(interval);
-        let now = client.stat(Some(&uuid))?;
-        let done = since(&now, &before);
+        // The arrays are the same ones from here on, whatever else is started beside them.
+        let now = before.iter().map(|stat| client.stat(Some(&stat.uuid)));
+        let now = now.collect::<Result<Vec<_>>>()?;
+        let mut there = true;
+        for (now, before) in now.iter().zip(&before) {
+            let done = now.since(before);
+            let line = match options.json {
+                true => serde_json::to_string(&Report::of(&done))?,
+                false => text::rates(&done, options.sizes) + "\n",
+            };
+            there = there && output::line_if_read(line)?;
+        }
         before = now;
-        let line = match options.json {
-            true => serde_json::to_string(&Report::of(&done))?,
-            false => text::rates(&done) + "\n",
-        };
-        let wanted = options.count.is_none_or(|count| round < count);
-        if !output::line_if_read(line)? || !wanted {
+        if !there || options.count.is_some_and(|count| round >= count) {
             break;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was done between two moments. What only says how things stand is as it was at the later one.
-fn since(now: &Stat, before: &Stat) -> Stat {
-    let (a, b) = (&now.counters, &before.counters);
-    let counters = Counters {
-        reads: a.reads.saturating_sub(b.reads),
-        read_bytes: a.read_bytes.saturating_sub(b.read_bytes),
-        writes: a.writes.saturating_sub(b.writes),
-        written_bytes: a.written_bytes.saturating_sub(b.written_bytes),
-        pieces: a.pieces.saturating_sub(b.pieces),
-        batches: a.batches.saturating_sub(b.batches),
-        lookups: a.lookups.saturating_sub(b.lookups),
-        member_reads: a.member_reads.saturating_sub(b.member_reads),
-        member_writes: a.member_writes.saturating_sub(b.member_writes),
-        full_stripes: a.full_stripes.saturating_sub(b.full_stripes),
-        read_modify_writes: a.read_modify_writes.saturating_sub(b.read_modify_writes),
-        reconstruct_writes: a.reconstruct_writes.saturating_sub(b.reconstruct_writes),
-        recovered_reads: a.recovered_reads.saturating_sub(b.recovered_reads),
-        corrected_reads: a.corrected_reads.saturating_sub(b.corrected_reads),
-    };
-    let cache = Cache {
-        hits: now.cache.hits.saturating_sub(before.cache.hits),
-        misses: now.cache.misses.saturating_sub(before.cache.misses),
-        evictions: now.cache.evictions.saturating_sub(before.cache.evictions),
-        ..now.cache
-    };
-    let member = |member: &MemberIo| {
-        let mut member = member.clone();
-        // A member that is new since then has done all of it in between.
-        if let Some(old) = before.members.iter().find(|old| old.number == member.number) {
-            member.requests_in = member.requests_in.saturating_sub(old.requests_in);
-            member.requests_out = member.requests_out.saturating_sub(old.requests_out);
-            member.bytes = member.bytes.saturating_sub(old.bytes);
-        }
-        member
-    };
-    Stat {
-        seconds: (now.seconds - before.seconds).max(0.0),
-        counters,
-        cache,
-        members: now.members.iter().map(member).collect(),
-        ..now.clone()
+fn show_totals(stats: &[Stat], options: &Options) -> Result<()> {
+    if options.json {
+        let reports: Vec<_> = stats.iter().map(Report::of).collect();
+        return match reports.as_slice() {
+            [only] => output::json(only),
+            all => output::json(&all),
+        };
     }
+    let text: Vec<_> = stats.iter().map(|stat| text::totals(stat, options.sizes)).collect();
+    output::line(text.join("\n\n"))
 }
 
 /// The figures, and what follows from them; `None` where nothing was counted that it could follow from.
@@ -130,7 +99,7 @@ impl Report<'_> {
     }
 }
 
-/// Requests that went into the plugs for each that came out, over all members.
+/// Requests to members for each that was left after merging.
 fn merged(stat: &Stat) -> Option<f64> {
     let sum = |of: fn(&MemberIo) -> u64| stat.members.iter().map(of).fold(0, u64::saturating_add);
     ratio(sum(|member| member.requests_in), sum(|member| member.requests_out))

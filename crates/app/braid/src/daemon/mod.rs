@@ -11,6 +11,7 @@
 //! | `setting` | settings of running arrays: changed, kept, shown |
 //! | `details` | what running arrays say of their state |
 //! | `figures` | what running arrays say that they have done |
+//! | `metrics` | the same for monitoring, over HTTP |
 //! | `memory_watch` | caches give memory back while the machine is short of it |
 //! | `control_socket` | the socket file and its connections |
 //! | `protocol` | what is said there |
@@ -26,6 +27,7 @@ mod flags;
 pub mod grouping;
 pub mod layers;
 pub mod memory_watch;
+pub mod metrics;
 pub mod protocol;
 pub mod running;
 pub mod salvaged;

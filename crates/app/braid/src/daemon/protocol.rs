@@ -6,6 +6,12 @@
 //!
 //! Invariant: a request is answered by any number of [`Answer::Progress`] and then one other answer.
 
+#[cfg(test)]
+pub mod samples;
+mod stat;
+
+pub use stat::{Cache, Flow, Io, Latency, MemberIo, Stat};
+
 use crate::cli::Shape;
 use braid_array::options::MemberFlags;
 use serde::{Deserialize, Serialize};
@@ -136,61 +142,6 @@ pub struct Setting {
     pub meaning: Option<String>,
     /// The same in numbers, each with a name of its own.
     pub now: BTreeMap<String, u64>,
-}
-
-/// What an array has done since it was started, or between two moments.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Stat {
-    /// The name that it is exported under.
-    pub name: String,
-    /// As mdadm writes it.
-    pub uuid: String,
-    /// Seconds in which it was done.
-    pub seconds: f64,
-    /// Shards that own stripes now.
-    pub shards: u16,
-    /// Requests, and how they were carried out.
-    pub counters: Counters,
-    /// The stripe cache.
-    pub cache: Cache,
-    /// All members.
-    pub members: Vec<MemberIo>,
-}
-
-/// A stripe cache, all shards together.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cache {
-    /// Lines that it may hold now.
-    pub capacity: u64,
-    /// Lines that it holds now.
-    pub lines: u64,
-    /// Memory that it takes now.
-    pub bytes: u64,
-    /// Blocks of lines that a write needed and found: each a read avoided.
-    pub hits: u64,
-    /// Blocks of lines that a write needed and had to read.
-    pub misses: u64,
-    /// Lines let go for others.
-    pub evictions: u64,
-}
-
-/// What went to one member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemberIo {
-    /// Its number while the array runs.
-    pub number: u32,
-    /// Its name.
-    pub name: String,
-    /// Its slot.
-    pub slot: Option<usize>,
-    /// active sync, rebuilding, spare or faulty.
-    pub state: String,
-    /// Requests that went into its plug.
-    pub requests_in: u64,
-    /// Requests that came out, merged: what the member was asked.
-    pub requests_out: u64,
-    /// Bytes that it got or gave.
-    pub bytes: u64,
 }
 
 /// A job that is running.

@@ -9,7 +9,7 @@ use super::creating::Wanted;
 use super::details::{self, job_of};
 use super::protocol::{Answer, Detail, Listed, Request};
 use super::setting::Setter;
-use super::{figures, flags, salvaged, stacking};
+use super::{flags, salvaged, stacking};
 use crate::discover;
 use crate::members::{self, parse_one};
 use crate::on_shard;
@@ -33,7 +33,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -51,8 +51,6 @@ pub struct Running {
     pub(super) setter: Setter,
     /// Held while arrays are made, stacked or stopped: which array uses which does not change otherwise.
     stack: Mutex<()>,
-    /// When the arrays were started.
-    since: Instant,
     ends: Mutex<Sender<End>>,
     /// The number of the next member in memory, so that its name is its own.
     next_in_memory: AtomicU64,
@@ -91,7 +89,6 @@ impl Running {
             memory_max,
             setter: Setter::new(kept),
             stack: Mutex::new(()),
-            since: Instant::now(),
             ends: Mutex::new(ends),
             next_in_memory: AtomicU64::new(1000),
         }
@@ -284,8 +281,7 @@ impl Running {
             }
             Request::Stat { array } => {
                 let array = self.find(array.as_deref())?;
-                let seconds = self.since.elapsed().as_secs_f64();
-                Answer::Stat { stat: Box::new(figures::stat(&status(&array)?, seconds)) }
+                Answer::Stat { stat: Box::new(self.stat(&array)?) }
             }
             Request::Stop { array } => self.stop(array.as_deref())?,
         })
@@ -554,7 +550,7 @@ fn done(text: String) -> Answer {
     Answer::Done { text }
 }
 
-fn stopped(array: &Array) -> anyhow::Error {
+pub(super) fn stopped(array: &Array) -> anyhow::Error {
     NoSuchArray(format!("array {} has been stopped", array.name())).into()
 }
 

@@ -32,6 +32,26 @@ pub fn span(seconds: u64) -> String {
     }
 }
 
+/// A latency in nanoseconds, to three digits: `850 ns`, `12.3 µs`, `4.56 ms`, `1.2 s`.
+pub fn short(nanos: u64) -> String {
+    let (value, unit) = match nanos {
+        0..1_000 => return format!("{nanos} ns"),
+        1_000..1_000_000 => (nanos as f64 / 1e3, "µs"),
+        1_000_000..1_000_000_000 => (nanos as f64 / 1e6, "ms"),
+        _ => (nanos as f64 / 1e9, "s"),
+    };
+    let digits = if value >= 99.95 {
+        0
+    } else if value >= 9.995 {
+        1
+    } else {
+        2
+    };
+    let text = format!("{value:.digits$}");
+    let text = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {unit}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,5 +73,21 @@ mod tests {
         assert_eq!(span(59), "59 s");
         assert_eq!(span(200), "3 min 20 s");
         assert_eq!(span(7530), "2 h 5 min");
+    }
+
+    #[test]
+    fn latencies_have_three_digits_at_most() {
+        for (nanos, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1 µs"),
+            (12_345, "12.3 µs"),
+            (99_960, "100 µs"),
+            (4_560_000, "4.56 ms"),
+            (1_200_000_000, "1.2 s"),
+            (100_000_000_000, "100 s"),
+        ] {
+            assert_eq!(short(nanos), text);
+        }
     }
 }

@@ -282,7 +282,7 @@ impl Control {
 
     /// Asks the engine of every shard and gives the answers in the shards' order; `None` where the
     /// engine or the shard is gone.
-    async fn ask_engines<T: Send + 'static>(
+    pub(crate) async fn ask_engines<T: Send + 'static>(
         &self,
         job: impl Fn(&Engine) -> T + Clone + Send + 'static,
     ) -> Vec<Option<T>> {

@@ -1,44 +1,58 @@
 //! The tables of `stat`.
 
-use super::{merged, ratio};
+use super::{layers, ratio};
 use crate::daemon::protocol::Stat;
 use crate::output::{size, table, time};
 
-/// All of it since the array was started.
-pub(super) fn totals(stat: &Stat) -> String {
+/// All of it since the array was started; with histograms of sizes, if asked for.
+pub(super) fn totals(stat: &Stat, sizes: bool) -> String {
     let head = format!("{}, since its start {} ago:", stat.name, time::span(stat.seconds as u64));
-    Figures { stat, seconds: None }.text(&head)
+    Figures { stat, unit: Unit::All }.text(&head, sizes)
 }
 
 /// The rates of an interval.
-pub(super) fn rates(stat: &Stat) -> String {
+pub(super) fn rates(stat: &Stat, sizes: bool) -> String {
     let head = format!("{}, per second of {:.1} s:", stat.name, stat.seconds);
-    Figures { stat, seconds: Some(stat.seconds) }.text(&head)
+    Figures { stat, unit: Unit::Second(stat.seconds) }.text(&head, sizes)
+}
+
+/// What counts are divided by.
+pub(super) enum Unit {
+    /// By nothing.
+    All,
+    /// By so many seconds.
+    Second(f64),
+}
+
+impl Unit {
+    pub(super) fn count(&self, count: u64) -> String {
+        match self {
+            Unit::All => count.to_string(),
+            Unit::Second(seconds) => decimal(count as f64 / seconds.max(f64::MIN_POSITIVE)),
+        }
+    }
+
+    pub(super) fn bytes(&self, bytes: u64) -> String {
+        match self {
+            Unit::All => size::human(bytes),
+            Unit::Second(seconds) => size::rate(bytes as f64 / seconds.max(f64::MIN_POSITIVE)),
+        }
+    }
 }
 
 struct Figures<'a> {
     stat: &'a Stat,
-    /// Divide by these.
-    seconds: Option<f64>,
+    unit: Unit,
 }
 
 impl Figures<'_> {
-    fn text(&self, head: &str) -> String {
-        [head.to_string(), self.requests(), self.writes(), self.members()].join("\n\n")
-    }
-
-    fn count(&self, count: u64) -> String {
-        match self.seconds {
-            None => count.to_string(),
-            Some(seconds) => decimal(count as f64 / seconds.max(f64::MIN_POSITIVE)),
+    fn text(&self, head: &str, sizes: bool) -> String {
+        let mut parts = vec![head.to_string(), self.requests(), self.writes()];
+        parts.push(layers::table(self.stat, &self.unit));
+        if sizes {
+            parts.push(layers::sizes(self.stat, &self.unit));
         }
-    }
-
-    fn bytes(&self, bytes: u64) -> String {
-        match self.seconds {
-            None => size::human(bytes),
-            Some(seconds) => size::rate(bytes as f64 / seconds.max(f64::MIN_POSITIVE)),
-        }
+        parts.join("\n\n")
     }
 
     fn requests(&self) -> String {
@@ -49,7 +63,12 @@ impl Figures<'_> {
             ("Writes", counters.writes, counters.written_bytes),
         ] {
             let each = bytes.checked_div(requests).map_or_else(String::new, size::human);
-            table.add_row([name.to_string(), self.count(requests), self.bytes(bytes), each]);
+            table.add_row([
+                name.to_string(),
+                self.unit.count(requests),
+                self.unit.bytes(bytes),
+                each,
+            ]);
         }
         table::align_right(&mut table, &[1, 2, 3]);
         table::text(&table)
@@ -79,35 +98,12 @@ impl Figures<'_> {
             ("Reads recovered", counters.recovered_reads, String::new()),
             ("Reads corrected", counters.corrected_reads, String::new()),
         ] {
-            table.add_row([name.to_string(), self.count(count), remark]);
+            table.add_row([name.to_string(), self.unit.count(count), remark]);
         }
         // How things stand is no rate.
         table.add_row(["Lines in the cache".to_string(), cache.lines.to_string(), held]);
         table.add_row(["Shards".to_string(), self.stat.shards.to_string(), String::new()]);
         table::align_right(&mut table, &[1]);
-        table::text(&table)
-    }
-
-    fn members(&self) -> String {
-        let heads = ["Slot", "Member", "State", "Requests in", "out", "Merged", "Bytes"];
-        let mut table = table::table(&heads);
-        for member in &self.stat.members {
-            table.add_row([
-                member.slot.map_or_else(|| "-".to_string(), |slot| slot.to_string()),
-                member.name.clone(),
-                member.state.clone(),
-                self.count(member.requests_in),
-                self.count(member.requests_out),
-                times(ratio(member.requests_in, member.requests_out)),
-                self.bytes(member.bytes),
-            ]);
-        }
-        if self.stat.members.len() > 1 {
-            let blank = String::new;
-            let all = times(merged(self.stat));
-            table.add_row([blank(), "all".to_string(), blank(), blank(), blank(), all, blank()]);
-        }
-        table::align_right(&mut table, &[0, 3, 4, 5, 6]);
         table::text(&table)
     }
 }
@@ -122,7 +118,7 @@ fn each(count: u64, of: u64, what: &str) -> String {
 }
 
 /// `2.5:1`; nothing where nothing came out.
-fn times(ratio: Option<f64>) -> String {
+pub(super) fn times(ratio: Option<f64>) -> String {
     ratio.map_or_else(String::new, |ratio| format!("{}:1", decimal(ratio)))
 }
 

@@ -1,0 +1,22 @@
+//! Metrics for monitoring: the figures of all arrays in the text format of OpenMetrics, over HTTP.
+//!
+//! `text` makes the text, `http` the little HTTP that a scraper needs. Invariant: a client that sends garbage,
+//! nothing, or too much is answered or dropped, and harms nobody else.
+
+mod http;
+mod text;
+
+pub use http::{MetricsServer, Place};
+
+use super::running::Running;
+use anyhow::Result;
+use std::sync::Arc;
+
+/// Serves the figures of `running` at `place` until what this gives is dropped.
+///
+/// # Errors
+/// When the address is taken or may not be used.
+pub fn serve(place: &Place, running: &Arc<Running>) -> Result<MetricsServer> {
+    let running = Arc::clone(running);
+    MetricsServer::start(place, Arc::new(move || text::text(running.stats())))
+}

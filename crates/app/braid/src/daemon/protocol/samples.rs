@@ -1,0 +1,77 @@
+//! A stack for the tests of what is printed.
+
+use super::{Cache, Counters, Flow, Io, Latency, MemberIo, Stat};
+
+pub fn flow(requests: u64, merged: u64, bytes: u64, each_ns: u64) -> Flow {
+    let latency = Latency {
+        requests,
+        total_ns: requests * each_ns,
+        mean_ns: each_ns,
+        p50_ns: each_ns,
+        p90_ns: each_ns,
+        p99_ns: 2 * each_ns,
+        p999_ns: 3 * each_ns,
+        max_ns: 3 * each_ns,
+        buckets: vec![(3 * each_ns, requests)],
+    };
+    Flow {
+        requests,
+        merged,
+        bytes,
+        sizes: vec![(bytes.checked_div(requests), requests)],
+        sizes_in: vec![(bytes.checked_div(requests + merged), requests + merged)],
+        latency: (requests > 0).then_some(latency),
+    }
+}
+
+pub fn io(read: Flow, write: Flow) -> Io {
+    Io { read, write, timed: true, busy_ns: 500_000_000, ..Io::default() }
+}
+
+pub fn member(name: &str, slot: usize, io: Option<Io>, array: Option<Stat>) -> MemberIo {
+    let sum = |of: fn(&Flow) -> u64| {
+        io.as_ref().map_or(0, |io| io.flows().into_iter().map(|(_, flow)| of(flow)).sum())
+    };
+    MemberIo {
+        number: slot as u32,
+        name: name.to_string(),
+        slot: Some(slot),
+        state: "active sync".to_string(),
+        requests_in: sum(Flow::requests_in),
+        requests_out: sum(|flow| flow.requests),
+        bytes: sum(|flow| flow.bytes),
+        io,
+        array: array.map(Box::new),
+    }
+}
+
+pub fn stat(name: &str, level: &str, io: Io, members: Vec<MemberIo>) -> Stat {
+    Stat {
+        name: name.to_string(),
+        uuid: format!("uuid-of-{name}"),
+        level: level.to_string(),
+        state: "clean".to_string(),
+        degraded: 0,
+        mismatch_count: 0,
+        job: None,
+        seconds: 1.0,
+        shards: 1,
+        io,
+        counters: Counters::default(),
+        cache: Cache::default(),
+        members,
+    }
+}
+
+/// raid0 over one raid1 of two disks and one disk in memory.
+pub fn stack() -> Stat {
+    let reads = |requests, merged| io(flow(requests, merged, 1 << 20, 1_000_000), Flow::default());
+    let disks =
+        vec![member("a", 0, Some(reads(4, 12)), None), member("b", 1, Some(reads(8, 8)), None)];
+    let mirror = stat("m0", "raid1", reads(16, 0), disks);
+    let members = vec![
+        member("array:m0", 0, Some(reads(16, 16)), Some(mirror)),
+        member("ram:1M", 1, None, None),
+    ];
+    stat("top", "raid0", io(flow(64, 0, 2 << 20, 2_000_000), flow(10, 0, 40960, 0)), members)
+}

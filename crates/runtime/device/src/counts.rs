@@ -1,0 +1,183 @@
+//! Requests counted by what they do and how large they are.
+//!
+//! Plain data: a filter, a plug or an array fills it. Sizes in bytes.
+
+use crate::device::Op;
+
+/// What a request does to the data, as statistics of disks tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Reads.
+    Read,
+    /// Writes, with and without FUA.
+    Write,
+    /// Discards and write-zeroes.
+    Discard,
+    /// Flushes.
+    Flush,
+}
+
+impl Direction {
+    /// All of them.
+    pub const ALL: [Direction; 4] =
+        [Direction::Read, Direction::Write, Direction::Discard, Direction::Flush];
+
+    /// That of an operation.
+    pub fn of(op: &Op) -> Direction {
+        match op {
+            Op::Read(_) => Direction::Read,
+            Op::Write { .. } => Direction::Write,
+            Op::Discard { .. } | Op::WriteZeroes { .. } => Direction::Discard,
+            Op::Flush => Direction::Flush,
+        }
+    }
+}
+
+/// Classes of sizes: class 0 holds what is up to 512 bytes, each further one twice as much, the
+/// last everything larger than 16 MiB.
+pub const CLASSES: usize = 17;
+
+/// One kind of operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Requests.
+    pub requests: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Requests by size.
+    pub sizes: [u64; CLASSES],
+}
+
+/// All kinds of operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Reads.
+    pub reads: Count,
+    /// Writes, with and without FUA.
+    pub writes: Count,
+    /// Writes with FUA only.
+    pub forced: Count,
+    /// Flushes.
+    pub flushes: u64,
+    /// Discards.
+    pub discards: Count,
+    /// Write-zeroes.
+    pub zeroes: Count,
+}
+
+impl Count {
+    /// Enters a request of `len` bytes.
+    #[inline]
+    pub fn add(&mut self, len: u64) {
+        self.requests += 1;
+        self.bytes += len;
+        self.sizes[class_of(len)] += 1;
+    }
+
+    /// Adds what another has counted.
+    pub fn join(&mut self, other: &Count) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        self.sizes.iter_mut().zip(other.sizes).for_each(|(sum, more)| *sum += more);
+    }
+
+    /// What came after `earlier` was taken.
+    pub fn since(&self, earlier: &Count) -> Count {
+        Count {
+            requests: self.requests.saturating_sub(earlier.requests),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            sizes: std::array::from_fn(|class| {
+                self.sizes[class].saturating_sub(earlier.sizes[class])
+            }),
+        }
+    }
+}
+
+impl Counts {
+    /// Enters a request of `len` bytes.
+    #[inline]
+    pub fn add(&mut self, op: &Op, len: u64) {
+        match op {
+            Op::Read(_) => self.reads.add(len),
+            Op::Write { fua, .. } => {
+                self.writes.add(len);
+                if *fua {
+                    self.forced.add(len);
+                }
+            }
+            Op::Flush => self.flushes += 1,
+            Op::Discard { .. } => self.discards.add(len),
+            Op::WriteZeroes { .. } => self.zeroes.add(len),
+        }
+    }
+
+    /// Adds what another has counted.
+    pub fn join(&mut self, other: &Counts) {
+        self.reads.join(&other.reads);
+        self.writes.join(&other.writes);
+        self.forced.join(&other.forced);
+        self.flushes += other.flushes;
+        self.discards.join(&other.discards);
+        self.zeroes.join(&other.zeroes);
+    }
+
+    /// Requests of one direction.
+    pub fn of(&self, direction: Direction) -> Count {
+        match direction {
+            Direction::Read => self.reads,
+            Direction::Write => self.writes,
+            Direction::Discard => {
+                let mut both = self.discards;
+                both.join(&self.zeroes);
+                both
+            }
+            Direction::Flush => Count { requests: self.flushes, ..Count::default() },
+        }
+    }
+
+    /// All requests.
+    pub fn requests(&self) -> u64 {
+        Direction::ALL.iter().map(|direction| self.of(*direction).requests).sum()
+    }
+
+    /// What came after `earlier` was taken.
+    pub fn since(&self, earlier: &Counts) -> Counts {
+        Counts {
+            reads: self.reads.since(&earlier.reads),
+            writes: self.writes.since(&earlier.writes),
+            forced: self.forced.since(&earlier.forced),
+            flushes: self.flushes.saturating_sub(earlier.flushes),
+            discards: self.discards.since(&earlier.discards),
+            zeroes: self.zeroes.since(&earlier.zeroes),
+        }
+    }
+}
+
+/// The class of a size in bytes; below [`CLASSES`].
+fn class_of(len: u64) -> usize {
+    // The number of binary digits of the last byte's sector: 0 for the first, 1 for the second, 2 up to the fourth.
+    let last_sector = len.saturating_sub(1) >> 9;
+    ((u64::BITS - last_sector.leading_zeros()) as usize).min(CLASSES - 1)
+}
+
+/// The largest size of a class in bytes; `None` for the last, which has no bound.
+pub fn class_limit(class: usize) -> Option<u64> {
+    (class + 1 < CLASSES).then(|| 512 << class)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_fall_into_classes_of_powers_of_two() {
+        for (len, class) in
+            [(0, 0), (512, 0), (513, 1), (1024, 1), (4096, 3), (4 << 20, 13), (16 << 20, 15)]
+        {
+            assert_eq!(class_of(len), class, "{len}");
+            assert!(class_limit(class).unwrap() >= len);
+        }
+        assert_eq!(class_of(u64::MAX / 2), CLASSES - 1);
+        assert_eq!(class_limit(CLASSES - 1), None);
+    }
+}

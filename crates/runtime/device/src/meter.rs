@@ -1,0 +1,243 @@
+//! Meters: how many requests there were, how large, how long they took, how many were under way.
+//!
+//! A [`Meter`] belongs to whoever sees the requests: a filter in front of a device ([`Metered`]), or an array for
+//! those that come to it. Latencies are kept in histograms that never grow (two digits, 128 ns to 100 s; what is
+//! outside counts as the nearest); time under way adds up, so that the mean queue depth of an interval is what it grew
+//! by, divided by the interval (Little's law). The clock is looked at once for what is submitted or completes
+//! together ([`Shard::recently`]).
+//!
+//! Invariant: it changes nothing, neither order nor outcome, and allocates nothing for a request in steady state.
+
+use crate::completion::{Completion, Outcome, Sink};
+use crate::counts::{Counts, Direction};
+use crate::device::{Device, DeviceInfo, Op, Request};
+use braid_shard::buffer::SharedMemory;
+use braid_shard::{Nanos, Shard};
+use hdrhistogram::Histogram;
+use slab::Slab;
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+/// The shortest latency that is told from none, in nanoseconds.
+const SHORTEST: u64 = 128;
+/// The longest that is told from longer ones.
+const LONGEST: u64 = 100_000_000_000;
+/// Significant decimal digits.
+const DIGITS: u8 = 2;
+
+/// How long requests of one direction took, from submission to completion.
+#[derive(Clone, Debug, Default)]
+pub struct Latency {
+    /// The sum, in nanoseconds.
+    pub total: Nanos,
+    /// The longest, in nanoseconds.
+    pub max: Nanos,
+    /// All of them, in nanoseconds; `None` before the first.
+    pub histogram: Option<Histogram<u64>>,
+}
+
+impl Latency {
+    /// Requests that have completed.
+    pub fn requests(&self) -> u64 {
+        self.histogram.as_ref().map_or(0, Histogram::len)
+    }
+
+    /// The latency in nanoseconds that this share of requests (0 to 1) did not exceed; 0 when there were none.
+    pub fn quantile(&self, share: f64) -> Nanos {
+        self.histogram.as_ref().map_or(0, |all| all.value_at_quantile(share).min(self.max))
+    }
+
+    fn add(&mut self, nanos: Nanos) {
+        self.total += nanos;
+        self.max = self.max.max(nanos);
+        if self.histogram.is_none() {
+            // Refused only for bounds or digits that make no sense, and these are constants.
+            self.histogram = Histogram::new_with_bounds(SHORTEST, LONGEST, DIGITS).ok();
+        }
+        if let Some(all) = &mut self.histogram {
+            all.saturating_record(nanos);
+        }
+    }
+
+    /// Adds what another has measured.
+    pub fn join(&mut self, other: &Latency) {
+        self.total += other.total;
+        self.max = self.max.max(other.max);
+        match (&mut self.histogram, &other.histogram) {
+            (Some(all), Some(more)) => {
+                // Refused only where the ranges differ, and all have the same.
+                let _ = all.add(more);
+            }
+            (all @ None, Some(more)) => *all = Some(more.clone()),
+            (_, None) => {}
+        }
+    }
+}
+
+/// What a meter has measured since it was made.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// Requests, by kind and size.
+    pub counts: Counts,
+    /// The clock is looked at: what follows is measured.
+    pub timed: bool,
+    /// Latencies, by direction ([`Direction::ALL`]).
+    pub latency: [Latency; 4],
+    /// Requests under way now.
+    pub in_flight: u64,
+    /// Time in which any request was under way, in nanoseconds.
+    pub busy: Nanos,
+    /// Time since the meter was made, in nanoseconds.
+    pub age: Nanos,
+}
+
+impl Figures {
+    /// The latencies of one direction.
+    pub fn latency(&self, direction: Direction) -> &Latency {
+        &self.latency[direction as usize]
+    }
+
+    /// Adds what the meter of another shard has measured. Times of being busy add up too: where shards are busy at
+    /// the same time, the sum is more than the time in which any of them was.
+    pub fn join(&mut self, other: &Figures) {
+        self.counts.join(&other.counts);
+        self.timed |= other.timed;
+        self.latency.iter_mut().zip(&other.latency).for_each(|(sum, more)| sum.join(more));
+        self.in_flight += other.in_flight;
+        self.busy += other.busy;
+        self.age = self.age.max(other.age);
+    }
+}
+
+/// A request under way.
+struct Started {
+    done: Completion,
+    direction: Direction,
+    since: Nanos,
+}
+
+#[derive(Default)]
+struct Times {
+    latency: [Latency; 4],
+    started: Slab<Started>,
+    busy: Nanos,
+    /// Since when any request has been under way, while there is one.
+    busy_since: Nanos,
+}
+
+/// See the module's documentation.
+pub struct Meter {
+    counts: RefCell<Counts>,
+    times: RefCell<Times>,
+    made: Nanos,
+    shard: Shard,
+    own: Weak<Meter>,
+}
+
+impl Meter {
+    /// A meter that has seen nothing yet.
+    pub fn new(shard: &Shard) -> Rc<Meter> {
+        Rc::new_cyclic(|own| Meter {
+            counts: RefCell::default(),
+            times: RefCell::default(),
+            made: shard.now(),
+            shard: shard.clone(),
+            own: own.clone(),
+        })
+    }
+
+    /// Counts a request of `len` bytes.
+    #[inline]
+    pub fn count(&self, op: &Op, len: u64) {
+        self.counts.borrow_mut().add(op, len);
+    }
+
+    /// Measures from now on until what this gives is completed, which completes `done`.
+    pub fn time(&self, op: &Op, done: Completion) -> Completion {
+        let Some(own) = self.own.upgrade() else { return done };
+        let (direction, since) = (Direction::of(op), self.shard.recently());
+        let mut times = self.times.borrow_mut();
+        if times.started.is_empty() {
+            times.busy_since = since;
+        }
+        let key = times.started.insert(Started { done, direction, since });
+        Completion::new(own, key as u64)
+    }
+
+    /// What has been counted so far.
+    pub fn counts(&self) -> Counts {
+        *self.counts.borrow()
+    }
+
+    /// What has been measured so far.
+    pub fn figures(&self) -> Figures {
+        let times = self.times.borrow();
+        let in_flight = times.started.len() as u64;
+        let now = self.shard.now();
+        let running = if in_flight > 0 { now.saturating_sub(times.busy_since) } else { 0 };
+        Figures {
+            counts: self.counts(),
+            timed: true,
+            latency: times.latency.clone(),
+            in_flight,
+            busy: times.busy + running,
+            age: now.saturating_sub(self.made),
+        }
+    }
+}
+
+impl Sink for Meter {
+    fn complete(&self, token: u64, outcome: Outcome) {
+        let now = self.shard.recently();
+        let mut times = self.times.borrow_mut();
+        let Some(ended) = times.started.try_remove(token as usize) else { return };
+        times.latency[ended.direction as usize].add(now.saturating_sub(ended.since));
+        if times.started.is_empty() {
+            times.busy += now.saturating_sub(times.busy_since);
+        }
+        drop(times);
+        ended.done.complete(outcome);
+    }
+}
+
+/// A filter that measures what goes to the device behind it. Latencies are taken where requests are worth
+/// being collected ([`DeviceInfo::wants_plug`]); to devices in memory a look at the clock would cost too much of a
+/// request, so those are counted only.
+pub struct Metered {
+    inner: Rc<dyn Device>,
+    meter: Rc<Meter>,
+    timed: bool,
+}
+
+impl Metered {
+    /// Measures what goes to `inner` on `shard`.
+    pub fn new(shard: &Shard, inner: Rc<dyn Device>) -> Rc<Metered> {
+        let timed = inner.info().wants_plug;
+        Rc::new(Metered { inner, meter: Meter::new(shard), timed })
+    }
+
+    /// What has been measured so far.
+    pub fn figures(&self) -> Figures {
+        Figures { timed: self.timed, ..self.meter.figures() }
+    }
+}
+
+impl Device for Metered {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn submit(&self, request: Request, done: Completion) {
+        self.meter.count(&request.op, request.len());
+        let done = if self.timed { self.meter.time(&request.op, done) } else { done };
+        self.inner.submit(request, done);
+    }
+
+    fn memory(&self) -> Option<&SharedMemory> {
+        self.inner.memory()
+    }
+}
+
+#[cfg(test)]
+#[path = "meter_tests.rs"]
+mod tests;

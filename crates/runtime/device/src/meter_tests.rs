@@ -1,0 +1,170 @@
+//! A meter before a device that takes as long as it is told, by a clock that jumps.
+
+use super::{LONGEST, Metered};
+use crate::completion::Completion;
+use crate::counts::Direction;
+use crate::device::{Device, DeviceInfo, IoErrorKind, Op, Request};
+use crate::ram::Ram;
+use crate::testing::{Seen, VirtualClock, fill};
+use braid_shard::{Nanos, Shard};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+const MS: Nanos = 1_000_000;
+
+/// Keeps requests until it is told to end the oldest.
+struct Slow {
+    info: DeviceInfo,
+    waiting: RefCell<VecDeque<(Request, Completion)>>,
+}
+
+impl Device for Slow {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&self, request: Request, done: Completion) {
+        self.waiting.borrow_mut().push_back((request, done));
+    }
+}
+
+struct Bench {
+    shard: Shard,
+    slow: Rc<Slow>,
+    meter: Rc<Metered>,
+    seen: Rc<Seen>,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let shard = Shard::with_reactor(0, Rc::new(VirtualClock::at(1_000 * MS)));
+        let info = DeviceInfo { wants_plug: true, ..DeviceInfo::plain("slow", 1 << 30) };
+        let slow = Rc::new(Slow { info, waiting: RefCell::default() });
+        let meter = Metered::new(&shard, Rc::clone(&slow) as Rc<dyn Device>);
+        Bench { shard, slow, meter, seen: Rc::new(Seen::default()) }
+    }
+
+    fn submit(&self, request: Request) {
+        self.seen.submit(&*self.meter, 0, request);
+    }
+
+    fn read(&self, len: usize) {
+        self.submit(Request::read(0, self.shard.pool().get(len)));
+    }
+
+    fn end_oldest(&self) {
+        let (request, done) = self.slow.waiting.borrow_mut().pop_front().unwrap();
+        done.finish(Ok(()), request.op);
+    }
+
+    fn pass(&self, time: Nanos) {
+        let shard = self.shard.clone();
+        self.shard.block_on(async move { shard.sleep(time).await });
+    }
+}
+
+#[test]
+fn times_are_those_that_a_hand_would_compute() {
+    let bench = Bench::new();
+    // Two reads: 0 to 3 ms and 1 to 5 ms; nothing until 10 ms; a write from 10 to 12 ms.
+    bench.read(4096);
+    bench.pass(MS);
+    bench.read(8192);
+    assert_eq!(bench.meter.figures().in_flight, 2);
+    bench.pass(2 * MS);
+    assert_eq!(bench.meter.figures().busy, 3 * MS, "what is under way counts until now");
+    bench.end_oldest();
+    bench.pass(2 * MS);
+    bench.end_oldest();
+    bench.pass(5 * MS);
+    bench.submit(fill(&bench.shard, 0, 4096, 1));
+    bench.pass(2 * MS);
+    bench.end_oldest();
+    let figures = bench.meter.figures();
+    assert_eq!((figures.busy, figures.in_flight, figures.age), (7 * MS, 0, 12 * MS));
+    let reads = figures.latency(Direction::Read);
+    assert_eq!((reads.requests(), reads.total, reads.max), (2, 7 * MS, 4 * MS));
+    let writes = figures.latency(Direction::Write);
+    assert_eq!((writes.requests(), writes.total), (1, 2 * MS));
+    // Over 12 ms: 9 ms under way make a mean queue depth of 0.75.
+    let total: Nanos = figures.latency.iter().map(|latency| latency.total).sum();
+    assert_eq!(total as f64 / (12 * MS) as f64, 0.75);
+    let reads = figures.counts.of(Direction::Read);
+    assert_eq!((reads.requests, reads.bytes, reads.sizes[3], reads.sizes[4]), (2, 12288, 1, 1));
+    assert_eq!(bench.seen.0.borrow().len(), 3);
+}
+
+#[test]
+fn quantiles_are_right_to_two_digits_and_never_above_the_longest() {
+    let bench = Bench::new();
+    for nr in 1..=1000 {
+        bench.read(512);
+        bench.pass(nr * 10_000);
+        bench.end_oldest();
+    }
+    let figures = bench.meter.figures();
+    let reads = figures.latency(Direction::Read);
+    for (share, micros) in [(0.5, 5_000.0), (0.9, 9_000.0), (0.99, 9_900.0), (0.999, 9_990.0)] {
+        let found = reads.quantile(share) as f64 / 1000.0;
+        assert!((found / micros - 1.0).abs() < 0.01, "{share}: {found} µs, not {micros}");
+    }
+    assert_eq!(reads.quantile(1.0), 10 * MS);
+    assert_eq!(figures.latency(Direction::Flush).quantile(0.5), 0);
+}
+
+#[test]
+fn what_is_beyond_the_range_counts_as_its_end() {
+    let bench = Bench::new();
+    bench.read(512);
+    bench.end_oldest();
+    bench.read(512);
+    bench.pass(3 * LONGEST);
+    bench.end_oldest();
+    let figures = bench.meter.figures();
+    let reads = figures.latency(Direction::Read);
+    assert_eq!((reads.requests(), reads.max, reads.total), (2, 3 * LONGEST, 3 * LONGEST));
+    assert!(reads.quantile(0.99) >= LONGEST && reads.quantile(0.5) < 1000);
+}
+
+#[test]
+fn what_a_device_lets_go_of_has_ended_too() {
+    let bench = Bench::new();
+    bench.submit(Request::flush());
+    bench.submit(Request { offset: 0, op: Op::WriteZeroes { len: 4096, unmap: true, fua: false } });
+    bench.slow.waiting.borrow_mut().clear();
+    let figures = bench.meter.figures();
+    assert_eq!(figures.in_flight, 0);
+    assert_eq!(figures.latency(Direction::Flush).requests(), 1);
+    assert_eq!(figures.latency(Direction::Discard).requests(), 1);
+    assert_eq!(figures.counts.of(Direction::Discard).bytes, 4096);
+    let gone = Some(IoErrorKind::Gone);
+    assert_eq!(bench.seen.results(), [(0, gone), (0, gone)]);
+}
+
+#[test]
+fn figures_of_shards_add_up() {
+    let bench = Bench::new();
+    bench.read(512);
+    bench.pass(MS);
+    bench.end_oldest();
+    let one = bench.meter.figures();
+    let mut sum = super::Figures::default();
+    sum.join(&one);
+    sum.join(&one);
+    assert_eq!((sum.busy, sum.counts.reads.requests), (2 * MS, 2));
+    let reads = sum.latency(Direction::Read);
+    assert_eq!((reads.requests(), reads.total, reads.max), (2, 2 * MS, MS));
+}
+
+#[test]
+fn a_device_in_memory_is_counted_and_not_timed_and_lends_its_memory_still() {
+    let shard = crate::testing::shard();
+    let meter = Metered::new(&shard, Ram::new("ram", 1 << 20).device());
+    assert!(meter.memory().is_some());
+    let seen = Rc::new(Seen::default());
+    seen.submit(&*meter, 0, fill(&shard, 0, 4096, 1));
+    let figures = meter.figures();
+    assert_eq!(figures.counts.writes.requests, 1);
+    assert_eq!(figures.latency(Direction::Write).requests(), 0);
+}
