@@ -63,9 +63,9 @@ pub struct Braid {
     blocks: &'static [u32],
 }
 
-type Outcome<T> = Result<T, String>;
+pub(crate) type Outcome<T> = Result<T, String>;
 
-fn text(error: impl std::fmt::Display) -> String {
+pub(crate) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
@@ -133,20 +133,9 @@ impl Braid {
         self.run(async move { create(&context, given, options).await.map(drop).map_err(text) })?;
         let content = content.clone();
         self.with(openers, false, async move |array| {
-            let size = array.size()?;
-            // So that full stripes, parts of them and spans over several all occur.
-            let block = array.device.info().logical_block as usize;
-            let steps = [64 << 10, 4096, 768 << 10, 512, 300 << 10, 20 * 512];
-            let steps = steps.map(|step: usize| step.next_multiple_of(block));
-            let (mut at, mut nr) = (0, 0);
-            while at < size {
-                let len = steps[nr % steps.len()].min(size - at);
-                array.write(at, content.get(at..at + len)?).await?;
-                at += len;
-                nr += 1;
-            }
+            array.write_all(&content).await?;
             array.settle().await;
-            Ok(size)
+            array.size()
         })
     }
 
@@ -282,7 +271,7 @@ impl Braid {
         })
     }
 
-    fn openers(
+    pub(crate) fn openers(
         &self,
         name: &str,
         members: impl IntoIterator<Item = usize>,
@@ -296,11 +285,11 @@ impl Braid {
         members.into_iter().map(open).collect()
     }
 
-    fn context(&self) -> Context {
+    pub(crate) fn context(&self) -> Context {
         context(&self.shard, vec![self.shard.remote()])
     }
 
-    fn run<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+    pub(crate) fn run<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
         self.shard.block_on(future)
     }
 
@@ -326,20 +315,37 @@ impl Braid {
 }
 
 /// An array that runs.
-struct Running {
-    _array: Arc<Array>,
-    control: Rc<Control>,
-    device: Rc<dyn Device>,
-    shard: Shard,
+pub(crate) struct Running {
+    pub(crate) _array: Arc<Array>,
+    pub(crate) control: Rc<Control>,
+    pub(crate) device: Rc<dyn Device>,
+    pub(crate) shard: Shard,
 }
 
 impl Running {
-    fn size(&self) -> Outcome<usize> {
+    pub(crate) fn size(&self) -> Outcome<usize> {
         usize::try_from(self.device.info().size).map_err(text)
     }
 
-    async fn settle(&self) {
+    pub(crate) async fn settle(&self) {
         self.control.wait_idle().await;
+    }
+
+    /// Writes `content` all over it in requests of odd sizes.
+    pub(crate) async fn write_all(&self, content: &Content) -> Outcome<()> {
+        let size = self.size()?;
+        // So that full stripes, parts of them and spans over several all occur.
+        let block = self.device.info().logical_block as usize;
+        let steps = [64 << 10, 4096, 768 << 10, 512, 300 << 10, 20 * 512];
+        let steps = steps.map(|step: usize| step.next_multiple_of(block));
+        let (mut at, mut nr) = (0, 0);
+        while at < size {
+            let len = steps[nr % steps.len()].min(size - at);
+            self.write(at, content.get(at..at + len)?).await?;
+            at += len;
+            nr += 1;
+        }
+        Ok(())
     }
 
     async fn write(&self, at: usize, bytes: &[u8]) -> Outcome<()> {
@@ -349,7 +355,7 @@ impl Running {
         outcome.result.map_err(|error| format!("braid writing at byte {at}: {error}"))
     }
 
-    async fn no_mismatch(&self) -> Outcome<()> {
+    pub(crate) async fn no_mismatch(&self) -> Outcome<()> {
         self.control.start_check().map_err(text)?;
         self.settle().await;
         match self.control.status().await.mismatch_cnt {
@@ -376,7 +382,7 @@ impl Running {
         Ok(bufs.iter().flat_map(|buf| buf.iter().copied()).collect())
     }
 
-    async fn compare(&self, content: &Content) -> Outcome<()> {
+    pub(crate) async fn compare(&self, content: &Content) -> Outcome<()> {
         let size = self.size()?;
         for at in (0..size).step_by(STEP) {
             let len = STEP.min(size - at);

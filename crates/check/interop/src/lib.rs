@@ -2,7 +2,7 @@
 //!
 //! [`uml`] runs a script under a real Linux kernel with the md drivers, as an ordinary process.
 //! [`matrix`] has it and braid make arrays of every kind, and each read, check and write the other's;
-//! in [`states`] each takes over what a crash of the other left. A [`session`] is a guest for several
+//! [`stacks`] does so with arrays of arrays; in [`states`] each takes over what a crash of the other left. A [`session`] is a guest for several
 //! scripts in turn.
 
 #![forbid(unsafe_code)]
@@ -13,6 +13,8 @@ pub mod guest;
 pub mod matrix;
 pub mod serving;
 pub mod session;
+mod stack_by_braid;
+pub mod stacks;
 pub mod states;
 pub mod table;
 pub mod uml;

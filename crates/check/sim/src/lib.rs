@@ -10,7 +10,8 @@
 //!        └──────────────► checkers: one for each invariant of the architecture
 //! ```
 //!
-//! `member` opens with the fault model in prose. A seed that failed once is kept in `seeds.txt`.
+//! `member` opens with the fault model in prose, `stack` is the same for arrays of arrays. A seed that failed once
+//! is kept in `seeds.txt`.
 //!
 //! Invariant: a run depends on its seed alone; nothing reads a clock, a thread or an address.
 
@@ -33,4 +34,5 @@ pub mod rng;
 pub mod run;
 pub mod scenario;
 mod settings;
+pub mod stack;
 pub mod world;

@@ -81,6 +81,12 @@ pub async fn assemble(
     }
     let layout = layout(&choice, level)?;
     check_survives(&choice, level, &layout, &given)?;
+    if let Layout::Raid10(raid10) = &layout {
+        // As md, which notes what its layout uses when it first runs an array: mdadm rounds to chunks only.
+        let used = raid10.used_component_size() / SECTOR as u64;
+        choice.shared.size = used;
+        choice.members.iter_mut().for_each(|chosen| chosen.found.superblock.size = used);
+    }
     let geometry = geometry(ctx, &choice, level, layout)?;
 
     let id = new_id();

@@ -29,9 +29,20 @@ pub fn add(parity: &mut [u8], source: &[u8]) {
     }
 }
 
+/// 2 to the power of `exponent`.
+pub fn power(exponent: usize) -> u8 {
+    (0..exponent).fold(1, |power, _| double(power))
+}
+
+/// Multiplies every byte by the inverse of `factor`, which must not be 0.
+pub fn divide(bytes: &mut [u8], factor: u8) {
+    let inverse = (1..=255).find(|inverse| times(*inverse, factor) == 1).unwrap_or(1);
+    bytes.iter_mut().for_each(|byte| *byte = times(*byte, inverse));
+}
+
 /// Adds `source` times 2 to the power of `exponent` to `syndrome`.
 pub fn add_power(syndrome: &mut [u8], source: &[u8], exponent: usize) {
-    let factor = (0..exponent).fold(1, |power, _| double(power));
+    let factor = power(exponent);
     let mut products = [0; 256];
     for (value, product) in (0..=255).zip(&mut products) {
         *product = times(value, factor);
