@@ -1,7 +1,7 @@
 //! What running arrays say that they have done, as it is sent over the control socket.
 
 use super::details::job_of;
-use super::protocol::{Cache, Counters, Flow, Io, Latency, MemberIo, Stat};
+use super::protocol::{Cache, Counters, Flow, Io, Latency, MemberIo, Sizes, Stat};
 use super::running::{Running, stopped};
 use super::stacking::array_of;
 use anyhow::Result;
@@ -149,7 +149,7 @@ fn flow(figures: &Figures, requested: Option<&Counts>, direction: Direction, shi
     }
 }
 
-fn sizes(classes: &[u64]) -> Vec<(Option<u64>, u64)> {
+fn sizes(classes: &[u64]) -> Sizes {
     let all = classes.iter().enumerate().map(|(class, count)| (class_limit(class), *count));
     all.filter(|(_, count)| *count > 0).collect()
 }

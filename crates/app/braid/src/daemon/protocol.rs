@@ -10,7 +10,7 @@
 pub mod samples;
 mod stat;
 
-pub use stat::{Cache, Flow, Io, Latency, MemberIo, Stat};
+pub use stat::{Cache, Flow, Io, Latency, MemberIo, Sizes, Stat};
 
 use crate::cli::Shape;
 use braid_array::options::MemberFlags;

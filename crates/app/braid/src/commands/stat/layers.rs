@@ -3,7 +3,7 @@
 use super::ratio;
 use super::text::Unit;
 use crate::commands::layers::{Layer, Row, rows};
-use crate::daemon::protocol::{Flow, MemberIo, Stat};
+use crate::daemon::protocol::{Flow, Latency, MemberIo, Sizes, Stat};
 use crate::output::{size, table, time};
 use std::collections::BTreeSet;
 
@@ -61,7 +61,7 @@ fn figures(layer: Layer<'_>, name: &str, flow: &Flow, seconds: f64, unit: &Unit)
     let sized =
         |size: Option<u64>| size.filter(|size| *size > 0).map_or_else(String::new, size::human);
     let latency = flow.latency.as_ref();
-    let times = |of: fn(&crate::daemon::protocol::Latency) -> u64| {
+    let times = |of: fn(&Latency) -> u64| {
         latency.map_or_else(String::new, |latency| time::short(of(latency)))
     };
     let queue =
@@ -119,7 +119,7 @@ fn of<'a>(member: &'a MemberIo, name: &str) -> Option<&'a Flow> {
 pub(super) fn sizes(stat: &Stat, unit: &Unit) -> String {
     let rows = rows(stat);
     let mut bounds = BTreeSet::new();
-    let mut lines: Vec<(String, String, &[(Option<u64>, u64)])> = Vec::new();
+    let mut lines: Vec<(String, String, &Sizes)> = Vec::new();
     for row in &rows {
         let mut label = row.label.clone();
         for (name, flow) in flows(row) {

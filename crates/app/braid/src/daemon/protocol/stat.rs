@@ -97,6 +97,9 @@ pub struct Io {
     pub busy_ns: u64,
 }
 
+/// Requests by size: a bound in bytes, and the requests up to it; the last bound may be none.
+pub type Sizes = Vec<(Option<u64>, u64)>;
+
 /// Requests of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
@@ -106,10 +109,10 @@ pub struct Flow {
     pub merged: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Requests by size; the last bound may be none.
-    pub sizes: Vec<(Option<u64>, u64)>,
+    /// Requests by size.
+    pub sizes: Sizes,
     /// The same before merging; empty where nothing merges.
-    pub sizes_in: Vec<(Option<u64>, u64)>,
+    pub sizes_in: Sizes,
     /// Times from submission to completion; `None` before the first.
     pub latency: Option<Latency>,
 }
