@@ -64,21 +64,57 @@ struct Unit {
     found: SmallVec<[Option<Result<Buf, IoError>>; 4]>,
 }
 
+impl Unit {
+    /// Parts of `height` bytes at most, where a copy could not be read that may be better in parts.
+    fn in_pieces(&self, height: u64) -> Vec<Unit> {
+        let mut found = self.found.iter().flatten();
+        let unreadable = found.any(|found| matches!(found, Err(error) if !error.means_gone()));
+        if !unreadable || self.len <= height {
+            return Vec::new();
+        }
+        let part = |piece: Range<u64>| Unit {
+            places: self
+                .places
+                .iter()
+                .map(|place| Place { offset: place.offset + piece.start, ..*place })
+                .collect(),
+            len: piece.end - piece.start,
+            found: SmallVec::new(),
+        };
+        pieces(&(0..self.len), height).into_iter().map(part).collect()
+    }
+}
+
 impl Scrub<'_> {
     async fn units(&mut self, first: u64, end: u64) -> Result<(), IoError> {
         let view = self.engine.view();
         if view.broken || view.read_only {
             return Err(IoError::new(IoErrorKind::Refused));
         }
-        let mut units = self.wanted(&view, first, end);
-        self.read(&view, &mut units).await;
+        let units = self.wanted(&view, first, end);
+        self.carry_out(&view, units).await?;
+        match self.kind {
+            WindowKind::Rebuild { slot } if !self.engine.view().writable(slot) => {
+                Err(IoError::new(IoErrorKind::Gone))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn carry_out(&mut self, view: &Rc<View>, mut units: Vec<Unit>) -> Result<(), IoError> {
+        self.read(view, &mut units).await;
         let mut set = self.engine.sets.start();
+        let mut smaller = Vec::new();
         for unit in &mut units {
-            self.take_from_others(&view, unit).await?;
+            self.take_from_others(view, unit).await?;
             let Some(good) = unit.found.iter().flatten().find_map(|found| found.as_ref().ok())
             else {
-                if let WindowKind::Rebuild { slot } = self.kind {
-                    self.rebuild_in_pieces(&view, unit, slot).await?;
+                match self.kind {
+                    WindowKind::Rebuild { slot } => {
+                        self.rebuild_in_pieces(view, unit, slot).await?;
+                    }
+                    // Each copy has lost something, perhaps not all of them the same.
+                    _ => smaller.extend(unit.in_pieces(self.engine.piece())),
                 }
                 continue;
             };
@@ -87,10 +123,10 @@ impl Scrub<'_> {
                 if let Some(Err(error)) = found
                     && !error.means_gone()
                 {
-                    self.engine.mend(&view, *place, *error, &good).await;
+                    self.engine.mend(view, *place, *error, &good).await;
                 }
             }
-            for place in self.targets(&view, unit, &good) {
+            for place in self.targets(view, unit, &good) {
                 if let Some((device, data_offset)) = view.member(place.slot) {
                     let offset = data_offset + place.offset;
                     let request = Request::write(offset, good.clone(), false);
@@ -98,12 +134,10 @@ impl Scrub<'_> {
                 }
             }
         }
-        self.engine.settle_job_writes(&view, set.finish().await).await?;
-        match self.kind {
-            WindowKind::Rebuild { slot } if !self.engine.view().writable(slot) => {
-                Err(IoError::new(IoErrorKind::Gone))
-            }
-            _ => Ok(()),
+        self.engine.settle_job_writes(view, set.finish().await).await?;
+        match smaller.is_empty() {
+            true => Ok(()),
+            false => Box::pin(self.carry_out(view, smaller)).await,
         }
     }
 

@@ -90,6 +90,25 @@ fn a_read_error_is_mended_from_another_copy_and_counted_for_its_member() {
 }
 
 #[test]
+fn a_check_mends_copies_that_have_lost_different_blocks_of_the_same_region() {
+    for shape in SHAPES {
+        let world = World::new(1);
+        let (members, array, control) = started(&world, shape, Vec::new());
+        for (nr, member) in members.iter().enumerate() {
+            let at = data_start(&world, member) + 128 * 1024 + nr as u64 * 8192;
+            member.decayed.lock().unwrap().push(at..at + 512);
+        }
+        control.start_check().unwrap();
+        world.wait_idle(&control);
+        for (nr, sick) in members.iter().enumerate() {
+            assert!(sick.decayed.lock().unwrap().is_empty(), "{shape:?}: {nr} is not mended");
+            assert_eq!(member(&world, &control, nr).errors, 8);
+        }
+        read_all(&world, &array);
+    }
+}
+
+#[test]
 fn the_first_read_error_fails_a_member_that_is_to_fail_fast() {
     for shape in SHAPES {
         let world = World::new(2);
