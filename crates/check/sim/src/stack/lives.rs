@@ -184,7 +184,7 @@ impl StackRun {
             if crash { &[When::AfterCrash, When::AfterStop] } else { &[When::AfterStop] };
         for when in ways {
             let counts = self.counting(&statuses, None, *when);
-            if !counts[self.top()] {
+            if !counts[self.top()] || self.has_hole(&statuses, *when) {
                 continue;
             }
             match when {

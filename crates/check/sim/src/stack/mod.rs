@@ -8,7 +8,8 @@
 //! What is promised of a stack is what its arrays promise by themselves, so faults keep to this:
 //! - An array *counts* as long as its level survives what is lost or weak below it. The top always counts.
 //! - An array with parity that has lost something refuses to start after a crash, or with a resync that had not
-//!   ended (nothing forces it here), so then it does not count; crashes and stops come only when the top does.
+//!   ended (nothing forces it here), so then it does not count; crashes and stops come only when the top does. Nor do they come when such
+//!   an array would compute, from parity that may not match, blocks that it cannot read.
 //! - Until an array's redundancy has been made to match, what it gives may turn from one version into
 //!   another when a member fails. An array above that keeps redundancy would not know; so nothing is made
 //!   to fail there until then.
@@ -153,6 +154,17 @@ enum When {
     Now,
     AfterStop,
     AfterCrash,
+}
+
+impl When {
+    /// The array's redundancy may not match then.
+    fn finds_dirty(self, status: &ArrayStatus) -> bool {
+        match self {
+            When::Now => false,
+            When::AfterStop => status.resynced.is_some(),
+            When::AfterCrash => true,
+        }
+    }
 }
 
 /// The name under which an array is the member of another.
@@ -411,14 +423,23 @@ impl StackRun {
             };
             let whole = slots.len() == layout.slots();
             let survives = layout.survives(|slot| slots.contains(&slot));
-            let dirty = match when {
-                When::Now => false,
-                When::AfterStop => status.resynced.is_some(),
-                When::AfterCrash => true,
-            };
-            counts.push(survives && (whole || !(dirty && plan.create.level.is_parity())));
+            let refuses = when.finds_dirty(status) && plan.create.level.is_parity();
+            counts.push(survives && (whole || !refuses));
         }
         counts
+    }
+
+    /// Some array with parity would start although it may not match, and compute from it what a leaf below
+    /// does not give: the write hole.
+    fn has_hole(&self, statuses: &[Option<ArrayStatus>], when: When) -> bool {
+        let members = self.world.members.borrow();
+        let weak = members.iter().filter(|leaf| !leaf.out.get() && leaf.is_weak());
+        weak.map(|leaf| leaf.kind.array).any(|nr| {
+            [nr].into_iter().chain(self.above(nr)).any(|nr| {
+                let dirty = statuses[nr].as_ref().is_some_and(|status| when.finds_dirty(status));
+                dirty && self.plan.arrays[nr].create.level.is_parity()
+            })
+        })
     }
 
     /// Nothing is asked of the stack that it does not promise when `what` is lost or weak.
