@@ -163,6 +163,7 @@ fn the_last_copy_does_not_fail_fast() {
         members[0].defects.lock().unwrap().push(at + 8192..at + 12288);
         let _ = world.write(&array, 0, 0, &pattern(0, 65536));
         assert_eq!(member(&world, &control, 0).state, MemberState::InSync, "{shape:?}");
+        assert!(!world.status(&control).state_line().contains("FAILED"), "{shape:?}");
         assert!(world.read(&array, 0, 0, 4096).unwrap() == pattern(0, 4096));
     }
 }
