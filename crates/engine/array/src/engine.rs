@@ -3,6 +3,7 @@
 use crate::bitmap::intent::Intent;
 use crate::bitmap::{FIRST_BITMAP, Shape};
 use crate::cache::StripeCache;
+use crate::cut_from::CutFrom;
 use crate::figures::MemberFigures;
 use crate::front::ArrayDevice;
 use crate::gather::Gather;
@@ -96,6 +97,8 @@ pub struct Engine {
     pub(crate) locks: RangeLocks,
     /// Who is asked for what several members hold.
     pub(crate) balance: Balance,
+    /// How large the requests are that come, or that what comes was cut from.
+    cut_from: CutFrom,
     pub(crate) sets: IoSets,
     pub(crate) scratch: Rc<Budget>,
     /// Writes that wait for their stripe.
@@ -199,6 +202,7 @@ impl Engine {
             shard: shard.clone(),
             id,
             balance: Balance::new(geometry.slots()),
+            cut_from: CutFrom::default(),
             geometry,
             locks: RangeLocks::new(shard),
             sets: IoSets::new(shard),
@@ -252,7 +256,9 @@ impl Engine {
         self.stopping.set(true);
         self.unrecovered_there.notify_all();
         self.shard.local::<Engines>().0.borrow_mut().retain(|engine| engine.id != self.id);
-        self.devices.borrow_mut().clear();
+        for member in self.devices.take() {
+            member.device.cut_from(0);
+        }
         let update = ViewUpdate {
             slots: vec![crate::view::SlotUpdate::EMPTY; self.geometry.slots()],
             resynced: u64::MAX,
@@ -345,20 +351,26 @@ impl Engine {
         if let Some(metered) = &metered {
             device = Rc::clone(metered) as Rc<dyn Device>;
         }
-        let plug = wants_plug.then(|| match self.aggregate {
-            true => Plug::new(&self.shard, Rc::clone(&device)),
-            false => Plug::pulled(&self.shard, Rc::clone(&device)),
+        let plug = wants_plug.then(|| match (self.aggregate, &metered) {
+            (true, Some(metered)) => Plug::metered(&self.shard, Rc::clone(metered)),
+            (true, None) => Plug::new(&self.shard, Rc::clone(&device)),
+            (false, _) => Plug::pulled(&self.shard, Rc::clone(&device)),
         });
         if let Some(plug) = &plug {
             device = Rc::clone(plug) as Rc<dyn Device>;
         }
         self.timed.set(self.timed.get() || wants_plug);
+        device.cut_from(self.cut_from.bytes());
         self.devices.borrow_mut().push(OpenMember { nr, device, plug, metered });
         Ok(())
     }
 
     /// Lets go of member `nr`.
     pub(crate) fn close_member(&self, nr: MemberNr) {
+        if let Some(device) = self.member_device(nr) {
+            // An array that is no member any more may have clients again.
+            device.cut_from(0);
+        }
         self.devices.borrow_mut().retain(|member| member.nr != nr);
         let update = self.update.borrow().clone();
         self.apply(update);
@@ -395,6 +407,30 @@ impl Engine {
     #[inline]
     pub(crate) fn on_memory(&self) -> bool {
         self.on_memory.get()
+    }
+
+    // --- How large the requests are that all is cut from ---------------------------------------
+
+    /// A request of `len` bytes has come, from a client or an array above.
+    #[inline]
+    pub(crate) fn note_size(&self, len: u64) {
+        if self.timed.get() && self.cut_from.note(len) {
+            self.tell_members();
+        }
+    }
+
+    /// An array above says what it cuts its requests from.
+    pub(crate) fn set_cut_from(&self, bytes: u64) {
+        self.cut_from.tell(bytes);
+        self.tell_members();
+    }
+
+    fn tell_members(&self) {
+        let bytes = self.cut_from.bytes();
+        self.balance.set_run(bytes);
+        for member in self.devices.borrow().iter() {
+            member.device.cut_from(bytes);
+        }
     }
 
     // --- Requests that wait while stripes move to other shards --------------------------------

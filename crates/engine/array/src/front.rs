@@ -35,6 +35,10 @@ impl Device for ArrayDevice {
         &self.info
     }
 
+    fn cut_from(&self, bytes: u64) {
+        self.engine.set_cut_from(bytes);
+    }
+
     fn submit(&self, request: Request, done: Completion) {
         let engine = &self.engine;
         let Request { offset, op } = request;
@@ -59,6 +63,7 @@ impl Device for ArrayDevice {
                 if crate::at_once::read(engine, offset, &mut bufs) {
                     return done.complete(Outcome::ok(Op::Read(bufs)));
                 }
+                engine.note_size(len);
                 read(engine, offset, bufs, done);
             }
             Op::Write { bufs, fua } => {
@@ -66,6 +71,7 @@ impl Device for ArrayDevice {
                     drop(bufs);
                     return done.complete(Outcome::ok(Op::Write { bufs: Bufs::new(), fua }));
                 }
+                engine.note_size(len);
                 write(engine, offset, bufs, fua, done);
             }
             Op::Flush => engine.spawners().flush.spawn((Rc::clone(engine), done)),

@@ -26,6 +26,7 @@ mod bitmap;
 pub mod cache;
 pub mod control;
 pub mod create;
+mod cut_from;
 pub mod engine;
 pub mod error;
 pub mod examine;

@@ -165,6 +165,12 @@ impl Raid10 {
         matches!(self.shape, Shape::Far { .. })
     }
 
+    /// Layout offset: the copies of a row of chunks stand in the rows that follow it.
+    #[inline]
+    pub fn is_offset(&self) -> bool {
+        matches!(self.shape, Shape::Offset { .. })
+    }
+
     /// The chunk number of an array offset, and the offset within that chunk.
     #[inline]
     pub fn locate(&self, offset: u64) -> (u64, u64) {

@@ -229,6 +229,12 @@ pub trait Device {
     /// alignment ([`Request::check`]).
     fn submit(&self, request: Request, done: Completion);
 
+    /// What comes from now on is cut from requests of about so many bytes (0: not known any more). A device that
+    /// itself hands on what it gets, merged or shared out, makes it no smaller than that if it can.
+    fn cut_from(&self, bytes: u64) {
+        let _ = bytes;
+    }
+
     /// The device's bytes, when they are memory of this process and nothing but memory: then who
     /// holds a range may also work on it in place ([`braid_shard::buffer::in_place`]). `None` for
     /// every device that must see each request.

@@ -216,6 +216,11 @@ impl Metered {
         Rc::new(Metered { inner, meter: Meter::new(shard), timed })
     }
 
+    /// Nothing is under way; not known, and so false, of a device that is not timed.
+    pub fn is_idle(&self) -> bool {
+        self.timed && self.meter.times.borrow().started.is_empty()
+    }
+
     /// What has been measured so far.
     pub fn figures(&self) -> Figures {
         Figures { timed: self.timed, ..self.meter.figures() }
@@ -231,6 +236,10 @@ impl Device for Metered {
         self.meter.count(&request.op, request.len());
         let done = if self.timed { self.meter.time(&request.op, done) } else { done };
         self.inner.submit(request, done);
+    }
+
+    fn cut_from(&self, bytes: u64) {
+        self.inner.cut_from(bytes);
     }
 
     fn memory(&self) -> Option<&SharedMemory> {

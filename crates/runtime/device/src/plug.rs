@@ -3,12 +3,16 @@
 //!
 //! No timer and no size to tune: a request waits only while other work of the same turn may still
 //! add a neighbour. Reads merge with reads, writes with writes of the same durability. A flush
-//! is submitted after what was collected before it. When a merged read fails for the medium's sake
+//! is submitted after what was collected before it. A device without heads that has nothing under way gets what
+//! lies together in two requests rather than one, so that there is one to work on when the other is done and all who
+//! waited for it come back at the same time; but none that is smaller than those that all was cut from
+//! ([`Device::cut_from`]). When a merged read fails for the medium's sake
 //! its parts are read again one by one, so that a bad block fails only those who asked for it.
 
 use crate::completion::{Completion, Outcome, Sink};
 use crate::counts::Counts;
 use crate::device::{Device, DeviceInfo, IoErrorKind, Op, Request};
+use crate::meter::Metered;
 use braid_shard::ring::SEGMENTS_MAX;
 use braid_shard::{IdleHook, Shard};
 use std::cell::{Cell, RefCell};
@@ -16,6 +20,9 @@ use std::rc::{Rc, Weak};
 
 /// Bytes of one merged request: large enough for any disk, small enough to bound latency.
 const MERGED_MAX: u64 = 4 << 20;
+
+/// What lies together is not shared out in requests smaller than this, in bytes.
+const SHARED_MIN: u64 = 128 << 10;
 
 /// Counters since the plug was made; see [`Plug::stats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +38,10 @@ pub struct PlugStats {
 /// A device whose requests are plugged.
 pub struct Plug {
     inner: Rc<dyn Device>,
+    /// The same device, when it shall have two requests where it has none.
+    shares: Option<Rc<Metered>>,
+    /// See [`Device::cut_from`].
+    least: Cell<u64>,
     collected: RefCell<Vec<(Request, Completion)>>,
     /// The other buffer of `collected`, so that neither is allocated anew.
     spare: RefCell<Vec<(Request, Completion)>>,
@@ -49,17 +60,30 @@ pub struct Plug {
 impl Plug {
     /// Plugs `inner`; unplugs whenever `shard` has nothing runnable.
     pub fn new(shard: &Shard, inner: Rc<dyn Device>) -> Rc<Plug> {
-        Plug::with(shard, inner, true)
+        Plug::with(shard, inner, None, true)
+    }
+
+    /// The same for a device that is metered, so that it is known when it has nothing to do.
+    pub fn metered(shard: &Shard, inner: Rc<Metered>) -> Rc<Plug> {
+        Plug::with(shard, Rc::clone(&inner) as Rc<dyn Device>, Some(inner), true)
     }
 
     /// Counts what goes to `inner` and hands it down as it comes: to see what plugging is worth.
     pub fn pulled(shard: &Shard, inner: Rc<dyn Device>) -> Rc<Plug> {
-        Plug::with(shard, inner, false)
+        Plug::with(shard, inner, None, false)
     }
 
-    fn with(shard: &Shard, inner: Rc<dyn Device>, collects: bool) -> Rc<Plug> {
+    fn with(
+        shard: &Shard,
+        inner: Rc<dyn Device>,
+        meter: Option<Rc<Metered>>,
+        collects: bool,
+    ) -> Rc<Plug> {
+        let shares = meter.filter(|_| !inner.info().rotational);
         let plug = Rc::new_cyclic(|own| Plug {
             inner,
+            shares,
+            least: Cell::new(0),
             collected: RefCell::new(Vec::new()),
             spare: RefCell::new(Vec::new()),
             alone: RefCell::new(Vec::new()),
@@ -120,12 +144,13 @@ impl Plug {
     fn submit_batch(&self, batch: &mut Vec<(Request, Completion)>) {
         // Not the stable sort, which allocates; what has the same place may go in any order.
         batch.sort_unstable_by_key(|(request, _)| (kind(&request.op), request.offset));
+        let most = self.merged_max(batch);
         let mut queue = batch.drain(..).peekable();
         while let Some((mut request, done)) = queue.next() {
             let mut merge: Option<Rc<Merge>> = None;
             let mut first = Some(done);
             while let Some((next, _)) = queue.peek() {
-                if !joins(&request, next) {
+                if !joins(&request, next, most) {
                     break;
                 }
                 let Some((next, next_done)) = queue.next() else { break };
@@ -148,6 +173,19 @@ impl Plug {
         }
     }
 
+    /// Bytes of one merged request of a batch.
+    fn merged_max(&self, batch: &[(Request, Completion)]) -> u64 {
+        let idle = self.shares.as_ref().is_some_and(|meter| meter.is_idle());
+        if !idle || batch.len() < 2 {
+            return MERGED_MAX;
+        }
+        let all: u64 = batch.iter().map(|(request, _)| data_len(request)).sum();
+        match all / 2 >= self.least.get() {
+            true => (all / 2).clamp(SHARED_MIN, MERGED_MAX),
+            false => MERGED_MAX,
+        }
+    }
+
     fn new_merge(&self) -> Rc<Merge> {
         self.merges.borrow_mut().pop().unwrap_or_else(|| {
             Rc::new_cyclic(|own| Merge {
@@ -162,6 +200,11 @@ impl Plug {
 impl Device for Plug {
     fn info(&self) -> &DeviceInfo {
         self.inner.info()
+    }
+
+    fn cut_from(&self, bytes: u64) {
+        self.least.set(bytes);
+        self.inner.cut_from(bytes);
     }
 
     fn submit(&self, request: Request, done: Completion) {
@@ -212,11 +255,19 @@ fn segments(op: &Op) -> usize {
     }
 }
 
-fn joins(request: &Request, next: &Request) -> bool {
+/// Bytes that it reads or writes.
+fn data_len(request: &Request) -> u64 {
+    match request.op {
+        Op::Read(_) | Op::Write { .. } => request.len(),
+        _ => 0,
+    }
+}
+
+fn joins(request: &Request, next: &Request, most: u64) -> bool {
     let data = matches!(request.op, Op::Read(_) | Op::Write { .. });
     data && kind(&request.op) == kind(&next.op)
         && request.offset + request.len() == next.offset
-        && request.len() + next.len() <= MERGED_MAX
+        && request.len() + next.len() <= most
         && segments(&request.op) + segments(&next.op) <= SEGMENTS_MAX
 }
 

@@ -1,10 +1,13 @@
 //! What a plug sends down, seen by a log below it.
 
 use super::{MERGED_MAX, Plug, PlugStats};
-use crate::device::{Device, IoErrorKind, Op, Request};
+use crate::completion::Completion;
+use crate::device::{Device, DeviceInfo, IoErrorKind, Op, Request};
+use crate::meter::Metered;
 use crate::ram::Ram;
 use crate::testing::{Log, Seen, bytes, fill, shard};
 use braid_shard::Shard;
+use std::cell::RefCell;
 use std::rc::Rc;
 
 const BLOCK: u64 = 4096;
@@ -149,4 +152,73 @@ fn a_dropped_plug_ends_what_it_holds_and_leaves_the_shard() {
     assert_eq!(seen.results(), [(9, Some(IoErrorKind::Gone))]);
     shard.turn();
     assert!(log.seen.borrow().is_empty());
+}
+
+/// A plug over a metered device that keeps what it gets.
+fn sharing(rotational: bool) -> (Shard, Rc<Keeper>, Rc<Plug>, Rc<Seen>) {
+    let shard = shard();
+    let info = DeviceInfo { wants_plug: true, rotational, ..DeviceInfo::plain("slow", 1 << 30) };
+    let keeper = Rc::new(Keeper { info, kept: RefCell::default() });
+    let metered = Metered::new(&shard, Rc::clone(&keeper) as Rc<dyn Device>);
+    (shard.clone(), keeper, Plug::metered(&shard, metered), Rc::new(Seen::default()))
+}
+
+/// Keeps requests for ever.
+struct Keeper {
+    info: DeviceInfo,
+    kept: RefCell<Vec<(Request, Completion)>>,
+}
+
+impl Keeper {
+    /// Sizes in KiB of what has come since the last question.
+    fn sizes(&self, from: usize) -> Vec<u64> {
+        self.kept.borrow().iter().skip(from).map(|(request, _)| request.len() >> 10).collect()
+    }
+}
+
+impl Device for Keeper {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&self, request: Request, done: Completion) {
+        self.kept.borrow_mut().push((request, done));
+    }
+}
+
+/// Submits `count` reads of 64 KiB that lie together, and lets them go.
+fn stream(shard: &Shard, plug: &Plug, seen: &Rc<Seen>, first: u64, count: u64) {
+    for nr in first..first + count {
+        seen.submit(plug, nr, Request::read(nr << 16, shard.pool().get(1 << 16)));
+    }
+    shard.turn();
+}
+
+#[test]
+fn a_device_without_heads_that_has_nothing_to_do_gets_two_requests_and_a_busy_one_one() {
+    let (shard, keeper, plug, seen) = sharing(false);
+    stream(&shard, &plug, &seen, 0, 8);
+    assert_eq!(keeper.sizes(0), [256, 256]);
+    stream(&shard, &plug, &seen, 8, 8);
+    assert_eq!(keeper.sizes(2), [512]);
+}
+
+#[test]
+fn what_lies_together_is_not_shared_out_below_the_size_that_it_was_cut_from() {
+    for (cut_from, sizes) in [(64, vec![256, 256]), (256, vec![256, 256]), (257, vec![512])] {
+        let (shard, keeper, plug, seen) = sharing(false);
+        plug.cut_from(cut_from << 10);
+        stream(&shard, &plug, &seen, 0, 8);
+        assert_eq!(keeper.sizes(0), sizes, "{cut_from}");
+    }
+    let (shard, keeper, plug, seen) = sharing(false);
+    stream(&shard, &plug, &seen, 0, 3);
+    assert_eq!(keeper.sizes(0), [128, 64], "never less than is worth a request of its own");
+}
+
+#[test]
+fn a_disk_with_heads_gets_what_lies_together_as_one() {
+    let (shard, keeper, plug, seen) = sharing(true);
+    stream(&shard, &plug, &seen, 0, 8);
+    assert_eq!(keeper.sizes(0), [512]);
 }

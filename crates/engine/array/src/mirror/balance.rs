@@ -5,10 +5,13 @@
 //! have as few, disks compare how far their heads would have to move, and other members take turns.
 //!
 //! - Disks keep a stream for as long as it lasts, unless something else has moved the head away from it and
-//!   another disk has nothing to do. Members without heads keep it for [`RUN`] bytes; then it goes on where less
+//!   another disk has nothing to do. Members without heads keep it for [`RUN_MIN`] bytes, or
+//!   for what the array's requests are cut from where that is more; then it goes on where less
 //!   is in flight, so that one deep stream gets the bandwidth of all copies.
 //! - In layout far the first copy wins ties, and disks read no other: first copies are spread over all
 //!   members like a stripe, in the outer, faster zone.
+//! - In layout offset disks are asked for the copies in turn by the number of the chunk: what a stream reads of a
+//!   disk lies together then, and the disks between are left to others.
 //! - A write-mostly member of level 1 is asked when there is no other.
 //! - Where copies may differ, before a resync has come by, all reads take the first.
 //!
@@ -26,8 +29,10 @@ use std::cell::{Cell, RefCell};
 
 /// Ends of streams that are remembered of each member.
 const STREAMS: usize = 8;
-/// A stream is read from one member without a head for so many bytes, before it may go to another.
-const RUN: u64 = REGION;
+/// A stream is read from one member without a head for at least so many bytes, before it may go to another.
+const RUN_MIN: u64 = 128 << 10;
+/// And for no more than these.
+const RUN_MAX: u64 = 16 << 20;
 
 /// Where reads ended that may go on.
 #[derive(Clone, Copy)]
@@ -61,11 +66,11 @@ impl Load {
         self.streams.iter().find(|stream| stream.end == at)
     }
 
-    fn note(&mut self, start: u64, end: u64) {
+    fn note(&mut self, start: u64, end: u64, enough: u64) {
         self.head = end;
         let len = end - start;
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.end == start) {
-            let run = if stream.run >= RUN { len } else { stream.run + len };
+            let run = if stream.run >= enough { len } else { stream.run + len };
             *stream = Stream { end, run, alive: true };
             return;
         }
@@ -85,6 +90,8 @@ pub(crate) struct Balance {
     by_slot: RefCell<SmallVec<[Load; 4]>>,
     /// Reads so far.
     reads: Cell<u64>,
+    /// Bytes that a stream stays on a member without a head, a power of two.
+    run: Cell<u64>,
 }
 
 /// How ties are decided.
@@ -98,7 +105,12 @@ enum Ties {
 impl Balance {
     pub(crate) fn new(slots: usize) -> Balance {
         let by_slot = (0..slots).map(|_| Load::NEW).collect();
-        Balance { by_slot: RefCell::new(by_slot), reads: Cell::new(0) }
+        Balance { by_slot: RefCell::new(by_slot), reads: Cell::new(0), run: Cell::new(RUN_MIN) }
+    }
+
+    /// Requests are cut from such of `bytes` bytes.
+    pub(crate) fn set_run(&self, bytes: u64) {
+        self.run.set(bytes.clamp(RUN_MIN, RUN_MAX).next_power_of_two());
     }
 
     /// A read of component bytes is about to be submitted to the member of `slot`.
@@ -107,7 +119,7 @@ impl Balance {
             self.reads.set(self.reads.get() + 1);
             load.asked = self.reads.get();
             load.in_flight += 1;
-            load.note(start, end);
+            load.note(start, end, self.run.get());
         }
     }
 
@@ -132,7 +144,7 @@ impl Balance {
             let least = loads().map(|(_, load)| load.in_flight).min().unwrap_or(0);
             let leaves = match heads {
                 true => load.head != copy.offset && least == 0,
-                false => stream.run >= RUN,
+                false => stream.run >= self.run.get(),
             };
             if !leaves || load.in_flight <= least {
                 return Some(*copy);
@@ -157,16 +169,24 @@ pub(crate) fn locate(engine: &Engine, view: &View, offset: u64, len: u64) -> Rea
             let (chunk_nr, within) = raid10.locate(offset);
             let len = len.min(raid10.chunk_size() - within);
             let len = super::alike(engine, view, (chunk_nr, within), len);
-            let ties = match (raid10.is_far(), heads) {
-                (true, _) => Ties::First,
-                (false, true) => Ties::Nearest,
-                (false, false) => Ties::Turns,
+            let mut places = super::places(engine, chunk_nr, within);
+            let ties = match heads {
+                _ if raid10.is_far() => Ties::First,
+                true if raid10.is_offset() && offset + len <= view.resynced => {
+                    // Copies in turn by the chunk's number lie in rows one after the other.
+                    let copies = places.len().max(1);
+                    places.rotate_left((chunk_nr % copies as u64) as usize);
+                    Ties::First
+                }
+                true => Ties::Nearest,
+                false => Ties::Turns,
             };
-            (super::places(engine, chunk_nr, within), len, ties)
+            (places, len, ties)
         }
         _ => {
             // Cutting is of use to members only that a stream may leave.
-            let len = if heads { len } else { len.min(REGION - offset % REGION) };
+            let run = engine.balance.run.get();
+            let len = if heads { len } else { len.min(run - offset % run) };
             let len = view.same_until(&(offset..offset + len)) - offset;
             let ties = if heads { Ties::Nearest } else { Ties::Turns };
             (super::places(engine, offset / REGION, offset % REGION), len, ties)
