@@ -33,7 +33,7 @@ use braid_array::array::Array;
 use braid_array::control::Control;
 use braid_array::geometry::REGION;
 use braid_array::stacking::{ArrayMember, PREFIX};
-use braid_array::status::{ArrayStatus, MemberState};
+use braid_array::status::{ArrayState, ArrayStatus, MemberState};
 use braid_device::{IoErrorKind, Opener};
 use braid_layout::{Layout, Slot};
 use plan::{Below, Plan};
@@ -422,7 +422,9 @@ impl StackRun {
                     .collect(),
             };
             let whole = slots.len() == layout.slots();
-            let survives = layout.survives(|slot| slots.contains(&slot));
+            // One that has lost too much stays so until it is started again, whatever was rebuilt meanwhile.
+            let failed = status.state.contains(&ArrayState::Failed) && when == When::Now;
+            let survives = !failed && layout.survives(|slot| slots.contains(&slot));
             let refuses = when.finds_dirty(status) && plan.create.level.is_parity();
             counts.push(survives && (whole || !refuses));
         }
