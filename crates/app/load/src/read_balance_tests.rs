@@ -131,7 +131,7 @@ fn each_stream_has_the_whole_speed_of_a_disk() {
         ("hdd", MIRROR, Read, 16 * 1024 * K, (1, 1), 0.99),
         ("hdd", NEAR, Read, 64 * K, (2, 1), 1.98),
         ("hdd", NEAR, Read, 4096 * K, (2, 1), 3.9),
-        ("hdd", OFFSET, Read, 4096 * K, (1, 1), 1.7),
+        ("hdd", OFFSET, Read, 4096 * K, (1, 1), 1.98),
     ]);
 }
 

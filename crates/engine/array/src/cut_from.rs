@@ -22,6 +22,11 @@ impl CutFrom {
         self.bytes.get()
     }
 
+    /// The array above has said it.
+    pub(crate) fn is_told(&self) -> bool {
+        self.told.get()
+    }
+
     /// A request of `len` bytes has come; true when that changes what is known.
     #[inline]
     pub(crate) fn note(&self, len: u64) -> bool {

@@ -427,7 +427,7 @@ impl Engine {
 
     fn tell_members(&self) {
         let bytes = self.cut_from.bytes();
-        self.balance.set_run(bytes);
+        self.balance.set_run(bytes, self.cut_from.is_told());
         for member in self.devices.borrow().iter() {
             member.device.cut_from(bytes);
         }

@@ -10,8 +10,8 @@
 //!   is in flight, so that one deep stream gets the bandwidth of all copies.
 //! - In layout far the first copy wins ties, and disks read no other: first copies are spread over all
 //!   members like a stripe, in the outer, faster zone.
-//! - In layout offset disks are asked for the copies in turn by the number of the chunk: what a stream reads of a
-//!   disk lies together then, and the disks between are left to others.
+//! - In layout offset disks are asked for the copies of a stream in turn by the number of the chunk: what it reads
+//!   of a disk lies together then, and the disks between are left to others.
 //! - A write-mostly member of level 1 is asked when there is no other.
 //! - Where copies may differ, before a resync has come by, all reads take the first.
 //!
@@ -31,8 +31,10 @@ use std::cell::{Cell, RefCell};
 const STREAMS: usize = 8;
 /// A stream is read from one member without a head for at least so many bytes, before it may go to another.
 const RUN_MIN: u64 = 128 << 10;
-/// And for no more than these.
-const RUN_MAX: u64 = 16 << 20;
+/// And for no more than these, so that one large request has the bandwidth of all copies.
+const RUN_MAX: u64 = 1 << 20;
+/// The same below another array, which shares large requests out itself: no plug makes larger ones.
+const RUN_MAX_BELOW: u64 = 4 << 20;
 
 /// Where reads ended that may go on.
 #[derive(Clone, Copy)]
@@ -90,6 +92,8 @@ pub(crate) struct Balance {
     by_slot: RefCell<SmallVec<[Load; 4]>>,
     /// Reads so far.
     reads: Cell<u64>,
+    /// Streams of the array, by array bytes; its other fields are of no use.
+    of_array: RefCell<Load>,
     /// Bytes that a stream stays on a member without a head, a power of two.
     run: Cell<u64>,
 }
@@ -105,12 +109,26 @@ enum Ties {
 impl Balance {
     pub(crate) fn new(slots: usize) -> Balance {
         let by_slot = (0..slots).map(|_| Load::NEW).collect();
-        Balance { by_slot: RefCell::new(by_slot), reads: Cell::new(0), run: Cell::new(RUN_MIN) }
+        Balance {
+            by_slot: RefCell::new(by_slot),
+            reads: Cell::new(0),
+            of_array: RefCell::new(Load::NEW),
+            run: Cell::new(RUN_MIN),
+        }
     }
 
-    /// Requests are cut from such of `bytes` bytes.
-    pub(crate) fn set_run(&self, bytes: u64) {
-        self.run.set(bytes.clamp(RUN_MIN, RUN_MAX).next_power_of_two());
+    /// Array bytes `start..end` are read: true when another read ended where they begin.
+    fn goes_on(&self, start: u64, end: u64) -> bool {
+        let mut of_array = self.of_array.borrow_mut();
+        let goes_on = of_array.stream(start).is_some();
+        of_array.note(start, end, u64::MAX);
+        goes_on
+    }
+
+    /// Requests are cut from such of `bytes` bytes, perhaps by an array above this one.
+    pub(crate) fn set_run(&self, bytes: u64, below: bool) {
+        let most = if below { RUN_MAX_BELOW } else { RUN_MAX };
+        self.run.set(bytes.clamp(RUN_MIN, most).next_power_of_two());
     }
 
     /// A read of component bytes is about to be submitted to the member of `slot`.
@@ -172,7 +190,10 @@ pub(crate) fn locate(engine: &Engine, view: &View, offset: u64, len: u64) -> Rea
             let mut places = super::places(engine, chunk_nr, within);
             let ties = match heads {
                 _ if raid10.is_far() => Ties::First,
-                true if raid10.is_offset() && offset + len <= view.resynced => {
+                true if raid10.is_offset()
+                    && engine.balance.goes_on(offset, offset + len)
+                    && offset + len <= view.resynced =>
+                {
                     // Copies in turn by the chunk's number lie in rows one after the other.
                     let copies = places.len().max(1);
                     places.rotate_left((chunk_nr % copies as u64) as usize);
