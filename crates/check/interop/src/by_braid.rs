@@ -9,6 +9,7 @@ use braid_array::options::{AssembleOptions, Context, CreateBitmap, CreateOptions
 use braid_device::blocks::Blocks;
 use braid_device::file::{FileMember, Mode, create_sparse};
 use braid_device::{Device, IoSets, Op, Opener, Request, Target};
+use braid_format::superblock::Superblock;
 use braid_layout::layout_number;
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
@@ -32,6 +33,23 @@ pub fn context(shard: &Shard, remotes: Vec<Remote>) -> Context {
         }),
         new_uuid: Arc::new(|| uuid::Uuid::new_v4().into_bytes()),
     }
+}
+
+/// What the engine may use when it runs on one shard, which is also its home.
+pub fn own_context(shard: &Shard) -> Context {
+    context(shard, vec![shard.remote()])
+}
+
+/// The superblock of the member at `path`, which must have one.
+///
+/// # Panics
+/// When it has none, or cannot be read: a test that meets that has failed.
+#[expect(clippy::expect_used, reason = "a test that meets an error has failed")]
+pub fn superblock_at(shard: &Shard, path: &Path) -> Superblock {
+    let member = FileMember::open(path, Mode::ReadOnly).expect("a member opens");
+    let (home, shard) = (shard.clone(), shard.clone());
+    let found = home.block_on(async move { braid_array::examine::examine(&shard, &member).await });
+    found.expect("a member is examined").superblock.expect("it has a superblock")
 }
 
 /// What an array shall hold: a pattern from some byte on.

@@ -14,6 +14,7 @@ use braid_device::file::{FileMember, Mode, create_sparse};
 use braid_device::{Device, IoErrorKind, IoSets, Op, OpenError, Opener, Request, Target};
 use braid_format::badblocks;
 use braid_format::superblock::Superblock;
+use braid_interop::by_braid::{own_context, superblock_at};
 use braid_interop::uml;
 use braid_layout::Level;
 use braid_shard::Shard;
@@ -80,22 +81,6 @@ fn openers(
     (0..members).map(open).collect()
 }
 
-fn context(shard: &Shard) -> Context {
-    Context {
-        shard: shard.clone(),
-        remotes: vec![shard.remote()],
-        wall_clock: Arc::new(|| 1_700_000_000),
-        new_uuid: Arc::new(|| uuid::Uuid::new_v4().into_bytes()),
-    }
-}
-
-fn superblock(shard: &Shard, folder: &Path, name: &str, nr: usize) -> Superblock {
-    let member = FileMember::open(path(folder, name, nr), Mode::ReadOnly).expect("a member opens");
-    let (home, shard) = (shard.clone(), shard.clone());
-    let found = home.block_on(async move { braid_array::examine::examine(&shard, &member).await });
-    found.expect("a member is examined").superblock.expect("it has a superblock")
-}
-
 /// Bytes of the member that hold these component bytes.
 fn on_member(superblock: &Superblock, bytes: &Range<u64>) -> Range<u64> {
     let start = superblock.data_offset * 512;
@@ -105,7 +90,7 @@ fn on_member(superblock: &Superblock, bytes: &Range<u64>) -> Range<u64> {
 /// Puts other bytes where blocks are bad.
 fn spoil(shard: &Shard, folder: &Path, name: &str) {
     for (nr, bad) in BAD.iter().enumerate() {
-        let at = on_member(&superblock(shard, folder, name, nr), bad);
+        let at = on_member(&superblock_at(shard, &path(folder, name, nr)), bad);
         let file = fs::File::options().write(true).open(path(folder, name, nr)).expect("it opens");
         let bytes = vec![0x5a; (at.end - at.start) as usize];
         file.write_all_at(&bytes, at.start).expect("blocks are spoiled");
@@ -114,7 +99,7 @@ fn spoil(shard: &Shard, folder: &Path, name: &str) {
 
 /// Component bytes that the member's log lists; `None` when its superblock says that there are none.
 fn logged(shard: &Shard, folder: &Path, name: &str, nr: usize) -> Option<Vec<Range<u64>>> {
-    let superblock = superblock(shard, folder, name, nr);
+    let superblock = superblock_at(shard, &path(folder, name, nr));
     if !superblock.bad_blocks {
         return None;
     }
@@ -222,7 +207,7 @@ fn go_on_in_braid(
     old: &[u8],
     now: &[u8],
 ) {
-    let (ctx, openers) = (context(shard), openers(folder, name, members, &[]));
+    let (ctx, openers) = (own_context(shard), openers(folder, name, members, &[]));
     let (home, shard, old, now) = (shard.clone(), shard.clone(), old.to_vec(), now.to_vec());
     let degraded = home.block_on(async move {
         let array =
@@ -255,16 +240,16 @@ fn record_in_braid(
         assume_clean: true,
         ..CreateOptions::new(name, level, members)
     };
-    let (ctx, whole) = (context(shard), openers(folder, name, members, &[]));
+    let (ctx, whole) = (own_context(shard), openers(folder, name, members, &[]));
     let (home, given) = (shard.clone(), whole.iter().cloned().map(Some).collect());
     home.block_on(async move { create(&ctx, given, options).await }).expect("it is created");
     drop(whole);
     let defects: Vec<Range<u64>> = BAD
         .iter()
         .enumerate()
-        .map(|(nr, bad)| on_member(&superblock(shard, folder, name, nr), bad))
+        .map(|(nr, bad)| on_member(&superblock_at(shard, &path(folder, name, nr)), bad))
         .collect();
-    let (ctx, openers) = (context(shard), openers(folder, name, members, &defects));
+    let (ctx, openers) = (own_context(shard), openers(folder, name, members, &defects));
     let (home, shard, now) = (shard.clone(), shard.clone(), now.to_vec());
     let degraded = home.block_on(async move {
         let array =
@@ -320,7 +305,7 @@ fn bad_blocks_that_one_side_has_recorded_are_honoured_and_cleared_by_the_other()
         }
         assert!(said.contains(&format!("{name}: mismatch_cnt 0 degraded 0")), "{name}: {said}");
         for nr in 0..*members {
-            let offset = superblock(&shard, folder, name, nr).data_offset;
+            let offset = superblock_at(&shard, &path(folder, name, nr)).data_offset;
             let first = match (name.ends_with("own"), nr) {
                 (true, 0) => format!("{} 16 ", offset + 16),
                 (true, 1) => format!("{} 8 ", offset + 40),

@@ -14,6 +14,7 @@ use braid_array::options::{AssembleOptions, Context, CreateBitmap, CreateOptions
 use braid_device::file::{FileMember, Mode, create_sparse};
 use braid_device::{IoSets, Opener, Request, Target};
 use braid_format::bitmap::BitmapSuperblock;
+use braid_interop::by_braid::own_context;
 use braid_interop::uml;
 use braid_layout::Level;
 use braid_shard::Shard;
@@ -43,15 +44,6 @@ fn openers(folder: &Path, name: &str, members: usize) -> Vec<Arc<dyn Opener>> {
     let open =
         |nr| FileMember::open(path(folder, name, nr), Mode::ReadWrite).expect("a member opens");
     (0..members).map(|nr| Arc::new(open(nr)) as Arc<dyn Opener>).collect()
-}
-
-fn context(shard: &Shard) -> Context {
-    Context {
-        shard: shard.clone(),
-        remotes: vec![shard.remote()],
-        wall_clock: Arc::new(|| 1_700_000_000),
-        new_uuid: Arc::new(|| uuid::Uuid::new_v4().into_bytes()),
-    }
 }
 
 /// Copies the members as they are now.
@@ -89,7 +81,7 @@ fn die_in_braid(shard: &Shard, folder: &Path) {
             bitmap: CreateBitmap::Internal { chunk: Some(BIT) },
             ..CreateOptions::new(name, level, members)
         };
-        let (ctx, openers) = (context(shard), openers(folder, name, members));
+        let (ctx, openers) = (own_context(shard), openers(folder, name, members));
         let (folder, shard) = (folder.to_path_buf(), shard.clone());
         let home = shard.clone();
         home.block_on(async move {
@@ -226,7 +218,7 @@ fn braid_goes_on_from_the_kernels_bitmap() {
         die(folder, &near, &far, members);
         damage(folder, &far, 1, data, &[FAR]);
         for (which, clean) in [(&near, true), (&far, false)] {
-            let (ctx, openers) = (context(&shard), openers(folder, which, members));
+            let (ctx, openers) = (own_context(&shard), openers(folder, which, members));
             let home = shard.clone();
             let ran = Rc::new(shard.clone());
             let status = home.block_on(async move {
@@ -337,7 +329,7 @@ fn braid_copies_to_a_member_that_was_away_what_the_kernel_wrote_meanwhile() {
         for (leaving, _) in LEAVINGS {
             let name = format!("{name}{leaving}");
             assert!(said.contains(&format!("{name}: degraded 1")), "{said}");
-            let (ctx, openers) = (context(&shard), openers(folder, &name, members));
+            let (ctx, openers) = (own_context(&shard), openers(folder, &name, members));
             let (home, ran) = (shard.clone(), shard.clone());
             let status = home.block_on(async move {
                 let options =
@@ -424,7 +416,7 @@ fn a_bitmap_that_braid_adds_is_where_mdadm_puts_it_and_md_goes_on_with_it() {
     };
     let mut names = Vec::new();
     for (name, _, members, _) in GROWING {
-        let (ctx, openers) = (context(&shard), openers(folder, name, members));
+        let (ctx, openers) = (own_context(&shard), openers(folder, name, members));
         let (home, ran, at) = (shard.clone(), shard.clone(), folder.to_path_buf());
         home.block_on(async move {
             let array = assemble(&ctx, openers, AssembleOptions::default()).await.unwrap();

@@ -7,10 +7,11 @@
 use braid_array::assemble::assemble;
 use braid_array::control::Control;
 use braid_array::create::create;
-use braid_array::options::{AssembleOptions, Context, CreateOptions, MemberFlags, MemberSelector};
+use braid_array::options::{AssembleOptions, CreateOptions, MemberFlags, MemberSelector};
 use braid_device::file::{FileMember, Mode, create_sparse};
 use braid_device::{IoSets, Op, Opener, Request, Target};
-use braid_format::superblock::{Superblock, Version};
+use braid_format::superblock::Version;
+use braid_interop::by_braid::{own_context, superblock_at};
 use braid_interop::uml;
 use braid_layout::Level;
 use braid_shard::Shard;
@@ -47,29 +48,13 @@ fn openers(folder: &Path, name: &str) -> Vec<Arc<dyn Opener>> {
     (0..MEMBERS).map(open).collect()
 }
 
-fn context(shard: &Shard) -> Context {
-    Context {
-        shard: shard.clone(),
-        remotes: vec![shard.remote()],
-        wall_clock: Arc::new(|| 1_700_000_000),
-        new_uuid: Arc::new(|| uuid::Uuid::new_v4().into_bytes()),
-    }
-}
-
-fn superblock(shard: &Shard, folder: &Path, name: &str, nr: usize) -> Superblock {
-    let member = FileMember::open(path(folder, name, nr), Mode::ReadOnly).expect("a member opens");
-    let (home, shard) = (shard.clone(), shard.clone());
-    let found = home.block_on(async move { braid_array::examine::examine(&shard, &member).await });
-    found.expect("a member is examined").superblock.expect("it has a superblock")
-}
-
 fn flags(shard: &Shard, folder: &Path, name: &str) -> Vec<MemberFlags> {
-    (0..MEMBERS).map(|nr| MemberFlags::of(&superblock(shard, folder, name, nr))).collect()
+    (0..MEMBERS).map(|nr| MemberFlags::of(&superblock_at(shard, &path(folder, name, nr)))).collect()
 }
 
 /// Puts other bytes where a member has data.
 fn spoil(shard: &Shard, folder: &Path, name: &str, nr: usize) {
-    let at = superblock(shard, folder, name, nr).data_offset * 512;
+    let at = superblock_at(shard, &path(folder, name, nr)).data_offset * 512;
     let file = fs::File::options().write(true).open(path(folder, name, nr)).expect("it opens");
     file.write_all_at(&vec![0x5a; FILLED], at).expect("it is spoiled");
 }
@@ -87,7 +72,7 @@ fn go_on_in_braid(
     expected: &[MemberFlags],
     change: &[(usize, MemberFlags)],
 ) {
-    let (ctx, openers) = (context(shard), openers(folder, name));
+    let (ctx, openers) = (own_context(shard), openers(folder, name));
     let (home, shard) = (shard.clone(), shard.clone());
     let (expected, change) = (expected.to_vec(), change.to_vec());
     let name = name.to_string();
@@ -135,7 +120,7 @@ fn create_in_braid(shard: &Shard, folder: &Path, name: &str, version: Version) {
         assume_clean: true,
         ..CreateOptions::new(name, Level::Raid1, MEMBERS)
     };
-    let (ctx, whole) = (context(shard), openers(folder, name));
+    let (ctx, whole) = (own_context(shard), openers(folder, name));
     let (home, shard) = (shard.clone(), shard.clone());
     let given = whole.iter().cloned().map(Some).collect();
     home.block_on(async move {

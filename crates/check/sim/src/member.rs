@@ -103,6 +103,8 @@ pub struct Member {
     pub has_log: Cell<bool>,
     /// It has refused a write, and has a log: blocks may be recorded as bad, and count as lost.
     pub scarred: Cell<bool>,
+    /// Some of its blocks could not be read or written at some time: a bad-block log may still list them.
+    pub was_bad: Cell<bool>,
     /// Its index in the role table.
     pub dev_number: Cell<Option<u32>>,
     /// Its component in bytes, empty until the array is created.
@@ -152,6 +154,7 @@ impl Member {
             dropped: Cell::new(false),
             has_log: Cell::new(false),
             scarred: Cell::new(false),
+            was_bad: Cell::new(false),
             dev_number: Cell::new(None),
             data: RefCell::new(0..0),
             state: RefCell::new(state),
@@ -186,6 +189,7 @@ impl Member {
             let at = data.start + offset + nr * self.kind.tear;
             if at + self.kind.tear <= data.end {
                 state.bad.insert(at / self.kind.tear);
+                self.was_bad.set(true);
             }
         }
     }
@@ -202,6 +206,7 @@ impl Member {
             let at = data.start + offset + nr * self.kind.tear;
             if at + self.kind.tear <= data.end {
                 state.defects.insert(at / self.kind.tear);
+                self.was_bad.set(true);
             }
         }
     }

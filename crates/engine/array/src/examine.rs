@@ -110,7 +110,7 @@ pub(crate) fn superblock_bytes(shard: &Shard, superblock: &Superblock, block: u3
 }
 
 /// Zeroes what looks like a superblock at every place but that of `keep`, so that no earlier array
-/// is found on the device later.
+/// is found on the device later. Where a place cannot be read nothing is found either; it may lie within the data.
 pub(crate) async fn remove_other_superblocks(
     shard: &Shard,
     device: &Rc<dyn Device>,
@@ -122,7 +122,10 @@ pub(crate) async fn remove_other_superblocks(
             continue;
         }
         let offset = at * SECTOR as u64;
-        let old = read(shard, device, offset, READ_LEN).await?;
+        let old = match read(shard, device, offset, READ_LEN).await {
+            Err(error) if error.kind == IoErrorKind::Medium => continue,
+            old => old?,
+        };
         let parsed = Superblock::parse(&old, version, at, dev_sectors);
         if !matches!(parsed, Err(SuperblockError::NoMagic { .. })) {
             write(shard, device, offset, shard.pool().zeroed(READ_LEN).freeze()).await?;

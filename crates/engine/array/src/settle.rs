@@ -276,13 +276,15 @@ impl Engine {
 
     /// Writes good data over component bytes that gave `error` when they were read. What the member does
     /// not take, or does not give back afterwards, is recorded as bad, or the member has failed (as in md); so
-    /// has one with too many read errors, and one that is to fail fast.
+    /// has one with too many read errors, and one that is to fail fast. With `leave` what can be read is left as it
+    /// is, as in md; not where it may differ from the other copies, and whoever asked gets those.
     pub(crate) async fn mend(
         self: &Rc<Engine>,
         view: &View,
         place: Place,
         error: IoError,
         good: &[u8],
+        leave: bool,
     ) {
         let Place { slot, offset } = place;
         if error.means_gone() {
@@ -297,12 +299,11 @@ impl Engine {
         let (mut bad, mut corrected) = (Vec::new(), 0);
         let mut why = error;
         let all = pieces(&bytes, self.piece());
-        let several = all.len() > 1;
+        let leave = leave && all.len() > 1;
         for piece in all {
             let within = (piece.start - offset) as usize..(piece.end - offset) as usize;
             let len = within.len();
-            if several {
-                // As in md what can be read is left as it is.
+            if leave {
                 let buf = self.shard.pool().get(len);
                 let read = Request::read(data_offset + piece.start, buf);
                 if self.sets.one(&**device, read).await.result.is_ok() {

@@ -5,6 +5,7 @@
 use crate::client::{Client, unexpected};
 use crate::daemon::protocol::{Answer, Io, MemberIo, Request, Stat};
 use crate::output;
+use crate::output::tree::branch;
 use anyhow::Result;
 
 /// One row.
@@ -50,8 +51,7 @@ pub fn rows(stat: &Stat) -> Vec<Row<'_>> {
 
 fn add_members<'a>(all: &mut Vec<Row<'a>>, stat: &'a Stat, before: &str) {
     for (nr, member) in stat.members.iter().enumerate() {
-        let last = nr + 1 == stat.members.len();
-        let (branch, on) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        let (branch, on) = branch(nr + 1 == stat.members.len());
         let below = format!("{before}{on}");
         let has_members = member.array.as_ref().is_some_and(|array| !array.members.is_empty());
         all.push(Row {

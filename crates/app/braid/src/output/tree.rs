@@ -8,13 +8,17 @@ pub struct Node {
     pub below: Vec<Node>,
 }
 
+/// What stands before the line of a thing, and before those of what is below it, when it is the last beside others.
+pub fn branch(last: bool) -> (&'static str, &'static str) {
+    if last { ("└─ ", "   ") } else { ("├─ ", "│  ") }
+}
+
 impl Node {
     /// One line for each, those below indented by branches.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![self.text.clone()];
         for (index, node) in self.below.iter().enumerate() {
-            let last = index + 1 == self.below.len();
-            let (branch, beside) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            let (branch, beside) = branch(index + 1 == self.below.len());
             for (row, line) in node.lines().into_iter().enumerate() {
                 lines.push(format!("{}{line}", if row == 0 { branch } else { beside }));
             }

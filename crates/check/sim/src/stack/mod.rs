@@ -432,14 +432,16 @@ impl StackRun {
     }
 
     /// Some array with parity would start although it may not match, and compute from it what a leaf below
-    /// does not give: the write hole.
+    /// does not give, or what its own log lists as bad although it was written meanwhile (a log is cleared
+    /// some time after the write, as in md): the write hole.
     fn has_hole(&self, statuses: &[Option<ArrayStatus>], when: When) -> bool {
         let members = self.world.members.borrow();
-        let weak = members.iter().filter(|leaf| !leaf.out.get() && leaf.is_weak());
-        weak.map(|leaf| leaf.kind.array).any(|nr| {
-            [nr].into_iter().chain(self.above(nr)).any(|nr| {
+        members.iter().filter(|leaf| !leaf.out.get()).any(|leaf| {
+            [leaf.kind.array].into_iter().chain(self.above(leaf.kind.array)).any(|nr| {
+                let create = &self.plan.arrays[nr].create;
                 let dirty = statuses[nr].as_ref().is_some_and(|status| when.finds_dirty(status));
-                dirty && self.plan.arrays[nr].create.level.is_parity()
+                let listed = leaf.was_bad.get() && create.bad_block_log;
+                dirty && create.level.is_parity() && (leaf.is_weak() || listed)
             })
         })
     }

@@ -97,8 +97,10 @@ async fn read_copies(
         }
         match outcome.result {
             Ok(()) => {
+                // Before a resync has come by, the copies would go on giving one thing here and another there.
+                let end = unit * engine.geometry.unit_size() + within + len;
                 for (place, error) in bad {
-                    engine.mend(view, place, error, buf).await;
+                    engine.mend(view, place, error, buf, end <= view.resynced).await;
                 }
                 return Ok(());
             }

@@ -119,11 +119,16 @@ impl Scrub<'_> {
                 continue;
             };
             let good = good.clone();
-            for (place, found) in unit.places.iter().zip(&unit.found) {
+            for (place, found) in unit.places.iter().zip(&mut unit.found) {
                 if let Some(Err(error)) = found
                     && !error.means_gone()
                 {
-                    self.engine.mend(view, *place, *error, &good).await;
+                    // A check corrects nothing but what cannot be read, and counts what differs in the rest.
+                    let leave = self.kind == WindowKind::Check;
+                    self.engine.mend(view, *place, *error, &good, leave).await;
+                    if leave {
+                        *found = self.read_one(view, place, unit.len).await;
+                    }
                 }
             }
             for place in self.targets(view, unit, &good) {
@@ -283,16 +288,21 @@ impl Scrub<'_> {
             if unit.found[copy].is_some() || !self.is_source(view, place, unit.len) {
                 continue;
             }
-            let Some((device, data_offset)) = view.member(place.slot) else { continue };
-            let buf = self.engine.shard.pool().get(unit.len as usize);
-            let request = Request::read(data_offset + place.offset, buf);
-            let outcome = self.engine.sets.one(&**device, request).await;
-            unit.found[copy] = match (outcome.result, outcome.op) {
-                (Ok(()), Op::Read(mut bufs)) => bufs.pop().map(BufMut::freeze).map(Ok),
-                (result, _) => result.err().map(Err),
-            };
+            unit.found[copy] = self.read_one(view, place, unit.len).await;
         }
         Ok(())
+    }
+
+    /// One copy; `None` when it has no member.
+    async fn read_one(&self, view: &View, place: &Place, len: u64) -> Option<Result<Buf, IoError>> {
+        let (device, data_offset) = view.member(place.slot)?;
+        let buf = self.engine.shard.pool().get(len as usize);
+        let request = Request::read(data_offset + place.offset, buf);
+        let outcome = self.engine.sets.one(&**device, request).await;
+        match (outcome.result, outcome.op) {
+            (Ok(()), Op::Read(mut bufs)) => bufs.pop().map(BufMut::freeze).map(Ok),
+            (result, _) => result.err().map(Err),
+        }
     }
 
     fn is_bad(&self, view: &View, place: &Place, len: u64) -> bool {

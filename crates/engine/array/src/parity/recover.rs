@@ -148,7 +148,7 @@ impl Wanted {
             if self.compute(engine, &view, buf, &mut avoid).await? {
                 if unreadable {
                     let place = Place { slot: self.slot, offset: self.at };
-                    engine.mend(&view, place, IoError::new(IoErrorKind::Medium), buf).await;
+                    engine.mend(&view, place, IoError::new(IoErrorKind::Medium), buf, true).await;
                 }
                 return Ok(());
             }

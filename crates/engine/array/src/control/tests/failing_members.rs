@@ -109,6 +109,26 @@ fn a_check_mends_copies_that_have_lost_different_blocks_of_the_same_region() {
 }
 
 #[test]
+fn what_differs_beside_a_block_that_cannot_be_read_is_counted_by_a_check_and_gone_after_a_repair() {
+    for shape in SHAPES {
+        for decayed_on in [0, 1] {
+            let world = World::new(1);
+            let (members, _array, control) = started(&world, shape, Vec::new());
+            let at = data_start(&world, &members[1]) + 128 * 1024;
+            let decay = || members[decayed_on].decayed.lock().unwrap().push(at + 8192..at + 8704);
+            decay();
+            world.scribble(&members[1], at + 16384, &[0xee; 4096]);
+            assert_eq!(world.check(&control), 8, "{shape:?} {decayed_on}");
+            decay();
+            control.start_repair().unwrap();
+            world.wait_idle(&control);
+            assert!(members[decayed_on].decayed.lock().unwrap().is_empty());
+            assert_eq!(world.check(&control), 0, "{shape:?} {decayed_on}");
+        }
+    }
+}
+
+#[test]
 fn the_first_read_error_fails_a_member_that_is_to_fail_fast() {
     for shape in SHAPES {
         let world = World::new(2);
