@@ -10,7 +10,7 @@
 use braid_array::assemble::assemble;
 use braid_array::control::Control;
 use braid_array::create::create;
-use braid_array::options::{AssembleOptions, Context, CreateBitmap, CreateOptions, MemberSelector};
+use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions, MemberSelector};
 use braid_device::file::{FileMember, Mode, create_sparse};
 use braid_device::{IoSets, Opener, Request, Target};
 use braid_format::bitmap::BitmapSuperblock;
