@@ -8,7 +8,7 @@ use braid_array::array::Array;
 use braid_array::assemble::assemble;
 use braid_array::control::Control;
 use braid_array::create::create;
-use braid_array::options::{AssembleOptions, Context, CreateOptions};
+use braid_array::options::{AssembleOptions, CreateOptions};
 use braid_device::fault::{Action, Fault, Faults, OpKind, Rule};
 use braid_device::file::{FileMember, Mode, create_sparse};
 use braid_device::{Device, IoErrorKind, IoSets, Op, OpenError, Opener, Request, Target};
