@@ -24,6 +24,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// Longer than any load: an array that marks itself clean, and has those below it do so, moves the heads of all disks
+/// once, and a short load would be mostly that.
+const SAFE_MODE_DELAY_MS: u64 = 3_600_000;
+
 /// An array whose members may be arrays. Sizes in bytes.
 #[derive(Clone, Debug)]
 pub struct Stack {
@@ -252,7 +256,11 @@ fn build<'a>(
         };
         let slots = openers.iter().cloned().map(Some).collect();
         create(ctx, slots, wanted).await?;
-        let options = AssembleOptions { aggregate, ..AssembleOptions::default() };
+        let options = AssembleOptions {
+            aggregate,
+            safe_mode_delay_ms: SAFE_MODE_DELAY_MS,
+            ..AssembleOptions::default()
+        };
         let array = assemble(ctx, openers, options).await?;
         if let Some(arrays) = built.layers.get_mut(layer) {
             arrays.push(Arc::clone(&array));

@@ -53,7 +53,13 @@ pub(crate) async fn read_superblock(
             Ok(bytes) => parsed.push(Superblock::parse(&bytes, version, at, dev_sectors)),
             // A place of another version may lie within the data, which can do without a block.
             Err(error) if error.kind == IoErrorKind::Medium => {
-                unreadable.get_or_insert((offset, error));
+                let bytes = read_what_can_be(shard, device, offset, READ_LEN).await;
+                match Superblock::parse(&bytes, version, at, dev_sectors) {
+                    Ok(found) => parsed.push(Ok(found)),
+                    Err(_) => {
+                        unreadable.get_or_insert((offset, error));
+                    }
+                }
             }
             Err(error) => return Err(ExamineError::Read { name: name.to_string(), offset, error }),
         }
@@ -83,6 +89,26 @@ pub(crate) async fn read(
         Op::Read(mut bufs) => bufs.pop().ok_or(IoError::new(IoErrorKind::Invalid)),
         _ => Err(IoError::new(IoErrorKind::Invalid)),
     }
+}
+
+/// The same block by block, with zeroes for those that cannot be read: a superblock seldom needs all that is read
+/// for it, and its checksum says whether it has what it needs.
+async fn read_what_can_be(
+    shard: &Shard,
+    device: &Rc<dyn Device>,
+    offset: u64,
+    len: usize,
+) -> Vec<u8> {
+    let block = device.info().logical_block.max(SECTOR as u32) as usize;
+    let mut all = Vec::with_capacity(len);
+    while all.len() < len {
+        let part = block.min(len - all.len());
+        match read(shard, device, offset + all.len() as u64, part).await {
+            Ok(bytes) => all.extend_from_slice(&bytes),
+            Err(_) => all.resize(all.len() + part, 0),
+        }
+    }
+    all
 }
 
 /// Writes `bytes` at `offset`, durably.

@@ -311,3 +311,20 @@ fn create_refuses_what_cannot_be() {
         assert!(world.contents(member) == *before, "{} was written", member.name());
     }
 }
+
+#[test]
+fn a_superblock_is_found_whatever_cannot_be_read_behind_it() {
+    let world = World::new(1);
+    let members = members("m", 2, 4 * MIB);
+    let created = world.create(&members, clean(Level::Raid1, 2));
+    let at = world.superblock(&members[0]).super_offset * 512;
+    members[0].decayed.lock().unwrap().push(at + 512..at + 1024);
+    assert_eq!(world.superblock(&members[0]).set_uuid, created.uuid);
+    let (_, control) = world.assemble(&members);
+    assert_eq!(world.status(&control).degraded, 0);
+    world.stop(&control);
+
+    members[0].decayed.lock().unwrap().push(at..at + 512);
+    let error = refused(&world, &members);
+    assert!(matches!(error, AssembleError::Examine(ExamineError::Read { .. })), "{error}");
+}
