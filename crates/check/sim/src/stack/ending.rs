@@ -10,7 +10,7 @@ use braid_shard::Nanos;
 use std::rc::Rc;
 
 /// After so long without requests arrays have marked themselves clean and cleared their bitmaps.
-const AT_REST: Nanos = 12_000_000_000;
+const AT_REST: Nanos = 60_000_000_000;
 
 impl StackRun {
     pub(super) fn ending(&mut self) -> Result<(), Over> {

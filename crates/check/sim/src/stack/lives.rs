@@ -282,7 +282,10 @@ impl StackRun {
             let still = self.counting(statuses, without, when);
             let quiet = self.synced[leaf.kind.array]
                 || !self.above(leaf.kind.array).any(|above| self.redundant(above));
-            if still == counts && quiet && !leaf.is_gone() {
+            // One of the same array that is older may come back, and would be all there is of it then: only
+            // whoever insists starts that.
+            let alone = members.iter().any(|m| m.kind.array == leaf.kind.array && m.is_gone());
+            if still == counts && quiet && !alone {
                 missing = Some(leaf);
             }
         }

@@ -82,10 +82,12 @@ async fn read_copies(
     // Which of them failed the caller is found out again here.
     let mut bad: SmallVec<[(Place, IoError); 2]> = SmallVec::new();
     for place in in_order(engine, view, (unit, within), len) {
-        if !view.readable(place.slot, &(place.offset..place.offset + len)) {
+        // As it is now: while an earlier copy was tried this one's member may have failed.
+        let now = engine.view();
+        if !now.readable(place.slot, &(place.offset..place.offset + len)) {
             continue;
         }
-        let Some((device, data_offset)) = view.member(place.slot) else { continue };
+        let Some((device, data_offset)) = now.member(place.slot) else { continue };
         let request = Request::read(data_offset + place.offset, buf.split_off(0));
         let outcome = engine.sets.one(&**device, request).await;
         if let Op::Read(mut bufs) = outcome.op
