@@ -4,6 +4,7 @@
 use crate::checkers::parity_matches_data;
 use crate::images;
 use crate::run::{Over, Run};
+use crate::steps::Steps;
 use braid_array::status::{ArrayStatus, JobOutcome};
 use std::rc::Rc;
 
@@ -113,22 +114,5 @@ impl Run {
             return self.fail("check_finds_rot", text);
         }
         Ok(())
-    }
-
-    fn read_everything(&mut self) -> Result<(), Over> {
-        let (blocks, size) = (self.oracle.len(), self.scenario.block);
-        let mut at = 0;
-        while at < blocks {
-            let len = self.rng.log_range(1..(1 << 20) / size + 1).max((64 << 10) / size);
-            let end = (at + len).min(blocks);
-            while self.life()?.client.waiting() >= 8 {
-                self.step()?;
-            }
-            if let Some(life) = self.life.as_mut() {
-                life.client.read(&life.machine, &mut self.oracle, at..end);
-            }
-            at = end;
-        }
-        self.drain()
     }
 }

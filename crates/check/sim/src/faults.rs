@@ -8,6 +8,7 @@ use crate::device::SimOpener;
 use crate::images;
 use crate::member::Member;
 use crate::run::{Over, Run};
+use crate::steps::Steps;
 use braid_array::error::ControlError;
 use braid_array::options::MemberSelector;
 use braid_array::status::{ArrayStatus, MemberState};

@@ -35,4 +35,5 @@ pub mod run;
 pub mod scenario;
 mod settings;
 pub mod stack;
+mod steps;
 pub mod world;

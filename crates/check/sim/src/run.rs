@@ -14,11 +14,12 @@ use crate::content::{Found, ZERO, recognise};
 use crate::device::SimOpener;
 use crate::holes::Holes;
 use crate::images;
-use crate::machine::{Later, Machine, Step};
+use crate::machine::{Machine, Step};
 use crate::member::Member;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
+use crate::steps::{Going, Steps};
 use crate::world::{Failure, World};
 use braid_array::array::Array;
 use braid_array::control::Control;
@@ -27,12 +28,8 @@ use braid_array::geometry::REGION;
 use braid_array::status::ArrayStatus;
 use braid_device::IoErrorKind;
 use braid_layout::Layout;
-use braid_shard::Nanos;
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// A request, command or job that takes longer waits for something that never comes.
-pub(crate) const PATIENCE: Nanos = 600_000_000_000;
 
 /// The run is over: the world knows the failure, or there is nothing left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +141,39 @@ pub fn run(seed: u64, verbose: bool) -> Report {
     }
 }
 
+impl Steps for Run {
+    fn going(&mut self) -> Result<Going<'_>, Over> {
+        let life = self.life.as_mut().ok_or(Over)?;
+        Ok(Going {
+            world: &self.world,
+            machine: &life.machine,
+            client: &mut life.client,
+            oracle: &mut self.oracle,
+            rng: &self.rng,
+            block: self.scenario.block,
+        })
+    }
+
+    fn step(&mut self) -> Result<Step, Over> {
+        let Going { machine, client, oracle, .. } = self.going()?;
+        let step = machine.step();
+        let (acknowledged, errors) = client.collect(machine, oracle);
+        let oldest = client.oldest();
+        let has_redundancy = self.scenario.create.level.has_redundancy();
+        if has_redundancy && !acknowledged.is_empty() {
+            self.note_missed(&acknowledged);
+            self.note_lost();
+        }
+        for (what, error) in errors {
+            let refused = self.stopping && error.kind == IoErrorKind::Refused;
+            if !self.excused && !refused {
+                self.world.fail("requests_succeed", format!("{what}: {error}"));
+            }
+        }
+        self.stepped(step, oldest)
+    }
+}
+
 impl Run {
     fn create(scenario: Scenario, world: &Rc<World>) -> Result<Run, Over> {
         let machine = Machine::start(world, scenario.shards);
@@ -246,70 +276,6 @@ impl Run {
 
     pub(crate) fn life(&mut self) -> Result<&mut Life, Over> {
         self.life.as_mut().ok_or(Over)
-    }
-
-    // --- Time --------------------------------------------------------------------------------
-
-    /// Lets the shards run, or the clock, and looks at what came back.
-    pub(crate) fn step(&mut self) -> Result<Step, Over> {
-        let Some(life) = self.life.as_mut() else { return Err(Over) };
-        let step = life.machine.step();
-        let (acknowledged, errors) = life.client.collect(&life.machine, &mut self.oracle);
-        let oldest = life.client.oldest();
-        let has_redundancy = self.scenario.create.level.has_redundancy();
-        if has_redundancy && !acknowledged.is_empty() {
-            self.note_missed(&acknowledged);
-            self.note_lost();
-        }
-        for (what, error) in errors {
-            let refused = self.stopping && error.kind == IoErrorKind::Refused;
-            if !self.excused && !refused {
-                self.world.fail("requests_succeed", format!("{what}: {error}"));
-            }
-        }
-        if self.world.failure().is_some() {
-            return Err(Over);
-        }
-        let now = self.world.now();
-        if step == Step::Waited && oldest.is_some_and(|oldest| now > oldest + PATIENCE) {
-            return self.stuck("requests");
-        }
-        Ok(step)
-    }
-
-    fn stuck<T>(&self, what: &str) -> Result<T, Over> {
-        let Some(life) = &self.life else { return Err(Over) };
-        let tasks: Vec<usize> = life.machine.shards.iter().map(|s| s.live_tasks()).collect();
-        let text = format!(
-            "{what} wait: [{}]; at members: [{}]; live tasks by shard: {tasks:?}",
-            life.client.describe_waiting(),
-            self.world.describe_under_way()
-        );
-        self.fail("nothing_waits_for_ever", text)
-    }
-
-    /// Steps until `later` is there.
-    pub(crate) fn wait<T>(&mut self, what: &str, later: &Later<T>) -> Result<T, Over> {
-        let start = self.world.now();
-        loop {
-            if let Some(value) = later.borrow_mut().take() {
-                return Ok(value);
-            }
-            let stuck = self.step()? == Step::Stuck && later.borrow().is_none();
-            if stuck || self.world.now() > start + PATIENCE {
-                return self.stuck(what);
-            }
-        }
-    }
-
-    /// Steps until every request has come back.
-    pub(crate) fn drain(&mut self) -> Result<(), Over> {
-        while self.life()?.client.waiting() > 0 {
-            if self.step()? == Step::Stuck && self.life()?.client.waiting() > 0 {
-                return self.stuck("requests");
-            }
-        }
-        Ok(())
     }
 
     // --- What members missed -----------------------------------------------------------------

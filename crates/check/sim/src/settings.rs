@@ -5,6 +5,7 @@
 
 use crate::rng::Rng;
 use crate::run::{Over, Run};
+use crate::steps::Steps;
 use braid_array::error::ControlError;
 use braid_array::settings::{RmwLevel, Settings, StripeCacheSize, StripeSize};
 use braid_layout::Level;

@@ -5,6 +5,7 @@ use super::rest::AtRest;
 use super::{StackRun, When, plan::Below};
 use crate::machine::Step;
 use crate::run::Over;
+use crate::steps::Steps;
 use braid_array::status::{ArrayStatus, JobOutcome};
 use braid_shard::Nanos;
 use std::rc::Rc;
@@ -115,22 +116,5 @@ impl StackRun {
             return self.fail("check_finds_rot", text);
         }
         Ok(())
-    }
-
-    fn read_everything(&mut self) -> Result<(), Over> {
-        let (blocks, size) = (self.oracle.len(), self.plan.scenario.block);
-        let mut at = 0;
-        while at < blocks {
-            let len = self.rng.log_range(1..(1 << 20) / size + 1).max((64 << 10) / size);
-            let end = (at + len).min(blocks);
-            while self.life()?.client.waiting() >= 8 {
-                self.step()?;
-            }
-            if let Some(life) = self.life.as_mut() {
-                life.client.read(&life.machine, &mut self.oracle, at..end);
-            }
-            at = end;
-        }
-        self.drain()
     }
 }

@@ -10,6 +10,7 @@ use crate::machine::Later;
 use crate::member::Member;
 use crate::run::Over;
 use crate::settings;
+use crate::steps::Steps;
 use braid_array::error::{ControlError, ExamineError};
 use braid_array::options::{CreateBitmap, MemberSelector};
 use braid_array::stacking::ArrayMember;

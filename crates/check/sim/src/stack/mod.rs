@@ -23,11 +23,12 @@ mod rest;
 use crate::client::Client;
 use crate::device::SimOpener;
 use crate::images;
-use crate::machine::{Later, Machine, Step};
+use crate::machine::{Machine, Step};
 use crate::member::Member;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
-use crate::run::{Over, PATIENCE, Report, Verdict};
+use crate::run::{Over, Report, Verdict};
+use crate::steps::{Going, Steps};
 use crate::world::World;
 use braid_array::array::Array;
 use braid_array::control::Control;
@@ -172,6 +173,33 @@ fn member_name(nr: usize) -> String {
     format!("{PREFIX}a{nr}")
 }
 
+impl Steps for StackRun {
+    fn going(&mut self) -> Result<Going<'_>, Over> {
+        let life = self.life.as_mut().ok_or(Over)?;
+        Ok(Going {
+            world: &self.world,
+            machine: &life.machine,
+            client: &mut life.client,
+            oracle: &mut self.oracle,
+            rng: &self.rng,
+            block: self.plan.scenario.block,
+        })
+    }
+
+    fn step(&mut self) -> Result<Step, Over> {
+        let Going { machine, client, oracle, .. } = self.going()?;
+        let step = machine.step();
+        let (_, errors) = client.collect(machine, oracle);
+        let oldest = client.oldest();
+        for (what, error) in errors {
+            if !(self.stopping && error.kind == IoErrorKind::Refused) {
+                self.world.fail("requests_succeed", format!("{what}: {error}"));
+            }
+        }
+        self.stepped(step, oldest)
+    }
+}
+
 impl StackRun {
     fn create(plan: Plan, world: &Rc<World>) -> Result<StackRun, Over> {
         let links: Rc<RefCell<Links>> = Rc::default();
@@ -254,61 +282,6 @@ impl StackRun {
     /// Arrays from `nr` upwards, without `nr`.
     fn above(&self, nr: usize) -> impl Iterator<Item = usize> + '_ {
         std::iter::successors(self.plan.arrays[nr].above, |nr| self.plan.arrays[*nr].above)
-    }
-
-    // --- Time --------------------------------------------------------------------------------
-
-    fn step(&mut self) -> Result<Step, Over> {
-        let Some(life) = self.life.as_mut() else { return Err(Over) };
-        let step = life.machine.step();
-        let (_, errors) = life.client.collect(&life.machine, &mut self.oracle);
-        let oldest = life.client.oldest();
-        for (what, error) in errors {
-            if !(self.stopping && error.kind == IoErrorKind::Refused) {
-                self.world.fail("requests_succeed", format!("{what}: {error}"));
-            }
-        }
-        if self.world.failure().is_some() {
-            return Err(Over);
-        }
-        let now = self.world.now();
-        if step == Step::Waited && oldest.is_some_and(|oldest| now > oldest + PATIENCE) {
-            return self.stuck("requests");
-        }
-        Ok(step)
-    }
-
-    fn stuck<T>(&self, what: &str) -> Result<T, Over> {
-        let Some(life) = &self.life else { return Err(Over) };
-        let tasks: Vec<usize> = life.machine.shards.iter().map(|s| s.live_tasks()).collect();
-        let text = format!(
-            "{what} wait: [{}]; at members: [{}]; live tasks by shard: {tasks:?}",
-            life.client.describe_waiting(),
-            self.world.describe_under_way()
-        );
-        self.fail("nothing_waits_for_ever", text)
-    }
-
-    fn wait<T>(&mut self, what: &str, later: &Later<T>) -> Result<T, Over> {
-        let start = self.world.now();
-        loop {
-            if let Some(value) = later.borrow_mut().take() {
-                return Ok(value);
-            }
-            let stuck = self.step()? == Step::Stuck && later.borrow().is_none();
-            if stuck || self.world.now() > start + PATIENCE {
-                return self.stuck(what);
-            }
-        }
-    }
-
-    fn drain(&mut self) -> Result<(), Over> {
-        while self.life()?.client.waiting() > 0 {
-            if self.step()? == Step::Stuck && self.life()?.client.waiting() > 0 {
-                return self.stuck("requests");
-            }
-        }
-        Ok(())
     }
 
     // --- Arrays --------------------------------------------------------------------------------

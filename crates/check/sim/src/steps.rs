@@ -1,0 +1,104 @@
+//! How every kind of run goes on in time: it steps until something is there, and gives up on what waits for
+//! ever.
+
+use crate::client::Client;
+use crate::machine::{Later, Machine, Step};
+use crate::oracle::Oracle;
+use crate::rng::Rng;
+use crate::run::Over;
+use crate::world::World;
+use braid_shard::Nanos;
+
+/// A request, command or job that takes longer, in nanoseconds, waits for something that never comes.
+pub(crate) const PATIENCE: Nanos = 600_000_000_000;
+
+/// What steps need of a run while its arrays run.
+pub(crate) struct Going<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) machine: &'a Machine,
+    pub(crate) client: &'a mut Client,
+    pub(crate) oracle: &'a mut Oracle,
+    pub(crate) rng: &'a Rng,
+    /// Bytes of a logical block.
+    pub(crate) block: u64,
+}
+
+impl Going<'_> {
+    fn stuck<T>(&self, what: &str) -> Result<T, Over> {
+        let tasks: Vec<usize> = self.machine.shards.iter().map(|s| s.live_tasks()).collect();
+        let text = format!(
+            "{what} wait: [{}]; at members: [{}]; live tasks by shard: {tasks:?}",
+            self.client.describe_waiting(),
+            self.world.describe_under_way()
+        );
+        self.world.fail("nothing_waits_for_ever", text);
+        Err(Over)
+    }
+}
+
+/// See the module's documentation.
+pub(crate) trait Steps {
+    /// Lets the shards run, or the clock, and looks at what came back.
+    fn step(&mut self) -> Result<Step, Over>;
+
+    /// What is going on; [`Over`] when nothing runs.
+    fn going(&mut self) -> Result<Going<'_>, Over>;
+
+    /// The end of a step, after what came back was looked at: `oldest` is when the oldest request that had not
+    /// come back was submitted.
+    fn stepped(&mut self, step: Step, oldest: Option<Nanos>) -> Result<Step, Over> {
+        let going = self.going()?;
+        if going.world.failure().is_some() {
+            return Err(Over);
+        }
+        let now = going.world.now();
+        if step == Step::Waited && oldest.is_some_and(|oldest| now > oldest + PATIENCE) {
+            return going.stuck("requests");
+        }
+        Ok(step)
+    }
+
+    /// Steps until `later` is there.
+    fn wait<T>(&mut self, what: &str, later: &Later<T>) -> Result<T, Over> {
+        let start = self.going()?.world.now();
+        loop {
+            if let Some(value) = later.borrow_mut().take() {
+                return Ok(value);
+            }
+            let stuck = self.step()? == Step::Stuck && later.borrow().is_none();
+            let going = self.going()?;
+            if stuck || going.world.now() > start + PATIENCE {
+                return going.stuck(what);
+            }
+        }
+    }
+
+    /// Steps until every request has come back.
+    fn drain(&mut self) -> Result<(), Over> {
+        while self.going()?.client.waiting() > 0 {
+            let stuck = self.step()? == Step::Stuck;
+            let going = self.going()?;
+            if stuck && going.client.waiting() > 0 {
+                return going.stuck("requests");
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads every block, several at a time.
+    fn read_everything(&mut self) -> Result<(), Over> {
+        let (mut at, blocks) = (0, self.going()?.oracle.len());
+        while at < blocks {
+            let Going { rng, block, .. } = self.going()?;
+            let len = rng.log_range(1..(1 << 20) / block + 1).max((64 << 10) / block);
+            let end = (at + len).min(blocks);
+            while self.going()?.client.waiting() >= 8 {
+                self.step()?;
+            }
+            let Going { machine, client, oracle, .. } = self.going()?;
+            client.read(machine, oracle, at..end);
+            at = end;
+        }
+        self.drain()
+    }
+}
