@@ -21,7 +21,7 @@ use Layer::{App, Check, Engine, Export, Pure, Runtime, Xtask};
 
 const TABLE: &[Arrows] = &[
     Arrows { from: Pure, below: &[], siblings: &[] },
-    Arrows { from: Runtime, below: &[Pure], siblings: &["shard", "device"] },
+    Arrows { from: Runtime, below: &[Pure], siblings: &["shard", "device", "filesystem", "kv"] },
     Arrows { from: Engine, below: &[Pure, Runtime], siblings: &[] },
     Arrows { from: Export, below: &[Runtime], siblings: &[] },
     Arrows { from: App, below: &[Pure, Runtime, Engine, Export], siblings: &["load", "braid"] },

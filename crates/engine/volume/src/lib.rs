@@ -1,0 +1,3 @@
+//! Logical volumes of files over many bricks.
+
+#![forbid(unsafe_code)]

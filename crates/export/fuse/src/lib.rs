@@ -1,0 +1,3 @@
+//! A file system mounted through FUSE.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,20 @@
+//! What a mounted file system answers: the [`FileSystem`] trait, attributes and errors.
+//!
+//! For files it is what `braid_device::Target` is for blocks: exports (FUSE) call it, an engine (a volume) stands
+//! behind it, and neither knows the other. Requests are futures on one shard; nothing here blocks.
+//!
+//! What this crate does not know: FUSE, bricks, where bytes lie.
+
+#![forbid(unsafe_code)]
+
+mod attr;
+mod error;
+mod request;
+
+pub use attr::{Attr, Kind, MODE_MASK, Time};
+pub use error::Errno;
+pub use request::{
+    Allocate, Caller, DirEntry, Entry, FileSystem, Ino, NAME_MAX, NewNode, RENAME_EXCHANGE,
+    RENAME_NOREPLACE, ROOT, RenameFlags, Seek, SetAttr, SetTime, Space, XATTR_NAME_MAX,
+    XATTR_VALUE_MAX, XattrMode,
+};

@@ -1,0 +1,277 @@
+//! The requests of a file system, one method each.
+
+use crate::attr::{Attr, Kind, Time};
+use crate::error::Errno;
+use braid_shard::Buf;
+
+/// Number of a file.
+pub type Ino = u64;
+/// The root directory.
+pub const ROOT: Ino = 1;
+/// Longest name of a directory entry, in bytes.
+pub const NAME_MAX: usize = 255;
+/// Longest name of an extended attribute, in bytes (Linux: `XATTR_NAME_MAX`).
+pub const XATTR_NAME_MAX: usize = 255;
+/// Longest value of an extended attribute, in bytes (Linux: `XATTR_SIZE_MAX`).
+pub const XATTR_VALUE_MAX: usize = 65536;
+/// renameat2(2): fail when the new name exists.
+pub const RENAME_NOREPLACE: RenameFlags = RenameFlags(1);
+/// renameat2(2): both exist and change places.
+pub const RENAME_EXCHANGE: RenameFlags = RenameFlags(2);
+
+/// Flags of a rename, with the kernel's values; 0 for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RenameFlags(pub u32);
+
+/// Who asks: new files belong to them. Permissions are checked by the caller of the trait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// What is made by [`FileSystem::make`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewNode<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits, the umask applied.
+    pub perm: u16,
+    /// For names of devices: the number.
+    pub rdev: u32,
+    /// For symbolic links: what they point to, 1 to 4095 bytes.
+    pub target: &'a [u8],
+}
+
+/// A name that was looked up. The caller holds one reference on `attr.ino` more: see [`FileSystem::forget`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its attributes.
+    pub attr: Attr,
+    /// Tells files apart that had the same number at different times.
+    pub generation: u64,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The time of the request.
+    Now,
+    /// That time.
+    To(Time),
+}
+
+/// Attributes to change; `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission bits.
+    pub perm: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes: the file is cut, or extended with a hole.
+    pub size: Option<u64>,
+    /// Last read.
+    pub atime: Option<SetTime>,
+    /// Last change of the content.
+    pub mtime: Option<SetTime>,
+    /// Last change of the attributes; the time of the request when `None` and anything else changes.
+    pub ctime: Option<Time>,
+}
+
+/// What [`FileSystem::allocate`] does to the range (fallocate(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// Space is set aside; with `keep_size` the file does not grow.
+    Reserve {
+        /// `FALLOC_FL_KEEP_SIZE`.
+        keep_size: bool,
+    },
+    /// The range becomes a hole, its space is released; the size stays.
+    PunchHole,
+    /// The range reads as zero, its space stays or is set aside.
+    ZeroRange {
+        /// `FALLOC_FL_KEEP_SIZE`.
+        keep_size: bool,
+    },
+}
+
+/// What lseek(2) looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// `SEEK_DATA`.
+    Data,
+    /// `SEEK_HOLE`; the end of the file counts as a hole.
+    Hole,
+}
+
+/// How an extended attribute is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Made, or replaced.
+    Any,
+    /// It must not exist (`XATTR_CREATE`).
+    Create,
+    /// It must exist (`XATTR_REPLACE`).
+    Replace,
+}
+
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The file.
+    pub ino: Ino,
+    /// What it is.
+    pub kind: Kind,
+    /// Where reading goes on after this entry. Never 0.
+    pub cookie: u64,
+    /// Its name: 1 to [`NAME_MAX`] bytes, no slash, no zero.
+    pub name: Vec<u8>,
+}
+
+/// What `statfs` shows. Sizes in units of `block` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes of a unit.
+    pub block: u32,
+    /// All.
+    pub blocks: u64,
+    /// Free.
+    pub free: u64,
+    /// Free for those who are not root.
+    pub available: u64,
+    /// Files that there can be.
+    pub files: u64,
+    /// Files that there can still be.
+    pub files_free: u64,
+    /// Longest name.
+    pub name_max: u32,
+}
+
+/// A file system on one shard. Every method may be called again before an earlier call has completed.
+///
+/// Numbers are those that an [`Entry`] gave and that were not forgotten, or [`ROOT`]; others give
+/// [`Errno::Stale`] or [`Errno::NotFound`]. A file that is open or referenced stays usable after its last name is gone. What was
+/// acknowledged is seen by every later request; it is durable after [`FileSystem::fsync`] or [`FileSystem::sync`].
+///
+/// Permissions are not checked here (FUSE's `default_permissions` does); ownership rules that follow from them
+/// (setuid bits cleared by a write, say) are.
+#[allow(async_fn_in_trait)]
+pub trait FileSystem {
+    /// Looks `name` up in `parent`; `.` and `..` work. Adds a reference.
+    async fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry, Errno>;
+
+    /// Gives `count` references back.
+    fn forget(&self, ino: Ino, count: u64);
+
+    /// Attributes.
+    async fn attr(&self, ino: Ino) -> Result<Attr, Errno>;
+
+    /// Changes attributes. `caller` is who asks, for what only root keeps (setgid bits of others' groups).
+    async fn set_attr(&self, caller: Caller, ino: Ino, set: SetAttr) -> Result<Attr, Errno>;
+
+    /// Makes a file, directory, symbolic link or special file. Adds a reference.
+    async fn make(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &[u8],
+        node: NewNode<'_>,
+    ) -> Result<Entry, Errno>;
+
+    /// What a symbolic link points to.
+    async fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Errno>;
+
+    /// Gives `ino` another name. Adds a reference.
+    async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry, Errno>;
+
+    /// Takes a name away from what is not a directory.
+    async fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Errno>;
+
+    /// Removes an empty directory.
+    async fn remove_dir(&self, parent: Ino, name: &[u8]) -> Result<(), Errno>;
+
+    /// Renames, atomically.
+    async fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<(), Errno>;
+
+    /// Keeps `ino` in existence until [`close`](FileSystem::close), also without a name. `truncate`: `O_TRUNC`.
+    async fn open(&self, ino: Ino, truncate: bool) -> Result<(), Errno>;
+
+    /// Ends one [`open`](FileSystem::open).
+    fn close(&self, ino: Ino);
+
+    /// Writes through the page cache would better not be delayed: little space is left, and an error should reach
+    /// the writer.
+    fn is_nearly_full(&self) -> bool;
+
+    /// Reads up to `len` bytes at `offset`; fewer only at the end of the file. The time of reading is not noted.
+    async fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Buf, Errno>;
+
+    /// Writes all of `data` at `offset`. `clear_setid`: the setuid and setgid bits are to go
+    /// (`FUSE_WRITE_KILL_SUIDGID`).
+    async fn write(&self, ino: Ino, offset: u64, data: Buf, clear_setid: bool)
+    -> Result<(), Errno>;
+
+    /// Makes durable what was acknowledged of this file; `data_only` leaves out attributes that reading the data
+    /// does not need.
+    async fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), Errno>;
+
+    /// Makes everything durable that was acknowledged.
+    async fn sync(&self) -> Result<(), Errno>;
+
+    /// fallocate(2) on a regular file.
+    async fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<(), Errno>;
+
+    /// The first offset from `offset` on that is what is looked for.
+    ///
+    /// # Errors
+    /// [`Errno::Nxio`] when `offset` is at or after the end, or no data follows.
+    async fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64, Errno>;
+
+    /// Up to `max` entries of a directory after `cookie` (0: from the start), without `.` and `..`; empty at the
+    /// end. An entry that is neither made nor removed meanwhile is given exactly once by a reading from start to end.
+    async fn read_dir(&self, ino: Ino, cookie: u64, max: usize) -> Result<Vec<DirEntry>, Errno>;
+
+    /// The same with what a look-up of each gives; adds a reference on each. An entry that went away meanwhile has
+    /// `None`.
+    async fn read_dir_plus(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        max: usize,
+    ) -> Result<Vec<(DirEntry, Option<Entry>)>, Errno>;
+
+    /// The directory that `ino`, a directory, is in; the root is in itself.
+    async fn parent(&self, ino: Ino) -> Result<Ino, Errno>;
+
+    /// Space.
+    async fn space(&self) -> Result<Space, Errno>;
+
+    /// Sets an extended attribute.
+    async fn set_xattr(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<(), Errno>;
+
+    /// The value of one.
+    async fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno>;
+
+    /// The names of all.
+    async fn xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>, Errno>;
+
+    /// Removes one.
+    async fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Errno>;
+}
