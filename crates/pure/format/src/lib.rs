@@ -23,6 +23,7 @@ pub mod ppl;
 pub mod signature;
 pub mod superblock;
 pub mod uuid_text;
+pub mod volume;
 
 /// Bytes in a sector, the unit of every offset and size that md stores.
 pub const SECTOR: usize = 512;

@@ -1,0 +1,165 @@
+//! The attributes of a file: 128 bytes, then what a symbolic link points to.
+
+use super::{NO_BRICK, RecordError};
+use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Stripes stay where they are: balance and flush leave them (Reiser5's "immobile").
+pub const FLAG_PINNED: u32 = 1;
+
+/// A point in time as recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// Seconds since 1970.
+    pub seconds: i64,
+    /// Nanoseconds, 0 to 999,999,999.
+    pub nanos: u32,
+}
+
+/// A file's record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InodeRecord {
+    /// Type nibble of `st_mode`.
+    pub kind: u8,
+    /// Permission bits.
+    pub perm: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names.
+    pub nlink: u32,
+    /// Device number.
+    pub rdev: u32,
+    /// [`FLAG_PINNED`]; other bits are kept.
+    pub flags: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Blocks in use.
+    pub blocks: u64,
+    /// Tells uses of the same number apart.
+    pub generation: u64,
+    /// Last read.
+    pub atime: Stamp,
+    /// Last change of the content.
+    pub mtime: Stamp,
+    /// Last change of anything.
+    pub ctime: Stamp,
+    /// Creation.
+    pub crtime: Stamp,
+    /// Of a directory: the one it is in.
+    pub parent: u64,
+    /// Of a directory: the cookie of its next entry. Of others 0.
+    pub next_cookie: u64,
+    /// Of a directory: entries.
+    pub entries: u64,
+    /// New stripes go to this brick; [`NO_BRICK`]: where placement says.
+    pub brick: u16,
+    /// What a symbolic link points to.
+    pub target: Vec<u8>,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Raw {
+    kind: u8,
+    reserved: u8,
+    perm: U16,
+    uid: U32,
+    gid: U32,
+    nlink: U32,
+    rdev: U32,
+    flags: U32,
+    size: U64,
+    blocks: U64,
+    generation: U64,
+    seconds: [I64; 4],
+    nanos: [U32; 4],
+    parent: U64,
+    next_cookie: U64,
+    entries: U64,
+    brick: U16,
+    padding: [u8; 6],
+}
+
+const LEN: usize = 128;
+const _: () = assert!(size_of::<Raw>() == LEN);
+
+impl InodeRecord {
+    /// The record.
+    pub fn encode(&self) -> Vec<u8> {
+        let stamps = [self.atime, self.mtime, self.ctime, self.crtime];
+        let raw = Raw {
+            kind: self.kind,
+            reserved: 0,
+            perm: self.perm.into(),
+            uid: self.uid.into(),
+            gid: self.gid.into(),
+            nlink: self.nlink.into(),
+            rdev: self.rdev.into(),
+            flags: self.flags.into(),
+            size: self.size.into(),
+            blocks: self.blocks.into(),
+            generation: self.generation.into(),
+            seconds: stamps.map(|stamp| stamp.seconds.into()),
+            nanos: stamps.map(|stamp| stamp.nanos.into()),
+            parent: self.parent.into(),
+            next_cookie: self.next_cookie.into(),
+            entries: self.entries.into(),
+            brick: self.brick.into(),
+            padding: [0; 6],
+        };
+        let mut bytes = Vec::with_capacity(LEN + self.target.len());
+        bytes.extend_from_slice(raw.as_bytes());
+        bytes.extend_from_slice(&self.target);
+        bytes
+    }
+
+    /// Reads the record of file `ino`.
+    ///
+    /// # Errors
+    /// When it is too short, or a value cannot be.
+    pub fn parse(ino: u64, bytes: &[u8]) -> Result<InodeRecord, RecordError> {
+        let wrong = |why| RecordError::new(format!("file {ino}"), why);
+        let (raw, target) = Raw::read_from_prefix(bytes).map_err(|_| wrong("too short"))?;
+        if raw.nanos.iter().any(|nanos| nanos.get() >= 1_000_000_000) {
+            return Err(wrong("a time with more than a second of nanoseconds"));
+        }
+        if !matches!(raw.kind, 1 | 2 | 4 | 6 | 8 | 10 | 12) {
+            return Err(wrong("no such type of file"));
+        }
+        let stamp =
+            |at: usize| Stamp { seconds: raw.seconds[at].get(), nanos: raw.nanos[at].get() };
+        Ok(InodeRecord {
+            kind: raw.kind,
+            perm: raw.perm.get() & 0o7777,
+            uid: raw.uid.get(),
+            gid: raw.gid.get(),
+            nlink: raw.nlink.get(),
+            rdev: raw.rdev.get(),
+            flags: raw.flags.get(),
+            size: raw.size.get(),
+            blocks: raw.blocks.get(),
+            generation: raw.generation.get(),
+            atime: stamp(0),
+            mtime: stamp(1),
+            ctime: stamp(2),
+            crtime: stamp(3),
+            parent: raw.parent.get(),
+            next_cookie: raw.next_cookie.get(),
+            entries: raw.entries.get(),
+            brick: raw.brick.get(),
+            target: target.to_vec(),
+        })
+    }
+
+    /// True when balance and flush leave its stripes where they are.
+    pub fn is_pinned(&self) -> bool {
+        self.flags & FLAG_PINNED != 0
+    }
+
+    /// The brick that its new stripes go to, when that is not placement's choice.
+    pub fn wanted_brick(&self) -> Option<u16> {
+        (self.brick != NO_BRICK).then_some(self.brick)
+    }
+}

@@ -1,0 +1,111 @@
+//! The keys of the metadata store.
+
+/// Of the volume's record.
+pub const VOLUME: &[u8] = b"V";
+/// Of the table of buckets.
+pub const BUCKETS: &[u8] = b"B";
+/// Of the job under way.
+pub const JOB: &[u8] = b"J";
+
+fn key(tag: u8, first: &[u8], second: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(1 + first.len() + second.len());
+    key.push(tag);
+    key.extend_from_slice(first);
+    key.extend_from_slice(second);
+    key
+}
+
+/// The first key after all that begin with `prefix`.
+pub fn after(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            break;
+        }
+    }
+    end
+}
+
+/// Of a brick's record.
+pub fn brick(id: u16) -> Vec<u8> {
+    key(b'b', &id.to_be_bytes(), &[])
+}
+
+/// Of a file's attributes.
+pub fn inode(ino: u64) -> Vec<u8> {
+    key(b'I', &ino.to_be_bytes(), &[])
+}
+
+/// Of an entry, by its name.
+pub fn name(directory: u64, name: &[u8]) -> Vec<u8> {
+    key(b'D', &directory.to_be_bytes(), name)
+}
+
+/// Of an entry, by its cookie.
+pub fn cookie(directory: u64, cookie: u64) -> Vec<u8> {
+    key(b'C', &directory.to_be_bytes(), &cookie.to_be_bytes())
+}
+
+/// Of the places of stripes `group * 64` to `group * 64 + 63`.
+pub fn places(ino: u64, group: u64) -> Vec<u8> {
+    key(b'P', &ino.to_be_bytes(), &group.to_be_bytes())
+}
+
+/// Of an extended attribute.
+pub fn xattr(ino: u64, name: &[u8]) -> Vec<u8> {
+    key(b'X', &ino.to_be_bytes(), name)
+}
+
+/// Of a file that is to be trimmed or removed.
+pub fn orphan(ino: u64) -> Vec<u8> {
+    key(b'O', &ino.to_be_bytes(), &[])
+}
+
+/// Of the blocks in use of one group of a brick.
+pub fn blocks(brick: u16, group: u32) -> Vec<u8> {
+    key(b'A', &brick.to_be_bytes(), &group.to_be_bytes())
+}
+
+/// Of how many blocks are in use in groups `index * 1024` to `index * 1024 + 1023` of a brick.
+pub fn usage(brick: u16, index: u32) -> Vec<u8> {
+    key(b'S', &brick.to_be_bytes(), &index.to_be_bytes())
+}
+
+fn number(key: &[u8], at: usize) -> Option<u64> {
+    let bytes = key.get(at..at + 8)?;
+    Some(u64::from_be_bytes(bytes.try_into().ok()?))
+}
+
+/// The number of the file whose inode, orphan or place key it is; `None` for other keys.
+pub fn ino_of(key: &[u8]) -> Option<u64> {
+    matches!(key.first(), Some(b'I' | b'O' | b'P' | b'D' | b'C' | b'X')).then(|| number(key, 1))?
+}
+
+/// The second number of a place or cookie key.
+pub fn second_of(key: &[u8]) -> Option<u64> {
+    matches!(key.first(), Some(b'P' | b'C')).then(|| number(key, 9))?
+}
+
+/// The name in a name or attribute key.
+pub fn name_of(key: &[u8]) -> Option<&[u8]> {
+    matches!(key.first(), Some(b'D' | b'X')).then(|| key.get(9..))?
+}
+
+/// The brick and the group, or index, of a key of blocks or usage.
+pub fn brick_and_group(key: &[u8]) -> Option<(u16, u32)> {
+    if !matches!(key.first(), Some(b'A' | b'S')) {
+        return None;
+    }
+    let brick = u16::from_be_bytes(key.get(1..3)?.try_into().ok()?);
+    let group = u32::from_be_bytes(key.get(3..7)?.try_into().ok()?);
+    Some((brick, group))
+}
+
+/// The brick of a brick's key.
+pub fn brick_of(key: &[u8]) -> Option<u16> {
+    match key {
+        [b'b', high, low] => Some(u16::from_be_bytes([*high, *low])),
+        _ => None,
+    }
+}

@@ -1,0 +1,51 @@
+//! What a volume of files keeps in its metadata store: the keys, and the records under them.
+//!
+//! | key | record | file |
+//! |---|---|---|
+//! | `V` | the volume | `volume_record` |
+//! | `B` | the table of buckets (`braid_layout::buckets`) | – |
+//! | `b` brick | a brick | `brick_record` |
+//! | `I` inode | attributes, and what a symbolic link points to | `inode` |
+//! | `D` directory, name | an entry, by name | `entry` |
+//! | `C` directory, cookie | the same entry, in the order of reading | `entry` |
+//! | `P` inode, group | the places of 64 stripes | `place` |
+//! | `X` inode, name | the value of an extended attribute | – |
+//! | `O` inode | the file is to be trimmed to its size, or removed when it has no name | – |
+//! | `A` brick, group | which of 32,768 blocks are in use; absent: none | `space` |
+//! | `S` brick, index | how many blocks of 1,024 groups are in use; absent: none | `space` |
+//! | `J` | the job under way | `job` |
+//!
+//! Numbers in keys are big-endian, so that keys are in the order of the numbers; numbers in records little-endian.
+//! A block is 4096 bytes.
+
+pub mod brick_record;
+pub mod entry;
+pub mod inode;
+pub mod job;
+pub mod keys;
+pub mod place;
+pub mod space;
+#[cfg(test)]
+mod tests;
+pub mod volume_record;
+
+/// Bytes of a block: the unit of places and of free space.
+pub const BLOCK: u64 = 4096;
+/// A brick's number that is none.
+pub const NO_BRICK: u16 = u16::MAX;
+
+/// A record that cannot be what was written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the record of {what} in the volume's metadata is damaged: {why}")]
+pub struct RecordError {
+    /// Which record.
+    pub what: String,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+impl RecordError {
+    pub(crate) fn new(what: impl Into<String>, why: &'static str) -> RecordError {
+        RecordError { what: what.into(), why }
+    }
+}

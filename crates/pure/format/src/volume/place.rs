@@ -1,0 +1,96 @@
+//! Where the stripes of a file lie. One record holds the places of up to 64 stripes, 16 bytes each, holes at its
+//! end left out:
+//!
+//! ```text
+//! start u64 | written u32 | blocks u16 | brick u16
+//! ```
+//! `start` counts blocks of the brick's data area. The place holds the first `blocks` blocks of the stripe; `blocks`
+//! is 0 for a hole. Bit n of `written` says that granule n of the stripe has been written; others read as zero. A
+//! granule is a 32nd of a stripe, and at least a block.
+
+use super::{BLOCK, RecordError};
+
+/// Stripes of one record.
+pub const PER_GROUP: u64 = 64;
+/// Bytes of one place.
+pub const PLACE_LEN: usize = 16;
+/// Smallest and largest stripe, in bytes: 16 KiB to 64 MiB, so that `blocks` fits.
+pub const STRIPE_RANGE: std::ops::RangeInclusive<u64> = 16 << 10..=64 << 20;
+
+/// The place of one stripe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// First block, of the brick's data area.
+    pub start: u64,
+    /// Granules that have been written.
+    pub written: u32,
+    /// Blocks; 0: a hole, the other fields are 0 too.
+    pub blocks: u16,
+    /// The brick's number.
+    pub brick: u16,
+}
+
+impl Place {
+    /// No place.
+    pub const HOLE: Place = Place { start: 0, written: 0, blocks: 0, brick: 0 };
+
+    /// True when the stripe has no place.
+    pub fn is_hole(&self) -> bool {
+        self.blocks == 0
+    }
+}
+
+/// Bytes of a granule of a volume whose stripes have `stripe` bytes, a power of two.
+pub fn granule(stripe: u64) -> u64 {
+    (stripe / 32).max(BLOCK)
+}
+
+/// The record of `places`; `None` when all are holes: then there is none.
+pub fn encode(places: &[Place]) -> Option<Vec<u8>> {
+    let count = places.iter().rposition(|place| !place.is_hole())? + 1;
+    let mut bytes = Vec::with_capacity(count * PLACE_LEN);
+    for place in &places[..count] {
+        bytes.extend_from_slice(&place.start.to_le_bytes());
+        bytes.extend_from_slice(&place.written.to_le_bytes());
+        bytes.extend_from_slice(&place.blocks.to_le_bytes());
+        bytes.extend_from_slice(&place.brick.to_le_bytes());
+    }
+    Some(bytes)
+}
+
+/// Reads the record of group `group` of file `ino`, of a volume whose stripes have `stripe` bytes.
+///
+/// # Errors
+/// When its length is wrong, or a place is larger than a stripe.
+pub fn parse(
+    ino: u64,
+    group: u64,
+    stripe: u64,
+    bytes: &[u8],
+) -> Result<[Place; PER_GROUP as usize], RecordError> {
+    let wrong = |why| RecordError::new(format!("places of file {ino}, group {group}"), why);
+    let (rows, []) = bytes.as_chunks::<PLACE_LEN>() else {
+        return Err(wrong("not a whole number of places"));
+    };
+    if rows.len() > PER_GROUP as usize {
+        return Err(wrong("too long"));
+    }
+    let mut places = [Place::HOLE; PER_GROUP as usize];
+    for (place, row) in places.iter_mut().zip(rows) {
+        let [s0, s1, s2, s3, s4, s5, s6, s7, w0, w1, w2, w3, n0, n1, b0, b1] = *row;
+        let found = Place {
+            start: u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]),
+            written: u32::from_le_bytes([w0, w1, w2, w3]),
+            blocks: u16::from_le_bytes([n0, n1]),
+            brick: u16::from_le_bytes([b0, b1]),
+        };
+        if u64::from(found.blocks) * BLOCK > stripe {
+            return Err(wrong("a place larger than a stripe"));
+        }
+        if found.is_hole() && found != Place::HOLE {
+            return Err(wrong("a hole with a place"));
+        }
+        *place = found;
+    }
+    Ok(places)
+}

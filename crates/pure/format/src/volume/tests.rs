@@ -1,0 +1,118 @@
+//! Every record is read as it was written, and damaged ones give errors.
+
+use super::*;
+use brick_record::{BrickRecord, BrickState};
+use entry::{ByCookie, ByName};
+use inode::{InodeRecord, Stamp};
+use job::{JobKind, JobRecord};
+use place::Place;
+use proptest::prelude::*;
+use uuid::Uuid;
+use volume_record::VolumeRecord;
+
+fn an_inode(size: u64, nanos: u32, target: Vec<u8>) -> InodeRecord {
+    let stamp = |seconds| Stamp { seconds, nanos };
+    InodeRecord {
+        kind: 8,
+        perm: 0o4755,
+        uid: 1000,
+        gid: 100,
+        nlink: 3,
+        rdev: 0,
+        flags: inode::FLAG_PINNED,
+        size,
+        blocks: size / BLOCK,
+        generation: 7,
+        atime: stamp(-5),
+        mtime: stamp(1),
+        ctime: stamp(2),
+        crtime: stamp(3),
+        parent: 1,
+        next_cookie: 9,
+        entries: 2,
+        brick: NO_BRICK,
+        target,
+    }
+}
+
+proptest! {
+    #[test]
+    fn an_inode_is_read_as_written(size: u64, nanos in 0u32..1_000_000_000, target: Vec<u8>) {
+        let record = an_inode(size, nanos, target);
+        prop_assert_eq!(InodeRecord::parse(5, &record.encode()), Ok(record));
+    }
+
+    #[test]
+    fn places_are_read_as_written(
+        places in prop::collection::vec((any::<u64>(), any::<u32>(), 0u16..=32, any::<u16>()), 64)
+    ) {
+        let places: Vec<Place> = places
+            .into_iter()
+            .map(|(start, written, blocks, brick)| match blocks {
+                0 => Place::HOLE,
+                blocks => Place { start, written, blocks, brick },
+            })
+            .collect();
+        let read = place::encode(&places).map_or(Ok([Place::HOLE; 64]), |bytes| place::parse(1, 0, 128 << 10, &bytes));
+        prop_assert_eq!(read.map(|read| read.to_vec()), Ok(places));
+    }
+
+    #[test]
+    fn no_bytes_make_a_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..1200)) {
+        let _ = InodeRecord::parse(1, &bytes);
+        let _ = place::parse(1, 0, 16 << 10, &bytes);
+        let _ = space::parse_blocks(1, 0, &bytes);
+        let _ = space::parse_usage(1, 0, &bytes);
+        let _ = BrickRecord::parse(1, &bytes);
+        let _ = VolumeRecord::parse(&bytes);
+        let _ = JobRecord::parse(&bytes);
+        let _ = ByName::parse(&bytes);
+        let _ = ByCookie::parse(&bytes);
+        let _ = (keys::ino_of(&bytes), keys::second_of(&bytes), keys::name_of(&bytes));
+        let _ = (keys::brick_and_group(&bytes), keys::brick_of(&bytes), keys::after(&bytes));
+    }
+}
+
+#[test]
+fn small_records_are_read_as_written() {
+    let brick =
+        BrickRecord { uuid: Uuid::from_u128(5), state: BrickState::Proxy, weight: 3, blocks: 8 };
+    assert_eq!(BrickRecord::parse(1, &brick.encode()), Ok(brick));
+    let volume = VolumeRecord {
+        uuid: Uuid::from_u128(6),
+        stripe: 128 << 10,
+        next_ino: 100,
+        next_brick: 4,
+        proxy: Some(3),
+        unbalanced: true,
+    };
+    assert_eq!(VolumeRecord::parse(&volume.encode()), Ok(volume));
+    let job = JobRecord {
+        kind: JobKind::Remove,
+        brick: Some(2),
+        ino: 0,
+        cursor: (5, 6),
+        done: 7,
+        total: 8,
+        paused: false,
+    };
+    assert_eq!(JobRecord::parse(&job.encode()), Ok(job));
+    let by_name = ByName { ino: 5, cookie: 6, kind: 8 };
+    assert_eq!(ByName::parse(&by_name.encode()), Ok(by_name));
+    let by_cookie = ByCookie { ino: 5, kind: 4, name: b"a".to_vec() };
+    assert_eq!(ByCookie::parse(&by_cookie.encode()), Ok(by_cookie));
+    let used = vec![0, 5, 32768];
+    let bytes = space::encode_usage(&used).expect("not all are zero");
+    assert_eq!(space::parse_usage(1, 0, &bytes), Ok(used));
+}
+
+#[test]
+fn keys_are_in_the_order_of_their_numbers() {
+    assert!(keys::places(1, 255) < keys::places(1, 256));
+    assert!(keys::places(1, u64::MAX) < keys::places(2, 0));
+    assert!(keys::name(1, &[255; 255]) < keys::after(&keys::name(1, b"")));
+    assert_eq!(keys::after(&[1, 255]), vec![2]);
+    assert_eq!(keys::ino_of(&keys::places(77, 3)), Some(77));
+    assert_eq!(keys::second_of(&keys::places(77, 3)), Some(3));
+    assert_eq!(keys::name_of(&keys::name(77, b"x")), Some(&b"x"[..]));
+}

@@ -1,0 +1,83 @@
+//! The volume: 128 bytes.
+
+use super::place::STRIPE_RANGE;
+use super::{NO_BRICK, RecordError};
+use uuid::Uuid;
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The layout of keys and records that this describes.
+pub const VERSION: u32 = 1;
+
+/// The volume's record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeRecord {
+    /// Which volume it is.
+    pub uuid: Uuid,
+    /// Bytes of a stripe, a power of two.
+    pub stripe: u64,
+    /// Numbers from this one on have not been given to files.
+    pub next_ino: u64,
+    /// The number that the next brick gets; numbers are not used again.
+    pub next_brick: u16,
+    /// The brick that takes new stripes first.
+    pub proxy: Option<u16>,
+    /// Weights or bricks have changed and stripes have not been moved yet.
+    pub unbalanced: bool,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Raw {
+    uuid: [u8; 16],
+    version: U32,
+    next_brick: U16,
+    proxy: U16,
+    stripe: U64,
+    next_ino: U64,
+    unbalanced: u8,
+    reserved: [u8; 87],
+}
+
+const _: () = assert!(size_of::<Raw>() == 128);
+
+impl VolumeRecord {
+    /// The record.
+    pub fn encode(&self) -> Vec<u8> {
+        let raw = Raw {
+            uuid: *self.uuid.as_bytes(),
+            version: VERSION.into(),
+            next_brick: self.next_brick.into(),
+            proxy: self.proxy.unwrap_or(NO_BRICK).into(),
+            stripe: self.stripe.into(),
+            next_ino: self.next_ino.into(),
+            unbalanced: self.unbalanced.into(),
+            reserved: [0; 87],
+        };
+        raw.as_bytes().to_vec()
+    }
+
+    /// Reads the record.
+    ///
+    /// # Errors
+    /// When its length is wrong, the version is a later one, or the stripe cannot be.
+    pub fn parse(bytes: &[u8]) -> Result<VolumeRecord, RecordError> {
+        let wrong = |why| RecordError::new("the volume", why);
+        let raw = Raw::read_from_bytes(bytes).map_err(|_| wrong("wrong length"))?;
+        if raw.version.get() != VERSION {
+            return Err(wrong("written by a later braid, or no such version"));
+        }
+        let stripe = raw.stripe.get();
+        if !stripe.is_power_of_two() || !STRIPE_RANGE.contains(&stripe) {
+            return Err(wrong("no such stripe"));
+        }
+        Ok(VolumeRecord {
+            uuid: Uuid::from_bytes(raw.uuid),
+            stripe,
+            next_ino: raw.next_ino.get(),
+            next_brick: raw.next_brick.get(),
+            proxy: Some(raw.proxy.get()).filter(|brick| *brick != NO_BRICK),
+            unbalanced: raw.unbalanced != 0,
+        })
+    }
+}
