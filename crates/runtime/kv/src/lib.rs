@@ -7,6 +7,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod model;
+#[cfg(test)]
+pub(crate) mod testing;
+
 use std::future::Future;
 use std::pin::Pin;
 
