@@ -1,5 +1,7 @@
 //! Where each byte of an array lives: every md level and layout as pure functions.
 //!
+//! [`buckets`] places the stripes of a volume's files. The rest is arrays.
+//!
 //! Owns the geometry of levels linear, 0, 1, 4, 5, 6 and 10: the check of the numbers that describe
 //! it, the way from a byte of the array to its member and back, the places of P and Q, the order of
 //! the data inside Q, and the names of levels and layouts. Formulas are those of the Linux md
@@ -17,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod buckets;
 mod divide;
 mod error;
 mod level;

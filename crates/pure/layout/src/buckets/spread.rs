@@ -1,0 +1,337 @@
+//! How many buckets are a brick's, and which.
+//!
+//! The order of a new table is an earliest-deadline schedule: a brick with `q` of `n` buckets wants its k-th
+//! one between buckets `k·n/q` and `(k+1)·n/q`, and of those that may have a bucket the one that must have it
+//! first gets it. All of the shares together are the whole, so every deadline is met.
+//!
+//! A change of weights releases buckets, evenly spaced and from the bricks in turn, and hands them to the bricks
+//! that lag most. Then pairs of buckets near each other are exchanged while that brings the buckets of each
+//! brick nearer to equal distances and costs no further change.
+
+use super::{BUCKETS, BucketsError, MAX_BRICKS};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// How often the pairs are gone through, at most; most often a few times are enough.
+const PASSES: usize = 16;
+/// How many changed buckets on either side a changed one may be exchanged with, at most; twice as many as there
+/// are bricks are enough.
+const NEAR: usize = 32;
+/// How many buckets of its old brick on either side.
+const KEPT: usize = 4;
+
+/// Brick ids, ascending, with their numbers of buckets by the largest remainder.
+pub(super) fn quotas(weights: &[(u16, u64)]) -> Result<Vec<(u16, usize)>, BucketsError> {
+    if weights.is_empty() {
+        return Err(BucketsError::NoBricks);
+    }
+    if weights.len() > MAX_BRICKS {
+        return Err(BucketsError::TooManyBricks { bricks: weights.len() });
+    }
+    let mut sorted = weights.to_vec();
+    sorted.sort_unstable();
+    let mut sum = 0u128;
+    let mut last = None;
+    for &(brick, weight) in &sorted {
+        if last == Some(brick) {
+            return Err(BucketsError::Twice { brick });
+        }
+        if weight == 0 {
+            return Err(BucketsError::NoWeight { brick });
+        }
+        sum += u128::from(weight);
+        last = Some(brick);
+    }
+    let exact = |weight: u64| u128::from(weight) * BUCKETS as u128;
+    // At most BUCKETS, since a weight is at most the sum.
+    let mut quotas: Vec<(u16, usize)> =
+        sorted.iter().map(|&(brick, weight)| (brick, (exact(weight) / sum) as usize)).collect();
+    let given: usize = quotas.iter().map(|&(_, quota)| quota).sum();
+    let mut by_remainder: Vec<usize> = (0..sorted.len()).collect();
+    by_remainder.sort_by_key(|&at| Reverse(sorted.get(at).map(|&(_, weight)| exact(weight) % sum)));
+    // Fewer are left than there are bricks: each has a remainder below one.
+    for at in by_remainder.into_iter().take(BUCKETS - given) {
+        if let Some((_, quota)) = quotas.get_mut(at) {
+            *quota += 1;
+        }
+    }
+    Ok(quotas)
+}
+
+/// As many entries as the counts have in sum: `k` stands as often as `counts[k]` says, as evenly as can be.
+pub(super) fn interleave(counts: &[usize]) -> Vec<usize> {
+    let total: usize = counts.iter().sum();
+    let mut from: Vec<Vec<usize>> = vec![Vec::new(); total];
+    for (k, &count) in counts.iter().enumerate() {
+        if count > 0
+            && let Some(now) = from.first_mut()
+        {
+            now.push(k);
+        }
+    }
+    let mut done = vec![0; counts.len()];
+    let mut ready = BinaryHeap::new();
+    let mut order = Vec::with_capacity(total);
+    for at in 0..total {
+        for k in std::mem::take(&mut from[at]) {
+            ready.push(Reverse((((done[k] + 1) * total).div_ceil(counts[k]), k)));
+        }
+        // Up to here at most `at` were taken, and the shares of what may be taken by now are more.
+        let Some(Reverse((_, k))) = ready.pop() else { break };
+        order.push(k);
+        done[k] += 1;
+        if done[k] < counts[k] {
+            // It may be due in the past only where its share is the whole.
+            from[(done[k] * total / counts[k]).max(at + 1)].push(k);
+        }
+    }
+    order
+}
+
+/// Changes the table from the bricks of `now` to those of `then`, both by ascending id; returns how many
+/// buckets changed.
+pub(super) fn reassign(table: &mut [u16], now: &[(u16, usize)], then: &[(u16, usize)]) -> usize {
+    let mut ids: Vec<u16> = now.iter().chain(then).map(|&(id, _)| id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let place = |id: u16| ids.partition_point(|&other| other < id);
+    let mut quotas = vec![0; ids.len()];
+    for &(id, quota) in then {
+        quotas[place(id)] = quota;
+    }
+    let old: Vec<usize> = table.iter().map(|&id| place(id)).collect();
+    let mut work = Work::new(old, quotas);
+    let changed = work.release();
+    work.hand_out(&changed);
+    work.smooth();
+    for (bucket, &owner) in table.iter_mut().zip(&work.owner) {
+        *bucket = ids[owner];
+    }
+    changed.len()
+}
+
+/// A table on its way. Bricks are numbers below `quotas.len()` here.
+struct Work {
+    /// Whose a bucket was.
+    old: Vec<usize>,
+    /// Whose it is.
+    owner: Vec<usize>,
+    quotas: Vec<usize>,
+    /// The buckets of each brick, ascending.
+    buckets: Vec<Vec<usize>>,
+    /// Where a bucket stands among those of its brick.
+    rank: Vec<usize>,
+}
+
+impl Work {
+    fn new(old: Vec<usize>, quotas: Vec<usize>) -> Work {
+        let mut buckets = vec![Vec::new(); quotas.len()];
+        for (bucket, &brick) in old.iter().enumerate() {
+            buckets[brick].push(bucket);
+        }
+        let rank = vec![0; old.len()];
+        Work { owner: old.clone(), old, quotas, buckets, rank }
+    }
+
+    /// The buckets, ascending, that bricks with more than their quota give up: from each in turn, the one
+    /// nearest to the place where evenly spaced ones would be.
+    fn release(&self) -> Vec<usize> {
+        let surplus: Vec<usize> = self
+            .buckets
+            .iter()
+            .zip(&self.quotas)
+            .map(|(buckets, &quota)| buckets.len().saturating_sub(quota))
+            .collect();
+        let total: usize = surplus.iter().sum();
+        let mut next = vec![0; surplus.len()];
+        let mut left = surplus.clone();
+        let mut released = Vec::with_capacity(total);
+        for (nr, brick) in interleave(&surplus).into_iter().enumerate() {
+            let ideal = (2 * nr + 1) * BUCKETS / (2 * total);
+            let own = &self.buckets[brick];
+            let after = own.partition_point(|&bucket| bucket < ideal);
+            let nearest = match (after.checked_sub(1).map(|at| own[at]), own.get(after)) {
+                (Some(before), Some(&behind)) if ideal - before > behind - ideal => after,
+                (Some(_), _) => after - 1,
+                (None, _) => after,
+            };
+            // Behind those taken, and so that enough are left for the rest.
+            let at = nearest.max(next[brick]).min(own.len() - left[brick]);
+            released.push(own[at]);
+            next[brick] = at + 1;
+            left[brick] -= 1;
+        }
+        released.sort_unstable();
+        released
+    }
+
+    /// Gives each of these buckets to the brick that is furthest behind its share up to there.
+    fn hand_out(&mut self, changed: &[usize]) {
+        let mut wanting: Vec<(usize, usize)> = self
+            .quotas
+            .iter()
+            .zip(&self.buckets)
+            .enumerate()
+            .filter(|(_, (quota, buckets))| **quota > buckets.len())
+            .map(|(brick, (quota, buckets))| (brick, quota - buckets.len()))
+            .collect();
+        let mut given = vec![0; self.quotas.len()];
+        for &bucket in changed {
+            let lag = |&(brick, _): &(usize, usize)| {
+                let own = self.buckets[brick].partition_point(|&other| other < bucket);
+                let has = (own + given[brick]) * BUCKETS;
+                ((bucket + 1) * self.quotas[brick]) as i64 - has as i64
+            };
+            // The first of those that lag most. What is wanted in sum is what is given up in sum.
+            let most = (0..wanting.len()).max_by_key(|&at| (lag(&wanting[at]), Reverse(at)));
+            let Some(at) = most else { break };
+            let (brick, wants) = wanting[at];
+            given[brick] += 1;
+            self.owner[bucket] = brick;
+            if wants == 1 {
+                wanting.remove(at);
+            } else {
+                wanting[at].1 = wants - 1;
+            }
+        }
+        self.buckets.iter_mut().for_each(Vec::clear);
+        for (bucket, &brick) in self.owner.iter().enumerate() {
+            self.rank[bucket] = self.buckets[brick].len();
+            self.buckets[brick].push(bucket);
+        }
+    }
+
+    /// Exchanges buckets near each other while a brick's get nearer to equal distances by it.
+    fn smooth(&mut self) {
+        for _ in 0..PASSES {
+            let phases: Vec<i64> = (0..self.quotas.len()).map(|brick| self.phase(brick)).collect();
+            let mut changed: Vec<usize> =
+                (0..BUCKETS).filter(|&at| self.owner[at] != self.old[at]).collect();
+            let mut better = false;
+            for nr in 0..changed.len() {
+                let one = changed[nr];
+                let best = self
+                    .candidates(&changed, nr)
+                    .filter_map(|other| Some((self.gain(one, other, &phases)?, other)))
+                    .max_by_key(|&(gain, other)| (gain, Reverse(one.abs_diff(other))));
+                if let Some((gain, other)) = best
+                    && gain > 0
+                {
+                    self.exchange(one, other);
+                    if self.owner[one] == self.old[one] {
+                        changed[nr] = other;
+                    }
+                    better = true;
+                }
+            }
+            if !better {
+                return;
+            }
+        }
+    }
+
+    /// What a changed bucket may be exchanged with: other changed ones, and those that its old brick has kept.
+    fn candidates<'a>(
+        &'a self,
+        changed: &'a [usize],
+        nr: usize,
+    ) -> impl Iterator<Item = usize> + 'a {
+        let near = NEAR.min(2 * self.quotas.len());
+        let others = nr.saturating_sub(near)..(nr + near + 1).min(changed.len());
+        let one = changed[nr];
+        let own = &self.buckets[self.old[one]];
+        let behind = own.partition_point(|&bucket| bucket < one);
+        let kept = behind.saturating_sub(KEPT)..(behind + KEPT).min(own.len());
+        others.map(|at| changed[at]).chain(kept.map(|at| own[at]))
+    }
+
+    /// What an exchange of two buckets is worth; `None` where it may not be.
+    fn gain(&self, one: usize, other: usize, phases: &[i64]) -> Option<i64> {
+        let (u, v) = (self.owner[one], self.owner[other]);
+        if u == v {
+            return None;
+        }
+        let changes = |a: usize, b: usize| {
+            usize::from(self.old[one] != a) + usize::from(self.old[other] != b)
+        };
+        if changes(v, u) > changes(u, v) {
+            return None;
+        }
+        Some(self.worth(one, other, phases[u]) + self.worth(other, one, phases[v]))
+    }
+
+    /// By how much the errors of the brick of `from` get less when it gives that bucket for `to`.
+    fn worth(&self, from: usize, to: usize, phase: i64) -> i64 {
+        let brick = self.owner[from];
+        let own = &self.buckets[brick];
+        let mut rank = self.rank[from];
+        let mut gain = self.error(brick, rank, from, phase);
+        // Those between the two move up or down by one.
+        if to > from {
+            while let Some(&next) = own.get(rank + 1).filter(|&&next| next < to) {
+                gain +=
+                    self.error(brick, rank + 1, next, phase) - self.error(brick, rank, next, phase);
+                rank += 1;
+            }
+        } else {
+            while rank > 0 && own[rank - 1] > to {
+                let next = own[rank - 1];
+                gain +=
+                    self.error(brick, rank - 1, next, phase) - self.error(brick, rank, next, phase);
+                rank -= 1;
+            }
+        }
+        gain - self.error(brick, rank, to, phase)
+    }
+
+    /// How far a brick's bucket is from where it would be at equal distances: in parts of the brick's distance,
+    /// to the fourth power (few large errors are worse than many small ones), for as long as it lasts.
+    fn error(&self, brick: usize, rank: usize, bucket: usize, phase: i64) -> i64 {
+        let error = (self.offset(brick, rank, bucket) - phase) * 64 / BUCKETS as i64;
+        let square = error.clamp(-0x2000, 0x2000).pow(2);
+        // A brick that has buckets has a quota.
+        square * square * 8 / self.quotas[brick].max(1) as i64
+    }
+
+    /// Distance from the place of this rank, were the first one at 0, times the quota.
+    fn offset(&self, brick: usize, rank: usize, bucket: usize) -> i64 {
+        (bucket * self.quotas[brick]) as i64 - (rank * BUCKETS) as i64
+    }
+
+    /// The offset of the brick's buckets, on average.
+    fn phase(&self, brick: usize) -> i64 {
+        let own = &self.buckets[brick];
+        let sum: i64 =
+            own.iter().enumerate().map(|(rank, &bucket)| self.offset(brick, rank, bucket)).sum();
+        sum / (own.len().max(1)) as i64
+    }
+
+    fn exchange(&mut self, one: usize, other: usize) {
+        let (u, v) = (self.owner[one], self.owner[other]);
+        // The first replacement gives the second one's bucket another rank.
+        let (of_one, of_other) = (self.rank[one], self.rank[other]);
+        self.replace(u, of_one, other);
+        self.replace(v, of_other, one);
+        self.owner.swap(one, other);
+    }
+
+    fn replace(&mut self, brick: usize, rank: usize, to: usize) {
+        let own = &mut self.buckets[brick];
+        let from = own[rank];
+        let (low, high) = if to > from {
+            (rank, own.partition_point(|&bucket| bucket < to))
+        } else {
+            (own.partition_point(|&bucket| bucket < to), rank + 1)
+        };
+        own[rank] = to;
+        let moved = &mut own[low..high];
+        if to > from {
+            moved.rotate_left(1)
+        } else {
+            moved.rotate_right(1)
+        }
+        for (at, &bucket) in moved.iter().enumerate() {
+            self.rank[bucket] = low + at;
+        }
+    }
+}
