@@ -45,6 +45,14 @@ pub struct RecordError {
 }
 
 impl RecordError {
+    /// Free space of a brick is recorded twice, and the two disagree.
+    pub fn damaged_space(brick: u16, group: u32) -> RecordError {
+        RecordError::new(
+            format!("free space of brick {brick}, group {group}"),
+            "the bitmap and the count disagree; run: braid volume check --repair",
+        )
+    }
+
     pub(crate) fn new(what: impl Into<String>, why: &'static str) -> RecordError {
         RecordError { what: what.into(), why }
     }

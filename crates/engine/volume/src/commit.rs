@@ -1,0 +1,149 @@
+//! Commits: the open transaction is closed, bricks are flushed, one batch goes to the store.
+
+use crate::transaction::TransactionNr;
+use crate::volume::Volume;
+use braid_device::Request;
+use braid_filesystem::{Errno, Ino};
+use braid_format::volume::keys;
+use braid_format::volume::place::encode;
+use braid_kv::Change;
+use braid_shard::Shard;
+use std::rc::{Rc, Weak};
+
+/// The longest that a change waits for its commit, unless somebody asks before: what Linux's file systems do.
+const INTERVAL_NANOS: u64 = 5_000_000_000;
+
+/// Starts the tasks that commit: when asked, and every few seconds.
+pub(crate) fn start(shard: &Shard, volume: &Weak<Volume>) {
+    let weak = Weak::clone(volume);
+    shard.spawn(async move {
+        while let Some(volume) = weak.upgrade() {
+            if !volume.transactions.wait_wanted().await {
+                break;
+            }
+            volume.commit().await;
+        }
+    });
+    let weak = Weak::clone(volume);
+    let clock = shard.clone();
+    shard.spawn(async move {
+        loop {
+            clock.sleep(INTERVAL_NANOS).await;
+            let Some(volume) = weak.upgrade() else { break };
+            if volume.transactions.is_ended() {
+                break;
+            }
+            if volume.has_changes() {
+                volume.transactions.ask(volume.transactions.number());
+            }
+        }
+    });
+}
+
+impl Volume {
+    fn has_changes(&self) -> bool {
+        let spaces = self.bricks.borrow().values().any(|brick| brick.space.is_dirty());
+        spaces || self.record_changed.get() || !self.transactions.is_clean()
+    }
+
+    /// Commits the open transaction.
+    async fn commit(&self) {
+        let closed = self.transactions.close();
+        let mut records: Vec<Change> = Vec::new();
+        for (ino, inode) in &closed.inodes {
+            records.push((keys::inode(*ino), Some(inode.with(|record| record.encode()))));
+        }
+        for ((ino, group), places) in &closed.places {
+            records.push((keys::places(*ino, *group), encode(&places.list())));
+        }
+        let bricks = self.bricks();
+        for brick in &bricks {
+            records.extend(brick.space.close());
+        }
+        if self.record_changed.replace(false) {
+            records.push((keys::VOLUME.to_vec(), Some(self.record.borrow().encode())));
+            records.push((keys::BUCKETS.to_vec(), Some(self.buckets.borrow().to_bytes())));
+            for brick in &bricks {
+                records.push((keys::brick(brick.id), Some(brick.record().encode())));
+            }
+        }
+        let batch = self.transactions.freeze(records);
+        #[cfg(not(feature = "plant-metadata-before-data"))]
+        self.flush_bricks().await;
+        if !batch.is_empty()
+            && let Err(error) = self.transactions.store().commit(batch).await
+        {
+            tracing::error!(
+                "{error}; the volume is read-only from now on: unmount it, and see to its metadata bricks"
+            );
+            self.transactions.fail(&error.to_string());
+            return;
+        }
+        for brick in &bricks {
+            brick.space.committed();
+        }
+        self.transactions.committed(closed.number);
+    }
+
+    /// Flushes the bricks that have been written to.
+    async fn flush_bricks(&self) {
+        let mut flushes = self.io.start();
+        let mut waiting = Vec::new();
+        for brick in self.bricks() {
+            let (Some(device), Some(written)) = (brick.device(), brick.unflushed()) else {
+                continue;
+            };
+            if !device.info().volatile_cache {
+                brick.flushed(written);
+                continue;
+            }
+            flushes.submit(waiting.len() as u32, &*device, Request::flush());
+            waiting.push((brick, written));
+        }
+        for (tag, outcome) in flushes.finish().await {
+            let (brick, written) = &waiting[tag as usize];
+            match outcome.result {
+                Ok(()) => brick.flushed(*written),
+                Err(error) => {
+                    self.flush_failures.set(self.flush_failures.get() + 1);
+                    self.brick_failed(brick, error);
+                }
+            }
+        }
+    }
+
+    /// Waits until transaction `needed` and all data written before this call are durable.
+    async fn make_durable(&self, needed: TransactionNr) -> Result<(), Errno> {
+        let failures = self.flush_failures.get();
+        if needed > self.transactions.durable() {
+            let waited = self.transactions.wait_durable(needed).await;
+            waited.map_err(|error| self.store_failed(&error))?;
+        }
+        // What was only written over needs no commit, but a flush after it.
+        self.flush_bricks().await;
+        if self.flush_failures.get() == failures { Ok(()) } else { Err(Errno::Io) }
+    }
+
+    /// See [`braid_filesystem::FileSystem::fsync`].
+    pub(crate) async fn sync_file(&self, ino: Ino, data_only: bool) -> Result<(), Errno> {
+        let inode = self.inode(ino).await?;
+        self.make_durable(inode.needed(data_only)).await
+    }
+
+    /// See [`braid_filesystem::FileSystem::sync`].
+    pub async fn sync_all(&self) -> Result<(), Errno> {
+        let number = self.transactions.number();
+        let needed = if self.has_changes() { number } else { number - 1 };
+        self.make_durable(needed).await
+    }
+
+    /// Ends the volume in order: everything is durable afterwards, and nothing runs any more.
+    ///
+    /// # Errors
+    /// When a commit failed.
+    pub async fn close(self: &Rc<Self>) -> Result<(), Errno> {
+        let synced = self.sync_all().await;
+        self.transactions.end();
+        synced
+    }
+}

@@ -1,0 +1,85 @@
+//! The first records of a new volume.
+
+use crate::error::VolumeError;
+use crate::inode::stamp;
+use braid_filesystem::{Caller, ROOT, Time};
+use braid_format::volume::brick_record::{BrickRecord, BrickState};
+use braid_format::volume::inode::InodeRecord;
+use braid_format::volume::place::STRIPE_RANGE;
+use braid_format::volume::volume_record::VolumeRecord;
+use braid_format::volume::{NO_BRICK, keys};
+use braid_kv::Change;
+use braid_layout::buckets::Buckets;
+use uuid::Uuid;
+
+/// A brick of a new volume. Bricks are numbered from 0, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewBrick {
+    /// Which device it is.
+    pub uuid: Uuid,
+    /// Its part in placement; not 0.
+    pub weight: u64,
+    /// Blocks of its data area.
+    pub blocks: u64,
+}
+
+/// What the metadata store of a new volume holds: no file but an empty root directory, which belongs to `owner`.
+///
+/// # Errors
+/// When the stripe, the bricks or their weights cannot be.
+pub fn first_records(
+    uuid: Uuid,
+    stripe: u64,
+    bricks: &[NewBrick],
+    owner: Caller,
+    now: Time,
+) -> Result<Vec<Change>, VolumeError> {
+    if !stripe.is_power_of_two() || !STRIPE_RANGE.contains(&stripe) {
+        return Err(VolumeError::Stripe(stripe));
+    }
+    let numbered = || (0u16..).zip(bricks);
+    let weights: Vec<(u16, u64)> = numbered().map(|(id, brick)| (id, brick.weight)).collect();
+    let buckets = Buckets::new(&weights)?;
+    let volume = VolumeRecord {
+        uuid,
+        stripe,
+        next_ino: ROOT + 1,
+        // There are at most 4096 bricks, or the buckets would not be.
+        next_brick: bricks.len() as u16,
+        proxy: None,
+        unbalanced: false,
+    };
+    let now = stamp(now);
+    let root = InodeRecord {
+        kind: crate::inode::nibble_of(braid_filesystem::Kind::Directory),
+        perm: 0o755,
+        uid: owner.uid,
+        gid: owner.gid,
+        nlink: 2,
+        rdev: 0,
+        flags: 0,
+        size: 0,
+        blocks: 0,
+        generation: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        crtime: now,
+        parent: ROOT,
+        next_cookie: 1,
+        entries: 0,
+        brick: NO_BRICK,
+        target: Vec::new(),
+    };
+    let mut records = vec![
+        (keys::VOLUME.to_vec(), Some(volume.encode())),
+        (keys::BUCKETS.to_vec(), Some(buckets.to_bytes())),
+        (keys::inode(ROOT), Some(root.encode())),
+    ];
+    for (id, brick) in numbered() {
+        let (uuid, weight, blocks) = (brick.uuid, brick.weight, brick.blocks);
+        let record = BrickRecord { uuid, state: BrickState::Data, weight, blocks };
+        records.push((keys::brick(id), Some(record.encode())));
+    }
+    Ok(records)
+}

@@ -1,0 +1,173 @@
+//! The end of a file: truncating, growing, and taking away what is beyond it.
+//!
+//! A cut within a granule leaves the rest of the granule as it is, so that a crash before the commit loses nothing; it is
+//! zeroed when the file grows over it ([`Volume::settle_end`]).
+
+use super::stripes::{down, up};
+use super::write::SIZE_MAX;
+use crate::inode::Inode;
+use crate::volume::Volume;
+use braid_device::Request;
+use braid_filesystem::Errno;
+use braid_format::volume::place::{PER_GROUP, Place};
+use braid_format::volume::{BLOCK, keys};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// Groups of places that are looked for at a time.
+const GROUPS_AT_ONCE: usize = 256;
+
+impl Volume {
+    /// Sets the size: cuts, or extends with a hole.
+    pub(crate) async fn set_size(&self, inode: &Rc<Inode>, size: u64) -> Result<(), Errno> {
+        if size > SIZE_MAX {
+            return Err(Errno::TooBig);
+        }
+        self.settle_end(inode, size).await?;
+        // Whoever grows the file meanwhile holds something beyond its end.
+        let _held = inode.locks.exclusive(down(size, self.geometry.stripe)..u64::MAX).await;
+        let old = inode.size();
+        if size < old {
+            self.transactions.set(keys::orphan(inode.ino()), Some(Vec::new()));
+            inode.ragged.set(true);
+        }
+        self.edit(inode, true, |record| record.size = size);
+        self.touch(inode, true);
+        if size < old {
+            self.trim(inode, size).await?;
+            // A file without a name is still to be removed.
+            if inode.with(|record| record.nlink > 0) {
+                self.transactions.set(keys::orphan(inode.ino()), None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the bytes after the end of the file in its last granule zero, if the file is going to reach `until` and
+    /// they may be something else.
+    pub(crate) async fn settle_end(&self, inode: &Rc<Inode>, until: u64) -> Result<(), Errno> {
+        let granule = self.geometry.granule;
+        while inode.ragged.get() {
+            let size = inode.size();
+            let start = down(size, granule);
+            if size == start {
+                inode.ragged.set(false);
+                break;
+            }
+            // A write that begins in the same block completes it with zeroes itself.
+            if until <= size && (granule == BLOCK || until < start) {
+                break;
+            }
+            let _held = inode.locks.exclusive(start..start + granule).await;
+            if inode.size() != size || !inode.ragged.get() {
+                continue;
+            }
+            self.zero_written(inode, size, start + granule).await?;
+            inode.ragged.set(false);
+        }
+        Ok(())
+    }
+
+    /// Writes zeroes over `from..to` of a file, which lies within one granule, if that was written. The caller holds it.
+    pub(crate) async fn zero_written(
+        &self,
+        inode: &Rc<Inode>,
+        from: u64,
+        to: u64,
+    ) -> Result<(), Errno> {
+        let start = down(from, BLOCK);
+        let stripe = start / self.geometry.stripe;
+        let (_, place) = self.place(inode, stripe).await?;
+        let within = start % self.geometry.stripe;
+        if from >= to || !self.geometry.is_written(place, within) {
+            return Ok(());
+        }
+        let end = up(to, BLOCK);
+        let mut blocks = self.read_blocks(inode, start, end).await?;
+        blocks[(from - start) as usize..(to - start) as usize].fill(0);
+        let brick = self.brick(place.brick).ok_or(Errno::Io)?;
+        let request = Request::write(brick.byte_of(place.start) + within, blocks.freeze(), false);
+        self.request(&brick, request).await?;
+        Ok(())
+    }
+
+    /// Takes away the places beyond `size`. The caller holds all that is there.
+    pub(crate) async fn trim(&self, inode: &Rc<Inode>, size: u64) -> Result<(), Errno> {
+        let stripe = self.geometry.stripe;
+        let whole_from = size.div_ceil(stripe);
+        if size % stripe != 0 {
+            self.shorten(inode, size / stripe, size % stripe).await?;
+        }
+        let mut next = whole_from / PER_GROUP;
+        loop {
+            let groups = self.groups_from(inode, next).await?;
+            let Some(last) = groups.last().copied() else { return Ok(()) };
+            for group in groups {
+                let places = self.places(inode, group).await?;
+                let placed = places.placed();
+                for (_, place) in &placed {
+                    self.prepare_free(*place).await?;
+                }
+                // From here to the end of the group in one step.
+                for (stripe, place) in
+                    placed.into_iter().filter(|(stripe, _)| *stripe >= whole_from)
+                {
+                    if places.get(stripe) == place {
+                        self.set_place(inode, &places, stripe, Place::HOLE);
+                        self.free_blocks(place);
+                    }
+                }
+                self.transactions.room().await;
+            }
+            next = last + 1;
+        }
+    }
+
+    /// Groups of places of a file from `first` on, about as many as are looked for at a time; empty: there are none.
+    pub(crate) async fn groups_from(
+        &self,
+        inode: &Rc<Inode>,
+        first: u64,
+    ) -> Result<BTreeSet<u64>, Errno> {
+        let (mut from, to) =
+            (keys::places(inode.ino(), first), keys::after(&keys::places(inode.ino(), u64::MAX)));
+        let mut groups = BTreeSet::new();
+        let mut bound = u64::MAX;
+        loop {
+            let scanned = self.transactions.scan(&from, &to, GROUPS_AT_ONCE).await;
+            let (pairs, next) = scanned.map_err(|error| self.store_failed(&error))?;
+            groups.extend(pairs.iter().filter_map(|(key, _)| keys::second_of(key)));
+            match next {
+                Some(next) if groups.is_empty() => from = next,
+                Some(next) => {
+                    bound = keys::second_of(&next[..next.len() - 1]).unwrap_or(u64::MAX);
+                    break;
+                }
+                None => break,
+            }
+        }
+        let loaded = inode.places.borrow();
+        let changed = loaded.range(first..=bound).filter(|(_, places)| !places.placed().is_empty());
+        groups.extend(changed.map(|(group, _)| *group));
+        // Those that have become empty in memory are still there in the store.
+        groups.retain(|group| loaded.get(group).is_none_or(|places| !places.placed().is_empty()));
+        Ok(groups)
+    }
+
+    /// Cuts the place of a stripe to its first `bytes` bytes.
+    async fn shorten(&self, inode: &Rc<Inode>, stripe: u64, bytes: u64) -> Result<(), Errno> {
+        let (places, place) = self.place(inode, stripe).await?;
+        let blocks = self.geometry.blocks_to(bytes);
+        if u64::from(place.blocks) <= blocks {
+            return Ok(());
+        }
+        self.prepare_free(place).await?;
+        let beyond = self.geometry.covered(up(bytes, self.geometry.granule), self.geometry.stripe);
+        let cut = Place { blocks: blocks as u16, written: place.written & !beyond, ..place };
+        self.set_place(inode, &places, stripe, cut);
+        let rest =
+            Place { start: place.start + blocks, blocks: place.blocks - blocks as u16, ..place };
+        self.free_blocks(rest);
+        Ok(())
+    }
+}

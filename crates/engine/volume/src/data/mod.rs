@@ -1,0 +1,24 @@
+//! The bytes of files: where stripes lie, how they are read, written, cut and moved.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `stripes` | how a range of a file falls into stripes, granules and blocks |
+//! | `placing` | places: loaded, chosen, grown, freed |
+//! | `read` | reading |
+//! | `write` | writing |
+//! | `cut` | truncating, the ragged end of a file, removing what is beyond it |
+//! | `allocate` | setting space aside, holes, zeroes |
+//! | `seek` | the next data, the next hole |
+//! | `moving` | a stripe goes to another place |
+
+mod allocate;
+mod cut;
+mod moving;
+mod placing;
+mod read;
+mod seek;
+mod stripes;
+mod write;
+
+pub use moving::Moved;
+pub use stripes::Geometry;

@@ -1,0 +1,58 @@
+//! A stripe goes to another place.
+//!
+//! The copy is made before the place is changed, under the stripe's lock, and the old blocks are free when the change
+//! is durable: until then a crash finds them as they were.
+
+use crate::brick::Brick;
+use crate::inode::Inode;
+use crate::volume::Volume;
+use braid_filesystem::Errno;
+use braid_format::volume::BLOCK;
+use std::rc::Rc;
+
+/// What became of a stripe that was to be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// It was moved: so many bytes of it were copied.
+    Yes(u64),
+    /// It is not where it was thought to be any more, or is gone.
+    NotThere,
+}
+
+impl Volume {
+    /// Moves stripe `stripe` from brick `from` to brick `to`.
+    ///
+    /// # Errors
+    /// [`Errno::NoSpace`] when there is no room on `to`; [`Errno::Io`] when a brick failed.
+    pub(crate) async fn move_stripe(
+        &self,
+        inode: &Rc<Inode>,
+        stripe: u64,
+        from: u16,
+        to: &Rc<Brick>,
+    ) -> Result<Moved, Errno> {
+        let start = stripe * self.geometry.stripe;
+        let _held = inode.locks.exclusive(start..start + self.geometry.stripe).await;
+        let (places, place) = self.place(inode, stripe).await?;
+        if place.is_hole() || place.brick != from {
+            return Ok(Moved::NotThere);
+        }
+        let blocks = u64::from(place.blocks);
+        let reserved = self.reserve_on(to, blocks).await?.ok_or(Errno::NoSpace)?;
+        let copied = match self.copy_place(place, to, reserved).await {
+            Ok(()) => self.prepare_free(place).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = copied {
+            to.space.release(reserved, blocks);
+            return Err(error);
+        }
+        to.space.confirm(reserved, blocks);
+        let moved = self.new_place(to, reserved, blocks, place.written);
+        self.set_place(inode, &places, stripe, moved);
+        self.free_blocks(place);
+        let end = blocks * BLOCK;
+        let written = self.geometry.runs(place, 0, end).filter(|(_, is_written)| *is_written);
+        Ok(Moved::Yes(written.map(|(run, _)| run.end - run.start).sum()))
+    }
+}

@@ -1,0 +1,335 @@
+//! Places of stripes: loaded, chosen, grown, freed.
+
+use crate::brick::Brick;
+use crate::inode::Inode;
+use crate::places::Places;
+use crate::volume::Volume;
+use braid_device::{Op, Request};
+use braid_filesystem::Errno;
+use braid_format::volume::place::{PER_GROUP, Place, parse};
+use braid_format::volume::{BLOCK, keys};
+use std::rc::Rc;
+
+/// Groups of places of one file that stay in memory, about: 64 MiB of them.
+const KEPT_GROUPS: usize = 64 << 10;
+/// Stripes from this one on are given whole places from the start: a file of that size grows on.
+const WHOLE_FROM: u64 = 8;
+/// How often a reservation waits for a commit to give freed blocks back before it fails.
+const SPACE_WAITS: usize = 64;
+
+impl Volume {
+    /// Group `group` of the places of `inode`.
+    pub(crate) async fn places(&self, inode: &Rc<Inode>, group: u64) -> Result<Rc<Places>, Errno> {
+        if let Some(known) = inode.places.borrow().get(&group) {
+            return Ok(Rc::clone(known));
+        }
+        let bytes = self.stored(&keys::places(inode.ino(), group)).await?;
+        if let Some(known) = inode.places.borrow().get(&group) {
+            return Ok(Rc::clone(known));
+        }
+        let list = match bytes {
+            Some(bytes) => parse(inode.ino(), group, self.geometry.stripe, &bytes)
+                .map_err(|error| self.damaged(&error))?,
+            None => [Place::HOLE; PER_GROUP as usize],
+        };
+        let places = Rc::new(Places::new(inode.ino(), group, list));
+        let mut kept = inode.places.borrow_mut();
+        if kept.len() >= KEPT_GROUPS {
+            // What is being committed is still in sight of the store's readers, so it may go too.
+            kept.retain(|_, places| {
+                Rc::strong_count(places) > 1 || self.transactions.has_places(places.key())
+            });
+        }
+        kept.insert(group, Rc::clone(&places));
+        Ok(places)
+    }
+
+    /// The place of one stripe, with its group.
+    pub(crate) async fn place(
+        &self,
+        inode: &Rc<Inode>,
+        stripe: u64,
+    ) -> Result<(Rc<Places>, Place), Errno> {
+        let places = self.places(inode, stripe / PER_GROUP).await?;
+        let place = places.get(stripe);
+        Ok((places, place))
+    }
+
+    /// Records the place of a stripe in the open transaction. Blocks are not taken or freed here.
+    pub(crate) fn set_place(
+        &self,
+        inode: &Rc<Inode>,
+        places: &Rc<Places>,
+        stripe: u64,
+        place: Place,
+    ) {
+        let old = places.get(stripe);
+        places.set(stripe, place);
+        self.transactions.touch_places(places);
+        let (before, after) = (u64::from(old.blocks), u64::from(place.blocks));
+        if before != after {
+            self.edit(inode, true, |record| {
+                record.blocks = (record.blocks + after).saturating_sub(before);
+            });
+        } else {
+            inode.note_change(self.transactions.number(), true);
+        }
+    }
+
+    /// Brings the free space of a place into memory, so that it can be freed in one step.
+    pub(crate) async fn prepare_free(&self, place: Place) -> Result<(), Errno> {
+        if place.is_hole() {
+            return Ok(());
+        }
+        let Some(brick) = self.brick(place.brick) else { return Ok(()) };
+        let loaded =
+            brick.space.load_for(&self.transactions, place.start, place.blocks.into()).await;
+        loaded.map_err(|error| self.space_failed(&error))
+    }
+
+    /// Frees the blocks of a place, which [`prepare_free`](Volume::prepare_free) has seen.
+    pub(crate) fn free_blocks(&self, place: Place) {
+        // A brick that was let go takes its blocks along.
+        if let Some(brick) = self.brick(place.brick).filter(|_| !place.is_hole()) {
+            brick.space.free(place.start, place.blocks.into());
+        }
+    }
+
+    /// Blocks for a place whose first `needed` blocks are wanted now.
+    pub(crate) fn blocks_for(&self, inode: &Inode, stripe: u64, needed: u64, end: u64) -> u64 {
+        let whole = self.geometry.blocks();
+        let is_last = end.max(inode.size()) <= (stripe + 1) * self.geometry.stripe;
+        if is_last && stripe < WHOLE_FROM { needed.min(whole) } else { whole }
+    }
+
+    /// The bricks that a stripe may go to, the best first.
+    fn candidates(&self, inode: &Inode, stripe: u64) -> Vec<Rc<Brick>> {
+        let bricks = self.bricks.borrow();
+        let mut list: Vec<Rc<Brick>> = Vec::with_capacity(3);
+        let mut add = |id: Option<u16>| {
+            if let Some(brick) = id.and_then(|id| bricks.get(&id))
+                && brick.takes_data()
+                && !list.iter().any(|known| known.id == brick.id)
+            {
+                list.push(Rc::clone(brick));
+            }
+        };
+        add(inode.with(|record| record.wanted_brick()));
+        add(self.record.borrow().proxy);
+        let buckets = self.buckets.borrow();
+        add(Some(buckets.brick_of(inode.ino(), stripe)));
+        list
+    }
+
+    /// Sets a run of `blocks` blocks aside for a stripe: where the file is to be, else on the proxy, else where
+    /// placement says, else where there is room.
+    ///
+    /// # Errors
+    /// [`Errno::NoSpace`] when there is none on any brick, also not after the commits to come.
+    pub(crate) async fn reserve(
+        &self,
+        inode: &Rc<Inode>,
+        stripe: u64,
+        blocks: u64,
+    ) -> Result<(Rc<Brick>, u64), Errno> {
+        for _ in 0..SPACE_WAITS {
+            for brick in self.candidates(inode, stripe) {
+                if let Some(start) = self.reserve_on(&brick, blocks).await? {
+                    return Ok((brick, start));
+                }
+            }
+            let mut full: Vec<u16> = Vec::new();
+            loop {
+                let next = {
+                    let bricks = self.bricks.borrow();
+                    self.buckets.borrow().next_other(inode.ino(), stripe, |id| {
+                        !full.contains(&id)
+                            && bricks.get(&id).is_some_and(|brick| {
+                                brick.is_placed()
+                                    && brick.is_there()
+                                    && brick.space.free_now() >= blocks
+                            })
+                    })
+                };
+                let Some(brick) = next.and_then(|id| self.brick(id)) else { break };
+                if let Some(start) = self.reserve_on(&brick, blocks).await? {
+                    return Ok((brick, start));
+                }
+                full.push(brick.id);
+            }
+            let settling = self.bricks.borrow().values().any(|brick| brick.space.settling() > 0);
+            if !settling && !self.orphans.is_busy() {
+                return Err(Errno::NoSpace);
+            }
+            let number = self.transactions.number();
+            let durable = self.transactions.wait_durable(number).await;
+            durable.map_err(|error| self.store_failed(&error))?;
+        }
+        Err(Errno::NoSpace)
+    }
+
+    /// The same for `wanted` blocks, or only `needed` ones where there are not so many together.
+    async fn reserve_about(
+        &self,
+        inode: &Rc<Inode>,
+        stripe: u64,
+        wanted: u64,
+        needed: u64,
+    ) -> Result<(Rc<Brick>, u64, u64), Errno> {
+        match self.reserve(inode, stripe, wanted).await {
+            Err(Errno::NoSpace) if wanted > needed => {
+                let (brick, start) = self.reserve(inode, stripe, needed).await?;
+                Ok((brick, start, needed))
+            }
+            other => other.map(|(brick, start)| (brick, start, wanted)),
+        }
+    }
+
+    /// Sets a run aside on one brick.
+    pub(crate) async fn reserve_on(
+        &self,
+        brick: &Brick,
+        blocks: u64,
+    ) -> Result<Option<u64>, Errno> {
+        let whole = blocks == self.geometry.blocks();
+        let reserved = brick.space.reserve(&self.transactions, blocks, whole).await;
+        reserved.map_err(|error| self.space_failed(&error))
+    }
+
+    /// Makes sure that the stripe has a place of at least `needed` blocks on a brick that is there. The caller holds
+    /// the part of the stripe that it is about, and all of it when there is a place that is too short or not to be
+    /// reached. `end`: where the file will end, at least.
+    pub(crate) async fn ensure_place(
+        &self,
+        inode: &Rc<Inode>,
+        stripe: u64,
+        needed: u64,
+        end: u64,
+    ) -> Result<(Rc<Places>, Place), Errno> {
+        loop {
+            let (places, place) = self.place(inode, stripe).await?;
+            if !place.is_hole() {
+                if u64::from(place.blocks) >= needed {
+                    return Ok((places, place));
+                }
+                return self.grow(inode, &places, stripe, needed, end).await;
+            }
+            let blocks = self.blocks_for(inode, stripe, needed, end);
+            let (brick, start, blocks) = self.reserve_about(inode, stripe, blocks, needed).await?;
+            if !places.get(stripe).is_hole() {
+                brick.space.release(start, blocks);
+                continue;
+            }
+            let place = self.new_place(&brick, start, blocks, 0);
+            brick.space.confirm(start, blocks);
+            self.set_place(inode, &places, stripe, place);
+            return Ok((places, place));
+        }
+    }
+
+    /// A place of blocks that were set aside.
+    pub(crate) fn new_place(&self, brick: &Brick, start: u64, blocks: u64, written: u32) -> Place {
+        // At most the blocks of a stripe, which fit.
+        Place { start, written, blocks: blocks as u16, brick: brick.id }
+    }
+
+    /// Makes a place longer: where it is, or elsewhere with what it holds.
+    async fn grow(
+        &self,
+        inode: &Rc<Inode>,
+        places: &Rc<Places>,
+        stripe: u64,
+        needed: u64,
+        end: u64,
+    ) -> Result<(Rc<Places>, Place), Errno> {
+        let place = places.get(stripe);
+        let (old, whole) = (u64::from(place.blocks), self.geometry.blocks());
+        let wanted = match self.blocks_for(inode, stripe, needed, end) {
+            blocks if blocks == whole => whole,
+            blocks => blocks.next_power_of_two().min(whole),
+        };
+        if let Some(brick) = self.brick(place.brick).filter(|brick| brick.is_there()) {
+            let loaded = brick
+                .space
+                .load_for(
+                    &self.transactions,
+                    place.start,
+                    wanted.min(brick.space.blocks() - place.start),
+                )
+                .await;
+            loaded.map_err(|error| self.space_failed(&error))?;
+            for blocks in [wanted, needed] {
+                let end = place.start + old;
+                if brick.space.extend(end, blocks - old) {
+                    brick.space.confirm(end, blocks - old);
+                    let grown = Place { blocks: blocks as u16, ..place };
+                    self.set_place(inode, places, stripe, grown);
+                    return Ok((Rc::clone(places), grown));
+                }
+            }
+        }
+        let (brick, start, blocks) = self.reserve_about(inode, stripe, wanted, needed).await?;
+        let copied = self.copy_place(place, &brick, start).await;
+        let prepared = match copied {
+            Ok(()) => self.prepare_free(place).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = prepared {
+            brick.space.release(start, blocks);
+            return Err(error);
+        }
+        brick.space.confirm(start, blocks);
+        let grown = self.new_place(&brick, start, blocks, place.written);
+        self.set_place(inode, places, stripe, grown);
+        self.free_blocks(place);
+        Ok((Rc::clone(places), grown))
+    }
+
+    /// Copies what is written of a place to blocks that were set aside on `to`.
+    pub(crate) async fn copy_place(
+        &self,
+        place: Place,
+        to: &Brick,
+        start: u64,
+    ) -> Result<(), Errno> {
+        let from = self.brick(place.brick).ok_or(Errno::Io)?;
+        let source = from.device().ok_or(Errno::Io)?;
+        let target = to.device().ok_or(Errno::Io)?;
+        let end = u64::from(place.blocks) * BLOCK;
+        let mut reads = self.io.start();
+        let mut places = Vec::new();
+        for (run, is_written) in self.geometry.runs(place, 0, end) {
+            if is_written {
+                let buf = self.shard.pool().get((run.end - run.start) as usize);
+                let request = Request::read(from.byte_of(place.start) + run.start, buf);
+                from.note(&request);
+                reads.submit(places.len() as u32, &*source, request);
+                places.push(run.start);
+            }
+        }
+        let mut writes = self.io.start();
+        for (tag, outcome) in reads.finish().await {
+            if let Err(error) = outcome.result {
+                self.brick_failed(&from, error);
+                // The writes that are under way end by themselves; nobody names what they write.
+                let _ = writes.finish().await;
+                return Err(Errno::Io);
+            }
+            if let Op::Read(bufs) = outcome.op {
+                let bufs = bufs.into_iter().map(|buf| buf.freeze()).collect();
+                let offset = to.byte_of(start) + places[tag as usize];
+                let request = Request { offset, op: Op::Write { bufs, fua: false } };
+                to.note(&request);
+                writes.submit(tag, &*target, request);
+            }
+        }
+        for (_, outcome) in writes.finish().await {
+            if let Err(error) = outcome.result {
+                self.brick_failed(to, error);
+                return Err(Errno::Io);
+            }
+            to.wrote();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! Reading.
+
+use super::stripes::{down, up};
+use crate::inode::Inode;
+use crate::volume::Volume;
+use braid_device::{Op, Request};
+use braid_filesystem::{Errno, Ino};
+use braid_format::volume::BLOCK;
+use braid_shard::{Buf, BufMut};
+use std::rc::Rc;
+
+impl Volume {
+    /// See [`braid_filesystem::FileSystem::read`].
+    pub(crate) async fn read_file(&self, ino: Ino, offset: u64, len: usize) -> Result<Buf, Errno> {
+        let inode = self.file(ino).await?;
+        let end = offset.saturating_add(len as u64);
+        let _held = inode.locks.shared(offset..end).await;
+        let end = end.min(inode.size());
+        if offset >= end {
+            return Ok(self.shard.pool().get(0).freeze());
+        }
+        let first = down(offset, BLOCK);
+        let buf = self.read_blocks(&inode, first, up(end, BLOCK)).await?;
+        let skip = (offset - first) as usize;
+        Ok(buf.freeze().slice(skip..skip + (end - offset) as usize))
+    }
+
+    /// The bytes from `first` to `end`, multiples of a block, as one buffer; all bricks at the same time. The caller
+    /// holds the range.
+    pub(crate) async fn read_blocks(
+        &self,
+        inode: &Rc<Inode>,
+        first: u64,
+        end: u64,
+    ) -> Result<BufMut, Errno> {
+        let mut rest = self.shard.pool().get((end - first) as usize);
+        // The parts in the order of the file; those on their way are not there.
+        let mut parts: Vec<Option<BufMut>> = Vec::new();
+        let mut bricks = Vec::new();
+        let mut reads = self.io.start();
+        for piece in self.geometry.pieces(first..end) {
+            let place = match self.place(inode, piece.stripe).await {
+                Ok((_, place)) => place,
+                Err(error) => {
+                    let _ = reads.finish().await;
+                    return Err(error);
+                }
+            };
+            for (run, is_written) in self.geometry.runs(place, piece.from, piece.to) {
+                let mut part = rest;
+                rest = part.split_off((run.end - run.start) as usize);
+                if !is_written {
+                    part.fill(0);
+                    parts.push(Some(part));
+                    bricks.push(None);
+                    continue;
+                }
+                let brick = self.brick(place.brick);
+                let Some((brick, device)) = brick.and_then(|brick| {
+                    let device = brick.device()?;
+                    Some((brick, device))
+                }) else {
+                    let _ = reads.finish().await;
+                    return Err(Errno::Io);
+                };
+                let request = Request::read(brick.byte_of(place.start) + run.start, part);
+                brick.note(&request);
+                reads.submit(parts.len() as u32, &*device, request);
+                parts.push(None);
+                bricks.push(Some(brick));
+            }
+        }
+        let mut failed = false;
+        for (tag, outcome) in reads.finish().await {
+            if let Err(error) = outcome.result {
+                if let Some(brick) = &bricks[tag as usize] {
+                    self.brick_failed(brick, error);
+                }
+                failed = true;
+            }
+            if let Op::Read(mut bufs) = outcome.op {
+                parts[tag as usize] = bufs.pop();
+            }
+        }
+        let mut parts = parts.into_iter().flatten();
+        let mut whole = parts.next().unwrap_or(rest);
+        for part in parts {
+            // The parts were cut from one buffer in this order.
+            failed |= whole.rejoin(part).is_err();
+        }
+        if failed { Err(Errno::Io) } else { Ok(whole) }
+    }
+}

@@ -1,0 +1,52 @@
+//! The next data, the next hole.
+
+use crate::volume::Volume;
+use braid_filesystem::{Errno, Ino, Seek};
+use braid_format::volume::place::PER_GROUP;
+
+impl Volume {
+    /// See [`braid_filesystem::FileSystem::seek`].
+    pub(crate) async fn seek_file(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64, Errno> {
+        let inode = self.file(ino).await?;
+        let _held = inode.locks.shared(offset..u64::MAX).await;
+        let size = inode.size();
+        if offset >= size {
+            return Err(Errno::Nxio);
+        }
+        let geometry = self.geometry;
+        let mut at = offset;
+        let mut group = offset / geometry.stripe / PER_GROUP;
+        loop {
+            let groups = self.groups_from(&inode, group).await?;
+            let Some(last) = groups.last().copied() else { break };
+            for number in groups {
+                let places = self.places(&inode, number).await?;
+                for (stripe, place) in places.placed() {
+                    let start = stripe * geometry.stripe;
+                    if start + geometry.stripe <= at {
+                        continue;
+                    }
+                    if what == Seek::Hole && start > at {
+                        return Ok(at.min(size));
+                    }
+                    let from = at.max(start) - start;
+                    for (run, is_written) in geometry.runs(place, from, geometry.stripe) {
+                        if is_written == (what == Seek::Data) {
+                            let found = (start + run.start).max(offset);
+                            return match what {
+                                Seek::Data if found >= size => Err(Errno::Nxio),
+                                _ => Ok(found.min(size)),
+                            };
+                        }
+                    }
+                    at = start + geometry.stripe;
+                }
+            }
+            group = last + 1;
+        }
+        match what {
+            Seek::Hole => Ok(at.min(size)),
+            Seek::Data => Err(Errno::Nxio),
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Writing.
+//!
+//! A write holds its range, in whole granules, so that nobody else changes what it completes at the edges. Where a
+//! stripe has no place yet it gets one first, with nothing written; the bits of the granules are set when the bytes
+//! are on the brick. So whatever transaction is committed when, no place shows what was there before.
+
+use super::stripes::{down, up};
+use crate::brick::Brick;
+use crate::inode::Inode;
+use crate::locks::Held;
+use crate::volume::Volume;
+use braid_device::{Bufs, Op, Request};
+use braid_filesystem::{Errno, Ino};
+use braid_format::volume::BLOCK;
+use braid_format::volume::place::Place;
+use braid_shard::Buf;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Bytes that a file can have.
+pub(crate) const SIZE_MAX: u64 = i64::MAX as u64 - (1 << 32);
+/// Memory of a payload is aligned so for devices.
+const ALIGN: usize = 4096;
+
+/// What goes to the bricks: the payload, completed to whole blocks or granules.
+struct Payload {
+    /// Offset in the file, a multiple of a block.
+    start: u64,
+    main: Buf,
+    /// What follows `main`, when the end had to be completed.
+    tail: Option<Buf>,
+}
+
+impl Payload {
+    fn end(&self) -> u64 {
+        self.start + self.main.len() as u64 + self.tail.as_ref().map_or(0, |tail| tail.len() as u64)
+    }
+
+    /// The bytes of a range of the file.
+    fn slice(&self, range: Range<u64>) -> Bufs {
+        let mut bufs = Bufs::new();
+        let middle = self.start + self.main.len() as u64;
+        if range.start < middle {
+            let to = range.end.min(middle);
+            bufs.push(
+                self.main.slice((range.start - self.start) as usize..(to - self.start) as usize),
+            );
+        }
+        if let Some(tail) = self.tail.as_ref().filter(|_| range.end > middle) {
+            let from = range.start.max(middle);
+            bufs.push(tail.slice((from - middle) as usize..(range.end - middle) as usize));
+        }
+        bufs
+    }
+}
+
+impl Volume {
+    /// See [`braid_filesystem::FileSystem::write`].
+    pub(crate) async fn write_file(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: Buf,
+        clear_setid: bool,
+    ) -> Result<(), Errno> {
+        let inode = self.file(ino).await?;
+        self.may_grow().await?;
+        offset
+            .checked_add(data.len() as u64)
+            .filter(|end| *end <= SIZE_MAX)
+            .ok_or(Errno::TooBig)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.settle_end(&inode, offset).await?;
+        // A brick that fails under a write of stripes that were nowhere else yet is left out next time.
+        let mut tries = self.bricks.borrow().len() + 1;
+        loop {
+            match self.write_once(&inode, offset, &data, clear_setid).await? {
+                true => return Ok(()),
+                false if tries == 0 => return Err(Errno::Io),
+                false => tries -= 1,
+            }
+        }
+    }
+
+    /// Writes `data`. False: a brick failed, and the stripes that were to be on it have no place again.
+    async fn write_once(
+        &self,
+        inode: &Rc<Inode>,
+        offset: u64,
+        data: &Buf,
+        clear_setid: bool,
+    ) -> Result<bool, Errno> {
+        let end = offset + data.len() as u64;
+        let _held = self.lock_for_write(inode, offset..end).await?;
+        let payload = self.complete(inode, offset, data).await?;
+        let mut writes = self.io.start();
+        let mut sent: Vec<(u64, Rc<Brick>, u32)> = Vec::new();
+        let mut lost = false;
+        for piece in self.geometry.pieces(payload.start..payload.end()) {
+            let (_, place) = match self.place(inode, piece.stripe).await {
+                Ok(found) => found,
+                Err(error) => {
+                    let _ = writes.finish().await;
+                    return Err(error);
+                }
+            };
+            let Some(brick) = self.brick(place.brick) else {
+                lost = true;
+                continue;
+            };
+            let at = piece.stripe * self.geometry.stripe;
+            let offset = brick.byte_of(place.start) + piece.from;
+            let bufs = payload.slice(at + piece.from..at + piece.to);
+            let request = Request { offset, op: Op::Write { bufs, fua: false } };
+            let bits = self.geometry.touched(piece.from, piece.to);
+            match brick.device() {
+                Some(device) => {
+                    brick.note(&request);
+                    writes.submit(sent.len() as u32, &*device, request);
+                }
+                None => lost = true,
+            }
+            sent.push((piece.stripe, brick, bits));
+        }
+        let mut failed = vec![false; sent.len()];
+        for (tag, outcome) in writes.finish().await {
+            match outcome.result {
+                Ok(()) => sent[tag as usize].1.wrote(),
+                Err(error) => {
+                    self.brick_failed(&sent[tag as usize].1, error);
+                    failed[tag as usize] = true;
+                }
+            }
+        }
+        let mut again = false;
+        for ((stripe, brick, bits), failed) in sent.into_iter().zip(failed) {
+            // The lock keeps the places in memory and where they are.
+            let (places, place) = self.place(inode, stripe).await?;
+            if !failed && brick.is_there() {
+                let written = place.written | bits;
+                if written != place.written {
+                    self.set_place(inode, &places, stripe, Place { written, ..place });
+                }
+            } else if place.written == 0 && !brick.is_there() && self.is_alone(inode, stripe, place)
+            {
+                self.prepare_free(place).await?;
+                self.set_place(inode, &places, stripe, Place::HOLE);
+                self.free_blocks(place);
+                again = true;
+            } else {
+                lost = true;
+            }
+        }
+        if lost {
+            return Err(Errno::Io);
+        }
+        if !again {
+            self.note_write(inode, end, clear_setid);
+        }
+        Ok(!again)
+    }
+
+    /// Size and times after a write that ended at `end`; the range is still held, so that a cut comes before or after
+    /// all of it.
+    fn note_write(&self, inode: &Rc<Inode>, end: u64, clear_setid: bool) {
+        let now = self.now();
+        let grows = end > inode.size();
+        if grows {
+            // The last block was completed with zeroes.
+            inode.ragged.set(false);
+        }
+        self.edit(inode, grows, |record| {
+            record.size = record.size.max(end);
+            record.mtime = now;
+            record.ctime = now;
+            if clear_setid {
+                clear_setid_bits(&mut record.perm);
+            }
+        });
+    }
+
+    /// True when the place is still the one that the stripe has.
+    fn is_alone(&self, inode: &Inode, stripe: u64, place: Place) -> bool {
+        let group = stripe / braid_format::volume::place::PER_GROUP;
+        let places = inode.places.borrow();
+        places.get(&group).is_some_and(|places| places.get(stripe) == place)
+    }
+
+    /// Locks the range of a write and sees to it that all of its stripes have places long enough.
+    async fn lock_for_write(&self, inode: &Rc<Inode>, range: Range<u64>) -> Result<Held, Errno> {
+        let geometry = self.geometry;
+        let mut wanted = down(range.start, geometry.granule)..up(range.end, geometry.granule);
+        'locking: loop {
+            let held = inode.locks.exclusive(wanted.clone()).await;
+            for piece in geometry.pieces(range.clone()) {
+                let needed = geometry.blocks_to(piece.to);
+                let start = piece.stripe * geometry.stripe;
+                let (places, place) = self.place(inode, piece.stripe).await?;
+                let is_lost = !place.is_hole()
+                    && self.brick(place.brick).is_none_or(|brick| !brick.is_there());
+                if place.is_hole() || (!is_lost && u64::from(place.blocks) >= needed) {
+                    continue;
+                }
+                // The place is to be changed: that takes the whole stripe.
+                if wanted.start > start || wanted.end < start + geometry.stripe {
+                    wanted.start = wanted.start.min(start);
+                    wanted.end = wanted.end.max(start + geometry.stripe);
+                    drop(held);
+                    continue 'locking;
+                }
+                if is_lost {
+                    let to = if range.end >= inode.size() { geometry.stripe } else { piece.to };
+                    let from = geometry.touched(0, piece.from);
+                    let keeps = geometry.touched(to, geometry.stripe) | from;
+                    if place.written & keeps != 0 {
+                        return Err(Errno::Io);
+                    }
+                    // All that was there is written anew, so it may be anywhere.
+                    self.prepare_free(place).await?;
+                    self.set_place(inode, &places, piece.stripe, Place::HOLE);
+                    self.free_blocks(place);
+                }
+            }
+            for piece in geometry.pieces(range.clone()) {
+                let needed = geometry.blocks_to(piece.to);
+                self.ensure_place(inode, piece.stripe, needed, range.end).await?;
+            }
+            return Ok(held);
+        }
+    }
+
+    /// Completes the payload to whole blocks, with what is there, and over granules that were never written, with
+    /// zeroes.
+    async fn complete(&self, inode: &Rc<Inode>, offset: u64, data: &Buf) -> Result<Payload, Errno> {
+        let end = offset + data.len() as u64;
+        let (start, old_head) = self.head(inode, offset).await?;
+        let (stop, old_tail) = self.tail(inode, end).await?;
+        let is_aligned = (data.as_ptr() as usize).is_multiple_of(ALIGN);
+        if start == offset && is_aligned {
+            let middle = down(end, BLOCK);
+            if stop == end {
+                return Ok(Payload { start, main: data.slice(0..data.len()), tail: None });
+            }
+            let main = data.slice(0..(middle - offset) as usize);
+            let mut tail = self.shard.pool().zeroed((stop - middle) as usize);
+            if let Some(old) = old_tail {
+                tail[..old.len()].copy_from_slice(&old);
+            }
+            tail[..(end - middle) as usize].copy_from_slice(&data[(middle - offset) as usize..]);
+            return Ok(Payload { start, main, tail: Some(tail.freeze()) });
+        }
+        let mut all = self.shard.pool().zeroed((stop - start) as usize);
+        if let Some(old) = old_head {
+            all[..old.len()].copy_from_slice(&old);
+        }
+        if let Some(old) = old_tail {
+            let at = (down(end, BLOCK) - start) as usize;
+            all[at..at + old.len()].copy_from_slice(&old);
+        }
+        let at = (offset - start) as usize;
+        all[at..at + data.len()].copy_from_slice(data);
+        Ok(Payload { start, main: all.freeze(), tail: None })
+    }
+
+    /// Where the write has to start so that it begins with a whole block or granule, and the old content of its first
+    /// block, if that is needed.
+    async fn head(&self, inode: &Rc<Inode>, offset: u64) -> Result<(u64, Option<Buf>), Errno> {
+        let stripe = offset / self.geometry.stripe;
+        let (_, place) = self.place(inode, stripe).await?;
+        if !self.geometry.is_written(place, offset % self.geometry.stripe) {
+            return Ok((down(offset, self.geometry.granule), None));
+        }
+        let start = down(offset, BLOCK);
+        if start == offset {
+            return Ok((start, None));
+        }
+        Ok((start, Some(self.old_block(inode, start).await?)))
+    }
+
+    /// Where the write has to end, and the old content of its last block, if that is needed.
+    async fn tail(&self, inode: &Rc<Inode>, end: u64) -> Result<(u64, Option<Buf>), Errno> {
+        let last = end - 1;
+        let stripe = last / self.geometry.stripe;
+        let (_, place) = self.place(inode, stripe).await?;
+        if !self.geometry.is_written(place, last % self.geometry.stripe) {
+            let place_end = stripe * self.geometry.stripe + u64::from(place.blocks) * BLOCK;
+            return Ok((up(end, self.geometry.granule).min(place_end), None));
+        }
+        let start = down(end, BLOCK);
+        if start == end {
+            return Ok((end, None));
+        }
+        if end >= inode.size() {
+            // What was after the end of the file is not part of it.
+            return Ok((start + BLOCK, None));
+        }
+        Ok((start + BLOCK, Some(self.old_block(inode, start).await?)))
+    }
+
+    /// One block as it is read: zero after the end of the file.
+    async fn old_block(&self, inode: &Rc<Inode>, start: u64) -> Result<Buf, Errno> {
+        let mut block = self.read_blocks(inode, start, start + BLOCK).await?;
+        let inside = inode.size().saturating_sub(start).min(BLOCK) as usize;
+        block[inside..].fill(0);
+        Ok(block.freeze())
+    }
+}
+
+/// What a write by somebody without special rights does to a mode: setuid goes, setgid too where it means a group.
+pub(crate) fn clear_setid_bits(perm: &mut u16) {
+    *perm &= !0o4000;
+    if *perm & 0o010 != 0 {
+        *perm &= !0o2000;
+    }
+}

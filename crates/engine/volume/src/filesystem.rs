@@ -1,0 +1,212 @@
+//! The volume as a [`FileSystem`].
+
+use crate::inode::stamp;
+use crate::volume::Volume;
+use braid_filesystem::{
+    Allocate, Attr, Caller, DirEntry, Entry, Errno, FileSystem, Ino, Kind, MODE_MASK, NAME_MAX,
+    NewNode, ROOT, RenameFlags, Seek, SetAttr, SetTime, Space, XattrMode,
+};
+use braid_format::volume::BLOCK;
+use braid_shard::Buf;
+
+/// Free space below which writers are told of errors at once, in bytes, or this part of the volume.
+const NEARLY_FULL_BYTES: u64 = 256 << 20;
+const NEARLY_FULL_PART: u64 = 16;
+/// Bytes of metadata that a file takes, about: for `df -i`.
+const BYTES_PER_FILE: u64 = 512;
+
+impl FileSystem for Volume {
+    async fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry, Errno> {
+        self.look_up(parent, name).await
+    }
+
+    fn forget(&self, ino: Ino, count: u64) {
+        self.give_back(ino, count, 0);
+    }
+
+    async fn attr(&self, ino: Ino) -> Result<Attr, Errno> {
+        Ok(self.inode(ino).await?.attr(self.geometry.stripe))
+    }
+
+    async fn set_attr(&self, _: Caller, ino: Ino, set: SetAttr) -> Result<Attr, Errno> {
+        self.writable()?;
+        let inode = self.inode(ino).await?;
+        if let Some(size) = set.size {
+            if size > inode.size() {
+                self.may_grow().await?;
+            }
+            let file = self.file(ino).await?;
+            self.set_size(&file, size).await?;
+        }
+        let now = self.now();
+        let at = |time: SetTime| match time {
+            SetTime::Now => now,
+            SetTime::To(time) => stamp(time),
+        };
+        if set != SetAttr::default() {
+            let needed = set.perm.is_some() || set.uid.is_some() || set.gid.is_some();
+            self.edit(&inode, needed, |record| {
+                record.perm = set.perm.map_or(record.perm, |perm| perm & MODE_MASK);
+                record.uid = set.uid.unwrap_or(record.uid);
+                record.gid = set.gid.unwrap_or(record.gid);
+                record.atime = set.atime.map_or(record.atime, at);
+                record.mtime = set.mtime.map_or(record.mtime, at);
+                record.ctime = set.ctime.map_or(now, stamp);
+            });
+        }
+        Ok(inode.attr(self.geometry.stripe))
+    }
+
+    async fn make(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &[u8],
+        node: NewNode<'_>,
+    ) -> Result<Entry, Errno> {
+        self.make_node(caller, parent, name, node).await
+    }
+
+    async fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Errno> {
+        let inode = self.inode(ino).await?;
+        if inode.kind() != Kind::Symlink {
+            return Err(Errno::Invalid);
+        }
+        Ok(inode.with(|record| record.target.clone()))
+    }
+
+    async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry, Errno> {
+        self.make_link(ino, parent, name).await
+    }
+
+    async fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
+        self.unlink_name(parent, name).await
+    }
+
+    async fn remove_dir(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
+        self.remove_directory(parent, name).await
+    }
+
+    async fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<(), Errno> {
+        self.rename_name(parent, name, new_parent, new_name, flags).await
+    }
+
+    async fn open(&self, ino: Ino, truncate: bool) -> Result<(), Errno> {
+        self.inodes.add_open(ino);
+        let opened = async {
+            let inode = self.inode(ino).await?;
+            if truncate {
+                self.writable()?;
+                self.set_size(&inode, 0).await?;
+            }
+            Ok(())
+        };
+        let opened = opened.await;
+        if opened.is_err() {
+            self.give_back(ino, 0, 1);
+        }
+        opened
+    }
+
+    fn close(&self, ino: Ino) {
+        self.give_back(ino, 0, 1);
+    }
+
+    fn is_nearly_full(&self) -> bool {
+        let (used, all) = self.usage();
+        let left = (all - used) * BLOCK;
+        left < NEARLY_FULL_BYTES.min(all * BLOCK / NEARLY_FULL_PART)
+    }
+
+    async fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Buf, Errno> {
+        self.read_file(ino, offset, len).await
+    }
+
+    async fn write(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: Buf,
+        clear_setid: bool,
+    ) -> Result<(), Errno> {
+        self.write_file(ino, offset, data, clear_setid).await
+    }
+
+    async fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), Errno> {
+        self.sync_file(ino, data_only).await
+    }
+
+    async fn sync(&self) -> Result<(), Errno> {
+        self.sync_all().await
+    }
+
+    async fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<(), Errno> {
+        self.allocate_file(ino, how, offset, len).await
+    }
+
+    async fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64, Errno> {
+        self.seek_file(ino, offset, what).await
+    }
+
+    async fn read_dir(&self, ino: Ino, cookie: u64, max: usize) -> Result<Vec<DirEntry>, Errno> {
+        self.read_entries(ino, cookie, max).await
+    }
+
+    async fn read_dir_plus(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        max: usize,
+    ) -> Result<Vec<(DirEntry, Option<Entry>)>, Errno> {
+        self.read_entries_plus(ino, cookie, max).await
+    }
+
+    async fn parent(&self, ino: Ino) -> Result<Ino, Errno> {
+        let directory = self.directory(ino).await?;
+        Ok(if ino == ROOT { ROOT } else { directory.with(|record| record.parent) })
+    }
+
+    async fn space(&self) -> Result<Space, Errno> {
+        let (used, all) = self.usage();
+        let store = self.transactions.store().space();
+        let files_free = store.capacity.saturating_sub(store.used) / BYTES_PER_FILE;
+        Ok(Space {
+            block: BLOCK as u32,
+            blocks: all,
+            free: all - used,
+            available: all - used,
+            files: store.capacity / BYTES_PER_FILE,
+            files_free,
+            name_max: NAME_MAX as u32,
+        })
+    }
+
+    async fn set_xattr(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<(), Errno> {
+        self.set_attribute(ino, name, value, mode).await
+    }
+
+    async fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        self.attribute(ino, name).await
+    }
+
+    async fn xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
+        self.attributes(ino).await
+    }
+
+    async fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Errno> {
+        self.remove_attribute(ino, name).await
+    }
+}

@@ -1,0 +1,100 @@
+//! A volume is brought up on a shard.
+
+use crate::brick::Brick;
+use crate::data::Geometry;
+use crate::error::VolumeError;
+use crate::inode::Inodes;
+use crate::locks::RangeLocks;
+use crate::orphans::Orphans;
+use crate::space::Space;
+use crate::transaction::Transactions;
+use crate::volume::{Clock, Volume};
+use braid_device::{Device, IoSets};
+use braid_format::volume::brick_record::BrickRecord;
+use braid_format::volume::keys;
+use braid_format::volume::volume_record::VolumeRecord;
+use braid_kv::Store;
+use braid_layout::buckets::Buckets;
+use braid_shard::Shard;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use uuid::Uuid;
+
+/// Bricks that are looked for at a time.
+const AT_ONCE: usize = 1024;
+
+/// A device that holds a brick.
+pub struct BrickDevice {
+    /// Which brick it says that it is.
+    pub uuid: Uuid,
+    /// The device, with whatever plugs and meters its user wants.
+    pub device: Rc<dyn Device>,
+    /// First byte of its data area.
+    pub data_offset: u64,
+}
+
+/// What a volume is mounted from.
+pub struct MountOf {
+    /// The devices that are there. Bricks of the volume that are not among them are missing: what lies there cannot
+    /// be read.
+    pub devices: Vec<BrickDevice>,
+    /// The metadata.
+    pub store: Rc<dyn Store>,
+    /// The time of day.
+    pub clock: Clock,
+    /// Nothing is changed, nor what an earlier life left finished.
+    pub read_only: bool,
+}
+
+impl Volume {
+    /// Brings the volume up on `shard`.
+    ///
+    /// # Errors
+    /// When the metadata cannot be read, or is damaged.
+    pub async fn mount(shard: &Shard, from: MountOf) -> Result<Rc<Volume>, VolumeError> {
+        let transactions = Transactions::new(shard, from.store);
+        let bytes = transactions.get(keys::VOLUME).await?.ok_or(VolumeError::Empty)?;
+        let record = VolumeRecord::parse(&bytes)?;
+        let bytes = transactions.get(keys::BUCKETS).await?.ok_or(VolumeError::Empty)?;
+        let buckets = Buckets::from_bytes(&bytes)?;
+        let mut bricks = BTreeMap::new();
+        let (pairs, _) =
+            transactions.scan(&keys::brick(0), &keys::after(b"b"), AT_ONCE * 64).await?;
+        for (key, value) in pairs {
+            let Some(id) = keys::brick_of(&key) else { continue };
+            let brick = BrickRecord::parse(id, &value)?;
+            let space = Space::load(&transactions, id, brick.blocks).await?;
+            let found = from.devices.iter().find(|device| device.uuid == brick.uuid);
+            let (device, offset) = found
+                .map_or((None, 0), |found| (Some(Rc::clone(&found.device)), found.data_offset));
+            bricks.insert(id, Rc::new(Brick::new(id, &brick, device, offset, space)));
+        }
+        let volume = Rc::new_cyclic(|own| Volume {
+            shard: shard.clone(),
+            io: IoSets::new(shard),
+            geometry: Geometry::new(record.stripe),
+            transactions,
+            inodes: Inodes::default(),
+            bricks: RefCell::new(bricks),
+            buckets: RefCell::new(buckets),
+            record: RefCell::new(record),
+            record_changed: Cell::new(false),
+            orphans: Orphans::default(),
+            clock: from.clock,
+            read_only: Cell::new(from.read_only),
+            flush_failures: Cell::new(0),
+            tree: RangeLocks::new(shard),
+            own: std::rc::Weak::clone(own),
+        });
+        if !from.read_only {
+            crate::commit::start(shard, &volume.own);
+            let found = volume.find_orphans().await;
+            found.map_err(|errno| VolumeError::File {
+                doing: "looking for files to be removed",
+                errno,
+            })?;
+        }
+        Ok(volume)
+    }
+}

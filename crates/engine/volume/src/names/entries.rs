@@ -1,0 +1,98 @@
+//! Entries of one directory: found, added, taken away.
+
+use super::check_name;
+use crate::inode::{Inode, nibble_of};
+use crate::volume::Volume;
+use braid_filesystem::{Entry, Errno, Ino, Kind};
+use braid_format::volume::entry::{ByCookie, ByName};
+use braid_format::volume::keys;
+use std::rc::Rc;
+
+impl Volume {
+    /// The entry of that name, if there is one.
+    pub(super) async fn find(&self, directory: Ino, name: &[u8]) -> Result<Option<ByName>, Errno> {
+        check_name(name)?;
+        let Some(bytes) = self.stored(&keys::name(directory, name)).await? else { return Ok(None) };
+        ByName::parse(&bytes).map(Some).map_err(|error| self.damaged(&error))
+    }
+
+    /// Adds an entry in the open transaction; the caller holds the directory and knows that the name is free.
+    pub(super) fn add_entry(&self, directory: &Rc<Inode>, name: &[u8], ino: Ino, kind: Kind) {
+        let now = self.now();
+        let cookie = self.edit(directory, true, |record| {
+            let cookie = record.next_cookie;
+            record.next_cookie += 1;
+            record.entries += 1;
+            record.mtime = now;
+            record.ctime = now;
+            if kind == Kind::Directory {
+                record.nlink += 1;
+            }
+            cookie
+        });
+        let kind = nibble_of(kind);
+        let by_name = ByName { ino, cookie, kind };
+        let by_cookie = ByCookie { ino, kind, name: name.to_vec() };
+        self.transactions.set(keys::name(directory.ino(), name), Some(by_name.encode()));
+        self.transactions.set(keys::cookie(directory.ino(), cookie), Some(by_cookie.encode()));
+    }
+
+    /// Takes an entry away in the open transaction; the caller holds the directory.
+    pub(super) fn take_entry(
+        &self,
+        directory: &Rc<Inode>,
+        name: &[u8],
+        entry: &ByName,
+        kind: Kind,
+    ) {
+        let now = self.now();
+        self.edit(directory, true, |record| {
+            record.entries = record.entries.saturating_sub(1);
+            record.mtime = now;
+            record.ctime = now;
+            if kind == Kind::Directory {
+                record.nlink = record.nlink.saturating_sub(1);
+            }
+        });
+        self.transactions.set(keys::name(directory.ino(), name), None);
+        self.transactions.set(keys::cookie(directory.ino(), entry.cookie), None);
+    }
+
+    /// What a look-up of `inode` gives, with one reference more.
+    pub(crate) fn entry_of(&self, inode: &Inode) -> Entry {
+        self.inodes.add_lookup(inode.ino());
+        let generation = inode.with(|record| record.generation);
+        Entry { attr: inode.attr(self.geometry.stripe), generation }
+    }
+
+    /// See [`braid_filesystem::FileSystem::lookup`].
+    pub(crate) async fn look_up(&self, parent: Ino, name: &[u8]) -> Result<Entry, Errno> {
+        let directory = self.directory(parent).await?;
+        let ino = match name {
+            b"." => parent,
+            b".." => directory.with(|record| record.parent),
+            name => self.find(parent, name).await?.ok_or(Errno::NotFound)?.ino,
+        };
+        // Counted before the file is loaded, so that it is not removed meanwhile.
+        self.inodes.add_lookup(ino);
+        let found = self.inode(ino).await;
+        let entry = found.map(|inode| self.entry_of(&inode));
+        self.give_back(ino, 1, 0);
+        match entry {
+            // The name went away while the file was being loaded.
+            Err(Errno::Stale) => Err(Errno::NotFound),
+            other => other,
+        }
+    }
+
+    /// Look-ups and opens of `ino` are over.
+    pub(crate) fn give_back(&self, ino: Ino, lookups: u64, opens: u64) {
+        if self.inodes.give_back(ino, lookups, opens) && ino != braid_filesystem::ROOT {
+            let nameless =
+                self.inodes.get(ino).is_some_and(|inode| inode.with(|record| record.nlink == 0));
+            if nameless {
+                self.remove_if_unused(ino);
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The tree of names.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `entries` | entries of one directory: found, added, taken away |
+//! | `make` | new files and links |
+//! | `remove` | names that go |
+//! | `rename` | names that change |
+//! | `read_dir` | directories read in order |
+//! | `xattrs` | extended attributes |
+
+mod entries;
+mod make;
+mod read_dir;
+mod remove;
+mod rename;
+mod xattrs;
+
+use braid_filesystem::{Errno, NAME_MAX};
+
+/// Refuses what cannot be a name.
+fn check_name(name: &[u8]) -> Result<(), Errno> {
+    if name.len() > NAME_MAX {
+        return Err(Errno::NameTooLong);
+    }
+    if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        return Err(Errno::Invalid);
+    }
+    Ok(())
+}
+
+/// `.` and `..`, which are never made, removed or renamed.
+fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}

@@ -1,0 +1,79 @@
+//! Names that go.
+
+use super::{check_name, is_dots};
+use crate::inode::Inode;
+use crate::volume::Volume;
+use braid_filesystem::{Errno, Ino, Kind};
+use braid_format::volume::keys;
+use std::rc::Rc;
+
+impl Volume {
+    /// See [`braid_filesystem::FileSystem::unlink`].
+    pub(crate) async fn unlink_name(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
+        let directory = self.directory(parent).await?;
+        self.writable()?;
+        check_name(name)?;
+        if is_dots(name) {
+            return Err(Errno::IsDirectory);
+        }
+        self.transactions.room().await;
+        let _held = directory.locks.exclusive(crate::locks::WHOLE).await;
+        let entry = self.find(parent, name).await?.ok_or(Errno::NotFound)?;
+        let inode = self.inode(entry.ino).await?;
+        let kind = inode.kind();
+        if kind == Kind::Directory {
+            return Err(Errno::IsDirectory);
+        }
+        self.take_entry(&directory, name, &entry, kind);
+        self.take_link(&inode);
+        Ok(())
+    }
+
+    /// One name of a file is gone; the file too when it was the last and nobody uses it.
+    pub(super) fn take_link(&self, inode: &Rc<Inode>) {
+        let left = self.edit(inode, true, |record| {
+            record.nlink = record.nlink.saturating_sub(1);
+            record.nlink
+        });
+        self.touch(inode, false);
+        if left == 0 {
+            self.transactions.set(keys::orphan(inode.ino()), Some(Vec::new()));
+            self.remove_if_unused(inode.ino());
+        }
+    }
+
+    /// See [`braid_filesystem::FileSystem::remove_dir`].
+    pub(crate) async fn remove_directory(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
+        let directory = self.directory(parent).await?;
+        self.writable()?;
+        match name {
+            b"." => return Err(Errno::Invalid),
+            b".." => return Err(Errno::NotEmpty),
+            name => check_name(name)?,
+        }
+        self.transactions.room().await;
+        let _tree = self.tree.exclusive(crate::locks::WHOLE).await;
+        let _held = directory.locks.exclusive(crate::locks::WHOLE).await;
+        let entry = self.find(parent, name).await?.ok_or(Errno::NotFound)?;
+        let inode = self.inode(entry.ino).await?;
+        if inode.kind() != Kind::Directory {
+            return Err(Errno::NotDirectory);
+        }
+        // Whoever makes a name in it holds it from the look at its links until the name is there.
+        let _child = inode.locks.exclusive(crate::locks::WHOLE).await;
+        if inode.with(|record| record.entries > 0) {
+            return Err(Errno::NotEmpty);
+        }
+        self.take_entry(&directory, name, &entry, Kind::Directory);
+        self.drop_directory(&inode);
+        Ok(())
+    }
+
+    /// A directory without entries has lost its name.
+    pub(super) fn drop_directory(&self, inode: &Rc<Inode>) {
+        self.edit(inode, true, |record| record.nlink = 0);
+        self.touch(inode, false);
+        self.transactions.set(keys::orphan(inode.ino()), Some(Vec::new()));
+        self.remove_if_unused(inode.ino());
+    }
+}

@@ -1,0 +1,92 @@
+//! Extended attributes.
+
+use crate::volume::Volume;
+use braid_filesystem::{Errno, Ino, XATTR_NAME_MAX, XATTR_VALUE_MAX, XattrMode};
+use braid_format::volume::keys;
+
+/// Attributes that are looked for at a time.
+const AT_ONCE: usize = 256;
+
+/// Refuses what cannot be the name of an attribute. Those of `system.` mean lists of access, which this file system
+/// does not have.
+fn check(name: &[u8]) -> Result<(), Errno> {
+    if name.is_empty() || name.len() > XATTR_NAME_MAX {
+        return Err(Errno::Range);
+    }
+    let known: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    if known.iter().any(|prefix| name.starts_with(prefix)) {
+        Ok(())
+    } else {
+        Err(Errno::Unsupported)
+    }
+}
+
+impl Volume {
+    /// See [`braid_filesystem::FileSystem::set_xattr`].
+    pub(crate) async fn set_attribute(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<(), Errno> {
+        check(name)?;
+        if value.len() > XATTR_VALUE_MAX {
+            return Err(Errno::TooLarge);
+        }
+        self.may_grow().await?;
+        let inode = self.inode(ino).await?;
+        let key = keys::xattr(ino, name);
+        match (self.stored(&key).await?.is_some(), mode) {
+            (true, XattrMode::Create) => return Err(Errno::Exists),
+            (false, XattrMode::Replace) => return Err(Errno::NoData),
+            _ => {}
+        }
+        self.transactions.set(key, Some(value.to_vec()));
+        self.touch(&inode, false);
+        inode.note_change(self.transactions.number(), true);
+        Ok(())
+    }
+
+    /// See [`braid_filesystem::FileSystem::xattr`].
+    pub(crate) async fn attribute(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        check(name)?;
+        self.stored(&keys::xattr(ino, name)).await?.ok_or(Errno::NoData)
+    }
+
+    /// See [`braid_filesystem::FileSystem::xattrs`].
+    pub(crate) async fn attributes(&self, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
+        let keys = self.attribute_keys(ino).await?;
+        Ok(keys.iter().filter_map(|key| keys::name_of(key)).map(<[u8]>::to_vec).collect())
+    }
+
+    /// The keys of all attributes of a file.
+    pub(crate) async fn attribute_keys(&self, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
+        let (mut from, to) = (keys::xattr(ino, b""), keys::after(&keys::xattr(ino, b"")));
+        let mut found = Vec::new();
+        loop {
+            let scanned = self.transactions.scan(&from, &to, AT_ONCE).await;
+            let (pairs, next) = scanned.map_err(|error| self.store_failed(&error))?;
+            found.extend(pairs.into_iter().map(|(key, _)| key));
+            match next {
+                Some(next) => from = next,
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// See [`braid_filesystem::FileSystem::remove_xattr`].
+    pub(crate) async fn remove_attribute(&self, ino: Ino, name: &[u8]) -> Result<(), Errno> {
+        check(name)?;
+        self.writable()?;
+        let inode = self.inode(ino).await?;
+        let key = keys::xattr(ino, name);
+        if self.stored(&key).await?.is_none() {
+            return Err(Errno::NoData);
+        }
+        self.transactions.set(key, None);
+        self.touch(&inode, false);
+        inode.note_change(self.transactions.number(), true);
+        Ok(())
+    }
+}

@@ -1,0 +1,452 @@
+//! Free space of one brick.
+//!
+//! Blocks are counted in groups of 32,768, each a bitmap that is loaded when it is first needed. Whole stripes are
+//! taken upwards from the bottom, aligned to their size; shorter runs, the ends of files, downwards from the top, so
+//! that the two do not break each other's room.
+//!
+//! What is freed stays out of use until the transaction that freed it is durable: before that, a crash would bring
+//! back files that still have their bytes there.
+
+use braid_format::volume::space::{GROUP_BLOCKS, PER_USAGE, WORDS, encode_blocks, encode_usage};
+use braid_format::volume::{RecordError, keys, space as records};
+use braid_kv::{Change, StoreError};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+use crate::transaction::Transactions;
+
+type Words = Box<[u64; WORDS]>;
+
+/// Why free space could not be looked at.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SpaceError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A record is damaged.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+struct Bitmaps {
+    /// As it will be recorded.
+    used: Words,
+    /// The same, and what was freed and is not to be used yet.
+    busy: Words,
+}
+
+#[derive(Default)]
+struct Group {
+    used: u32,
+    busy: u32,
+    bitmaps: Option<Bitmaps>,
+}
+
+/// A run of blocks.
+type Run = (u64, u64);
+
+/// Free space of a brick.
+pub struct Space {
+    brick: u16,
+    blocks: u64,
+    groups: RefCell<Vec<Group>>,
+    used: Cell<u64>,
+    busy: Cell<u64>,
+    dirty: RefCell<BTreeSet<u32>>,
+    freed: RefCell<Vec<Run>>,
+    /// Freed in the transaction that is being committed.
+    settling: RefCell<Vec<Run>>,
+    /// Where the search for a whole stripe goes on.
+    cursor: Cell<u64>,
+    /// Group in which the search for a shorter run begins.
+    short_group: Cell<usize>,
+}
+
+impl Space {
+    /// Of brick `brick` with `blocks` blocks, as recorded.
+    ///
+    /// # Errors
+    /// When the store fails or a record is damaged.
+    pub async fn load(
+        transactions: &Transactions,
+        brick: u16,
+        blocks: u64,
+    ) -> Result<Space, SpaceError> {
+        let count = usize::try_from(blocks.div_ceil(GROUP_BLOCKS)).unwrap_or(usize::MAX);
+        let mut groups: Vec<Group> = Vec::new();
+        groups.resize_with(count, Group::default);
+        let mut total = 0;
+        for index in 0..(count as u64).div_ceil(u64::from(PER_USAGE)) as u32 {
+            let Some(bytes) = transactions.get(&keys::usage(brick, index)).await? else { continue };
+            let first = index as usize * PER_USAGE as usize;
+            for (group, used) in
+                groups[first..].iter_mut().zip(records::parse_usage(brick, index, &bytes)?)
+            {
+                group.used = u32::from(used);
+                group.busy = group.used;
+                total += u64::from(used);
+            }
+        }
+        Ok(Space {
+            brick,
+            blocks,
+            groups: RefCell::new(groups),
+            used: Cell::new(total),
+            busy: Cell::new(total),
+            dirty: RefCell::default(),
+            freed: RefCell::default(),
+            settling: RefCell::default(),
+            cursor: Cell::new(0),
+            short_group: Cell::new(count.saturating_sub(1)),
+        })
+    }
+
+    /// Blocks of the brick's data area.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Blocks in use.
+    pub fn used(&self) -> u64 {
+        self.used.get()
+    }
+
+    /// Blocks that can be used now.
+    pub fn free_now(&self) -> u64 {
+        self.blocks - self.busy.get()
+    }
+
+    /// Blocks that can be used after the next commits.
+    pub fn settling(&self) -> u64 {
+        self.busy.get() - self.used.get()
+    }
+
+    /// Makes sure that the bitmaps of the groups of a run are in memory.
+    ///
+    /// # Errors
+    /// When the store fails or a record is damaged.
+    pub async fn load_for(
+        &self,
+        transactions: &Transactions,
+        start: u64,
+        blocks: u64,
+    ) -> Result<(), SpaceError> {
+        let last = (start + blocks.max(1) - 1) / GROUP_BLOCKS;
+        for group in start / GROUP_BLOCKS..=last {
+            self.load_group(transactions, group as usize).await?;
+        }
+        Ok(())
+    }
+
+    async fn load_group(
+        &self,
+        transactions: &Transactions,
+        group: usize,
+    ) -> Result<(), SpaceError> {
+        let loaded =
+            |groups: &[Group]| groups.get(group).is_none_or(|group| group.bitmaps.is_some());
+        if loaded(&self.groups.borrow()) {
+            return Ok(());
+        }
+        let used = match transactions.get(&keys::blocks(self.brick, group as u32)).await? {
+            Some(bytes) => records::parse_blocks(self.brick, group as u32, &bytes)?,
+            None => Box::new([0; WORDS]),
+        };
+        let mut groups = self.groups.borrow_mut();
+        if loaded(&groups) {
+            return Ok(());
+        }
+        let count: u32 = used.iter().map(|word| word.count_ones()).sum();
+        let mut busy = used.clone();
+        // What lies beyond the end of the brick is never free.
+        let end = self.blocks - group as u64 * GROUP_BLOCKS;
+        if end < GROUP_BLOCKS {
+            set(&mut busy, end, GROUP_BLOCKS - end);
+        }
+        let found = &mut groups[group];
+        if count != found.used {
+            return Err(RecordError::damaged_space(self.brick, group as u32).into());
+        }
+        found.bitmaps = Some(Bitmaps { used, busy });
+        Ok(())
+    }
+
+    /// Sets `blocks` consecutive blocks aside, at most those of a group, until they are
+    /// [confirmed](Space::confirm) or [released](Space::release); `whole`: a whole stripe, aligned if possible.
+    /// `None`: there is no such run.
+    ///
+    /// # Errors
+    /// When the store fails or a record is damaged.
+    pub async fn reserve(
+        &self,
+        transactions: &Transactions,
+        blocks: u64,
+        whole: bool,
+    ) -> Result<Option<u64>, SpaceError> {
+        if blocks > self.free_now() {
+            return Ok(None);
+        }
+        let count = self.groups.borrow().len();
+        let first = if whole {
+            (self.cursor.get() / GROUP_BLOCKS) as usize
+        } else {
+            self.short_group.get()
+        };
+        // Aligned first; a second round takes what there is.
+        let aligned = [true, false];
+        for align in &aligned[usize::from(!whole || !blocks.is_power_of_two())..] {
+            for step in 0..=count {
+                let group =
+                    if whole { (first + step) % count } else { (first + count * 2 - step) % count };
+                if self.room_of(group) < blocks {
+                    continue;
+                }
+                self.load_group(transactions, group).await?;
+                let from = match whole && step == 0 && *align {
+                    true => self.cursor.get() % GROUP_BLOCKS,
+                    false => 0,
+                };
+                if let Some(at) = self.find(group, from, blocks, *align) {
+                    let start = group as u64 * GROUP_BLOCKS + at;
+                    self.hold(start, blocks);
+                    if whole {
+                        self.cursor.set(start + blocks);
+                    } else {
+                        self.short_group.set(group);
+                    }
+                    return Ok(Some(start));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn room_of(&self, group: usize) -> u64 {
+        let groups = self.groups.borrow();
+        let size = GROUP_BLOCKS.min(self.blocks - group as u64 * GROUP_BLOCKS);
+        size - u64::from(groups[group].busy)
+    }
+
+    fn find(&self, group: usize, from: u64, blocks: u64, align: bool) -> Option<u64> {
+        let groups = self.groups.borrow();
+        let busy = &groups[group].bitmaps.as_ref()?.busy;
+        find_run(busy, from, blocks, if align { blocks } else { 1 })
+    }
+
+    /// Sets the `more` blocks aside that follow `end`, if they are free. Their group must be in memory
+    /// ([`load_for`](Space::load_for)).
+    pub fn extend(&self, end: u64, more: u64) -> bool {
+        if end + more > self.blocks {
+            return false;
+        }
+        let is_free = {
+            let groups = self.groups.borrow();
+            (end..end + more).all(|block| {
+                let bitmaps = groups[(block / GROUP_BLOCKS) as usize].bitmaps.as_ref();
+                bitmaps.is_some_and(|bitmaps| !get(&bitmaps.busy, block % GROUP_BLOCKS))
+            })
+        };
+        if is_free {
+            self.hold(end, more);
+        }
+        is_free
+    }
+
+    fn hold(&self, start: u64, blocks: u64) {
+        self.each_group(start, blocks, |group, at, len, bitmaps| {
+            debug_assert!(
+                (at..at + len).all(|block| !get(&bitmaps.busy, block)),
+                "set aside twice"
+            );
+            set(&mut bitmaps.busy, at, len);
+            group.1 += len as i64;
+        });
+    }
+
+    /// A run that is set aside is in use from the open transaction on, in which a place names it.
+    pub fn confirm(&self, start: u64, blocks: u64) {
+        self.each_group(start, blocks, |group, at, len, bitmaps| {
+            set(&mut bitmaps.used, at, len);
+            group.0 += len as i64;
+        });
+    }
+
+    /// A run that was set aside is not needed.
+    pub fn release(&self, start: u64, blocks: u64) {
+        self.each_group(start, blocks, |group, at, len, bitmaps| {
+            debug_assert!((at..at + len).all(|block| !get(&bitmaps.used, block)), "still in use");
+            clear(&mut bitmaps.busy, at, len);
+            group.1 -= len as i64;
+        });
+    }
+
+    /// Frees a run in the open transaction. Its groups must be in memory.
+    pub fn free(&self, start: u64, blocks: u64) {
+        self.each_group(start, blocks, |group, at, len, bitmaps| {
+            debug_assert!((at..at + len).all(|block| get(&bitmaps.used, block)), "freed twice");
+            clear(&mut bitmaps.used, at, len);
+            group.0 -= len as i64;
+        });
+        if blocks > 0 {
+            #[cfg(not(feature = "plant-early-reuse"))]
+            self.freed.borrow_mut().push((start, blocks));
+            #[cfg(feature = "plant-early-reuse")]
+            self.release(start, blocks);
+        }
+    }
+
+    /// Calls `change` for the part of the run in each group; it tells by how much used and busy changed.
+    fn each_group(
+        &self,
+        start: u64,
+        blocks: u64,
+        mut change: impl FnMut(&mut (i64, i64), u64, u64, &mut Bitmaps),
+    ) {
+        let mut groups = self.groups.borrow_mut();
+        let (mut at, end) = (start, start + blocks);
+        while at < end {
+            let number = at / GROUP_BLOCKS;
+            let within = at % GROUP_BLOCKS;
+            let len = (end - at).min(GROUP_BLOCKS - within);
+            let mut by = (0, 0);
+            if let Some(group) = groups.get_mut(number as usize)
+                && let Some(bitmaps) = &mut group.bitmaps
+            {
+                change(&mut by, within, len, bitmaps);
+                group.used = group.used.wrapping_add_signed(by.0 as i32);
+                group.busy = group.busy.wrapping_add_signed(by.1 as i32);
+                self.used.set(self.used.get().wrapping_add_signed(by.0));
+                self.busy.set(self.busy.get().wrapping_add_signed(by.1));
+                if by.0 != 0 {
+                    self.dirty.borrow_mut().insert(number as u32);
+                }
+            } else {
+                debug_assert!(false, "group {number} of brick {} is not in memory", self.brick);
+            }
+            at += len;
+        }
+    }
+
+    /// True when something has changed since the last [`close`](Space::close).
+    pub fn is_dirty(&self) -> bool {
+        !self.dirty.borrow().is_empty()
+    }
+
+    /// The records that the transaction that is being closed changes.
+    pub fn close(&self) -> Vec<Change> {
+        let dirty = std::mem::take(&mut *self.dirty.borrow_mut());
+        let groups = self.groups.borrow();
+        let mut changes = Vec::new();
+        for number in &dirty {
+            if let Some(bitmaps) = &groups[*number as usize].bitmaps {
+                changes.push((keys::blocks(self.brick, *number), encode_blocks(&bitmaps.used)));
+            }
+        }
+        let indexes: BTreeSet<u32> = dirty.iter().map(|number| number / PER_USAGE).collect();
+        for index in indexes {
+            let first = index as usize * PER_USAGE as usize;
+            let last = groups.len().min(first + PER_USAGE as usize);
+            // A group has 32,768 blocks: the count fits.
+            let used: Vec<u16> =
+                groups[first..last].iter().map(|group| group.used as u16).collect();
+            changes.push((keys::usage(self.brick, index), encode_usage(&used)));
+        }
+        self.settling.borrow_mut().append(&mut self.freed.borrow_mut());
+        changes
+    }
+
+    /// The closed transaction is durable: what it freed may be used.
+    pub fn committed(&self) {
+        let settled = std::mem::take(&mut *self.settling.borrow_mut());
+        let mut groups = self.groups.borrow_mut();
+        for (start, blocks) in settled {
+            for block in start..start + blocks {
+                let group = &mut groups[(block / GROUP_BLOCKS) as usize];
+                if let Some(bitmaps) = &mut group.bitmaps {
+                    clear(&mut bitmaps.busy, block % GROUP_BLOCKS, 1);
+                    group.busy -= 1;
+                }
+            }
+            self.busy.set(self.busy.get() - blocks);
+        }
+    }
+
+    /// True when the block is recorded as in use; its group must be in memory.
+    pub fn is_used(&self, block: u64) -> bool {
+        let groups = self.groups.borrow();
+        let group = groups.get((block / GROUP_BLOCKS) as usize);
+        let bitmaps = group.and_then(|group| group.bitmaps.as_ref());
+        bitmaps.is_some_and(|bitmaps| get(&bitmaps.used, block % GROUP_BLOCKS))
+    }
+}
+
+fn get(words: &[u64; WORDS], at: u64) -> bool {
+    words[(at / 64) as usize] >> (at % 64) & 1 == 1
+}
+
+/// Calls `change` with each word that the run touches and the bits of it.
+fn each_word(words: &mut [u64; WORDS], at: u64, len: u64, change: impl Fn(&mut u64, u64)) {
+    let (mut at, end) = (at, at + len);
+    while at < end {
+        let bits = (end - at).min(64 - at % 64);
+        let mask = if bits == 64 { u64::MAX } else { ((1 << bits) - 1) << (at % 64) };
+        change(&mut words[(at / 64) as usize], mask);
+        at += bits;
+    }
+}
+
+fn set(words: &mut [u64; WORDS], at: u64, len: u64) {
+    each_word(words, at, len, |word, mask| *word |= mask);
+}
+
+fn clear(words: &mut [u64; WORDS], at: u64, len: u64) {
+    each_word(words, at, len, |word, mask| *word &= !mask);
+}
+
+/// The first bit from `from` on that is `wanted`; [`GROUP_BLOCKS`] when there is none.
+fn next_bit(words: &[u64; WORDS], from: u64, wanted: bool) -> u64 {
+    let mut at = from;
+    while at < GROUP_BLOCKS {
+        let word = words[(at / 64) as usize];
+        let word = (if wanted { word } else { !word }) >> (at % 64);
+        if word != 0 {
+            return at + u64::from(word.trailing_zeros());
+        }
+        at = (at / 64 + 1) * 64;
+    }
+    GROUP_BLOCKS
+}
+
+/// The first run of `len` clear bits from `from` on that begins at a multiple of `align`.
+fn find_run(words: &[u64; WORDS], from: u64, len: u64, align: u64) -> Option<u64> {
+    let mut at = from;
+    loop {
+        at = next_bit(words, at, false).next_multiple_of(align);
+        if at + len > GROUP_BLOCKS {
+            return None;
+        }
+        match next_bit(words, at, true) {
+            end if end >= at + len => return Some(at),
+            end => at = end,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_found_between_bits_that_are_set() {
+        let mut words = Box::new([0; WORDS]);
+        set(&mut words, 0, 100);
+        set(&mut words, 130, 1);
+        assert_eq!(find_run(&words, 0, 30, 1), Some(100));
+        assert_eq!(find_run(&words, 0, 31, 1), Some(131));
+        assert_eq!(find_run(&words, 0, 32, 32), Some(160));
+        assert_eq!(find_run(&words, GROUP_BLOCKS - 4, 5, 1), None);
+        clear(&mut words, 64, 8);
+        assert_eq!(find_run(&words, 0, 8, 8), Some(64));
+        assert!(get(&words, 72) && !get(&words, 71));
+    }
+}

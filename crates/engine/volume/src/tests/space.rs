@@ -1,0 +1,57 @@
+//! Space that is taken, given back, and that runs out.
+
+use super::*;
+
+#[test]
+fn a_full_volume_says_so_and_deleting_makes_room() {
+    let (world, store) = World::new(128 << 10, &[4, 8]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        let mut at = 0;
+        let full = loop {
+            match write(&volume, ino, at, &[7; 100_000]).await {
+                Ok(()) => at += 100_000,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full, Errno::NoSpace);
+        let space = volume.space().await.unwrap();
+        assert!(at > (12 << 20) - 400_000, "{at} bytes fitted");
+        assert!(space.free < 64, "{} blocks are left", space.free);
+        assert!(read_all(&volume, ino).await.iter().all(|byte| *byte == 7));
+        volume.forget(ino, 1);
+        volume.unlink(ROOT, b"a").await.unwrap();
+        let other = file(&volume, "b").await;
+        write(&volume, other, 0, &vec![1; 6 << 20]).await.unwrap();
+        volume.sync().await.unwrap();
+        let space = volume.space().await.unwrap();
+        assert_eq!((space.blocks - space.free) * BLOCK, 6 << 20);
+    });
+}
+
+#[test]
+fn a_file_without_a_name_lives_until_it_is_closed_and_a_crash_removes_it() {
+    let (world, store) = World::new(128 << 10, &[8]);
+    let volume = world.mount(&store);
+    let own = Rc::clone(&volume);
+    world.shard.block_on(async move {
+        let ino = file(&own, "a").await;
+        write(&own, ino, 0, &[1; 300_000]).await.unwrap();
+        own.open(ino, false).await.unwrap();
+        own.unlink(ROOT, b"a").await.unwrap();
+        assert_eq!(read_all(&own, ino).await, [1; 300_000]);
+        own.sync().await.unwrap();
+        assert!(own.usage().0 > 0);
+    });
+    let store = world.crash(&store);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        volume.sync().await.unwrap();
+        while volume.orphans.is_busy() {
+            volume.shard.yield_now().await;
+        }
+        volume.sync().await.unwrap();
+        assert_eq!(volume.usage().0, 0);
+    });
+}

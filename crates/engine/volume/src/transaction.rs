@@ -1,0 +1,319 @@
+//! Changes of metadata between two commits.
+//!
+//! Every change goes into the open transaction, in memory. A commit closes it, in one step of this thread, so that
+//! it holds whole operations only; the next is open while the closed one is on its way to the store. Readers see
+//! open, then closed, then stored.
+//!
+//! Inodes, places and free space change in their own structures and become records when the transaction is closed.
+
+use crate::inode::Inode;
+use crate::places::Places;
+use braid_filesystem::Ino;
+use braid_kv::{Change, Pair, Store, StoreError};
+use braid_shard::Shard;
+use braid_shard::sync::Notify;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Changed keys and their new values.
+type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// Changed objects from which a commit is asked for at once.
+const CHANGED_MANY: usize = 16 << 10;
+/// Changed objects from which operations wait for the commit under way.
+const CHANGED_MAX: usize = 64 << 10;
+
+/// Number of a transaction; the first is 1.
+pub type TransactionNr = u64;
+
+/// The open transaction and the one that is being committed.
+pub struct Transactions {
+    store: Rc<dyn Store>,
+    open: RefCell<Changes>,
+    closed: RefCell<Rc<Changes>>,
+    inodes: RefCell<BTreeMap<Ino, Rc<Inode>>>,
+    places: RefCell<BTreeMap<(Ino, u64), Rc<Places>>>,
+    number: Cell<TransactionNr>,
+    durable: Cell<TransactionNr>,
+    wanted: Cell<TransactionNr>,
+    /// Bytes of keys and values in `open`, about.
+    bytes: Cell<u64>,
+    failed: RefCell<Option<String>>,
+    closing: Cell<bool>,
+    /// A commit is wanted, or one has ended.
+    changed: Notify,
+}
+
+/// What a commit writes.
+pub struct Closed {
+    /// Its number.
+    pub number: TransactionNr,
+    /// Inodes that were changed.
+    pub inodes: BTreeMap<Ino, Rc<Inode>>,
+    /// Groups of places that were changed.
+    pub places: BTreeMap<(Ino, u64), Rc<Places>>,
+}
+
+impl Transactions {
+    /// On top of what `store` holds.
+    pub fn new(shard: &Shard, store: Rc<dyn Store>) -> Transactions {
+        Transactions {
+            store,
+            open: RefCell::default(),
+            closed: RefCell::default(),
+            inodes: RefCell::default(),
+            places: RefCell::default(),
+            number: Cell::new(1),
+            durable: Cell::new(0),
+            wanted: Cell::new(0),
+            bytes: Cell::new(0),
+            failed: RefCell::new(None),
+            closing: Cell::new(false),
+            changed: Notify::new(shard),
+        }
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &Rc<dyn Store> {
+        &self.store
+    }
+
+    /// Number of the open transaction.
+    pub fn number(&self) -> TransactionNr {
+        self.number.get()
+    }
+
+    /// Number of the last transaction that is durable.
+    pub fn durable(&self) -> TransactionNr {
+        self.durable.get()
+    }
+
+    /// Changes one key.
+    pub fn set(&self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        let bytes = key.len() + value.as_ref().map_or(0, Vec::len);
+        self.bytes.set(self.bytes.get() + bytes as u64);
+        self.open.borrow_mut().insert(key, value);
+        self.ask_when_large();
+    }
+
+    /// `inode` has changed.
+    pub fn touch_inode(&self, inode: &Rc<Inode>) {
+        self.inodes.borrow_mut().entry(inode.ino()).or_insert_with(|| Rc::clone(inode));
+        self.ask_when_large();
+    }
+
+    /// The record of `ino` is removed in this transaction, so nothing of it is written.
+    pub fn drop_inode(&self, ino: Ino) {
+        self.inodes.borrow_mut().remove(&ino);
+    }
+
+    /// `places` have changed.
+    pub fn touch_places(&self, places: &Rc<Places>) {
+        self.places.borrow_mut().entry(places.key()).or_insert_with(|| Rc::clone(places));
+        self.ask_when_large();
+    }
+
+    /// True when `ino` has changed since the last transaction was closed.
+    pub fn has_inode(&self, ino: Ino) -> bool {
+        self.inodes.borrow().contains_key(&ino)
+    }
+
+    /// True when these places have changed since the last transaction was closed.
+    pub fn has_places(&self, key: (Ino, u64)) -> bool {
+        self.places.borrow().contains_key(&key)
+    }
+
+    /// Nothing has changed since the last transaction was closed.
+    pub fn is_clean(&self) -> bool {
+        self.changed_objects() == 0
+    }
+
+    /// Bytes that the store will have to take, about: what is open and what is on its way.
+    pub fn pending_bytes(&self) -> u64 {
+        let inodes = self.inodes.borrow().len() as u64 * 160;
+        let places = self.places.borrow().len() as u64 * 1100;
+        let closed: usize = self.closed.borrow().len();
+        self.bytes.get() + inodes + places + closed as u64 * 256
+    }
+
+    fn changed_objects(&self) -> usize {
+        self.open.borrow().len() + self.inodes.borrow().len() + self.places.borrow().len()
+    }
+
+    fn ask_when_large(&self) {
+        if self.changed_objects() >= CHANGED_MANY {
+            self.ask(self.number.get());
+        }
+    }
+
+    /// Waits while so much has changed that the commit under way should end first.
+    pub async fn room(&self) {
+        if self.changed_objects() >= CHANGED_MAX && self.failed.borrow().is_none() {
+            let number = self.number.get();
+            self.ask(number);
+            self.changed
+                .wait_for(|| {
+                    (self.number.get() > number || self.failed.borrow().is_some()).then_some(())
+                })
+                .await;
+        }
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        loop {
+            if let Some(value) = self.overlaid(key) {
+                return Ok(value);
+            }
+            let durable = self.durable.get();
+            let stored = self.store.get(key).await?;
+            if let Some(value) = self.overlaid(key) {
+                return Ok(value);
+            }
+            // A commit that ended meanwhile has taken its changes out of sight: the answer may be from before it.
+            if self.durable.get() == durable {
+                return Ok(stored);
+            }
+        }
+    }
+
+    fn overlaid(&self, key: &[u8]) -> Option<Option<Vec<u8>>> {
+        if let Some(value) = self.open.borrow().get(key) {
+            return Some(value.clone());
+        }
+        self.closed.borrow().get(key).cloned()
+    }
+
+    /// Pairs with keys from `from` on, before `to`, about `limit` of them, and the key where to go on; `None`: that
+    /// was all.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+    ) -> Result<(Vec<Pair>, Option<Vec<u8>>), StoreError> {
+        loop {
+            let durable = self.durable.get();
+            let stored = self.store.scan(from, to, limit).await?;
+            if self.durable.get() != durable {
+                continue;
+            }
+            let next = (stored.len() >= limit).then(|| {
+                let mut next = stored.last().map_or_else(|| to.to_vec(), |(key, _)| key.clone());
+                next.push(0);
+                next
+            });
+            let end: &[u8] = next.as_deref().unwrap_or(to);
+            let mut merged: Changes =
+                stored.into_iter().map(|(key, value)| (key, Some(value))).collect();
+            let range = from.to_vec()..end.to_vec();
+            if from < end {
+                for (key, value) in self.closed.borrow().range(range.clone()) {
+                    merged.insert(key.clone(), value.clone());
+                }
+                for (key, value) in self.open.borrow().range(range) {
+                    merged.insert(key.clone(), value.clone());
+                }
+            }
+            let pairs = merged.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+            return Ok((pairs, next));
+        }
+    }
+
+    /// Asks for transaction `number` to be committed.
+    pub fn ask(&self, number: TransactionNr) {
+        if self.wanted.get() < number {
+            self.wanted.set(number);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until transaction `number` is durable.
+    ///
+    /// # Errors
+    /// When a commit failed.
+    pub async fn wait_durable(&self, number: TransactionNr) -> Result<(), StoreError> {
+        self.ask(number);
+        self.changed
+            .wait_for(|| {
+                if self.durable.get() >= number {
+                    return Some(Ok(()));
+                }
+                self.failed.borrow().clone().map(|why| Err(StoreError::Failed(why)))
+            })
+            .await
+    }
+
+    /// Waits until a commit is wanted. False: there will be none any more.
+    pub async fn wait_wanted(&self) -> bool {
+        self.changed
+            .wait_for(|| {
+                if self.failed.borrow().is_some() {
+                    return Some(false);
+                }
+                if self.wanted.get() >= self.number.get() {
+                    return Some(true);
+                }
+                self.closing.get().then_some(false)
+            })
+            .await
+    }
+
+    /// No further commit will be asked for.
+    pub fn end(&self) {
+        self.closing.set(true);
+        self.changed.notify_all();
+    }
+
+    /// True after [`end`](Transactions::end).
+    pub fn is_ended(&self) -> bool {
+        self.closing.get()
+    }
+
+    /// Closes the open transaction. What it holds as objects is for the caller to [`add`](Transactions::add) as
+    /// records, before anything else runs.
+    pub fn close(&self) -> Closed {
+        let number = self.number.get();
+        self.number.set(number + 1);
+        self.bytes.set(0);
+        Closed {
+            number,
+            inodes: std::mem::take(&mut self.inodes.borrow_mut()),
+            places: std::mem::take(&mut self.places.borrow_mut()),
+        }
+    }
+
+    /// Freezes what was set before [`close`](Transactions::close), with `records` added, and gives it as one batch.
+    pub fn freeze(&self, records: Vec<Change>) -> Vec<Change> {
+        let mut changes = std::mem::take(&mut *self.open.borrow_mut());
+        changes.extend(records);
+        let batch = changes.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        *self.closed.borrow_mut() = Rc::new(changes);
+        batch
+    }
+
+    /// The closed transaction is durable.
+    pub fn committed(&self, number: TransactionNr) {
+        *self.closed.borrow_mut() = Rc::default();
+        self.durable.set(number);
+        self.changed.notify_all();
+    }
+
+    /// A commit failed: nothing can be changed any more.
+    pub fn fail(&self, why: &str) {
+        self.failed.borrow_mut().get_or_insert_with(|| why.to_string());
+        self.changed.notify_all();
+    }
+
+    /// Why nothing can be changed any more.
+    pub fn failure(&self) -> Option<String> {
+        self.failed.borrow().clone()
+    }
+}

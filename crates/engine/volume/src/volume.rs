@@ -1,0 +1,232 @@
+//! A mounted volume: what it owns, and the small things that all of its parts use.
+
+use crate::brick::Brick;
+use crate::data::Geometry;
+use crate::inode::{Inode, Inodes, stamp};
+use crate::locks::RangeLocks;
+use crate::orphans::Orphans;
+use crate::space::SpaceError;
+use crate::transaction::Transactions;
+use braid_device::{IoSets, Op, Outcome, Request};
+use braid_filesystem::{Errno, Ino, Kind, Time};
+use braid_format::volume::brick_record::BrickState;
+use braid_format::volume::inode::{InodeRecord, Stamp};
+use braid_format::volume::volume_record::VolumeRecord;
+use braid_format::volume::{RecordError, keys};
+use braid_kv::StoreError;
+use braid_layout::buckets::Buckets;
+use braid_shard::Shard;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+/// Tells the time of day.
+pub type Clock = Rc<dyn Fn() -> Time>;
+
+/// A volume on one shard, which owns all of it.
+pub struct Volume {
+    pub(crate) shard: Shard,
+    pub(crate) io: IoSets,
+    pub(crate) geometry: Geometry,
+    pub(crate) transactions: Transactions,
+    pub(crate) inodes: Inodes,
+    pub(crate) bricks: RefCell<BTreeMap<u16, Rc<Brick>>>,
+    pub(crate) buckets: RefCell<Buckets>,
+    pub(crate) record: RefCell<VolumeRecord>,
+    /// The record, the buckets or the bricks' records have changed.
+    pub(crate) record_changed: Cell<bool>,
+    pub(crate) orphans: Orphans,
+    pub(crate) clock: Clock,
+    pub(crate) read_only: Cell<bool>,
+    /// Flushes of bricks that failed: what an fsync waited for may not be durable.
+    pub(crate) flush_failures: Cell<u64>,
+    /// Held by whoever changes the tree: renames and removals of directories, one at a time.
+    pub(crate) tree: Rc<RangeLocks>,
+    pub(crate) own: Weak<Volume>,
+}
+
+impl Volume {
+    /// Bytes of a stripe.
+    pub fn stripe(&self) -> u64 {
+        self.geometry.stripe
+    }
+
+    /// The bricks by number.
+    pub fn bricks(&self) -> Vec<Rc<Brick>> {
+        self.bricks.borrow().values().cloned().collect()
+    }
+
+    /// One brick.
+    pub fn brick(&self, id: u16) -> Option<Rc<Brick>> {
+        self.bricks.borrow().get(&id).cloned()
+    }
+
+    /// Now, as recorded.
+    pub(crate) fn now(&self) -> Stamp {
+        stamp((self.clock)())
+    }
+
+    /// Changes are refused when a commit failed or the volume is mounted read-only.
+    pub(crate) fn writable(&self) -> Result<(), Errno> {
+        if self.read_only.get() || self.transactions.failure().is_some() {
+            return Err(Errno::ReadOnly);
+        }
+        Ok(())
+    }
+
+    /// Waits until there is room in the open transaction, and refuses what would fill the metadata store up.
+    pub(crate) async fn may_grow(&self) -> Result<(), Errno> {
+        self.writable()?;
+        self.transactions.room().await;
+        let space = self.transactions.store().space();
+        // A commit may write a good part of the pages that its changes touch anew.
+        let wanted = space.used.saturating_add(self.transactions.pending_bytes().saturating_mul(3));
+        if wanted > space.capacity - space.capacity / 16 {
+            return Err(Errno::NoSpace);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn store_failed(&self, error: &StoreError) -> Errno {
+        tracing::error!(volume = %self.record.borrow().uuid, "{error}");
+        match error {
+            StoreError::NoSpace => Errno::NoSpace,
+            StoreError::Failed(_) => Errno::Io,
+        }
+    }
+
+    pub(crate) fn damaged(&self, error: &RecordError) -> Errno {
+        tracing::error!(volume = %self.record.borrow().uuid, "{error}");
+        Errno::Io
+    }
+
+    pub(crate) fn space_failed(&self, error: &SpaceError) -> Errno {
+        match error {
+            SpaceError::Store(error) => self.store_failed(error),
+            SpaceError::Record(error) => self.damaged(error),
+        }
+    }
+
+    pub(crate) async fn stored(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
+        self.transactions.get(key).await.map_err(|error| self.store_failed(&error))
+    }
+
+    /// The file, from memory or the store.
+    pub(crate) async fn inode(&self, ino: Ino) -> Result<Rc<Inode>, Errno> {
+        if let Some(known) = self.inodes.get(ino) {
+            return Ok(known);
+        }
+        let bytes = self.stored(&keys::inode(ino)).await?.ok_or(Errno::Stale)?;
+        if let Some(known) = self.inodes.get(ino) {
+            return Ok(known);
+        }
+        let record = InodeRecord::parse(ino, &bytes).map_err(|error| self.damaged(&error))?;
+        Ok(self.keep(Inode::new(&self.shard, ino, record)))
+    }
+
+    pub(crate) fn keep(&self, inode: Rc<Inode>) -> Rc<Inode> {
+        let number = self.transactions.durable();
+        self.inodes.keep(inode, |inode| inode.needed(false) > number || !inode.locks.is_free())
+    }
+
+    /// The file, which must be a directory.
+    pub(crate) async fn directory(&self, ino: Ino) -> Result<Rc<Inode>, Errno> {
+        let inode = self.inode(ino).await?;
+        if inode.kind() != Kind::Directory {
+            return Err(Errno::NotDirectory);
+        }
+        Ok(inode)
+    }
+
+    /// The file, which must be a regular one.
+    pub(crate) async fn file(&self, ino: Ino) -> Result<Rc<Inode>, Errno> {
+        let inode = self.inode(ino).await?;
+        match inode.kind() {
+            Kind::File => Ok(inode),
+            Kind::Directory => Err(Errno::IsDirectory),
+            _ => Err(Errno::Invalid),
+        }
+    }
+
+    /// Changes attributes of `inode` in the open transaction; `data`: one that reading its data needs.
+    pub(crate) fn edit<T>(
+        &self,
+        inode: &Rc<Inode>,
+        data: bool,
+        change: impl FnOnce(&mut InodeRecord) -> T,
+    ) -> T {
+        inode.note_change(self.transactions.number(), data);
+        self.transactions.touch_inode(inode);
+        inode.edit(change)
+    }
+
+    /// The content or the names of `inode` have changed now.
+    pub(crate) fn touch(&self, inode: &Rc<Inode>, content: bool) {
+        let now = self.now();
+        self.edit(inode, false, |record| {
+            record.ctime = now;
+            if content {
+                record.mtime = now;
+            }
+        });
+    }
+
+    /// Changes the volume's own record in the open transaction.
+    pub(crate) fn edit_record<T>(&self, change: impl FnOnce(&mut VolumeRecord) -> T) -> T {
+        self.record_changed.set(true);
+        change(&mut self.record.borrow_mut())
+    }
+
+    /// A number for a new file.
+    pub(crate) fn new_ino(&self) -> Ino {
+        self.edit_record(|record| {
+            let ino = record.next_ino;
+            record.next_ino += 1;
+            ino
+        })
+    }
+
+    /// Submits one request to a brick and waits.
+    pub(crate) async fn request(&self, brick: &Brick, request: Request) -> Result<Outcome, Errno> {
+        let Some(device) = brick.device() else { return Err(Errno::Io) };
+        brick.note(&request);
+        let writes = matches!(request.op, Op::Write { .. });
+        let outcome = self.io.one(&*device, request).await;
+        match outcome.result {
+            Ok(()) => {
+                if writes {
+                    brick.wrote();
+                }
+                Ok(outcome)
+            }
+            Err(error) => {
+                self.brick_failed(brick, error);
+                Err(Errno::Io)
+            }
+        }
+    }
+
+    /// Takes note of a failed request.
+    pub(crate) fn brick_failed(&self, brick: &Brick, error: braid_device::IoError) {
+        let name = brick.name();
+        if brick.failed(error) {
+            tracing::error!(
+                brick = %name,
+                "{error}: the brick is let go; what lies on it cannot be read until it is back at the next mount"
+            );
+        } else {
+            tracing::warn!(brick = %name, "{error}");
+        }
+    }
+
+    /// Blocks in use and blocks in all, over the bricks that hold data.
+    pub fn usage(&self) -> (u64, u64) {
+        let bricks = self.bricks.borrow();
+        let counted = bricks.values().filter(|brick| {
+            matches!(brick.state(), BrickState::Data | BrickState::Proxy) && brick.is_there()
+        });
+        counted.fold((0, 0), |(used, all), brick| {
+            (used + brick.space.used(), all + brick.space.blocks())
+        })
+    }
+}
