@@ -1,6 +1,6 @@
 //! Bytes on disk: the md superblock (0.90 and 1.x), its bitmap, bad-block log, partial parity log and
 //! journal, where `create` puts each of them, and the foreign signatures that tell what a device held
-//! before.
+//! before. The superblock of a volume's brick is braid's own.
 //!
 //! This crate turns bytes into structures and back. It does no I/O, reads no clock and makes no random
 //! numbers: times and uuids are passed in. It does not know what a RAID level does with the data; level
@@ -16,6 +16,7 @@
 
 pub mod badblocks;
 pub mod bitmap;
+pub mod brick;
 mod crc;
 pub mod journal;
 pub mod placement;

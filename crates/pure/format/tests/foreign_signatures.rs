@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use braid_format::SECTOR;
+use braid_format::brick::{Area, BrickState, BrickSuperblock, MetadataState, VolumeName};
 use braid_format::signature::{
     Areas, Container, Signature, detect, partitions, ranges, refuse_container,
 };
@@ -298,6 +299,40 @@ fn a_member_from_a_machine_of_the_other_byte_order_is_named() {
     let want = "member of an md array (metadata 0.90, big-endian), raid1 of 2, \
                 uuid 30313233:34353637:38396162:63646566";
     assert_eq!(found(&[(8064 * SECTOR, &bytes)]), [("linux_raid_member", want.to_owned())]);
+}
+
+#[test]
+fn bricks_of_volumes_are_named_by_both_superblocks() {
+    let brick = BrickSuperblock {
+        volume_uuid: [0xab; 16],
+        brick_uuid: [0xcd; 16],
+        volume_name: VolumeName::new("data").unwrap(),
+        brick_id: 2,
+        brick_count: 3,
+        state: BrickState::Data,
+        weight: 1,
+        generation: 1,
+        brick_size: 4 << 20,
+        stripe_size: 128 << 10,
+        metadata_state: MetadataState::Unused,
+        metadata_generation: 0,
+        metadata: Area::default(),
+        data: Area { offset: 1 << 20, len: 2 << 20 },
+        created: 1,
+        updated: 1,
+    };
+    let mut bytes = brick.to_bytes();
+    let what =
+        "brick 2 of 3 of a braid volume, name \"data\", uuid abababab-abab-abab-abab-abababababab";
+    let second = (4 << 20) - 4096;
+    assert_eq!(
+        found(&[(0, &bytes), (second, &bytes)]),
+        [("braid_brick", what.to_owned()), ("braid_brick", format!("{what}, second superblock"))]
+    );
+    bytes[100] ^= 1;
+    let [(kind, what)] = &found(&[(0, &bytes)])[..] else { panic!() };
+    assert_eq!(*kind, "braid_brick");
+    assert!(what.contains("unusable") && what.contains("checksum"), "{what}");
 }
 
 #[test]

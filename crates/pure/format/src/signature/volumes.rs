@@ -1,6 +1,7 @@
-//! What is neither filesystem nor table: swap, LVM, LUKS, ZFS members, Ceph, DRBD.
+//! What is neither filesystem nor table: swap, LVM, LUKS, ZFS members, Ceph, DRBD, bricks of braid's volumes.
 
 use super::{Areas, Device, Signature, Text};
+use crate::brick;
 
 pub(super) fn probe(device: &Device<'_>, found: &mut Vec<Signature>) {
     found.extend(swap(device.areas));
@@ -9,6 +10,7 @@ pub(super) fn probe(device: &Device<'_>, found: &mut Vec<Signature>) {
     zfs(device, found);
     found.extend(bluestore(device.areas));
     found.extend(drbd(device));
+    bricks(device, found);
 }
 
 /// The name ends the first page, whose size is the machine's.
@@ -140,4 +142,26 @@ fn drbd(device: &Device<'_>) -> Option<Signature> {
         _ => return None,
     };
     Some(Text::new(format!("DRBD metadata, version {version}")).at("drbd", block + 60, 4))
+}
+
+/// Both superblocks of a brick: the second one where it is on a device that has kept its size.
+fn bricks(device: &Device<'_>, found: &mut Vec<Signature>) {
+    for at in [Some(0), brick::second_copy_at(device.bytes)].into_iter().flatten() {
+        let Some(bytes) = device.areas.get(at, brick::SUPERBLOCK_LEN) else { continue };
+        let text = match brick::BrickSuperblock::parse(bytes, at, device.bytes) {
+            Ok(superblock) => {
+                let id = superblock.brick_id;
+                let uuid = superblock.volume_uuid;
+                Text::new(format!("brick {id} of {} of a braid volume", superblock.brick_count))
+                    .named("name", superblock.volume_name.as_str())
+                    .uuid(Some(uuid))
+            }
+            Err(brick::BrickError::NotABrick { .. } | brick::BrickError::TooShort { .. }) => {
+                continue;
+            }
+            Err(error) => Text::new(format!("unusable superblock of a braid volume: {error}")),
+        };
+        let text = if at == 0 { text } else { text.add("second superblock") };
+        found.push(text.at("braid_brick", at, brick::MAGIC.len() as u64));
+    }
 }

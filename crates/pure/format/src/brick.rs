@@ -1,0 +1,344 @@
+//! The superblock of a brick of a volume: which volume and which brick it is, its weight and state, where its
+//! metadata region and its data are.
+//!
+//! braid's own format; every byte of it stands in docs/volume-on-disk.md. Two copies of 4096 bytes are on a
+//! brick, at byte 0 and at the last whole 4096 bytes of what the brick uses; [`choose`] says which of them
+//! counts. Reads no device and no clock.
+//!
+//! Invariant: no input makes it panic, and what [`BrickSuperblock::parse`] accepts,
+//! [`BrickSuperblock::to_bytes`] writes back so that the same is read again. Every area of a superblock that was
+//! accepted is inside the device, outside both copies, and no two share a byte.
+
+mod copies;
+mod error;
+mod name;
+mod raw;
+#[cfg(test)]
+mod tests;
+
+pub use copies::{Chosen, Copy, choose};
+pub use error::BrickError;
+pub use name::{MAX_NAME, VolumeName, VolumeNameError};
+pub use raw::{MAGIC, SUPERBLOCK_LEN, VERSION};
+
+use raw::Raw;
+use std::fmt;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Offsets and sizes of areas are multiples of this, in bytes: the unit in which places are recorded.
+pub const BLOCK: u64 = 4096;
+/// The smallest stripe, in bytes.
+pub const MIN_STRIPE: u32 = 4096;
+/// The largest stripe, in bytes.
+pub const MAX_STRIPE: u32 = 16 << 20;
+
+/// What a brick is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BrickState {
+    /// It takes its share of new stripes.
+    Data,
+    /// It takes no new stripes; those that it has are on their way to the others.
+    Removing,
+    /// It takes new stripes first and hands them on.
+    Proxy,
+    /// It holds metadata and no stripes.
+    MetadataOnly,
+}
+
+impl BrickState {
+    fn of_number(number: u16) -> Option<BrickState> {
+        Some(match number {
+            1 => BrickState::Data,
+            2 => BrickState::Removing,
+            3 => BrickState::Proxy,
+            4 => BrickState::MetadataOnly,
+            _ => return None,
+        })
+    }
+
+    fn number(self) -> u16 {
+        match self {
+            BrickState::Data => 1,
+            BrickState::Removing => 2,
+            BrickState::Proxy => 3,
+            BrickState::MetadataOnly => 4,
+        }
+    }
+}
+
+/// `data`, `removing`, `proxy` or `metadata-only`.
+impl fmt::Display for BrickState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            BrickState::Data => "data",
+            BrickState::Removing => "removing",
+            BrickState::Proxy => "proxy",
+            BrickState::MetadataOnly => "metadata-only",
+        })
+    }
+}
+
+/// Whether a metadata region holds the volume's metadata.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MetadataState {
+    /// The region is not used (or there is none).
+    #[default]
+    Unused,
+    /// It holds the metadata of its generation and takes every commit.
+    InSync,
+    /// It held the metadata once and missed commits, or is being filled: it must not be read.
+    OutOfSync,
+}
+
+impl MetadataState {
+    fn of_number(number: u16) -> Option<MetadataState> {
+        Some(match number {
+            0 => MetadataState::Unused,
+            1 => MetadataState::InSync,
+            2 => MetadataState::OutOfSync,
+            _ => return None,
+        })
+    }
+
+    fn number(self) -> u16 {
+        match self {
+            MetadataState::Unused => 0,
+            MetadataState::InSync => 1,
+            MetadataState::OutOfSync => 2,
+        }
+    }
+}
+
+/// A range of bytes of a brick; both numbers are multiples of [`BLOCK`]. Without bytes, both are 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Area {
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len: u64,
+}
+
+/// One brick's superblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrickSuperblock {
+    /// The volume's uuid, the same on all its bricks; not all zeros.
+    pub volume_uuid: [u8; 16],
+    /// This brick's uuid; not all zeros.
+    pub brick_uuid: [u8; 16],
+    /// The volume's name.
+    pub volume_name: VolumeName,
+    /// The brick's id in its volume, by which stripes are recorded. Never given to another brick.
+    pub brick_id: u16,
+    /// Bricks of the volume when this was written; at least 1.
+    pub brick_count: u16,
+    /// What it is used for.
+    pub state: BrickState,
+    /// Its weight in the placement; at least 1 where the state is [`BrickState::Data`].
+    pub weight: u64,
+    /// Grows by every change of the volume's bricks; at least 1. Of two copies the one with more counts, and a
+    /// brick with less than the others was away when they changed.
+    pub generation: u64,
+    /// Bytes of the device that the brick uses, a multiple of [`BLOCK`]. The second copy ends here.
+    pub brick_size: u64,
+    /// Bytes of a stripe: a power of two, [`MIN_STRIPE`] to [`MAX_STRIPE`]; the same on all bricks.
+    pub stripe_size: u32,
+    /// Whether the metadata region is in use. [`MetadataState::Unused`] where there is none.
+    pub metadata_state: MetadataState,
+    /// The generation up to which the metadata region is known to have taken part; 0 where it is not used.
+    pub metadata_generation: u64,
+    /// The metadata region, empty where there is none.
+    pub metadata: Area,
+    /// The data: where stripes are. At least one stripe, or empty where the state is
+    /// [`BrickState::MetadataOnly`].
+    pub data: Area,
+    /// When the brick was made: nanoseconds since 1970.
+    pub created: u64,
+    /// When this was written: nanoseconds since 1970.
+    pub updated: u64,
+}
+
+impl BrickSuperblock {
+    /// The bytes of either copy, with their checksum. They can be read back if the superblock passes
+    /// [`BrickSuperblock::check`].
+    pub fn to_bytes(&self) -> [u8; SUPERBLOCK_LEN] {
+        let mut raw = Raw {
+            magic: MAGIC,
+            version: VERSION.into(),
+            checksum: 0.into(),
+            features_incompatible: 0.into(),
+            features_compatible: 0.into(),
+            volume_uuid: self.volume_uuid,
+            brick_uuid: self.brick_uuid,
+            volume_name: self.volume_name.padded(),
+            brick_id: self.brick_id.into(),
+            brick_count: self.brick_count.into(),
+            state: self.state.number().into(),
+            metadata_state: self.metadata_state.number().into(),
+            weight: self.weight.into(),
+            generation: self.generation.into(),
+            brick_size: self.brick_size.into(),
+            stripe_size: self.stripe_size.into(),
+            pad: 0.into(),
+            metadata_offset: self.metadata.offset.into(),
+            metadata_len: self.metadata.len.into(),
+            metadata_generation: self.metadata_generation.into(),
+            data_offset: self.data.offset.into(),
+            data_len: self.data.len.into(),
+            created: self.created.into(),
+            updated: self.updated.into(),
+            reserved: [0; raw::RESERVED],
+        };
+        raw.checksum = raw.computed().into();
+        let mut bytes = [0; SUPERBLOCK_LEN];
+        bytes.copy_from_slice(raw.as_bytes());
+        bytes
+    }
+
+    /// Reads a copy that stood at byte `at` of a device of `device_bytes`; bytes behind the first
+    /// [`SUPERBLOCK_LEN`] are not looked at. Compatible feature bits are ignored, and gone when it is written
+    /// again.
+    ///
+    /// # Errors
+    /// In this order: too few bytes, no magic ([`BrickError::NotABrick`]), a wrong checksum, a version or an
+    /// incompatible feature that is not known, a value that cannot be.
+    pub fn parse(bytes: &[u8], at: u64, device_bytes: u64) -> Result<BrickSuperblock, BrickError> {
+        let Ok((raw, _)) = Raw::ref_from_prefix(bytes) else {
+            return Err(BrickError::TooShort { at, have: bytes.len() });
+        };
+        if raw.magic != MAGIC {
+            return Err(BrickError::NotABrick { at });
+        }
+        let (stored, computed) = (raw.checksum.get(), raw.computed());
+        if stored != computed {
+            return Err(BrickError::Checksum { at, stored, computed });
+        }
+        if raw.version != VERSION {
+            return Err(BrickError::Version { at, found: raw.version.get() });
+        }
+        if raw.features_incompatible != 0 {
+            return Err(BrickError::Features { at, bits: raw.features_incompatible.get() });
+        }
+        let impossible = |field, found, must| Err(BrickError::Field { at, field, found, must });
+        // A compatible feature may have bytes here that may be ignored.
+        if raw.features_compatible == 0
+            && let Some(place) = raw.reserved.iter().position(|&byte| byte != 0)
+        {
+            let place = (SUPERBLOCK_LEN - raw::RESERVED + place) as u64;
+            return impossible("the place of a reserved byte that is set", place, "none");
+        }
+        if raw.pad != 0 {
+            return impossible("the reserved word at 172", raw.pad.get().into(), "0");
+        }
+        let Some(state) = BrickState::of_number(raw.state.get()) else {
+            return impossible("the state", raw.state.get().into(), "1 to 4");
+        };
+        let Some(metadata_state) = MetadataState::of_number(raw.metadata_state.get()) else {
+            return impossible("the metadata's state", raw.metadata_state.get().into(), "0 to 2");
+        };
+        let volume_name = VolumeName::of_padded(&raw.volume_name)
+            .map_err(|source| BrickError::Name { at, source })?;
+        let superblock = BrickSuperblock {
+            volume_uuid: raw.volume_uuid,
+            brick_uuid: raw.brick_uuid,
+            volume_name,
+            brick_id: raw.brick_id.get(),
+            brick_count: raw.brick_count.get(),
+            state,
+            weight: raw.weight.get(),
+            generation: raw.generation.get(),
+            brick_size: raw.brick_size.get(),
+            stripe_size: raw.stripe_size.get(),
+            metadata_state,
+            metadata_generation: raw.metadata_generation.get(),
+            metadata: Area { offset: raw.metadata_offset.get(), len: raw.metadata_len.get() },
+            data: Area { offset: raw.data_offset.get(), len: raw.data_len.get() },
+            created: raw.created.get(),
+            updated: raw.updated.get(),
+        };
+        superblock.check(at, device_bytes)?;
+        Ok(superblock)
+    }
+
+    /// Whether the values can be on a device of `device_bytes`; `at` is for the message.
+    ///
+    /// # Errors
+    /// The first value that cannot be: [`BrickError::CutShort`] where the device is smaller than the brick,
+    /// else [`BrickError::Field`] or [`BrickError::Overlap`].
+    pub fn check(&self, at: u64, device_bytes: u64) -> Result<(), BrickError> {
+        let must = |holds: bool, field, found, must| {
+            if holds { Ok(()) } else { Err(BrickError::Field { at, field, found, must }) }
+        };
+        must(self.volume_uuid != [0; 16], "the volume's uuid", 0, "other than 0")?;
+        must(self.brick_uuid != [0; 16], "the brick's uuid", 0, "other than 0")?;
+        must(self.brick_count > 0, "the number of bricks", 0, "at least 1")?;
+        must(self.weight > 0 || self.state != BrickState::Data, "the weight", 0, "at least 1")?;
+        must(self.generation > 0, "the generation", 0, "at least 1")?;
+        let stripe = self.stripe_size;
+        must(
+            stripe.is_power_of_two() && (MIN_STRIPE..=MAX_STRIPE).contains(&stripe),
+            "the stripe size",
+            stripe.into(),
+            "a power of two from 4096 to 16777216",
+        )?;
+        must(
+            self.brick_size.is_multiple_of(BLOCK) && self.brick_size >= 2 * BLOCK,
+            "the brick's size",
+            self.brick_size,
+            "a multiple of 4096 with room for two superblocks",
+        )?;
+        if device_bytes < self.brick_size {
+            return Err(BrickError::CutShort { at, need: self.brick_size, have: device_bytes });
+        }
+        self.check_area(at, "metadata", self.metadata)?;
+        self.check_area(at, "data", self.data)?;
+        if self.metadata.len == 0 {
+            let number = self.metadata_state.number().into();
+            must(number == 0, "the metadata's state", number, "0, since there is no region")?;
+        }
+        if self.metadata_state == MetadataState::Unused {
+            let found = self.metadata_generation;
+            must(found == 0, "the metadata's generation", found, "0, since it is not used")?;
+        }
+        let (least, rule) = match self.state {
+            BrickState::MetadataOnly => (0, "any"),
+            _ => (u64::from(stripe), "at least one stripe"),
+        };
+        must(self.data.len >= least, "the length of the data", self.data.len, rule)?;
+        let (low, high) = if self.metadata.offset <= self.data.offset {
+            (self.metadata, self.data)
+        } else {
+            (self.data, self.metadata)
+        };
+        // Both are inside the brick, so the sum is.
+        if low.offset + low.len > high.offset && low.len > 0 {
+            return Err(BrickError::Overlap { at, metadata: self.metadata, data: self.data });
+        }
+        Ok(())
+    }
+
+    /// An area is empty, or between the two copies.
+    fn check_area(
+        &self,
+        at: u64,
+        area: &'static str,
+        Area { offset, len }: Area,
+    ) -> Result<(), BrickError> {
+        let aligned = offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
+        let end = offset.checked_add(len);
+        let inside = offset >= BLOCK && end.is_some_and(|end| end <= self.brick_size - BLOCK);
+        if aligned && (inside && len > 0 || offset == 0 && len == 0) {
+            return Ok(());
+        }
+        Err(BrickError::Outside { at, area, offset, len, brick_size: self.brick_size })
+    }
+}
+
+/// The brick's size on a device: its bytes without what is behind the last whole [`BLOCK`].
+pub fn usable_size(device_bytes: u64) -> u64 {
+    device_bytes - device_bytes % BLOCK
+}
+
+/// Where the second copy is on a brick of this size; `None` where there is no room for two.
+pub fn second_copy_at(brick_size: u64) -> Option<u64> {
+    usable_size(brick_size).checked_sub(BLOCK).filter(|&at| at >= BLOCK)
+}

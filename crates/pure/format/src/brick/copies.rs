@@ -1,0 +1,99 @@
+//! Which of a brick's two superblocks counts.
+//!
+//! They are written one after the other, each with the device's cache flushed behind it, so that at any moment one
+//! of them is whole.
+
+use super::{BrickError, BrickSuperblock};
+
+/// One of the two superblocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Copy {
+    /// The one at byte 0.
+    First,
+    /// The one at the end.
+    Second,
+}
+
+/// What is known from both copies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// The superblock that counts.
+    pub superblock: BrickSuperblock,
+    /// The copy it was read from.
+    pub from: Copy,
+    /// Whether the other copy is older, damaged or could not be read, and must be written again.
+    pub other_is_stale: bool,
+    /// What is wrong with the other copy, if it is no superblock.
+    pub other: Option<BrickError>,
+}
+
+/// Chooses the newer valid copy (the higher generation, then the later time): `first` is what was read at byte 0,
+/// `second` what was read at `second_at`; `None` where it could not be read. The end of a device that grew
+/// is not where its second copy is: take the size from the first copy where that can be read
+/// ([`super::second_copy_at`]).
+///
+/// # Errors
+/// - A version or feature of either copy that is not known: the other copy is of before a change that this
+///   program would not understand.
+/// - [`BrickError::Overwritten`] where only the second copy is one, and the first 4096 bytes are neither damaged nor zeros.
+/// - [`BrickError::TwoBricks`] where they are of different bricks.
+/// - Where neither is valid, what is wrong with the first copy, or with the second when the first is not a brick's
+///   or could not be read.
+pub fn choose(
+    first: Option<&[u8]>,
+    second: Option<(u64, &[u8])>,
+    device_bytes: u64,
+) -> Result<Chosen, BrickError> {
+    let second_at = second.map_or(0, |(at, _)| at);
+    let parse = |copy: Option<(u64, &[u8])>| match copy {
+        Some((at, bytes)) => BrickSuperblock::parse(bytes, at, device_bytes),
+        None => Err(BrickError::Unreadable),
+    };
+    let parsed = (parse(first.map(|bytes| (0, bytes))), parse(second));
+    for error in [parsed.0.as_ref().err(), parsed.1.as_ref().err()].into_iter().flatten() {
+        if matches!(error, BrickError::Version { .. } | BrickError::Features { .. }) {
+            return Err(error.clone());
+        }
+    }
+    match parsed {
+        (Ok(one), Ok(two)) => {
+            if (one.volume_uuid, one.brick_uuid) != (two.volume_uuid, two.brick_uuid) {
+                return Err(BrickError::TwoBricks {
+                    first: uuid::Uuid::from_bytes(one.brick_uuid),
+                    second_at,
+                    second: uuid::Uuid::from_bytes(two.brick_uuid),
+                });
+            }
+            let other_is_stale = one != two;
+            let age = |superblock: &BrickSuperblock| (superblock.generation, superblock.updated);
+            let (superblock, from) =
+                if age(&two) > age(&one) { (two, Copy::Second) } else { (one, Copy::First) };
+            Ok(Chosen { superblock, from, other_is_stale, other: None })
+        }
+        (Ok(superblock), Err(error)) => {
+            Ok(Chosen { superblock, from: Copy::First, other_is_stale: true, other: Some(error) })
+        }
+        (Err(error), Ok(superblock)) => {
+            let zeros = first.is_none_or(|bytes| bytes.iter().all(|&byte| byte == 0));
+            if matches!(error, BrickError::NotABrick { .. }) && !zeros {
+                return Err(BrickError::Overwritten {
+                    second_at,
+                    brick_id: superblock.brick_id,
+                    volume: superblock.volume_name.as_str().to_owned(),
+                });
+            }
+            Ok(Chosen { superblock, from: Copy::Second, other_is_stale: true, other: Some(error) })
+        }
+        (Err(one), Err(two)) => {
+            let says_more = |error: &BrickError| {
+                !matches!(
+                    error,
+                    BrickError::NotABrick { .. }
+                        | BrickError::Unreadable
+                        | BrickError::TooShort { .. }
+                )
+            };
+            Err(if says_more(&two) && !says_more(&one) { two } else { one })
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A brick's superblock byte by byte, and its checksum. Little-endian. Knows no meaning.
+
+use crate::crc;
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The first bytes of every copy. The control characters in it show whether something took it for text.
+pub const MAGIC: [u8; 16] = *b"braid brick\r\n\x1a\n\0";
+/// The version of the format.
+pub const VERSION: u32 = 1;
+/// Bytes of one copy.
+pub const SUPERBLOCK_LEN: usize = 4096;
+/// Bytes behind the last field.
+pub(super) const RESERVED: usize = SUPERBLOCK_LEN - 232;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct Raw {
+    pub magic: [u8; 16],
+    pub version: U32,
+    pub checksum: U32,
+    pub features_incompatible: U64,
+    pub features_compatible: U64,
+    pub volume_uuid: [u8; 16],
+    pub brick_uuid: [u8; 16],
+    pub volume_name: [u8; 64],
+    pub brick_id: U16,
+    pub brick_count: U16,
+    pub state: U16,
+    pub metadata_state: U16,
+    pub weight: U64,
+    pub generation: U64,
+    pub brick_size: U64,
+    pub stripe_size: U32,
+    pub pad: U32,
+    pub metadata_offset: U64,
+    pub metadata_len: U64,
+    pub metadata_generation: U64,
+    pub data_offset: U64,
+    pub data_len: U64,
+    pub created: U64,
+    pub updated: U64,
+    pub reserved: [u8; RESERVED],
+}
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<Raw>() == SUPERBLOCK_LEN);
+    assert!(offset_of!(Raw, checksum) == CHECKSUM_AT);
+    assert!(offset_of!(Raw, volume_uuid) == 40);
+    assert!(offset_of!(Raw, volume_name) == 72);
+    assert!(offset_of!(Raw, brick_id) == 136);
+    assert!(offset_of!(Raw, weight) == 144);
+    assert!(offset_of!(Raw, stripe_size) == 168);
+    assert!(offset_of!(Raw, metadata_offset) == 176);
+    assert!(offset_of!(Raw, data_offset) == 200);
+    assert!(offset_of!(Raw, created) == 216);
+    assert!(offset_of!(Raw, reserved) == 232);
+};
+
+const CHECKSUM_AT: usize = 20;
+
+impl Raw {
+    /// CRC32C of all 4096 bytes, the checksum's own taken as zeros.
+    pub(super) fn computed(&self) -> u32 {
+        let bytes = self.as_bytes();
+        // Both places are within the 4096 bytes.
+        let head = bytes.get(..CHECKSUM_AT).unwrap_or_default();
+        let tail = bytes.get(CHECKSUM_AT + 4..).unwrap_or_default();
+        let register = [head, &[0; 4], tail].into_iter().fold(u32::MAX, crc::register);
+        !register
+    }
+}

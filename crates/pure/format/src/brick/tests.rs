@@ -1,0 +1,343 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use proptest::prelude::*;
+
+const MIB: u64 = 1 << 20;
+const SIZE: u64 = 64 * MIB;
+/// Not a multiple of 4096: the second copy ends at [`SIZE`].
+const DEVICE: u64 = SIZE + 512;
+const END: u64 = SIZE - 4096;
+
+fn sample() -> BrickSuperblock {
+    BrickSuperblock {
+        volume_uuid: std::array::from_fn(|i| 0x10 + i as u8),
+        brick_uuid: std::array::from_fn(|i| 0xa0 + i as u8),
+        volume_name: VolumeName::new("data").unwrap(),
+        brick_id: 3,
+        brick_count: 5,
+        state: BrickState::Data,
+        weight: 0x0102_0304_0506_0708,
+        generation: 77,
+        brick_size: SIZE,
+        stripe_size: 128 << 10,
+        metadata_state: MetadataState::InSync,
+        metadata_generation: 76,
+        metadata: Area { offset: MIB, len: 8 * MIB },
+        data: Area { offset: 16 * MIB, len: 40 * MIB },
+        created: 0x1718_1920_2122_2324,
+        updated: 0x1819_2021_2223_2425,
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<BrickSuperblock, BrickError> {
+    BrickSuperblock::parse(bytes, 0, DEVICE)
+}
+
+/// Bytes with this change and a right checksum.
+fn changed(at: usize, value: &[u8]) -> Vec<u8> {
+    let mut bytes = sample().to_bytes().to_vec();
+    bytes[at..at + value.len()].copy_from_slice(value);
+    seal(&mut bytes);
+    bytes
+}
+
+fn seal(bytes: &mut [u8]) {
+    bytes[20..24].fill(0);
+    let checksum = crate::crc::checksum(bytes);
+    bytes[20..24].copy_from_slice(&checksum.to_le_bytes());
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
+    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+}
+
+#[test]
+fn every_byte_is_where_the_document_says() {
+    let want = hex("62726169 64206272 69636b0d 0a1a0a00 01000000 bfc87f62 \
+         00000000 00000000 00000000 00000000 \
+         10111213 14151617 18191a1b 1c1d1e1f a0a1a2a3 a4a5a6a7 a8a9aaab acadaeaf \
+         64617461 00000000 00000000 00000000 00000000 00000000 00000000 00000000 \
+         00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 \
+         0300 0500 0100 0100 08070605 04030201 4d000000 00000000 00000004 00000000 \
+         00000200 00000000 00001000 00000000 00008000 00000000 4c000000 00000000 \
+         00000001 00000000 00008002 00000000 24232221 20191817 25242322 21201918");
+    let bytes = sample().to_bytes();
+    assert_eq!(bytes[..232], want[..]);
+    assert!(bytes[232..].iter().all(|&byte| byte == 0));
+    assert_eq!(parse(&bytes).unwrap(), sample());
+}
+
+#[test]
+fn what_is_no_brick_or_damaged_is_told_apart() {
+    let bytes = sample().to_bytes();
+    assert_eq!(parse(&[0; 4096]), Err(BrickError::NotABrick { at: 0 }));
+    assert_eq!(parse(&bytes[..4095]), Err(BrickError::TooShort { at: 0, have: 4095 }));
+    for at in 16..4096 {
+        let mut bad = bytes;
+        bad[at] ^= 0x10;
+        assert!(matches!(parse(&bad), Err(BrickError::Checksum { .. })), "byte {at}");
+    }
+    for at in 0..16 {
+        let mut bad = bytes;
+        bad[at] ^= 0x10;
+        assert_eq!(parse(&bad), Err(BrickError::NotABrick { at: 0 }));
+    }
+}
+
+#[test]
+fn newer_formats_are_refused_and_compatible_features_are_not() {
+    assert_eq!(parse(&changed(16, &[2])), Err(BrickError::Version { at: 0, found: 2 }));
+    assert_eq!(parse(&changed(24, &[4])), Err(BrickError::Features { at: 0, bits: 4 }));
+    let mut newer = changed(32, &[1]);
+    newer[1000] = 9;
+    seal(&mut newer);
+    let read = parse(&newer).unwrap();
+    assert_eq!(read, sample());
+    assert_eq!(read.to_bytes(), sample().to_bytes());
+}
+
+#[test]
+fn values_that_cannot_be_are_refused_by_name() {
+    let cases: [(usize, &[u8], &str); 21] = [
+        (40, &[0; 16], "the volume's uuid is 0"),
+        (56, &[0; 16], "the brick's uuid is 0"),
+        (72, &[0; 4], "the name of a volume is empty"),
+        (75, b"/", "contains '/'"),
+        (74, b"\x1b", "contains '\\u{1b}'"),
+        (80, b"x", "is not text"),
+        (72, b"\xff", "is not text"),
+        (138, &[0; 2], "the number of bricks is 0"),
+        (140, &[5], "the state is 5"),
+        (142, &[3], "the metadata's state is 3"),
+        (144, &[0; 8], "the weight is 0"),
+        (152, &[0; 8], "the generation is 0"),
+        (160, &[1], "the brick's size is 67108865"),
+        (168, &[0, 0, 3], "the stripe size is 196608"),
+        (168, &[0, 0, 0, 2], "the stripe size is 33554432"),
+        (172, &[1], "reserved word"),
+        (142, &[0], "the metadata's generation is 76"),
+        (184, &[0; 8], "the metadata area has 0 bytes from 1048576"),
+        (200, &[1], "the data area has 41943040 bytes from 16777217"),
+        (208, &[0xff; 8], "the data area has 18446744073709551615 bytes"),
+        (3000, &[1], "reserved byte that is set is 3000"),
+    ];
+    for (at, value, text) in cases {
+        let error = parse(&changed(at, value)).unwrap_err().to_string();
+        assert!(error.contains(text), "byte {at}: {error}");
+    }
+}
+
+#[test]
+fn areas_are_inside_the_brick_and_apart() {
+    let good = sample();
+    let with = |metadata: (u64, u64), data: (u64, u64)| {
+        let area = |(offset, len)| Area { offset, len };
+        BrickSuperblock { metadata: area(metadata), data: area(data), ..good.clone() }
+            .check(0, DEVICE)
+    };
+    assert_eq!(with((4096, 8 * MIB - 4096), (8 * MIB, SIZE - 8 * MIB - 4096)), Ok(()));
+    assert_eq!(with((56 * MIB, MIB), (4096, MIB)), Ok(()));
+    let outside = |result| matches!(result, Err(BrickError::Outside { .. }));
+    assert!(outside(with((0, MIB), (8 * MIB, MIB))));
+    assert!(outside(with((MIB, MIB), (8 * MIB, SIZE - 8 * MIB))));
+    assert!(outside(with((MIB, MIB), (u64::MAX - 4095, 4096))));
+    assert!(outside(with((MIB, MIB + 512), (8 * MIB, MIB))));
+    let overlap = |result| matches!(result, Err(BrickError::Overlap { .. }));
+    assert!(overlap(with((MIB, 8 * MIB), (8 * MIB, MIB))));
+    assert!(overlap(with((8 * MIB, MIB), (MIB, 8 * MIB))));
+    assert!(overlap(with((8 * MIB, MIB), (8 * MIB, MIB))));
+    assert!(with((MIB, MIB), (8 * MIB, 64 << 10)).is_err(), "less than a stripe");
+}
+
+#[test]
+fn regions_and_data_may_be_missing_where_they_are_not_needed() {
+    let good = sample();
+    let none = BrickSuperblock {
+        metadata: Area::default(),
+        metadata_state: MetadataState::Unused,
+        metadata_generation: 0,
+        ..good.clone()
+    };
+    assert_eq!(parse(&none.to_bytes()), Ok(none.clone()));
+    let used = BrickSuperblock { metadata_state: MetadataState::OutOfSync, ..none.clone() };
+    assert!(used.check(0, DEVICE).is_err());
+    let no_data = BrickSuperblock { data: Area::default(), ..good };
+    assert!(no_data.check(0, DEVICE).is_err());
+    for state in [BrickState::Removing, BrickState::Proxy] {
+        let weightless = BrickSuperblock { state, weight: 0, ..none.clone() };
+        assert_eq!(parse(&weightless.to_bytes()), Ok(weightless));
+    }
+    let only = BrickSuperblock { state: BrickState::MetadataOnly, weight: 0, ..no_data };
+    assert_eq!(parse(&only.to_bytes()), Ok(only));
+}
+
+#[test]
+fn a_device_that_was_cut_short_is_refused_and_one_that_grew_is_not() {
+    let bytes = sample().to_bytes();
+    let error = BrickSuperblock::parse(&bytes, 0, SIZE - 1).unwrap_err();
+    assert_eq!(error, BrickError::CutShort { at: 0, need: SIZE, have: SIZE - 1 });
+    assert!(BrickSuperblock::parse(&bytes, 0, u64::MAX).is_ok());
+}
+
+#[test]
+fn the_second_copy_is_the_last_whole_block() {
+    assert_eq!(second_copy_at(DEVICE), Some(END));
+    assert_eq!((usable_size(DEVICE), usable_size(SIZE)), (SIZE, SIZE));
+    for (size, at) in [(0, None), (4096, None), (8191, None), (8192, Some(4096))] {
+        assert_eq!(second_copy_at(size), at, "{size}");
+    }
+}
+
+fn pick(first: Option<&[u8]>, second: Option<&[u8]>) -> Result<Chosen, BrickError> {
+    choose(first, second.map(|bytes| (END, bytes)), DEVICE)
+}
+
+#[test]
+fn the_newer_copy_counts_and_the_other_is_to_be_written() {
+    let old = sample();
+    let new = BrickSuperblock { generation: 78, weight: 9, updated: 1, ..old.clone() };
+    let later = BrickSuperblock { updated: old.updated + 1, ..old.clone() };
+    let cases = [
+        (&old, &old, Copy::First, false),
+        (&old, &new, Copy::Second, true),
+        (&new, &old, Copy::First, true),
+        (&old, &later, Copy::Second, true),
+        (&later, &old, Copy::First, true),
+    ];
+    for (one, two, from, stale) in cases {
+        let chosen = pick(Some(&one.to_bytes()), Some(&two.to_bytes())).unwrap();
+        assert_eq!((chosen.from, chosen.other_is_stale, chosen.other), (from, stale, None));
+        assert_eq!(&chosen.superblock, if from == Copy::First { one } else { two });
+    }
+}
+
+#[test]
+fn one_copy_is_enough() {
+    let good = sample().to_bytes();
+    let mut torn = good;
+    torn[300] = 1;
+    for bad in [None, Some(&torn[..]), Some(&[0; 4096][..]), Some(&[][..])] {
+        let chosen = pick(Some(&good), bad).unwrap();
+        assert_eq!((chosen.from, chosen.other_is_stale), (Copy::First, true));
+        assert!(chosen.other.is_some());
+        let chosen = pick(bad, Some(&good)).unwrap();
+        assert_eq!((chosen.from, chosen.other_is_stale), (Copy::Second, true));
+        assert_eq!(chosen.superblock, sample());
+    }
+    let foreign = pick(Some(&good), Some(&[7; 4096])).unwrap();
+    assert_eq!(foreign.other, Some(BrickError::NotABrick { at: END }));
+}
+
+#[test]
+fn copies_that_must_not_be_trusted_are_refused() {
+    let good = sample().to_bytes();
+    let overwritten = pick(Some(&[7; 4096]), Some(&good)).unwrap_err();
+    assert!(matches!(overwritten, BrickError::Overwritten { brick_id: 3, .. }), "{overwritten}");
+    let other = BrickSuperblock { brick_uuid: [9; 16], generation: 99, ..sample() }.to_bytes();
+    let two = pick(Some(&good), Some(&other)).unwrap_err();
+    assert!(matches!(two, BrickError::TwoBricks { second_at: END, .. }), "{two}");
+    for newer in [changed(16, &[2]), changed(24, &[1])] {
+        for (one, two) in [(&good[..], &newer[..]), (&newer[..], &good[..])] {
+            assert!(pick(Some(one), Some(two)).unwrap_err().to_string().contains("newer braid"));
+        }
+    }
+    let torn = changed(72, &[0; 4]);
+    assert_eq!(pick(Some(&[0; 4096]), Some(&[0; 4096])), Err(BrickError::NotABrick { at: 0 }));
+    assert!(pick(Some(&[0; 4096]), Some(&torn)).unwrap_err().to_string().contains("empty"));
+    assert_eq!(pick(None, None), Err(BrickError::Unreadable));
+}
+
+#[test]
+fn names_are_held_to_their_limits() {
+    assert!(VolumeName::new(&"n".repeat(64)).is_ok());
+    assert!(VolumeName::new(&"ü".repeat(32)).is_ok());
+    assert!(matches!(VolumeName::new(&"ü".repeat(33)), Err(VolumeNameError::TooLong { .. })));
+    for bad in ["", "a/b", "a\nb", "a\0b", "\u{7f}"] {
+        assert!(VolumeName::new(bad).is_err(), "{bad:?}");
+    }
+    let longest =
+        BrickSuperblock { volume_name: VolumeName::new(&"n".repeat(64)).unwrap(), ..sample() };
+    assert_eq!(parse(&longest.to_bytes()), Ok(longest));
+}
+
+prop_compose! {
+    fn superblocks()(
+        uuids in any::<([u8; 16], [u8; 16])>(),
+        name in "[a-zA-Z0-9 äßé._-]{1,21}",
+        ids in any::<(u16, u16, u64, u64, u64, u64)>(),
+        state in 1u16..5,
+        metadata_state in 0u16..3,
+        shift in 12u32..25,
+        blocks in (1u64..1000, 1u64..1000, 1u64..1000, 1u64..1000),
+        turned in any::<bool>(),
+    ) -> BrickSuperblock {
+        let stripe = u64::from(1u32 << shift);
+        let len = (blocks.1 * BLOCK, blocks.3 * BLOCK + stripe);
+        let (metadata, data, end) = if turned {
+            let data = blocks.0 * BLOCK;
+            let metadata = data + len.1 + (blocks.2 - 1) * BLOCK;
+            (metadata, data, metadata + len.0)
+        } else {
+            let metadata = blocks.0 * BLOCK;
+            let data = metadata + len.0 + (blocks.2 - 1) * BLOCK;
+            (metadata, data, data + len.1)
+        };
+        let metadata_state = MetadataState::of_number(metadata_state).unwrap();
+        BrickSuperblock {
+            volume_uuid: uuids.0.map(|byte| byte | 1),
+            brick_uuid: uuids.1.map(|byte| byte | 2),
+            volume_name: VolumeName::new(&name).unwrap(),
+            brick_id: ids.0,
+            brick_count: ids.1.max(1),
+            state: BrickState::of_number(state).unwrap(),
+            weight: ids.2.max(1),
+            generation: ids.3.max(1),
+            brick_size: end + BLOCK,
+            stripe_size: 1 << shift,
+            metadata_state,
+            metadata_generation: if metadata_state == MetadataState::Unused { 0 } else { ids.5 },
+            metadata: Area { offset: metadata, len: len.0 },
+            data: Area { offset: data, len: len.1 },
+            created: ids.4,
+            updated: ids.5,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back(superblock in superblocks(), more in 0u64..10_000) {
+        let device = superblock.brick_size + more;
+        let bytes = superblock.to_bytes();
+        prop_assert_eq!(BrickSuperblock::parse(&bytes, 0, device), Ok(superblock.clone()));
+        prop_assert!(BrickSuperblock::parse(&bytes, 0, superblock.brick_size - 1).is_err());
+    }
+
+    #[test]
+    fn what_is_accepted_is_sound(
+        superblock in superblocks(),
+        at in 16usize..232,
+        value in any::<[u8; 8]>(),
+        device in prop_oneof![Just(u64::MAX), Just(SIZE), any::<u64>()],
+    ) {
+        let mut bytes = superblock.to_bytes().to_vec();
+        bytes[at..at + 8].copy_from_slice(&value);
+        seal(&mut bytes);
+        if let Ok(read) = BrickSuperblock::parse(&bytes, 0, device) {
+            prop_assert!(read.brick_size <= device);
+            for area in [read.metadata, read.data] {
+                prop_assert!(area.len == 0 || area.offset >= BLOCK);
+                prop_assert!(area.offset + area.len <= read.brick_size - BLOCK);
+            }
+            prop_assert_eq!(BrickSuperblock::parse(&read.to_bytes(), 0, device), Ok(read));
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..5000), size in any::<u64>()) {
+        prop_assert!(BrickSuperblock::parse(&bytes, 0, size).is_err());
+        let _ = choose(Some(&bytes), None, size);
+    }
+}
