@@ -126,7 +126,7 @@ pub struct DirEntry {
     pub ino: Ino,
     /// What it is.
     pub kind: Kind,
-    /// Where reading goes on after this entry. Never 0.
+    /// Where reading goes on after this entry: 1 to 2^63 - 4.
     pub cookie: u64,
     /// Its name: 1 to [`NAME_MAX`] bytes, no slash, no zero.
     pub name: Vec<u8>,
@@ -170,7 +170,8 @@ pub trait FileSystem {
     /// Attributes.
     async fn attr(&self, ino: Ino) -> Result<Attr, Errno>;
 
-    /// Changes attributes. `caller` is who asks, for what only root keeps (setgid bits of others' groups).
+    /// Changes attributes. `caller` is who asks, for what only root keeps (setgid bits of others' groups). A size
+    /// that is set, also to what it was, takes the setuid and setgid bits of a file away unless `caller` is root.
     async fn set_attr(&self, caller: Caller, ino: Ino, set: SetAttr) -> Result<Attr, Errno>;
 
     /// Makes a file, directory, symbolic link or special file. Adds a reference.

@@ -1,0 +1,215 @@
+//! A mount from its start to its end.
+//!
+//! Threads: `threads` of fuser's read requests; one more waits for their end, which comes with the unmount, whoever
+//! does it, and then winds the mount up on the shard.
+
+use crate::mountpoint::MountPoint;
+use crate::options::{Ended, EndedBy, MountError, MountOptions, UnmountError};
+use crate::payload::{Payloads, payloads};
+use crate::requests::Requests;
+use crate::serve;
+use braid_filesystem::{Errno, FileSystem, Ino};
+use braid_shard::Shard;
+use braid_shard::mailbox::Remote;
+use fuser::{Config, INodeNo, Notifier, Session, SessionACL};
+use std::ffi::OsStr;
+use std::marker::PhantomData;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// A mounted file system. Dropping it unmounts lazily: what is in use goes on until it is not.
+pub struct Mount {
+    point: MountPoint,
+    notifier: Notifier,
+    end: Arc<End>,
+    /// Gives what came of the last sync.
+    session: Option<JoinHandle<Result<(), Errno>>>,
+}
+
+/// What both sides know of the end.
+#[derive(Default)]
+struct End {
+    /// We are the ones who unmount.
+    ours: AtomicBool,
+    /// The kernel's side is gone, and with it the device number: what is mounted there now is another's.
+    gone: AtomicBool,
+}
+
+impl Mount {
+    /// Mounts what `open` gives, which is called on the shard of `remote` and lives there. `ended` is called, on a
+    /// thread of its own, when the mount is gone and everything is durable, whoever unmounted.
+    ///
+    /// Must not be called on a shard's thread.
+    ///
+    /// # Errors
+    /// When the mount point or the machine does not allow it; nothing is mounted then. See [`MountError`].
+    pub fn start<F: FileSystem + 'static>(
+        options: MountOptions,
+        remote: Remote,
+        open: impl FnOnce(&Shard) -> Rc<F> + Send + 'static,
+        ended: impl FnOnce(Ended) + Send + 'static,
+    ) -> Result<Mount, MountError> {
+        let (point, fuse) = MountPoint::mount(&options)?;
+        let dir = point.dir().to_path_buf();
+        let undo = |error| {
+            // What is not even started is not in use.
+            if let Err(also) = point.unmount(true) {
+                tracing::warn!("after an error: {also}");
+            }
+            Err(error)
+        };
+        let (payloads, lender) = payloads(options.max_write as usize);
+        let (payloads, limits) = (Arc::new(payloads), options.clone());
+        let Some(key) = remote.call(move |shard| {
+            let fs = open(shard);
+            serve::install(shard, fs, lender, &limits)
+        }) else {
+            return undo(MountError::ShardGone { dir });
+        };
+        let wind_up = WindUp { remote: remote.clone(), key, payloads: Arc::clone(&payloads) };
+        let requests = Requests::<F> {
+            remote,
+            key,
+            options: options.clone(),
+            payloads,
+            file_system: PhantomData,
+        };
+        let mut config = Config::default();
+        config.n_threads = Some(options.threads);
+        config.clone_fd = options.threads > 1;
+        // Who may come in is the kernel's business.
+        let session = match Session::from_fd(requests, fuse, SessionACL::All, config) {
+            Ok(session) => session,
+            Err(error) => {
+                let undone = undo(MountError::Handshake { dir, error });
+                // Best effort: the error above is the one that matters.
+                let _ = wind_up.run::<F>();
+                return undone;
+            }
+        };
+        let notifier = session.notifier();
+        let end = Arc::new(End::default());
+        let known = Arc::clone(&end);
+        let thread = std::thread::Builder::new().name("fuse-mount".to_owned());
+        let spawned = thread.spawn(move || {
+            let result = session.run();
+            known.gone.store(true, Ordering::Release);
+            let by = match result {
+                _ if known.ours.load(Ordering::Acquire) => EndedBy::Us,
+                Ok(()) => EndedBy::Outside,
+                Err(error) => EndedBy::Failed(error),
+            };
+            let durable = wind_up.run::<F>();
+            ended(Ended { by, durable });
+            durable
+        });
+        match spawned {
+            Ok(session) => {
+                point.tune(&options);
+                Ok(Mount { point, notifier, end, session: Some(session) })
+            }
+            Err(error) => undo(MountError::Thread { dir, error }),
+        }
+    }
+
+    /// Where it is mounted.
+    pub fn dir(&self) -> &Path {
+        self.point.dir()
+    }
+
+    /// Unmounts, waits until all requests are answered, and makes everything durable.
+    ///
+    /// # Errors
+    /// [`UnmountError::Busy`] when files are open, with the mount given back; it is as it was.
+    /// [`UnmountError::NotDurable`] when it is unmounted but its last sync failed.
+    pub fn unmount(mut self) -> Result<(), (UnmountError, Option<Mount>)> {
+        if let Err(error) = self.detach(false) {
+            return Err((error, Some(self)));
+        }
+        let durable = self.session.take().map(JoinHandle::join);
+        match durable {
+            Some(Ok(Err(error))) => {
+                let dir = self.point.dir().to_path_buf();
+                Err((UnmountError::NotDurable { dir, error }, None))
+            }
+            // A panic was of the callback, after the end.
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes it out of the tree at once; it ends, with a call of `ended`, when its last user does.
+    ///
+    /// # Errors
+    /// When the kernel refuses; the mount is given back as it was.
+    pub fn unmount_lazily(mut self) -> Result<(), (UnmountError, Option<Mount>)> {
+        if let Err(error) = self.detach(true) {
+            return Err((error, Some(self)));
+        }
+        self.session = None;
+        Ok(())
+    }
+
+    fn detach(&self, lazy: bool) -> Result<(), UnmountError> {
+        if self.end.gone.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.end.ours.store(true, Ordering::Release);
+        let result = self.point.unmount(lazy);
+        if result.is_err() {
+            self.end.ours.store(false, Ordering::Release);
+        }
+        result
+    }
+
+    /// Has the kernel forget what it knows of a file: attributes, and the content from `offset` on (all of it
+    /// for 0). For changes that did not come through the kernel.
+    ///
+    /// Must not be called on a shard's thread: the kernel may wait for requests under way.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn forget_content(&self, ino: Ino, offset: u64) -> std::io::Result<()> {
+        let offset = i64::try_from(offset).unwrap_or(i64::MAX);
+        self.notifier.inval_inode(INodeNo(ino), offset, 0)
+    }
+
+    /// Has the kernel forget what it knows of a name, or of its absence. As [`Mount::forget_content`].
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn forget_name(&self, parent: Ino, name: &[u8]) -> std::io::Result<()> {
+        self.notifier.inval_entry(INodeNo(parent), OsStr::from_bytes(name))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.session.take().is_some()
+            && let Err(error) = self.detach(true)
+        {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+/// What is done when no more requests come.
+struct WindUp {
+    remote: Remote,
+    key: usize,
+    payloads: Arc<Payloads>,
+}
+
+impl WindUp {
+    /// What came of the last sync; nothing is left to be synced when the shard is gone.
+    fn run<F: FileSystem + 'static>(self) -> Result<(), Errno> {
+        let (key, buffers) = (self.key, self.payloads.empty());
+        let result = self.remote.call_async(move |shard, done| {
+            serve::end::<F>(shard, key, buffers, done);
+        });
+        result.unwrap_or(Ok(()))
+    }
+}

@@ -1,0 +1,5 @@
+//! A real kernel's FUSE over a file system in memory. Needs root and /dev/fuse, and says so where they are missing.
+
+mod lifecycle;
+mod operations;
+mod support;
