@@ -91,7 +91,7 @@ impl Volume {
         tracing::error!(volume = %self.record.borrow().uuid, "{error}");
         match error {
             StoreError::NoSpace => Errno::NoSpace,
-            StoreError::Failed(_) => Errno::Io,
+            StoreError::Damaged(_) | StoreError::Failed(_) => Errno::Io,
         }
     }
 

@@ -7,9 +7,20 @@
 
 #![forbid(unsafe_code)]
 
+mod database;
+mod image;
+mod mirror;
 pub mod model;
+mod page_source;
+pub mod region;
+mod sums;
 #[cfg(test)]
 pub(crate) mod testing;
+mod thread;
+
+pub use image::REGION_MIN;
+pub use mirror::Dropped;
+pub use thread::{KvStore, Open};
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,6 +40,9 @@ pub enum StoreError {
     /// Nothing was changed; the store goes on.
     #[error("the metadata region is full: remove files, or add a brick with room for metadata")]
     NoSpace,
+    /// What was read is not what was written, and no other copy has it. Nothing was changed.
+    #[error("the metadata is damaged: {0}")]
+    Damaged(String),
     /// The store can only be opened again, if at all.
     #[error("the metadata store failed: {0}")]
     Failed(String),

@@ -1,0 +1,506 @@
+//! The database behind a store: redb over an [`Image`], whose size is fixed.
+//!
+//! redb grows its storage by doubling and shrinks it when its end is free; a region does neither. So the image takes any
+//! length for a while: a transaction that made it longer than its blocks is rolled back before it is committed, and then
+//! the database is opened once more, since redb takes over the whole length of what it opens, and the transaction is tried
+//! again. What does not fit then is [`StoreError::NoSpace`], and redb has not seen an error.
+//!
+//! A commit itself takes pages, too. Before one, when room is not known to be plenty, pages are taken and given back
+//! within the transaction: as many as the commit may need, and beside them the reserve, unless the transaction makes the
+//! store no larger. So what removes can be committed when nothing else can.
+//!
+//! Commits have one phase: one flush, after which the newer of two roots is valid or its checksums say that it is not.
+//! After an unclean stop redb verifies the tree below the newest root, and takes the one before it if that is torn.
+//!
+//! Invariant: after any error that redb may not go on after, everything fails in the same way until the store is opened
+//! again. No panic of redb passes this module.
+
+use crate::image::{Checking, Image};
+use crate::page_source::Images;
+use crate::region::BLOCK;
+use crate::{Change, Pair, StoreError, StoreSpace};
+use redb::{
+    Builder, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction,
+};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+/// Keys and values.
+const PAIRS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("pairs");
+
+/// What the store knows of itself: how many bytes it holds, and the number of the last commit.
+const STATE: TableDefinition<&str, u64> = TableDefinition::new("state");
+
+/// Where pages are taken and given back.
+const ROOM: TableDefinition<u32, &[u8]> = TableDefinition::new("room");
+
+/// Names in [`STATE`].
+const BYTES: &str = "bytes";
+const COMMITS: &str = "commits";
+
+/// Bytes that a pair takes beside its key and value, about.
+const PAIR_OVERHEAD: u64 = 16;
+
+/// A value that fills a page of its own.
+const PAGE_FILLER: [u8; 3800] = [0; 3800];
+
+/// Pages that a commit takes beside those of its tables, at most: roots, lists of freed pages.
+const COMMIT_PAGES: u64 = 48;
+
+/// Of all pages, the part that is kept for commits that make the store no larger: one in so many, within bounds.
+const RESERVE_PART: u64 = 16;
+const RESERVE_MIN: u64 = 64;
+const RESERVE_MAX: u64 = 4096;
+
+/// How a transaction ended.
+enum Attempt {
+    Done,
+    /// It needed more pages than there were, and was rolled back.
+    NoRoom,
+}
+
+/// What is to be known of free pages before a commit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    /// Nothing: the image may grow far.
+    None,
+    /// So much that the next commits need no proof.
+    Plenty,
+    /// Just what this commit needs.
+    Exact,
+}
+
+/// See the module's documentation.
+pub(crate) struct Database {
+    images: Images,
+    /// `None` after a failure.
+    redb: Option<redb::Database>,
+    failure: Option<StoreError>,
+    cache_bytes: usize,
+    /// What reads go through, until the next commit.
+    reader: Option<ReadOnlyTable<&'static [u8], &'static [u8]>>,
+    capacity: u64,
+    bytes: u64,
+    commits: u64,
+    /// Pages that are free at least, as long as the image has the length beside it.
+    known_free: (u64, u64),
+    /// How often the database was opened once more to have the whole length.
+    pub(crate) reopened: u64,
+}
+
+impl Database {
+    /// A new, empty database in `image`, which was just laid out.
+    ///
+    /// # Errors
+    /// When the region cannot be written.
+    pub(crate) fn create(image: Image, cache_bytes: usize) -> Result<Database, StoreError> {
+        let mut database = Database::over(image, cache_bytes);
+        database.open_redb(false)?;
+        // From here on the image is as long as its blocks.
+        database.reopen()?;
+        database.set_up()?;
+        Ok(database)
+    }
+
+    /// The database in `image`. After an unclean stop it is verified and repaired first.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when no commit can be read as a whole; [`StoreError::Failed`] from the region.
+    pub(crate) fn open(image: Image, cache_bytes: usize) -> Result<Database, StoreError> {
+        let verify = image.sums_lost;
+        let mut database = Database::over(image, cache_bytes);
+        database.open_redb(verify)?;
+        database.set_up()?;
+        Ok(database)
+    }
+
+    fn over(image: Image, cache_bytes: usize) -> Database {
+        let capacity = image.capacity();
+        Database {
+            images: Images::keep(image),
+            redb: None,
+            failure: None,
+            cache_bytes,
+            reader: None,
+            capacity,
+            bytes: 0,
+            commits: 0,
+            known_free: (0, 0),
+            reopened: 0,
+        }
+    }
+
+    /// Works with the image below.
+    pub(crate) fn with_image<T>(
+        &self,
+        work: impl FnOnce(&mut Image) -> T,
+    ) -> Result<T, StoreError> {
+        self.images.with(work)
+    }
+
+    fn open_redb(&mut self, verify: bool) -> Result<(), StoreError> {
+        self.with_image(|image| image.set_checking(Checking::Database))?;
+        let repaired = Rc::new(Cell::new(verify));
+        let noted = Rc::clone(&repaired);
+        let source = self.images.source();
+        let mut builder = Builder::new();
+        builder.set_cache_size(self.cache_bytes);
+        builder.set_check_integrity_on_open(verify);
+        builder.set_repair_callback(move |_| noted.set(true));
+        let opened = self.guard(move |_| Ok(builder.create_with_backend(source)?))?;
+        self.redb = Some(opened);
+        let disagreed = self.with_image(|image| {
+            let disagreed = image.disagreed;
+            image.set_checking(Checking::Sums);
+            disagreed
+        })?;
+        // A repair has verified all that it kept; an ordinary start trusts what it reads.
+        if disagreed && !repaired.get() {
+            let error = StoreError::Damaged(
+                "it was stopped in order, and yet is not as it was left".to_string(),
+            );
+            return Err(self.fail(error));
+        }
+        Ok(())
+    }
+
+    /// Makes the tables where they are missing, and reads what the store knows of itself.
+    fn set_up(&mut self) -> Result<(), StoreError> {
+        let (bytes, commits) = self.guard(|database| {
+            let transaction = database.writing()?;
+            drop(transaction.open_table(PAIRS)?);
+            let state = transaction.open_table(STATE)?;
+            let bytes = state.get(BYTES)?.map(|value| value.value());
+            let commits = state.get(COMMITS)?.map(|value| value.value());
+            drop(state);
+            match bytes {
+                Some(_) => transaction.abort()?,
+                None => transaction.commit()?,
+            }
+            Ok((bytes.unwrap_or(0), commits.unwrap_or(0)))
+        })?;
+        (self.bytes, self.commits) = (bytes, commits);
+        Ok(())
+    }
+
+    /// Closes the database and opens it again, so that it has the whole length of the image.
+    fn reopen(&mut self) -> Result<(), StoreError> {
+        self.reader = None;
+        self.known_free = (0, 0);
+        self.reopened += 1;
+        if let Some(redb) = self.redb.take() {
+            self.guard(move |_| Ok(redb.close()?))?;
+        }
+        self.with_image(Image::reset)?;
+        self.open_redb(false)
+    }
+
+    /// Runs `work`, and makes what went wrong typed; what redb cannot go on after ends the database.
+    fn guard<T>(
+        &mut self,
+        work: impl FnOnce(&mut Database) -> Result<T, redb::Error>,
+    ) -> Result<T, StoreError> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        match catch_unwind(AssertUnwindSafe(|| work(self))) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                let below = self.with_image(|image| image.error.take()).ok().flatten();
+                Err(self.fail(below.unwrap_or_else(|| told(&error))))
+            }
+            Err(_) => {
+                Err(self.fail(StoreError::Damaged("redb could not make sense of it".to_string())))
+            }
+        }
+    }
+
+    /// Ends the database with `error`.
+    fn fail(&mut self, error: StoreError) -> StoreError {
+        self.failure = Some(error.clone());
+        let (redb, reader) = (self.redb.take(), self.reader.take());
+        // What it was in the middle of may make it panic once more.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop((reader, redb))));
+        error
+    }
+
+    fn redb(&self) -> Result<&redb::Database, redb::Error> {
+        self.redb.as_ref().ok_or(redb::Error::DatabaseClosed)
+    }
+
+    fn writing(&self) -> Result<WriteTransaction, redb::Error> {
+        Ok(self.redb()?.begin_write()?)
+    }
+
+    fn reader(&mut self) -> Result<&ReadOnlyTable<&'static [u8], &'static [u8]>, redb::Error> {
+        if self.reader.is_none() {
+            self.reader = Some(self.redb()?.begin_read()?.open_table(PAIRS)?);
+        }
+        self.reader.as_ref().ok_or(redb::Error::DatabaseClosed)
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.guard(|database| {
+            let value = database.reader()?.get(key)?;
+            Ok(value.map(|value| value.value().to_vec()))
+        })
+    }
+
+    /// The first `limit` pairs with keys from `from` on, before `to`.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub(crate) fn scan(
+        &mut self,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Pair>, StoreError> {
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        self.guard(|database| {
+            let mut pairs = Vec::new();
+            for pair in database.reader()?.range::<&[u8]>(from..to)?.take(limit) {
+                let (key, value) = pair?;
+                pairs.push((key.value().to_vec(), value.value().to_vec()));
+            }
+            Ok(pairs)
+        })
+    }
+
+    /// Makes all changes, or none; they are durable when this returns.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`] when there is no room: nothing was changed, and the store goes on.
+    pub(crate) fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        let first = match self.needs_proof(changes)? {
+            true => Proof::Plenty,
+            false => Proof::None,
+        };
+        if let Attempt::Done = self.attempt(changes, first)? {
+            return Ok(());
+        }
+        if self.with_image(|image| image.len() < image.capacity())? {
+            self.reopen()?;
+        }
+        match self.attempt(changes, Proof::Exact)? {
+            Attempt::Done => Ok(()),
+            Attempt::NoRoom => Err(StoreError::NoSpace),
+        }
+    }
+
+    /// How full the store is.
+    pub(crate) fn space(&self) -> StoreSpace {
+        // Pages of a tree are two thirds full, in the long run.
+        let used = self.bytes.saturating_mul(3) / 2;
+        StoreSpace { capacity: self.capacity - self.reserve() * BLOCK as u64, used }
+    }
+
+    /// Closes the database in order.
+    ///
+    /// # Errors
+    /// When the region does not take the end; the next start repairs then.
+    pub(crate) fn close(mut self) -> Result<(), StoreError> {
+        self.reader = None;
+        match self.redb.take() {
+            Some(redb) => self.guard(move |_| Ok(redb.close()?)),
+            None => self.failure.clone().map_or(Ok(()), Err),
+        }
+    }
+
+    fn reserve(&self) -> u64 {
+        (self.capacity / BLOCK as u64 / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX)
+    }
+
+    /// Pages that the commit of a transaction may take, beside those of its tables.
+    fn commit_pages(&self, changes: &[Change]) -> u64 {
+        // A list of freed pages has some 400 to a page, and of each kind there are two.
+        COMMIT_PAGES + pages_touched(changes) / 100 + self.capacity / BLOCK as u64 / 4096
+    }
+
+    /// False where a commit of this size cannot come near the end.
+    fn needs_proof(&self, changes: &[Change]) -> Result<bool, StoreError> {
+        let (len, room) = self.with_image(|image| (image.len(), image.capacity()))?;
+        let pages = pages_touched(changes) + self.commit_pages(changes);
+        let (free, at_len) = self.known_free;
+        let plenty = at_len == len && free >= pages + self.wanted_free(true, len, changes);
+        // The image doubles until it has what it needs, and may do so once more in the commit.
+        let grows = len.max(pages * BLOCK as u64).saturating_mul(6) <= room;
+        Ok(!plenty && !grows)
+    }
+
+    /// Pages that must be free for a commit, beside those that its tables have taken.
+    fn wanted_free(&self, larger: bool, len: u64, changes: &[Change]) -> u64 {
+        let commit = self.commit_pages(changes);
+        match larger {
+            // What the image lacks in length can be had by opening it once more.
+            true => (commit + self.reserve())
+                .saturating_sub(self.capacity.saturating_sub(len) / BLOCK as u64)
+                .max(commit),
+            false => commit,
+        }
+    }
+
+    fn attempt(&mut self, changes: &[Change], proof: Proof) -> Result<Attempt, StoreError> {
+        self.reader = None;
+        let (bytes, commits) = (self.bytes, self.commits + 1);
+        let written = self.with_image(|image| image.written)?;
+        let mut after = bytes;
+        let mut proved = 0;
+        let result = self.guard(|database| {
+            let transaction = database.writing()?;
+            after = apply(&transaction, changes, bytes, commits)?;
+            if proof != Proof::None && !database.overflows() {
+                let len = database.with_image(|image| image.len()).unwrap_or(0);
+                let wanted = database.wanted_free(after > bytes, len, changes);
+                let pages = match proof {
+                    Proof::Plenty => wanted + 2 * (pages_touched(changes) + wanted),
+                    _ => wanted,
+                };
+                database.take_and_give_back(&transaction, pages)?;
+                proved = pages;
+            }
+            if database.overflows() {
+                transaction.abort()?;
+                // What redb tried to write early, beyond the end, and keeps to itself.
+                let _ = database.with_image(|image| image.error.take());
+                return Ok(Attempt::NoRoom);
+            }
+            database.set_strict(true);
+            transaction.commit()?;
+            database.set_strict(false);
+            Ok(Attempt::Done)
+        });
+        if let Err(error) = result {
+            return self.after_refusal(error, commits, after);
+        }
+        if let Ok(Attempt::Done) = result {
+            (self.bytes, self.commits) = (after, commits);
+            let (written, len) = self.with_image(|image| (image.written - written, image.len()))?;
+            let (free, at_len) = self.known_free;
+            let free = if at_len == len { free.max(proved) } else { proved };
+            self.known_free = (free.saturating_sub(written), len);
+        }
+        result
+    }
+
+    /// Where the commit itself asked for more than there is, in spite of everything: the database is opened once more,
+    /// and says whether the commit is there.
+    fn after_refusal(
+        &mut self,
+        error: StoreError,
+        commits: u64,
+        bytes: u64,
+    ) -> Result<Attempt, StoreError> {
+        let refused = self.with_image(|image| std::mem::take(&mut image.refused))?;
+        if !refused {
+            return Err(error);
+        }
+        self.failure = None;
+        self.with_image(|image| {
+            image.reset();
+            image.error = None;
+        })?;
+        self.known_free = (0, 0);
+        self.reopened += 1;
+        self.open_redb(false)?;
+        self.set_up()?;
+        debug_assert!(
+            self.commits < commits || self.bytes == bytes,
+            "a commit is there as a whole"
+        );
+        Ok(if self.commits == commits { Attempt::Done } else { Attempt::NoRoom })
+    }
+
+    fn overflows(&self) -> bool {
+        self.with_image(|image| image.overflows()).unwrap_or(true)
+    }
+
+    fn set_strict(&self, strict: bool) {
+        // An image that is not there has failed the transaction already.
+        let _ = self.with_image(|image| image.strict = strict);
+    }
+
+    /// Takes `pages` pages in `transaction`, as far as there are so many, and gives them back to it.
+    fn take_and_give_back(
+        &self,
+        transaction: &WriteTransaction,
+        pages: u64,
+    ) -> Result<(), redb::Error> {
+        let mut table = transaction.open_table(ROOM)?;
+        for page in 0..pages.min(u64::from(u32::MAX)) as u32 {
+            table.insert(page, &PAGE_FILLER[..])?;
+            if page % 16 == 0 && self.overflows() {
+                break;
+            }
+        }
+        drop(table);
+        if !self.overflows() {
+            transaction.delete_table(ROOM)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        // redb closes itself, which may go wrong; the image must outlast it.
+        let (redb, reader) = (self.redb.take(), self.reader.take());
+        let _ = catch_unwind(AssertUnwindSafe(|| drop((reader, redb))));
+    }
+}
+
+/// Makes the changes in `transaction`; gives the bytes that the store holds then.
+fn apply(
+    transaction: &WriteTransaction,
+    changes: &[Change],
+    bytes: u64,
+    commits: u64,
+) -> Result<u64, redb::Error> {
+    let pair_bytes = |key: &[u8], value: usize| (key.len() + value) as u64 + PAIR_OVERHEAD;
+    let mut bytes = bytes;
+    let mut pairs = transaction.open_table(PAIRS)?;
+    for (key, value) in changes {
+        let old = match value {
+            Some(value) => pairs.insert(&key[..], &value[..])?.map(|old| old.value().len()),
+            None => pairs.remove(&key[..])?.map(|old| old.value().len()),
+        };
+        let (more, less) = (value.as_ref().map(Vec::len), old);
+        bytes += more.map_or(0, |len| pair_bytes(key, len));
+        bytes = bytes.saturating_sub(less.map_or(0, |len| pair_bytes(key, len)));
+    }
+    drop(pairs);
+    let mut state = transaction.open_table(STATE)?;
+    state.insert(BYTES, bytes)?;
+    state.insert(COMMITS, commits)?;
+    Ok(bytes)
+}
+
+/// Pages of the tables that changes take at most, about.
+fn pages_touched(changes: &[Change]) -> u64 {
+    let each = changes.iter().map(|(key, value)| {
+        let bytes = key.len() + value.as_ref().map_or(0, Vec::len);
+        2 + 2 * (bytes / BLOCK) as u64
+    });
+    16 + each.sum::<u64>()
+}
+
+fn told(error: &redb::Error) -> StoreError {
+    match error {
+        redb::Error::Corrupted(why) => StoreError::Damaged(why.clone()),
+        redb::Error::TableTypeMismatch { .. }
+        | redb::Error::TableIsMultimap(_)
+        | redb::Error::TypeDefinitionChanged { .. } => StoreError::Damaged(error.to_string()),
+        _ => StoreError::Failed(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+#[path = "database_tests.rs"]
+mod tests;

@@ -1,0 +1,478 @@
+//! The layout of a metadata region, and what an embedded database sees of it: bytes with a length of their own.
+//!
+//! ```text
+//! block 0            header: magic, version, number of blocks, sum
+//! blocks 1 ..= t     the table of sums
+//! then n blocks      the database's bytes
+//! ```
+//!
+//! What the database writes waits in memory until it syncs, or until it is much, and then goes to the region in one
+//! batch. Each block that is read is held against its sum; where there are two halves, what one has lost is had from the
+//! other and mended. The database's own first block, which it rewrites in place, carries its sum in its first sector:
+//! what the database keeps there is smaller than a sector, so a power cut does not tear it.
+//!
+//! The image may for a while be longer than its blocks ([`Image::overflows`]): so a transaction that needs more than
+//! there is can be rolled back in order, which an error would not allow.
+//!
+//! Invariant: no byte is given to the database that is not what it wrote there last, except while
+//! [`Checking::Database`] holds, when the database itself verifies what it reads.
+
+mod copies;
+
+use crate::StoreError;
+use crate::mirror::Mirror;
+use crate::region::{BLOCK, Write};
+use crate::sums::{SECTOR, Sums, UNKNOWN, is_sealed, seal, table_blocks};
+use braid_device::IoError;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The least size of a region, in bytes: what a database begins with, and some room.
+pub const REGION_MIN: u64 = 4 << 20;
+
+const MAGIC: [u8; 8] = *b"braid-kv";
+const VERSION: u32 = 1;
+
+/// Where the magic, the version and the number of blocks stand in the header.
+const VERSION_AT: usize = 8;
+const BLOCKS_AT: usize = 16;
+
+/// Numbers that sums begin with, beside those of blocks: of the header, and of the database's first block.
+const HEADER_NUMBER: u64 = u64::MAX;
+const FIRST_NUMBER: u64 = u64::MAX - 1;
+
+/// Blocks that wait in memory at most.
+const WAITING_MAX: usize = 2048;
+
+/// Blocks that one write carries at most.
+const RUN_MAX: usize = 256;
+
+/// Who verifies what is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checking {
+    /// The sums: what does not agree is an error.
+    Sums,
+    /// The database, by its own checksums: after a power cut it looks at blocks of a commit that was not finished.
+    Database,
+}
+
+/// See the module's documentation.
+pub(crate) struct Image {
+    mirror: Mirror,
+    /// Blocks for the database.
+    blocks: u64,
+    sums: Sums,
+    /// Blocks of the table that differ from what is on the region.
+    dirty: BTreeSet<u64>,
+    waiting: BTreeMap<u64, Box<[u8]>>,
+    /// What the database takes for its length, in bytes.
+    len: u64,
+    checking: Checking,
+    /// The image may not grow beyond its blocks, not even for a while.
+    pub(crate) strict: bool,
+    /// Growth was refused while that was so.
+    pub(crate) refused: bool,
+    /// A sum that did not agree while the database was verifying.
+    pub(crate) disagreed: bool,
+    /// Sectors of the table were lost: some blocks' sums are not known.
+    pub(crate) sums_lost: bool,
+    /// Something was written that was not synced.
+    unsynced: bool,
+    /// The first error, as the store tells it.
+    pub(crate) error: Option<StoreError>,
+    /// Blocks that the database has written so far.
+    pub(crate) written: u64,
+    /// Blocks that one half had lost and that were mended from the other.
+    pub(crate) mended: u64,
+}
+
+/// Blocks for the database in a region of `size` bytes.
+fn blocks_in(size: u64) -> u64 {
+    let all = (size / BLOCK as u64).saturating_sub(1);
+    let mut blocks = all.saturating_sub(table_blocks(all));
+    while blocks + 1 + table_blocks(blocks + 1) <= all {
+        blocks += 1;
+    }
+    blocks
+}
+
+impl Image {
+    /// Lays out new regions: whatever they held is lost. The image is empty.
+    ///
+    /// # Errors
+    /// When a region is smaller than [`REGION_MIN`] or cannot be written.
+    pub(crate) fn format(mirror: Mirror) -> Result<Image, StoreError> {
+        let size = mirror.size();
+        if size < REGION_MIN {
+            let name = mirror.held().next().map_or("no region", |half| mirror.name(half));
+            let needed = REGION_MIN >> 20;
+            return Err(StoreError::Failed(format!(
+                "the metadata region on {name} has {size} bytes; give it {needed} MiB or more"
+            )));
+        }
+        let mut image = Image::empty(mirror, blocks_in(size));
+        // Without a header first: a creation that is cut short leaves no store.
+        image.put(vec![Write { offset: 0, data: vec![0; BLOCK] }])?;
+        image.flush_region()?;
+        let table: Vec<u64> = (0..table_blocks(image.blocks)).collect();
+        for numbers in table.chunks(RUN_MAX) {
+            let writes = numbers.iter().map(|number| image.table_write(*number)).collect();
+            image.put(writes)?;
+        }
+        image.put(vec![Write { offset: image.data_start(), data: vec![0; BLOCK] }])?;
+        image.flush_region()?;
+        image.put(vec![Write { offset: 0, data: header(image.blocks) }])?;
+        image.flush_region()?;
+        Ok(image)
+    }
+
+    /// Opens regions that were laid out. The image is as long as its blocks. With `compare` the second half is made
+    /// equal to the first, where they differ; either must hold all that was ever synced.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when there is no image, or it is of another version; [`StoreError::Failed`] when the region
+    /// cannot be read.
+    pub(crate) fn open(mut mirror: Mirror, compare: bool) -> Result<Image, StoreError> {
+        let mut block = vec![0; BLOCK];
+        let half = mirror.read(0, &mut block).map_err(|error| failed("reading", &error))?;
+        let name = mirror.name(half).to_string();
+        let stored = match parse_header(&block) {
+            Ok(blocks) => blocks,
+            Err(why) => return Err(StoreError::Damaged(format!("the region on {name} {why}"))),
+        };
+        let there = blocks_in(mirror.size());
+        if stored > there || stored == 0 {
+            return Err(StoreError::Damaged(format!(
+                "the region on {name} should have {stored} blocks, and {there} are there"
+            )));
+        }
+        let mut image = Image::empty(mirror, stored);
+        image.len = image.capacity();
+        if compare {
+            image.load_sums_of_first()?;
+            image.compare()?;
+        } else {
+            image.load_sums()?;
+        }
+        Ok(image)
+    }
+
+    fn empty(mirror: Mirror, blocks: u64) -> Image {
+        Image {
+            mirror,
+            blocks,
+            sums: Sums::new(blocks),
+            dirty: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            len: 0,
+            checking: Checking::Sums,
+            strict: false,
+            refused: false,
+            disagreed: false,
+            sums_lost: false,
+            unsynced: false,
+            error: None,
+            written: 0,
+            mended: 0,
+        }
+    }
+
+    /// What the image can hold, in bytes.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.blocks * BLOCK as u64
+    }
+
+    /// What the database takes for the length, in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True while the database counts on more than there is.
+    pub(crate) fn overflows(&self) -> bool {
+        self.len > self.capacity()
+    }
+
+    /// The regions below.
+    pub(crate) fn mirror(&mut self) -> &mut Mirror {
+        &mut self.mirror
+    }
+
+    /// Has the database look at everything, or the sums.
+    pub(crate) fn set_checking(&mut self, checking: Checking) {
+        self.checking = checking;
+        self.disagreed = false;
+    }
+
+    /// Forgets what was not synced, and is as long as its blocks again: for a database that is opened once more.
+    pub(crate) fn reset(&mut self) {
+        self.len = self.capacity();
+        self.strict = false;
+        self.refused = false;
+        self.waiting.clear();
+    }
+
+    fn data_start(&self) -> u64 {
+        (1 + table_blocks(self.blocks)) * BLOCK as u64
+    }
+
+    fn place(&self, block: u64) -> u64 {
+        self.data_start() + block * BLOCK as u64
+    }
+
+    fn table_write(&self, number: u64) -> Write {
+        Write { offset: (1 + number) * BLOCK as u64, data: self.sums.table_block(number) }
+    }
+
+    fn put(&mut self, writes: Vec<Write>) -> Result<(), StoreError> {
+        self.unsynced = true;
+        self.mirror.write(&Arc::new(writes)).map_err(|error| failed("writing", &error))
+    }
+
+    fn flush_region(&mut self) -> Result<(), StoreError> {
+        self.mirror.sync().map_err(|error| failed("flushing", &error))?;
+        self.unsynced = false;
+        Ok(())
+    }
+
+    fn agrees(&self, block: u64, bytes: &[u8]) -> bool {
+        match block {
+            0 => bytes.get(..SECTOR).is_some_and(|sector| is_sealed(FIRST_NUMBER, sector)),
+            _ => self.sums.agrees(block, bytes),
+        }
+    }
+
+    /// Fills `out` from `offset` on.
+    ///
+    /// # Errors
+    /// Beyond the end, from the region, and when nothing that agrees with its sum can be had.
+    pub(crate) fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        let end = offset.saturating_add(out.len() as u64);
+        if end > self.len.min(self.capacity()) {
+            return Err(StoreError::Damaged(format!(
+                "byte {end} of {} was asked for",
+                self.len.min(self.capacity())
+            )));
+        }
+        if out.is_empty() {
+            return Ok(());
+        }
+        let first = offset / BLOCK as u64;
+        let blocks = end.div_ceil(BLOCK as u64) - first;
+        let mut bytes = vec![0; blocks as usize * BLOCK];
+        self.read_blocks(first, &mut bytes)?;
+        let skip = (offset % BLOCK as u64) as usize;
+        out.copy_from_slice(&bytes[skip..skip + out.len()]);
+        Ok(())
+    }
+
+    /// Reads whole blocks: those that wait from memory, the others in runs.
+    fn read_blocks(&mut self, first: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        let count = (out.len() / BLOCK) as u64;
+        let mut at = 0;
+        while at < count {
+            let from = at as usize * BLOCK;
+            if let Some(bytes) = self.waiting.get(&(first + at)) {
+                out[from..from + BLOCK].copy_from_slice(bytes);
+                at += 1;
+                continue;
+            }
+            let next = self.waiting.range(first + at..first + count).next();
+            let end = next.map_or(count, |(block, _)| block - first);
+            let run = &mut out[from..end as usize * BLOCK];
+            let half = self
+                .mirror
+                .read(self.place(first + at), run)
+                .map_err(|error| failed("reading", &error))?;
+            for (block, bytes) in (first + at..).zip(run.chunks_exact_mut(BLOCK)) {
+                if !self.agrees(block, bytes) {
+                    self.mend(block, half, bytes)?;
+                }
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Has from the other half what `half` gave wrongly, and mends it there.
+    fn mend(&mut self, block: u64, half: usize, bytes: &mut [u8]) -> Result<(), StoreError> {
+        let offset = self.place(block);
+        let others: Vec<usize> = self.mirror.held().filter(|other| *other != half).collect();
+        for other in others {
+            let mut theirs = vec![0; BLOCK];
+            match self.mirror.read_half(other, offset, &mut theirs) {
+                Ok(()) if self.agrees(block, &theirs) => {
+                    bytes.copy_from_slice(&theirs);
+                    self.rewrite(half, offset, theirs)?;
+                    self.mended += 1;
+                    let region = self.mirror.name(half);
+                    tracing::warn!(
+                        region,
+                        offset,
+                        "a block of the metadata was damaged; mended from the other copy"
+                    );
+                    return Ok(());
+                }
+                Ok(()) => {}
+                Err(error) => self.let_go(other, "reading", &error)?,
+            }
+        }
+        self.disagreed = true;
+        match self.checking {
+            Checking::Database => Ok(()),
+            Checking::Sums => Err(StoreError::Damaged(format!(
+                "the block at byte {offset} of the region on {} is not what was written there",
+                self.mirror.name(half)
+            ))),
+        }
+    }
+
+    fn rewrite(&mut self, half: usize, offset: u64, data: Vec<u8>) -> Result<(), StoreError> {
+        self.unsynced = true;
+        let writes = Arc::new(vec![Write { offset, data }]);
+        match self.mirror.write_half(half, &writes) {
+            Ok(()) => Ok(()),
+            Err(error) => self.let_go(half, "writing", &error),
+        }
+    }
+
+    fn let_go(&mut self, half: usize, doing: &str, error: &IoError) -> Result<(), StoreError> {
+        let why = format!("{doing} failed: {error}");
+        self.mirror.drop_half(half, &why).map_err(|_| failed(doing, error))
+    }
+
+    /// Takes `data` for `offset`; on the region it is after the next sync.
+    ///
+    /// # Errors
+    /// Beyond what there is, and from the region.
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        let end = offset.saturating_add(data.len() as u64);
+        if end > self.len.min(self.capacity()) {
+            return Err(StoreError::NoSpace);
+        }
+        let mut at = offset;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let block = at / BLOCK as u64;
+            let skip = (at % BLOCK as u64) as usize;
+            let (piece, more) = rest.split_at(rest.len().min(BLOCK - skip));
+            self.write_piece(block, skip, piece)?;
+            at += piece.len() as u64;
+            rest = more;
+        }
+        if self.waiting.len() > WAITING_MAX {
+            self.put_waiting()?;
+        }
+        Ok(())
+    }
+
+    fn write_piece(&mut self, block: u64, skip: usize, piece: &[u8]) -> Result<(), StoreError> {
+        let mut bytes = match self.waiting.remove(&block) {
+            Some(bytes) => bytes,
+            None => {
+                self.written += 1;
+                vec![0; BLOCK].into_boxed_slice()
+            }
+        };
+        // The first block holds the database's header and nothing else, and that is written as a whole.
+        if piece.len() < BLOCK && block > 0 && self.sums.get(block) != UNKNOWN {
+            self.read_blocks(block, &mut bytes)?;
+        }
+        if block == 0 && skip + piece.len() > SECTOR - 4 {
+            return Err(StoreError::Failed("the database's header outgrew its sector".to_string()));
+        }
+        bytes[skip..skip + piece.len()].copy_from_slice(piece);
+        if block == 0 {
+            seal(FIRST_NUMBER, &mut bytes[..SECTOR]);
+        }
+        self.waiting.insert(block, bytes);
+        Ok(())
+    }
+
+    /// Writes what waits to the region, in runs of neighbours.
+    fn put_waiting(&mut self) -> Result<(), StoreError> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let mut writes: Vec<Write> = Vec::new();
+        for (block, bytes) in std::mem::take(&mut self.waiting) {
+            if block > 0 {
+                self.sums.set(block, &bytes);
+                self.dirty.insert(Sums::place(block));
+            }
+            let offset = self.place(block);
+            match writes.last_mut() {
+                Some(last)
+                    if last.data.len() < RUN_MAX * BLOCK
+                        && last.offset + last.data.len() as u64 == offset =>
+                {
+                    last.data.extend_from_slice(&bytes);
+                }
+                _ => writes.push(Write { offset, data: bytes.into_vec() }),
+            }
+        }
+        self.put(writes)
+    }
+
+    /// Makes all that was written durable.
+    ///
+    /// # Errors
+    /// From the region.
+    pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
+        self.put_waiting()?;
+        if !self.dirty.is_empty() {
+            let dirty = std::mem::take(&mut self.dirty);
+            let writes = dirty.into_iter().map(|number| self.table_write(number)).collect();
+            self.put(writes)?;
+        }
+        if self.unsynced {
+            self.flush_region()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the image `len` bytes long. New bytes are whatever was there: a database writes a page before it reads it.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`] when that is more than there is and growth is strict.
+    pub(crate) fn set_len(&mut self, len: u64) -> Result<(), StoreError> {
+        if len > self.capacity() && self.strict {
+            self.refused = true;
+            return Err(StoreError::NoSpace);
+        }
+        self.waiting.split_off(&len.div_ceil(BLOCK as u64));
+        self.len = len;
+        Ok(())
+    }
+}
+
+fn header(blocks: u64) -> Vec<u8> {
+    let mut block = vec![0; BLOCK];
+    block[..MAGIC.len()].copy_from_slice(&MAGIC);
+    block[VERSION_AT..VERSION_AT + 4].copy_from_slice(&VERSION.to_le_bytes());
+    block[BLOCKS_AT..BLOCKS_AT + 8].copy_from_slice(&blocks.to_le_bytes());
+    seal(HEADER_NUMBER, &mut block[..SECTOR]);
+    block
+}
+
+fn parse_header(block: &[u8]) -> Result<u64, String> {
+    if !block.starts_with(&MAGIC) {
+        return Err("holds no store".to_string());
+    }
+    if !block.get(..SECTOR).is_some_and(|sector| is_sealed(HEADER_NUMBER, sector)) {
+        return Err("has a damaged header".to_string());
+    }
+    let version =
+        block.get(VERSION_AT..).and_then(|b| b.first_chunk()).map(|b| u32::from_le_bytes(*b));
+    let blocks =
+        block.get(BLOCKS_AT..).and_then(|b| b.first_chunk()).map(|b| u64::from_le_bytes(*b));
+    match (version, blocks) {
+        (Some(VERSION), Some(blocks)) => Ok(blocks),
+        (version, _) => {
+            Err(format!("is of version {}, and this is {VERSION}", version.unwrap_or(0)))
+        }
+    }
+}
+
+fn failed(doing: &str, error: &IoError) -> StoreError {
+    StoreError::Failed(format!("{doing} the metadata region: {error}"))
+}

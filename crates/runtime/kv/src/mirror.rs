@@ -1,0 +1,234 @@
+//! One or two regions as one: what is written goes to both, what is read comes from the first that has it.
+//!
+//! A half that gives an error while the other does not is let go, is never asked again, and its owner is told. Which of
+//! two halves is current after a stop is for the caller to know; the caller gives that one first.
+//!
+//! Invariant: when a write or a sync has succeeded, all halves that are still held have it.
+
+use crate::region::{Region, Write};
+use braid_device::{IoError, IoErrorKind};
+use std::sync::Arc;
+
+/// A half that is not held any more, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// 0 for the half that was given first, 1 for the second.
+    pub half: usize,
+    /// How messages name it.
+    pub name: String,
+    /// What it answered.
+    pub why: String,
+}
+
+/// See the module's documentation.
+pub(crate) struct Mirror {
+    halves: [Option<Box<dyn Region>>; 2],
+    /// A region that is to be a half: it is written, not read.
+    joining: Option<Box<dyn Region>>,
+    /// Why a region that was to be a half is none.
+    join_error: Option<IoError>,
+    /// What was let go and not yet reported.
+    dropped: Vec<Dropped>,
+}
+
+impl Mirror {
+    /// Of one or two regions; no more than the first two are used. The current one stands first.
+    pub(crate) fn new(regions: Vec<Box<dyn Region>>) -> Mirror {
+        let mut regions = regions.into_iter();
+        Mirror {
+            halves: [regions.next(), regions.next()],
+            joining: None,
+            join_error: None,
+            dropped: Vec::new(),
+        }
+    }
+
+    /// Bytes that every half has; 0 when there is none.
+    pub(crate) fn size(&self) -> u64 {
+        self.held()
+            .filter_map(|half| self.halves[half].as_ref())
+            .map(|r| r.size())
+            .min()
+            .unwrap_or(0)
+    }
+
+    /// The numbers of the halves that are held, the one that is read first.
+    pub(crate) fn held(&self) -> impl Iterator<Item = usize> + use<> {
+        let held = [self.halves[0].is_some(), self.halves[1].is_some()];
+        (0..2).filter(move |half| held[*half])
+    }
+
+    /// Says how messages name a half.
+    pub(crate) fn name(&self, half: usize) -> &str {
+        self.halves.get(half).and_then(Option::as_ref).map_or("no region", |region| region.name())
+    }
+
+    /// What was let go since this was last asked.
+    pub(crate) fn take_dropped(&mut self) -> Vec<Dropped> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Lets a half go, unless it is the last.
+    ///
+    /// # Errors
+    /// [`IoErrorKind::Refused`] when nothing would be left.
+    pub(crate) fn drop_half(&mut self, half: usize, why: &str) -> Result<(), IoError> {
+        if !self.held().any(|other| other != half) {
+            return Err(IoError::new(IoErrorKind::Refused));
+        }
+        if let Some(region) = self.halves.get_mut(half).and_then(Option::take) {
+            let name = region.name().to_string();
+            tracing::warn!(region = %name, why, "a copy of the metadata is not used any more");
+            self.dropped.push(Dropped { half, name, why: why.to_string() });
+        }
+        Ok(())
+    }
+
+    /// Has `region` written from now on, so that it can become a half.
+    ///
+    /// # Errors
+    /// [`IoErrorKind::Refused`] when there are two halves or another joins.
+    pub(crate) fn join(&mut self, region: Box<dyn Region>) -> Result<(), IoError> {
+        if self.joining.is_some() || self.held().count() == 2 {
+            return Err(IoError::new(IoErrorKind::Refused));
+        }
+        self.join_error = None;
+        self.joining = Some(region);
+        Ok(())
+    }
+
+    /// Writes to the region that joins.
+    ///
+    /// # Errors
+    /// Its own, also one that it gave before.
+    pub(crate) fn write_joining(&mut self, writes: &Arc<Vec<Write>>) -> Result<(), IoError> {
+        self.on_joining(|region| region.write(writes));
+        self.joined()
+    }
+
+    /// Makes the region that joins, and that holds what the others hold, a half. Says which.
+    ///
+    /// # Errors
+    /// Its own, also one that it gave before.
+    pub(crate) fn finish_joining(&mut self) -> Result<usize, IoError> {
+        self.on_joining(|region| region.sync());
+        self.joined()?;
+        let free = self.halves.iter().position(Option::is_none);
+        let half = free.ok_or(IoError::new(IoErrorKind::Refused))?;
+        self.halves[half] = self.joining.take();
+        Ok(half)
+    }
+
+    /// Lets the region that joins go.
+    pub(crate) fn stop_joining(&mut self) {
+        self.joining = None;
+    }
+
+    fn joined(&self) -> Result<(), IoError> {
+        match (&self.joining, self.join_error) {
+            (Some(_), _) => Ok(()),
+            (None, error) => Err(error.unwrap_or(IoError::new(IoErrorKind::Gone))),
+        }
+    }
+
+    fn on_joining(&mut self, act: impl FnOnce(&mut Box<dyn Region>) -> Result<(), IoError>) {
+        if let Some(region) = &mut self.joining
+            && let Err(error) = act(region)
+        {
+            self.joining = None;
+            self.join_error = Some(error);
+        }
+    }
+
+    /// Reads from one half, whatever the other holds.
+    ///
+    /// # Errors
+    /// The half's; [`IoErrorKind::Gone`] when it is not held.
+    pub(crate) fn read_half(
+        &mut self,
+        half: usize,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<(), IoError> {
+        match self.halves.get_mut(half).and_then(Option::as_mut) {
+            Some(region) => region.read_at(offset, buf),
+            None => Err(IoError::new(IoErrorKind::Gone)),
+        }
+    }
+
+    /// Reads from the first half that can, and says which. Those before it are let go.
+    ///
+    /// # Errors
+    /// The last half's.
+    pub(crate) fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, IoError> {
+        let mut failed: Vec<(usize, IoError)> = Vec::new();
+        for half in self.held() {
+            match self.read_half(half, offset, buf) {
+                Ok(()) => {
+                    for (other, error) in failed {
+                        self.drop_half(other, &format!("reading failed: {error}"))?;
+                    }
+                    return Ok(half);
+                }
+                Err(error) => failed.push((half, error)),
+            }
+        }
+        Err(failed.pop().map_or(IoError::new(IoErrorKind::Gone), |(_, error)| error))
+    }
+
+    /// Writes to all halves. Those that fail are let go, unless all do.
+    ///
+    /// # Errors
+    /// When no half took it.
+    pub(crate) fn write(&mut self, writes: &Arc<Vec<Write>>) -> Result<(), IoError> {
+        self.on_joining(|region| region.write(writes));
+        self.on_all("writing", |region| region.write(writes))
+    }
+
+    /// Writes to one half only.
+    ///
+    /// # Errors
+    /// The half's; [`IoErrorKind::Gone`] when it is not held.
+    pub(crate) fn write_half(
+        &mut self,
+        half: usize,
+        writes: &Arc<Vec<Write>>,
+    ) -> Result<(), IoError> {
+        match self.halves.get_mut(half).and_then(Option::as_mut) {
+            Some(region) => region.write(writes),
+            None => Err(IoError::new(IoErrorKind::Gone)),
+        }
+    }
+
+    /// Makes durable what was written, on all halves. Those that fail are let go, unless all do.
+    ///
+    /// # Errors
+    /// When no half could.
+    pub(crate) fn sync(&mut self) -> Result<(), IoError> {
+        self.on_joining(|region| region.sync());
+        self.on_all("flushing", |region| region.sync())
+    }
+
+    fn on_all(
+        &mut self,
+        doing: &str,
+        mut act: impl FnMut(&mut Box<dyn Region>) -> Result<(), IoError>,
+    ) -> Result<(), IoError> {
+        let mut failed: Vec<(usize, IoError)> = Vec::new();
+        let mut succeeded = 0;
+        for half in self.held() {
+            match self.halves[half].as_mut().map(&mut act) {
+                Some(Ok(())) => succeeded += 1,
+                Some(Err(error)) => failed.push((half, error)),
+                None => {}
+            }
+        }
+        if succeeded == 0 {
+            return Err(failed.pop().map_or(IoError::new(IoErrorKind::Gone), |(_, error)| error));
+        }
+        for (half, error) in failed {
+            self.drop_half(half, &format!("{doing} failed: {error}"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! Regions: fixed ranges of bytes that a store is kept in, used from the store's own thread.
+//!
+//! A region of a [`Device`] is reached by messages to the shard that the device is open on; the store's thread waits,
+//! the shard does not. Whoever drives a region asks for whole blocks of [`BLOCK`] bytes only.
+//!
+//! What this module does not know: what is kept in a region, and that there may be two.
+
+use braid_device::{Device, IoError, IoErrorKind, IoSets, Op, Request};
+use braid_shard::Shard;
+use braid_shard::mailbox::Remote;
+use slab::Slab;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What everything in a region is a multiple of, in bytes.
+pub const BLOCK: usize = 4096;
+
+/// The most bytes that one request to a device carries.
+const REQUEST_MAX: usize = 1 << 20;
+
+/// Requests to a device under way together.
+const TOGETHER_MAX: usize = 64;
+
+/// Bytes and where they go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// First byte, from the start of the region; a multiple of [`BLOCK`].
+    pub offset: u64,
+    /// A multiple of [`BLOCK`] bytes.
+    pub data: Vec<u8>,
+}
+
+/// A range of fixed size on one device. Calls wait for the device; each error is the device's.
+pub trait Region: Send {
+    /// How messages name it.
+    fn name(&self) -> &str;
+
+    /// Its size in bytes, a multiple of [`BLOCK`]. Never changes.
+    fn size(&self) -> u64;
+
+    /// Fills `buf`, a multiple of [`BLOCK`] long, with the bytes from `offset` on.
+    ///
+    /// # Errors
+    /// When the device cannot give them; [`IoErrorKind::Invalid`] beyond the end.
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError>;
+
+    /// Writes all of `writes`, which do not overlap, in any order. They may be lost in a power cut until
+    /// [`sync`](Region::sync).
+    ///
+    /// # Errors
+    /// When the device refuses one; others of them may have been written.
+    fn write(&mut self, writes: &Arc<Vec<Write>>) -> Result<(), IoError>;
+
+    /// Makes all that was written durable.
+    ///
+    /// # Errors
+    /// When the device cannot promise that.
+    fn sync(&mut self) -> Result<(), IoError>;
+}
+
+/// Devices that regions of this shard lie on: they stay here, the store's thread knows their numbers.
+#[derive(Default)]
+struct Known {
+    devices: RefCell<Slab<Rc<dyn Device>>>,
+}
+
+/// A range of a [`Device`] that is open on a shard.
+pub struct DeviceRegion {
+    name: String,
+    shard: Remote,
+    number: usize,
+    start: u64,
+    size: u64,
+}
+
+impl DeviceRegion {
+    /// The `size` bytes from `start` on of `device`, which is open on `shard`. Both are rounded to whole blocks of
+    /// [`BLOCK`] bytes, inwards. The device stays in use until the region is dropped.
+    ///
+    /// # Errors
+    /// [`IoErrorKind::Invalid`] when the range reaches beyond the device, or the device's logical blocks are larger than
+    /// [`BLOCK`] or no divisor of it.
+    pub fn new(
+        shard: &Shard,
+        device: Rc<dyn Device>,
+        start: u64,
+        size: u64,
+    ) -> Result<DeviceRegion, IoError> {
+        let invalid = IoError::new(IoErrorKind::Invalid);
+        let info = device.info();
+        let block = BLOCK as u64;
+        let end = start.checked_add(size).ok_or(invalid)?;
+        let start = start.checked_next_multiple_of(block).ok_or(invalid)?;
+        let end = end - end % block;
+        if end > info.size || start > end || !block.is_multiple_of(info.logical_block.max(1).into())
+        {
+            return Err(invalid);
+        }
+        let name = info.name.clone();
+        let number = shard.local::<Known>().devices.borrow_mut().insert(device);
+        Ok(DeviceRegion { name, shard: shard.remote(), number, start, size: end - start })
+    }
+
+    /// True when `len` bytes from `offset` on lie within.
+    fn holds(&self, offset: u64, len: usize) -> bool {
+        offset.checked_add(len as u64).is_some_and(|end| end <= self.size)
+    }
+
+    /// Has `work` done on the shard with the device, and waits for it. A shard that is gone takes its devices along.
+    fn there<T: Send + 'static, F>(
+        &self,
+        work: impl FnOnce(Shard, Rc<dyn Device>) -> F + Send + 'static,
+    ) -> Result<T, IoError>
+    where
+        F: Future<Output = Result<T, IoError>> + 'static,
+    {
+        let number = self.number;
+        let done = self.shard.call_async(move |shard, reply| {
+            let device = shard.local::<Known>().devices.borrow().get(number).cloned();
+            match device {
+                Some(device) => {
+                    let work = work(shard.clone(), device);
+                    shard.spawn(async move { reply(work.await) });
+                }
+                None => reply(Err(IoError::new(IoErrorKind::Gone))),
+            }
+        });
+        done.unwrap_or(Err(IoError::new(IoErrorKind::Gone)))
+    }
+}
+
+impl Drop for DeviceRegion {
+    fn drop(&mut self) {
+        let number = self.number;
+        self.shard.run(move |shard| {
+            let known = shard.local::<Known>();
+            let device = known.devices.borrow_mut().try_remove(number);
+            drop(device);
+        });
+    }
+}
+
+impl Region for DeviceRegion {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
+        if !self.holds(offset, buf.len()) {
+            return Err(IoError::new(IoErrorKind::Invalid));
+        }
+        let (start, len) = (self.start + offset, buf.len());
+        let bytes = self.there(move |shard, device| read_all(shard, device, start, len))?;
+        buf.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn write(&mut self, writes: &Arc<Vec<Write>>) -> Result<(), IoError> {
+        if writes.iter().any(|write| !self.holds(write.offset, write.data.len())) {
+            return Err(IoError::new(IoErrorKind::Invalid));
+        }
+        let (start, writes) = (self.start, Arc::clone(writes));
+        self.there(move |shard, device| write_all(shard, device, start, writes))
+    }
+
+    fn sync(&mut self) -> Result<(), IoError> {
+        self.there(|shard, device| async move {
+            IoSets::new(&shard).one(&*device, Request::flush()).await.result
+        })
+    }
+}
+
+async fn read_all(
+    shard: Shard,
+    device: Rc<dyn Device>,
+    start: u64,
+    len: usize,
+) -> Result<Vec<u8>, IoError> {
+    let sets = IoSets::new(&shard);
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let piece = (len - bytes.len()).min(REQUEST_MAX);
+        let request = Request::read(start + bytes.len() as u64, shard.pool().get(piece));
+        let outcome = sets.one(&*device, request).await;
+        outcome.result?;
+        match outcome.op {
+            Op::Read(bufs) => bufs.iter().for_each(|buf| bytes.extend_from_slice(buf)),
+            _ => return Err(IoError::new(IoErrorKind::Gone)),
+        }
+    }
+    Ok(bytes)
+}
+
+async fn write_all(
+    shard: Shard,
+    device: Rc<dyn Device>,
+    start: u64,
+    writes: Arc<Vec<Write>>,
+) -> Result<(), IoError> {
+    let sets = IoSets::new(&shard);
+    let pieces: Vec<(u64, &[u8])> = writes
+        .iter()
+        .flat_map(|write| {
+            let pieces = write.data.chunks(REQUEST_MAX).enumerate();
+            pieces.map(|(n, data)| (write.offset + (n * REQUEST_MAX) as u64, data))
+        })
+        .collect();
+    for together in pieces.chunks(TOGETHER_MAX) {
+        let mut set = sets.start();
+        for (offset, data) in together {
+            let buf = shard.pool().copy_of(data).freeze();
+            set.submit(0, &*device, Request::write(start + offset, buf, false));
+        }
+        for (_, outcome) in set.finish().await {
+            outcome.result?;
+        }
+    }
+    Ok(())
+}
+
+/// A region in memory: for tests, and for volumes that need not outlive the process.
+pub struct RamRegion {
+    name: String,
+    bytes: Vec<u8>,
+}
+
+impl RamRegion {
+    /// `size` zero bytes, rounded down to whole blocks.
+    pub fn new(name: impl Into<String>, size: usize) -> RamRegion {
+        RamRegion { name: name.into(), bytes: vec![0; size / BLOCK * BLOCK] }
+    }
+
+    fn range(&self, offset: u64, len: usize) -> Result<std::ops::Range<usize>, IoError> {
+        let start = usize::try_from(offset).ok();
+        let end = start.and_then(|start| start.checked_add(len));
+        match (start, end) {
+            (Some(start), Some(end)) if end <= self.bytes.len() => Ok(start..end),
+            _ => Err(IoError::new(IoErrorKind::Invalid)),
+        }
+    }
+}
+
+impl Region for RamRegion {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
+        let range = self.range(offset, buf.len())?;
+        buf.copy_from_slice(&self.bytes[range]);
+        Ok(())
+    }
+
+    fn write(&mut self, writes: &Arc<Vec<Write>>) -> Result<(), IoError> {
+        for write in writes.iter() {
+            let range = self.range(write.offset, write.data.len())?;
+            self.bytes[range].copy_from_slice(&write.data);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), IoError> {
+        Ok(())
+    }
+}

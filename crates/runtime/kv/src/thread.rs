@@ -1,0 +1,449 @@
+//! A store on a thread of its own, and the handle on it that lives on a shard.
+//!
+//! Requests go through a channel and are carried out in the order in which they were asked; so a read that was asked
+//! after a commit waits for it. Answers come back as messages to the shard, several in one where several were waiting.
+//! What the thread has to report comes before the answers of what it did meanwhile.
+//!
+//! The thread's regions may lie on devices of the same shard: nothing here makes a shard wait for the thread.
+//!
+//! Invariant: every request is answered, also when the thread ends.
+
+use crate::database::Database;
+use crate::image::Image;
+use crate::mirror::{Dropped, Mirror};
+use crate::region::Region;
+use crate::{Answer, Change, Pair, Store, StoreError, StoreSpace};
+use braid_shard::Shard;
+use braid_shard::mailbox::Remote;
+use braid_shard::sync::{Promise, promise};
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::sync::mpsc::{self, TryRecvError};
+
+/// Answers that are sent together at most.
+const ANSWERS_MAX: usize = 64;
+
+/// How a store's regions were left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// There is no store in them: they are laid out, and what they held is lost.
+    Create,
+    /// The store was stopped in order; two regions hold the same.
+    AfterStop,
+    /// The store was not stopped in order, or that is not known: two regions are made equal, the second to the first.
+    /// Either must have been in use until the stop.
+    AfterCrash,
+}
+
+/// Who is told of regions that were let go.
+type Reporter = Rc<dyn Fn(&Dropped)>;
+
+enum Request {
+    Get(Vec<u8>),
+    Scan(Vec<u8>, Vec<u8>, usize),
+    Commit(Vec<Change>),
+    AddHalf(Box<dyn Region>),
+    DropHalf(usize),
+    Stop,
+}
+
+enum Reply {
+    Value(Result<Option<Vec<u8>>, StoreError>),
+    Pairs(Result<Vec<Pair>, StoreError>),
+    Done(Result<(), StoreError>),
+}
+
+/// Who waits for a reply.
+enum Waiting {
+    Value(Promise<Result<Option<Vec<u8>>, StoreError>>),
+    Pairs(Promise<Result<Vec<Pair>, StoreError>>),
+    Done(Promise<Result<(), StoreError>>),
+}
+
+impl Waiting {
+    fn answer(self, reply: Reply) {
+        match (self, reply) {
+            (Waiting::Value(promise), Reply::Value(result)) => promise.fulfil(result),
+            (Waiting::Pairs(promise), Reply::Pairs(result)) => promise.fulfil(result),
+            (Waiting::Done(promise), Reply::Done(result)) => promise.fulfil(result),
+            // A request makes one kind of both; a promise that is dropped is answered as ended.
+            _ => {}
+        }
+    }
+}
+
+/// What the thread sends to the shard.
+#[derive(Default)]
+struct Delivery {
+    answers: Vec<(usize, Reply)>,
+    space: StoreSpace,
+    dropped: Vec<Dropped>,
+    mended: u64,
+}
+
+/// The stores of a shard, by number.
+#[derive(Default)]
+struct Stores {
+    last: Cell<u64>,
+    stores: RefCell<BTreeMap<u64, Weak<Inner>>>,
+}
+
+struct Inner {
+    shard: Shard,
+    number: u64,
+    requests: mpsc::Sender<(usize, Request)>,
+    waiting: RefCell<Slab<Waiting>>,
+    space: Cell<StoreSpace>,
+    mended: Cell<u64>,
+    reporter: RefCell<Option<Reporter>>,
+    /// What was reported while there was no reporter.
+    early: RefCell<Vec<Dropped>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shard.local::<Stores>().stores.borrow_mut().remove(&self.number);
+    }
+}
+
+/// A store in one or two regions; see [`Store`]. Cheap to clone; clones are the same store. When the last is dropped the
+/// store is closed in order, some time later; [`stop`](KvStore::stop) says when.
+#[derive(Clone)]
+pub struct KvStore {
+    inner: Rc<Inner>,
+}
+
+impl KvStore {
+    /// Opens the store in `regions`, one or two, the current one first. `cache_bytes` is what the database keeps in memory
+    /// of what it read and wrote.
+    ///
+    /// A store that was not stopped in order is verified as a whole before it answers.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when there is no store, or none that can be read as a whole; [`StoreError::Failed`] when the
+    /// regions are too small ([`REGION_MIN`](crate::REGION_MIN)) or fail, or there can be no thread.
+    pub fn open(
+        shard: &Shard,
+        regions: Vec<Box<dyn Region>>,
+        how: Open,
+        cache_bytes: usize,
+    ) -> Answer<KvStore> {
+        let stores = shard.local::<Stores>();
+        let number = stores.last.get() + 1;
+        stores.last.set(number);
+        let (requests, received) = mpsc::channel();
+        let inner = Rc::new(Inner {
+            shard: shard.clone(),
+            number,
+            requests,
+            waiting: RefCell::new(Slab::new()),
+            space: Cell::new(StoreSpace::default()),
+            mended: Cell::new(0),
+            reporter: RefCell::new(None),
+            early: RefCell::new(Vec::new()),
+        });
+        stores.stores.borrow_mut().insert(number, Rc::downgrade(&inner));
+        let (giver, opened) = promise(shard);
+        let slot = inner.waiting.borrow_mut().insert(Waiting::Done(giver));
+        let farewell = Farewell { shard: shard.remote(), number };
+        let started = std::thread::Builder::new().name(format!("kv-{number}")).spawn(move || {
+            KvThread::run(farewell, received, slot, regions, how, cache_bytes);
+        });
+        let store = KvStore { inner };
+        Box::pin(async move {
+            if let Err(error) = started {
+                return Err(StoreError::Failed(format!("starting the store's thread: {error}")));
+            }
+            opened.await.unwrap_or_else(|| Err(ended()))?;
+            Ok(store)
+        })
+    }
+
+    /// Has `reporter` called, on the shard, for every region that the store lets go: before the answer of the request
+    /// during which that happened, so that the owner can note it where the next start looks before it relies on the
+    /// answer. What was let go before this call, while opening, is reported at once.
+    pub fn on_dropped(&self, reporter: impl Fn(&Dropped) + 'static) {
+        let reporter: Reporter = Rc::new(reporter);
+        let early = self.inner.early.take();
+        for dropped in &early {
+            reporter(dropped);
+        }
+        *self.inner.reporter.borrow_mut() = Some(reporter);
+    }
+
+    /// Blocks that one region had lost and that were mended from the other, since the store was opened.
+    pub fn mended(&self) -> u64 {
+        self.inner.mended.get()
+    }
+
+    /// Makes `region` the second half, whatever it held; the store goes on meanwhile. Answers when it holds everything.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`] when there are two halves already, the region is too small, or it fails: the store goes on
+    /// without it.
+    pub fn add_half(&self, region: Box<dyn Region>) -> Answer<()> {
+        self.ask_done(Request::AddHalf(region))
+    }
+
+    /// Lets a half go: 0 for the first region that was given, 1 for the second, or the one that was added in its place.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`] when nothing would be left.
+    pub fn drop_half(&self, half: usize) -> Answer<()> {
+        self.ask_done(Request::DropHalf(half))
+    }
+
+    /// Closes the store in order, after all that was asked before. What is asked afterwards fails.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`] when the regions did not take the end: the next start is one after a crash.
+    pub fn stop(&self) -> Answer<()> {
+        self.ask_done(Request::Stop)
+    }
+
+    fn ask_done(&self, request: Request) -> Answer<()> {
+        let (giver, answer) = promise(&self.inner.shard);
+        self.ask(Waiting::Done(giver), request);
+        Box::pin(async move { answer.await.unwrap_or_else(|| Err(ended())) })
+    }
+
+    fn ask(&self, waiting: Waiting, request: Request) {
+        let slot = self.inner.waiting.borrow_mut().insert(waiting);
+        if self.inner.requests.send((slot, request)).is_err() {
+            let waiting = self.inner.waiting.borrow_mut().try_remove(slot);
+            drop(waiting);
+        }
+    }
+}
+
+impl Store for KvStore {
+    fn get(&self, key: &[u8]) -> Answer<Option<Vec<u8>>> {
+        let (giver, answer) = promise(&self.inner.shard);
+        self.ask(Waiting::Value(giver), Request::Get(key.to_vec()));
+        Box::pin(async move { answer.await.unwrap_or_else(|| Err(ended())) })
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Answer<Vec<Pair>> {
+        let (giver, answer) = promise(&self.inner.shard);
+        self.ask(Waiting::Pairs(giver), Request::Scan(from.to_vec(), to.to_vec(), limit));
+        Box::pin(async move { answer.await.unwrap_or_else(|| Err(ended())) })
+    }
+
+    fn commit(&self, changes: Vec<Change>) -> Answer<()> {
+        self.ask_done(Request::Commit(changes))
+    }
+
+    fn space(&self) -> StoreSpace {
+        self.inner.space.get()
+    }
+}
+
+fn ended() -> StoreError {
+    StoreError::Failed("the store was stopped".to_string())
+}
+
+/// Carries what the thread has to say to its shard; says that it has ended when it goes.
+struct Farewell {
+    shard: Remote,
+    number: u64,
+}
+
+impl Farewell {
+    fn deliver(&self, delivery: Delivery) {
+        let number = self.number;
+        self.shard.run(move |shard| {
+            let store =
+                shard.local::<Stores>().stores.borrow().get(&number).and_then(Weak::upgrade);
+            if let Some(store) = store {
+                store.take(delivery);
+            }
+        });
+    }
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        let number = self.number;
+        self.shard.run(move |shard| {
+            let store =
+                shard.local::<Stores>().stores.borrow().get(&number).and_then(Weak::upgrade);
+            if let Some(store) = store {
+                let waiting = store.waiting.take();
+                drop(waiting);
+            }
+        });
+    }
+}
+
+impl Inner {
+    fn take(&self, delivery: Delivery) {
+        self.space.set(delivery.space);
+        self.mended.set(delivery.mended);
+        let reporter = self.reporter.borrow().clone();
+        for dropped in delivery.dropped {
+            match &reporter {
+                Some(reporter) => reporter(&dropped),
+                None => self.early.borrow_mut().push(dropped),
+            }
+        }
+        for (slot, reply) in delivery.answers {
+            let waiting = self.waiting.borrow_mut().try_remove(slot);
+            if let Some(waiting) = waiting {
+                waiting.answer(reply);
+            }
+        }
+    }
+}
+
+/// A copy that is being made: the block to go on with, and who waits for it.
+struct Joining {
+    next: u64,
+    slot: usize,
+}
+
+struct KvThread {
+    database: Database,
+    joining: Option<Joining>,
+    farewell: Farewell,
+    answers: Vec<(usize, Reply)>,
+}
+
+impl KvThread {
+    fn run(
+        farewell: Farewell,
+        requests: mpsc::Receiver<(usize, Request)>,
+        slot: usize,
+        regions: Vec<Box<dyn Region>>,
+        how: Open,
+        cache_bytes: usize,
+    ) {
+        let database = match open(regions, how, cache_bytes) {
+            Ok(database) => database,
+            Err(error) => {
+                let answers = vec![(slot, Reply::Done(Err(error)))];
+                farewell.deliver(Delivery { answers, ..Delivery::default() });
+                return;
+            }
+        };
+        let answers = vec![(slot, Reply::Done(Ok(())))];
+        let mut thread = KvThread { database, joining: None, farewell, answers };
+        thread.deliver();
+        while let Some((slot, request)) = thread.next(&requests) {
+            match request {
+                Request::Get(key) => {
+                    let value = thread.database.get(&key);
+                    thread.answers.push((slot, Reply::Value(value)));
+                }
+                Request::Scan(from, to, limit) => {
+                    let pairs = thread.database.scan(&from, &to, limit);
+                    thread.answers.push((slot, Reply::Pairs(pairs)));
+                }
+                Request::Commit(changes) => {
+                    // Reads that were asked before need not wait for it.
+                    thread.deliver();
+                    let done = thread.database.commit(&changes);
+                    thread.answers.push((slot, Reply::Done(done)));
+                }
+                Request::AddHalf(region) => thread.add_half(slot, region),
+                Request::DropHalf(half) => {
+                    let done = thread.drop_half(half);
+                    thread.answers.push((slot, Reply::Done(done)));
+                }
+                Request::Stop => {
+                    thread.stop(Some(slot));
+                    return;
+                }
+            }
+        }
+        thread.stop(None);
+    }
+
+    /// The next request; `None` when nobody can ask any more. What was answered is sent before this waits.
+    fn next(&mut self, requests: &mpsc::Receiver<(usize, Request)>) -> Option<(usize, Request)> {
+        if self.answers.len() >= ANSWERS_MAX {
+            self.deliver();
+        }
+        loop {
+            match requests.try_recv() {
+                Ok(request) => return Some(request),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) => {}
+            }
+            self.deliver();
+            if self.joining.is_none() {
+                return requests.recv().ok();
+            }
+            self.copy();
+        }
+    }
+
+    fn deliver(&mut self) {
+        if self.answers.is_empty() {
+            return;
+        }
+        let answers = std::mem::take(&mut self.answers);
+        let (dropped, mended) = self
+            .database
+            .with_image(|image| (image.mirror().take_dropped(), image.mended))
+            .unwrap_or_default();
+        self.farewell.deliver(Delivery { answers, space: self.database.space(), dropped, mended });
+    }
+
+    fn add_half(&mut self, slot: usize, region: Box<dyn Region>) {
+        let joins = self.database.with_image(|image| image.join(region)).and_then(|joins| joins);
+        match joins {
+            Ok(()) => self.joining = Some(Joining { next: 0, slot }),
+            Err(error) => self.answers.push((slot, Reply::Done(Err(error)))),
+        }
+    }
+
+    /// Copies the next window to the region that joins.
+    fn copy(&mut self) {
+        let Some(Joining { next, slot }) = self.joining.take() else { return };
+        let copied = self.database.with_image(|image| image.copy_window(next));
+        match copied.and_then(|copied| copied) {
+            Ok(Some(next)) => self.joining = Some(Joining { next, slot }),
+            Ok(None) => self.answers.push((slot, Reply::Done(Ok(())))),
+            Err(error) => self.answers.push((slot, Reply::Done(Err(error)))),
+        }
+    }
+
+    fn drop_half(&mut self, half: usize) -> Result<(), StoreError> {
+        self.database
+            .with_image(|image| image.mirror().drop_half(half, "it was asked for"))?
+            .map_err(|_| StoreError::Failed("the metadata would have no copy left".to_string()))
+    }
+
+    fn stop(mut self, slot: Option<usize>) {
+        if let Some(Joining { slot, .. }) = self.joining.take() {
+            self.answers.push((slot, Reply::Done(Err(ended()))));
+        }
+        self.deliver();
+        let KvThread { database, farewell, .. } = self;
+        let space = database.space();
+        let done = database.close();
+        if let Some(slot) = slot {
+            let answers = vec![(slot, Reply::Done(done))];
+            farewell.deliver(Delivery { answers, space, ..Delivery::default() });
+        }
+    }
+}
+
+fn open(
+    regions: Vec<Box<dyn Region>>,
+    how: Open,
+    cache_bytes: usize,
+) -> Result<Database, StoreError> {
+    let mirror = Mirror::new(regions);
+    match how {
+        Open::Create => Database::create(Image::format(mirror)?, cache_bytes),
+        Open::AfterStop => Database::open(Image::open(mirror, false)?, cache_bytes),
+        Open::AfterCrash => Database::open(Image::open(mirror, true)?, cache_bytes),
+    }
+}
+
+#[cfg(test)]
+#[path = "thread_tests.rs"]
+mod tests;
