@@ -14,7 +14,7 @@ SEED ?= 1
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: help demo test bench sim fuzz lint setup
+.PHONY: help demo test bench sim fuzz posix lint setup
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -40,6 +40,9 @@ sim: ## Run SEEDS fresh simulator seeds; a failing one is printed and replays al
 
 fuzz: ## Feed INPUTS bad inputs to every parser; one that fails is saved and replays alone
 	cargo run $(CHECKED) -p braid-fuzz -- run --inputs $(INPUTS) --seed $(SEED) --save target
+
+posix: ## Ask the file system of DIR what POSIX asks of one (as root, to act as other users too)
+	cargo run $(CHECKED) -p braid-posix -- --dir $(DIR)
 
 interop: ## braid and the real md (in a guest kernel) on each other's arrays; writes docs/interop.md
 	scripts/setup-packages test

@@ -1,3 +1,13 @@
 //! What POSIX asks of a file system, and random operations against a reference.
+//!
+//! Works on any mounted directory and knows nothing of braid. [`cases`] asks one question at a time; [`fsx`] and
+//! [`stress`] do random things and compare with what they remember; [`tree`] and [`fill`] are loads with an answer
+//! that is known beforehand. What a Linux file system may do otherwise, and why, is in [`case::known`].
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
+
+pub mod case;
+pub mod cases;
+pub mod helper;
+pub mod raw;
+pub mod scene;
