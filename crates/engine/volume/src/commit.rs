@@ -142,6 +142,7 @@ impl Volume {
     /// # Errors
     /// When a commit failed.
     pub async fn close(self: &Rc<Self>) -> Result<(), Errno> {
+        self.suspend_job().await;
         let synced = self.sync_all().await;
         self.transactions.end();
         synced

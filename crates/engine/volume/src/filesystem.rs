@@ -30,6 +30,7 @@ impl FileSystem for Volume {
 
     async fn set_attr(&self, _: Caller, ino: Ino, set: SetAttr) -> Result<Attr, Errno> {
         self.writable()?;
+        let _gate = self.gate.enter().await;
         let inode = self.inode(ino).await?;
         if let Some(size) = set.size {
             if size > inode.size() {
@@ -64,6 +65,7 @@ impl FileSystem for Volume {
         name: &[u8],
         node: NewNode<'_>,
     ) -> Result<Entry, Errno> {
+        let _gate = self.gate.enter().await;
         self.make_node(caller, parent, name, node).await
     }
 
@@ -76,14 +78,17 @@ impl FileSystem for Volume {
     }
 
     async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry, Errno> {
+        let _gate = self.gate.enter().await;
         self.make_link(ino, parent, name).await
     }
 
     async fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
+        let _gate = self.gate.enter().await;
         self.unlink_name(parent, name).await
     }
 
     async fn remove_dir(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
+        let _gate = self.gate.enter().await;
         self.remove_directory(parent, name).await
     }
 
@@ -95,6 +100,7 @@ impl FileSystem for Volume {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<(), Errno> {
+        let _gate = self.gate.enter().await;
         self.rename_name(parent, name, new_parent, new_name, flags).await
     }
 
@@ -104,6 +110,7 @@ impl FileSystem for Volume {
             let inode = self.inode(ino).await?;
             if truncate {
                 self.writable()?;
+                let _gate = self.gate.enter().await;
                 self.set_size(&inode, 0).await?;
             }
             Ok(())
@@ -126,7 +133,10 @@ impl FileSystem for Volume {
     }
 
     async fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Buf, Errno> {
-        self.read_file(ino, offset, len).await
+        let start = self.shard.now();
+        let read = self.read_file(ino, offset, len).await;
+        self.jobs.pace.saw_request(self.shard.now().saturating_sub(start));
+        read
     }
 
     async fn write(
@@ -136,7 +146,11 @@ impl FileSystem for Volume {
         data: Buf,
         clear_setid: bool,
     ) -> Result<(), Errno> {
-        self.write_file(ino, offset, data, clear_setid).await
+        let start = self.shard.now();
+        let _gate = self.gate.enter().await;
+        let written = self.write_file(ino, offset, data, clear_setid).await;
+        self.jobs.pace.saw_request(self.shard.now().saturating_sub(start));
+        written
     }
 
     async fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), Errno> {
@@ -148,6 +162,7 @@ impl FileSystem for Volume {
     }
 
     async fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<(), Errno> {
+        let _gate = self.gate.enter().await;
         self.allocate_file(ino, how, offset, len).await
     }
 
@@ -195,6 +210,7 @@ impl FileSystem for Volume {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<(), Errno> {
+        let _gate = self.gate.enter().await;
         self.set_attribute(ino, name, value, mode).await
     }
 
@@ -207,6 +223,7 @@ impl FileSystem for Volume {
     }
 
     async fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Errno> {
+        let _gate = self.gate.enter().await;
         self.remove_attribute(ino, name).await
     }
 }

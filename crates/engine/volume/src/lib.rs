@@ -23,6 +23,9 @@
 //! | `brick`, `space` | a device and its free blocks |
 //! | `transaction`, `commit` | changes of metadata, and how they become durable |
 //! | `orphans` | files that are to be removed |
+//! | `jobs/` | stripes that go elsewhere, bricks that come and go |
+//! | `check/`, `status` | what is wrong, what there is |
+//! | `gate` | changes wait while a check looks |
 //!
 //! Invariants: a place in a durable transaction names blocks that were written and flushed before it; blocks that were freed
 //! are not written to before the transaction that freed them is durable; everything between two awaits is in one
@@ -33,26 +36,33 @@
 #![forbid(unsafe_code)]
 
 mod brick;
+mod check;
 mod commit;
 mod create;
 mod data;
 mod error;
 mod filesystem;
+mod gate;
 mod inode;
+mod jobs;
 mod locks;
 mod mount;
 mod names;
 mod orphans;
 mod places;
 mod space;
+mod status;
 #[cfg(test)]
 mod tests;
 mod transaction;
 mod volume;
 
 pub use brick::{Brick, BrickCounts};
+pub use check::{CheckReport, Lost};
 pub use create::{NewBrick, first_records};
 pub use data::{Geometry, Moved};
 pub use error::VolumeError;
+pub use jobs::{BrickToAdd, JobState, JobStatus, NewJob};
 pub use mount::{BrickDevice, MountOf};
+pub use status::{BrickStatus, VolumeStatus};
 pub use volume::{Clock, Volume};

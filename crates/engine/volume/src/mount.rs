@@ -3,7 +3,9 @@
 use crate::brick::Brick;
 use crate::data::Geometry;
 use crate::error::VolumeError;
+use crate::gate::Gate;
 use crate::inode::Inodes;
+use crate::jobs::Jobs;
 use crate::locks::RangeLocks;
 use crate::orphans::Orphans;
 use crate::space::Space;
@@ -85,6 +87,9 @@ impl Volume {
             read_only: Cell::new(from.read_only),
             flush_failures: Cell::new(0),
             tree: RangeLocks::new(shard),
+            gate: Gate::new(shard),
+            jobs: Jobs::new(shard),
+            gone: RefCell::default(),
             own: std::rc::Weak::clone(own),
         });
         if !from.read_only {
@@ -94,6 +99,7 @@ impl Volume {
                 doing: "looking for files to be removed",
                 errno,
             })?;
+            volume.resume_recorded().await?;
         }
         Ok(volume)
     }

@@ -56,6 +56,7 @@ impl Volume {
 
     /// Removes a file that has no name; trims one that was cut.
     async fn remove_nameless(&self, ino: Ino) -> Result<(), Errno> {
+        let _gate = self.gate.enter().await;
         let inode = match self.inode(ino).await {
             Err(Errno::Stale) => {
                 if self.stored(&keys::orphan(ino)).await?.is_some() {

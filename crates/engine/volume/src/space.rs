@@ -271,6 +271,22 @@ impl Space {
         });
     }
 
+    /// A block that a place names was recorded as free; its group is in memory.
+    pub fn mark_named(&self, block: u64) {
+        let is_busy = self.is_busy(block);
+        if !is_busy {
+            self.hold(block, 1);
+        }
+        self.confirm(block, 1);
+    }
+
+    fn is_busy(&self, block: u64) -> bool {
+        let groups = self.groups.borrow();
+        let group = groups.get((block / GROUP_BLOCKS) as usize);
+        let bitmaps = group.and_then(|group| group.bitmaps.as_ref());
+        bitmaps.is_some_and(|bitmaps| get(&bitmaps.busy, block % GROUP_BLOCKS))
+    }
+
     /// A run that was set aside is not needed.
     pub fn release(&self, start: u64, blocks: u64) {
         self.each_group(start, blocks, |group, at, len, bitmaps| {

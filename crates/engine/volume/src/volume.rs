@@ -2,7 +2,9 @@
 
 use crate::brick::Brick;
 use crate::data::Geometry;
+use crate::gate::Gate;
 use crate::inode::{Inode, Inodes, stamp};
+use crate::jobs::Jobs;
 use crate::locks::RangeLocks;
 use crate::orphans::Orphans;
 use crate::space::SpaceError;
@@ -42,6 +44,11 @@ pub struct Volume {
     pub(crate) flush_failures: Cell<u64>,
     /// Held by whoever changes the tree: renames and removals of directories, one at a time.
     pub(crate) tree: Rc<RangeLocks>,
+    /// Every change goes through it; shut while a check looks.
+    pub(crate) gate: Rc<Gate>,
+    pub(crate) jobs: Jobs,
+    /// Bricks that were let go, whose superblocks are still there.
+    pub(crate) gone: RefCell<Vec<uuid::Uuid>>,
     pub(crate) own: Weak<Volume>,
 }
 
@@ -175,6 +182,13 @@ impl Volume {
     pub(crate) fn edit_record<T>(&self, change: impl FnOnce(&mut VolumeRecord) -> T) -> T {
         self.record_changed.set(true);
         change(&mut self.record.borrow_mut())
+    }
+
+    /// A stripe is elsewhere than placement says.
+    pub(crate) fn note_unbalanced(&self) {
+        if !self.record.borrow().unbalanced {
+            self.edit_record(|record| record.unbalanced = true);
+        }
     }
 
     /// A number for a new file.

@@ -95,7 +95,7 @@ impl Volume {
     pub(crate) async fn trim(&self, inode: &Rc<Inode>, size: u64) -> Result<(), Errno> {
         let stripe = self.geometry.stripe;
         let whole_from = size.div_ceil(stripe);
-        if size % stripe != 0 {
+        if !size.is_multiple_of(stripe) {
             self.shorten(inode, size / stripe, size % stripe).await?;
         }
         let mut next = whole_from / PER_GROUP;

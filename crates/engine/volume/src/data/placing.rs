@@ -153,6 +153,7 @@ impl Volume {
                 };
                 let Some(brick) = next.and_then(|id| self.brick(id)) else { break };
                 if let Some(start) = self.reserve_on(&brick, blocks).await? {
+                    self.note_unbalanced();
                     return Ok((brick, start));
                 }
                 full.push(brick.id);

@@ -17,7 +17,7 @@ impl Volume {
     }
 
     /// Adds an entry in the open transaction; the caller holds the directory and knows that the name is free.
-    pub(super) fn add_entry(&self, directory: &Rc<Inode>, name: &[u8], ino: Ino, kind: Kind) {
+    pub(crate) fn add_entry(&self, directory: &Rc<Inode>, name: &[u8], ino: Ino, kind: Kind) {
         let now = self.now();
         let cookie = self.edit(directory, true, |record| {
             let cookie = record.next_cookie;

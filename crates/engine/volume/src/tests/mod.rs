@@ -1,6 +1,7 @@
 //! A volume over bricks in memory and a model of the store: what its files hold, before and after a remount.
 
 mod files;
+mod jobs;
 mod names;
 mod space;
 
@@ -21,7 +22,6 @@ pub const ME: Caller = Caller { uid: 7, gid: 8 };
 pub struct World {
     pub shard: Shard,
     pub bricks: Vec<Ram>,
-    pub stripe: u64,
 }
 
 impl World {
@@ -30,7 +30,7 @@ impl World {
         let shard = Shard::with_ring(0).unwrap();
         let bricks: Vec<Ram> = sizes.iter().map(|size| Ram::new("ram", size << 20)).collect();
         let store = ModelStore::new(&shard);
-        let world = World { shard, bricks, stripe };
+        let world = World { shard, bricks };
         let new: Vec<NewBrick> = sizes
             .iter()
             .zip(1..)

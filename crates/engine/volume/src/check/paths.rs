@@ -1,0 +1,82 @@
+//! What a file is called.
+
+use super::CheckReport;
+use crate::error::VolumeError;
+use crate::volume::Volume;
+use braid_filesystem::{Errno, Ino, ROOT};
+use braid_format::volume::entry::ByName;
+use braid_format::volume::keys;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Directories above a name, at most: a damaged tree may go round.
+const DEPTH_MAX: usize = 4096;
+
+impl Volume {
+    /// The file that a path from the root names; symbolic links are not followed.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub async fn resolve(&self, path: &[u8]) -> Result<Ino, VolumeError> {
+        let mut at = ROOT;
+        for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+            let found = self.look_up(at, part).await;
+            let entry = found.map_err(|errno| VolumeError::File {
+                doing: "looking a file up by its path",
+                errno,
+            })?;
+            at = entry.attr.ino;
+            self.give_back(at, 1, 0);
+        }
+        Ok(at)
+    }
+
+    /// Gives the files of `report.lost` their paths.
+    pub(super) async fn name_lost(&self, report: &mut CheckReport) -> Result<(), Errno> {
+        if report.lost.is_empty() {
+            return Ok(());
+        }
+        let mut wanted: BTreeSet<Ino> = report.lost.iter().map(|lost| lost.ino).collect();
+        let mut names: BTreeMap<Ino, (Ino, Vec<u8>)> = BTreeMap::new();
+        // Each walk finds the names of one level more; most trees are not deep.
+        for _ in 0..DEPTH_MAX {
+            let mut found = Vec::new();
+            let walked = self.each_pair(b"D", |key, value| {
+                if let (Some(parent), Some(name), Ok(entry)) =
+                    (keys::ino_of(key), keys::name_of(key), ByName::parse(value))
+                    && wanted.contains(&entry.ino)
+                {
+                    found.push((entry.ino, parent, name.to_vec()));
+                }
+            });
+            walked.await?;
+            wanted = BTreeSet::new();
+            for (ino, parent, name) in found {
+                if parent != ROOT && !names.contains_key(&parent) {
+                    wanted.insert(parent);
+                }
+                names.entry(ino).or_insert((parent, name));
+            }
+            if wanted.is_empty() {
+                break;
+            }
+        }
+        for lost in &mut report.lost {
+            lost.path = path_of(&names, lost.ino);
+        }
+        Ok(())
+    }
+}
+
+fn path_of(names: &BTreeMap<Ino, (Ino, Vec<u8>)>, ino: Ino) -> String {
+    let mut parts = Vec::new();
+    let mut at = ino;
+    while let Some((parent, name)) = names.get(&at).filter(|_| parts.len() < DEPTH_MAX) {
+        parts.push(String::from_utf8_lossy(name).into_owned());
+        at = *parent;
+    }
+    if parts.is_empty() {
+        return format!("(file {ino}, which has no name)");
+    }
+    parts.reverse();
+    format!("/{}", parts.join("/"))
+}

@@ -1,0 +1,475 @@
+//! Start, pause, resume, cancel, progress.
+
+use super::pace::Pace;
+use crate::error::VolumeError;
+use crate::volume::Volume;
+use braid_filesystem::{Errno, Ino};
+use braid_format::volume::brick_record::BrickState;
+use braid_format::volume::job::{JobKind, JobRecord};
+use braid_format::volume::{BLOCK, keys};
+use braid_shard::Shard;
+use braid_shard::sync::Notify;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// A job to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewJob {
+    /// Stripes go where placement says.
+    Balance,
+    /// All stripes leave a brick, which is then let go.
+    Remove {
+        /// The brick.
+        brick: u16,
+    },
+    /// Stripes leave the proxy.
+    Flush,
+    /// The stripes of a file go to a brick, and new ones too from now on.
+    Migrate {
+        /// The file.
+        ino: Ino,
+        /// The brick.
+        brick: u16,
+    },
+    /// Stripes of a file that lie apart on a brick are put together.
+    Defrag,
+}
+
+/// How a job is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobState {
+    /// It moves stripes.
+    Running,
+    /// It waits to be resumed.
+    Paused,
+    /// It ended before its time.
+    Failed(String),
+}
+
+/// Progress of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobStatus {
+    /// What it does.
+    pub kind: JobKind,
+    /// The brick that it is about.
+    pub brick: Option<u16>,
+    /// The file that it is about.
+    pub ino: Option<Ino>,
+    /// Bytes that have been moved.
+    pub done: u64,
+    /// Bytes that were to be moved at the start.
+    pub total: u64,
+    /// How it is.
+    pub state: JobState,
+}
+
+/// Why a job stopped before its end.
+#[derive(Clone, Debug)]
+pub(super) enum Stop {
+    Paused,
+    Cancelled,
+    Failed(String),
+}
+
+impl Stop {
+    pub(super) fn errno(error: Errno) -> Stop {
+        Stop::Failed(format!("reading the places of files: {error}"))
+    }
+}
+
+/// A job under way.
+pub(super) struct Running {
+    pub(super) record: Cell<JobRecord>,
+    pub(super) done: Cell<u64>,
+    pub(super) errors: Cell<u64>,
+    /// The group that the walk has come to.
+    pub(super) walked: Cell<(Ino, u64)>,
+    moving: RefCell<BTreeMap<(Ino, u64), u32>>,
+    stop: RefCell<Option<Stop>>,
+    changed: Notify,
+}
+
+impl Running {
+    fn new(shard: &Shard, record: JobRecord) -> Rc<Running> {
+        Rc::new(Running {
+            record: Cell::new(record),
+            done: Cell::new(record.done),
+            errors: Cell::new(0),
+            walked: Cell::new(record.cursor),
+            moving: RefCell::default(),
+            stop: RefCell::new(None),
+            changed: Notify::new(shard),
+        })
+    }
+
+    /// Whether it is to stop.
+    pub(super) fn check(&self) -> Result<(), Stop> {
+        match &*self.stop.borrow() {
+            Some(stop) => Err(stop.clone()),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn under_way(&self) -> u32 {
+        self.moving.borrow().values().sum()
+    }
+
+    pub(super) fn begin(&self, group: (Ino, u64)) {
+        *self.moving.borrow_mut().entry(group).or_default() += 1;
+    }
+
+    pub(super) fn end(&self, group: (Ino, u64)) {
+        let mut moving = self.moving.borrow_mut();
+        if let Some(count) = moving.get_mut(&group) {
+            *count -= 1;
+            if *count == 0 {
+                moving.remove(&group);
+            }
+        }
+        drop(moving);
+        self.changed.notify_all();
+    }
+
+    /// Waits until a move has ended, or the job is to stop.
+    pub(super) async fn wait_change(&self) {
+        let before = self.under_way();
+        let ended = || (self.under_way() < before || self.stop.borrow().is_some()).then_some(());
+        self.changed.wait_for(ended).await;
+    }
+
+    /// Waits until no move is under way.
+    pub(super) async fn idle(&self, _: &Shard) {
+        self.changed.wait_for(|| (self.under_way() == 0).then_some(())).await;
+    }
+
+    pub(super) fn set_cursor(&self, cursor: (Ino, u64)) {
+        self.record.set(JobRecord { cursor, ..self.record.get() });
+        self.walked.set(cursor);
+    }
+
+    /// Everything before this group is done.
+    fn cursor(&self) -> (Ino, u64) {
+        self.moving
+            .borrow()
+            .keys()
+            .next()
+            .copied()
+            .unwrap_or(self.walked.get())
+            .min(self.walked.get())
+    }
+
+    fn ask_stop(&self, stop: Stop) {
+        self.stop.borrow_mut().get_or_insert(stop);
+        self.changed.notify_all();
+    }
+}
+
+/// The jobs of a volume: at most one.
+pub(crate) struct Jobs {
+    pub(crate) pace: Pace,
+    current: RefCell<Option<Rc<Running>>>,
+    state: RefCell<JobState>,
+    ended: Notify,
+}
+
+impl Jobs {
+    pub(crate) fn new(shard: &Shard) -> Jobs {
+        Jobs {
+            pace: Pace::default(),
+            current: RefCell::new(None),
+            state: RefCell::new(JobState::Running),
+            ended: Notify::new(shard),
+        }
+    }
+
+    fn current(&self) -> Option<Rc<Running>> {
+        self.current.borrow().clone()
+    }
+
+    fn state(&self) -> JobState {
+        self.state.borrow().clone()
+    }
+
+    fn set_state(&self, state: JobState) {
+        *self.state.borrow_mut() = state;
+        self.ended.notify_all();
+    }
+}
+
+/// What people call it.
+pub(super) fn name(kind: JobKind) -> &'static str {
+    match kind {
+        JobKind::Balance => "balance",
+        JobKind::Remove => "remove",
+        JobKind::Flush => "flush",
+        JobKind::Migrate => "migrate",
+        JobKind::Defrag => "defrag",
+    }
+}
+
+impl Volume {
+    /// Starts a job. It runs in the background, and goes on after a crash or a remount.
+    ///
+    /// # Errors
+    /// When another is under way, when what is to be moved does not fit, or the brick or file cannot be meant.
+    pub async fn start_job(self: &Rc<Self>, new: NewJob) -> Result<(), VolumeError> {
+        if let Some(current) = self.jobs.current() {
+            return match self.jobs.state() {
+                JobState::Failed(_) => {
+                    self.forget_job();
+                    Box::pin(self.start_job(new)).await
+                }
+                _ => Err(VolumeError::Busy { running: name(current.record.get().kind) }),
+            };
+        }
+        self.writable().map_err(|errno| VolumeError::File { doing: "starting a job", errno })?;
+        let blank = JobRecord {
+            kind: JobKind::Balance,
+            brick: None,
+            ino: 0,
+            cursor: (0, 0),
+            done: 0,
+            total: 0,
+            paused: false,
+        };
+        let record = match new {
+            NewJob::Balance => blank,
+            NewJob::Defrag => JobRecord { kind: JobKind::Defrag, ..blank },
+            NewJob::Flush => {
+                let bricks = self.bricks();
+                let proxy = bricks.iter().find(|brick| brick.state() == BrickState::Proxy);
+                let proxy =
+                    proxy.ok_or_else(|| VolumeError::Refused("the volume has no proxy".into()))?;
+                JobRecord { kind: JobKind::Flush, brick: Some(proxy.id), ..blank }
+            }
+            NewJob::Remove { brick } => {
+                JobRecord { kind: JobKind::Remove, brick: Some(brick), ..blank }
+            }
+            NewJob::Migrate { ino, brick } => {
+                JobRecord { kind: JobKind::Migrate, brick: Some(brick), ino, ..blank }
+            }
+        };
+        let running = Running::new(&self.shard, record);
+        // From here on no other job starts.
+        *self.jobs.current.borrow_mut() = Some(Rc::clone(&running));
+        self.jobs.set_state(JobState::Running);
+        match self.prepare_job(record).await {
+            Ok(total) => {
+                running.record.set(JobRecord { total, ..record });
+                self.record_job(&running);
+                self.go_on(running);
+                Ok(())
+            }
+            Err(error) => {
+                self.undo_job(record);
+                self.forget_job();
+                Err(error)
+            }
+        }
+    }
+
+    /// Checks that a job can be done, makes the changes that go before it, and gives the bytes to be moved.
+    async fn prepare_job(&self, record: JobRecord) -> Result<u64, VolumeError> {
+        let failed = |errno| VolumeError::File { doing: "preparing the job", errno };
+        match (record.kind, record.brick) {
+            (JobKind::Remove, Some(id)) => self.begin_removal(id)?,
+            (JobKind::Migrate, Some(id)) => {
+                let brick = self.brick(id).ok_or(VolumeError::NoSuchBrick(id))?;
+                if !brick.takes_data() {
+                    let name = brick.name();
+                    return Err(VolumeError::Refused(format!(
+                        "{name} takes no data: choose another brick"
+                    )));
+                }
+                let inode = self.file(record.ino).await.map_err(failed)?;
+                self.edit(&inode, true, |inode| inode.brick = id);
+            }
+            _ => {}
+        }
+        // What has been written is in the store afterwards, so that the walk meets all of it.
+        self.sync_all().await.map_err(failed)?;
+        let total = self.bytes_to_move(&record).await.map_err(failed)?;
+        if record.kind == JobKind::Migrate
+            && let Some(brick) = record.brick.and_then(|id| self.brick(id))
+            && total / BLOCK > brick.space.blocks() - brick.space.used()
+        {
+            let (name, free) = (brick.name(), (brick.space.blocks() - brick.space.used()) * BLOCK);
+            return Err(VolumeError::Refused(format!(
+                "{total} bytes are to go to {name}, which has {free} free"
+            )));
+        }
+        Ok(total)
+    }
+
+    /// Records where the job is, in the open transaction.
+    pub(super) fn record_job(&self, running: &Running) {
+        let record = JobRecord {
+            cursor: running.cursor(),
+            done: running.done.get(),
+            paused: self.jobs.state() == JobState::Paused,
+            ..running.record.get()
+        };
+        running.record.set(record);
+        self.transactions.set(keys::JOB.to_vec(), Some(record.encode()));
+    }
+
+    fn go_on(self: &Rc<Self>, running: Rc<Running>) {
+        let own = Rc::clone(self);
+        running.stop.borrow_mut().take();
+        self.shard.spawn(async move {
+            let result = own.run_job(&running).await;
+            running.idle(&own.shard).await;
+            let result = match result {
+                Ok(()) => own.finish_job(&running).await,
+                other => other,
+            };
+            match result {
+                Ok(()) | Err(Stop::Cancelled) => {
+                    if result.is_err() {
+                        own.undo_job(running.record.get());
+                    }
+                    own.forget_job();
+                }
+                Err(Stop::Paused) => {
+                    own.jobs.set_state(JobState::Paused);
+                    own.record_job(&running);
+                }
+                Err(Stop::Failed(why)) => {
+                    tracing::error!("{}: {why}", name(running.record.get().kind));
+                    own.jobs.set_state(JobState::Failed(why));
+                    own.record_job(&running);
+                }
+            }
+        });
+    }
+
+    async fn finish_job(&self, running: &Running) -> Result<(), Stop> {
+        let record = running.record.get();
+        match (record.kind, record.brick) {
+            (JobKind::Remove, Some(id)) => {
+                self.let_go(id).await.map_err(|error| Stop::Failed(error.to_string()))?
+            }
+            (JobKind::Balance, _) => self.edit_record(|record| record.unbalanced = false),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A removal that was cancelled leaves the brick in use.
+    fn undo_job(&self, record: JobRecord) {
+        if let (JobKind::Remove, Some(id)) = (record.kind, record.brick) {
+            self.cancel_removal(id);
+        }
+    }
+
+    fn forget_job(&self) {
+        self.jobs.current.borrow_mut().take();
+        self.transactions.set(keys::JOB.to_vec(), None);
+        self.jobs.ended.notify_all();
+    }
+
+    /// The job under way, or that waits, or that failed.
+    pub fn job(&self) -> Option<JobStatus> {
+        let running = self.jobs.current()?;
+        let record = running.record.get();
+        Some(JobStatus {
+            kind: record.kind,
+            brick: record.brick,
+            ino: Some(record.ino).filter(|ino| *ino != 0),
+            done: running.done.get(),
+            // What is written meanwhile may have to be moved too.
+            total: record.total.max(running.done.get()),
+            state: self.jobs.state(),
+        })
+    }
+
+    /// Stops the job after the moves under way; it can be resumed.
+    pub fn pause_job(&self) {
+        if let Some(running) = self.jobs.current() {
+            running.ask_stop(Stop::Paused);
+        }
+    }
+
+    /// Goes on with a job that was paused or failed.
+    pub fn resume_job(self: &Rc<Self>) {
+        if let Some(running) =
+            self.jobs.current().filter(|_| self.jobs.state() != JobState::Running)
+        {
+            running.errors.set(0);
+            running.set_cursor((0, 0));
+            self.jobs.set_state(JobState::Running);
+            self.go_on(running);
+        }
+    }
+
+    /// Ends the job after the moves under way. What was moved stays where it is.
+    pub fn cancel_job(&self) {
+        if let Some(running) = self.jobs.current() {
+            match self.jobs.state() {
+                JobState::Running => running.ask_stop(Stop::Cancelled),
+                _ => {
+                    self.undo_job(running.record.get());
+                    self.forget_job();
+                }
+            }
+        }
+    }
+
+    /// Waits until no job runs.
+    ///
+    /// # Errors
+    /// When it failed.
+    pub async fn wait_job(&self) -> Result<(), VolumeError> {
+        self.jobs
+            .ended
+            .wait_for(|| match (self.jobs.current(), self.jobs.state()) {
+                (None, _) | (Some(_), JobState::Paused) => Some(Ok(())),
+                (Some(_), JobState::Failed(why)) => Some(Err(VolumeError::Refused(why))),
+                (Some(_), JobState::Running) => None,
+            })
+            .await
+    }
+
+    /// Limits the bytes that jobs move in a second.
+    pub fn set_job_speed(&self, bytes_per_second: Option<u64>) {
+        self.jobs.pace.set_speed(bytes_per_second);
+    }
+
+    /// Sets the latency of requests of files, in nanoseconds, above which jobs slow down.
+    pub fn set_job_latency(&self, nanos: u64) {
+        self.jobs.pace.set_target(nanos);
+    }
+
+    /// Goes on with what an earlier life left unfinished.
+    pub(crate) async fn resume_recorded(self: &Rc<Self>) -> Result<(), VolumeError> {
+        let Some(bytes) = self.transactions.get(keys::JOB).await? else { return Ok(()) };
+        let record = JobRecord::parse(&bytes)?;
+        let running = Running::new(&self.shard, record);
+        *self.jobs.current.borrow_mut() = Some(Rc::clone(&running));
+        if record.paused {
+            self.jobs.set_state(JobState::Paused);
+        } else {
+            self.go_on(running);
+        }
+        Ok(())
+    }
+
+    /// Stops the job, if there is one, so that the volume can be closed; the next mount goes on with it.
+    pub(crate) async fn suspend_job(&self) {
+        let Some(running) = self.jobs.current().filter(|_| self.jobs.state() == JobState::Running)
+        else {
+            return;
+        };
+        running.ask_stop(Stop::Paused);
+        let stopped = || {
+            (self.jobs.current().is_none() || self.jobs.state() != JobState::Running).then_some(())
+        };
+        self.jobs.ended.wait_for(stopped).await;
+        // It was not the user who paused it.
+        if let Some(running) = self.jobs.current() {
+            let record = JobRecord { paused: false, ..running.record.get() };
+            self.transactions.set(keys::JOB.to_vec(), Some(record.encode()));
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Long jobs: stripes go to other places while the volume is used.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `wanted` | where a job wants a stripe to be |
+//! | `run` | a walk over all recorded places, and the moves under way |
+//! | `pace` | how many moves are under way, and how fast |
+//! | `control` | start, pause, resume, cancel, progress |
+//! | `bricks` | bricks that come, change and go |
+//!
+//! One job at a time. It is recorded, with a cursor before which everything is done; after a crash it goes on from
+//! there. A move that a crash cuts off has moved nothing.
+
+mod bricks;
+mod control;
+mod pace;
+mod run;
+mod wanted;
+
+pub use bricks::BrickToAdd;
+pub use control::{JobState, JobStatus, NewJob};
+
+pub(crate) use control::Jobs;

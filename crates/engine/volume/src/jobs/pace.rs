@@ -1,0 +1,122 @@
+//! How many moves are under way, and how fast.
+//!
+//! While nobody else uses the volume, as many as keep every brick busy. When requests of files take longer than the
+//! target, half as many, again and again; when they do not, a few more.
+
+use braid_shard::Nanos;
+use std::cell::Cell;
+
+/// Moves under way when nobody waits for anything else.
+const MOVES_MAX: u32 = 64;
+/// Bytes under way, at most.
+const BYTES_MAX: u64 = 32 << 20;
+/// How often the number of moves is thought over.
+const INTERVAL_NANOS: Nanos = 50_000_000;
+/// Latency of a request of a file that is still good, unless set.
+const TARGET_NANOS: Nanos = 20_000_000;
+
+/// Decides whether another move may start.
+pub struct Pace {
+    window: Cell<u32>,
+    thought: Cell<Nanos>,
+    /// The longest request of a file since then.
+    longest: Cell<Nanos>,
+    target: Cell<Nanos>,
+    /// Bytes per second, when limited, and when the next byte is due.
+    speed: Cell<Option<u64>>,
+    due: Cell<Nanos>,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            window: Cell::new(MOVES_MAX),
+            thought: Cell::new(0),
+            longest: Cell::new(0),
+            target: Cell::new(TARGET_NANOS),
+            speed: Cell::new(None),
+            due: Cell::new(0),
+        }
+    }
+}
+
+impl Pace {
+    /// A request of a file took so long.
+    pub fn saw_request(&self, took: Nanos) {
+        self.longest.set(self.longest.get().max(took));
+    }
+
+    /// Sets the latency of requests of files that moves must leave room for.
+    pub fn set_target(&self, nanos: Nanos) {
+        self.target.set(nanos.max(1));
+    }
+
+    /// Sets the most bytes that are moved in a second.
+    pub fn set_speed(&self, bytes_per_second: Option<u64>) {
+        self.speed.set(bytes_per_second.map(|speed| speed.max(1)));
+        self.due.set(0);
+    }
+
+    /// Moves of `bytes` each that may be under way together.
+    pub fn window(&self, now: Nanos, bytes: u64) -> u32 {
+        if now >= self.thought.get() + INTERVAL_NANOS {
+            self.thought.set(now);
+            let window = self.window.get();
+            let slow = self.longest.replace(0) > self.target.get();
+            self.window.set(if slow { (window / 2).max(1) } else { (window + 4).min(MOVES_MAX) });
+        }
+        let fit = u32::try_from(BYTES_MAX / bytes.max(1)).unwrap_or(MOVES_MAX);
+        self.window.get().min(fit).max(1)
+    }
+
+    /// How long the next move of `bytes` must wait for the speed that was set; it is counted when that is not at all.
+    pub fn wait(&self, now: Nanos, bytes: u64) -> Nanos {
+        let Some(speed) = self.speed.get() else { return 0 };
+        let due = self.due.get().max(now.saturating_sub(INTERVAL_NANOS));
+        if due > now {
+            return due - now;
+        }
+        let cost = u128::from(bytes) * 1_000_000_000 / u128::from(speed);
+        self.due.set(due.saturating_add(u64::try_from(cost).unwrap_or(u64::MAX)));
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_requests_halve_the_moves_and_quiet_brings_them_back() {
+        let pace = Pace::default();
+        let mut now = INTERVAL_NANOS;
+        assert_eq!(pace.window(now, 1 << 17), MOVES_MAX);
+        for _ in 0..20 {
+            pace.saw_request(TARGET_NANOS + 1);
+            now += INTERVAL_NANOS;
+            pace.window(now, 1 << 17);
+        }
+        assert_eq!(pace.window(now, 1 << 17), 1);
+        for _ in 0..20 {
+            now += INTERVAL_NANOS;
+            pace.window(now, 1 << 17);
+        }
+        assert_eq!(pace.window(now, 1 << 17), MOVES_MAX);
+        assert_eq!(pace.window(now, 16 << 20), 2);
+    }
+
+    #[test]
+    fn a_speed_is_kept_over_time() {
+        let pace = Pace::default();
+        pace.set_speed(Some(1 << 20));
+        let (mut now, mut bytes) = (1_000_000_000, 0u64);
+        let end = now + 10_000_000_000;
+        while now < end {
+            match pace.wait(now, 1 << 17) {
+                0 => bytes += 1 << 17,
+                wait => now += wait,
+            }
+        }
+        assert!((10 << 20..=11 << 20).contains(&bytes), "{bytes} bytes in ten seconds at 1 MiB/s");
+    }
+}

@@ -1,0 +1,247 @@
+//! A walk over all recorded places, and the moves under way.
+//!
+//! The walk goes over the records of places in the order of their keys. Each stripe that is to be elsewhere becomes a
+//! task; so many run at a time that every brick that is concerned has something to do. The cursor in the job's record
+//! is the oldest group that has a move under way.
+
+use super::control::{Running, Stop};
+use crate::data::Moved;
+use crate::inode::Inode;
+use crate::volume::Volume;
+use braid_filesystem::{Errno, Ino};
+use braid_format::volume::job::{JobKind, JobRecord};
+use braid_format::volume::place::{PER_GROUP, Place};
+use braid_format::volume::{BLOCK, keys};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// Records of places that are looked at together.
+const AT_ONCE: usize = 64;
+/// Bytes moved after which the cursor is recorded.
+const RECORD_EVERY: u64 = 64 << 20;
+/// Walks over everything before a removal gives up on what does not move.
+const WALKS_MAX: u32 = 8;
+/// How often a move waits for a commit to make room.
+const ROOM_WAITS: u32 = 32;
+
+/// A stripe to be moved.
+#[derive(Clone)]
+struct Move {
+    inode: Rc<Inode>,
+    stripe: u64,
+    from: u16,
+    to: u16,
+    bytes: u64,
+}
+
+impl Volume {
+    /// Bytes that `job` would move now, in all.
+    pub(super) async fn bytes_to_move(&self, job: &JobRecord) -> Result<u64, Errno> {
+        let mut total = 0;
+        let mut cursor = Some(self.first_key(job, (0, 0)));
+        while let Some(from) = cursor.take() {
+            let (groups, next) = self.some_groups(job, &from).await?;
+            for (ino, group) in groups {
+                let moves = self.moves_of(job, ino, group).await?;
+                total += moves.iter().map(|one| one.bytes).sum::<u64>();
+            }
+            cursor = next;
+        }
+        Ok(total)
+    }
+
+    /// Runs `job` from its cursor to its end.
+    pub(super) async fn run_job(self: &Rc<Self>, running: &Rc<Running>) -> Result<(), Stop> {
+        let mut walks = 0;
+        loop {
+            let moved = running.done.get();
+            self.walk(running).await?;
+            walks += 1;
+            let job = running.record.get();
+            let brick = job.brick.and_then(|id| self.brick(id));
+            let Some(brick) = brick.filter(|_| job.kind == JobKind::Remove) else { break };
+            if brick.space.used() == 0 {
+                break;
+            }
+            if walks == WALKS_MAX || running.done.get() == moved {
+                let left = brick.space.used() * BLOCK;
+                let errors = running.errors.get();
+                return Err(Stop::Failed(format!(
+                    "{left} bytes are still on brick {}: {errors} stripes could not be read or found no room; see: \
+                     braid volume check",
+                    brick.id
+                )));
+            }
+            running.set_cursor((0, 0));
+        }
+        match running.errors.get() {
+            0 => Ok(()),
+            errors => Err(Stop::Failed(format!(
+                "{errors} stripes could not be moved: a brick failed or is full; see: braid volume status"
+            ))),
+        }
+    }
+
+    /// One walk over all places from the cursor on.
+    async fn walk(self: &Rc<Self>, running: &Rc<Running>) -> Result<(), Stop> {
+        let mut recorded = running.done.get();
+        let job = running.record.get();
+        let mut cursor = Some(self.first_key(&job, job.cursor));
+        while let Some(from) = cursor.take() {
+            let (groups, next) = self.some_groups(&job, &from).await.map_err(Stop::errno)?;
+            for (ino, group) in groups {
+                let moves = self.moves_of(&job, ino, group).await.map_err(Stop::errno)?;
+                running.walked.set((ino, group));
+                for one in moves {
+                    self.start_move(running, one).await?;
+                }
+                if running.done.get() >= recorded + RECORD_EVERY {
+                    recorded = running.done.get();
+                    self.record_job(running);
+                }
+            }
+            cursor = next;
+        }
+        running.idle(&self.shard).await;
+        running.check()
+    }
+
+    fn first_key(&self, job: &JobRecord, cursor: (Ino, u64)) -> Vec<u8> {
+        let (ino, group) =
+            if job.kind == JobKind::Migrate { cursor.max((job.ino, 0)) } else { cursor };
+        keys::places(ino, group)
+    }
+
+    /// Groups of places from `from` on, and where to go on.
+    async fn some_groups(
+        &self,
+        job: &JobRecord,
+        from: &[u8],
+    ) -> Result<(Vec<(Ino, u64)>, Option<Vec<u8>>), Errno> {
+        let end = match job.kind {
+            JobKind::Migrate => keys::after(&keys::places(job.ino, u64::MAX)),
+            _ => keys::after(b"P"),
+        };
+        let scanned = self.transactions.scan(from, &end, AT_ONCE).await;
+        let (pairs, next) = scanned.map_err(|error| self.store_failed(&error))?;
+        let groups = pairs
+            .iter()
+            .filter_map(|(key, _)| Some((keys::ino_of(key)?, keys::second_of(key)?)))
+            .collect();
+        Ok((groups, next))
+    }
+
+    /// What of one group is to be moved.
+    async fn moves_of(&self, job: &JobRecord, ino: Ino, group: u64) -> Result<Vec<Move>, Errno> {
+        let inode = match self.inode(ino).await {
+            // It was removed meanwhile.
+            Err(Errno::Stale) => return Ok(Vec::new()),
+            other => other?,
+        };
+        let places = self.places(&inode, group).await?;
+        let mut placed = places.placed();
+        if job.kind == JobKind::Defrag {
+            placed.retain(|(_, place)| u64::from(place.blocks) == self.geometry.blocks());
+            return Ok(self.scattered(&inode, &placed));
+        }
+        let moves = placed.into_iter().filter_map(|(stripe, place)| {
+            let to = self.wanted(job, &inode, stripe, place)?;
+            Some(self.a_move(&inode, stripe, place, to))
+        });
+        Ok(moves.collect())
+    }
+
+    fn a_move(&self, inode: &Rc<Inode>, stripe: u64, place: Place, to: u16) -> Move {
+        let end = u64::from(place.blocks) * BLOCK;
+        let written = self.geometry.runs(place, 0, end).filter(|(_, is_written)| *is_written);
+        let bytes = written.map(|(run, _)| run.end - run.start).sum();
+        Move { inode: Rc::clone(inode), stripe, from: place.brick, to, bytes }
+    }
+
+    /// The stripes of a group that lie on a brick in so many parts that they are worth putting together.
+    fn scattered(&self, inode: &Rc<Inode>, placed: &[(u64, Place)]) -> Vec<Move> {
+        let bricks: BTreeSet<u16> = placed.iter().map(|(_, place)| place.brick).collect();
+        let mut moves = Vec::new();
+        for brick in bricks {
+            let here: Vec<&(u64, Place)> =
+                placed.iter().filter(|(_, place)| place.brick == brick).collect();
+            let parts = here.windows(2).filter(|pair| {
+                let (before, after) = (pair[0].1, pair[1].1);
+                before.start + u64::from(before.blocks) != after.start
+            });
+            if parts.count() * 4 >= here.len().max(2)
+                && self.brick(brick).is_some_and(|brick| brick.is_there())
+            {
+                moves.extend(
+                    here.iter().map(|(stripe, place)| self.a_move(inode, *stripe, *place, brick)),
+                );
+            }
+        }
+        // In the order of the file, so that they are put down in it.
+        moves.sort_by_key(|one| (one.from, one.stripe));
+        moves
+    }
+
+    /// Waits until a further move may be under way, and starts it.
+    async fn start_move(self: &Rc<Self>, running: &Rc<Running>, one: Move) -> Result<(), Stop> {
+        loop {
+            running.check()?;
+            let now = self.shard.now();
+            let window = self.jobs.pace.window(now, self.geometry.stripe);
+            if running.under_way() >= window {
+                running.wait_change().await;
+                continue;
+            }
+            match self.jobs.pace.wait(now, one.bytes) {
+                0 => break,
+                // Short steps, so that a pause or a new speed is seen.
+                wait => self.shard.sleep(wait.min(50_000_000)).await,
+            }
+        }
+        let group = (one.inode.ino(), one.stripe / PER_GROUP);
+        running.begin(group);
+        let (own, state) = (Rc::clone(self), Rc::clone(running));
+        self.shard.spawn(async move {
+            match own.carry_out(&state.record.get(), &one).await {
+                Ok(Moved::Yes(bytes)) => state.done.set(state.done.get() + bytes),
+                Ok(Moved::NotThere) => {}
+                Err(error) => {
+                    tracing::warn!(
+                        ino = one.inode.ino(),
+                        stripe = one.stripe,
+                        "moving a stripe: {error}"
+                    );
+                    state.errors.set(state.errors.get() + 1);
+                }
+            }
+            state.end(group);
+        });
+        Ok(())
+    }
+
+    async fn carry_out(&self, job: &JobRecord, one: &Move) -> Result<Moved, Errno> {
+        let mut to = self.brick(one.to).ok_or(Errno::NoSpace)?;
+        for _ in 0..ROOM_WAITS {
+            let _gate = self.gate.enter().await;
+            match self.move_stripe(&one.inode, one.stripe, one.from, &to).await {
+                Err(Errno::NoSpace) => {}
+                other => return other,
+            }
+            drop(_gate);
+            if to.space.settling() > 0 {
+                let number = self.transactions.number();
+                let durable = self.transactions.wait_durable(number).await;
+                durable.map_err(|error| self.store_failed(&error))?;
+                continue;
+            }
+            // A file goes where it was told to, or stays; what must leave goes where there is room.
+            if job.kind != JobKind::Remove {
+                return Err(Errno::NoSpace);
+            }
+            let other = self.instead(job, &one.inode, one.stripe, self.geometry.blocks());
+            self.note_unbalanced();
+            to = other.and_then(|id| self.brick(id)).ok_or(Errno::NoSpace)?;
+        }
+        Err(Errno::NoSpace)
+    }
+}

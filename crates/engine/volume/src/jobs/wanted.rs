@@ -1,0 +1,52 @@
+//! Where a job wants a stripe to be.
+
+use crate::inode::Inode;
+use crate::volume::Volume;
+use braid_format::volume::job::{JobKind, JobRecord};
+use braid_format::volume::place::Place;
+
+impl Volume {
+    /// The brick that the stripe is to be moved to; `None`: it stays.
+    pub(super) fn wanted(
+        &self,
+        job: &JobRecord,
+        inode: &Inode,
+        stripe: u64,
+        place: Place,
+    ) -> Option<u16> {
+        let pinned = inode.with(|record| record.is_pinned());
+        let regular = || {
+            let wanted = inode.with(|record| record.wanted_brick());
+            let usable =
+                wanted.filter(|id| self.brick(*id).is_some_and(|brick| brick.takes_data()));
+            usable.unwrap_or_else(|| self.buckets.borrow().brick_of(inode.ino(), stripe))
+        };
+        let to = match job.kind {
+            JobKind::Balance if !pinned => regular(),
+            JobKind::Flush if !pinned && Some(place.brick) == job.brick => regular(),
+            // Whoever is to be let go keeps nothing, pinned or not.
+            JobKind::Remove if Some(place.brick) == job.brick => regular(),
+            JobKind::Migrate if inode.ino() == job.ino => job.brick?,
+            _ => return None,
+        };
+        let is_there = |id| self.brick(id).is_some_and(|brick| brick.is_there());
+        (to != place.brick && is_there(place.brick)).then_some(to)
+    }
+
+    /// Another brick with room, when the one that a stripe of `blocks` blocks belongs on has none.
+    pub(super) fn instead(
+        &self,
+        job: &JobRecord,
+        inode: &Inode,
+        stripe: u64,
+        blocks: u64,
+    ) -> Option<u16> {
+        let bricks = self.bricks.borrow();
+        self.buckets.borrow().next_other(inode.ino(), stripe, |id| {
+            Some(id) != job.brick
+                && bricks.get(&id).is_some_and(|brick| {
+                    brick.is_placed() && brick.is_there() && brick.space.free_now() >= blocks
+                })
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! What a volume says of itself.
+
+use crate::brick::BrickCounts;
+use crate::jobs::JobStatus;
+use crate::volume::Volume;
+use braid_format::volume::brick_record::BrickState;
+use braid_kv::StoreSpace;
+use braid_layout::buckets::BUCKETS;
+use uuid::Uuid;
+
+/// A brick, as `braid volume status` shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BrickStatus {
+    /// Its number.
+    pub id: u16,
+    /// Which device it is.
+    pub uuid: Uuid,
+    /// How messages name it.
+    pub name: String,
+    /// What it is for.
+    pub state: BrickState,
+    /// It is there and has not failed.
+    pub is_there: bool,
+    /// Why it was let go, when it failed.
+    pub failure: Option<String>,
+    /// Its part in placement.
+    pub weight: u64,
+    /// Blocks of 4096 bytes of its data area.
+    pub blocks: u64,
+    /// Blocks in use.
+    pub used: u64,
+    /// The part of the volume's data that belongs here, 0 to 1.
+    pub fair_share: f64,
+    /// The part of the volume's data that is here, 0 to 1.
+    pub share: f64,
+    /// What was done here since the mount.
+    pub counts: BrickCounts,
+}
+
+/// A volume, as `braid volume status` shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VolumeStatus {
+    /// Which volume it is.
+    pub uuid: Uuid,
+    /// Bytes of a stripe.
+    pub stripe: u64,
+    /// Its bricks, by number.
+    pub bricks: Vec<BrickStatus>,
+    /// The number of the proxy.
+    pub proxy: Option<u16>,
+    /// Stripes lie elsewhere than placement says, or may: a balance moves them.
+    pub unbalanced: bool,
+    /// Room for metadata.
+    pub metadata: StoreSpace,
+    /// The job under way.
+    pub job: Option<JobStatus>,
+    /// Why nothing can be changed any more.
+    pub failure: Option<String>,
+}
+
+impl Volume {
+    /// How the volume is.
+    pub fn status(&self) -> VolumeStatus {
+        let bricks = self.bricks();
+        let all: u64 = bricks.iter().map(|brick| brick.space.used()).sum();
+        let record = self.record.borrow();
+        let buckets = self.buckets.borrow();
+        let bricks = bricks
+            .iter()
+            .map(|brick| BrickStatus {
+                id: brick.id,
+                uuid: brick.uuid,
+                name: brick.name(),
+                state: brick.state(),
+                is_there: brick.is_there(),
+                failure: brick.failure().map(|error| error.to_string()),
+                weight: brick.weight(),
+                blocks: brick.space.blocks(),
+                used: brick.space.used(),
+                fair_share: buckets.share(brick.id) as f64 / BUCKETS as f64,
+                share: if all == 0 { 0.0 } else { brick.space.used() as f64 / all as f64 },
+                counts: brick.counts(),
+            })
+            .collect();
+        VolumeStatus {
+            uuid: record.uuid,
+            stripe: record.stripe,
+            bricks,
+            proxy: record.proxy,
+            unbalanced: record.unbalanced,
+            metadata: self.transactions.store().space(),
+            job: self.job(),
+            failure: self.transactions.failure(),
+        }
+    }
+}

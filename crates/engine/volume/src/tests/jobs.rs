@@ -1,0 +1,268 @@
+//! Stripes that move while files are read and written.
+
+use super::*;
+use crate::{BrickToAdd, NewJob};
+use braid_format::volume::brick_record::BrickState;
+
+const FILES: u64 = 4;
+const SIZE: usize = 3 << 19;
+
+fn content(at: u64) -> Vec<u8> {
+    (0..SIZE as u64 / 512).flat_map(|block| [(block * 7 + at * 31) as u8; 512]).collect()
+}
+
+async fn fill(volume: &Volume) -> Vec<Ino> {
+    let mut files = Vec::new();
+    for at in 0..FILES {
+        let ino = file(volume, &format!("f{at}")).await;
+        write(volume, ino, 0, &content(at)).await.unwrap();
+        files.push(ino);
+    }
+    files
+}
+
+async fn check_all(volume: &Rc<Volume>, files: &[Ino]) {
+    for (ino, at) in files.iter().zip(0..) {
+        assert!(read_all(volume, *ino).await == content(at), "file {at}");
+    }
+    let report = volume.check(false).await.unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+    assert!(report.is_clean());
+}
+
+fn another(size: u64, id: u128) -> (Ram, BrickToAdd) {
+    let ram = Ram::new("another", size << 20);
+    let brick = BrickToAdd {
+        uuid: Uuid::from_u128(id),
+        device: ram.device(),
+        data_offset: 0,
+        weight: size,
+        blocks: (size << 20) / BLOCK,
+        proxy: false,
+    };
+    (ram, brick)
+}
+
+/// Runs a job to its end and gives the bytes that it wrote.
+async fn run(volume: &Rc<Volume>, job: NewJob) -> u64 {
+    let written = || volume.bricks().iter().map(|brick| brick.counts().bytes_written).sum::<u64>();
+    let before = written();
+    volume.start_job(job).await.unwrap();
+    volume.wait_job().await.unwrap();
+    // A brick that was let go was only read.
+    written().saturating_sub(before)
+}
+
+#[test]
+fn a_brick_that_is_added_gets_its_share_and_one_that_is_removed_gives_all_back() {
+    let (world, store) = World::new(128 << 10, &[32, 32, 32]);
+    let volume = world.mount(&store);
+    let (_ram, brick) = another(32, 4);
+    world.shard.block_on(async move {
+        let files = fill(&volume).await;
+        let id = volume.add_brick(brick).await.unwrap();
+        assert!(volume.status().unbalanced);
+        let all = FILES * SIZE as u64;
+        let moved = run(&volume, NewJob::Balance).await;
+        assert!(
+            moved <= all / 4 + (all / 100) && moved >= all / 4 - all / 50,
+            "{moved} of {all} bytes"
+        );
+        let used = volume.brick(id).unwrap().space.used() * BLOCK;
+        assert_eq!(used, moved);
+        assert!(!volume.status().unbalanced);
+        check_all(&volume, &files).await;
+        let gone = volume.brick(0).unwrap();
+        let (used, written) = (gone.space.used() * BLOCK, gone.counts().bytes_written);
+        // What this brick had been written counts before, not after.
+        assert_eq!(run(&volume, NewJob::Remove { brick: 0 }).await, used.saturating_sub(written));
+        assert!(volume.brick(0).is_none());
+        assert_eq!(volume.take_gone(), [Uuid::from_u128(1)]);
+        check_all(&volume, &files).await;
+        // What is balanced stays so.
+        assert_eq!(run(&volume, NewJob::Balance).await, 0);
+    });
+}
+
+#[test]
+fn the_last_brick_and_one_whose_data_fit_nowhere_are_not_removed() {
+    let (world, store) = World::new(128 << 10, &[16, 4]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        write(&volume, ino, 0, &[1; 8 << 20]).await.unwrap();
+        let refused = volume.start_job(NewJob::Remove { brick: 0 }).await.unwrap_err().to_string();
+        assert!(refused.contains("do not fit"), "{refused}");
+        assert_eq!(volume.brick(0).unwrap().state(), BrickState::Data);
+        run(&volume, NewJob::Remove { brick: 1 }).await;
+        let refused = volume.start_job(NewJob::Remove { brick: 0 }).await.unwrap_err().to_string();
+        assert!(refused.contains("last brick"), "{refused}");
+        assert!(volume.set_weight(0, 0).await.is_err());
+    });
+}
+
+#[test]
+fn a_proxy_takes_new_stripes_until_it_is_flushed() {
+    let (world, store) = World::new(128 << 10, &[32, 32]);
+    let volume = world.mount(&store);
+    let (_ram, mut brick) = another(32, 4);
+    brick.proxy = true;
+    world.shard.block_on(async move {
+        let id = volume.add_brick(brick).await.unwrap();
+        let files = fill(&volume).await;
+        let on_proxy = volume.brick(id).unwrap().space.used() * BLOCK;
+        assert_eq!(on_proxy, FILES * SIZE as u64);
+        assert_eq!(run(&volume, NewJob::Flush).await, on_proxy);
+        volume.sync().await.unwrap();
+        assert_eq!(volume.brick(id).unwrap().space.used(), 0);
+        check_all(&volume, &files).await;
+        run(&volume, NewJob::Remove { brick: id }).await;
+        check_all(&volume, &files).await;
+    });
+}
+
+#[test]
+fn a_file_that_was_migrated_stays_on_its_brick() {
+    let (world, store) = World::new(128 << 10, &[32, 32]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let files = fill(&volume).await;
+        run(&volume, NewJob::Migrate { ino: files[1], brick: 1 }).await;
+        write(&volume, files[1], 0, &content(1)).await.unwrap();
+        assert_eq!(run(&volume, NewJob::Balance).await, 0);
+        volume.set_pinned(files[1], false).await.unwrap();
+        assert!(run(&volume, NewJob::Balance).await > 0);
+        check_all(&volume, &files).await;
+    });
+}
+
+#[test]
+fn a_job_goes_on_after_a_crash_and_after_a_remount() {
+    for kept in [3, 20, 60] {
+        let (mut world, store) = World::new(128 << 10, &[32, 32, 32]);
+        let volume = world.mount(&store);
+        let (ram, brick) = another(32, 4);
+        let files = world.shard.block_on(async move {
+            let files = fill(&volume).await;
+            volume.add_brick(brick).await.unwrap();
+            volume.set_job_speed(Some(256 << 10));
+            volume.start_job(NewJob::Balance).await.unwrap();
+            while volume.job().is_some_and(|job| job.done < kept << 10) {
+                volume.shard.sleep(1_000_000).await;
+            }
+            volume.sync().await.unwrap();
+            files
+        });
+        world.bricks.push(ram);
+        let store = world.crash(&store);
+        let volume = world.mount(&store);
+        world.shard.block_on(async move {
+            volume.wait_job().await.unwrap();
+            check_all(&volume, &files).await;
+            assert_eq!(run(&volume, NewJob::Balance).await, 0);
+            volume.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn stripes_that_are_written_while_they_move_keep_what_was_written() {
+    let (world, store) = World::new(128 << 10, &[32, 32]);
+    let volume = world.mount(&store);
+    let (_ram, brick) = another(32, 4);
+    world.shard.block_on(async move {
+        let files = fill(&volume).await;
+        volume.add_brick(brick).await.unwrap();
+        volume.start_job(NewJob::Balance).await.unwrap();
+        let mut random = fastrand::Rng::with_seed(5);
+        for _ in 0..200 {
+            let at = random.usize(..files.len());
+            let from = random.usize(..SIZE - 5000);
+            write(&volume, files[at], from as u64, &content(at as u64)[from..from + 5000])
+                .await
+                .unwrap();
+        }
+        volume.wait_job().await.unwrap();
+        check_all(&volume, &files).await;
+    });
+}
+
+#[test]
+fn a_defragmented_file_lies_in_one_piece_on_each_brick() {
+    let (world, store) = World::new(128 << 10, &[64]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let (one, other) = (file(&volume, "a").await, file(&volume, "b").await);
+        for at in 0..64u64 {
+            for ino in [one, other] {
+                write(&volume, ino, at << 17, &vec![at as u8; 1 << 17]).await.unwrap();
+            }
+        }
+        let parts = async || {
+            let inode = volume.inode(one).await.unwrap();
+            let places = volume.places(&inode, 0).await.unwrap().placed();
+            places.windows(2).filter(|pair| pair[0].1.start + 32 != pair[1].1.start).count()
+        };
+        assert_eq!(parts().await, 63);
+        run(&volume, NewJob::Defrag).await;
+        assert!(parts().await < 4);
+        let report = volume.check(false).await.unwrap();
+        assert!(report.is_clean(), "{:?}", report.problems);
+        assert!(volume.read(one, 63 << 17, 10).await.unwrap().iter().all(|byte| *byte == 63));
+    });
+}
+
+#[test]
+fn what_lay_on_a_lost_brick_is_named_and_the_rest_is_read() {
+    let (mut world, store) = World::new(128 << 10, &[32, 32, 32]);
+    let volume = world.mount(&store);
+    let files = world.shard.block_on(async move {
+        let files = fill(&volume).await;
+        volume.close().await.unwrap();
+        files
+    });
+    world.bricks.pop();
+    let store = world.crash(&store);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let report = volume.check(false).await.unwrap();
+        assert_eq!(report.lost.len(), files.len());
+        assert_eq!(report.lost[0].path, "/f0");
+        let mut good = 0;
+        for at in (0..SIZE as u64).step_by(1 << 17) {
+            let is_lost = report.lost[0].ranges.iter().any(|range| range.0 <= at && at < range.1);
+            let read = volume.read(files[0], at, 1 << 17).await;
+            assert_eq!(read.is_err(), is_lost, "at {at}");
+            good += u64::from(!is_lost);
+        }
+        assert_eq!(good, 8);
+        let ino = file(&volume, "new").await;
+        write(&volume, ino, 0, &[9; 1 << 20]).await.unwrap();
+        assert_eq!(read_all(&volume, ino).await, vec![9; 1 << 20]);
+        // A stripe that is written as a whole is there again.
+        let at = report.lost[0].ranges[0].0;
+        write(&volume, files[0], at, &vec![8; 1 << 17]).await.unwrap();
+        assert_eq!(volume.read(files[0], at, 1 << 17).await.unwrap()[..], vec![8; 1 << 17]);
+        assert_eq!(
+            write(&volume, files[1], report.lost[1].ranges[0].0 + 5, b"x").await,
+            Err(Errno::Io)
+        );
+    });
+}
+
+#[test]
+fn blocks_that_nobody_names_are_found_and_freed() {
+    let (world, store) = World::new(128 << 10, &[32]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        fill(&volume).await;
+        let space = &volume.brick(0).unwrap().space;
+        let start = space.reserve(&volume.transactions, 32, true).await.unwrap().unwrap();
+        space.confirm(start, 32);
+        let report = volume.check(false).await.unwrap();
+        assert_eq!((report.leaked_blocks, report.found, report.repaired), (32, 1, 0));
+        assert_eq!(volume.check(true).await.unwrap().repaired, 1);
+        assert!(volume.check(false).await.unwrap().is_clean());
+        assert_eq!(space.used() * BLOCK, FILES * SIZE as u64);
+    });
+}
