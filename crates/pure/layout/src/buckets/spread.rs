@@ -4,8 +4,8 @@
 //! one between buckets `k·n/q` and `(k+1)·n/q`, and of those that may have a bucket the one that must have it
 //! first gets it. All of the shares together are the whole, so every deadline is met.
 //!
-//! A change of weights releases buckets, evenly spaced and from the bricks in turn, and hands them to the bricks
-//! that lag most. Then pairs of buckets near each other are exchanged while that brings the buckets of each
+//! A change of weights releases buckets, evenly spaced and from the bricks that are most ahead of their shares, and
+//! hands them to those that lag most. Then pairs of buckets near each other are exchanged while that brings the buckets of each
 //! brick nearer to equal distances and costs no further change.
 
 use super::{BUCKETS, BucketsError, MAX_BRICKS};
@@ -16,7 +16,7 @@ use std::collections::BinaryHeap;
 const PASSES: usize = 16;
 /// How many changed buckets on either side a changed one may be exchanged with, at most; twice as many as there
 /// are bricks are enough.
-const NEAR: usize = 32;
+const NEAR: usize = 12;
 /// How many buckets of its old brick on either side.
 const KEPT: usize = 4;
 
@@ -126,43 +126,52 @@ struct Work {
 impl Work {
     fn new(old: Vec<usize>, quotas: Vec<usize>) -> Work {
         let mut buckets = vec![Vec::new(); quotas.len()];
+        let mut rank = vec![0; old.len()];
         for (bucket, &brick) in old.iter().enumerate() {
+            rank[bucket] = buckets[brick].len();
             buckets[brick].push(bucket);
         }
-        let rank = vec![0; old.len()];
         Work { owner: old.clone(), old, quotas, buckets, rank }
     }
 
-    /// The buckets, ascending, that bricks with more than their quota give up: from each in turn, the one
-    /// nearest to the place where evenly spaced ones would be.
-    fn release(&self) -> Vec<usize> {
-        let surplus: Vec<usize> = self
-            .buckets
-            .iter()
-            .zip(&self.quotas)
-            .map(|(buckets, &quota)| buckets.len().saturating_sub(quota))
-            .collect();
-        let total: usize = surplus.iter().sum();
-        let mut next = vec![0; surplus.len()];
-        let mut left = surplus.clone();
-        let mut released = Vec::with_capacity(total);
-        for (nr, brick) in interleave(&surplus).into_iter().enumerate() {
+    /// The buckets, ascending, that bricks with more than their quota give up: evenly spaced, and each from one
+    /// that has had the most of its share up to there.
+    fn release(&mut self) -> Vec<usize> {
+        let surplus =
+            |(buckets, &quota): (&Vec<usize>, &usize)| buckets.len().saturating_sub(quota);
+        let mut left: Vec<usize> = self.buckets.iter().zip(&self.quotas).map(surplus).collect();
+        let total: usize = left.iter().sum();
+        let mut released = vec![false; BUCKETS];
+        let mut taken = vec![0; left.len()];
+        for nr in 0..total {
             let ideal = (2 * nr + 1) * BUCKETS / (2 * total);
-            let own = &self.buckets[brick];
-            let after = own.partition_point(|&bucket| bucket < ideal);
-            let nearest = match (after.checked_sub(1).map(|at| own[at]), own.get(after)) {
-                (Some(before), Some(&behind)) if ideal - before > behind - ideal => after,
-                (Some(_), _) => after - 1,
-                (None, _) => after,
+            let gap = BUCKETS.div_ceil(total);
+            let lead = |bucket: usize| {
+                let brick = self.old[bucket];
+                let has =
+                    ((self.rank[bucket] + 1) * BUCKETS) as i64 - (taken[brick] * BUCKETS) as i64;
+                let lead = has - ((bucket + 1) * self.quotas[brick]) as i64;
+                // A bucket a whole gap from its place is as bad as a lead of one bucket less.
+                let away = (bucket.abs_diff(ideal) * 128 / gap) as i64;
+                (lead - away * away, Reverse(bucket))
             };
-            // Behind those taken, and so that enough are left for the rest.
-            let at = nearest.max(next[brick]).min(own.len() - left[brick]);
-            released.push(own[at]);
-            next[brick] = at + 1;
-            left[brick] -= 1;
+            // As far around as it takes to find a brick that has any left to give up.
+            let mut reach = gap;
+            let best = loop {
+                let near = ideal.saturating_sub(reach)..(ideal + reach + 1).min(BUCKETS);
+                let free = |&bucket: &usize| !released[bucket] && left[self.old[bucket]] > 0;
+                let best = near.filter(free).max_by_key(|&bucket| lead(bucket));
+                if best.is_some() || reach > BUCKETS {
+                    break best;
+                }
+                reach *= 2;
+            };
+            let Some(bucket) = best else { break };
+            released[bucket] = true;
+            taken[self.old[bucket]] += 1;
+            left[self.old[bucket]] -= 1;
         }
-        released.sort_unstable();
-        released
+        (0..BUCKETS).filter(|&bucket| released[bucket]).collect()
     }
 
     /// Gives each of these buckets to the brick that is furthest behind its share up to there.
@@ -203,11 +212,12 @@ impl Work {
 
     /// Exchanges buckets near each other while a brick's get nearer to equal distances by it.
     fn smooth(&mut self) {
+        let mut first = None;
         for _ in 0..PASSES {
             let phases: Vec<i64> = (0..self.quotas.len()).map(|brick| self.phase(brick)).collect();
             let mut changed: Vec<usize> =
                 (0..BUCKETS).filter(|&at| self.owner[at] != self.old[at]).collect();
-            let mut better = false;
+            let mut sum = 0;
             for nr in 0..changed.len() {
                 let one = changed[nr];
                 let best = self
@@ -221,10 +231,11 @@ impl Work {
                     if self.owner[one] == self.old[one] {
                         changed[nr] = other;
                     }
-                    better = true;
+                    sum += gain;
                 }
             }
-            if !better {
+            // What is left is not worth the time.
+            if sum <= *first.get_or_insert(sum) / 256 {
                 return;
             }
         }
@@ -281,16 +292,17 @@ impl Work {
                 rank -= 1;
             }
         }
-        gain - self.error(brick, rank, to, phase)
+        gain -= self.error(brick, rank, to, phase);
+        // A brick that has buckets has a quota. Those of a brick with few stand for longer.
+        gain * 8 / self.quotas[brick].max(1) as i64
     }
 
     /// How far a brick's bucket is from where it would be at equal distances: in parts of the brick's distance,
     /// to the fourth power (few large errors are worse than many small ones), for as long as it lasts.
     fn error(&self, brick: usize, rank: usize, bucket: usize, phase: i64) -> i64 {
         let error = (self.offset(brick, rank, bucket) - phase) * 64 / BUCKETS as i64;
-        let square = error.clamp(-0x2000, 0x2000).pow(2);
-        // A brick that has buckets has a quota.
-        square * square * 8 / self.quotas[brick].max(1) as i64
+        let square = error.clamp(-0x800, 0x800).pow(2);
+        square * square
     }
 
     /// Distance from the place of this rank, were the first one at 0, times the quota.
