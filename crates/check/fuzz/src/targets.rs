@@ -1,6 +1,7 @@
 //! The parsers, and what must hold of each for any bytes.
 
 mod bitmap;
+mod brick;
 mod journal;
 mod logs;
 mod nbd;
@@ -51,6 +52,7 @@ pub const ALL: &[&Target] = &[
     &logs::BAD_BLOCKS,
     &logs::PPL,
     &journal::JOURNAL,
+    &brick::BRICK,
     &signatures::SIGNATURES,
     &nbd::SERVER_HANDSHAKE,
     &nbd::REQUESTS,
