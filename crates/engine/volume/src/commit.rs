@@ -36,6 +36,7 @@ pub(crate) fn start(shard: &Shard, volume: &Weak<Volume>) {
             if volume.has_changes() {
                 volume.transactions.ask(volume.transactions.number());
             }
+            volume.flush_when_full().await;
         }
     });
 }

@@ -233,6 +233,18 @@ impl Space {
         find_run(busy, from, blocks, if align { blocks } else { 1 })
     }
 
+    /// The search for shorter runs begins at the top again.
+    pub fn rewind_short(&self) {
+        self.short_group.set(self.groups.borrow().len().saturating_sub(1));
+    }
+
+    /// True when a shorter run lies better at `new` than at `old`: nearer to the others of its kind, so that room for
+    /// whole stripes is left elsewhere.
+    pub fn is_better(&self, old: u64, new: u64) -> bool {
+        let (from, to) = (old / GROUP_BLOCKS, new / GROUP_BLOCKS);
+        to > from || (to == from && new < old)
+    }
+
     /// Sets the `more` blocks aside that follow `end`, if they are free. Their group must be in memory
     /// ([`load_for`](Space::load_for)).
     pub fn extend(&self, end: u64, more: u64) -> bool {

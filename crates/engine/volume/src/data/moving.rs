@@ -20,7 +20,8 @@ pub enum Moved {
 }
 
 impl Volume {
-    /// Moves stripe `stripe` from brick `from` to brick `to`.
+    /// Moves stripe `stripe` from brick `from` to brick `to`. On the same brick a short place is only moved to a better
+    /// one.
     ///
     /// # Errors
     /// [`Errno::NoSpace`] when there is no room on `to`; [`Errno::Io`] when a brick failed.
@@ -39,6 +40,11 @@ impl Volume {
         }
         let blocks = u64::from(place.blocks);
         let reserved = self.reserve_on(to, blocks).await?.ok_or(Errno::NoSpace)?;
+        let is_short = blocks < self.geometry.blocks();
+        if to.id == from && is_short && !to.space.is_better(place.start, reserved) {
+            to.space.release(reserved, blocks);
+            return Ok(Moved::NotThere);
+        }
         let copied = match self.copy_place(place, to, reserved).await {
             Ok(()) => self.prepare_free(place).await,
             Err(error) => Err(error),

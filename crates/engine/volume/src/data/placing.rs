@@ -91,6 +91,7 @@ impl Volume {
     pub(crate) fn free_blocks(&self, place: Place) {
         // A brick that was let go takes its blocks along.
         if let Some(brick) = self.brick(place.brick).filter(|_| !place.is_hole()) {
+            self.jobs.gathered.set(false);
             brick.space.free(place.start, place.blocks.into());
         }
     }
@@ -159,7 +160,7 @@ impl Volume {
                 full.push(brick.id);
             }
             let settling = self.bricks.borrow().values().any(|brick| brick.space.settling() > 0);
-            if !settling && !self.orphans.is_busy() {
+            if !settling && !self.orphans.is_busy() && !self.gather_room(blocks).await {
                 return Err(Errno::NoSpace);
             }
             let number = self.transactions.number();

@@ -13,6 +13,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+/// How long a writer waits before it looks for room again while free space is put together.
+const GATHER_NANOS: u64 = 50_000_000;
+
 /// A job to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewJob {
@@ -171,6 +174,8 @@ pub(crate) struct Jobs {
     current: RefCell<Option<Rc<Running>>>,
     state: RefCell<JobState>,
     ended: Notify,
+    /// Free space was put together, and nothing was freed since.
+    pub(crate) gathered: Cell<bool>,
 }
 
 impl Jobs {
@@ -180,6 +185,7 @@ impl Jobs {
             current: RefCell::new(None),
             state: RefCell::new(JobState::Running),
             ended: Notify::new(shard),
+            gathered: Cell::new(false),
         }
     }
 
@@ -439,6 +445,48 @@ impl Volume {
     /// Sets the latency of requests of files, in nanoseconds, above which jobs slow down.
     pub fn set_job_latency(&self, nanos: u64) {
         self.jobs.pace.set_target(nanos);
+    }
+
+    /// There is no run of `blocks` blocks any more. False: there are not so many in all either. Else free blocks that
+    /// lie apart are being put together; it is worth to try again.
+    pub(crate) async fn gather_room(&self, blocks: u64) -> bool {
+        let enough =
+            self.bricks.borrow().values().any(|brick| {
+                brick.is_placed() && brick.is_there() && brick.space.free_now() >= blocks
+            });
+        let current = self.jobs.current().map(|running| running.record.get().kind);
+        match current {
+            None if enough && !self.jobs.gathered.replace(true) => {
+                let Some(own) = self.own.upgrade() else { return false };
+                tracing::info!(
+                    "free space is in pieces shorter than a stripe: putting it together"
+                );
+                self.shard.spawn(async move {
+                    if let Err(error) = own.start_job(NewJob::Defrag).await {
+                        tracing::warn!("putting free space together: {error}");
+                    }
+                });
+            }
+            Some(JobKind::Defrag) if enough => {}
+            _ => return false,
+        }
+        // The job may wait for what the caller holds, so the caller does not wait for its end.
+        self.shard.sleep(GATHER_NANOS).await;
+        true
+    }
+
+    /// Starts a flush when the proxy has become half full, if nothing else is under way.
+    pub(crate) async fn flush_when_full(self: &Rc<Self>) {
+        let proxy = self.record.borrow().proxy.and_then(|id| self.brick(id));
+        let Some(proxy) = proxy.filter(|proxy| proxy.is_there() && self.jobs.current().is_none())
+        else {
+            return;
+        };
+        if proxy.space.used() * 2 > proxy.space.blocks()
+            && let Err(error) = self.start_job(NewJob::Flush).await
+        {
+            tracing::warn!("flushing the proxy: {error}");
+        }
     }
 
     /// Goes on with what an earlier life left unfinished.

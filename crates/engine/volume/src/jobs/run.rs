@@ -11,7 +11,9 @@ use crate::volume::Volume;
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::job::{JobKind, JobRecord};
 use braid_format::volume::place::{PER_GROUP, Place};
+use braid_format::volume::space::GROUP_BLOCKS;
 use braid_format::volume::{BLOCK, keys};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -86,12 +88,16 @@ impl Volume {
     async fn walk(self: &Rc<Self>, running: &Rc<Running>) -> Result<(), Stop> {
         let mut recorded = running.done.get();
         let job = running.record.get();
+        let mut short = Vec::new();
         let mut cursor = Some(self.first_key(&job, job.cursor));
         while let Some(from) = cursor.take() {
             let (groups, next) = self.some_groups(&job, &from).await.map_err(Stop::errno)?;
             for (ino, group) in groups {
                 let moves = self.moves_of(&job, ino, group).await.map_err(Stop::errno)?;
                 running.walked.set((ino, group));
+                if job.kind == JobKind::Defrag {
+                    short.extend(self.short_places(ino, group).await.map_err(Stop::errno)?);
+                }
                 for one in moves {
                     self.start_move(running, one).await?;
                 }
@@ -102,8 +108,46 @@ impl Volume {
             }
             cursor = next;
         }
+        self.gather(running, short).await?;
         running.idle(&self.shard).await;
         running.check()
+    }
+
+    /// The places of a group that are shorter than a stripe: brick, start, file and stripe.
+    async fn short_places(&self, ino: Ino, group: u64) -> Result<Vec<(u16, u64, Ino, u64)>, Errno> {
+        let inode = match self.inode(ino).await {
+            Err(Errno::Stale) => return Ok(Vec::new()),
+            other => other?,
+        };
+        let places = self.places(&inode, group).await?.placed();
+        let short = places.into_iter().filter(|(_, place)| {
+            u64::from(place.blocks) < self.geometry.blocks()
+                && self.brick(place.brick).is_some_and(|brick| brick.is_there())
+        });
+        Ok(short.map(|(stripe, place)| (place.brick, place.start, ino, stripe)).collect())
+    }
+
+    /// Puts short places together, those that lie worst first, so that whole stripes find room between them.
+    async fn gather(
+        self: &Rc<Self>,
+        running: &Rc<Running>,
+        mut short: Vec<(u16, u64, Ino, u64)>,
+    ) -> Result<(), Stop> {
+        self.bricks().iter().for_each(|brick| brick.space.rewind_short());
+        short.sort_by_key(|(brick, start, ..)| {
+            (*brick, start / GROUP_BLOCKS, Reverse(start % GROUP_BLOCKS))
+        });
+        for (brick, start, ino, stripe) in short {
+            let inode = match self.inode(ino).await {
+                Err(Errno::Stale) => continue,
+                other => other.map_err(Stop::errno)?,
+            };
+            let (_, place) = self.place(&inode, stripe).await.map_err(Stop::errno)?;
+            if (place.brick, place.start) == (brick, start) && !place.is_hole() {
+                self.start_move(running, self.a_move(&inode, stripe, place, brick)).await?;
+            }
+        }
+        Ok(())
     }
 
     fn first_key(&self, job: &JobRecord, cursor: (Ino, u64)) -> Vec<u8> {
@@ -228,6 +272,10 @@ impl Volume {
                 other => return other,
             }
             drop(_gate);
+            if job.kind == JobKind::Defrag {
+                // A place that finds no better one is well where it is.
+                return Ok(Moved::NotThere);
+            }
             if to.space.settling() > 0 {
                 let number = self.transactions.number();
                 let durable = self.transactions.wait_durable(number).await;

@@ -55,3 +55,35 @@ fn a_file_without_a_name_lives_until_it_is_closed_and_a_crash_removes_it() {
         assert_eq!(volume.usage().0, 0);
     });
 }
+
+#[test]
+fn free_blocks_that_lie_apart_are_put_together_when_a_stripe_needs_them() {
+    let (world, store) = World::new(128 << 10, &[8]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let mut files = Vec::new();
+        loop {
+            let ino = match make(&volume, ROOT, &format!("f{}", files.len()), Kind::File).await {
+                Ok(entry) => entry.attr.ino,
+                Err(error) => panic!("{error}"),
+            };
+            volume.forget(ino, 1);
+            match write(&volume, ino, 0, &[files.len() as u8; 4096]).await {
+                Ok(()) => files.push(ino),
+                Err(error) => break assert_eq!(error, Errno::NoSpace),
+            }
+        }
+        assert_eq!(files.len(), 2048);
+        for at in (0..files.len()).step_by(2) {
+            volume.unlink(ROOT, format!("f{at}").as_bytes()).await.unwrap();
+        }
+        let ino = file(&volume, "whole").await;
+        write(&volume, ino, 0, &vec![1; 3 << 20]).await.unwrap();
+        for (at, ino) in files.iter().enumerate().skip(1).step_by(2) {
+            assert_eq!(read_all(&volume, *ino).await, [at as u8; 4096]);
+        }
+        volume.wait_job().await.unwrap();
+        let report = volume.check(false).await.unwrap();
+        assert!(report.is_clean(), "{:?}", report.problems);
+    });
+}
