@@ -15,7 +15,7 @@
 //! Invariant: after any error that redb may not go on after, everything fails in the same way until the store is opened
 //! again. No panic of redb passes this module.
 
-use crate::image::{Checking, Image};
+use crate::image::Image;
 use crate::page_source::Images;
 use crate::region::BLOCK;
 use crate::{Change, Pair, StoreError, StoreSpace};
@@ -47,6 +47,9 @@ const PAGE_FILLER: [u8; 3800] = [0; 3800];
 
 /// Pages that a commit takes beside those of its tables, at most: roots, lists of freed pages.
 const COMMIT_PAGES: u64 = 48;
+
+/// Changes, or pages, after which room is looked at.
+const LOOK_EVERY: usize = 16;
 
 /// Of all pages, the part that is kept for commits that make the store no larger: one in so many, within bounds.
 const RESERVE_PART: u64 = 16;
@@ -140,7 +143,7 @@ impl Database {
     }
 
     fn open_redb(&mut self, verify: bool) -> Result<(), StoreError> {
-        self.with_image(|image| image.set_checking(Checking::Database))?;
+        self.with_image(Image::leave_checking_to_database)?;
         let repaired = Rc::new(Cell::new(verify));
         let noted = Rc::clone(&repaired);
         let source = self.images.source();
@@ -150,13 +153,8 @@ impl Database {
         builder.set_repair_callback(move |_| noted.set(true));
         let opened = self.guard(move |_| Ok(builder.create_with_backend(source)?))?;
         self.redb = Some(opened);
-        let disagreed = self.with_image(|image| {
-            let disagreed = image.disagreed;
-            image.set_checking(Checking::Sums);
-            disagreed
-        })?;
         // A repair has verified all that it kept; an ordinary start trusts what it reads.
-        if disagreed && !repaired.get() {
+        if !self.with_image(|image| image.check_sums(repaired.get()))?? {
             let error = StoreError::Damaged(
                 "it was stopped in order, and yet is not as it was left".to_string(),
             );
@@ -349,16 +347,16 @@ impl Database {
 
     fn attempt(&mut self, changes: &[Change], proof: Proof) -> Result<Attempt, StoreError> {
         self.reader = None;
-        let (bytes, commits) = (self.bytes, self.commits + 1);
+        let (before, commits) = (self.bytes, self.commits + 1);
         let written = self.with_image(|image| image.written)?;
-        let mut after = bytes;
+        let mut after = before;
         let mut proved = 0;
         let result = self.guard(|database| {
             let transaction = database.writing()?;
-            after = apply(&transaction, changes, bytes, commits)?;
+            after = database.apply(&transaction, changes)?;
             if proof != Proof::None && !database.overflows() {
                 let len = database.with_image(|image| image.len()).unwrap_or(0);
-                let wanted = database.wanted_free(after > bytes, len, changes);
+                let wanted = database.wanted_free(after > before, len, changes);
                 let pages = match proof {
                     Proof::Plenty => wanted + 2 * (pages_touched(changes) + wanted),
                     _ => wanted,
@@ -368,8 +366,6 @@ impl Database {
             }
             if database.overflows() {
                 transaction.abort()?;
-                // What redb tried to write early, beyond the end, and keeps to itself.
-                let _ = database.with_image(|image| image.error.take());
                 return Ok(Attempt::NoRoom);
             }
             database.set_strict(true);
@@ -418,6 +414,36 @@ impl Database {
         Ok(if self.commits == commits { Attempt::Done } else { Attempt::NoRoom })
     }
 
+    /// Makes the changes in `transaction`, as far as there is room; gives the bytes that the store holds then.
+    fn apply(
+        &self,
+        transaction: &WriteTransaction,
+        changes: &[Change],
+    ) -> Result<u64, redb::Error> {
+        let pair_bytes = |key: &[u8], value: usize| (key.len() + value) as u64 + PAIR_OVERHEAD;
+        let mut bytes = self.bytes;
+        let mut pairs = transaction.open_table(PAIRS)?;
+        for some in changes.chunks(LOOK_EVERY) {
+            for (key, value) in some {
+                let old = match value {
+                    Some(value) => pairs.insert(&key[..], &value[..])?,
+                    None => pairs.remove(&key[..])?,
+                };
+                let less = old.map_or(0, |old| pair_bytes(key, old.value().len()));
+                let more = value.as_ref().map_or(0, |value| pair_bytes(key, value.len()));
+                bytes = bytes.saturating_add(more).saturating_sub(less);
+            }
+            if self.overflows() {
+                return Ok(bytes);
+            }
+        }
+        drop(pairs);
+        let mut state = transaction.open_table(STATE)?;
+        state.insert(BYTES, bytes)?;
+        state.insert(COMMITS, self.commits + 1)?;
+        Ok(bytes)
+    }
+
     fn overflows(&self) -> bool {
         self.with_image(|image| image.overflows()).unwrap_or(true)
     }
@@ -436,7 +462,7 @@ impl Database {
         let mut table = transaction.open_table(ROOM)?;
         for page in 0..pages.min(u64::from(u32::MAX)) as u32 {
             table.insert(page, &PAGE_FILLER[..])?;
-            if page % 16 == 0 && self.overflows() {
+            if page % LOOK_EVERY as u32 == 0 && self.overflows() {
                 break;
             }
         }
@@ -454,32 +480,6 @@ impl Drop for Database {
         let (redb, reader) = (self.redb.take(), self.reader.take());
         let _ = catch_unwind(AssertUnwindSafe(|| drop((reader, redb))));
     }
-}
-
-/// Makes the changes in `transaction`; gives the bytes that the store holds then.
-fn apply(
-    transaction: &WriteTransaction,
-    changes: &[Change],
-    bytes: u64,
-    commits: u64,
-) -> Result<u64, redb::Error> {
-    let pair_bytes = |key: &[u8], value: usize| (key.len() + value) as u64 + PAIR_OVERHEAD;
-    let mut bytes = bytes;
-    let mut pairs = transaction.open_table(PAIRS)?;
-    for (key, value) in changes {
-        let old = match value {
-            Some(value) => pairs.insert(&key[..], &value[..])?.map(|old| old.value().len()),
-            None => pairs.remove(&key[..])?.map(|old| old.value().len()),
-        };
-        let (more, less) = (value.as_ref().map(Vec::len), old);
-        bytes += more.map_or(0, |len| pair_bytes(key, len));
-        bytes = bytes.saturating_sub(less.map_or(0, |len| pair_bytes(key, len)));
-    }
-    drop(pairs);
-    let mut state = transaction.open_table(STATE)?;
-    state.insert(BYTES, bytes)?;
-    state.insert(COMMITS, commits)?;
-    Ok(bytes)
 }
 
 /// Pages of the tables that changes take at most, about.

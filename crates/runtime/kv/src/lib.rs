@@ -7,7 +7,11 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod crash_tests;
 mod database;
+#[cfg(test)]
+mod disk_tests;
 mod image;
 mod mirror;
 pub mod model;

@@ -2,7 +2,7 @@
 //!
 //! A block that was never written has no sum, and is neither compared nor copied.
 
-use super::{Checking, Image, failed, header};
+use super::{Image, failed, header};
 use crate::StoreError;
 use crate::region::{BLOCK, Region, Write};
 use crate::sums::{Sums, UNKNOWN, table_blocks};
@@ -227,10 +227,9 @@ impl Image {
         if self.any_known(first, count) {
             let mut bytes = vec![0; count as usize * BLOCK];
             // As it is: of a commit that a power cut ended, blocks may be left that agree with nothing.
-            let before = (self.checking, self.disagreed);
-            self.checking = Checking::Database;
+            self.leave_checking_to_database();
             let read = self.read_blocks(first, &mut bytes);
-            (self.checking, self.disagreed) = before;
+            self.check_sums(false)?;
             read?;
             let write = Write { offset: self.place(first), data: bytes };
             self.mirror.write_joining(&Arc::new(vec![write])).map_err(told)?;

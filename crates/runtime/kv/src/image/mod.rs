@@ -72,8 +72,10 @@ pub(crate) struct Image {
     pub(crate) strict: bool,
     /// Growth was refused while that was so.
     pub(crate) refused: bool,
-    /// A sum that did not agree while the database was verifying.
-    pub(crate) disagreed: bool,
+    /// Blocks that were read while the database was verifying, and that had no sum, or another.
+    doubtful: BTreeSet<u64>,
+    /// One of them had another.
+    disagreed: bool,
     /// Sectors of the table were lost: some blocks' sums are not known.
     pub(crate) sums_lost: bool,
     /// Something was written that was not synced.
@@ -168,6 +170,7 @@ impl Image {
             checking: Checking::Sums,
             strict: false,
             refused: false,
+            doubtful: BTreeSet::new(),
             disagreed: false,
             sums_lost: false,
             unsynced: false,
@@ -197,10 +200,32 @@ impl Image {
         &mut self.mirror
     }
 
-    /// Has the database look at everything, or the sums.
-    pub(crate) fn set_checking(&mut self, checking: Checking) {
-        self.checking = checking;
+    /// From now on the database verifies what is read.
+    pub(crate) fn leave_checking_to_database(&mut self) {
+        self.checking = Checking::Database;
+        self.doubtful.clear();
         self.disagreed = false;
+    }
+
+    /// From now on the sums decide. When the database has `verified` all that it can reach, what it read is what it
+    /// wrote: where the sums say otherwise, a power cut has lost them, and perhaps the second half's copy; both are
+    /// written with the next sync. Else gives false when something did not agree.
+    ///
+    /// # Errors
+    /// From the region.
+    pub(crate) fn check_sums(&mut self, verified: bool) -> Result<bool, StoreError> {
+        self.checking = Checking::Sums;
+        let doubtful = std::mem::take(&mut self.doubtful);
+        if !verified {
+            return Ok(!self.disagreed);
+        }
+        for block in doubtful {
+            let mut bytes = vec![0; BLOCK];
+            let read = self.mirror.read(self.place(block), &mut bytes);
+            read.map_err(|error| failed("reading", &error))?;
+            self.waiting.entry(block).or_insert(bytes.into_boxed_slice());
+        }
+        Ok(true)
     }
 
     /// Forgets what was not synced, and is as long as its blocks again: for a database that is opened once more.
@@ -247,11 +272,9 @@ impl Image {
     /// Beyond the end, from the region, and when nothing that agrees with its sum can be had.
     pub(crate) fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
         let end = offset.saturating_add(out.len() as u64);
-        if end > self.len.min(self.capacity()) {
-            return Err(StoreError::Damaged(format!(
-                "byte {end} of {} was asked for",
-                self.len.min(self.capacity())
-            )));
+        if end > self.len {
+            let len = self.len;
+            return Err(StoreError::Damaged(format!("byte {end} of {len} was asked for")));
         }
         if out.is_empty() {
             return Ok(());
@@ -286,6 +309,11 @@ impl Image {
             for (block, bytes) in (first + at..).zip(run.chunks_exact_mut(BLOCK)) {
                 if !self.agrees(block, bytes) {
                     self.mend(block, half, bytes)?;
+                } else if self.checking == Checking::Database
+                    && block > 0
+                    && self.sums.get(block) == UNKNOWN
+                {
+                    self.doubtful.insert(block);
                 }
             }
             at = end;
@@ -316,9 +344,12 @@ impl Image {
                 Err(error) => self.let_go(other, "reading", &error)?,
             }
         }
-        self.disagreed = true;
         match self.checking {
-            Checking::Database => Ok(()),
+            Checking::Database => {
+                self.doubtful.insert(block);
+                self.disagreed = true;
+                Ok(())
+            }
             Checking::Sums => Err(StoreError::Damaged(format!(
                 "the block at byte {offset} of the region on {} is not what was written there",
                 self.mirror.name(half)
@@ -346,8 +377,9 @@ impl Image {
     /// Beyond what there is, and from the region.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
         let end = offset.saturating_add(data.len() as u64);
-        if end > self.len.min(self.capacity()) {
-            return Err(StoreError::NoSpace);
+        if end > self.len {
+            let len = self.len;
+            return Err(StoreError::Damaged(format!("byte {end} of {len} was to be written")));
         }
         let mut at = offset;
         let mut rest = data;
@@ -390,11 +422,10 @@ impl Image {
 
     /// Writes what waits to the region, in runs of neighbours.
     fn put_waiting(&mut self) -> Result<(), StoreError> {
-        if self.waiting.is_empty() {
-            return Ok(());
-        }
         let mut writes: Vec<Write> = Vec::new();
-        for (block, bytes) in std::mem::take(&mut self.waiting) {
+        // What lies beyond the blocks is of a transaction that will be rolled back.
+        let beyond = self.waiting.split_off(&self.blocks);
+        for (block, bytes) in std::mem::replace(&mut self.waiting, beyond) {
             if block > 0 {
                 self.sums.set(block, &bytes);
                 self.dirty.insert(Sums::place(block));
@@ -410,7 +441,7 @@ impl Image {
                 _ => writes.push(Write { offset, data: bytes.into_vec() }),
             }
         }
-        self.put(writes)
+        if writes.is_empty() { Ok(()) } else { self.put(writes) }
     }
 
     /// Makes all that was written durable.

@@ -1,0 +1,260 @@
+//! Power cuts, damage and lost halves: what a database holds afterwards.
+
+use crate::database::Database;
+use crate::disk_tests::{Dice, Disk, Fuse};
+use crate::image::Image;
+use crate::mirror::Mirror;
+use crate::{Change, StoreError};
+use std::collections::BTreeMap;
+
+const SIZE: usize = 5 << 20;
+const CACHE: usize = 1 << 20;
+
+type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn create(disks: &[Disk]) -> Database {
+    let mirror = Mirror::new(disks.iter().map(Disk::region).collect());
+    Database::create(Image::format(mirror).unwrap(), CACHE).unwrap()
+}
+
+fn open(disks: &[Disk], compare: bool) -> Result<Database, StoreError> {
+    let mirror = Mirror::new(disks.iter().map(Disk::region).collect());
+    Database::open(Image::open(mirror, compare)?, CACHE)
+}
+
+fn all(database: &mut Database) -> Result<Pairs, StoreError> {
+    Ok(database.scan(b"", &[0xff; 8], usize::MAX)?.into_iter().collect())
+}
+
+fn apply(pairs: &Pairs, changes: &[Change]) -> Pairs {
+    let mut pairs = pairs.clone();
+    for (key, value) in changes {
+        match value {
+            Some(value) => pairs.insert(key.clone(), value.clone()),
+            None => pairs.remove(key),
+        };
+    }
+    pairs
+}
+
+/// A commit of a few changes, or of many.
+fn changes(dice: &mut Dice) -> Vec<Change> {
+    let count = if dice.throw(4) == 0 { 1 + dice.throw(300) } else { 1 + dice.throw(8) };
+    let mut changes = BTreeMap::new();
+    for _ in 0..count {
+        let key = dice.throw(400).to_be_bytes().to_vec();
+        let len = if dice.throw(20) == 0 { dice.throw(20_000) } else { dice.throw(200) };
+        let value = vec![dice.throw(256) as u8; len as usize];
+        changes.insert(key, (dice.throw(4) > 0).then_some(value));
+    }
+    changes.into_iter().collect()
+}
+
+/// Commits until the power goes. Gives what was acknowledged, and what was under way.
+fn work(database: &mut Database, dice: &mut Dice, fuse: &Fuse, held: Pairs) -> (Pairs, Pairs) {
+    let mut acknowledged = held;
+    loop {
+        let changes = changes(dice);
+        let after = apply(&acknowledged, &changes);
+        let result = database.commit(&changes);
+        // A half that was let go would have to be noted first, and then there is no power.
+        if fuse.is_blown() {
+            return (acknowledged, after);
+        }
+        assert_eq!(result, Ok(()));
+        acknowledged = after;
+    }
+}
+
+fn survives(seed: u64) {
+    let mut dice = Dice::new(seed);
+    let fuse = Fuse::default();
+    let mut disks = vec![Disk::new("a", SIZE, &fuse)];
+    if dice.throw(2) == 0 {
+        disks.push(Disk::new("b", SIZE, &fuse));
+    }
+    let mut database = create(&disks);
+    let mut held = Pairs::new();
+    for _ in 0..1 + dice.throw(3) {
+        fuse.set(1 + dice.throw(400));
+        let (acknowledged, under_way) = work(&mut database, &mut dice, &fuse, held);
+        drop(database);
+        disks.iter().for_each(|disk| disk.cut(&mut dice));
+        // The power may go again before all is repaired; and either half may be the first.
+        while dice.throw(3) == 0 {
+            fuse.set(1 + dice.throw(60));
+            drop(open(&disks, true));
+            disks.iter().for_each(|disk| disk.cut(&mut dice));
+        }
+        fuse.mend();
+        let mut again = open(&disks, true).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        held = all(&mut again).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert!(
+            held == acknowledged || held == under_way,
+            "seed {seed}: neither what was acknowledged nor what was under way"
+        );
+        database = again;
+    }
+    database.close().unwrap();
+    for disk in &disks {
+        let mut alone = open(std::slice::from_ref(disk), false).unwrap();
+        assert_eq!(all(&mut alone).unwrap(), held, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_power_cut_leaves_the_last_commit_or_the_one_under_way() {
+    for seed in 0..30 {
+        survives(seed);
+    }
+}
+
+/// Minutes: `cargo test -p braid-kv -- --ignored many_power_cuts`.
+#[test]
+#[ignore = "takes minutes"]
+fn many_power_cuts() {
+    for seed in 30..1000 {
+        survives(seed);
+    }
+}
+
+/// A closed database of some hundred pairs, and what it holds.
+fn filled(disks: &[Disk], dice: &mut Dice) -> Pairs {
+    let mut database = create(disks);
+    let mut held = Pairs::new();
+    for _ in 0..12 {
+        let changes = changes(dice);
+        database.commit(&changes).unwrap();
+        held = apply(&held, &changes);
+    }
+    database.close().unwrap();
+    held
+}
+
+/// Flips bits in some of the blocks that hold anything.
+fn damage(disk: &Disk, dice: &mut Dice) {
+    let mut bytes = disk.bytes();
+    for _ in 0..1 + dice.throw(4) {
+        let block = (0..1000).map(|_| dice.throw((SIZE / 4096) as u64) as usize * 4096);
+        let used = block.into_iter().find(|at| bytes[*at..at + 4096].iter().any(|b| *b != 0));
+        let at = used.unwrap_or(0) + dice.throw(4096) as usize;
+        let len = 1 + dice.throw(64) as usize;
+        let end = (at + len).min(SIZE);
+        bytes[at..end].iter_mut().for_each(|byte| *byte ^= 1 << dice.throw(8));
+    }
+    disk.set_bytes(bytes);
+}
+
+#[test]
+fn damage_is_an_error_and_never_another_content() {
+    let (mut sound, mut refused) = (0, 0);
+    for seed in 0..60 {
+        let mut dice = Dice::new(seed);
+        let disk = Disk::new("a", SIZE, &Fuse::default());
+        let held = filled(std::slice::from_ref(&disk), &mut dice);
+        damage(&disk, &mut dice);
+        let read = open(std::slice::from_ref(&disk), seed % 2 == 0);
+        match read.and_then(|mut database| all(&mut database)) {
+            Ok(pairs) => {
+                assert_eq!(pairs, held, "seed {seed}");
+                sound += 1;
+            }
+            Err(StoreError::Damaged(_)) => refused += 1,
+            Err(error) => panic!("seed {seed}: {error}"),
+        }
+    }
+    assert!(sound > 5 && refused > 5, "{sound} {refused}");
+}
+
+#[test]
+fn what_one_half_has_lost_is_mended_from_the_other() {
+    let mut mended = 0;
+    for seed in 0..20 {
+        let mut dice = Dice::new(seed);
+        let fuse = Fuse::default();
+        let disks = [Disk::new("a", SIZE, &fuse), Disk::new("b", SIZE, &fuse)];
+        let held = filled(&disks, &mut dice);
+        let header = disks[0].bytes()[..4096].to_vec();
+        let hurt = dice.throw(2) as usize;
+        damage(&disks[hurt], &mut dice);
+        let mut bytes = disks[hurt].bytes();
+        // Which half is used at all is said by the header; who gives it first vouches for it.
+        bytes[..4096].copy_from_slice(&header);
+        disks[hurt].set_bytes(bytes);
+        let mut database = open(&disks, seed % 3 == 0).unwrap();
+        assert_eq!(all(&mut database).unwrap(), held, "seed {seed}");
+        mended += database.with_image(|image| image.mended).unwrap();
+        database.close().unwrap();
+    }
+    assert!(mended > 5, "{mended}");
+}
+
+#[test]
+fn a_half_that_fails_is_let_go_and_the_other_has_everything() {
+    for failing in 0..2 {
+        let fuse = Fuse::default();
+        let disks = [Disk::new("a", SIZE, &fuse), Disk::new("b", SIZE, &fuse)];
+        let mut dice = Dice::new(7);
+        let mut database = create(&disks);
+        let first = changes(&mut dice);
+        database.commit(&first).unwrap();
+        disks[failing].fail();
+        let second = changes(&mut dice);
+        database.commit(&second).unwrap();
+        let dropped = database.with_image(|image| image.mirror().take_dropped()).unwrap();
+        assert_eq!(dropped.len(), 1);
+        assert_eq!(dropped[0].half, failing);
+        assert!(dropped[0].why.contains("medium error"), "{}", dropped[0].why);
+        database.close().unwrap();
+        let other = std::slice::from_ref(&disks[1 - failing]);
+        let held = apply(&apply(&Pairs::new(), &first), &second);
+        assert_eq!(all(&mut open(other, false).unwrap()).unwrap(), held);
+    }
+}
+
+#[test]
+fn a_block_that_the_first_half_cannot_read_is_had_from_the_second() {
+    let fuse = Fuse::default();
+    let disks = [Disk::new("a", SIZE, &fuse), Disk::new("b", SIZE, &fuse)];
+    let held = filled(&disks, &mut Dice::new(3));
+    (4..60).for_each(|block| disks[0].make_unreadable(block));
+    for compare in [false, true] {
+        let mut database = open(&disks, compare).unwrap();
+        assert_eq!(all(&mut database).unwrap(), held);
+    }
+    let alone = open(&disks[..1], false).and_then(|mut database| all(&mut database));
+    assert!(matches!(alone, Err(StoreError::Failed(_))), "{alone:?}");
+}
+
+#[test]
+fn a_half_that_joins_has_everything_also_what_was_committed_meanwhile() {
+    let fuse = Fuse::default();
+    let disks = [Disk::new("a", SIZE, &fuse), Disk::new("b", SIZE, &fuse)];
+    let mut dice = Dice::new(11);
+    let mut held = filled(&disks[..1], &mut dice);
+    let mut database = open(&disks[..1], false).unwrap();
+    disks[1].set_bytes(vec![0x5a; SIZE]);
+    let joins = |database: &Database, disk: &Disk| {
+        database.with_image(|image| image.join(disk.region())).unwrap()
+    };
+    joins(&database, &disks[1]).unwrap();
+    assert!(joins(&database, &disks[1]).is_err());
+    let mut next = Some(0);
+    while let Some(block) = next {
+        let changes = changes(&mut dice);
+        database.commit(&changes).unwrap();
+        held = apply(&held, &changes);
+        next = database.with_image(|image| image.copy_window(block)).unwrap().unwrap();
+    }
+    let last = changes(&mut dice);
+    database.commit(&last).unwrap();
+    held = apply(&held, &last);
+    database.close().unwrap();
+    assert_eq!(all(&mut open(&disks[1..], false).unwrap()).unwrap(), held);
+    // One that is too small, and one that fails.
+    let database = open(&disks[..1], false).unwrap();
+    assert!(joins(&database, &Disk::new("small", SIZE / 2, &fuse)).is_err());
+    joins(&database, &disks[1]).unwrap();
+    disks[1].fail();
+    assert!(database.with_image(|image| image.copy_window(0)).unwrap().is_err());
+}
