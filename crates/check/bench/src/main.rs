@@ -7,6 +7,7 @@
 
 mod against_md;
 mod dbench;
+mod fairness;
 mod files;
 mod fio;
 mod instructions;
@@ -64,7 +65,8 @@ struct Tables {
     #[arg(long)]
     quick: bool,
     /// Only tables whose name contains this text: memory, known, files, stripe-size,
-    /// stripe-cache-size, curves, shards, stacks, stacks-on-files, against-md, dbench, instructions
+    /// stripe-cache-size, curves, shards, stacks, stacks-on-files, against-md, dbench, instructions,
+    /// volume-fairness
     #[arg(long, default_value = "", value_name = "TEXT")]
     only: String,
     /// Also write each table to a file of its name in this folder
@@ -98,7 +100,7 @@ type Make = fn(&Effort) -> anyhow::Result<Table>;
 
 fn measure(wanted: &Tables) -> anyhow::Result<()> {
     let effort = Effort { quick: wanted.quick, disk: wanted.disk.clone() };
-    let all: [(&str, Make); 12] = [
+    let all: [(&str, Make); 13] = [
         ("memory", memory::table),
         ("known", known::table),
         ("files", files::table),
@@ -111,6 +113,7 @@ fn measure(wanted: &Tables) -> anyhow::Result<()> {
         ("against-md", against_md::table),
         ("dbench", dbench::table),
         ("instructions", instructions::table),
+        ("volume-fairness", fairness::table),
     ];
     let date = wanted.date.clone().unwrap_or_else(today);
     let mut tables = Vec::new();
