@@ -15,6 +15,7 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `assemble/` | bricks become a volume: superblocks, what belongs together |
 //! | `create`, `mount` | the first records of a volume; bringing it up |
 //! | `filesystem` | the volume as a file system |
 //! | `names/` | the tree of names |
@@ -35,6 +36,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod assemble;
 mod brick;
 mod check;
 mod commit;

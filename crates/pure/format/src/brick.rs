@@ -11,6 +11,7 @@
 
 mod copies;
 mod error;
+mod members;
 mod name;
 mod raw;
 #[cfg(test)]
@@ -18,6 +19,7 @@ mod tests;
 
 pub use copies::{Chosen, Copy, choose};
 pub use error::BrickError;
+pub use members::{Away, BrickIds, MAX_AWAY, MAX_RUNS};
 pub use name::{MAX_NAME, VolumeName, VolumeNameError};
 pub use raw::{MAGIC, SUPERBLOCK_LEN, VERSION};
 
@@ -28,9 +30,9 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Offsets and sizes of areas are multiples of this, in bytes: the unit in which places are recorded.
 pub const BLOCK: u64 = 4096;
 /// The smallest stripe, in bytes.
-pub const MIN_STRIPE: u32 = 4096;
+pub const MIN_STRIPE: u32 = 16 << 10;
 /// The largest stripe, in bytes.
-pub const MAX_STRIPE: u32 = 16 << 20;
+pub const MAX_STRIPE: u32 = 64 << 20;
 
 /// What a brick is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,6 +111,37 @@ impl MetadataState {
     }
 }
 
+/// How the volume was left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum VolumeState {
+    /// It was unmounted in order, or never mounted.
+    #[default]
+    Clean,
+    /// It is mounted, or was when everything stopped.
+    Mounted,
+    /// The volume is being made, or this brick is being added to it: no part of a volume yet.
+    Creating,
+}
+
+impl VolumeState {
+    fn of_number(number: u32) -> Option<VolumeState> {
+        Some(match number {
+            0 => VolumeState::Clean,
+            1 => VolumeState::Mounted,
+            2 => VolumeState::Creating,
+            _ => return None,
+        })
+    }
+
+    fn number(self) -> u32 {
+        match self {
+            VolumeState::Clean => 0,
+            VolumeState::Mounted => 1,
+            VolumeState::Creating => 2,
+        }
+    }
+}
+
 /// A range of bytes of a brick; both numbers are multiples of [`BLOCK`]. Without bytes, both are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Area {
@@ -142,6 +175,8 @@ pub struct BrickSuperblock {
     pub brick_size: u64,
     /// Bytes of a stripe: a power of two, [`MIN_STRIPE`] to [`MAX_STRIPE`]; the same on all bricks.
     pub stripe_size: u32,
+    /// How the volume was left.
+    pub volume_state: VolumeState,
     /// Whether the metadata region is in use. [`MetadataState::Unused`] where there is none.
     pub metadata_state: MetadataState,
     /// The generation up to which the metadata region is known to have taken part; 0 where it is not used.
@@ -155,12 +190,18 @@ pub struct BrickSuperblock {
     pub created: u64,
     /// When this was written: nanoseconds since 1970.
     pub updated: u64,
+    /// The bricks that `brick_count` counts.
+    pub brick_ids: BrickIds,
+    /// Those of them that were not there when this was written, by id; at most [`MAX_AWAY`].
+    pub away: Vec<Away>,
 }
 
 impl BrickSuperblock {
     /// The bytes of either copy, with their checksum. They can be read back if the superblock passes
     /// [`BrickSuperblock::check`].
     pub fn to_bytes(&self) -> [u8; SUPERBLOCK_LEN] {
+        let (brick_ids, runs) = self.brick_ids.to_raw();
+        let (away, aways) = members::away_to_raw(&self.away);
         let mut raw = Raw {
             magic: MAGIC,
             version: VERSION.into(),
@@ -178,7 +219,7 @@ impl BrickSuperblock {
             generation: self.generation.into(),
             brick_size: self.brick_size.into(),
             stripe_size: self.stripe_size.into(),
-            pad: 0.into(),
+            volume_state: self.volume_state.number().into(),
             metadata_offset: self.metadata.offset.into(),
             metadata_len: self.metadata.len.into(),
             metadata_generation: self.metadata_generation.into(),
@@ -186,6 +227,11 @@ impl BrickSuperblock {
             data_len: self.data.len.into(),
             created: self.created.into(),
             updated: self.updated.into(),
+            runs: runs.into(),
+            aways: aways.into(),
+            pad: 0.into(),
+            brick_ids,
+            away,
             reserved: [0; raw::RESERVED],
         };
         raw.checksum = raw.computed().into();
@@ -227,13 +273,24 @@ impl BrickSuperblock {
             return impossible("the place of a reserved byte that is set", place, "none");
         }
         if raw.pad != 0 {
-            return impossible("the reserved word at 172", raw.pad.get().into(), "0");
+            return impossible("the reserved word at 236", raw.pad.get().into(), "0");
         }
         let Some(state) = BrickState::of_number(raw.state.get()) else {
             return impossible("the state", raw.state.get().into(), "1 to 4");
         };
         let Some(metadata_state) = MetadataState::of_number(raw.metadata_state.get()) else {
             return impossible("the metadata's state", raw.metadata_state.get().into(), "0 to 2");
+        };
+        let Some(volume_state) = VolumeState::of_number(raw.volume_state.get()) else {
+            return impossible("the volume's state", raw.volume_state.get().into(), "0 to 2");
+        };
+        let runs = raw.runs.get();
+        let Some(brick_ids) = BrickIds::of_raw(&raw.brick_ids, runs) else {
+            return impossible("the number of runs of ids", runs.into(), "that of sorted ones");
+        };
+        let aways = raw.aways.get();
+        let Some(away) = members::away_of_raw(&raw.away, aways) else {
+            return impossible("the number of bricks away", aways.into(), "that of sorted ones");
         };
         let volume_name = VolumeName::of_padded(&raw.volume_name)
             .map_err(|source| BrickError::Name { at, source })?;
@@ -254,6 +311,9 @@ impl BrickSuperblock {
             data: Area { offset: raw.data_offset.get(), len: raw.data_len.get() },
             created: raw.created.get(),
             updated: raw.updated.get(),
+            volume_state,
+            brick_ids,
+            away,
         };
         superblock.check(at, device_bytes)?;
         Ok(superblock)
@@ -278,7 +338,7 @@ impl BrickSuperblock {
             stripe.is_power_of_two() && (MIN_STRIPE..=MAX_STRIPE).contains(&stripe),
             "the stripe size",
             stripe.into(),
-            "a power of two from 4096 to 16777216",
+            "a power of two from 16384 to 67108864",
         )?;
         must(
             self.brick_size.is_multiple_of(BLOCK) && self.brick_size >= 2 * BLOCK,
@@ -289,6 +349,7 @@ impl BrickSuperblock {
         if device_bytes < self.brick_size {
             return Err(BrickError::CutShort { at, need: self.brick_size, have: device_bytes });
         }
+        self.check_members(at)?;
         self.check_area(at, "metadata", self.metadata)?;
         self.check_area(at, "data", self.data)?;
         if self.metadata.len == 0 {
@@ -312,6 +373,35 @@ impl BrickSuperblock {
         // Both are inside the brick, so the sum is.
         if low.offset + low.len > high.offset && low.len > 0 {
             return Err(BrickError::Overlap { at, metadata: self.metadata, data: self.data });
+        }
+        Ok(())
+    }
+
+    /// The ids are as many as there are bricks, this one is among them, and those that are away are others of them.
+    fn check_members(&self, at: u64) -> Result<(), BrickError> {
+        let wrong = |field, found, must| Err(BrickError::Field { at, field, found, must });
+        let ids = &self.brick_ids;
+        if ids.are_told() {
+            let count = ids.iter().count();
+            if count != usize::from(self.brick_count) {
+                return wrong("the number of ids", count as u64, "the number of bricks");
+            }
+            // One that is being added is not yet among them.
+            if !ids.contains(self.brick_id) && self.volume_state != VolumeState::Creating {
+                return wrong("the brick's id", self.brick_id.into(), "among the volume's ids");
+            }
+        }
+        if self.away.len() > MAX_AWAY {
+            return wrong("the number of bricks away", self.away.len() as u64, "at most 128");
+        }
+        for Away { brick_id, generation } in &self.away {
+            let id = *brick_id;
+            if id == self.brick_id || ids.are_told() && !ids.contains(id) {
+                return wrong("the id of a brick away", id.into(), "that of another brick");
+            }
+            if *generation == 0 || *generation > self.generation {
+                return wrong("the generation of a brick away", *generation, "1 to this one's");
+            }
         }
         Ok(())
     }

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use braid_format::SECTOR;
-use braid_format::brick::{Area, BrickState, BrickSuperblock, MetadataState, VolumeName};
+use braid_format::brick::{
+    Area, BrickIds, BrickState, BrickSuperblock, MetadataState, VolumeName, VolumeState,
+};
 use braid_format::signature::{
     Areas, Container, Signature, detect, partitions, ranges, refuse_container,
 };
@@ -320,6 +322,9 @@ fn bricks_of_volumes_are_named_by_both_superblocks() {
         data: Area { offset: 1 << 20, len: 2 << 20 },
         created: 1,
         updated: 1,
+        volume_state: VolumeState::Clean,
+        brick_ids: BrickIds::new([0, 1, 2]),
+        away: Vec::new(),
     };
     let mut bytes = brick.to_bytes();
     let what =

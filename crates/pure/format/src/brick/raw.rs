@@ -1,5 +1,6 @@
 //! A brick's superblock byte by byte, and its checksum. Little-endian. Knows no meaning.
 
+use super::members::{MAX_AWAY, MAX_RUNS};
 use crate::crc;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -11,7 +12,28 @@ pub const VERSION: u32 = 1;
 /// Bytes of one copy.
 pub const SUPERBLOCK_LEN: usize = 4096;
 /// Bytes behind the last field.
-pub(super) const RESERVED: usize = SUPERBLOCK_LEN - 232;
+pub(super) const RESERVED: usize = SUPERBLOCK_LEN - 2544;
+
+/// Consecutive ids of bricks.
+#[derive(
+    Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub(super) struct RawRun {
+    pub first: U16,
+    pub count: U16,
+}
+
+/// A brick that was away.
+#[derive(
+    Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub(super) struct RawAway {
+    pub generation: U64,
+    pub brick_id: U16,
+    pub pad: [u8; 6],
+}
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -32,7 +54,7 @@ pub(super) struct Raw {
     pub generation: U64,
     pub brick_size: U64,
     pub stripe_size: U32,
-    pub pad: U32,
+    pub volume_state: U32,
     pub metadata_offset: U64,
     pub metadata_len: U64,
     pub metadata_generation: U64,
@@ -40,6 +62,11 @@ pub(super) struct Raw {
     pub data_len: U64,
     pub created: U64,
     pub updated: U64,
+    pub runs: U16,
+    pub aways: U16,
+    pub pad: U32,
+    pub brick_ids: [RawRun; MAX_RUNS],
+    pub away: [RawAway; MAX_AWAY],
     pub reserved: [u8; RESERVED],
 }
 
@@ -55,7 +82,10 @@ const _: () = {
     assert!(offset_of!(Raw, metadata_offset) == 176);
     assert!(offset_of!(Raw, data_offset) == 200);
     assert!(offset_of!(Raw, created) == 216);
-    assert!(offset_of!(Raw, reserved) == 232);
+    assert!(offset_of!(Raw, runs) == 232);
+    assert!(offset_of!(Raw, brick_ids) == 240);
+    assert!(offset_of!(Raw, away) == 496);
+    assert!(offset_of!(Raw, reserved) == 2544);
 };
 
 const CHECKSUM_AT: usize = 20;

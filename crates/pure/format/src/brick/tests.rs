@@ -27,6 +27,9 @@ fn sample() -> BrickSuperblock {
         data: Area { offset: 16 * MIB, len: 40 * MIB },
         created: 0x1718_1920_2122_2324,
         updated: 0x1819_2021_2223_2425,
+        volume_state: VolumeState::Mounted,
+        brick_ids: BrickIds::new([9, 3, 1, 0, 2]),
+        away: vec![Away { brick_id: 1, generation: 70 }],
     }
 }
 
@@ -55,17 +58,21 @@ fn hex(text: &str) -> Vec<u8> {
 
 #[test]
 fn every_byte_is_where_the_document_says() {
-    let want = hex("62726169 64206272 69636b0d 0a1a0a00 01000000 bfc87f62 \
+    let want = hex("62726169 64206272 69636b0d 0a1a0a00 01000000 4f730da9 \
          00000000 00000000 00000000 00000000 \
          10111213 14151617 18191a1b 1c1d1e1f a0a1a2a3 a4a5a6a7 a8a9aaab acadaeaf \
          64617461 00000000 00000000 00000000 00000000 00000000 00000000 00000000 \
          00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 \
          0300 0500 0100 0100 08070605 04030201 4d000000 00000000 00000004 00000000 \
-         00000200 00000000 00001000 00000000 00008000 00000000 4c000000 00000000 \
+         00000200 01000000 00001000 00000000 00008000 00000000 4c000000 00000000 \
          00000001 00000000 00008002 00000000 24232221 20191817 25242322 21201918");
     let bytes = sample().to_bytes();
     assert_eq!(bytes[..232], want[..]);
-    assert!(bytes[232..].iter().all(|&byte| byte == 0));
+    assert_eq!(bytes[232..248], hex("02000100 00000000 00000400 09000100")[..]);
+    assert_eq!(bytes[496..512], hex("46000000 00000000 01000000 00000000")[..]);
+    for zeros in [248..496, 512..4096] {
+        assert!(bytes[zeros].iter().all(|&byte| byte == 0));
+    }
     assert_eq!(parse(&bytes).unwrap(), sample());
 }
 
@@ -91,7 +98,7 @@ fn newer_formats_are_refused_and_compatible_features_are_not() {
     assert_eq!(parse(&changed(16, &[2])), Err(BrickError::Version { at: 0, found: 2 }));
     assert_eq!(parse(&changed(24, &[4])), Err(BrickError::Features { at: 0, bits: 4 }));
     let mut newer = changed(32, &[1]);
-    newer[1000] = 9;
+    newer[3500] = 9;
     seal(&mut newer);
     let read = parse(&newer).unwrap();
     assert_eq!(read, sample());
@@ -100,7 +107,7 @@ fn newer_formats_are_refused_and_compatible_features_are_not() {
 
 #[test]
 fn values_that_cannot_be_are_refused_by_name() {
-    let cases: [(usize, &[u8], &str); 21] = [
+    let cases: [(usize, &[u8], &str); 35] = [
         (40, &[0; 16], "the volume's uuid is 0"),
         (56, &[0; 16], "the brick's uuid is 0"),
         (72, &[0; 4], "the name of a volume is empty"),
@@ -115,8 +122,22 @@ fn values_that_cannot_be_are_refused_by_name() {
         (152, &[0; 8], "the generation is 0"),
         (160, &[1], "the brick's size is 67108865"),
         (168, &[0, 0, 3], "the stripe size is 196608"),
-        (168, &[0, 0, 0, 2], "the stripe size is 33554432"),
-        (172, &[1], "reserved word"),
+        (168, &[0, 0, 0, 8], "the stripe size is 134217728"),
+        (168, &[0, 0x20, 0], "the stripe size is 8192"),
+        (172, &[3], "the volume's state is 3"),
+        (232, &[1], "runs of ids is 1"),
+        (232, &[65], "runs of ids is 65"),
+        (236, &[1], "reserved word"),
+        (138, &[6], "the number of ids is 5"),
+        (136, &[8], "the brick's id is 8"),
+        (242, &[0], "runs of ids is 2"),
+        (244, &[4], "runs of ids is 2"),
+        (246, &[0xff, 0xff], "runs of ids is 2"),
+        (234, &[0], "bricks away is 0"),
+        (234, &[200], "bricks away is 200"),
+        (504, &[3], "the id of a brick away is 3"),
+        (504, &[7], "the id of a brick away is 7"),
+        (496, &[78], "the generation of a brick away is 78"),
         (142, &[0], "the metadata's generation is 76"),
         (184, &[0; 8], "the metadata area has 0 bytes from 1048576"),
         (200, &[1], "the data area has 41943040 bytes from 16777217"),
@@ -269,7 +290,10 @@ prop_compose! {
         ids in any::<(u16, u16, u64, u64, u64, u64)>(),
         state in 1u16..5,
         metadata_state in 0u16..3,
-        shift in 12u32..25,
+        shift in 14u32..27,
+        volume_state in 0u32..3,
+        others in proptest::collection::btree_set(any::<u16>(), 0..200),
+        away in proptest::collection::btree_set(any::<u16>(), 0..5),
         blocks in (1u64..1000, 1u64..1000, 1u64..1000, 1u64..1000),
         turned in any::<bool>(),
     ) -> BrickSuperblock {
@@ -285,12 +309,19 @@ prop_compose! {
             (metadata, data, data + len.1)
         };
         let metadata_state = MetadataState::of_number(metadata_state).unwrap();
+        let id = ids.0.min(u16::MAX - 1);
+        let away: std::collections::BTreeSet<u16> = away.into_iter().filter(|away| *away != id).collect();
+        let mut members = others;
+        members.extend(away.iter().copied().chain([id]));
+        members.remove(&u16::MAX);
+        let brick_count = members.len() as u16;
+        let away: Vec<u16> = away.into_iter().filter(|away| *away != u16::MAX).collect();
         BrickSuperblock {
             volume_uuid: uuids.0.map(|byte| byte | 1),
             brick_uuid: uuids.1.map(|byte| byte | 2),
             volume_name: VolumeName::new(&name).unwrap(),
-            brick_id: ids.0,
-            brick_count: ids.1.max(1),
+            brick_id: id,
+            brick_count,
             state: BrickState::of_number(state).unwrap(),
             weight: ids.2.max(1),
             generation: ids.3.max(1),
@@ -302,6 +333,9 @@ prop_compose! {
             data: Area { offset: data, len: len.1 },
             created: ids.4,
             updated: ids.5,
+            volume_state: VolumeState::of_number(volume_state).unwrap(),
+            brick_ids: BrickIds::new(members),
+            away: away.into_iter().map(|brick_id| Away { brick_id, generation: 1 }).collect(),
         }
     }
 }
@@ -318,7 +352,7 @@ proptest! {
     #[test]
     fn what_is_accepted_is_sound(
         superblock in superblocks(),
-        at in 16usize..232,
+        at in prop_oneof![16usize..250, 490usize..560],
         value in any::<[u8; 8]>(),
         device in prop_oneof![Just(u64::MAX), Just(SIZE), any::<u64>()],
     ) {
@@ -340,4 +374,20 @@ proptest! {
         prop_assert!(BrickSuperblock::parse(&bytes, 0, size).is_err());
         let _ = choose(Some(&bytes), None, size);
     }
+}
+
+#[test]
+fn ids_are_told_while_they_are_few_runs() {
+    let ids = BrickIds::new([7, 5, 6, 0, 65534, 5]);
+    assert_eq!(ids.iter().collect::<Vec<u16>>(), [0, 5, 6, 7, 65534]);
+    assert!(ids.contains(6) && !ids.contains(4) && ids.are_told());
+    let even = |count: u16| BrickIds::new((0..count).map(|id| id * 2));
+    assert!(even(64).are_told() && !even(65).are_told());
+    let many = BrickSuperblock {
+        brick_count: 65,
+        brick_ids: even(65),
+        away: (0..128).map(|id| Away { brick_id: id + 10, generation: 2 }).collect(),
+        ..sample()
+    };
+    assert_eq!(parse(&many.to_bytes()), Ok(many));
 }

@@ -1,0 +1,293 @@
+//! Which of the bricks that were found make up a volume, and whether it can be used.
+//!
+//! Decides from superblocks; reads and writes no device. What generations say stands in docs/volume-on-disk.md.
+
+use super::error::{AssembleError, are, names};
+use super::examine::FoundBrick;
+use braid_format::brick::{
+    Away, BrickState, BrickSuperblock, MAX_AWAY, MetadataState, VolumeState,
+};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// What to accept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AssembleOptions {
+    /// Go on without bricks that are missing, stale or were away.
+    pub degraded: bool,
+    /// Use bricks again that were away while the volume was changed, if they are as they were when they went.
+    pub take_back: bool,
+}
+
+/// Bricks that make up a volume.
+#[derive(Clone, Debug)]
+pub struct Assembly {
+    /// The volume's name.
+    pub name: String,
+    /// And uuid.
+    pub uuid: Uuid,
+    /// Bytes of a stripe.
+    pub stripe: u64,
+    /// Those that are there, by id.
+    pub bricks: BTreeMap<u16, FoundBrick>,
+    /// Those that hold the current metadata; the one that is known to have it for longest first.
+    pub metadata: Vec<u16>,
+    /// Those whose metadata regions missed commits and must be filled again.
+    pub metadata_behind: Vec<u16>,
+    /// Those that are not there.
+    pub missing: Vec<u16>,
+    /// It was not unmounted in order.
+    pub unclean: bool,
+    /// What the user should be told: one sentence each.
+    pub notes: Vec<String>,
+    /// Of the newest superblock.
+    pub(super) generation: u64,
+    /// What is known of those that are missing.
+    pub(super) away: Vec<Away>,
+    /// Bricks of the volume no more, whose superblocks are left over.
+    pub(super) left_over: Vec<FoundBrick>,
+}
+
+/// Puts the bricks of one volume together. What else is among them is refused, or left out with a note where that is
+/// certain to be right.
+///
+/// # Errors
+/// When they are not of one volume, one is there twice, some are missing, stale or were away and that was not accepted, or no
+/// current metadata is there.
+pub fn assemble(
+    found: Vec<FoundBrick>,
+    options: AssembleOptions,
+) -> Result<Assembly, AssembleError> {
+    one_volume(&found)?;
+    let newest = newest(&found)?;
+    let volume = newest.volume_name.as_str().to_string();
+    let mut assembly = Assembly {
+        name: volume.clone(),
+        uuid: Uuid::from_bytes(newest.volume_uuid),
+        stripe: newest.stripe_size.into(),
+        bricks: BTreeMap::new(),
+        metadata: Vec::new(),
+        metadata_behind: Vec::new(),
+        missing: Vec::new(),
+        unclean: false,
+        notes: Vec::new(),
+        generation: newest.generation,
+        away: Vec::new(),
+        left_over: Vec::new(),
+    };
+    // Bricks that are of an earlier state of the volume, if that is accepted: as good as missing.
+    let mut back = Vec::new();
+    for brick in found {
+        let (id, name) = (brick.superblock.brick_id, brick.name().to_string());
+        let generation = brick.superblock.generation;
+        let behind = || (name.clone(), volume.clone());
+        match standing(&brick.superblock, &newest) {
+            Standing::Member => {}
+            Standing::NotYet => {
+                assembly.notes.push(format!(
+                    "{name}: adding it to volume {volume:?} was interrupted: it holds nothing and is left out; add it again"
+                ));
+                continue;
+            }
+            Standing::NoMore => {
+                assembly.notes.push(format!(
+                    "{name}: it was brick {id} of volume {volume:?} and has been removed; it is left out"
+                ));
+                // What was emptied holds nothing. Of others somebody may want to save something.
+                if brick.superblock.state == BrickState::Removing
+                    && generation + 1 >= newest.generation
+                {
+                    assembly.left_over.push(brick);
+                }
+                continue;
+            }
+            Standing::Back if options.take_back => {
+                assembly.notes.push(format!(
+                    "{name}: brick {id} was away while volume {volume:?} was in use, and is taken back; what was under way when it \
+                     went may be missing on it: run: braid volume check"
+                ));
+                back.push(id);
+            }
+            Standing::Back | Standing::Stale if options.degraded => {
+                assembly.notes.push(format!(
+                    "{name}: brick {id} of volume {volume:?} is of generation {generation}, and the others of {}: it is left out",
+                    newest.generation
+                ));
+                continue;
+            }
+            Standing::Back => {
+                let (device, volume) = behind();
+                let newest = newest.generation;
+                return Err(AssembleError::WasAway { device, id, volume, generation, newest });
+            }
+            Standing::Stale => {
+                let (device, volume) = behind();
+                let newest = newest.generation;
+                return Err(AssembleError::Stale { device, id, volume, generation, newest });
+            }
+        }
+        if brick.superblock.stripe_size != newest.stripe_size {
+            let why = format!("{name} has stripes of {} bytes", brick.superblock.stripe_size);
+            return Err(AssembleError::Disagree { volume, why });
+        }
+        assembly.notes.extend(brick.notes.iter().cloned());
+        assembly.unclean |= brick.superblock.volume_state == VolumeState::Mounted;
+        if let Some(other) = assembly.bricks.get(&id) {
+            let one = other.name().to_string();
+            return Err(AssembleError::SameId { one, two: name, id, volume });
+        }
+        assembly.bricks.insert(id, brick);
+    }
+    find_missing(&mut assembly, &newest, options)?;
+    find_metadata(&mut assembly, &back)?;
+    Ok(assembly)
+}
+
+/// No two are of different volumes, and none is there twice.
+fn one_volume(found: &[FoundBrick]) -> Result<(), AssembleError> {
+    let first = found.first().ok_or(AssembleError::NoBricks)?;
+    let text = |brick: &FoundBrick| {
+        let uuid = Uuid::from_bytes(brick.superblock.volume_uuid);
+        (brick.name().to_string(), brick.superblock.volume_name.as_str().to_string(), uuid)
+    };
+    let mut seen: BTreeMap<[u8; 16], &FoundBrick> = BTreeMap::new();
+    for brick in found {
+        if brick.superblock.volume_uuid != first.superblock.volume_uuid {
+            let (one, one_volume, one_uuid) = text(first);
+            let (two, two_volume, two_uuid) = text(brick);
+            return Err(AssembleError::OtherVolume {
+                one,
+                one_volume,
+                one_uuid,
+                two,
+                two_volume,
+                two_uuid,
+            });
+        }
+        if let Some(other) = seen.insert(brick.superblock.brick_uuid, brick) {
+            return Err(AssembleError::Twice {
+                one: other.name().to_string(),
+                two: brick.name().to_string(),
+                brick: Uuid::from_bytes(brick.superblock.brick_uuid),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The superblock that says how the volume is.
+fn newest(found: &[FoundBrick]) -> Result<BrickSuperblock, AssembleError> {
+    let made = found.iter().filter(|brick| brick.superblock.volume_state != VolumeState::Creating);
+    let newest = made.max_by_key(|brick| (brick.superblock.generation, brick.superblock.updated));
+    match (newest, found.first()) {
+        (Some(brick), _) => Ok(brick.superblock.clone()),
+        (None, Some(brick)) => {
+            let volume = brick.superblock.volume_name.as_str().to_string();
+            Err(AssembleError::Unfinished { volume })
+        }
+        (None, None) => Err(AssembleError::NoBricks),
+    }
+}
+
+/// How a brick stands to the volume.
+enum Standing {
+    /// It took part in everything.
+    Member,
+    /// It was to be added.
+    NotYet,
+    /// It was removed.
+    NoMore,
+    /// It was away, and is as it went.
+    Back,
+    /// It missed something, and is not known.
+    Stale,
+}
+
+fn standing(brick: &BrickSuperblock, newest: &BrickSuperblock) -> Standing {
+    let (id, generation) = (brick.brick_id, brick.generation);
+    let current = generation.saturating_add(1) >= newest.generation;
+    let creating = brick.volume_state == VolumeState::Creating;
+    if newest.brick_ids.are_told() && !newest.brick_ids.contains(id) {
+        return if creating { Standing::NotYet } else { Standing::NoMore };
+    }
+    if let Some(away) = newest.away.iter().find(|away| away.brick_id == id) {
+        // It may have been given the last generation it was to get, or not.
+        let as_it_went = generation <= away.generation && generation + 1 >= away.generation;
+        return if as_it_went { Standing::Back } else { Standing::Stale };
+    }
+    match (current, creating) {
+        (true, _) => Standing::Member,
+        (false, true) => Standing::NotYet,
+        (false, false) => Standing::Stale,
+    }
+}
+
+/// Notes which bricks are missing, unless there must be none.
+fn find_missing(
+    assembly: &mut Assembly,
+    newest: &BrickSuperblock,
+    options: AssembleOptions,
+) -> Result<(), AssembleError> {
+    let count = usize::from(newest.brick_count);
+    let here = |id: &u16| assembly.bricks.contains_key(id);
+    let missing: Vec<u16> = newest.brick_ids.iter().filter(|id| !here(id)).collect();
+    let number = count.saturating_sub(assembly.bricks.len()).max(missing.len());
+    if number == 0 {
+        return Ok(());
+    }
+    let volume = assembly.name.clone();
+    if missing.len() < number || missing.len() > MAX_AWAY {
+        // Without the ids it cannot be noted who was away.
+        return Err(AssembleError::TooManyAway { volume, missing: number });
+    }
+    if !options.degraded {
+        // Notes may say why.
+        let bricks = are(&missing);
+        return Err(AssembleError::Missing { volume, bricks, count });
+    }
+    let mut away: BTreeMap<u16, u64> =
+        newest.away.iter().map(|away| (away.brick_id, away.generation)).collect();
+    away.retain(|id, _| missing.contains(id));
+    for id in &missing {
+        // Whoever is not known to have been away took part in what was finished.
+        away.entry(*id).or_insert(newest.generation);
+    }
+    assembly.away =
+        away.into_iter().map(|(brick_id, generation)| Away { brick_id, generation }).collect();
+    assembly.notes.push(format!(
+        "volume {volume:?} is used without {}: what lies there cannot be read",
+        names(&missing)
+    ));
+    assembly.missing = missing;
+    Ok(())
+}
+
+/// Finds the current metadata.
+fn find_metadata(assembly: &mut Assembly, back: &[u16]) -> Result<(), AssembleError> {
+    let mut current = Vec::new();
+    for (id, brick) in &assembly.bricks {
+        let superblock = &brick.superblock;
+        match superblock.metadata_state {
+            MetadataState::InSync if !back.contains(id) => {
+                current.push((superblock.metadata_generation, *id));
+            }
+            MetadataState::Unused => {}
+            MetadataState::InSync | MetadataState::OutOfSync => assembly.metadata_behind.push(*id),
+        }
+    }
+    if current.is_empty() {
+        let missing = are(&assembly.missing);
+        let missing = if assembly.missing.is_empty() {
+            "none is missing".to_string()
+        } else {
+            format!("{missing} missing")
+        };
+        return Err(AssembleError::NoMetadata { volume: assembly.name.clone(), missing });
+    }
+    current.sort_by_key(|(generation, id)| (std::cmp::Reverse(*generation), *id));
+    assembly.metadata = current.into_iter().map(|(_, id)| id).collect();
+    // A store has two at most.
+    let more = assembly.metadata.split_off(assembly.metadata.len().min(2));
+    assembly.metadata_behind.extend(more);
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! The two superblocks of one device: read, written and erased.
+//!
+//! What this module does not know: other bricks.
+
+use super::error::AssembleError;
+use braid_device::{Device, IoError, IoErrorKind, IoSets, Op, Request};
+use braid_format::brick::{
+    BLOCK, BrickError, BrickSuperblock, SUPERBLOCK_LEN, choose, second_copy_at, usable_size,
+};
+use braid_shard::{Buf, BufMut, Shard};
+use std::fmt;
+use std::rc::Rc;
+
+/// A device that holds a brick.
+#[derive(Clone)]
+pub struct FoundBrick {
+    /// The device.
+    pub device: Rc<dyn Device>,
+    /// What it holds.
+    pub superblock: BrickSuperblock,
+    /// What the user should be told of it: one sentence each, none in the ordinary case.
+    pub notes: Vec<String>,
+}
+
+impl FoundBrick {
+    /// How messages name it.
+    pub fn name(&self) -> &str {
+        &self.device.info().name
+    }
+}
+
+impl fmt::Debug for FoundBrick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FoundBrick")
+            .field("device", &self.name())
+            .field("superblock", &self.superblock)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads which brick a device holds; writes nothing.
+///
+/// # Errors
+/// [`AssembleError::NotABrick`] where it holds none; else why what it holds cannot be used.
+pub async fn examine(shard: &Shard, device: Rc<dyn Device>) -> Result<FoundBrick, AssembleError> {
+    let info = device.info().clone();
+    let name = || info.name.clone();
+    fits(&info.name, info.logical_block)?;
+    if second_copy_at(info.size).is_none() {
+        return Err(AssembleError::NotABrick { device: name() });
+    }
+    let first = read(shard, &*device, 0).await;
+    // On a device that grew, the second copy is where the first says.
+    let parsed = first.as_ref().ok().map(|bytes| BrickSuperblock::parse(bytes, 0, info.size));
+    let size = match parsed {
+        Some(Ok(superblock)) => superblock.brick_size,
+        _ => usable_size(info.size),
+    };
+    // The size is that of two blocks at least.
+    let second_at = second_copy_at(size).unwrap_or_default();
+    let second = read(shard, &*device, second_at).await;
+    if let (Err(error), Err(_)) = (&first, &second) {
+        return Err(AssembleError::Io { device: name(), doing: "reading", error: *error });
+    }
+    let bytes = |read: &'_ Result<BufMut, IoError>| read.as_ref().ok().map(|buf| buf.to_vec());
+    let (first, second) = (bytes(&first), bytes(&second));
+    let chosen =
+        choose(first.as_deref(), second.as_deref().map(|bytes| (second_at, bytes)), info.size);
+    match chosen {
+        Ok(chosen) => {
+            let notes = chosen.other.iter().map(|error| {
+                format!("{}: one of its two superblocks is damaged and is written again at the mount ({error})", info.name)
+            });
+            let notes = notes.collect();
+            Ok(FoundBrick { device, superblock: chosen.superblock, notes })
+        }
+        Err(BrickError::NotABrick { .. } | BrickError::TooShort { .. }) => {
+            Err(AssembleError::NotABrick { device: name() })
+        }
+        Err(error) => Err(AssembleError::Superblock { device: name(), error }),
+    }
+}
+
+/// Whether superblocks can be written to a device with such blocks.
+pub(crate) fn fits(device: &str, logical_block: u32) -> Result<(), AssembleError> {
+    if logical_block > 0 && BLOCK.is_multiple_of(logical_block.into()) {
+        return Ok(());
+    }
+    Err(AssembleError::LogicalBlock { device: device.to_string(), logical_block })
+}
+
+async fn read(shard: &Shard, device: &dyn Device, at: u64) -> Result<BufMut, IoError> {
+    let request = Request::read(at, shard.pool().get(SUPERBLOCK_LEN));
+    request.check(device.info())?;
+    let outcome = IoSets::new(shard).one(device, request).await;
+    outcome.result?;
+    match outcome.op {
+        Op::Read(mut bufs) => bufs.pop().ok_or(IoError::new(IoErrorKind::Invalid)),
+        _ => Err(IoError::new(IoErrorKind::Invalid)),
+    }
+}
+
+/// One of a brick's two superblocks.
+#[derive(Clone, Copy)]
+pub(crate) enum Half {
+    First,
+    Second,
+}
+
+/// What writes a superblock, durably.
+pub(crate) fn write_request(shard: &Shard, superblock: &BrickSuperblock, half: Half) -> Request {
+    let bytes = shard.pool().copy_of(&superblock.to_bytes()).freeze();
+    copy_request(superblock, half, bytes)
+}
+
+fn copy_request(superblock: &BrickSuperblock, half: Half, bytes: Buf) -> Request {
+    let at = match half {
+        Half::First => 0,
+        Half::Second => second_copy_at(superblock.brick_size).unwrap_or_default(),
+    };
+    Request::write(at, bytes, true)
+}
+
+/// Overwrites both superblocks with zeros, the first before the second: as long as one is left, it is a brick.
+pub(crate) async fn erase(
+    shard: &Shard,
+    device: &dyn Device,
+    superblock: &BrickSuperblock,
+) -> Result<(), AssembleError> {
+    for half in [Half::First, Half::Second] {
+        let zeros = shard.pool().zeroed(SUPERBLOCK_LEN).freeze();
+        let request = copy_request(superblock, half, zeros);
+        let outcome = IoSets::new(shard).one(device, request).await;
+        outcome.result.map_err(|error| AssembleError::Io {
+            device: device.info().name.clone(),
+            doing: "erasing",
+            error,
+        })?;
+    }
+    Ok(())
+}

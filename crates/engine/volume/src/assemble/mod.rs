@@ -1,0 +1,29 @@
+//! Bricks become a volume: what a device holds, how a new volume is laid out, which bricks belong together, and what their
+//! superblocks say while it is mounted.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `examine` | the two superblocks of a device |
+//! | `plan`, `create` | where things go on new bricks; making a volume |
+//! | `choose` | which bricks that were found make up a volume |
+//! | `superblocks` | writing the superblocks of a mounted volume |
+//! | `store` | the metadata store over the bricks' regions |
+//! | `open` | all of that for a mount |
+
+mod choose;
+mod create;
+mod error;
+mod examine;
+mod open;
+mod plan;
+mod store;
+mod superblocks;
+
+pub use choose::{AssembleOptions, Assembly, assemble};
+pub use create::create;
+pub use error::AssembleError;
+pub use examine::{FoundBrick, examine};
+pub use open::{Opened, open};
+pub use plan::{BrickPlan, CreatePlan, NewVolume, plan_create};
+pub use store::BrickStore;
+pub use superblocks::Superblocks;

@@ -1,0 +1,307 @@
+//! The bricks and the metadata store of a volume are opened for a mount, changed while it lasts, and closed after it.
+//!
+//! What this module does not know: files and stripes.
+
+use super::choose::Assembly;
+use super::error::AssembleError;
+use super::plan::{BrickPlan, plan_add};
+use super::store::BrickStore;
+use super::superblocks::Superblocks;
+use crate::error::VolumeError;
+use crate::mount::BrickDevice;
+use crate::volume::Clock;
+use braid_device::Device;
+use braid_format::brick::{BLOCK, BrickSuperblock, MetadataState};
+use braid_format::volume::brick_record::{BrickRecord, BrickState};
+use braid_format::volume::keys;
+use braid_format::volume::volume_record::VolumeRecord;
+use braid_kv::{Open, Store};
+use braid_shard::Shard;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use uuid::Uuid;
+
+/// Bricks' records that are read at a time.
+const AT_ONCE: usize = 1024;
+
+/// The superblocks and the store of a volume that is mounted, or about to be.
+pub struct Opened {
+    /// Its name.
+    pub name: String,
+    /// Its uuid.
+    pub uuid: Uuid,
+    /// The superblocks of its bricks.
+    pub superblocks: Rc<Superblocks>,
+    /// Its metadata: for [`MountOf`](crate::MountOf).
+    pub store: Rc<BrickStore>,
+    /// Bricks that are not there.
+    pub missing: Vec<u16>,
+    /// What the user should be told: one sentence each.
+    pub notes: RefCell<Vec<String>>,
+    clock: Clock,
+}
+
+/// Opens the superblocks and the store of `assembly`: marks the superblocks as mounted, opens the store (two halves are made
+/// equal after a crash), and lets bricks go that the metadata does not know. A copy of the metadata that is missing is made in
+/// the background, where a brick has room for it. `cache_bytes` is what is kept in memory of the metadata.
+///
+/// # Errors
+/// When superblocks or metadata cannot be read or written, or disagree.
+pub async fn open(
+    shard: &Shard,
+    assembly: Assembly,
+    clock: Clock,
+    cache_bytes: usize,
+) -> Result<Opened, AssembleError> {
+    let superblocks = Rc::new(Superblocks::new(shard, &assembly, Rc::clone(&clock)));
+    superblocks.mounted().await?;
+    let how = if assembly.unclean { Open::AfterCrash } else { Open::AfterStop };
+    let store = BrickStore::open(&superblocks, &assembly.metadata, how, cache_bytes).await?;
+    let opened = Opened {
+        name: assembly.name.clone(),
+        uuid: assembly.uuid,
+        superblocks,
+        store: Rc::new(store),
+        missing: assembly.missing.clone(),
+        notes: RefCell::new(assembly.notes.clone()),
+        clock,
+    };
+    if let Err(error) = opened.reconcile(&assembly).await {
+        // Nothing was changed: it is as clean as it was.
+        let stopped = opened.store.stop().await;
+        if stopped.is_ok() && !assembly.unclean {
+            opened.superblocks.clean().await?;
+        }
+        return Err(error);
+    }
+    opened.copy_metadata();
+    Ok(opened)
+}
+
+impl Opened {
+    /// The bricks that are there, for [`MountOf`](crate::MountOf).
+    pub fn devices(&self) -> Vec<BrickDevice> {
+        let bricks = self.superblocks.present().into_iter();
+        bricks
+            .filter_map(|id| self.superblocks.brick(id))
+            .map(|(device, superblock)| BrickDevice {
+                uuid: Uuid::from_bytes(superblock.brick_uuid),
+                device,
+                data_offset: superblock.data.offset,
+            })
+            .collect()
+    }
+
+    /// Stops the store and marks the superblocks as unmounted in order. After [`Volume::close`](crate::Volume::close)
+    /// has succeeded: if it has not, stop the store only, and the next mount is one after a crash.
+    ///
+    /// # Errors
+    /// When not everything could be written.
+    pub async fn close(&self) -> Result<(), AssembleError> {
+        self.store.stop().await?;
+        self.superblocks.clean().await
+    }
+
+    /// Lays a brick out that is to be added. One is added at a time.
+    ///
+    /// # Errors
+    /// When the brick or its weight cannot be.
+    pub async fn plan_add(&self, brick: &BrickPlan) -> Result<BrickSuperblock, AssembleError> {
+        let record = self.volume_record().await?;
+        let regions = self.superblocks.regions();
+        let len = regions.first().map_or(0, |(_, _, area)| area.len);
+        let uuid = brick.uuid.into_bytes();
+        let present = self.superblocks.present();
+        let superblocks =
+            present.iter().filter_map(|id| self.superblocks.brick(*id)).collect::<Vec<_>>();
+        if superblocks.iter().any(|(_, other)| other.brick_uuid == uuid) {
+            return Err(AssembleError::NamedTwice { device: brick.info.name.clone() });
+        }
+        let count = present.len() + self.superblocks.away().len();
+        if count >= braid_layout::buckets::MAX_BRICKS {
+            return Err(AssembleError::TooManyBricks { count: count + 1 });
+        }
+        let (_, like) = superblocks.first().ok_or(AssembleError::NoBricks)?;
+        let now = (self.clock)();
+        plan_add(like, brick, (regions.len(), len), record.next_brick, now)
+    }
+
+    /// Writes the superblocks that name the new brick: before [`Volume::add_brick`](crate::Volume), which gives it the
+    /// same id. When that fails, [`brick_removed`](Opened::brick_removed) undoes this.
+    ///
+    /// # Errors
+    /// When the brick cannot be written: then nothing has changed.
+    pub async fn begin_add(
+        &self,
+        superblock: &BrickSuperblock,
+        device: Rc<dyn Device>,
+    ) -> Result<(), AssembleError> {
+        self.superblocks.add(device, superblock.clone()).await
+    }
+
+    /// After the metadata has no record of the brick any more: it is let go, its metadata goes to another brick, and its
+    /// superblocks are erased.
+    ///
+    /// # Errors
+    /// [`AssembleError::LastMetadata`] when no other brick can take the metadata (see [`can_remove`](Opened::can_remove));
+    /// when the superblocks cannot be written or erased.
+    pub async fn brick_removed(&self, id: u16) -> Result<(), AssembleError> {
+        let held = self.store.bricks();
+        if held.contains(&id) {
+            let other = self.room_for_metadata(id);
+            match (held.len(), other) {
+                (1, None) => return Err(self.last_metadata(id)),
+                (1, Some(other)) => {
+                    self.store.add_half(other).await?;
+                    self.store.drop_half(id).await?;
+                }
+                _ => {
+                    self.store.drop_half(id).await?;
+                    if let Some(other) = other {
+                        self.store.add_half(other).await?;
+                    }
+                }
+            }
+        }
+        self.superblocks.remove(id).await
+    }
+
+    /// Whether the metadata can do without the brick: to be asked before its stripes are moved.
+    ///
+    /// # Errors
+    /// [`AssembleError::LastMetadata`].
+    pub fn can_remove(&self, id: u16) -> Result<(), AssembleError> {
+        let held = self.store.bricks();
+        if held == [id] && self.room_for_metadata(id).is_none() {
+            return Err(self.last_metadata(id));
+        }
+        Ok(())
+    }
+
+    /// A brick failed and is not used any more until the next mount.
+    ///
+    /// # Errors
+    /// When the superblocks of the others cannot be written.
+    pub async fn brick_lost(&self, id: u16) -> Result<(), AssembleError> {
+        self.superblocks.lost(id).await
+    }
+
+    /// A brick is for something else now, or has another weight.
+    ///
+    /// # Errors
+    /// When the superblocks cannot be written.
+    pub async fn brick_changed(
+        &self,
+        id: u16,
+        state: BrickState,
+        weight: u64,
+    ) -> Result<(), AssembleError> {
+        use braid_format::brick::BrickState as Written;
+        let state = match state {
+            BrickState::Data => Written::Data,
+            BrickState::Removing => Written::Removing,
+            BrickState::Proxy => Written::Proxy,
+            BrickState::MetadataOnly => Written::MetadataOnly,
+            BrickState::Lost => return self.brick_lost(id).await,
+        };
+        self.superblocks.changed(id, state, weight).await
+    }
+
+    async fn volume_record(&self) -> Result<VolumeRecord, AssembleError> {
+        let bytes = self.store.get(keys::VOLUME).await?.ok_or(VolumeError::Empty)?;
+        Ok(VolumeRecord::parse(&bytes).map_err(VolumeError::from)?)
+    }
+
+    /// Holds superblocks and metadata against each other.
+    async fn reconcile(&self, assembly: &Assembly) -> Result<(), AssembleError> {
+        let disagree = |why: String| AssembleError::Disagree { volume: assembly.name.clone(), why };
+        let record = self.volume_record().await?;
+        if record.uuid != assembly.uuid {
+            return Err(disagree(format!("the metadata is of volume {}", record.uuid)));
+        }
+        if record.stripe != assembly.stripe {
+            return Err(disagree(format!("the metadata has stripes of {} bytes", record.stripe)));
+        }
+        let mut records = BTreeMap::new();
+        let mut from = keys::brick(0);
+        loop {
+            let pairs = self.store.scan(&from, &keys::after(b"b"), AT_ONCE).await?;
+            let whole = pairs.len() < AT_ONCE;
+            for (key, value) in pairs {
+                if let Some(id) = keys::brick_of(&key) {
+                    let record = BrickRecord::parse(id, &value).map_err(VolumeError::from)?;
+                    records.insert(id, record);
+                }
+                from = key;
+                from.push(0);
+            }
+            if whole {
+                break;
+            }
+        }
+        let away = self.superblocks.away();
+        for (id, record) in &records {
+            let Some((device, superblock)) = self.superblocks.brick(*id) else {
+                if away.contains(id) || record.state == BrickState::Lost {
+                    continue;
+                }
+                return Err(disagree(format!("the metadata knows brick {id} ({})", record.uuid)));
+            };
+            let name = &device.info().name;
+            let uuid = Uuid::from_bytes(superblock.brick_uuid);
+            if record.uuid != uuid {
+                let expected = record.uuid;
+                return Err(disagree(format!("brick {id} is {expected}, and {name} is {uuid}")));
+            }
+            let blocks = superblock.data.len / BLOCK;
+            if record.blocks > blocks {
+                let known = record.blocks;
+                return Err(disagree(format!(
+                    "{name} (brick {id}) has {blocks} blocks of data, and the metadata knows {known}"
+                )));
+            }
+        }
+        for id in self.superblocks.present().into_iter().chain(away) {
+            if !records.contains_key(&id) {
+                self.notes.borrow_mut().push(format!(
+                    "brick {id} was being added or removed when that was interrupted: it holds nothing and is let go"
+                ));
+                self.brick_removed(id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts to make the second copy of the metadata, if there is only one and a brick has room.
+    fn copy_metadata(&self) {
+        let held = self.store.bricks();
+        let (1, Some(id)) = (held.len(), self.room_for_metadata(u16::MAX)) else { return };
+        let store = Rc::clone(&self.store);
+        self.superblocks.shard().spawn(async move {
+            match store.add_half(id).await {
+                Ok(()) => tracing::info!(brick = id, "the metadata has two copies again"),
+                Err(error) => tracing::error!(brick = id, "copying the metadata: {error}"),
+            }
+        });
+    }
+
+    /// A brick, other than `but`, whose metadata region can become a copy: rather one that was a copy before.
+    fn room_for_metadata(&self, but: u16) -> Option<u16> {
+        let held = self.store.bricks();
+        let regions = self.superblocks.regions();
+        let need = regions.iter().filter(|(id, ..)| held.contains(id)).map(|(.., area)| area.len);
+        let need = need.max()?;
+        let can = regions
+            .iter()
+            .filter(|(id, _, area)| *id != but && !held.contains(id) && area.len >= need);
+        let rather = |(_, state, _): &&(u16, MetadataState, _)| *state != MetadataState::OutOfSync;
+        can.min_by_key(rather).map(|(id, ..)| *id)
+    }
+
+    fn last_metadata(&self, id: u16) -> AssembleError {
+        let brick = self.superblocks.brick(id);
+        let device = brick.map_or(format!("brick {id}"), |(device, _)| device.info().name.clone());
+        AssembleError::LastMetadata { device }
+    }
+}

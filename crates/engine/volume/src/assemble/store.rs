@@ -1,0 +1,161 @@
+//! The metadata store of a mounted volume over the metadata regions of its bricks.
+//!
+//! Invariant: a commit that a half did not take is answered only when the superblocks say so.
+
+use super::error::AssembleError;
+use super::superblocks::Superblocks;
+use braid_format::brick::MetadataState;
+use braid_kv::region::{DeviceRegion, Region};
+use braid_kv::{Answer, Change, KvStore, Open, Pair, Store, StoreError, StoreSpace};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Which bricks hold the halves of the store.
+type Halves = Rc<RefCell<[Option<u16>; 2]>>;
+
+/// See the module's documentation. Cheap to clone; clones are the same store.
+#[derive(Clone)]
+pub struct BrickStore {
+    kv: KvStore,
+    superblocks: Rc<Superblocks>,
+    halves: Halves,
+}
+
+impl BrickStore {
+    /// Opens the store on the metadata regions of `bricks`, one or two, the current one first. `cache_bytes` is what is kept
+    /// in memory of it.
+    ///
+    /// # Errors
+    /// When a region cannot be used, or the store in it is damaged.
+    pub async fn open(
+        superblocks: &Rc<Superblocks>,
+        bricks: &[u16],
+        how: Open,
+        cache_bytes: usize,
+    ) -> Result<BrickStore, AssembleError> {
+        let mut regions = Vec::new();
+        for id in bricks.iter().take(2) {
+            regions.push(region(superblocks, *id)?);
+        }
+        let halves: Halves =
+            Rc::new(RefCell::new([bricks.first().copied(), bricks.get(1).copied()]));
+        let kv = KvStore::open(superblocks.shard(), regions, how, cache_bytes).await?;
+        let noted = (Rc::clone(&halves), Rc::clone(superblocks));
+        kv.on_dropped(move |dropped| {
+            let (halves, superblocks) = &noted;
+            let half = halves.borrow_mut().get_mut(dropped.half).and_then(Option::take);
+            if let Some(id) = half {
+                tracing::error!(brick = %dropped.name, "its copy of the metadata is not used any more: {}", dropped.why);
+                superblocks.note_metadata(id, MetadataState::OutOfSync);
+            }
+        });
+        let store = BrickStore { kv, superblocks: Rc::clone(superblocks), halves };
+        // What was let go while opening.
+        store.superblocks.settle().await?;
+        Ok(store)
+    }
+
+    /// The bricks that hold the metadata.
+    pub fn bricks(&self) -> Vec<u16> {
+        self.halves.borrow().iter().flatten().copied().collect()
+    }
+
+    /// Makes the region of brick `id` the second half, whatever it held; the store goes on meanwhile.
+    ///
+    /// # Errors
+    /// When there are two halves already, or the region cannot be used or fails.
+    pub async fn add_half(&self, id: u16) -> Result<(), AssembleError> {
+        let region = region(&self.superblocks, id)?;
+        let place = {
+            let mut halves = self.halves.borrow_mut();
+            // The store puts it in the first place that is free.
+            let Some(free) = halves.iter().position(Option::is_none) else {
+                let why = "there are two copies of the metadata".to_string();
+                return Err(StoreError::Failed(why).into());
+            };
+            halves[free] = Some(id);
+            free
+        };
+        // What the region holds is no copy until this is done.
+        self.superblocks.note_metadata(id, MetadataState::OutOfSync);
+        let mut made = self.superblocks.settle().await;
+        if made.is_ok() {
+            made = self.kv.add_half(region).await.map_err(AssembleError::from);
+        }
+        let still = self.halves.borrow().get(place).copied().flatten() == Some(id);
+        match made {
+            Ok(()) if still => {
+                self.superblocks.note_metadata(id, MetadataState::InSync);
+                self.superblocks.settle().await
+            }
+            Ok(()) => Ok(()),
+            Err(error) => {
+                if still && let Some(half) = self.halves.borrow_mut().get_mut(place) {
+                    *half = None;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Lets the half on brick `id` go. Its region is not used any more afterwards.
+    ///
+    /// # Errors
+    /// When nothing would be left.
+    pub async fn drop_half(&self, id: u16) -> Result<(), AssembleError> {
+        let place = self.halves.borrow().iter().position(|half| *half == Some(id));
+        if let Some(place) = place {
+            self.kv.drop_half(place).await?;
+        }
+        self.superblocks.note_metadata(id, MetadataState::Unused);
+        self.superblocks.settle().await
+    }
+
+    /// Blocks that one half had lost and that were mended from the other, since the mount.
+    pub fn mended(&self) -> u64 {
+        self.kv.mended()
+    }
+
+    /// Closes the store in order, after all that was asked before.
+    ///
+    /// # Errors
+    /// When the regions did not take the end: then the volume was not unmounted in order.
+    pub async fn stop(&self) -> Result<(), AssembleError> {
+        let stopped = self.kv.stop().await;
+        self.superblocks.settle().await?;
+        Ok(stopped?)
+    }
+}
+
+fn region(superblocks: &Superblocks, id: u16) -> Result<Box<dyn Region>, AssembleError> {
+    let (device, superblock) = superblocks.brick(id).ok_or(AssembleError::NoSuchBrick(id))?;
+    let name = device.info().name.clone();
+    let area = superblock.metadata;
+    let region = DeviceRegion::new(superblocks.shard(), device, area.offset, area.len);
+    let region = region.map_err(|error| AssembleError::Region { device: name, error })?;
+    Ok(Box::new(region))
+}
+
+impl Store for BrickStore {
+    fn get(&self, key: &[u8]) -> Answer<Option<Vec<u8>>> {
+        self.kv.get(key)
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Answer<Vec<Pair>> {
+        self.kv.scan(from, to, limit)
+    }
+
+    fn commit(&self, changes: Vec<Change>) -> Answer<()> {
+        let done = self.kv.commit(changes);
+        let superblocks = Rc::clone(&self.superblocks);
+        Box::pin(async move {
+            done.await?;
+            let settled = superblocks.settle().await;
+            settled.map_err(|error| StoreError::Failed(error.to_string()))
+        })
+    }
+
+    fn space(&self) -> StoreSpace {
+        self.kv.space()
+    }
+}

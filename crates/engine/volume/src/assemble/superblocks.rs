@@ -1,0 +1,371 @@
+//! The superblocks of a mounted volume, and the order in which they are written.
+//!
+//! Every change is written to all bricks that are there in two passes, each with a generation of its own and each of both
+//! copies, one after the other: so a brick that is one generation behind only missed the end of an interruption,
+//! and one that is two behind missed a change. A brick that cannot be written to is lost: the others note with which
+//! generation it went, and both passes are made again.
+//!
+//! Invariant: at any moment the bricks that are there can be put together. What this module does not know: what the
+//! metadata holds.
+
+use super::choose::Assembly;
+use super::error::AssembleError;
+use super::examine::{Half, erase, write_request};
+use super::plan::{has_region, nanos};
+use crate::volume::Clock;
+use braid_device::{Device, IoError, IoSets};
+use braid_format::brick::{
+    Area, Away, BrickIds, BrickState, BrickSuperblock, MAX_AWAY, MetadataState, VolumeState,
+};
+use braid_shard::Shard;
+use braid_shard::sync::{Budget, Share};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// A brick that is there.
+struct Present {
+    device: Rc<dyn Device>,
+    superblock: BrickSuperblock,
+}
+
+struct Roster {
+    generation: u64,
+    volume_state: VolumeState,
+    present: BTreeMap<u16, Present>,
+    away: BTreeMap<u16, u64>,
+    /// Bricks that are none any more and whose superblocks are still to be erased.
+    left_over: Vec<(Rc<dyn Device>, BrickSuperblock)>,
+}
+
+/// See the module's documentation.
+pub struct Superblocks {
+    shard: Shard,
+    io: IoSets,
+    clock: Clock,
+    name: String,
+    roster: RefCell<Roster>,
+    /// One change is written at a time.
+    turn: Rc<Budget>,
+    /// Changes that were made, and how many of them are written.
+    changes: Cell<u64>,
+    written: Cell<u64>,
+}
+
+impl Superblocks {
+    /// Of the bricks of `assembly`; nothing is written yet.
+    pub fn new(shard: &Shard, assembly: &Assembly, clock: Clock) -> Superblocks {
+        let of = |(id, brick): (&u16, &super::FoundBrick)| {
+            let mut superblock = brick.superblock.clone();
+            let held = superblock.metadata_state == MetadataState::InSync;
+            if held && assembly.metadata_behind.contains(id) {
+                superblock.metadata_state = MetadataState::OutOfSync;
+            }
+            (*id, Present { device: Rc::clone(&brick.device), superblock })
+        };
+        let left_over = assembly.left_over.iter();
+        let roster = Roster {
+            generation: assembly.generation,
+            volume_state: VolumeState::Clean,
+            present: assembly.bricks.iter().map(of).collect(),
+            away: assembly.away.iter().map(|away| (away.brick_id, away.generation)).collect(),
+            left_over: left_over
+                .map(|brick| (Rc::clone(&brick.device), brick.superblock.clone()))
+                .collect(),
+        };
+        Superblocks {
+            shard: shard.clone(),
+            io: IoSets::new(shard),
+            clock,
+            name: assembly.name.clone(),
+            roster: RefCell::new(roster),
+            turn: Budget::new(shard, 1),
+            changes: Cell::new(0),
+            written: Cell::new(0),
+        }
+    }
+
+    /// Says that the volume is mounted: before anything is written to its data and metadata. Erases what an
+    /// interrupted removal left.
+    ///
+    /// # Errors
+    /// When no brick takes it, or too many do not.
+    pub async fn mounted(&self) -> Result<(), AssembleError> {
+        let turn = self.turn.take(1).await;
+        let left_over = std::mem::take(&mut self.roster.borrow_mut().left_over);
+        self.roster.borrow_mut().volume_state = VolumeState::Mounted;
+        self.note_change();
+        self.write(&turn).await?;
+        for (device, superblock) in left_over {
+            if let Err(error) = erase(&self.shard, &*device, &superblock).await {
+                tracing::warn!("{error}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that the volume was unmounted in order: after everything is durable and the store is stopped.
+    ///
+    /// # Errors
+    /// When no brick takes it.
+    pub async fn clean(&self) -> Result<(), AssembleError> {
+        let turn = self.turn.take(1).await;
+        self.roster.borrow_mut().volume_state = VolumeState::Clean;
+        self.note_change();
+        self.write(&turn).await
+    }
+
+    /// Adds a brick: writes its own superblock, then all. Before its record is in the metadata.
+    ///
+    /// # Errors
+    /// When it cannot be written: then it is not added.
+    pub async fn add(
+        &self,
+        device: Rc<dyn Device>,
+        superblock: BrickSuperblock,
+    ) -> Result<(), AssembleError> {
+        let turn = self.turn.take(1).await;
+        let id = superblock.brick_id;
+        let mut own = superblock.clone();
+        own.generation = self.roster.borrow().generation;
+        for half in [Half::First, Half::Second] {
+            let request = write_request(&self.shard, &own, half);
+            let outcome = self.io.one(&*device, request).await;
+            outcome.result.map_err(|error| AssembleError::Io {
+                device: device.info().name.clone(),
+                doing: "writing",
+                error,
+            })?;
+        }
+        self.roster.borrow_mut().present.insert(id, Present { device, superblock });
+        self.note_change();
+        self.write(&turn).await?;
+        if self.roster.borrow().present.contains_key(&id) {
+            return Ok(());
+        }
+        // It failed at once: it was never a brick.
+        self.roster.borrow_mut().away.remove(&id);
+        self.note_change();
+        self.write(&turn).await?;
+        Err(AssembleError::NoSuchBrick(id))
+    }
+
+    /// Takes a brick out, there or not, that the metadata knows no more: the others are written without it, then its
+    /// superblocks are erased.
+    ///
+    /// # Errors
+    /// When the others cannot be written, or it cannot be erased (it is out then, all the same).
+    pub async fn remove(&self, id: u16) -> Result<(), AssembleError> {
+        let turn = self.turn.take(1).await;
+        let removed = {
+            let mut roster = self.roster.borrow_mut();
+            let known = roster.away.remove(&id).is_some();
+            let removed = roster.present.remove(&id);
+            if removed.is_none() && !known {
+                return Err(AssembleError::NoSuchBrick(id));
+            }
+            removed
+        };
+        self.note_change();
+        self.write(&turn).await?;
+        match removed {
+            Some(Present { device, superblock }) => erase(&self.shard, &*device, &superblock).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Notes that a brick is not used any more until the next mount.
+    ///
+    /// # Errors
+    /// When the others cannot be written.
+    pub async fn lost(&self, id: u16) -> Result<(), AssembleError> {
+        let turn = self.turn.take(1).await;
+        self.roster.borrow_mut().lose(id);
+        self.note_change();
+        self.write(&turn).await
+    }
+
+    /// Notes what a brick is for and its weight.
+    ///
+    /// # Errors
+    /// When the superblocks cannot be written.
+    pub async fn changed(
+        &self,
+        id: u16,
+        state: BrickState,
+        weight: u64,
+    ) -> Result<(), AssembleError> {
+        let turn = self.turn.take(1).await;
+        if let Some(brick) = self.roster.borrow_mut().present.get_mut(&id) {
+            brick.superblock.state = state;
+            // A weight of 0 cannot be told of a brick that takes data.
+            brick.superblock.weight =
+                if state == BrickState::Data { weight.max(1) } else { weight };
+        }
+        self.note_change();
+        self.write(&turn).await
+    }
+
+    /// Notes what a brick's metadata region is, in memory; [`settle`](Superblocks::settle) writes it.
+    pub fn note_metadata(&self, id: u16, state: MetadataState) {
+        if let Some(brick) = self.roster.borrow_mut().present.get_mut(&id)
+            && brick.superblock.metadata_state != state
+        {
+            brick.superblock.metadata_state = state;
+            if state == MetadataState::Unused {
+                brick.superblock.metadata_generation = 0;
+            }
+            self.note_change();
+        }
+    }
+
+    /// Writes what was noted and is not yet written.
+    ///
+    /// # Errors
+    /// When the superblocks cannot be written.
+    pub async fn settle(&self) -> Result<(), AssembleError> {
+        if self.written.get() == self.changes.get() {
+            return Ok(());
+        }
+        let turn = self.turn.take(1).await;
+        if self.written.get() == self.changes.get() {
+            return Ok(());
+        }
+        self.write(&turn).await
+    }
+
+    /// Bricks that are not there, or were lost.
+    pub fn away(&self) -> Vec<u16> {
+        self.roster.borrow().away.keys().copied().collect()
+    }
+
+    /// Bricks that are there.
+    pub fn present(&self) -> Vec<u16> {
+        self.roster.borrow().present.keys().copied().collect()
+    }
+
+    /// The generation that was written last.
+    pub fn generation(&self) -> u64 {
+        self.roster.borrow().generation
+    }
+
+    /// A brick that is there: its device and superblock.
+    pub fn brick(&self, id: u16) -> Option<(Rc<dyn Device>, BrickSuperblock)> {
+        let roster = self.roster.borrow();
+        let brick = roster.present.get(&id)?;
+        Some((Rc::clone(&brick.device), brick.superblock.clone()))
+    }
+
+    /// Metadata regions, used or not, of all bricks that are there.
+    pub(super) fn regions(&self) -> Vec<(u16, MetadataState, Area)> {
+        let roster = self.roster.borrow();
+        let bricks = roster.present.iter().filter(|(_, brick)| has_region(&brick.superblock));
+        bricks
+            .map(|(id, brick)| (*id, brick.superblock.metadata_state, brick.superblock.metadata))
+            .collect()
+    }
+
+    pub(super) fn shard(&self) -> &Shard {
+        &self.shard
+    }
+
+    fn note_change(&self) {
+        self.changes.set(self.changes.get() + 1);
+    }
+
+    /// Both passes.
+    async fn write(&self, turn: &Share) -> Result<(), AssembleError> {
+        let mut whole = 0;
+        let mut last = None;
+        while whole < 2 {
+            let changes = self.changes.get();
+            let superblocks = self.roster.borrow_mut().next(nanos((self.clock)()));
+            if superblocks.is_empty() {
+                let last: Option<IoError> = last;
+                let last = last.map_or("none was there".to_string(), |error| error.to_string());
+                return Err(AssembleError::AllGone { volume: self.name.clone(), last });
+            }
+            let failed = self.pass(&superblocks, turn).await;
+            // What was noted meanwhile is in no pass, or in one only.
+            whole = if failed.is_empty() && changes == self.changes.get() { whole + 1 } else { 0 };
+            if failed.is_empty() {
+                self.written.set(changes);
+            }
+            for (id, error) in failed {
+                last = Some(error);
+                let mut roster = self.roster.borrow_mut();
+                let name = roster.lose(id).unwrap_or_default();
+                tracing::error!(brick = %name, "its superblock could not be written: {error}; the brick is not used any more");
+                if roster.away.len() > MAX_AWAY {
+                    let (volume, missing) = (self.name.clone(), roster.away.len());
+                    return Err(AssembleError::TooManyAway { volume, missing });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes both copies of all `superblocks` and says who failed.
+    async fn pass(&self, superblocks: &[BrickSuperblock], _turn: &Share) -> Vec<(u16, IoError)> {
+        let mut failed: Vec<(u16, IoError)> = Vec::new();
+        for half in [Half::First, Half::Second] {
+            let mut set = self.io.start();
+            for superblock in superblocks {
+                let id = superblock.brick_id;
+                if failed.iter().any(|(lost, _)| *lost == id) {
+                    continue;
+                }
+                let device =
+                    self.roster.borrow().present.get(&id).map(|brick| Rc::clone(&brick.device));
+                if let Some(device) = device {
+                    let request = write_request(&self.shard, superblock, half);
+                    set.submit(id.into(), &*device, request);
+                }
+            }
+            for (id, outcome) in set.finish().await {
+                if let Err(error) = outcome.result {
+                    // Tags are ids.
+                    failed.push((id as u16, error));
+                }
+            }
+        }
+        failed
+    }
+}
+
+impl Roster {
+    /// A brick that is there is away from now on. Gives its device's name.
+    fn lose(&mut self, id: u16) -> Option<String> {
+        let brick = self.present.remove(&id)?;
+        self.away.insert(id, self.generation);
+        Some(brick.device.info().name.clone())
+    }
+
+    /// The superblocks of the next generation.
+    fn next(&mut self, now: u64) -> Vec<BrickSuperblock> {
+        self.generation += 1;
+        let ids = BrickIds::new(self.present.keys().chain(self.away.keys()).copied());
+        // A volume has at most 4096 bricks.
+        let count = (self.present.len() + self.away.len()) as u16;
+        let away: Vec<Away> = self
+            .away
+            .iter()
+            .map(|(id, generation)| Away { brick_id: *id, generation: *generation })
+            .collect();
+        let mut superblocks = Vec::new();
+        for brick in self.present.values_mut() {
+            let superblock = &mut brick.superblock;
+            superblock.generation = self.generation;
+            superblock.volume_state = self.volume_state;
+            superblock.brick_count = count;
+            superblock.brick_ids = ids.clone();
+            superblock.away = away.clone();
+            superblock.updated = now;
+            if superblock.metadata_state == MetadataState::InSync {
+                superblock.metadata_generation = self.generation;
+            }
+            superblocks.push(superblock.clone());
+        }
+        superblocks
+    }
+}
