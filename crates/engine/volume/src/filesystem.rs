@@ -1,5 +1,6 @@
 //! The volume as a [`FileSystem`].
 
+use crate::data::clear_setid_bits;
 use crate::inode::stamp;
 use crate::volume::Volume;
 use braid_filesystem::{
@@ -12,6 +13,8 @@ use braid_shard::Buf;
 /// Free space below which writers are told of errors at once, in bytes, or this part of the volume.
 const NEARLY_FULL_BYTES: u64 = 256 << 20;
 const NEARLY_FULL_PART: u64 = 16;
+/// The type nibble of a directory.
+const DIRECTORY: u8 = 4;
 /// Bytes of metadata that a file takes, about: for `df -i`.
 const BYTES_PER_FILE: u64 = 512;
 
@@ -28,7 +31,7 @@ impl FileSystem for Volume {
         Ok(self.inode(ino).await?.attr(self.geometry.stripe))
     }
 
-    async fn set_attr(&self, _: Caller, ino: Ino, set: SetAttr) -> Result<Attr, Errno> {
+    async fn set_attr(&self, caller: Caller, ino: Ino, set: SetAttr) -> Result<Attr, Errno> {
         self.writable()?;
         let _gate = self.gate.enter().await;
         let inode = self.inode(ino).await?;
@@ -53,6 +56,12 @@ impl FileSystem for Volume {
                 record.atime = set.atime.map_or(record.atime, at);
                 record.mtime = set.mtime.map_or(record.mtime, at);
                 record.ctime = set.ctime.map_or(now, stamp);
+                // A new owner does not get the old one's rights, nor does who cuts somebody's program short.
+                let owned_anew = set.uid.is_some() || set.gid.is_some();
+                let cut = set.size.is_some() && caller.uid != 0;
+                if set.perm.is_none() && record.kind != DIRECTORY && (owned_anew || cut) {
+                    clear_setid_bits(&mut record.perm);
+                }
             });
         }
         Ok(inode.attr(self.geometry.stripe))

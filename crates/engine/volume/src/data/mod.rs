@@ -22,3 +22,4 @@ mod write;
 
 pub use moving::Moved;
 pub use stripes::Geometry;
+pub(crate) use write::clear_setid_bits;

@@ -8,6 +8,9 @@ use braid_format::volume::entry::{ByCookie, ByName};
 use braid_format::volume::keys;
 use std::rc::Rc;
 
+/// Cookies are below this; the newest entry of a directory has the lowest.
+const COOKIE_TOP: u64 = 1 << 62;
+
 impl Volume {
     /// The entry of that name, if there is one.
     pub(super) async fn find(&self, directory: Ino, name: &[u8]) -> Result<Option<ByName>, Errno> {
@@ -20,7 +23,8 @@ impl Volume {
     pub(crate) fn add_entry(&self, directory: &Rc<Inode>, name: &[u8], ino: Ino, kind: Kind) {
         let now = self.now();
         let cookie = self.edit(directory, true, |record| {
-            let cookie = record.next_cookie;
+            // Falling, so that who reads the directory does not meet what is made meanwhile, and comes to an end.
+            let cookie = COOKIE_TOP.saturating_sub(record.next_cookie);
             record.next_cookie += 1;
             record.entries += 1;
             record.mtime = now;

@@ -1,4 +1,4 @@
-//! Directories read in order. Entries are given in the order in which they were made.
+//! Directories read in order. The newest entries come first.
 
 use crate::inode::kind_of;
 use crate::volume::Volume;

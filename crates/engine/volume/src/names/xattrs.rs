@@ -14,10 +14,10 @@ fn check(name: &[u8]) -> Result<(), Errno> {
         return Err(Errno::Range);
     }
     let known: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-    if known.iter().any(|prefix| name.starts_with(prefix)) {
-        Ok(())
-    } else {
-        Err(Errno::Unsupported)
+    match known.iter().find_map(|prefix| name.strip_prefix(*prefix)) {
+        Some(b"") => Err(Errno::Invalid),
+        Some(_) => Ok(()),
+        None => Err(Errno::Unsupported),
     }
 }
 

@@ -49,7 +49,8 @@ pub struct InodeRecord {
     pub crtime: Stamp,
     /// Of a directory: the one it is in.
     pub parent: u64,
-    /// Of a directory: the cookie of its next entry. Of others 0.
+    /// Of a directory: one more than the entries that it has ever had; their cookies fall from 2^62 - 1 on. Of
+    /// others 0.
     pub next_cookie: u64,
     /// Of a directory: entries.
     pub entries: u64,
