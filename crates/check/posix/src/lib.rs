@@ -2,12 +2,17 @@
 //!
 //! Works on any mounted directory and knows nothing of braid. [`cases`] asks one question at a time; [`fsx`] and
 //! [`stress`] do random things and compare with what they remember; [`tree`] and [`fill`] are loads with an answer
-//! that is known beforehand. What a Linux file system may do otherwise, and why, is in [`case::known`].
+//! that is known beforehand. What a Linux file system does otherwise, and why, is in [`case::known`].
 
 #![deny(unsafe_code)]
 
+pub mod bytes;
 pub mod case;
 pub mod cases;
+pub mod fill;
+pub mod fsx;
 pub mod helper;
 pub mod raw;
 pub mod scene;
+pub mod stress;
+pub mod tree;

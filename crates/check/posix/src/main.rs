@@ -4,8 +4,8 @@
 
 use anyhow::{Context, Result};
 use braid_posix::case::{self, Verdict};
-use braid_posix::cases;
 use braid_posix::scene::Surroundings;
+use braid_posix::{cases, fill, fsx, stress, tree};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,9 +48,80 @@ struct Cases {
 
 #[derive(Debug, Subcommand)]
 enum Load {
+    /// Random operations on one file a thread, compared byte by byte.
+    Fsx {
+        #[command(flatten)]
+        place: Place,
+        /// Operations for each file.
+        #[arg(long, default_value_t = 10_000, value_name = "N")]
+        operations: u64,
+        /// The largest size of a file, in bytes.
+        #[arg(long, default_value_t = 1 << 20, value_name = "BYTES")]
+        size: usize,
+        /// Files, each with a thread.
+        #[arg(long, default_value_t = 4, value_name = "N")]
+        files: u64,
+    },
+    /// Random operations on names by several threads; each answer is compared, and the trees at the end.
+    Stress {
+        #[command(flatten)]
+        place: Place,
+        /// Operations for each thread.
+        #[arg(long, default_value_t = 10_000, value_name = "N")]
+        operations: u64,
+        /// Threads.
+        #[arg(long, default_value_t = 4, value_name = "N")]
+        threads: u64,
+    },
+    /// A tree of small files like that of a large source package: files/s of create, stat, read and delete.
+    Tree {
+        #[command(flatten)]
+        place: Place,
+        /// The number of files.
+        #[arg(long, default_value_t = 50_000, value_name = "N")]
+        files: usize,
+        /// Threads.
+        #[arg(long, default_value_t = 1, value_name = "N")]
+        threads: usize,
+    },
+    /// Fills the file system; then all that fsync acknowledged must be there, and space must come back.
+    Fill {
+        #[command(flatten)]
+        place: Place,
+        /// The most free bytes that may be filled, a guard against the wrong disk.
+        #[arg(long, default_value_t = 8 << 30, value_name = "BYTES")]
+        at_most: u64,
+    },
     /// The second process of the cases of locks.
     #[command(hide = true)]
     Helper,
+}
+
+#[derive(Args, Debug)]
+struct Place {
+    /// A directory of the file system; a folder is made in it and removed.
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// What decides all that is random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Tell the kernel to forget what it holds of files where that makes the test harder; as root.
+    #[arg(long)]
+    drop_caches: bool,
+    /// The result as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Place {
+    fn print(&self, done: &impl serde::Serialize, words: &str) -> Result<bool> {
+        if self.json {
+            println!("{}", serde_json::to_string(done)?);
+        } else {
+            println!("{words}");
+        }
+        Ok(true)
+    }
 }
 
 fn main() -> ExitCode {
@@ -67,6 +138,52 @@ fn main() -> ExitCode {
 /// Whether all went as it should.
 fn run(cli: Cli) -> Result<bool> {
     match cli.load {
+        Some(Load::Fsx { place, operations, size, files }) => {
+            anyhow::ensure!(size >= 8192, "--size {size} is too small: at least 8192");
+            let (seed, drop_caches) = (place.seed, place.drop_caches);
+            let plan = fsx::Plan { seed, operations, size, files, drop_caches };
+            let done = fsx::run(&place.dir, &plan)?;
+            let mut words =
+                format!("{} operations, {} bytes compared", done.operations, done.compared);
+            if !done.missing.is_empty() {
+                words.push_str(&format!("; not to be had here: {}", done.missing.join(", ")));
+            }
+            place.print(&done, &words)
+        }
+        Some(Load::Stress { place, operations, threads }) => {
+            let (seed, drop_caches) = (place.seed, place.drop_caches);
+            let plan = stress::Plan { seed, operations, threads, drop_caches };
+            let done = stress::run(&place.dir, &plan)?;
+            let words = format!(
+                "{} operations, {} of them refused as they should be; {} names compared, {} in the shared directory",
+                done.operations, done.refused, done.names, done.shared_names
+            );
+            place.print(&done, &words)
+        }
+        Some(Load::Tree { place, files, threads }) => {
+            let (seed, drop_caches) = (place.seed, place.drop_caches);
+            let done = tree::run(&place.dir, &tree::Plan { seed, files, threads, drop_caches })?;
+            let mut words = format!(
+                "{} files in {} directories, {} bytes",
+                done.files, done.directories, done.bytes
+            );
+            for phase in &done.phases {
+                words.push_str(&format!(
+                    "\n{:<8} {:>9.3} s {:>10.0} files/s",
+                    phase.phase, phase.seconds, phase.files_per_s
+                ));
+            }
+            place.print(&done, &words)
+        }
+        Some(Load::Fill { place, at_most }) => {
+            let (seed, drop_caches) = (place.seed, place.drop_caches);
+            let done = fill::run(&place.dir, &fill::Plan { seed, at_most, drop_caches })?;
+            let words = format!(
+                "{} files with {} bytes acknowledged and found intact; free before {}, when full {}, after {}",
+                done.files, done.bytes, done.free_before, done.free_when_full, done.free_after
+            );
+            place.print(&done, &words)
+        }
         Some(Load::Helper) => braid_posix::helper::serve().map(|()| true),
         None => ask(&cli.cases),
     }

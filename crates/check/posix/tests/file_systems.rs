@@ -88,6 +88,29 @@ fn ext4_passes() {
     let Some(mounted) = Mounted::new(&["mkfs.ext4", "-q", "-F"], 1 << 30) else { return };
     reach(&mounted);
     passes(&[], &mounted.path());
+    loads_pass(&mounted.path());
+}
+
+#[test]
+fn a_file_system_is_filled_and_survives() {
+    let Some(mounted) = Mounted::new(&["mkfs.ext4", "-q", "-F"], 128 << 20) else { return };
+    let said = passes(&["fill"], &mounted.path());
+    assert!(said.contains("found intact"), "{said}");
+    // The guard against the wrong disk.
+    let words = ["fill", "--at-most", "1000", "--dir"];
+    let output = run(Command::new(PROGRAM).args(words).arg(mounted.path())).unwrap();
+    assert!(!output.status.success() && said_of_guard(&output), "{}", self::said(&output));
+}
+
+fn said_of_guard(output: &Output) -> bool {
+    said(output).contains("--at-most")
+}
+
+fn loads_pass(dir: &Path) {
+    passes(&["fsx", "--operations", "2000", "--files", "2"], dir);
+    passes(&["stress", "--operations", "3000", "--threads", "2"], dir);
+    let json = passes(&["tree", "--files", "2000", "--json"], dir);
+    assert!(json.contains("files_per_s"), "{json}");
 }
 
 #[test]
@@ -95,6 +118,7 @@ fn xfs_passes() {
     let Some(mounted) = Mounted::new(&["mkfs.xfs", "-q", "-f"], 1 << 30) else { return };
     reach(&mounted);
     passes(&[], &mounted.path());
+    loads_pass(&mounted.path());
 }
 
 /// Lets other users reach the mount point.

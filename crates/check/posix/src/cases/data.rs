@@ -1,6 +1,7 @@
 //! Reading and writing: ends of files, appending, direct I/O, copies between files.
 
 use super::truncate::forget;
+use crate::bytes::{Aligned, pattern};
 use crate::cases;
 use crate::scene::{
     Outcome, Scene, equal, facts, facts_of, holds, plain, refuses, same_bytes, skip, works,
@@ -37,13 +38,6 @@ cases! {
         unaligned_is_refused_or_right,
         at_the_end_of_a_file,
         over_what_is_mapped;
-}
-
-/// Bytes that tell their own place.
-pub(super) fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    fastrand::Rng::with_seed(seed).fill(&mut bytes);
-    bytes
 }
 
 fn comes_back_at_every_offset(scene: &Scene) -> Outcome {
@@ -313,26 +307,6 @@ fn direct(scene: &Scene, bytes: &[u8]) -> anyhow::Result<(std::path::PathBuf, Ow
     match rustix::fs::open(&path, flags, Mode::empty()) {
         Err(Errno::INVAL) => skip("no O_DIRECT here"),
         other => Ok((path, works("O_DIRECT", other)?)),
-    }
-}
-
-/// Memory that begins at a multiple of 4096, and a place in it.
-struct Aligned {
-    memory: Vec<u8>,
-    start: usize,
-    len: usize,
-}
-
-impl Aligned {
-    fn of(bytes: &[u8]) -> Self {
-        let mut memory = vec![0; bytes.len() + 4096];
-        let start = memory.as_ptr().align_offset(4096);
-        memory[start..start + bytes.len()].copy_from_slice(bytes);
-        Self { memory, start, len: bytes.len() }
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.len]
     }
 }
 

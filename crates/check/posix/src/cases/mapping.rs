@@ -169,7 +169,7 @@ fn of_a_large_file_at_random_places(scene: &Scene) -> Outcome {
     for round in 0..400 {
         let len = rng.usize(1..3000);
         let at = rng.usize(0..size - len);
-        let data = super::data::pattern(round, len);
+        let data = crate::bytes::pattern(round, len);
         if rng.bool() {
             map.write(at, &data);
         } else {

@@ -1,7 +1,7 @@
 //! Space: fallocate and its kinds, holes, large offsets, what statfs says.
 
-use super::data::pattern;
 use super::truncate::forget;
+use crate::bytes::pattern;
 use crate::cases;
 use crate::scene::{
     Kind, Outcome, Scene, equal, facts_of, holds, plain, refuses, refuses_with, same_bytes, skip,
