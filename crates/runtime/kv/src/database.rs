@@ -88,6 +88,8 @@ pub(crate) struct Database {
     commits: u64,
     /// Pages that are free at least, as long as the image has the length beside it.
     known_free: (u64, u64),
+    /// There was not plenty when that was last looked for: so it is not looked for until the store is smaller.
+    scarce_at: Option<u64>,
     /// How often the database was opened once more to have the whole length.
     pub(crate) reopened: u64,
 }
@@ -130,6 +132,7 @@ impl Database {
             bytes: 0,
             commits: 0,
             known_free: (0, 0),
+            scarce_at: None,
             reopened: 0,
         }
     }
@@ -277,15 +280,23 @@ impl Database {
     /// # Errors
     /// [`StoreError::NoSpace`] when there is no room: nothing was changed, and the store goes on.
     pub(crate) fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
-        let first = match self.needs_proof(changes)? {
-            true => Proof::Plenty,
-            false => Proof::None,
+        if self.scarce_at.is_some_and(|bytes| self.bytes < bytes - bytes / 16) {
+            self.scarce_at = None;
+        }
+        let first = match (self.needs_proof(changes)?, self.scarce_at) {
+            (false, _) => Proof::None,
+            (true, None) => Proof::Plenty,
+            (true, Some(_)) => Proof::Exact,
         };
         if let Attempt::Done = self.attempt(changes, first)? {
             return Ok(());
         }
         if self.with_image(|image| image.len() < image.capacity())? {
             self.reopen()?;
+        } else if first == Proof::Exact {
+            return Err(StoreError::NoSpace);
+        } else {
+            self.scarce_at = Some(self.bytes);
         }
         match self.attempt(changes, Proof::Exact)? {
             Attempt::Done => Ok(()),
@@ -295,9 +306,10 @@ impl Database {
 
     /// How full the store is.
     pub(crate) fn space(&self) -> StoreSpace {
-        // Pages of a tree are two thirds full, in the long run.
-        let used = self.bytes.saturating_mul(3) / 2;
-        StoreSpace { capacity: self.capacity - self.reserve() * BLOCK as u64, used }
+        let capacity = self.capacity - self.reserve() * BLOCK as u64;
+        // Pages of a tree are two thirds full where keys come in any order, and fuller where they come in theirs.
+        let used = (self.bytes.saturating_mul(3) / 2).min(capacity);
+        StoreSpace { capacity, used }
     }
 
     /// Closes the database in order.

@@ -1,6 +1,6 @@
 //! A disk for tests: its cache is volatile, its power may be cut, and it may be damaged.
 
-use crate::region::{BLOCK, Region, Write};
+use crate::region::{BLOCK, Region, Underway, Write};
 use braid_device::{IoError, IoErrorKind};
 use std::sync::{Arc, Mutex};
 
@@ -154,7 +154,17 @@ impl Region for Disk {
         Ok(())
     }
 
-    fn write(&mut self, writes: &Arc<Vec<Write>>) -> Result<(), IoError> {
+    fn write(&mut self, writes: &Arc<Vec<Write>>) -> Underway {
+        Underway::Ended(self.write_now(writes))
+    }
+
+    fn sync(&mut self) -> Underway {
+        Underway::Ended(self.sync_now())
+    }
+}
+
+impl Disk {
+    fn write_now(&self, writes: &Arc<Vec<Write>>) -> Result<(), IoError> {
         for write in writes.iter() {
             assert!(write.offset.is_multiple_of(BLOCK as u64));
             assert!(write.data.len().is_multiple_of(BLOCK));
@@ -174,7 +184,7 @@ impl Region for Disk {
         Ok(())
     }
 
-    fn sync(&mut self) -> Result<(), IoError> {
+    fn sync_now(&self) -> Result<(), IoError> {
         self.fuse.burn()?;
         let mut surface = self.surface.lock().unwrap();
         if surface.broken {

@@ -5,7 +5,7 @@
 //!
 //! Invariant: when a write or a sync has succeeded, all halves that are still held have it.
 
-use crate::region::{Region, Write};
+use crate::region::{Region, Underway, Write};
 use braid_device::{IoError, IoErrorKind};
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ impl Mirror {
     /// # Errors
     /// Its own, also one that it gave before.
     pub(crate) fn write_joining(&mut self, writes: &Arc<Vec<Write>>) -> Result<(), IoError> {
-        self.on_joining(|region| region.write(writes));
+        self.on_joining(|region| region.write(writes).wait());
         self.joined()
     }
 
@@ -111,7 +111,7 @@ impl Mirror {
     /// # Errors
     /// Its own, also one that it gave before.
     pub(crate) fn finish_joining(&mut self) -> Result<usize, IoError> {
-        self.on_joining(|region| region.sync());
+        self.on_joining(|region| region.sync().wait());
         self.joined()?;
         let free = self.halves.iter().position(Option::is_none);
         let half = free.ok_or(IoError::new(IoErrorKind::Refused))?;
@@ -181,7 +181,7 @@ impl Mirror {
     /// # Errors
     /// When no half took it.
     pub(crate) fn write(&mut self, writes: &Arc<Vec<Write>>) -> Result<(), IoError> {
-        self.on_joining(|region| region.write(writes));
+        self.on_joining(|region| region.write(writes).wait());
         self.on_all("writing", |region| region.write(writes))
     }
 
@@ -195,7 +195,7 @@ impl Mirror {
         writes: &Arc<Vec<Write>>,
     ) -> Result<(), IoError> {
         match self.halves.get_mut(half).and_then(Option::as_mut) {
-            Some(region) => region.write(writes),
+            Some(region) => region.write(writes).wait(),
             None => Err(IoError::new(IoErrorKind::Gone)),
         }
     }
@@ -205,19 +205,21 @@ impl Mirror {
     /// # Errors
     /// When no half could.
     pub(crate) fn sync(&mut self) -> Result<(), IoError> {
-        self.on_joining(|region| region.sync());
+        self.on_joining(|region| region.sync().wait());
         self.on_all("flushing", |region| region.sync())
     }
 
     fn on_all(
         &mut self,
         doing: &str,
-        mut act: impl FnMut(&mut Box<dyn Region>) -> Result<(), IoError>,
+        mut act: impl FnMut(&mut Box<dyn Region>) -> Underway,
     ) -> Result<(), IoError> {
         let mut failed: Vec<(usize, IoError)> = Vec::new();
         let mut succeeded = 0;
-        for half in self.held() {
-            match self.halves[half].as_mut().map(&mut act) {
+        // Both are at it before the first is waited for.
+        let underway = self.halves.each_mut().map(|half| half.as_mut().map(&mut act));
+        for (half, underway) in underway.into_iter().enumerate() {
+            match underway.map(Underway::wait) {
                 Some(Ok(())) => succeeded += 1,
                 Some(Err(error)) => failed.push((half, error)),
                 None => {}

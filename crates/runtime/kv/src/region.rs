@@ -12,6 +12,7 @@ use slab::Slab;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 
 /// What everything in a region is a multiple of, in bytes.
 pub const BLOCK: usize = 4096;
@@ -31,7 +32,28 @@ pub struct Write {
     pub data: Vec<u8>,
 }
 
-/// A range of fixed size on one device. Calls wait for the device; each error is the device's.
+/// A write or a flush that was begun.
+pub enum Underway {
+    /// It has ended.
+    Ended(Result<(), IoError>),
+    /// Its end will be sent; if not, the device is gone.
+    Sent(Receiver<Result<(), IoError>>),
+}
+
+impl Underway {
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn wait(self) -> Result<(), IoError> {
+        match self {
+            Underway::Ended(result) => result,
+            Underway::Sent(end) => end.recv().unwrap_or(Err(IoError::new(IoErrorKind::Gone))),
+        }
+    }
+}
+
+/// A range of fixed size on one device, used from one thread. Errors are the device's.
 pub trait Region: Send {
     /// How messages name it.
     fn name(&self) -> &str;
@@ -45,18 +67,14 @@ pub trait Region: Send {
     /// When the device cannot give them; [`IoErrorKind::Invalid`] beyond the end.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError>;
 
-    /// Writes all of `writes`, which do not overlap, in any order. They may be lost in a power cut until
-    /// [`sync`](Region::sync).
-    ///
-    /// # Errors
-    /// When the device refuses one; others of them may have been written.
-    fn write(&mut self, writes: &Arc<Vec<Write>>) -> Result<(), IoError>;
+    /// Begins to write all of `writes`, which do not overlap, in any order. They may be lost in a power cut until
+    /// [`sync`](Region::sync). It ends with an error when the device refuses one; others of them may have been written.
+    /// Nothing else is asked for before it has ended.
+    fn write(&mut self, writes: &Arc<Vec<Write>>) -> Underway;
 
-    /// Makes all that was written durable.
-    ///
-    /// # Errors
-    /// When the device cannot promise that.
-    fn sync(&mut self) -> Result<(), IoError>;
+    /// Begins to make durable all that was written; an error when the device cannot promise that. Nothing else is asked
+    /// for before it has ended.
+    fn sync(&mut self) -> Underway;
 }
 
 /// Devices that regions of this shard lie on: they stay here, the store's thread knows their numbers.
@@ -107,26 +125,32 @@ impl DeviceRegion {
         offset.checked_add(len as u64).is_some_and(|end| end <= self.size)
     }
 
-    /// Has `work` done on the shard with the device, and waits for it. A shard that is gone takes its devices along.
+    /// Has `work` done on the shard with the device; what comes of it is sent.
     fn there<T: Send + 'static, F>(
         &self,
         work: impl FnOnce(Shard, Rc<dyn Device>) -> F + Send + 'static,
-    ) -> Result<T, IoError>
+    ) -> Receiver<Result<T, IoError>>
     where
         F: Future<Output = Result<T, IoError>> + 'static,
     {
         let number = self.number;
-        let done = self.shard.call_async(move |shard, reply| {
+        let (send, receive) = mpsc::sync_channel(1);
+        // A shard that is gone drops the job, and with it the sender.
+        self.shard.run(move |shard| {
             let device = shard.local::<Known>().devices.borrow().get(number).cloned();
             match device {
                 Some(device) => {
                     let work = work(shard.clone(), device);
-                    shard.spawn(async move { reply(work.await) });
+                    shard.spawn(async move {
+                        let _ = send.send(work.await);
+                    });
                 }
-                None => reply(Err(IoError::new(IoErrorKind::Gone))),
+                None => {
+                    let _ = send.send(Err(IoError::new(IoErrorKind::Gone)));
+                }
             }
         });
-        done.unwrap_or(Err(IoError::new(IoErrorKind::Gone)))
+        receive
     }
 }
 
@@ -155,23 +179,23 @@ impl Region for DeviceRegion {
             return Err(IoError::new(IoErrorKind::Invalid));
         }
         let (start, len) = (self.start + offset, buf.len());
-        let bytes = self.there(move |shard, device| read_all(shard, device, start, len))?;
-        buf.copy_from_slice(&bytes);
+        let read = self.there(move |shard, device| read_all(shard, device, start, len));
+        buf.copy_from_slice(&read.recv().unwrap_or(Err(IoError::new(IoErrorKind::Gone)))?);
         Ok(())
     }
 
-    fn write(&mut self, writes: &Arc<Vec<Write>>) -> Result<(), IoError> {
+    fn write(&mut self, writes: &Arc<Vec<Write>>) -> Underway {
         if writes.iter().any(|write| !self.holds(write.offset, write.data.len())) {
-            return Err(IoError::new(IoErrorKind::Invalid));
+            return Underway::Ended(Err(IoError::new(IoErrorKind::Invalid)));
         }
         let (start, writes) = (self.start, Arc::clone(writes));
-        self.there(move |shard, device| write_all(shard, device, start, writes))
+        Underway::Sent(self.there(move |shard, device| write_all(shard, device, start, writes)))
     }
 
-    fn sync(&mut self) -> Result<(), IoError> {
-        self.there(|shard, device| async move {
+    fn sync(&mut self) -> Underway {
+        Underway::Sent(self.there(|shard, device| async move {
             IoSets::new(&shard).one(&*device, Request::flush()).await.result
-        })
+        }))
     }
 }
 
@@ -260,15 +284,15 @@ impl Region for RamRegion {
         Ok(())
     }
 
-    fn write(&mut self, writes: &Arc<Vec<Write>>) -> Result<(), IoError> {
-        for write in writes.iter() {
+    fn write(&mut self, writes: &Arc<Vec<Write>>) -> Underway {
+        Underway::Ended(writes.iter().try_for_each(|write| {
             let range = self.range(write.offset, write.data.len())?;
             self.bytes[range].copy_from_slice(&write.data);
-        }
-        Ok(())
+            Ok(())
+        }))
     }
 
-    fn sync(&mut self) -> Result<(), IoError> {
-        Ok(())
+    fn sync(&mut self) -> Underway {
+        Underway::Ended(Ok(()))
     }
 }
