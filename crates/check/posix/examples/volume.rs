@@ -34,7 +34,9 @@ fn main() -> anyhow::Result<()> {
     let mounted = remote.call_async(move |shard, done| {
         let shard = shard.clone();
         let own = shard.clone();
-        own.spawn(async move { done(start(&shard, &sizes).await.map_err(|error| error.to_string())) });
+        own.spawn(
+            async move { done(start(&shard, &sizes).await.map_err(|error| error.to_string())) },
+        );
     });
     mounted.ok_or_else(|| anyhow::anyhow!("the shard is gone"))?.map_err(anyhow::Error::msg)?;
     let options = MountOptions::new(dir, "volume");
@@ -54,7 +56,11 @@ async fn start(shard: &braid_shard::Shard, sizes: &[u64]) -> anyhow::Result<()> 
     let new: Vec<NewBrick> = sizes
         .iter()
         .zip(1..)
-        .map(|(size, id)| NewBrick { uuid: Uuid::from_u128(id), weight: *size, blocks: (size << 20) / 4096 })
+        .map(|(size, id)| NewBrick {
+            uuid: Uuid::from_u128(id),
+            weight: *size,
+            blocks: (size << 20) / 4096,
+        })
         .collect();
     let store = ModelStore::new(shard);
     let records = first_records(Uuid::from_u128(9), 128 << 10, &new, Caller::default(), now())?;
@@ -64,7 +70,12 @@ async fn start(shard: &braid_shard::Shard, sizes: &[u64]) -> anyhow::Result<()> 
         device: ram.device(),
         data_offset: 0,
     });
-    let from = MountOf { devices: devices.collect(), store: Rc::new(store), clock: Rc::new(now), read_only: false };
+    let from = MountOf {
+        devices: devices.collect(),
+        store: Rc::new(store),
+        clock: Rc::new(now),
+        read_only: false,
+    };
     let volume = Volume::mount(shard, from).await?;
     *shard.local::<Ready>().0.borrow_mut() = Some(volume);
     Ok(())

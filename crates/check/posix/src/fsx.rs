@@ -29,6 +29,8 @@ pub struct Plan {
     pub files: u64,
     /// Whether the kernel is told to forget all files now and then; only root may.
     pub drop_caches: bool,
+    /// Whether the file is also opened for direct I/O, where that is to be had.
+    pub direct: bool,
 }
 
 /// What was done.
@@ -104,6 +106,7 @@ struct Subject {
     file: File,
     /// The same file, opened for direct I/O where there is such a thing.
     direct: Option<OwnedFd>,
+    wants_direct: bool,
     want: Vec<u8>,
     rng: fastrand::Rng,
     log: VecDeque<Step>,
@@ -145,7 +148,7 @@ pub fn run(dir: &Path, plan: &Plan) -> Result<Done> {
 
 fn one(path: PathBuf, plan: &Plan, number: u64) -> Result<Done> {
     let seed = plan.seed.wrapping_add(number);
-    let mut subject = Subject::new(path, seed)?;
+    let mut subject = Subject::new(path, seed, plan.direct)?;
     for step in 0..plan.operations {
         if let Err(error) = subject.step(step, plan) {
             bail!("file {}, seed {seed}: {error:#}\n{}", subject.path.display(), subject.history());
@@ -166,13 +169,14 @@ fn one(path: PathBuf, plan: &Plan, number: u64) -> Result<Done> {
 }
 
 impl Subject {
-    fn new(path: PathBuf, seed: u64) -> Result<Self> {
+    fn new(path: PathBuf, seed: u64, wants_direct: bool) -> Result<Self> {
         let file = File::options().read(true).write(true).create_new(true).open(&path);
         let file = file.with_context(|| format!("making {}", path.display()))?;
         let mut this = Self {
             path,
             file,
             direct: None,
+            wants_direct,
             want: Vec::new(),
             rng: fastrand::Rng::with_seed(seed),
             log: VecDeque::new(),
@@ -183,6 +187,9 @@ impl Subject {
     }
 
     fn open_direct(&mut self) -> Result<()> {
+        if !self.wants_direct {
+            return Ok(());
+        }
         let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
         self.direct = match rustix::fs::open(&self.path, flags, Mode::empty()) {
             Err(Errno::INVAL) => None,
@@ -469,7 +476,7 @@ mod tests {
     use super::*;
 
     fn plan() -> Plan {
-        Plan { seed: 1, operations: 400, size: 300_000, files: 2, drop_caches: false }
+        Plan { seed: 1, operations: 400, size: 300_000, files: 2, drop_caches: false, direct: true }
     }
 
     #[test]
@@ -482,7 +489,7 @@ mod tests {
     #[test]
     fn a_byte_that_changes_is_found_with_its_history() {
         let dir = tempfile::tempdir().unwrap();
-        let mut subject = Subject::new(dir.path().join("file"), 1).unwrap();
+        let mut subject = Subject::new(dir.path().join("file"), 1, true).unwrap();
         while subject.want.len() < 5000 {
             subject.step(subject.done.operations, &plan()).unwrap();
         }

@@ -61,6 +61,9 @@ enum Load {
         /// Files, each with a thread.
         #[arg(long, default_value_t = 4, value_name = "N")]
         files: u64,
+        /// No direct I/O among the operations.
+        #[arg(long)]
+        buffered: bool,
     },
     /// Random operations on names by several threads; each answer is compared, and the trees at the end.
     Stress {
@@ -138,10 +141,10 @@ fn main() -> ExitCode {
 /// Whether all went as it should.
 fn run(cli: Cli) -> Result<bool> {
     match cli.load {
-        Some(Load::Fsx { place, operations, size, files }) => {
+        Some(Load::Fsx { place, operations, size, files, buffered }) => {
             anyhow::ensure!(size >= 8192, "--size {size} is too small: at least 8192");
             let (seed, drop_caches) = (place.seed, place.drop_caches);
-            let plan = fsx::Plan { seed, operations, size, files, drop_caches };
+            let plan = fsx::Plan { seed, operations, size, files, drop_caches, direct: !buffered };
             let done = fsx::run(&place.dir, &plan)?;
             let mut words =
                 format!("{} operations, {} bytes compared", done.operations, done.compared);
