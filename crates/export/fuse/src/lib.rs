@@ -26,6 +26,7 @@ mod requests;
 mod serve;
 mod table;
 mod work;
+mod write_out;
 
 pub use mount::Mount;
 pub use options::{Ended, EndedBy, MountError, MountOptions, UnmountError};

@@ -1,6 +1,6 @@
 //! A mount from its start to its end.
 //!
-//! Threads: `threads` of fuser's read requests; one more waits for their end, which comes with the unmount, whoever
+//! Threads: `threads` of fuser's read requests; one asks the kernel to write files out; one more waits for their end, which comes with the unmount, whoever
 //! does it, and then winds the mount up on the shard.
 
 use crate::mountpoint::MountPoint;
@@ -8,6 +8,7 @@ use crate::options::{Ended, EndedBy, MountError, MountOptions, UnmountError};
 use crate::payload::{Payloads, payloads};
 use crate::requests::Requests;
 use crate::serve;
+use crate::write_out::WriteOut;
 use braid_filesystem::{Errno, FileSystem, Ino};
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
@@ -71,11 +72,13 @@ impl Mount {
             return undo(MountError::ShardGone { dir });
         };
         let wind_up = WindUp { remote: remote.clone(), key, payloads: Arc::clone(&payloads) };
+        let write_out = Arc::new(WriteOut::default());
         let requests = Requests::<F> {
             remote,
             key,
             options: options.clone(),
             payloads,
+            write_out: Arc::clone(&write_out),
             file_system: PhantomData,
         };
         let mut config = Config::default();
@@ -92,6 +95,11 @@ impl Mount {
             }
         };
         let notifier = session.notifier();
+        if let Err(error) = write_out.start(session.notifier()) {
+            let undone = undo(MountError::Thread { dir, error });
+            let _ = wind_up.run::<F>();
+            return undone;
+        }
         let end = Arc::new(End::default());
         let known = Arc::clone(&end);
         let thread = std::thread::Builder::new().name("fuse-mount".to_owned());

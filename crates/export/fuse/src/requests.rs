@@ -9,6 +9,7 @@ use crate::options::MountOptions;
 use crate::payload::Payloads;
 use crate::serve;
 use crate::work::{Name, Node, Opening, Work};
+use crate::write_out::WriteOut;
 use braid_filesystem::{
     Allocate, Caller, FileSystem, Ino, Kind, MODE_MASK, RENAME_EXCHANGE, RENAME_NOREPLACE,
     RenameFlags, Seek, SetAttr, XattrMode,
@@ -38,6 +39,7 @@ pub(crate) struct Requests<F> {
     pub key: usize,
     pub options: MountOptions,
     pub payloads: Arc<Payloads>,
+    pub write_out: Arc<WriteOut>,
     pub file_system: PhantomData<fn(F)>,
 }
 
@@ -426,7 +428,14 @@ impl<F: FileSystem + 'static> Filesystem for Requests<F> {
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
         let ino: Ino = ino.0;
-        self.send(Work::Seek { ino, offset, what, reply });
+        let work = Work::Seek { ino, offset, what, reply };
+        if !self.options.writeback_cache {
+            return self.send(work);
+        }
+        let (remote, key) = (self.remote.clone(), self.key);
+        self.write_out.then(ino, move || {
+            remote.run(move |shard| serve::start::<F>(shard, key, work));
+        });
     }
 
     fn copy_file_range(
