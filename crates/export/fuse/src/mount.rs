@@ -65,14 +65,15 @@ impl Mount {
         };
         let (payloads, lender) = payloads(options.max_write as usize);
         let (payloads, limits) = (Arc::new(payloads), options.clone());
+        let write_out = Arc::new(WriteOut::default());
+        let for_reads = Arc::clone(&write_out);
         let Some(key) = remote.call(move |shard| {
             let fs = open(shard);
-            serve::install(shard, fs, lender, &limits)
+            serve::install(shard, fs, lender, for_reads, &limits)
         }) else {
             return undo(MountError::ShardGone { dir });
         };
         let wind_up = WindUp { remote: remote.clone(), key, payloads: Arc::clone(&payloads) };
-        let write_out = Arc::new(WriteOut::default());
         let requests = Requests::<F> {
             remote,
             key,

@@ -16,6 +16,7 @@ use braid_filesystem::{
 };
 use braid_shard::mailbox::Remote;
 use fuser::*;
+use rustix::fs::OFlags;
 use std::ffi::OsStr;
 use std::marker::PhantomData;
 use std::os::unix::ffi::OsStrExt;
@@ -250,11 +251,13 @@ impl<F: FileSystem + 'static> Filesystem for Requests<F> {
         _: FileHandle,
         offset: u64,
         size: u32,
-        _: OpenFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.send(Work::Read { ino: ino.0, offset, len: size as usize, reply });
+        let is_direct = OFlags::from_bits_retain(flags.0.cast_unsigned()).contains(OFlags::DIRECT);
+        let direct = self.options.writeback_cache && is_direct;
+        self.send(Work::Read { ino: ino.0, offset, len: size as usize, direct, reply });
     }
 
     fn write(

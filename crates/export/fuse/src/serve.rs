@@ -6,6 +6,7 @@ use crate::options::MountOptions;
 use crate::payload::{Lender, Payload};
 use crate::references::References;
 use crate::work::{Opening, Work};
+use crate::write_out::WriteOut;
 use braid_filesystem::{
     Attr, Caller, DirEntry, Entry, Errno, FileSystem, Ino, Kind, NewNode, SetAttr,
 };
@@ -17,6 +18,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Files have no state of their own at the kernel's end.
@@ -42,6 +44,9 @@ pub(crate) struct Server<F> {
     attr_timeout: Duration,
     entry_timeout: Duration,
     direct_mmap: Cell<bool>,
+    /// Its own number.
+    key: usize,
+    write_out: Arc<WriteOut>,
 }
 
 /// The mounts of one kind of file system on a shard.
@@ -61,6 +66,7 @@ pub(crate) fn install<F: FileSystem + 'static>(
     shard: &Shard,
     fs: Rc<F>,
     lender: Lender,
+    write_out: Arc<WriteOut>,
     options: &MountOptions,
 ) -> usize {
     let servers = shard.local::<Servers<F>>();
@@ -84,6 +90,8 @@ pub(crate) fn install<F: FileSystem + 'static>(
         attr_timeout: options.attr_timeout,
         entry_timeout: options.entry_timeout,
         direct_mmap: Cell::new(false),
+        key: servers.all.borrow().vacant_key(),
+        write_out,
     });
     servers.all.borrow_mut().insert(server)
 }
@@ -220,9 +228,16 @@ impl<F: FileSystem + 'static> Server<F> {
                 fs.close(ino);
                 reply.ok();
             }
-            Work::Read { ino, offset, len, reply } => {
+            Work::Read { ino, offset, len, direct, reply } => {
                 let _share = self.reads.take(len as u64).await;
                 match fs.read(ino, offset, len).await {
+                    Ok(data) if direct && data.len() < len => {
+                        let (remote, key) = (self.shard.remote(), self.key);
+                        let again = Work::Read { ino, offset, len, direct: false, reply };
+                        self.write_out.then(ino, move || {
+                            remote.run(move |shard| start::<F>(shard, key, again));
+                        });
+                    }
                     Ok(data) => reply.data(&data),
                     Err(error) => reply.error(errno::of(error)),
                 }
