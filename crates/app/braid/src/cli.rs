@@ -6,10 +6,12 @@ mod as_text;
 mod figures;
 mod new_members;
 mod settings;
+pub mod volume;
 
 pub use figures::{Iostat, Metrics, Stat};
 pub use new_members::NewMembers;
 pub use settings::{Get, Set, State};
+pub use volume::NewVolume;
 
 use crate::array_name::ArrayName;
 use crate::commands::Bench;
@@ -86,6 +88,9 @@ pub enum Command {
     Stop(Stop),
     /// Measure an array against its bare members, in this process or over NBD.
     Bench(Box<Bench>),
+    /// Logical volumes of files over many bricks: create, mount, add and remove bricks, balance, proxy.
+    #[command(subcommand)]
+    Volume(volume::Verb),
     /// Show all of it: an array of files, a file system, a lost member, a rebuild, every byte compared.
     Demo(Demo),
 }
@@ -627,8 +632,10 @@ mod tests {
 
     #[test]
     fn the_manual_shows_what_may_be_typed() {
-        let manual = include_str!("../../../../docs/cli.md");
-        let lines: Vec<&str> = manual.lines().filter(|line| line.starts_with("braid ")).collect();
+        let pages =
+            [include_str!("../../../../docs/cli.md"), include_str!("../../../../docs/volumes.md")];
+        let lines = pages.iter().flat_map(|page| page.lines());
+        let lines: Vec<&str> = lines.filter(|line| line.starts_with("braid ")).collect();
         assert!(lines.len() > 20, "the page has lost its examples");
         for line in lines {
             if let Err(error) = parsed(line) {

@@ -28,6 +28,16 @@ impl Client {
         Client::connect_to(&control.control.clone().unwrap_or_else(default_path))
     }
 
+    /// A server listens at `path`, whether we may ask it or not.
+    pub fn is_listening(path: &Path) -> bool {
+        match UnixStream::connect(path) {
+            Ok(_) => true,
+            Err(error) => {
+                !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+            }
+        }
+    }
+
     /// Connects to the server at `path`.
     ///
     /// # Errors

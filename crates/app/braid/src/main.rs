@@ -16,6 +16,7 @@ mod memory;
 mod on_shard;
 mod output;
 mod settings;
+mod volumes;
 
 use clap::Parser;
 use std::io::IsTerminal;

@@ -21,6 +21,7 @@ mod set;
 mod speed;
 mod stat;
 mod stop;
+mod volume;
 mod wait;
 
 use crate::cli::Command;
@@ -57,6 +58,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Iostat(options) => iostat::run(&options),
         Command::Stop(options) => stop::run(options),
         Command::Bench(options) => bench::run(*options),
+        Command::Volume(verb) => volume::run(verb),
         Command::Demo(options) => crate::demo::run(&options),
     }
 }

@@ -76,8 +76,7 @@ pub fn run(options: Serve) -> Result<ExitCode> {
     let around =
         Around { remotes: shards.remotes().to_vec(), kept, memory_max: memory.for_caches() };
     let exporting = server.as_ref().ok().map(Arc::clone);
-    let running =
-        Arc::new(Running::new(arrays.clone(), salvaged.clone(), exporting, around, send_end));
+    let running = Running::new(arrays.clone(), salvaged.clone(), exporting, around, send_end);
     let served = server.and_then(|server| {
         memory_watch::start(&running, memory)?;
         socket.serve(running.handler())?;

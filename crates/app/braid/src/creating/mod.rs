@@ -309,7 +309,10 @@ fn wipe_file(path: &Path, ranges: &[Range<u64>]) -> Result<()> {
 }
 
 /// The same through a device, which takes whole blocks only: what stands beside is kept.
-async fn wipe_device(shard: &Shard, opener: &dyn Opener, ranges: &[Range<u64>]) -> Result<()> {
+///
+/// # Errors
+/// When the device cannot be opened, read or written.
+pub async fn wipe_device(shard: &Shard, opener: &dyn Opener, ranges: &[Range<u64>]) -> Result<()> {
     let device = opener.open(shard)?;
     let (sets, block) = (IoSets::new(shard), u64::from(device.info().logical_block.max(1)));
     for range in ranges {

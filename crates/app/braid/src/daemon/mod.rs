@@ -15,6 +15,7 @@
 //! | `memory_watch` | caches give memory back while the machine is short of it |
 //! | `control_socket` | the socket file and its connections |
 //! | `protocol` | what is said there |
+//! | `volumes` | volumes, whose bricks may be arrays of this server |
 //! | `signals` | SIGINT and SIGTERM |
 //!
 //! Everything here is control: no request of a client passes through.
@@ -34,12 +35,13 @@ pub mod salvaged;
 pub mod setting;
 pub mod signals;
 mod stacking;
+mod volumes;
 
 /// Why the server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// A signal came.
     Signal,
-    /// The last array was stopped by a command.
+    /// The last array was stopped by a command, or the last volume unmounted.
     Stopped,
 }

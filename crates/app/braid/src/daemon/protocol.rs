@@ -9,6 +9,7 @@
 #[cfg(test)]
 pub mod samples;
 mod stat;
+pub mod volume;
 
 pub use stat::{Cache, Flow, Io, Latency, MemberIo, Sizes, Stat};
 
@@ -17,6 +18,7 @@ use braid_array::options::MemberFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use volume::{VolumeAnswer, VolumeRequest};
 
 /// The longest line that either side reads, in bytes.
 pub const LINE_MAX: usize = 4 << 20;
@@ -67,6 +69,8 @@ pub enum Request {
     Stat { array: Option<String> },
     /// Stop an array; without a name all of them.
     Stop { array: Option<String> },
+    /// Something about volumes.
+    Volume { request: Box<VolumeRequest> },
 }
 
 /// Flags that a member is given.
@@ -108,6 +112,8 @@ pub enum Answer {
     /// An array was made, or would be: what was found on its members as a table, what the user should know
     /// first, and what it is, as text and as JSON.
     Created { found: Option<String>, warnings: Vec<String>, text: String, report: Value },
+    /// About volumes.
+    Volume { volume: VolumeAnswer },
     /// A job is running.
     Progress { job: Job },
     /// No job is running any more.
@@ -147,7 +153,7 @@ pub struct Setting {
 /// A job that is running.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// resync, recover, check or repair.
+    /// resync, recover, check or repair; of a volume: balance, remove, flush, migrate or defrag.
     pub kind: String,
     /// Bytes done.
     pub done: u64,

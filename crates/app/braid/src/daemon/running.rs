@@ -9,11 +9,13 @@ use super::creating::Wanted;
 use super::details::{self, job_of};
 use super::protocol::{Answer, Detail, Listed, Request};
 use super::setting::Setter;
+use super::volumes::ToRunning;
 use super::{flags, salvaged, stacking};
 use crate::discover;
 use crate::members::{self, parse_one};
 use crate::on_shard;
 use crate::settings::kept::Kept;
+use crate::volumes::Volumes;
 use anyhow::{Result, bail};
 use braid_array::array::Array;
 use braid_array::assemble::salvage::Salvage;
@@ -32,7 +34,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// Between two reports of progress.
@@ -51,6 +53,7 @@ pub struct Running {
     pub(super) setter: Setter,
     /// Held while arrays are made, stacked or stopped: which array uses which does not change otherwise.
     stack: Mutex<()>,
+    pub(super) volumes: Volumes,
     ends: Mutex<Sender<End>>,
     /// The number of the next member in memory, so that its name is its own.
     next_in_memory: AtomicU64,
@@ -79,19 +82,24 @@ impl Running {
         server: Option<Arc<Server>>,
         around: Around,
         ends: Sender<End>,
-    ) -> Running {
+    ) -> Arc<Running> {
         let Around { remotes, kept, memory_max } = around;
-        Running {
+        Arc::new_cyclic(|own| Running {
             arrays: Mutex::new(arrays),
             salvaged: Mutex::new(salvaged),
             server,
-            remotes,
             memory_max,
+            volumes: Volumes::new(
+                remotes.clone(),
+                kept.clone(),
+                Arc::new(ToRunning(Weak::clone(own))),
+            ),
+            remotes,
             setter: Setter::new(kept),
             stack: Mutex::new(()),
             ends: Mutex::new(ends),
             next_in_memory: AtomicU64::new(1000),
-        }
+        })
     }
 
     /// The handler for the control socket.
@@ -100,11 +108,12 @@ impl Running {
         Arc::new(move |request, answer| running.answer(request, answer))
     }
 
-    /// Stops all arrays that still run.
+    /// Unmounts all volumes and stops all arrays that still run.
     ///
     /// # Errors
     /// When a shard is gone.
     pub fn stop_all(&self) -> Result<()> {
+        self.volumes.unmount_all();
         let _turn = self.stack_turn();
         self.salvaged().drain(..).for_each(|array| array.stop());
         let arrays = stacking::tops_first(std::mem::take(&mut *self.arrays()));
@@ -183,7 +192,9 @@ impl Running {
     }
 
     fn answer(&self, request: Request, answer: &mut dyn FnMut(Answer) -> bool) {
-        let stops = matches!(request, Request::Stop { .. });
+        let about_volumes = matches!(request, Request::Volume { .. });
+        let stops = about_volumes || matches!(request, Request::Stop { .. });
+        let asked = about_volumes.then(|| self.volumes.ask());
         match self.carry_out(request, answer) {
             Ok(last) => {
                 answer(last);
@@ -193,12 +204,18 @@ impl Running {
                 answer(Answer::Refused { error: format!("{error:#}"), no_such_array });
             }
         }
+        drop(asked);
         // The answer has left by now: the process may end.
-        if stops && self.arrays().is_empty() && self.salvaged().is_empty() {
-            let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-            // The other side is gone when the process ends anyway.
-            let _ = ends.send(End::Stopped);
+        if stops && self.is_idle() {
+            self.end(End::Stopped);
         }
+    }
+
+    /// Has the process end.
+    pub(super) fn end(&self, why: End) {
+        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        // The other side is gone when the process ends anyway.
+        let _ = ends.send(why);
     }
 
     fn carry_out(
@@ -284,6 +301,7 @@ impl Running {
                 Answer::Stat { stat: Box::new(self.stat(&array)?) }
             }
             Request::Stop { array } => self.stop(array.as_deref())?,
+            Request::Volume { request } => self.volume(*request, answer)?,
         })
     }
 
@@ -353,6 +371,7 @@ impl Running {
         if let Some(user) = stacking::users(&self.arrays())?.get(array.name()) {
             bail!("array {name} is a member of array {user} already");
         }
+        self.no_brick(name)?;
         Ok(Arc::new(ArrayMember::new(array)))
     }
 
@@ -363,8 +382,9 @@ impl Running {
         let users = stacking::users(&arrays)?;
         for name in names {
             let array = arrays.iter().find(|array| array.name() == name);
-            if let Some(array) = array.filter(|_| !users.contains_key(name) && !server.offers(name))
-            {
+            let free =
+                || !users.contains_key(name) && self.no_brick(name).is_ok() && !server.offers(name);
+            if let Some(array) = array.filter(|_| free()) {
                 server.offer(Arc::clone(array) as Arc<dyn Target>)?;
             }
         }
@@ -503,6 +523,9 @@ impl Running {
             }
             !stops
         });
+        if wanted.is_none() {
+            self.volumes.unmount_all();
+        }
         let _turn = self.stack_turn();
         let arrays = match wanted {
             Some(_) if chosen.is_some() => Vec::new(),
@@ -518,6 +541,7 @@ impl Running {
                      remove it"
                 );
             }
+            self.no_brick(array.name())?;
             let members = status(&array)?.members;
             stop_array(&array)?;
             self.arrays().retain(|known| known.id() != array.id());

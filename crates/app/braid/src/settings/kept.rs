@@ -42,6 +42,11 @@ impl Kept {
         Kept { folder: asked.map(Path::to_path_buf).or_else(usual) }
     }
 
+    /// The directory, whether it is there or not; `None`: nobody has said where, and there is no home.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
     /// The file of an array, whether it is there or not.
     fn path(&self, uuid: &[u8; 16]) -> Option<PathBuf> {
         Some(self.folder.as_ref()?.join(file_name(uuid)))

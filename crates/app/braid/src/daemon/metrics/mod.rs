@@ -1,10 +1,11 @@
-//! Metrics for monitoring: the figures of all arrays in the text format of OpenMetrics, over HTTP.
+//! Metrics for monitoring: the figures of all arrays and volumes in the text format of OpenMetrics, over HTTP.
 //!
-//! `text` makes the text, `http` the little HTTP that a scraper needs. Invariant: a client that sends garbage,
+//! `text` makes the text, of volumes `volumes`, `http` the little HTTP that a scraper needs. Invariant: a client that sends garbage,
 //! nothing, or too much is answered or dropped, and harms nobody else.
 
 mod http;
 mod text;
+mod volumes;
 
 pub use http::{MetricsServer, Place};
 
@@ -18,5 +19,8 @@ use std::sync::Arc;
 /// When the address is taken or may not be used.
 pub fn serve(place: &Place, running: &Arc<Running>) -> Result<MetricsServer> {
     let running = Arc::clone(running);
-    MetricsServer::start(place, Arc::new(move || text::text(running.stats())))
+    MetricsServer::start(
+        place,
+        Arc::new(move || text::text(running.stats(), running.volume_figures())),
+    )
 }

@@ -1,5 +1,7 @@
 //! The figures of all arrays as metrics: names and meanings in docs/seeing.md.
 
+use super::volumes::Volumes;
+use crate::daemon::protocol::volume::VolumeDetail;
 use crate::daemon::protocol::{Flow, Io, MemberIo, Stat};
 use anyhow::{Context, Result};
 use prometheus_client::collector::Collector;
@@ -10,13 +12,14 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
 use std::fmt::Error;
 
-/// The text of OpenMetrics for arrays, those below others among them.
+/// The text of OpenMetrics for arrays, those below others among them, and volumes.
 ///
 /// # Errors
 /// When the text cannot be made, which does not depend on the figures.
-pub fn text(stats: Vec<Stat>) -> Result<String> {
+pub fn text(stats: Vec<Stat>, volumes: Vec<VolumeDetail>) -> Result<String> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Arrays(stats)));
+    registry.register_collector(Box::new(Volumes(volumes)));
     let mut text = String::new();
     encode(&mut text, &registry).context("writing metrics")?;
     Ok(text)
@@ -182,7 +185,8 @@ fn member_labels(array: &Labels, member: &MemberIo) -> Labels {
     labels
 }
 
-fn family(
+/// A metric and what is said of it.
+pub(super) fn family(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -192,7 +196,12 @@ fn family(
     each(&mut encoder.encode_descriptor(name, help, None, kind)?)
 }
 
-fn value(metric: &mut MetricEncoder<'_>, kind: MetricType, value: u64) -> Result<(), Error> {
+/// One of its values.
+pub(super) fn value(
+    metric: &mut MetricEncoder<'_>,
+    kind: MetricType,
+    value: u64,
+) -> Result<(), Error> {
     if matches!(kind, MetricType::Counter) {
         metric.encode_counter(&value, None::<&Exemplar<NoLabelSet, f64>>)
     } else {
@@ -303,7 +312,7 @@ mod tests {
     fn every_layer_has_its_metrics() {
         let stack = samples::stack();
         let below = stack.nested().next().unwrap().clone();
-        let text = text(vec![below, stack]).unwrap();
+        let text = text(vec![below, stack], Vec::new()).unwrap();
         for line in [
             "braid_array_info{uuid=\"uuid-of-top\",level=\"raid0\",state=\"clean\",array=\"top\",layer=\"0\"} 1",
             "braid_array_degraded{array=\"m0\",layer=\"1\"} 0",
@@ -328,7 +337,7 @@ mod tests {
         if let Some(member) = stat.members.first_mut() {
             member.name = "a\"b\\c\nd".to_string();
         }
-        let text = text(vec![stat]).unwrap();
+        let text = text(vec![stat], Vec::new()).unwrap();
         assert!(text.contains("member=\"a\\\"b\\\\c\\nd\""), "{text}");
     }
 

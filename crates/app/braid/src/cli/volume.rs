@@ -1,0 +1,344 @@
+//! `braid volume`: the verbs of logical volumes and the help that says what each costs.
+
+mod changes;
+
+pub use changes::{
+    Add, Balance, Check, Defrag, Export, Flush, Follow, Jobs, Migrate, OneFileOrMore, Proxy,
+    Remove, Weight,
+};
+
+use super::{Control, EXIT_CODES, State, kib_or_size};
+use crate::volumes::name::VolumeName;
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The verbs of volumes.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Make a volume of one or more bricks.
+    Create(Create),
+    /// Mount a volume at a directory.
+    Mount(Mount),
+    /// Unmount a volume; everything written is on its bricks afterwards.
+    #[command(visible_alias = "umount")]
+    Unmount(Unmount),
+    /// List the volumes that are mounted, and those that this machine knows.
+    #[command(visible_alias = "ls")]
+    List(List),
+    /// Show a mounted volume: its bricks, how full each is, what it does, the job under way.
+    Status(Status),
+    /// Show what the superblocks of bricks say.
+    Examine(Examine),
+    /// Add bricks to a mounted volume and move its fair share to them.
+    Add(Add),
+    /// Move everything off a brick and let it go.
+    #[command(visible_alias = "delete")]
+    Remove(Remove),
+    /// Move stripes until every brick has its fair share.
+    Balance(Balance),
+    /// Change a brick's weight and move what that shifts.
+    Weight(Weight),
+    /// Move files to one brick.
+    Migrate(Migrate),
+    /// Keep files where they are: balance, proxy and defrag leave them.
+    Pin(OneFileOrMore),
+    /// Let files be moved again.
+    Unpin(OneFileOrMore),
+    /// Have one brick take what is written first, or have none do so.
+    Proxy(Proxy),
+    /// Move what the proxy has taken to the other bricks.
+    Flush(Flush),
+    /// Bring the pieces of files together, on every brick at once.
+    Defrag(Defrag),
+    /// Compare the volume's metadata with its bricks, both ways.
+    Check(Check),
+    /// Show, pause, resume, cancel, slow down or wait for the job of a volume.
+    Jobs(Jobs),
+    /// Offer a file of a volume as a block device over NBD, or stop offering it.
+    Export(Export),
+    /// Serve volumes and nothing else: what `mount` starts where no server runs.
+    #[command(hide = true)]
+    Host(Host),
+}
+
+/// What a new volume is like.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewVolume {
+    /// Bytes of a stripe, what goes to one brick before the next one's turn: a power of two, 16K to 16M; a bare
+    /// number is in KiB [default: 128K].
+    #[arg(long, value_name = "SIZE", value_parser = kib_or_size)]
+    pub stripe: Option<u64>,
+    /// The part of a brick among the others, as BRICK=N; may be given several times [default: by size].
+    #[arg(long = "weight", value_name = "BRICK=N", value_parser = brick_weight)]
+    pub weights: Vec<(String, u64)>,
+    /// Room for metadata on each of the first two bricks; a bare number is in KiB [default: by size].
+    #[arg(long, visible_alias = "metadata-size", value_name = "SIZE", value_parser = kib_or_size)]
+    pub metadata: Option<u64>,
+    /// Overwrite what is on the bricks.
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+/// `braid volume create`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Make a volume of one or more bricks: write their superblocks and the metadata of an empty \
+    volume.\n\n\
+    A brick is a file, a block device, or array:NAME, an array that the running server has and no client uses. \
+    First it is shown what is found on each; when there is anything, it is refused unless --force is given. Files \
+    are cut into stripes, which go to the bricks in proportion to their weights. There is no redundancy between \
+    bricks but for the metadata, which is mirrored on the first two that have room: what lies on a brick that dies \
+    is lost, so make bricks of arrays where that matters.\n\n\
+    It takes a second or so, whatever the size. The volume is not mounted afterwards: `braid volume mount` does \
+    that.",
+    after_help = EXIT_CODES
+)]
+pub struct Create {
+    /// The volume's name: letters, digits and . _ -
+    pub name: VolumeName,
+    /// The bricks.
+    #[arg(required = true, value_name = "BRICK")]
+    pub bricks: Vec<String>,
+    #[command(flatten)]
+    pub new: NewVolume,
+    #[command(flatten)]
+    pub state: State,
+    #[command(flatten)]
+    pub control: Control,
+    /// Check everything and show the result, write nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Accepted: braid asks no questions.
+    #[arg(short = 'y', long)]
+    pub yes: bool,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `braid volume mount`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Mount a volume at a directory.\n\n\
+    The server at the control socket does it when one runs; else one is started in the background that ends with \
+    its last volume. It takes as long as reading the metadata's index does; after an unclean stop the metadata is \
+    verified first.\n\n\
+    Bricks that are not given are those that this machine noted when the volume was made, or else all block devices \
+    are looked at. A folder among the bricks stands for the files in it.",
+    after_help = EXIT_CODES
+)]
+pub struct Mount {
+    /// The volume: its name or UUID.
+    pub name: String,
+    /// Where: an existing directory on which nothing is mounted.
+    pub dir: PathBuf,
+    /// The bricks, in any order; or folders to look for them in.
+    #[arg(value_name = "BRICK")]
+    pub bricks: Vec<String>,
+    /// Mount it although bricks are missing: what lies on them cannot be read.
+    #[arg(long)]
+    pub degraded: bool,
+    /// Use bricks again that were away while the volume was in use; `braid volume check` afterwards says what of them is
+    /// old.
+    #[arg(long)]
+    pub take_back: bool,
+    /// Change no file.
+    #[arg(short = 'o', long, visible_alias = "readonly")]
+    pub read_only: bool,
+    /// Let other users in, within the permissions of the files [default: when root mounts].
+    #[arg(long)]
+    pub allow_other: bool,
+    /// First make the volume of the bricks, as `braid volume create` does: for ram: and model: bricks, which are
+    /// gone when the server ends.
+    #[arg(long, requires = "bricks", conflicts_with_all = ["degraded", "read_only"])]
+    pub create: bool,
+    #[command(flatten, next_help_heading = "With --create")]
+    pub new: NewVolume,
+    /// Serve it in this process until it is unmounted or a signal comes.
+    #[arg(long)]
+    pub foreground: bool,
+    #[command(flatten)]
+    pub state: State,
+    #[command(flatten)]
+    pub control: Control,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `braid volume unmount`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Unmount a volume; everything written is on its bricks afterwards.\n\n\
+    It is refused while files are open or a process has its working directory there. umount and fusermount3 -u do \
+    the same; a server that `mount` started ends with its last volume.",
+    after_help = EXIT_CODES
+)]
+pub struct Unmount {
+    /// The volume's name or UUID, or the directory, with a slash in it: ./DIR.
+    pub name: String,
+    /// Take it out of the tree at once, also when it is in use: it ends when its last user does.
+    #[arg(short, long)]
+    pub lazy: bool,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid volume list`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct List {
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub state: State,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid volume status`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Show a mounted volume: its bricks, how full each is, what it does, the job under way.\n\n\
+    SHARE is the part of the volume's data that a brick holds, FAIR the part that its weight asks for. Nothing is \
+    read from the bricks for it.",
+    after_help = EXIT_CODES
+)]
+pub struct Status {
+    /// The volume: its name, UUID or directory. Not needed when only one is mounted.
+    pub name: Option<String>,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid volume examine`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct Examine {
+    /// Files or block devices; they may be in use.
+    #[arg(required = true, value_name = "BRICK")]
+    pub bricks: Vec<PathBuf>,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `braid volume unmount` names what `mount` made; `host` is what serves it.
+#[derive(Debug, Args)]
+pub struct Host {
+    #[command(flatten)]
+    pub state: State,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// Takes `BRICK=N` apart: the last `=` counts, since a path may have some.
+pub(super) fn brick_weight(text: &str) -> Result<(String, u64), String> {
+    let form = || format!("{text:?}: give BRICK=N, with the brick as it is given to the command");
+    let (brick, number) = text.rsplit_once('=').ok_or_else(form)?;
+    if brick.is_empty() {
+        return Err(form());
+    }
+    Ok((brick.to_string(), weight(number)?))
+}
+
+/// A weight: not 0, since a brick that is to take nothing is no brick.
+pub(super) fn weight(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(0) => {
+            Err("a weight of 0 would leave the brick empty: `braid volume remove` takes it away"
+                .to_string())
+        }
+        Ok(weight) if weight <= u64::from(u32::MAX) => Ok(weight),
+        _ => Err(format!("{text:?} is no weight: give a whole number from 1 to {}", u32::MAX)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn parsed(words: &str) -> Result<Verb, clap::Error> {
+        match Cli::try_parse_from(words.split_whitespace())?.command {
+            Command::Volume(verb) => Ok(verb),
+            other => panic!("not a volume: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_volume_is_made_as_its_help_says() {
+        let words = "braid volume create pool --stripe 128K --weight /dev/a=2 --weight b=c=3 --metadata 64M /dev/a b=c";
+        let Verb::Create(create) = parsed(words).unwrap() else { panic!("create was typed") };
+        assert_eq!(create.new.stripe, Some(128 << 10));
+        assert_eq!(create.new.weights, [("/dev/a".to_string(), 2), ("b=c".to_string(), 3)]);
+        assert_eq!((create.new.metadata, create.new.force), (Some(64 << 20), false));
+        assert_eq!(create.bricks, ["/dev/a", "b=c"]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_the_parser() {
+        for (words, says) in [
+            ("braid volume create pool", "BRICK"),
+            ("braid volume create a/b brick", "'/'"),
+            ("braid volume create pool --weight x=0 x", "leave the brick empty"),
+            ("braid volume create pool --weight x x", "BRICK=N"),
+            ("braid volume weight pool brick 0", "braid volume remove"),
+            ("braid volume weight pool brick -1", "unexpected"),
+            ("braid volume mount pool", "DIR"),
+            ("braid volume mount pool dir --create", "BRICK"),
+            ("braid volume mount pool dir --create --degraded brick", "cannot be used"),
+            ("braid volume proxy pool", "BRICK"),
+            ("braid volume proxy pool brick --off", "cannot be used"),
+            ("braid volume migrate pool --to brick", "FILE"),
+            ("braid volume jobs pool --pause --resume", "cannot be used"),
+            ("braid volume export pool file", "--nbd"),
+        ] {
+            let error = parsed(words).map(|verb| format!("{verb:?}")).unwrap_err().to_string();
+            assert!(error.contains(says), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn all_else_that_the_help_shows_is_taken() {
+        for words in [
+            "braid volume mount pool /srv a b --degraded --read-only --foreground",
+            "braid volume mount pool /srv --create --stripe 64K ram:1G ram:1G",
+            "braid volume umount /srv --lazy",
+            "braid volume ls --json",
+            "braid volume status",
+            "braid volume examine a b --json",
+            "braid volume add pool a b --no-balance --weight 4",
+            "braid volume remove pool a --detach",
+            "braid volume balance pool",
+            "braid volume weight pool a 3 --no-balance",
+            "braid volume migrate pool f g --to a",
+            "braid volume pin pool f g",
+            "braid volume unpin pool f",
+            "braid volume proxy pool a",
+            "braid volume proxy pool --off",
+            "braid volume flush pool",
+            "braid volume defrag pool --detach",
+            "braid volume check pool --repair",
+            "braid volume jobs pool --wait",
+            "braid volume jobs pool --speed 100M",
+            "braid volume jobs pool --speed none",
+            "braid volume export pool disk.img --nbd unix:/run/x.sock",
+            "braid volume export pool disk.img --off",
+        ] {
+            if let Err(error) = parsed(words) {
+                panic!("{words}: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The verbs that change a mounted volume, its jobs, and its exports.
+
+use super::weight;
+use crate::cli::{Control, EXIT_CODES};
+use braid_nbd::Address;
+use clap::Args;
+
+/// Where the verbs that start a job leave it.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Follow {
+    /// Come back at once; `braid volume jobs NAME --wait` follows the job.
+    #[arg(short, long)]
+    pub detach: bool,
+    /// Answer in JSON; progress is a line of JSON each.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `braid volume add`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Add bricks to a mounted volume and move its fair share to them.\n\n\
+    They take new stripes at once. Then a balance moves the part that is theirs: as many bytes as that part of the \
+    volume's data, read from the others and written here, while files are read and written as ever. With \
+    --no-balance nothing moves; several additions then cost one pass of `braid volume balance`. Where the metadata is \
+    on one brick, the first that is added and has room gets the second copy.",
+    after_help = EXIT_CODES
+)]
+pub struct Add {
+    /// The volume: its name, UUID or directory.
+    pub name: String,
+    /// The bricks.
+    #[arg(required = true, value_name = "BRICK")]
+    pub bricks: Vec<String>,
+    /// The part of each new brick among the others [default: by size].
+    #[arg(long, value_name = "N", value_parser = weight)]
+    pub weight: Option<u64>,
+    /// Move nothing yet.
+    #[arg(long)]
+    pub no_balance: bool,
+    /// The brick, one, becomes the proxy: it takes what is written first, and has no share of its own.
+    #[arg(long, conflicts_with = "weight")]
+    pub proxy: bool,
+    /// Overwrite what is on the bricks.
+    #[arg(short, long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub follow: Follow,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid volume remove`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Move everything off a brick and let it go.\n\n\
+    It costs what lies on the brick: that much is read from it and written to the others, each in proportion to its \
+    weight, while files are read and written as ever. It is refused before anything moves when the others have no room \
+    for it, and for the last brick. A crash or --cancel in between loses nothing: the brick is a member until all is \
+    off it. Afterwards its superblock is wiped.",
+    after_help = EXIT_CODES
+)]
+pub struct Remove {
+    /// The volume: its name, UUID or directory.
+    pub name: String,
+    /// The brick: its path, its number or its UUID, as `braid volume status` shows.
+    pub brick: String,
+    /// Check whether it could be done, do nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub follow: Follow,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid volume balance`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Move stripes until every brick has its fair share.\n\n\
+    Only the stripes that lie elsewhere than they belong are read and written; the metadata of every file is looked \
+    through. Files that are pinned stay where they are.",
+    after_help = EXIT_CODES
+)]
+pub struct Balance {
+    /// The volume: its name, UUID or directory.
+    pub name: String,
+    #[command(flatten)]
+    pub follow: Follow,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid volume weight`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Change a brick's weight and move what that shifts: the bytes by which the bricks' shares change, \
+    no more. With --no-balance only new stripes follow the new weight.",
+    after_help = EXIT_CODES
+)]
+pub struct Weight {
+    /// The volume: its name, UUID or directory.
+    pub name: String,
+    /// The brick: its path, its number or its UUID, as `braid volume status` shows.
+    pub brick: String,
+    /// Its new weight.
+    #[arg(value_name = "N", value_parser = weight)]
+    pub weight: u64,
+    /// Move nothing yet.
+    #[arg(long)]
+    pub no_balance: bool,
+    #[command(flatten)]
+    pub follow: Follow,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid volume migrate`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Move files to one brick: what of them lies elsewhere is read and written once. They go back with the \
+    next balance unless they are pinned: `braid volume pin`.",
+    after_help = EXIT_CODES
+)]
+pub struct Migrate {
+    /// The volume: its name, UUID or directory.
+    pub name: String,
+    /// The files: paths below the mount point, or inside the volume.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<String>,
+    /// The brick: its path, its number or its UUID, as `braid volume status` shows.
+    #[arg(long, value_name = "BRICK")]
+    pub to: String,
+    #[command(flatten)]
+    pub follow: Follow,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid volume pin` and `braid volume unpin`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct OneFileOrMore {
+    /// The volume: its name, UUID or directory.
+    pub name: String,
+    /// The files: paths below the mount point, or inside the volume.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<String>,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid volume proxy`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Have one brick, a fast one, take what is written first; `braid volume flush` moves it on. A full \
+    proxy is passed by.\n\n\
+    The brick must be one of the volume's and have room for a stripe. It keeps what it holds and loses its fair share. \
+    --off makes it an ordinary brick again; what it holds stays there until a balance.",
+    after_help = EXIT_CODES
+)]
+pub struct Proxy {
+    /// The volume: its name, UUID or directory.
+    pub name: String,
+    /// The brick: its path, its number or its UUID, as `braid volume status` shows.
+    #[arg(required_unless_present = "off", conflicts_with = "off")]
+    pub brick: Option<String>,
+    /// Have no proxy any more.
+    #[arg(long)]
+    pub off: bool,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid volume flush`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Move what the proxy has taken to the other bricks, each its fair share: that much is read and \
+    written. What is written meanwhile goes to the proxy and stays there until the next flush.",
+    after_help = EXIT_CODES
+)]
+pub struct Flush {
+    /// The volume: its name, UUID or directory.
+    pub name: String,
+    #[command(flatten)]
+    pub follow: Follow,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid volume defrag`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Bring the pieces of files together, on every brick at once. Only stripes that lie in more pieces than \
+    they need are read and written.",
+    after_help = EXIT_CODES
+)]
+pub struct Defrag {
+    /// The volume: its name, UUID or directory.
+    pub name: String,
+    #[command(flatten)]
+    pub follow: Follow,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid volume check`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Compare the volume's metadata with its bricks, both ways: every place that a file names belongs to it \
+    alone, every block in use belongs to a file, names and link counts agree. The metadata is read, not the files. \
+    What is lost with a missing brick is listed by path and range.\n\n\
+    The volume must be mounted; read-only is enough without --repair. --repair frees what belongs to nobody and \
+    corrects counts; it never frees what a file names.",
+    after_help = EXIT_CODES
+)]
+pub struct Check {
+    /// The volume: its name, UUID or directory. Not needed when only one is mounted.
+    pub name: Option<String>,
+    /// Correct what is found.
+    #[arg(long)]
+    pub repair: bool,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid volume jobs`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Show, pause, resume, cancel, slow down or wait for the job of a volume. Each volume has one job at a \
+    time; one that a crash or an unmount interrupted goes on at the next mount.",
+    after_help = EXIT_CODES
+)]
+#[group(id = "deed", multiple = false, args = ["pause", "resume", "cancel", "wait", "speed"])]
+pub struct Jobs {
+    /// The volume: its name, UUID or directory. Not needed when only one is mounted.
+    pub name: Option<String>,
+    /// Stop moving until --resume.
+    #[arg(long)]
+    pub pause: bool,
+    /// Go on.
+    #[arg(long)]
+    pub resume: bool,
+    /// End it; what was moved stays moved.
+    #[arg(long)]
+    pub cancel: bool,
+    /// Wait for its end and show the progress.
+    #[arg(short = 'W', long)]
+    pub wait: bool,
+    /// Move at most so many bytes per second; a bare number is in KiB, \"none\" for no limit.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub speed: Option<Rate>,
+    /// Answer in JSON; progress is a line of JSON each.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// A limit on moving, in bytes per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate(pub Option<u64>);
+
+fn rate(text: &str) -> Result<Rate, String> {
+    if text.eq_ignore_ascii_case("none") {
+        return Ok(Rate(None));
+    }
+    match crate::cli::kib_or_size(text.trim_end_matches("/s")) {
+        Ok(0) => Err("a rate of 0 would never end: give --pause instead".to_string()),
+        Ok(bytes) => Ok(Rate(Some(bytes))),
+        Err(why) => Err(why),
+    }
+}
+
+/// `braid volume export`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Offer a file of a volume as a block device over NBD, or stop offering it.\n\n\
+    The device is as large as the file, which stays where it is; flushes are fsync, discards punch holes. As long as \
+    it is offered, leave the file alone at the mount point: the kernel keeps its own copy of what it read there. The \
+    volume cannot be unmounted meanwhile.",
+    after_help = EXIT_CODES
+)]
+#[group(id = "whether", required = true, args = ["nbd", "off"])]
+pub struct Export {
+    /// The volume: its name, UUID or directory.
+    pub name: String,
+    /// The file: a path below the mount point, or inside the volume.
+    pub file: String,
+    /// Where NBD clients connect: unix:PATH or tcp:ADDR:PORT.
+    #[arg(long, value_name = "ADDRESS")]
+    pub nbd: Option<Address>,
+    /// Disconnect its clients and offer it no longer.
+    #[arg(long)]
+    pub off: bool,
+    /// Clients may read only.
+    #[arg(short = 'o', long, conflicts_with = "off")]
+    pub read_only: bool,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}

@@ -1,0 +1,34 @@
+//! `braid volume add`: bricks are added and get their share.
+
+use super::{connect, follow, order, volume_name};
+use crate::cli::volume::Add;
+use crate::client::member_argument;
+use crate::commands::say_done;
+use crate::daemon::protocol::volume::{VolumeJob, VolumeRequest};
+use crate::output;
+use anyhow::{Result, bail};
+use std::process::ExitCode;
+
+pub fn run(options: Add) -> Result<ExitCode> {
+    if options.proxy && options.bricks.len() > 1 {
+        bail!("a volume has one proxy: give one brick with --proxy, the others without");
+    }
+    let mut client = connect(&options.control)?;
+    let volume = volume_name(&options.name);
+    let bricks = options.bricks.iter().map(|text| member_argument(text)).collect::<Result<_>>()?;
+    let request = VolumeRequest::Add {
+        volume: volume.clone(),
+        bricks,
+        weight: options.weight,
+        proxy: options.proxy,
+        force: options.force,
+    };
+    let said = order(&mut client, request)?;
+    if options.no_balance || options.proxy {
+        return say_done(&said, options.follow.json);
+    }
+    if !options.follow.json {
+        output::line(said)?;
+    }
+    follow::start(&mut client, &volume, VolumeJob::Balance, options.follow)
+}

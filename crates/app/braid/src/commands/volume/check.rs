@@ -1,0 +1,68 @@
+//! `braid volume check`: what the server found when it compared metadata and bricks.
+
+use super::{ask, connect, unexpected, volume_name};
+use crate::cli::volume::Check;
+use crate::daemon::protocol::volume::{CheckDetail, VolumeAnswer, VolumeRequest};
+use crate::exit::DEGRADED;
+use crate::output::{self, size};
+use anyhow::Result;
+use std::process::ExitCode;
+
+/// Ranges that are shown of each file.
+const RANGES_MAX: usize = 8;
+
+pub fn run(options: Check) -> Result<ExitCode> {
+    let mut client = connect(&options.control)?;
+    let volume = options.name.as_deref().map(volume_name);
+    let answer = ask(&mut client, VolumeRequest::Check { volume, repair: options.repair })?;
+    let VolumeAnswer::Check { report } = answer else { return Err(unexpected(answer)) };
+    if options.json {
+        output::json(&report)?;
+    } else {
+        output::line(text(&report, options.repair))?;
+    }
+    let left = report.found > report.repaired || !report.lost.is_empty();
+    Ok(ExitCode::from(if left { DEGRADED } else { 0 }))
+}
+
+fn text(report: &CheckDetail, repair: bool) -> String {
+    let mut lines = report.problems.clone();
+    let told = report.problems.len() as u64;
+    if report.found > told {
+        lines.push(format!("and {} more", report.found - told));
+    }
+    for lost in &report.lost {
+        let shown = lost.ranges.iter().take(RANGES_MAX);
+        let ranges: Vec<String> = shown.map(|(first, len)| format!("{first}+{len}")).collect();
+        let more = match lost.ranges.len().saturating_sub(RANGES_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more ranges"),
+        };
+        lines.push(format!("lost: {}: bytes {}{more}", lost.file, ranges.join(", ")));
+    }
+    let problems = match (report.found, report.repaired) {
+        (0, _) => "no problems".to_string(),
+        (found, repaired) if repair => format!("{found} problems, {repaired} corrected"),
+        (found, _) => format!(
+            "{found} problems; `braid volume check {} --repair` corrects what can be",
+            report.name
+        ),
+    };
+    let leaked = match report.leaked {
+        0 => String::new(),
+        leaked => format!(", {} in use by nobody", size::human(leaked)),
+    };
+    let lost = match report.lost.len() {
+        0 => String::new(),
+        files => format!(", {files} files with parts that are lost"),
+    };
+    lines.push(format!(
+        "volume {}: {} files, {} directories, {} stripes ({}) checked: {problems}{leaked}{lost}",
+        report.name,
+        report.files,
+        report.directories,
+        report.stripes,
+        size::human(report.bytes)
+    ));
+    lines.join("\n")
+}

@@ -1,0 +1,68 @@
+//! `braid volume host`, and `braid volume mount --foreground`: a server that has volumes and no arrays.
+
+use super::socket;
+use crate::cli::volume::{Host, Mount};
+use crate::daemon::control_socket::ControlSocket;
+use crate::daemon::protocol::volume::VolumeRequest;
+use crate::daemon::running::{Around, Running};
+use crate::daemon::{End, memory_watch, signals};
+use crate::memory::Memory;
+use crate::on_shard;
+use crate::output;
+use crate::settings::kept::Kept;
+use anyhow::{Context, Result};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+/// A server that was asked for nothing for so long was forgotten by who started it.
+const FIRST_VOLUME_WITHIN: Duration = Duration::from_secs(60);
+
+pub fn run(options: &Host) -> Result<ExitCode> {
+    // Away from the terminal of the command that started it; where that was done, there is nothing to do.
+    let _ = rustix::process::setsid();
+    serve(&socket(&options.control), options.state.state_dir.as_deref(), None)
+}
+
+/// Serves the volume of `mount` in this process.
+pub fn foreground(options: &Mount, request: VolumeRequest) -> Result<ExitCode> {
+    serve(&socket(&options.control), options.state.state_dir.as_deref(), Some(request))
+}
+
+fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Result<ExitCode> {
+    let (send_end, ends) = mpsc::channel();
+    signals::listen(send_end.clone())?;
+    let socket = ControlSocket::bind(path)?;
+    let count = std::thread::available_parallelism().map_or(1, usize::from).min(1024);
+    let shards = on_shard::start_shards(count)?;
+    let (memory, kept) = (Memory::default(), Kept::new(state));
+    let around =
+        Around { remotes: shards.remotes().to_vec(), kept, memory_max: memory.for_caches() };
+    let running = Running::new(Vec::new(), Vec::new(), None, around, send_end);
+    let served = (|| {
+        memory_watch::start(&running, memory)?;
+        let waits = first.is_none();
+        if let Some(request) = first {
+            output::line(running.volume_order(request)?)?;
+        }
+        socket.serve(running.handler())?;
+        if waits {
+            match ends.recv_timeout(FIRST_VOLUME_WITHIN) {
+                Ok(end) => return Ok(end),
+                Err(RecvTimeoutError::Timeout) if !running.has_volumes() => {
+                    return Ok(End::Stopped);
+                }
+                Err(_) => {}
+            }
+        }
+        ends.recv().context("waiting for the end")
+    })();
+    running.stop_all()?;
+    drop(socket);
+    drop(shards);
+    if served? == End::Signal {
+        output::note("braid: stopped by a signal; all volumes are unmounted");
+    }
+    Ok(ExitCode::SUCCESS)
+}

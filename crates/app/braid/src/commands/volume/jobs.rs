@@ -1,0 +1,35 @@
+//! `braid volume jobs`: the job of a volume is shown, steered or waited for.
+
+use super::{ask, connect, follow, order, status, unexpected, volume_name};
+use crate::cli::volume::Jobs;
+use crate::commands::say_done;
+use crate::daemon::protocol::volume::{JobDeed, VolumeAnswer, VolumeRequest};
+use crate::output;
+use anyhow::Result;
+use std::process::ExitCode;
+
+pub fn run(options: Jobs) -> Result<ExitCode> {
+    let mut client = connect(&options.control)?;
+    let volume = options.name.as_deref().map(volume_name);
+    if options.wait {
+        return follow::wait(&mut client, volume.as_deref(), options.json);
+    }
+    let deed = match options.speed {
+        _ if options.pause => JobDeed::Pause,
+        _ if options.resume => JobDeed::Resume,
+        _ if options.cancel => JobDeed::Cancel,
+        Some(rate) => JobDeed::Speed { bytes: rate.0 },
+        None => return show(ask(&mut client, VolumeRequest::Status { volume })?, options.json),
+    };
+    say_done(&order(&mut client, VolumeRequest::Job { volume, deed })?, options.json)
+}
+
+fn show(answer: VolumeAnswer, json: bool) -> Result<ExitCode> {
+    let VolumeAnswer::Status { status } = answer else { return Err(unexpected(answer)) };
+    match &status.job {
+        job if json => output::json(job)?,
+        Some(job) => output::line(status::job_line(&status.name, job))?,
+        None => output::line(format!("volume {}: no job", status.name))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,55 @@
+//! `braid volume list`: the volumes that are mounted, and those that this machine has made or mounted before.
+
+use super::{ask, connect, socket, unexpected};
+use crate::cli::volume::List;
+use crate::client::Client;
+use crate::daemon::protocol::volume::{ListedVolume, VolumeAnswer, VolumeRequest};
+use crate::output::{self, size, table};
+use crate::settings::kept::Kept;
+use crate::volumes::kept;
+use anyhow::Result;
+use std::process::ExitCode;
+
+pub fn run(options: &List) -> Result<ExitCode> {
+    let mut volumes = if Client::is_listening(&socket(&options.control)) {
+        match ask(&mut connect(&options.control)?, VolumeRequest::List)? {
+            VolumeAnswer::List { volumes } => volumes,
+            other => return Err(unexpected(other)),
+        }
+    } else {
+        Vec::new()
+    };
+    for known in kept::all(&Kept::new(options.state.state_dir.as_deref())) {
+        if !volumes.iter().any(|volume| volume.uuid == known.uuid) {
+            let (name, uuid, bricks) = (known.name, known.uuid, known.bricks);
+            let state = "not mounted".to_string();
+            volumes.push(ListedVolume { name, uuid, bricks, state, ..ListedVolume::default() });
+        }
+    }
+    if options.json {
+        output::json(&volumes)?;
+    } else if volumes.is_empty() {
+        output::line("no volume is known here; `braid volume create NAME BRICK…` makes one")?;
+    } else {
+        output::line(text(&volumes))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(volumes: &[ListedVolume]) -> String {
+    let mut table = table::table(&["Volume", "State", "Mounted at", "Size", "Used", "Bricks"]);
+    for volume in volumes {
+        let mounted = volume.dir.is_some();
+        let bytes = |bytes| if mounted { size::human(bytes) } else { String::new() };
+        table.add_row([
+            volume.name.clone(),
+            volume.state.clone(),
+            volume.dir.clone().unwrap_or_default(),
+            bytes(volume.size),
+            bytes(volume.used),
+            volume.bricks.join(" "),
+        ]);
+    }
+    table::align_right(&mut table, &[3, 4]);
+    table::text(&table)
+}

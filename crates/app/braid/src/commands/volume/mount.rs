@@ -1,0 +1,46 @@
+//! `braid volume mount`: has the running server mount a volume, or starts one in the background that does.
+
+use super::{host, order, socket};
+use crate::cli::volume::Mount;
+use crate::client::{Client, member_argument};
+use crate::commands::say_done;
+use crate::daemon::protocol::volume::VolumeRequest;
+use crate::volumes::background;
+use anyhow::{Context, Result};
+use std::process::ExitCode;
+
+pub fn run(options: Mount) -> Result<ExitCode> {
+    let request = request(&options)?;
+    if options.foreground {
+        return host::foreground(&options, request);
+    }
+    let path = socket(&options.control);
+    let started = !Client::is_listening(&path);
+    if started {
+        background::start(&path, options.state.state_dir.as_deref())?;
+    }
+    let said = order(&mut Client::connect_to(&path)?, request)?;
+    say_done(&said, options.json)
+}
+
+fn request(options: &Mount) -> Result<VolumeRequest> {
+    let dir = std::path::absolute(&options.dir)
+        .with_context(|| format!("making {} absolute", options.dir.display()))?;
+    let dir = dir.to_str().with_context(|| {
+        format!("{}: the path of a mount point must be text (UTF-8)", dir.display())
+    })?;
+    let mut new = options.new.clone();
+    for (brick, _) in &mut new.weights {
+        *brick = member_argument(brick)?;
+    }
+    Ok(VolumeRequest::Mount {
+        name: options.name.clone(),
+        dir: dir.to_string(),
+        bricks: options.bricks.iter().map(|text| member_argument(text)).collect::<Result<_>>()?,
+        degraded: options.degraded,
+        take_back: options.take_back,
+        read_only: options.read_only,
+        allow_other: options.allow_other,
+        create: options.create.then_some(new),
+    })
+}

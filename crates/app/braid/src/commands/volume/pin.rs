@@ -1,0 +1,15 @@
+//! `braid volume pin` and `braid volume unpin`: files stay where they are, or may be moved.
+
+use super::{connect, file_name, order, volume_name};
+use crate::cli::volume::OneFileOrMore;
+use crate::commands::say_done;
+use crate::daemon::protocol::volume::VolumeRequest;
+use anyhow::Result;
+use std::process::ExitCode;
+
+pub fn run(options: OneFileOrMore, pinned: bool) -> Result<ExitCode> {
+    let files = options.files.iter().map(|file| file_name(file)).collect::<Result<_>>()?;
+    let volume = volume_name(&options.name);
+    let mut client = connect(&options.control)?;
+    say_done(&order(&mut client, VolumeRequest::Pin { volume, files, pinned })?, options.json)
+}

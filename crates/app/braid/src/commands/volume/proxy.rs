@@ -1,0 +1,14 @@
+//! `braid volume proxy`: the brick that takes what is written first.
+
+use super::{brick_name, connect, order, volume_name};
+use crate::cli::volume::Proxy;
+use crate::commands::say_done;
+use crate::daemon::protocol::volume::VolumeRequest;
+use anyhow::Result;
+use std::process::ExitCode;
+
+pub fn run(options: Proxy) -> Result<ExitCode> {
+    let (volume, brick) = (volume_name(&options.name), options.brick.as_deref().map(brick_name));
+    let mut client = connect(&options.control)?;
+    say_done(&order(&mut client, VolumeRequest::Proxy { volume, brick })?, options.json)
+}

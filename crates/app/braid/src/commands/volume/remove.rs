@@ -1,0 +1,19 @@
+//! `braid volume remove`: a brick is emptied and let go.
+
+use super::{brick_name, connect, follow, order, volume_name};
+use crate::cli::volume::Remove;
+use crate::commands::say_done;
+use crate::daemon::protocol::volume::{VolumeJob, VolumeRequest};
+use anyhow::Result;
+use std::process::ExitCode;
+
+pub fn run(options: Remove) -> Result<ExitCode> {
+    let mut client = connect(&options.control)?;
+    let volume = volume_name(&options.name);
+    let job = VolumeJob::Remove { brick: brick_name(&options.brick), dry_run: options.dry_run };
+    if options.dry_run {
+        let said = order(&mut client, VolumeRequest::Start { volume, job })?;
+        return say_done(&said, options.follow.json);
+    }
+    follow::start(&mut client, &volume, job, options.follow)
+}

@@ -1,0 +1,156 @@
+//! `braid volume status`: what a mounted volume is made of, how full it is, what it does.
+
+use super::{ask, connect, unexpected, volume_name};
+use crate::cli::volume::Status;
+use crate::daemon::protocol::volume::{
+    BrickDetail, VolumeAnswer, VolumeDetail, VolumeJobDetail, VolumeRequest,
+};
+use crate::output::{self, size, table, time};
+use anyhow::Result;
+use std::process::ExitCode;
+
+pub fn run(options: Status) -> Result<ExitCode> {
+    let mut client = connect(&options.control)?;
+    let volume = options.name.as_deref().map(volume_name);
+    let answer = ask(&mut client, VolumeRequest::Status { volume })?;
+    let VolumeAnswer::Status { status } = answer else { return Err(unexpected(answer)) };
+    if options.json {
+        output::json(&status)?;
+    } else {
+        output::line(text(&status))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How far the job of a volume is, in a line.
+pub fn job_line(volume: &str, detail: &VolumeJobDetail) -> String {
+    let job = &detail.job;
+    let of = detail.brick.as_ref().map(|brick| format!(" ({brick})")).unwrap_or_default();
+    let mut line = format!(
+        "{}{of}: {:.1} %, {} of {}",
+        job.kind,
+        job.percent(),
+        size::human(job.done),
+        size::human(job.total)
+    );
+    match (detail.state.as_str(), &detail.error) {
+        ("paused", _) => {
+            line.push_str(&format!(
+                ", paused; `braid volume jobs {volume} --resume` goes on with it"
+            ));
+        }
+        (_, Some(error)) => {
+            line.push_str(&format!(
+                ", failed: {error}; `braid volume jobs {volume} --resume` tries again"
+            ));
+        }
+        _ => {
+            line.push_str(&format!(", {}", size::rate(job.rate as f64)));
+            if let Some(seconds) = job.eta_seconds {
+                line.push_str(&format!(", {} to go", time::span(seconds)));
+            }
+        }
+    }
+    line
+}
+
+fn text(status: &VolumeDetail) -> String {
+    let mut lines = vec![format!("volume {} at {}: {}", status.name, status.dir, status.state)];
+    let mut row = |name: &str, value: String| lines.push(format!("  {name:<11} {value}"));
+    row("uuid", status.uuid.clone());
+    row("size", part_of(status.used, status.size));
+    row("stripe", size::human(status.stripe));
+    let on = status.metadata_on.join(" and ");
+    row("metadata", format!("{} on {on}", part_of(status.metadata_used, status.metadata_size)));
+    if let Some(job) = &status.job {
+        row("job", job_line(&status.name, job));
+    }
+    if status.unbalanced && status.job.is_none() {
+        row(
+            "balance",
+            format!(
+                "stripes lie elsewhere than they belong; `braid volume balance {}` moves them",
+                status.name
+            ),
+        );
+    }
+    if let Some(why) = &status.failure {
+        row("failure", format!("{why}; unmount the volume and see to its bricks"));
+    }
+    for export in &status.exports {
+        row("export", format!("{} as {}", export.file, export.uri));
+    }
+    lines.push(bricks(&status.bricks));
+    for brick in &status.bricks {
+        if let Some(why) = &brick.failure {
+            lines.push(format!("  brick {} ({}): {why}", brick.id, brick.name));
+        }
+    }
+    lines.join("\n")
+}
+
+fn bricks(bricks: &[BrickDetail]) -> String {
+    let heads = [
+        "Id", "Brick", "State", "Weight", "Size", "Used", "Use", "Share", "Fair", "Reads",
+        "Writes", "Read/s", "Write/s",
+    ];
+    let mut table = table::table(&heads);
+    for brick in bricks {
+        table.add_row([
+            brick.id.to_string(),
+            brick.name.clone(),
+            brick.state.clone(),
+            brick.weight.to_string(),
+            size::human(brick.size),
+            size::human(brick.used),
+            percent(brick.used, brick.size),
+            format!("{:.1} %", brick.share * 100.0),
+            format!("{:.1} %", brick.fair_share * 100.0),
+            brick.reads.to_string(),
+            brick.writes.to_string(),
+            size::rate(brick.read_rate as f64),
+            size::rate(brick.write_rate as f64),
+        ]);
+    }
+    table::align_right(&mut table, &[0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    table::text(&table)
+}
+
+fn part_of(used: u64, size: u64) -> String {
+    format!("{} of {} in use ({})", size::human(used), size::human(size), percent(used, size))
+}
+
+fn percent(used: u64, size: u64) -> String {
+    match size {
+        0 => "-".to_string(),
+        size => format!("{:.1} %", used as f64 * 100.0 / size as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::protocol::Job;
+
+    #[test]
+    fn what_is_to_be_done_next_is_said() {
+        let mut status =
+            VolumeDetail { name: "pool".into(), unbalanced: true, ..VolumeDetail::default() };
+        assert!(text(&status).contains("braid volume balance pool"));
+        let job = Job {
+            kind: "balance".into(),
+            done: 1 << 20,
+            total: 4 << 20,
+            rate: 1_000_000,
+            eta_seconds: Some(3),
+            mismatches: 0,
+        };
+        let detail = VolumeJobDetail { job, brick: None, state: "running".into(), error: None };
+        status.job = Some(detail.clone());
+        let said = text(&status);
+        assert!(said.contains("25.0 %, 1 MiB of 4 MiB, 1 MB/s, 3 s to go"), "{said}");
+        assert!(!said.contains("braid volume balance"), "{said}");
+        let paused = VolumeJobDetail { state: "paused".into(), ..detail };
+        assert!(job_line("pool", &paused).contains("--resume"));
+    }
+}

@@ -1,0 +1,333 @@
+//! What is said of volumes: the requests, and the answers that `--json` prints as they are.
+//!
+//! `volume` is a name, a UUID or the directory where it is mounted; without it the server must have just one. Sizes
+//! are bytes, shares parts of 1, times seconds.
+
+use super::Job;
+use crate::cli::NewVolume;
+use serde::{Deserialize, Serialize};
+
+/// What a command asks of volumes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum VolumeRequest {
+    /// Make a volume of `bricks`, as they would be given to `create`. `dry_run`: only say what it would be.
+    Create { name: String, bricks: Vec<String>, new: NewVolume, dry_run: bool },
+    /// Mount a volume at `dir`, an absolute path; `create`: make it first. Without bricks they are found.
+    Mount {
+        name: String,
+        dir: String,
+        bricks: Vec<String>,
+        degraded: bool,
+        take_back: bool,
+        read_only: bool,
+        allow_other: bool,
+        create: Option<NewVolume>,
+    },
+    /// Unmount a volume.
+    Unmount { volume: String, lazy: bool },
+    /// Which volumes are mounted here.
+    List,
+    /// The state of one volume.
+    Status { volume: Option<String> },
+    /// Add bricks. Nothing moves.
+    Add { volume: String, bricks: Vec<String>, weight: Option<u64>, proxy: bool, force: bool },
+    /// Start a job.
+    Start { volume: String, job: VolumeJob },
+    /// Change a brick's weight. Nothing moves.
+    Weight { volume: String, brick: String, weight: u64 },
+    /// Keep files where they are, or let them be moved.
+    Pin { volume: String, files: Vec<FileName>, pinned: bool },
+    /// Make a brick the proxy; `None`: have none.
+    Proxy { volume: String, brick: Option<String> },
+    /// Compare metadata and bricks.
+    Check { volume: Option<String>, repair: bool },
+    /// Do something about the job under way.
+    Job { volume: Option<String>, deed: JobDeed },
+    /// Offer a file at an NBD address; `None`: no longer.
+    Export { volume: String, file: FileName, nbd: Option<String>, read_only: bool },
+}
+
+/// A file as it was typed, and as an absolute path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileName {
+    /// As typed.
+    pub typed: String,
+    /// With symbolic links followed, where it is there.
+    pub absolute: String,
+}
+
+/// A job that can be started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumeJob {
+    /// Stripes go where they belong.
+    Balance,
+    /// A brick is emptied and let go; `dry_run`: only say whether it could be.
+    Remove { brick: String, dry_run: bool },
+    /// The proxy is emptied.
+    Flush,
+    /// A file goes to a brick.
+    Migrate { file: FileName, brick: String },
+    /// The pieces of files are brought together.
+    Defrag,
+}
+
+/// What is done about a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobDeed {
+    /// It moves nothing until it is resumed.
+    Pause,
+    /// It goes on.
+    Resume,
+    /// It ends.
+    Cancel,
+    /// Answer when it has ended, with progress meanwhile.
+    Wait,
+    /// It moves at most so many bytes per second; `None`: no limit.
+    Speed { bytes: Option<u64> },
+}
+
+/// What the server answers about volumes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum VolumeAnswer {
+    /// A volume was made, or would be.
+    Created { created: CreatedVolume },
+    /// The volumes that are mounted.
+    List { volumes: Vec<ListedVolume> },
+    /// The state of one.
+    Status { status: Box<VolumeDetail> },
+    /// What a check found.
+    Check { report: CheckDetail },
+}
+
+/// A volume that was made, or would be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreatedVolume {
+    /// Its name.
+    pub name: String,
+    /// Its UUID; empty where nothing was made.
+    pub uuid: String,
+    /// Bytes of a stripe.
+    pub stripe: u64,
+    /// Its bricks.
+    pub bricks: Vec<CreatedBrick>,
+    /// What was found on the bricks, as a table.
+    pub found: Option<String>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// A brick of a new volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreatedBrick {
+    /// Its number.
+    pub id: u16,
+    /// Its name.
+    pub name: String,
+    /// Its part among the others.
+    pub weight: u64,
+    /// Room for data.
+    pub data: u64,
+    /// Room for metadata, where it holds it.
+    pub metadata: u64,
+}
+
+/// A volume in a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedVolume {
+    /// Its name.
+    pub name: String,
+    /// Its UUID.
+    pub uuid: String,
+    /// Where it is mounted; `None`: it is not, as far as is known.
+    pub dir: Option<String>,
+    /// In words.
+    pub state: String,
+    /// Bytes in use.
+    pub used: u64,
+    /// Bytes that it holds.
+    pub size: u64,
+    /// Its bricks, as they were given.
+    pub bricks: Vec<String>,
+}
+
+/// The state of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VolumeDetail {
+    /// Its name.
+    pub name: String,
+    /// Its UUID.
+    pub uuid: String,
+    /// Where it is mounted.
+    pub dir: String,
+    /// In words.
+    pub state: String,
+    /// Nothing can be changed.
+    pub read_only: bool,
+    /// Bytes of a stripe.
+    pub stripe: u64,
+    /// Bytes in use.
+    pub used: u64,
+    /// Bytes that it holds.
+    pub size: u64,
+    /// Bytes that the metadata takes, and may take.
+    pub metadata_used: u64,
+    /// See above.
+    pub metadata_size: u64,
+    /// Names of the bricks that hold the metadata.
+    pub metadata_on: Vec<String>,
+    /// Stripes lie elsewhere than they belong; a balance moves them.
+    pub unbalanced: bool,
+    /// The number of the proxy.
+    pub proxy: Option<u16>,
+    /// Its bricks, by number.
+    pub bricks: Vec<BrickDetail>,
+    /// The job under way.
+    pub job: Option<VolumeJobDetail>,
+    /// Why nothing can be changed any more.
+    pub failure: Option<String>,
+    /// Seconds since the mount, to which the counts of the bricks belong.
+    pub seconds: f64,
+    /// Files that are offered as block devices.
+    pub exports: Vec<ExportDetail>,
+}
+
+/// A brick of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BrickDetail {
+    /// Its number.
+    pub id: u16,
+    /// Its UUID.
+    pub uuid: String,
+    /// Its path or kind.
+    pub name: String,
+    /// data, removing, proxy, metadata-only, missing or lost.
+    pub state: String,
+    /// Why it was let go.
+    pub failure: Option<String>,
+    /// Its part among the others.
+    pub weight: u64,
+    /// Room for data.
+    pub size: u64,
+    /// Of which so much is in use.
+    pub used: u64,
+    /// The part of the volume's data that belongs here.
+    pub fair_share: f64,
+    /// The part that is here.
+    pub share: f64,
+    /// Requests of reading since the mount.
+    pub reads: u64,
+    /// Bytes read since the mount.
+    pub read_bytes: u64,
+    /// Requests of writing since the mount.
+    pub writes: u64,
+    /// Bytes written since the mount.
+    pub written_bytes: u64,
+    /// Requests that failed since the mount.
+    pub errors: u64,
+    /// Bytes read per second, over the last second or so before the answer.
+    pub read_rate: u64,
+    /// Bytes written per second, likewise.
+    pub write_rate: u64,
+}
+
+/// A job of a volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeJobDetail {
+    /// How far it is.
+    #[serde(flatten)]
+    pub job: Job,
+    /// The brick that it is about.
+    pub brick: Option<String>,
+    /// running, paused or failed.
+    pub state: String,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
+/// A file that is offered as a block device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportDetail {
+    /// The file, from the root of the volume.
+    pub file: String,
+    /// NBD URI.
+    pub uri: String,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckDetail {
+    /// The volume.
+    pub name: String,
+    /// Files looked at.
+    pub files: u64,
+    /// Directories looked at.
+    pub directories: u64,
+    /// Stripes looked at.
+    pub stripes: u64,
+    /// Bytes that they take.
+    pub bytes: u64,
+    /// Problems, the first of them in words.
+    pub problems: Vec<String>,
+    /// Problems in all.
+    pub found: u64,
+    /// Problems that were corrected.
+    pub repaired: u64,
+    /// Bytes in use that belong to nobody.
+    pub leaked: u64,
+    /// What is lost with missing bricks.
+    pub lost: Vec<LostDetail>,
+}
+
+/// A file of which parts are lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostDetail {
+    /// From the root of the volume.
+    pub file: String,
+    /// First byte and number of bytes of each part.
+    pub ranges: Vec<(u64, u64)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::protocol::{Answer, Request};
+
+    #[test]
+    fn requests_and_answers_come_back_from_their_lines() {
+        let file = FileName { typed: "a".into(), absolute: "/srv/a".into() };
+        let job = VolumeJob::Migrate { file: file.clone(), brick: "1".into() };
+        for request in [
+            VolumeRequest::List,
+            VolumeRequest::Create {
+                name: "pool".into(),
+                bricks: vec!["/a".into()],
+                new: NewVolume { weights: vec![("/a".into(), 3)], ..NewVolume::default() },
+                dry_run: true,
+            },
+            VolumeRequest::Start { volume: "pool".into(), job },
+            VolumeRequest::Job { volume: None, deed: JobDeed::Speed { bytes: None } },
+        ] {
+            let request = Request::Volume { request: Box::new(request) };
+            let line = serde_json::to_string(&request).unwrap();
+            assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
+        }
+        let job = Job {
+            kind: "balance".into(),
+            done: 1,
+            total: 2,
+            rate: 3,
+            eta_seconds: None,
+            mismatches: 0,
+        };
+        let job = VolumeJobDetail { job, brick: None, state: "running".into(), error: None };
+        let status = VolumeDetail { job: Some(job), ..VolumeDetail::default() };
+        let answer = Answer::Volume { volume: VolumeAnswer::Status { status: Box::new(status) } };
+        let line = serde_json::to_string(&answer).unwrap();
+        assert_eq!(serde_json::from_str::<Answer>(&line).unwrap(), answer);
+    }
+}

@@ -1,0 +1,104 @@
+//! Volumes in this server: its arrays as their bricks, and what happens to them by themselves.
+
+use super::End;
+use super::protocol::Answer;
+use super::protocol::volume::{VolumeDetail, VolumeRequest};
+use super::running::Running;
+use crate::output;
+use crate::volumes::{Arrays, Events, Hosted};
+use anyhow::{Result, bail};
+use braid_device::Opener;
+use std::sync::{Arc, Weak};
+use uuid::Uuid;
+
+impl Running {
+    /// Carries out a request about volumes.
+    pub(super) fn volume(
+        &self,
+        request: VolumeRequest,
+        answer: &mut dyn FnMut(Answer) -> bool,
+    ) -> Result<Answer> {
+        self.volumes.answer(request, self, answer)
+    }
+
+    /// Carries out a request about volumes that is answered by a sentence.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being done.
+    pub fn volume_order(&self, request: VolumeRequest) -> Result<String> {
+        match self.volume(request, &mut |_| true)? {
+            Answer::Done { text } => Ok(text),
+            other => Err(crate::client::unexpected(&other)),
+        }
+    }
+
+    /// What the volumes have done, without rates.
+    pub(super) fn volume_figures(&self) -> Vec<VolumeDetail> {
+        // One that is unmounted meanwhile has none any more.
+        self.volumes.all().iter().filter_map(|hosted| hosted.figures().ok()).collect()
+    }
+
+    /// A volume is mounted here.
+    pub fn has_volumes(&self) -> bool {
+        !self.volumes.all().is_empty()
+    }
+
+    /// Nothing is left to be served.
+    pub(super) fn is_idle(&self) -> bool {
+        self.arrays().is_empty() && self.salvaged().is_empty() && self.volumes.are_idle()
+    }
+
+    /// Refuses what would take an array away from a volume.
+    pub(super) fn no_brick(&self, array: &str) -> Result<()> {
+        match self.volumes.user_of(array) {
+            Some(volume) => bail!(
+                "array {array} is a brick of volume {volume}: braid volume remove {volume} array:{array}, or braid \
+                 volume unmount {volume}"
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Arrays for Running {
+    fn look(&self, name: &str) -> Result<Arc<dyn Opener>> {
+        let _turn = self.stack_turn();
+        self.unused(name)
+    }
+
+    fn take(&self, name: &str) -> Result<Arc<dyn Opener>> {
+        let _turn = self.stack_turn();
+        let opener = self.unused(name)?;
+        Running::take(self, name)?;
+        Ok(opener)
+    }
+
+    fn give_back(&self, names: &[String]) {
+        let _turn = self.stack_turn();
+        if let Err(error) = self.offer_free(names.iter().map(String::as_str)) {
+            output::note(format!("braid: offering arrays to clients again: {error:#}"));
+        }
+    }
+}
+
+/// What volumes tell the server.
+pub(super) struct ToRunning(pub(super) Weak<Running>);
+
+impl Events for ToRunning {
+    fn ended(&self, hosted: &Arc<Hosted>, arrays: &[String]) {
+        let Some(running) = self.0.upgrade() else { return };
+        running.volumes.forget(hosted);
+        running.give_back(arrays);
+        if running.is_idle() {
+            running.end(End::Stopped);
+        }
+    }
+
+    fn brick_gone(&self, volume: Uuid, brick: Uuid) {
+        let Some(running) = self.0.upgrade() else { return };
+        let hosted = running.volumes.all().into_iter().find(|hosted| hosted.uuid == volume);
+        if let Some(hosted) = hosted {
+            running.volumes.brick_gone(&hosted, brick, &*running);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Bricks of a mounted volume that come, and what each is for.
+
+use super::creating::{self, Prepared};
+use super::here::{self, Here};
+use super::hosted::{Held, Hosted};
+use super::registry::{Arrays, Volumes, inside};
+use crate::daemon::protocol::volume::FileName;
+use crate::members::Member;
+use crate::output::size;
+use anyhow::{Context, Result, bail};
+use braid_device::{DeviceInfo, Opener};
+use braid_format::brick::BrickState as Written;
+use braid_format::volume::BLOCK;
+use braid_format::volume::brick_record::BrickState;
+use braid_volume::BrickToAdd;
+use braid_volume::assemble::BrickPlan;
+use std::rc::Rc;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// How bricks are added.
+#[derive(Clone, Copy, Debug)]
+pub struct HowAdded {
+    /// Their part among the others; by size where `None`.
+    pub weight: Option<u64>,
+    /// It becomes the proxy.
+    pub proxy: bool,
+    /// Overwrite what is on them.
+    pub force: bool,
+}
+
+impl Volumes {
+    /// Adds bricks to a volume, one after the other.
+    ///
+    /// # Errors
+    /// The first that cannot be; those before it were added, and the message says so.
+    pub(super) fn add(
+        &self,
+        hosted: &Hosted,
+        members: Vec<Member>,
+        how: HowAdded,
+        arrays: &dyn Arrays,
+    ) -> Result<String> {
+        if hosted.read_only {
+            bail!("volume {} is mounted read-only", hosted.name);
+        }
+        let doing = format!("adding to volume {}", hosted.name);
+        let prepared = creating::prepare(hosted.home(), &doing, members, how.force, arrays)?;
+        let mut added: Vec<String> = Vec::new();
+        let done =
+            prepared.wipe(hosted.home()).and_then(|()| add_all(hosted, &prepared, how, &mut added));
+        let not_added: Vec<String> = prepared
+            .arrays()
+            .into_iter()
+            .filter(|array| !added.iter().any(|name| name.ends_with(&format!(":{array}"))))
+            .collect();
+        if !not_added.is_empty() {
+            drop(prepared);
+            arrays.give_back(&not_added);
+        }
+        if !added.is_empty() {
+            self.note_bricks(hosted);
+        }
+        if let Err(error) = done {
+            let before = match added.as_slice() {
+                [] => String::new(),
+                some => format!(" (added before that: {})", some.join(", ")),
+            };
+            return Err(error.context(format!("{doing}{before}")));
+        }
+        let proxy = if how.proxy { " as its proxy" } else { "" };
+        Ok(format!("added to volume {}{proxy}: {}", hosted.name, added.join(", ")))
+    }
+}
+
+fn add_all(
+    hosted: &Hosted,
+    prepared: &Prepared,
+    how: HowAdded,
+    added: &mut Vec<String>,
+) -> Result<()> {
+    let infos = creating::infos(hosted.home(), prepared.openers())?;
+    for ((brick, opener), info) in prepared.bricks.iter().zip(infos) {
+        let uuid = Uuid::new_v4();
+        let to_open = Arc::clone(opener);
+        let done = hosted
+            .with(move |here| async move { add_one(here, uuid, to_open, info, how).await })?;
+        done.with_context(|| brick.name.clone())?;
+        let held = Held { uuid, name: brick.name.clone(), _open: Arc::clone(opener) };
+        hosted.hold(held);
+        added.push(brick.name.clone());
+    }
+    Ok(())
+}
+
+async fn add_one(
+    here: Rc<Here>,
+    uuid: Uuid,
+    opener: Arc<dyn Opener>,
+    info: DeviceInfo,
+    how: HowAdded,
+) -> Result<()> {
+    let device = here::open(&here.shard, &*opener)?;
+    let plan = BrickPlan { uuid, weight: how.weight, info };
+    let mut superblock = here.opened.plan_add(&plan).await?;
+    if how.proxy {
+        superblock.state = Written::Proxy;
+    }
+    here.opened.begin_add(&superblock, Rc::clone(&device)).await?;
+    let brick = BrickToAdd {
+        uuid,
+        device,
+        data_offset: superblock.data.offset,
+        weight: superblock.weight,
+        blocks: superblock.data.len / BLOCK,
+        proxy: how.proxy,
+    };
+    if let Err(error) = here.volume.add_brick(brick).await {
+        here.opened.brick_removed(superblock.brick_id).await.with_context(|| {
+            format!("after the error {error}, taking it out of the superblocks again")
+        })?;
+        return Err(error.into());
+    }
+    if here.opened.store.bricks().len() == 1 && superblock.metadata.len > 0 {
+        let (here, id) = (Rc::clone(&here), superblock.brick_id);
+        here.shard.clone().spawn(async move {
+            if let Err(error) = here.opened.store.add_half(id).await {
+                tracing::error!(brick = id, "copying the metadata: {error}");
+            }
+        });
+    }
+    Ok(())
+}
+
+impl Hosted {
+    /// Changes a brick's part among the others. Nothing moves.
+    ///
+    /// # Errors
+    /// When it has no such brick, or the brick no weight.
+    pub fn set_weight(&self, brick: &str, weight: u64) -> Result<String> {
+        let brick = self.select(brick)?;
+        let id = brick.id;
+        self.with(move |here| async move {
+            here.volume.set_weight(id, weight).await?;
+            here.opened.brick_changed(id, BrickState::Data, weight).await?;
+            anyhow::Ok(())
+        })??;
+        let name = self.name_of(&brick);
+        Ok(format!("brick {name} of volume {} has weight {weight} now", self.name))
+    }
+
+    /// Makes a brick the proxy, or has none.
+    ///
+    /// # Errors
+    /// When the brick cannot be it.
+    pub fn set_proxy(&self, brick: Option<&str>) -> Result<String> {
+        let name = &self.name;
+        let Some(brick) = brick else {
+            let status = self.status()?;
+            let proxy =
+                status.proxy.and_then(|id| status.bricks.iter().find(|brick| brick.id == id));
+            let Some(proxy) = proxy else { bail!("volume {name} has no proxy") };
+            let (id, weight) = (proxy.id, proxy.weight.max(1));
+            self.with(move |here| async move {
+                here.volume.set_proxy(None).await?;
+                here.volume.set_weight(id, weight).await?;
+                here.opened.brick_changed(id, BrickState::Data, weight).await?;
+                anyhow::Ok(())
+            })??;
+            return Ok(format!(
+                "volume {name} has no proxy any more; {} is an ordinary brick, and `braid volume balance {name}` moves \
+                 what it should not hold ({} there now)",
+                self.name_of(proxy),
+                size::human(proxy.used * BLOCK)
+            ));
+        };
+        let brick = self.select(brick)?;
+        let (id, weight) = (brick.id, brick.weight);
+        self.with(move |here| async move {
+            here.volume.set_proxy(Some(id)).await?;
+            here.opened.brick_changed(id, BrickState::Proxy, weight).await?;
+            anyhow::Ok(())
+        })??;
+        Ok(format!(
+            "brick {} is the proxy of volume {name}: it takes what is written first; `braid volume flush {name}` moves \
+             that on",
+            self.name_of(&brick)
+        ))
+    }
+
+    /// Files stay where they are, or not.
+    ///
+    /// # Errors
+    /// The first that is none; those before it are done.
+    pub fn set_pinned(&self, files: &[FileName], pinned: bool) -> Result<String> {
+        for file in files {
+            let path = inside(&self.dir, file);
+            let wanted = path.clone();
+            self.with(move |here| async move {
+                let ino = here.volume.resolve(wanted.as_bytes()).await?;
+                here.volume.set_pinned(ino, pinned).await
+            })?
+            .with_context(|| path)?;
+        }
+        let (count, name) = (files.len(), &self.name);
+        let files = if count == 1 { "1 file".to_string() } else { format!("{count} files") };
+        Ok(match pinned {
+            true => format!("{files} of volume {name} pinned"),
+            false => format!("{files} of volume {name} may be moved again"),
+        })
+    }
+}

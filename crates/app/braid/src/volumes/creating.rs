@@ -1,0 +1,298 @@
+//! New volumes, and what every device goes through before it becomes a brick: what is on it is looked at, shown, and
+//! refused unless the user insists; then it is opened and locked.
+//!
+//! Invariant: nothing is written before everything that can be checked was checked.
+
+use super::here;
+use super::kept;
+use super::registry::Arrays;
+use crate::cli::NewVolume;
+use crate::creating::wipe_device;
+use crate::daemon::protocol::volume::{CreatedBrick, CreatedVolume};
+use crate::discover::{Found, look, look_at_array};
+use crate::members::{Member, parse_all};
+use crate::on_shard;
+use crate::output::{size, table};
+use crate::settings::kept::Kept;
+use anyhow::{Context, Result, bail};
+use braid_device::file::Mode;
+use braid_device::{DeviceInfo, Opener};
+use braid_filesystem::Caller;
+use braid_shard::mailbox::Remote;
+use braid_volume::assemble::{self, BrickPlan, CreatePlan};
+use std::ops::Range;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Bytes of a stripe unless somebody says otherwise.
+const STRIPE: u64 = 128 << 10;
+
+/// What is to be made.
+pub struct Wish<'a> {
+    /// The volume's name.
+    pub name: &'a str,
+    /// Its bricks, as typed, paths absolute.
+    pub bricks: &'a [String],
+    /// What it is like.
+    pub new: &'a NewVolume,
+    /// Only say what it would be.
+    pub dry_run: bool,
+}
+
+/// Devices that can become bricks: open, locked, and nothing on them that is wanted.
+pub struct Prepared {
+    /// The devices.
+    pub bricks: Vec<(Member, Arc<dyn Opener>)>,
+    /// What was found on them, as a table.
+    pub found: Option<String>,
+    /// Where old signatures are, which nobody shall find beside the new superblocks.
+    stale: Vec<Vec<Range<u64>>>,
+}
+
+impl Prepared {
+    /// The arrays among them.
+    pub fn arrays(&self) -> Vec<String> {
+        self.bricks.iter().filter_map(|(brick, _)| brick.array()).map(str::to_string).collect()
+    }
+
+    /// The openers, in order.
+    pub fn openers(&self) -> Vec<Arc<dyn Opener>> {
+        self.bricks.iter().map(|(_, opener)| Arc::clone(opener)).collect()
+    }
+
+    /// Overwrites the old signatures.
+    ///
+    /// # Errors
+    /// A device that fails.
+    pub fn wipe(&self, home: &Remote) -> Result<()> {
+        for ((brick, opener), ranges) in self.bricks.iter().zip(&self.stale) {
+            if ranges.is_empty() {
+                continue;
+            }
+            let (opener, ranges) = (Arc::clone(opener), ranges.clone());
+            on_shard::run(home, move |shard| async move {
+                wipe_device(&shard, &*opener, &ranges).await
+            })?
+            .with_context(|| format!("removing what was on {}", brick.name))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where there is no server that has arrays.
+struct NoArrays;
+
+impl Arrays for NoArrays {
+    fn look(&self, name: &str) -> Result<Arc<dyn Opener>> {
+        bail!("array {name} can be used by the server that runs it only")
+    }
+
+    fn take(&self, name: &str) -> Result<Arc<dyn Opener>> {
+        self.look(name)
+    }
+
+    fn give_back(&self, _: &[String]) {}
+}
+
+/// Looks at devices that are to become bricks, and opens them. `doing` begins the messages.
+///
+/// # Errors
+/// When one is in use, or holds something and `force` is not given; nothing is taken then.
+pub fn prepare(
+    home: &Remote,
+    doing: &str,
+    mut members: Vec<Member>,
+    force: bool,
+    arrays: &dyn Arrays,
+) -> Result<Prepared> {
+    let mut found = Vec::new();
+    for member in &mut members {
+        found.push(match member.array().map(str::to_string) {
+            Some(array) => {
+                member.found(arrays.look(&array)?);
+                look_at_array(home, member)?
+            }
+            None => look(member)?,
+        });
+    }
+    let listed = |lines: fn(&Found) -> Vec<String>| -> Vec<String> {
+        let line = |found: &Found| format!("\n  {}: {}", found.name, lines(found).join("; "));
+        found.iter().filter(|found| !lines(found).is_empty()).map(line).collect()
+    };
+    let in_use = listed(|found| found.in_use.iter().cloned().collect());
+    if !in_use.is_empty() {
+        bail!("{doing}: in use:{}\nUnmount or stop what uses it, or leave it out", in_use.concat());
+    }
+    let occupied = listed(Found::lines);
+    if !force && !occupied.is_empty() {
+        bail!(
+            "{doing}: refused, because it would destroy what is on:{}\nIf nothing of it is needed any more: --force",
+            occupied.concat()
+        );
+    }
+    let stale = found.iter().map(|found| {
+        let ranges = found.signatures.iter();
+        ranges.map(|found| found.at..found.at.saturating_add(found.len)).collect()
+    });
+    let stale = stale.collect();
+    let mut taken = Vec::new();
+    let opened = members
+        .into_iter()
+        .map(|member| {
+            if let Some(array) = member.array().map(str::to_string) {
+                arrays.take(&array)?;
+                taken.push(array);
+            }
+            let opener = member.prepare(Mode::ReadWrite)?;
+            Ok((member, opener))
+        })
+        .collect::<Result<Vec<_>>>();
+    if opened.is_err() {
+        arrays.give_back(&taken);
+    }
+    let found = found.iter().any(|found| found.size > 0).then(|| found_table(&found));
+    Ok(Prepared { bricks: opened?, found, stale })
+}
+
+/// Makes a volume in this process.
+///
+/// # Errors
+/// As [`prepare`] and [`create`].
+pub fn create_here(home: &Remote, wish: &Wish<'_>, kept: &Kept) -> Result<CreatedVolume> {
+    let members = parse_all(wish.bricks, false)?.into_iter().flatten().collect();
+    let doing = format!("creating volume {}", wish.name);
+    let prepared = prepare(home, &doing, members, wish.new.force, &NoArrays)?;
+    create(home, wish, &prepared, kept)
+}
+
+/// Makes a volume of devices that were prepared, and notes where its bricks are.
+///
+/// # Errors
+/// What cannot be, or a device that fails: then there is no volume.
+pub fn create(
+    home: &Remote,
+    wish: &Wish<'_>,
+    prepared: &Prepared,
+    kept: &Kept,
+) -> Result<CreatedVolume> {
+    let Wish { name, new, dry_run, .. } = *wish;
+    let doing = || format!("creating volume {name}");
+    let weights = weights(&new.weights, &prepared.bricks).with_context(doing)?;
+    let uuid = Uuid::new_v4();
+    let infos = infos(home, prepared.openers())?;
+    let plans = infos.into_iter().zip(&weights);
+    let plans: Vec<BrickPlan> = plans
+        .map(|(info, weight)| BrickPlan { uuid: Uuid::new_v4(), weight: *weight, info })
+        .collect();
+    let volume = assemble::NewVolume {
+        name: name.to_string(),
+        uuid,
+        stripe: new.stripe.unwrap_or(STRIPE),
+        metadata_size: new.metadata,
+        owner: Caller {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        },
+        now: here::now(),
+    };
+    let plan = assemble::plan_create(&volume, &plans).with_context(doing)?;
+    let mut created = describe(&volume, &plan, prepared);
+    if dry_run {
+        return Ok(created);
+    }
+    kept.prepare()?;
+    prepared.wipe(home)?;
+    let openers = prepared.openers();
+    let made = on_shard::run(home, move |shard| async move {
+        let devices = openers
+            .iter()
+            .map(|opener| here::open(&shard, &**opener))
+            .collect::<Result<Vec<_>>>()?;
+        Ok(assemble::create(&shard, plan, &devices, here::clock()).await?)
+    })?;
+    let made: Result<()> = made;
+    made.with_context(doing)?;
+    created.uuid = uuid.to_string();
+    let names: Vec<String> = prepared.bricks.iter().map(|(brick, _)| brick.name.clone()).collect();
+    if let Err(error) = kept::store(kept, name, uuid, &names) {
+        created.notes.push(format!("{error:#}; give the bricks to `braid volume mount`"));
+    }
+    Ok(created)
+}
+
+/// What devices say of themselves, under the names that they were given.
+///
+/// # Errors
+/// When one cannot be opened.
+pub fn infos(home: &Remote, openers: Vec<Arc<dyn Opener>>) -> Result<Vec<DeviceInfo>> {
+    on_shard::run(home, move |shard| async move {
+        let info = |opener: &Arc<dyn Opener>| {
+            let name = opener.name().to_string();
+            Ok(DeviceInfo { name, ..opener.open(&shard)?.info().clone() })
+        };
+        openers.iter().map(info).collect::<Result<Vec<_>>>()
+    })?
+}
+
+fn describe(volume: &assemble::NewVolume, plan: &CreatePlan, prepared: &Prepared) -> CreatedVolume {
+    let metadata: Vec<usize> = plan.metadata().collect();
+    let bricks = plan.superblocks.iter().zip(&prepared.bricks).enumerate();
+    let bricks = bricks.map(|(at, (superblock, (brick, _)))| CreatedBrick {
+        id: superblock.brick_id,
+        name: brick.name.clone(),
+        weight: superblock.weight,
+        data: superblock.data.len,
+        metadata: if metadata.contains(&at) { superblock.metadata.len } else { 0 },
+    });
+    let mut notes: Vec<String> =
+        prepared.bricks.iter().flat_map(|(_, opener)| opener.notes()).collect();
+    if metadata.len() == 1 && plan.superblocks.len() == 1 {
+        notes.push(
+            "the metadata is on one brick only; the next brick that is added gets a second copy"
+                .to_string(),
+        );
+    }
+    CreatedVolume {
+        name: volume.name.clone(),
+        uuid: String::new(),
+        stripe: volume.stripe,
+        bricks: bricks.collect(),
+        found: prepared.found.clone(),
+        notes,
+    }
+}
+
+/// The weight of each brick that was given one.
+fn weights(
+    given: &[(String, u64)],
+    bricks: &[(Member, Arc<dyn Opener>)],
+) -> Result<Vec<Option<u64>>> {
+    let mut weights = vec![None; bricks.len()];
+    for (name, weight) in given {
+        let is = |(at, (brick, _)): &(usize, &(Member, Arc<dyn Opener>))| {
+            // Those in memory have numbers behind what was typed, and may be the same.
+            let typed = brick.name.split('#').next().unwrap_or_default();
+            let same = brick.name == *name || brick.path().is_none() && typed == name;
+            same && weights.get(*at) == Some(&None)
+        };
+        let at = bricks.iter().enumerate().find(is).map(|(at, _)| at);
+        let place = at.and_then(|at| weights.get_mut(at));
+        *place.with_context(|| {
+            format!(
+                "--weight {name}={weight}: {name} is none of the bricks, or has a weight already"
+            )
+        })? = Some(*weight);
+    }
+    Ok(weights)
+}
+
+fn found_table(found: &[Found]) -> String {
+    let mut table = table::table(&["Brick", "Size", "Found on it"]);
+    for found in found {
+        let lines = found.lines();
+        let what = if lines.is_empty() { "nothing".to_string() } else { lines.join("\n") };
+        table.add_row([found.name.clone(), size::human(found.size), what]);
+    }
+    table::align_right(&mut table, &[1]);
+    table::text(&table)
+}

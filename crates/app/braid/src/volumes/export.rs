@@ -1,0 +1,121 @@
+//! Files of volumes as block devices: each has an NBD server of its own on the volume's shard.
+
+use super::file_device::{FileTarget, device_info};
+use super::hosted::{Hosted, locked};
+use super::registry::inside;
+use crate::daemon::protocol::volume::{ExportDetail, FileName};
+use crate::output::size;
+use anyhow::{Context, Result, bail};
+use braid_device::TargetInfo;
+use braid_filesystem::{FileSystem, Ino, Kind};
+use braid_nbd::Address;
+use braid_nbd::serve::Server;
+use std::fs::File;
+use std::sync::Arc;
+
+/// A file that is offered.
+pub struct Exported {
+    file: String,
+    ino: Ino,
+    uri: String,
+    server: Server,
+}
+
+impl Hosted {
+    /// Offers a file at `address`.
+    ///
+    /// # Errors
+    /// A file that is none or offered already, an address that is in use.
+    pub fn export(&self, file: &FileName, address: &str, read_only: bool) -> Result<String> {
+        let address: Address = address.parse().with_context(|| format!("address {address}"))?;
+        let path = inside(&self.dir, file);
+        let known = locked(&self.exports).iter().any(|export| export.file == path);
+        if known {
+            bail!("{path} is exported already; --off ends that");
+        }
+        // What the kernel holds back for writing would come after what clients write.
+        if let Ok(open) = File::open(self.dir.join(path.trim_start_matches('/'))) {
+            open.sync_all().with_context(|| format!("syncing {path}"))?;
+        }
+        let wanted = path.clone();
+        let opened = self.with(move |here| async move {
+            let ino = here.volume.resolve(wanted.as_bytes()).await?;
+            let attr = here.volume.attr(ino).await?;
+            if attr.kind == Kind::File && attr.size >= 512 {
+                here.volume.open(ino, false).await?;
+            }
+            anyhow::Ok((ino, attr))
+        })?;
+        let (ino, attr) = opened.with_context(|| format!("exporting {path}"))?;
+        if attr.kind != Kind::File {
+            bail!("exporting {path}: only regular files can be block devices");
+        }
+        if attr.size < 512 {
+            bail!(
+                "exporting {path}: it has {} bytes, less than a sector; give it its size first: truncate -s 10G FILE",
+                attr.size
+            );
+        }
+        let name = path.trim_start_matches('/').to_string();
+        let info = TargetInfo {
+            name: name.clone(),
+            description: format!("file of volume {}", self.name),
+            device: device_info(&name, attr.size),
+            read_only: read_only || self.read_only,
+        };
+        let target = Arc::new(FileTarget { info, key: self.key(), ino });
+        let server =
+            Server::start(std::slice::from_ref(self.home()), &[address], vec![target], None);
+        let server = match server {
+            Ok(server) => server,
+            Err(error) => {
+                self.close(ino);
+                return Err(error).with_context(|| format!("exporting {path}"));
+            }
+        };
+        let uri = server.addresses().iter().map(|address| address.uri(&name)).collect::<String>();
+        let said = format!("{path} ({}) is exported: {uri}", size::human(attr.size));
+        locked(&self.exports).push(Exported { file: path, ino, uri, server });
+        Ok(said)
+    }
+
+    /// Ends the export of a file.
+    ///
+    /// # Errors
+    /// When it is not exported.
+    pub fn end_export(&self, file: &FileName) -> Result<String> {
+        let path = inside(&self.dir, file);
+        let export = {
+            let mut exports = locked(&self.exports);
+            let at = exports.iter().position(|export| export.file == path);
+            at.map(|at| exports.remove(at))
+        };
+        let export = export.with_context(|| format!("{path} is not exported"))?;
+        self.stop_export(&export);
+        Ok(format!("{path} is not exported any more"))
+    }
+
+    /// Ends all exports.
+    pub fn stop_exports(&self) {
+        let exports = std::mem::take(&mut *locked(&self.exports));
+        exports.iter().for_each(|export| self.stop_export(export));
+    }
+
+    fn stop_export(&self, export: &Exported) {
+        export.server.stop();
+        self.close(export.ino);
+        self.forget_content(export.ino);
+    }
+
+    fn close(&self, ino: Ino) {
+        // A volume that is gone has closed its files.
+        let _ = self.with(move |here| async move { FileSystem::close(&*here.volume, ino) });
+    }
+
+    /// What is exported.
+    pub fn exported(&self) -> Vec<ExportDetail> {
+        let detail =
+            |export: &Exported| ExportDetail { file: export.file.clone(), uri: export.uri.clone() };
+        locked(&self.exports).iter().map(detail).collect()
+    }
+}

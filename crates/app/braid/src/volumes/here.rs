@@ -1,0 +1,240 @@
+//! What of a mounted volume lives on its shard, and how an ordinary thread has something done with it.
+
+use crate::on_shard;
+use anyhow::{Context, Result, bail};
+use braid_device::plug::Plug;
+use braid_device::{Device, Opener};
+use braid_filesystem::Time;
+use braid_shard::Shard;
+use braid_shard::mailbox::Remote;
+use braid_shard::sync::Budget;
+use braid_volume::assemble::{self, AssembleOptions, Opened};
+use braid_volume::{Clock, MountOf, Volume};
+use jiff::Timestamp;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Between two looks for bricks that have gone, in nanoseconds.
+const LOOK_EVERY: u64 = 500_000_000;
+/// Bytes that the database of a volume's metadata keeps in memory.
+const CACHE_BYTES: usize = 64 << 20;
+
+/// A mounted volume on its shard.
+pub struct Here {
+    /// Its shard.
+    pub shard: Shard,
+    /// The volume.
+    pub volume: Rc<Volume>,
+    /// Its superblocks and its metadata store.
+    pub opened: Opened,
+    /// Held while bricks that have gone are let go.
+    turn: Rc<Budget>,
+}
+
+/// Is told of a brick that was emptied and let go, on a thread of its own.
+pub type OnGone = Arc<dyn Fn(Uuid) + Send + Sync>;
+
+/// The volumes of a shard, by number.
+#[derive(Default)]
+struct Volumes {
+    last: Cell<u64>,
+    volumes: RefCell<BTreeMap<u64, Rc<Here>>>,
+}
+
+/// The volume with this number.
+pub fn find(shard: &Shard, key: u64) -> Option<Rc<Here>> {
+    shard.local::<Volumes>().volumes.borrow().get(&key).cloned()
+}
+
+/// A volume that was brought up.
+pub struct Up {
+    /// Its number on the shard.
+    pub key: u64,
+    /// Its name.
+    pub name: String,
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// UUID of each brick that was given, in the same order.
+    pub bricks: Vec<Uuid>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// How a volume is brought up.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// Although bricks are missing.
+    pub degraded: bool,
+    /// With bricks that were away while the volume was in use.
+    pub take_back: bool,
+    /// Nothing is changed.
+    pub read_only: bool,
+}
+
+/// Opens a brick, plugged where it gains from that.
+///
+/// # Errors
+/// When it is not there.
+pub fn open(shard: &Shard, opener: &dyn Opener) -> Result<Rc<dyn Device>> {
+    let device = opener.open(shard)?;
+    Ok(if device.info().wants_plug { Plug::new(shard, device) } else { device })
+}
+
+/// Brings up the volume on these bricks.
+///
+/// # Errors
+/// When they do not make a volume, or it cannot be read.
+pub async fn bring_up(
+    shard: &Shard,
+    bricks: Vec<Arc<dyn Opener>>,
+    how: How,
+    gone: OnGone,
+) -> Result<Up> {
+    let (mut found, mut uuids) = (Vec::new(), Vec::new());
+    for opener in &bricks {
+        let name = || format!("brick {}", opener.name());
+        let device = open(shard, &**opener).with_context(name)?;
+        let brick = assemble::examine(shard, device).await.with_context(name)?;
+        uuids.push(Uuid::from_bytes(brick.superblock.brick_uuid));
+        found.push(brick);
+    }
+    let options = AssembleOptions { degraded: how.degraded, take_back: how.take_back };
+    let assembly = assemble::assemble(found, options)?;
+    let (name, uuid) = (assembly.name.clone(), assembly.uuid);
+    let unclean = assembly.unclean;
+    let opened = assemble::open(shard, assembly, clock(), CACHE_BYTES).await?;
+    let mut notes = opened.notes.borrow().clone();
+    if unclean {
+        notes.push(format!("volume {name} was not unmounted in order; its metadata was verified"));
+    }
+    let store = Rc::clone(&opened.store) as Rc<dyn braid_kv::Store>;
+    let from =
+        MountOf { devices: opened.devices(), store, clock: clock(), read_only: how.read_only };
+    let volume = match Volume::mount(shard, from).await {
+        Ok(volume) => volume,
+        Err(error) => {
+            // The error above is the one that matters.
+            let _ = opened.close().await;
+            return Err(error.into());
+        }
+    };
+    let turn = Budget::new(shard, 1);
+    let here = Rc::new(Here { shard: shard.clone(), volume, opened, turn });
+    look_after(&here, gone);
+    let known = shard.local::<Volumes>();
+    let key = known.last.get() + 1;
+    known.last.set(key);
+    known.volumes.borrow_mut().insert(key, here);
+    Ok(Up { key, name, uuid, bricks: uuids, notes })
+}
+
+/// As long as the volume is up: bricks that were emptied are let go, and those that failed are noted.
+fn look_after(here: &Rc<Here>, gone: OnGone) {
+    let (weak, shard) = (Rc::downgrade(here), here.shard.clone());
+    here.shard.spawn(async move {
+        loop {
+            shard.sleep(LOOK_EVERY).await;
+            let Some(here) = weak.upgrade() else { break };
+            for uuid in here.settle().await {
+                let gone = Arc::clone(&gone);
+                // The shard does not wait for what is noted in files.
+                std::thread::spawn(move || gone(uuid));
+            }
+        }
+    });
+}
+
+impl Here {
+    /// The number of a brick that the superblocks know.
+    fn id_of(&self, uuid: Uuid) -> Option<u16> {
+        let superblocks = &self.opened.superblocks;
+        let is = |id: &u16| {
+            let brick = superblocks.brick(*id);
+            brick.is_some_and(|(_, superblock)| superblock.brick_uuid == uuid.into_bytes())
+        };
+        superblocks.present().into_iter().find(is)
+    }
+
+    /// What the volume has let go its superblocks let go too, and what failed they say. Gives the former.
+    async fn settle(&self) -> Vec<Uuid> {
+        let turn = self.turn.take(1).await;
+        let mut gone = Vec::new();
+        for uuid in self.volume.take_gone() {
+            let Some(id) = self.id_of(uuid) else { continue };
+            if let Err(error) = self.opened.brick_removed(id).await {
+                tracing::error!(brick = id, "letting the brick go: {error}");
+            }
+            gone.push(uuid);
+        }
+        let failed = self.volume.bricks();
+        let failed = failed.iter().filter(|brick| brick.failure().is_some());
+        for brick in failed {
+            if self.opened.superblocks.brick(brick.id).is_some()
+                && let Err(error) = self.opened.brick_lost(brick.id).await
+            {
+                tracing::error!(brick = brick.id, "noting that the brick failed: {error}");
+            }
+        }
+        drop(turn);
+        gone
+    }
+}
+
+/// Ends the volume in order: everything is durable afterwards, its superblocks say so, its bricks are closed.
+///
+/// # Errors
+/// What could not be written.
+pub async fn take_down(shard: &Shard, key: u64) -> Result<()> {
+    let Some(here) = shard.local::<Volumes>().volumes.borrow_mut().remove(&key) else {
+        return Ok(());
+    };
+    if let Err(error) = here.volume.close().await {
+        // The superblocks are marked clean only where all of it is durable: the next mount is one after a crash.
+        let stopped = here.opened.store.stop().await;
+        let also = stopped.err().map(|also| format!("; {also}")).unwrap_or_default();
+        bail!("writing the last changes: {error}{also}");
+    }
+    here.opened.close().await.context("closing the volume's metadata")
+}
+
+/// The time of day.
+pub fn now() -> Time {
+    let now = Timestamp::now();
+    let (mut seconds, mut nanos) = (now.as_second(), now.subsec_nanosecond());
+    if nanos < 0 {
+        (seconds, nanos) = (seconds - 1, nanos + 1_000_000_000);
+    }
+    // Between 0 and 999,999,999 by now.
+    Time { seconds, nanos: nanos.unsigned_abs() }
+}
+
+/// The time of day, as volumes want it.
+pub fn clock() -> Clock {
+    Rc::new(now)
+}
+
+/// Has `job` done with the volume on its shard, and waits. Must not be called on a shard.
+///
+/// # Errors
+/// When the volume is not mounted any more.
+pub fn with<T, F, W>(home: &Remote, key: u64, job: F) -> Result<T>
+where
+    T: Send + 'static,
+    F: FnOnce(Rc<Here>) -> W + Send + 'static,
+    W: Future<Output = T> + 'static,
+{
+    let done = on_shard::run(home, move |shard| {
+        let here = find(&shard, key);
+        async move {
+            match here {
+                Some(here) => Some(job(here).await),
+                None => None,
+            }
+        }
+    })?;
+    done.context("the volume is being unmounted")
+}

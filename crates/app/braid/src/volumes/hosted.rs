@@ -1,0 +1,282 @@
+//! One mounted volume, from its start to its end: bricks opened and locked, brought up on a shard, mounted; unmounted,
+//! made durable, closed.
+//!
+//! The end is the same whoever begins it: our unmount, an unmount from outside, or a signal.
+
+use super::export::Exported;
+use super::here::{self, Here, How, OnGone};
+use crate::on_shard;
+use crate::output;
+use anyhow::{Context, Result, bail};
+use braid_array::stacking::PREFIX;
+use braid_device::Opener;
+use braid_fuse::{Ended, EndedBy, Mount, MountOptions};
+use braid_shard::mailbox::Remote;
+use rustix::fs::{Mode, OFlags};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+use uuid::Uuid;
+
+/// A brick that is open and locked.
+#[derive(Clone)]
+pub struct Held {
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// Where it is.
+    pub name: String,
+    /// What keeps it open.
+    pub _open: Arc<dyn Opener>,
+}
+
+/// What the bricks have read and written at some time, by number.
+pub type Sample = (Instant, BTreeMap<u16, (u64, u64)>);
+
+/// See the module's documentation.
+pub struct Hosted {
+    pub name: String,
+    pub uuid: Uuid,
+    /// Where it is mounted.
+    pub dir: PathBuf,
+    pub read_only: bool,
+    pub since: Instant,
+    home: Remote,
+    key: u64,
+    /// `None`: it is not mounted yet, or being unmounted.
+    mount: Mutex<Option<Mount>>,
+    bricks: Mutex<Vec<Held>>,
+    pub exports: Mutex<Vec<Exported>>,
+    pub sample: Mutex<Option<Sample>>,
+}
+
+/// What is to be mounted.
+pub struct Start {
+    /// The bricks.
+    pub bricks: Vec<(String, Arc<dyn Opener>)>,
+    /// How it is brought up.
+    pub how: How,
+    /// Where it is mounted, and how.
+    pub dir: PathBuf,
+    /// Other users may come in; else only where root mounts.
+    pub allow_other: bool,
+    /// Where it lives.
+    pub home: Remote,
+}
+
+/// Is told, on a thread of its own, of what happens to volumes by themselves.
+pub trait Events: Send + Sync {
+    /// It has ended, and its bricks are closed, of which `arrays` are arrays.
+    fn ended(&self, hosted: &Arc<Hosted>, arrays: &[String]);
+
+    /// A brick was emptied and let go.
+    fn brick_gone(&self, volume: Uuid, brick: Uuid);
+}
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change is a single call, so a panic elsewhere leaves it whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Hosted {
+    /// Brings the volume up and mounts it; with what the user should know.
+    ///
+    /// # Errors
+    /// When the bricks do not make a volume, or the mount point is none. Everything is closed again.
+    pub fn start(start: Start, events: &Arc<dyn Events>) -> Result<(Arc<Hosted>, Vec<String>)> {
+        let Start { bricks, how, dir, allow_other, home } = start;
+        let openers: Vec<Arc<dyn Opener>> =
+            bricks.iter().map(|(_, opener)| Arc::clone(opener)).collect();
+        let volume = Arc::new(OnceLock::<Uuid>::new());
+        let (known, told) = (Arc::clone(&volume), Arc::clone(events));
+        let gone: OnGone = Arc::new(move |brick| {
+            if let Some(volume) = known.get() {
+                told.brick_gone(*volume, brick);
+            }
+        });
+        let up = on_shard::run(&home, move |shard| async move {
+            here::bring_up(&shard, openers, how, gone).await
+        })??;
+        // Nobody else sets it.
+        let _ = volume.set(up.uuid);
+        let held = bricks.into_iter().zip(&up.bricks);
+        let held = held.map(|((name, opener), uuid)| Held { uuid: *uuid, name, _open: opener });
+        let mut options = MountOptions::new(&dir, &up.name);
+        options.read_only = how.read_only;
+        options.allow_other |= allow_other;
+        let (key, mounted) = (up.key, Arc::new(OnceLock::<Arc<Hosted>>::new()));
+        let (at_end, told) = (Arc::clone(&mounted), Arc::clone(events));
+        let open = move |shard: &braid_shard::Shard| {
+            let here = here::find(shard, key);
+            // It was brought up above, and only its end takes it down.
+            Rc::clone(&here.expect("the volume is on this shard").volume)
+        };
+        let mount = Mount::start(options, home.clone(), open, move |end| {
+            // Not before `start` has come to its end.
+            let hosted = at_end.wait();
+            let arrays = hosted.wind_up(&end);
+            told.ended(hosted, &arrays);
+        });
+        let mount =
+            match mount {
+                Ok(mount) => mount,
+                Err(error) => {
+                    let down = on_shard::run(&home, move |shard| async move {
+                        here::take_down(&shard, key).await
+                    });
+                    if let Err(also) = down.and_then(|done| done) {
+                        output::note(format!("braid: after the error that follows: {also:#}"));
+                    }
+                    return Err(error.into());
+                }
+            };
+        let hosted = Arc::new(Hosted {
+            name: up.name,
+            uuid: up.uuid,
+            dir: mount.dir().to_path_buf(),
+            read_only: how.read_only,
+            since: Instant::now(),
+            home,
+            key,
+            mount: Mutex::new(Some(mount)),
+            bricks: Mutex::new(held.collect()),
+            exports: Mutex::default(),
+            sample: Mutex::default(),
+        });
+        // Nobody else sets it.
+        let _ = mounted.set(Arc::clone(&hosted));
+        Ok((hosted, up.notes))
+    }
+
+    /// Has `job` done on the volume's shard, and waits.
+    ///
+    /// # Errors
+    /// When it is not mounted any more.
+    pub fn with<T, F, W>(&self, job: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(Rc<Here>) -> W + Send + 'static,
+        W: Future<Output = T> + 'static,
+    {
+        here::with(&self.home, self.key, job).with_context(|| format!("volume {}", self.name))
+    }
+
+    /// Its mount is gone, or about to be.
+    pub fn has_ended(&self) -> bool {
+        locked(&self.mount).is_none()
+    }
+
+    /// Its shard.
+    pub fn home(&self) -> &Remote {
+        &self.home
+    }
+
+    /// Its number there.
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// Its bricks.
+    pub fn bricks(&self) -> Vec<Held> {
+        locked(&self.bricks).clone()
+    }
+
+    /// It has one brick more.
+    pub fn hold(&self, brick: Held) {
+        locked(&self.bricks).push(brick);
+    }
+
+    /// It has one brick less, which is closed.
+    pub fn let_go(&self, uuid: Uuid) -> Option<Held> {
+        let mut bricks = locked(&self.bricks);
+        let at = bricks.iter().position(|brick| brick.uuid == uuid)?;
+        Some(bricks.remove(at))
+    }
+
+    /// Where a brick is, as it was given.
+    pub fn brick_name(&self, uuid: Uuid) -> Option<String> {
+        locked(&self.bricks).iter().find(|brick| brick.uuid == uuid).map(|brick| brick.name.clone())
+    }
+
+    /// Unmounts it and waits until everything is durable and closed.
+    ///
+    /// # Errors
+    /// When it is in use; it stays mounted then. When the last changes could not be written.
+    pub fn unmount(&self, lazy: bool) -> Result<()> {
+        let Some(mount) = locked(&self.mount).take() else {
+            bail!("volume {} is being unmounted already", self.name);
+        };
+        let done = if lazy { mount.unmount_lazily() } else { mount.unmount() };
+        done.map_err(|(error, mount)| {
+            *locked(&self.mount) = mount;
+            error.into()
+        })
+    }
+
+    /// Unmounts it at the end of the server, also when it is in use: what was written is durable afterwards.
+    ///
+    /// # Errors
+    /// What could not be written.
+    pub fn unmount_at_end(&self) -> Result<()> {
+        self.stop_exports();
+        let Err(error) = self.unmount(false) else { return Ok(()) };
+        output::note(format!("braid: {error:#}; it is unmounted lazily, since the server ends"));
+        self.sync_from_above();
+        self.unmount(true)?;
+        let key = self.key;
+        on_shard::run(&self.home, move |shard| async move { here::take_down(&shard, key).await })?
+    }
+
+    /// Has the kernel hand over what it holds back for writing.
+    pub fn sync_from_above(&self) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let synced = rustix::fs::open(&self.dir, flags, Mode::empty()).and_then(rustix::fs::syncfs);
+        if let Err(error) = synced {
+            output::note(format!("braid: syncing {}: {error}", self.dir.display()));
+        }
+    }
+
+    /// Has the kernel forget the content of a file that was changed beside it.
+    pub fn forget_content(&self, ino: braid_filesystem::Ino) {
+        if let Some(mount) = &*locked(&self.mount)
+            && let Err(error) = mount.forget_content(ino, 0)
+        {
+            tracing::debug!(%error, ino, "the kernel was to forget a file");
+        }
+    }
+
+    /// True when `dir` is where it is mounted.
+    pub fn is_at(&self, dir: &str) -> bool {
+        Path::new(dir) == self.dir
+    }
+
+    /// The mount is gone: all that was written is made durable, the bricks are closed. Gives the arrays among them.
+    fn wind_up(&self, end: &Ended) -> Vec<String> {
+        self.stop_exports();
+        let key = self.key;
+        let down =
+            on_shard::run(
+                &self.home,
+                move |shard| async move { here::take_down(&shard, key).await },
+            );
+        let name = &self.name;
+        match (&end.by, down.and_then(|done| done)) {
+            (_, Err(error)) => output::note(format!("braid: volume {name}: {error:#}")),
+            (EndedBy::Failed(error), Ok(())) => {
+                output::note(format!(
+                    "braid: volume {name} lost its mount: {error}; it is unmounted"
+                ));
+            }
+            (EndedBy::Outside, Ok(())) => {
+                output::note(format!("braid: volume {name} was unmounted"))
+            }
+            (EndedBy::Us, Ok(())) => {}
+        }
+        let bricks = std::mem::take(&mut *locked(&self.bricks));
+        locked(&self.mount).take();
+        let array = |held: &Held| held.name.strip_prefix(PREFIX).map(str::to_string);
+        bricks.iter().filter_map(array).collect()
+    }
+}

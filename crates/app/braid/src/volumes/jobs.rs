@@ -1,0 +1,232 @@
+//! Jobs of a mounted volume: started, steered, waited for; and what is to be done when one has ended.
+
+use super::details::{job_name, job_of};
+use super::hosted::Hosted;
+use super::registry::{Tell, inside};
+use crate::daemon::protocol::Answer;
+use crate::daemon::protocol::volume::{JobDeed, VolumeJob};
+use crate::output::size;
+use anyhow::{Context, Result, anyhow, bail};
+use braid_format::volume::BLOCK;
+use braid_volume::{BrickStatus, JobState, JobStatus, NewJob};
+use std::collections::HashSet;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// Between two reports of progress.
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+/// A rate is that of about so long a time.
+const RATE_OVER: Duration = Duration::from_secs(3);
+
+/// Bricks that were let go are closed within so long.
+const CLOSED_WITHIN: Duration = Duration::from_secs(10);
+
+impl Hosted {
+    /// Starts a job.
+    ///
+    /// # Errors
+    /// When another is under way, or it cannot be done; nothing has moved then.
+    pub fn start_job(&self, job: &VolumeJob) -> Result<String> {
+        let name = &self.name;
+        let (new, what) = match job {
+            VolumeJob::Balance => (NewJob::Balance, format!("balance of volume {name}")),
+            VolumeJob::Flush => (NewJob::Flush, format!("flush of the proxy of volume {name}")),
+            VolumeJob::Defrag => (NewJob::Defrag, format!("defrag of volume {name}")),
+            VolumeJob::Remove { brick, dry_run } => {
+                let brick = self.select(brick)?;
+                let shown = self.name_of(&brick);
+                self.check_removal(&brick)?;
+                let id = brick.id;
+                self.with(move |here| async move { here.opened.can_remove(id) })??;
+                if *dry_run {
+                    return Ok(format!(
+                        "brick {shown} can be removed: {} would move to the others",
+                        size::human(brick.used * BLOCK)
+                    ));
+                }
+                (NewJob::Remove { brick: brick.id }, format!("removal of brick {shown}"))
+            }
+            VolumeJob::Migrate { file, brick } => {
+                let brick = self.select(brick)?;
+                let path = inside(&self.dir, file);
+                let wanted = path.clone();
+                let ino =
+                    self.with(
+                        move |here| async move { here.volume.resolve(wanted.as_bytes()).await },
+                    )?;
+                let ino = ino.with_context(|| format!("migrating {path}"))?;
+                let what = format!("migration of {path} to {}", self.name_of(&brick));
+                (NewJob::Migrate { ino, brick: brick.id }, what)
+            }
+        };
+        self.sync_from_above();
+        let started = self.with(move |here| async move { here.volume.start_job(new).await })?;
+        started.with_context(|| format!("volume {name}"))?;
+        Ok(format!("{what} started; `braid volume jobs {name} --wait` follows it"))
+    }
+
+    /// Does something about the job under way.
+    ///
+    /// # Errors
+    /// When there is none. With [`JobDeed::Wait`], why it failed.
+    pub fn steer_job(&self, deed: JobDeed, tell: &mut Tell<'_>) -> Result<String> {
+        if let JobDeed::Speed { bytes } = deed {
+            self.with(move |here| async move { here.volume.set_job_speed(bytes) })?;
+            let limit = bytes.map_or("no limit".to_string(), |bytes| {
+                format!("{} per second", size::human(bytes))
+            });
+            return Ok(format!("jobs of volume {} move at most: {limit}", self.name));
+        }
+        if deed == JobDeed::Wait {
+            return self.wait_job(tell);
+        }
+        let job = self.job()?;
+        let Some(job) = job else { bail!("volume {} has no job under way", self.name) };
+        let kind = job_name(job.kind);
+        let said = match deed {
+            JobDeed::Pause => "paused; --resume goes on with it",
+            JobDeed::Resume => "goes on",
+            _ => "cancelled; what was moved stays moved",
+        };
+        self.with(move |here| async move {
+            match deed {
+                JobDeed::Pause => here.volume.pause_job(),
+                JobDeed::Resume => here.volume.resume_job(),
+                _ => here.volume.cancel_job(),
+            }
+        })?;
+        Ok(format!("{kind} of volume {}: {said}", self.name))
+    }
+
+    fn job(&self) -> Result<Option<JobStatus>> {
+        self.with(|here| async move { here.volume.job() })
+    }
+
+    fn wait_job(&self, tell: &mut Tell<'_>) -> Result<String> {
+        let name = &self.name;
+        let Some(mut last) = self.job()? else {
+            return Ok(format!("volume {name}: no job is under way any more"));
+        };
+        let (send, ended) = mpsc::channel();
+        self.with(move |here| async move {
+            let shard = here.shard.clone();
+            shard.spawn(async move {
+                let result = here.volume.wait_job().await;
+                // The command that waits may have gone away.
+                let _ = send.send(result.map_err(|error| error.to_string()));
+            });
+        })?;
+        let mut rates = Rates::new(last.done);
+        let result = loop {
+            match ended.recv_timeout(PROGRESS_EVERY) {
+                Ok(result) => break result,
+                Err(RecvTimeoutError::Disconnected) => bail!("volume {name} is being unmounted"),
+                Err(RecvTimeoutError::Timeout) => {
+                    let Some(job) = self.job()? else { continue };
+                    let rate = rates.after(job.done);
+                    if !tell(Answer::Progress { job: job_of(&job, rate) }) {
+                        bail!("the client went away");
+                    }
+                    last = job;
+                }
+            }
+        };
+        self.wait_until_closed()?;
+        let kind = job_name(last.kind);
+        if let Err(why) = result {
+            return Err(anyhow!(
+                "{kind} of volume {name} failed: {why}; `braid volume jobs {name} --resume` tries again, --cancel gives \
+                 it up"
+            ));
+        }
+        Ok(match self.job()? {
+            Some(job) if job.state == JobState::Paused => {
+                format!(
+                    "{kind} of volume {name} is paused; `braid volume jobs {name} --resume` goes on with it"
+                )
+            }
+            Some(JobStatus { state: JobState::Failed(why), .. }) => {
+                bail!("{kind} of volume {name} failed: {why}")
+            }
+            _ => format!("{kind} of volume {name} has ended"),
+        })
+    }
+
+    /// Waits until bricks that the volume has no more are closed, so that they can be used for something else.
+    fn wait_until_closed(&self) -> Result<()> {
+        let since = Instant::now();
+        while since.elapsed() < CLOSED_WITHIN {
+            let bricks: HashSet<Uuid> =
+                self.status()?.bricks.iter().map(|brick| brick.uuid).collect();
+            if self.bricks().iter().all(|held| bricks.contains(&held.uuid)) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// A brick: by its number, its UUID, or where it is.
+    ///
+    /// # Errors
+    /// When there is none; with those that there are.
+    pub fn select(&self, wanted: &str) -> Result<BrickStatus> {
+        let bricks = self.status()?.bricks;
+        let (number, uuid) = (wanted.parse::<u16>().ok(), Uuid::parse_str(wanted).ok());
+        let is = |brick: &&BrickStatus| {
+            let name = self.name_of(brick);
+            let same = crate::members::same_device(name.as_ref(), wanted.as_ref());
+            name == wanted || same || Some(brick.uuid) == uuid
+        };
+        let by_number = || bricks.iter().find(|brick| Some(brick.id) == number);
+        if let Some(found) = bricks.iter().find(is).or_else(by_number) {
+            return Ok(found.clone());
+        }
+        let there: Vec<String> =
+            bricks.iter().map(|brick| format!("{} ({})", brick.id, self.name_of(brick))).collect();
+        bail!("volume {} has no brick {wanted}; it has {}", self.name, there.join(", "))
+    }
+
+    /// Whether the others have room for what is on a brick.
+    fn check_removal(&self, brick: &BrickStatus) -> Result<()> {
+        let status = self.status()?;
+        let others = status.bricks.iter().filter(|other| other.id != brick.id && other.is_there);
+        let others: Vec<&BrickStatus> = others.filter(|other| other.weight > 0).collect();
+        let shown = self.name_of(brick);
+        if others.is_empty() {
+            bail!("brick {shown} is the last one of volume {}: add another first", self.name);
+        }
+        let room: u64 = others.iter().map(|other| other.blocks.saturating_sub(other.used)).sum();
+        if brick.used > room {
+            bail!(
+                "{} on brick {shown} do not fit on the others, which have {} free: add a brick or remove files first",
+                size::human(brick.used * BLOCK),
+                size::human(room * BLOCK)
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The rate of a job over the last seconds.
+struct Rates {
+    seen: Vec<(Instant, u64)>,
+}
+
+impl Rates {
+    fn new(done: u64) -> Rates {
+        Rates { seen: vec![(Instant::now(), done)] }
+    }
+
+    fn after(&mut self, done: u64) -> Option<u64> {
+        let now = Instant::now();
+        self.seen.retain(|(at, _)| now.duration_since(*at) <= RATE_OVER);
+        let rate = self.seen.first().map(|(at, before)| {
+            let seconds = now.duration_since(*at).as_secs_f64().max(0.001);
+            (done.saturating_sub(*before) as f64 / seconds) as u64
+        });
+        self.seen.push((now, done));
+        rate
+    }
+}

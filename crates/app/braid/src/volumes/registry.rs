@@ -1,0 +1,458 @@
+//! The volumes that are mounted in this server, and what each request does to them.
+//!
+//! Owns the list. Everything is asked of a volume on its shard; nothing here runs on a shard.
+
+use super::bricks::HowAdded;
+use super::creating::{self, Wish};
+use super::finding;
+use super::here::How;
+use super::hosted::{Events, Hosted, Start, locked};
+use super::kept;
+use crate::daemon::protocol::Answer;
+use crate::daemon::protocol::volume::{FileName, VolumeAnswer, VolumeRequest};
+use crate::members::{Member, parse_all};
+use crate::output;
+use crate::output::size;
+use crate::settings::kept::Kept;
+use anyhow::{Context, Result, bail};
+use braid_device::Opener;
+use braid_device::file::Mode;
+use braid_shard::mailbox::Remote;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use uuid::Uuid;
+
+/// The arrays of the same server, which may be bricks.
+pub trait Arrays {
+    /// The array as it is, to look at its content.
+    ///
+    /// # Errors
+    /// When it does not run, or is a member of another.
+    fn look(&self, name: &str) -> Result<Arc<dyn Opener>>;
+
+    /// The array, taken from its clients.
+    ///
+    /// # Errors
+    /// When somebody uses it.
+    fn take(&self, name: &str) -> Result<Arc<dyn Opener>>;
+
+    /// Arrays that were taken, and are not needed any more.
+    fn give_back(&self, names: &[String]);
+}
+
+/// See the module's documentation.
+pub struct Volumes {
+    list: Mutex<Vec<Arc<Hosted>>>,
+    remotes: Vec<Remote>,
+    pub(super) kept: Kept,
+    events: Arc<dyn Events>,
+    /// Held while volumes are made, mounted or changed: one at a time.
+    turn: Mutex<()>,
+    /// The number of the next brick in memory, so that its name is its own.
+    next_in_memory: AtomicU64,
+    /// Requests that are not answered yet.
+    asked: AtomicUsize,
+}
+
+/// A request that is not answered yet.
+pub struct Asked<'a>(&'a AtomicUsize);
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Progress and answers go here; false when the client is gone.
+pub type Tell<'a> = dyn FnMut(Answer) -> bool + 'a;
+
+impl Volumes {
+    /// On these shards; `events` is told of what happens by itself.
+    pub fn new(remotes: Vec<Remote>, kept: Kept, events: Arc<dyn Events>) -> Volumes {
+        Volumes {
+            list: Mutex::default(),
+            remotes,
+            kept,
+            events,
+            turn: Mutex::default(),
+            next_in_memory: AtomicU64::new(0),
+            asked: AtomicUsize::new(0),
+        }
+    }
+
+    /// A request comes; it is answered when what is given is dropped.
+    pub fn ask(&self) -> Asked<'_> {
+        self.asked.fetch_add(1, Ordering::AcqRel);
+        Asked(&self.asked)
+    }
+
+    /// No volume is mounted, and nobody waits for an answer.
+    pub fn are_idle(&self) -> bool {
+        locked(&self.list).is_empty() && self.asked.load(Ordering::Acquire) == 0
+    }
+
+    /// The volumes that are mounted.
+    pub fn all(&self) -> Vec<Arc<Hosted>> {
+        locked(&self.list).clone()
+    }
+
+    /// Takes a volume that has ended off the list.
+    pub fn forget(&self, hosted: &Arc<Hosted>) {
+        locked(&self.list).retain(|known| !Arc::ptr_eq(known, hosted));
+    }
+
+    /// The volume that has this array as a brick.
+    pub fn user_of(&self, array: &str) -> Option<String> {
+        let brick = format!("{}{array}", braid_array::stacking::PREFIX);
+        let uses = |hosted: &&Arc<Hosted>| hosted.bricks().iter().any(|held| held.name == brick);
+        self.all().iter().find(uses).map(|hosted| hosted.name.clone())
+    }
+
+    /// Unmounts all, also those in use.
+    pub fn unmount_all(&self) {
+        for hosted in self.all() {
+            if let Err(error) = hosted.unmount_at_end() {
+                output::note(format!("braid: volume {}: {error:#}", hosted.name));
+            }
+            self.forget(&hosted);
+        }
+    }
+
+    /// Carries out a request.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being done.
+    pub fn answer(
+        &self,
+        request: VolumeRequest,
+        arrays: &dyn Arrays,
+        tell: &mut Tell<'_>,
+    ) -> Result<Answer> {
+        Ok(match request {
+            VolumeRequest::Create { name, bricks, new, dry_run } => {
+                let _turn = locked(&self.turn);
+                let wish = Wish { name: &name, bricks: &bricks, new: &new, dry_run };
+                let (home, members) = (self.home()?, self.members(&bricks)?);
+                let doing = format!("creating volume {name}");
+                let prepared = creating::prepare(home, &doing, members, new.force, arrays)?;
+                let created = creating::create(home, &wish, &prepared, &self.kept);
+                arrays.give_back(&prepared.arrays());
+                about(VolumeAnswer::Created { created: created? })
+            }
+            request @ VolumeRequest::Mount { .. } => done(self.mount(request, arrays)?),
+            VolumeRequest::Unmount { volume, lazy } => done(self.unmount(&volume, lazy)?),
+            VolumeRequest::List => {
+                let volumes =
+                    self.all().iter().map(|hosted| hosted.listed()).collect::<Result<_>>()?;
+                about(VolumeAnswer::List { volumes })
+            }
+            VolumeRequest::Status { volume } => {
+                let status = Box::new(self.find(volume.as_deref())?.detail()?);
+                about(VolumeAnswer::Status { status })
+            }
+            VolumeRequest::Add { volume, bricks, weight, proxy, force } => {
+                let hosted = self.find(Some(&volume))?;
+                let _turn = locked(&self.turn);
+                let members = self.members(&bricks)?;
+                done(self.add(&hosted, members, HowAdded { weight, proxy, force }, arrays)?)
+            }
+            VolumeRequest::Start { volume, job } => {
+                done(self.find(Some(&volume))?.start_job(&job)?)
+            }
+            VolumeRequest::Weight { volume, brick, weight } => {
+                done(self.find(Some(&volume))?.set_weight(&brick, weight)?)
+            }
+            VolumeRequest::Pin { volume, files, pinned } => {
+                done(self.find(Some(&volume))?.set_pinned(&files, pinned)?)
+            }
+            VolumeRequest::Proxy { volume, brick } => {
+                done(self.find(Some(&volume))?.set_proxy(brick.as_deref())?)
+            }
+            VolumeRequest::Check { volume, repair } => {
+                let hosted = self.find(volume.as_deref())?;
+                let report =
+                    hosted.with(move |here| async move { here.volume.check(repair).await })?;
+                let report = hosted.check_detail(
+                    report.with_context(|| format!("checking volume {}", hosted.name))?,
+                );
+                about(VolumeAnswer::Check { report })
+            }
+            VolumeRequest::Job { volume, deed } => {
+                done(self.find(volume.as_deref())?.steer_job(deed, tell)?)
+            }
+            VolumeRequest::Export { volume, file, nbd, read_only } => {
+                let hosted = self.find(Some(&volume))?;
+                let _turn = locked(&self.turn);
+                done(match nbd {
+                    Some(address) => hosted.export(&file, &address, read_only)?,
+                    None => hosted.end_export(&file)?,
+                })
+            }
+        })
+    }
+
+    /// A brick was emptied and let go.
+    pub fn brick_gone(&self, hosted: &Hosted, uuid: Uuid, arrays: &dyn Arrays) {
+        let Some(held) = hosted.let_go(uuid) else { return };
+        let array = held.name.strip_prefix(braid_array::stacking::PREFIX).map(str::to_string);
+        drop(held);
+        arrays.give_back(&array.into_iter().collect::<Vec<_>>());
+        self.note_bricks(hosted);
+    }
+
+    /// Notes where the bricks of a volume are now. What cannot be noted is said and no reason to fail.
+    pub(super) fn note_bricks(&self, hosted: &Hosted) {
+        let names: Vec<String> = hosted.bricks().into_iter().map(|held| held.name).collect();
+        if let Err(error) = kept::store(&self.kept, &hosted.name, hosted.uuid, &names) {
+            output::note(format!(
+                "note: {error:#}; give the bricks to `braid volume mount` next time"
+            ));
+        }
+    }
+
+    /// The volume that is meant.
+    ///
+    /// # Errors
+    /// When there is none, or several could be meant.
+    pub fn find(&self, wanted: Option<&str>) -> Result<Arc<Hosted>> {
+        let all = self.all();
+        let names = || all.iter().map(|hosted| hosted.name.as_str()).collect::<Vec<_>>().join(", ");
+        let Some(wanted) = wanted else {
+            return match all.as_slice() {
+                [only] => Ok(Arc::clone(only)),
+                [] => bail!("no volume is mounted; `braid volume mount NAME DIR` mounts one"),
+                _ => bail!("several volumes are mounted, say which: {}", names()),
+            };
+        };
+        let uuid = Uuid::parse_str(wanted).ok();
+        let is = |hosted: &&Arc<Hosted>| {
+            hosted.name == wanted || Some(hosted.uuid) == uuid || hosted.is_at(wanted)
+        };
+        let found: Vec<_> = all.iter().filter(is).collect();
+        match found.as_slice() {
+            [only] => Ok(Arc::clone(only)),
+            [] if all.is_empty() => {
+                bail!("no volume {wanted} is mounted; `braid volume mount {wanted} DIR` mounts it")
+            }
+            [] => bail!("no volume {wanted} is mounted here; there is: {}", names()),
+            _ => bail!("several volumes are called {wanted}: give the directory or UUID of one"),
+        }
+    }
+
+    fn home(&self) -> Result<&Remote> {
+        self.remotes.first().context("a server has a shard")
+    }
+
+    /// The shard with the fewest volumes.
+    fn least_used(&self) -> Result<Remote> {
+        let all = self.all();
+        let volumes = |remote: &&Remote| {
+            all.iter().filter(|hosted| hosted.home().id() == remote.id()).count()
+        };
+        Ok(self.remotes.iter().min_by_key(volumes).context("a server has a shard")?.clone())
+    }
+
+    /// Understands bricks; those in memory get names that no other has.
+    fn members(&self, texts: &[String]) -> Result<Vec<Member>> {
+        let mut members: Vec<Member> = parse_all(texts, false)?.into_iter().flatten().collect();
+        for member in &mut members {
+            if member.path().is_none() && member.array().is_none() {
+                let number = self.next_in_memory.fetch_add(1, Ordering::Relaxed);
+                let kind = member.name.split('#').next().unwrap_or_default();
+                member.name = format!("{kind}#{number}");
+            }
+        }
+        Ok(members)
+    }
+
+    /// Opens bricks for use; arrays are taken from their clients.
+    pub(super) fn open(
+        &self,
+        members: &[Member],
+        arrays: &dyn Arrays,
+    ) -> Result<Vec<(Member, Arc<dyn Opener>)>> {
+        let mut taken = Vec::new();
+        let opened = members
+            .iter()
+            .map(|member| {
+                let mut member = member.clone();
+                if let Some(array) = member.array().map(str::to_string) {
+                    member.found(arrays.take(&array)?);
+                    taken.push(array);
+                }
+                let opener = member.prepare(Mode::ReadWrite)?;
+                Ok((member, opener))
+            })
+            .collect::<Result<Vec<_>>>();
+        if opened.is_err() {
+            arrays.give_back(&taken);
+        }
+        opened
+    }
+
+    fn mount(&self, request: VolumeRequest, arrays: &dyn Arrays) -> Result<String> {
+        let VolumeRequest::Mount {
+            name,
+            dir,
+            bricks,
+            degraded,
+            take_back,
+            read_only,
+            allow_other,
+            create,
+        } = request
+        else {
+            bail!("not a mount");
+        };
+        let _turn = locked(&self.turn);
+        if let Ok(known) = self.find(Some(&name)) {
+            bail!(
+                "volume {name} is mounted already, at {}; a volume can be mounted once",
+                known.dir.display()
+            );
+        }
+        refuse_as_mount_point(Path::new(&dir))?;
+        let home = self.least_used()?;
+        let mut notes = Vec::new();
+        let opened = match &create {
+            Some(new) => {
+                let wish = Wish { name: &name, bricks: &bricks, new, dry_run: false };
+                let doing = format!("creating volume {name}");
+                let members = self.members(&bricks)?;
+                let prepared = creating::prepare(&home, &doing, members, new.force, arrays)?;
+                let made = creating::create(&home, &wish, &prepared, &self.kept);
+                if made.is_err() {
+                    arrays.give_back(&prepared.arrays());
+                }
+                notes.extend(made?.notes);
+                prepared.bricks
+            }
+            None => {
+                let look = |array: &str| arrays.look(array);
+                let found = finding::find(&home, &name, &bricks, &self.kept, &look)?;
+                notes.extend(found.notes);
+                let members: Vec<Member> =
+                    found.bricks.into_iter().map(|brick| brick.member).collect();
+                self.open(&members, arrays)?
+            }
+        };
+        let start = Start {
+            bricks: opened
+                .iter()
+                .map(|(member, opener)| (member.name.clone(), Arc::clone(opener)))
+                .collect(),
+            how: How { degraded, take_back, read_only },
+            dir: PathBuf::from(&dir),
+            allow_other,
+            home,
+        };
+        let (hosted, more) = match Hosted::start(start, &self.events) {
+            Ok(started) => started,
+            Err(error) => {
+                give_back(arrays, &opened);
+                return Err(error).with_context(|| format!("mounting volume {name}"));
+            }
+        };
+        notes.extend(more);
+        locked(&self.list).push(Arc::clone(&hosted));
+        if hosted.has_ended() {
+            self.forget(&hosted);
+            bail!("volume {name} was unmounted at once by somebody else");
+        }
+        self.note_bricks(&hosted);
+        let listed = hosted.listed()?;
+        let count = listed.bricks.len();
+        let mut said = format!(
+            "volume {} is mounted at {}: {} in {count} bricks, {}\n  `braid volume unmount {}` unmounts it",
+            hosted.name,
+            hosted.dir.display(),
+            size::human(listed.size),
+            listed.state,
+            hosted.name
+        );
+        for note in notes {
+            said.push_str(&format!("\n  note: {note}"));
+        }
+        Ok(said)
+    }
+
+    fn unmount(&self, wanted: &str, lazy: bool) -> Result<String> {
+        let hosted = self.find(Some(wanted))?;
+        if let Some(export) = hosted.exported().first().filter(|_| !lazy) {
+            bail!(
+                "{} of volume {} is exported; first: braid volume export {} {} --off",
+                export.file,
+                hosted.name,
+                hosted.name,
+                export.file
+            );
+        }
+        hosted.unmount(lazy)?;
+        Ok(match lazy {
+            true => format!(
+                "volume {} is out of the tree; it ends when its last user does",
+                hosted.name
+            ),
+            false => format!("volume {} is unmounted", hosted.name),
+        })
+    }
+}
+
+fn give_back(arrays: &dyn Arrays, opened: &[(Member, Arc<dyn Opener>)]) {
+    let names: Vec<Member> = opened.iter().map(|(member, _)| member.clone()).collect();
+    arrays.give_back(&array_names(&names));
+}
+
+fn array_names(members: &[Member]) -> Vec<String> {
+    members.iter().filter_map(Member::array).map(str::to_string).collect()
+}
+
+/// What cannot be a mount point is said before bricks are touched.
+fn refuse_as_mount_point(dir: &Path) -> Result<()> {
+    match std::fs::metadata(dir) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => bail!("mounting at {}: it is not a directory", dir.display()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            bail!(
+                "mounting at {}: there is no such directory; make it with mkdir -p",
+                dir.display()
+            )
+        }
+        // What a server that died has left there is looked at when it is mounted over.
+        Err(_) => Ok(()),
+    }
+}
+
+/// A file of the volume that is mounted at `dir`, as a path from its root.
+pub(super) fn inside(dir: &Path, file: &FileName) -> String {
+    let below = Path::new(&file.absolute).strip_prefix(dir).ok();
+    let path = below.map_or_else(|| file.typed.clone(), |below| below.display().to_string());
+    format!("/{}", path.trim_start_matches('/').trim_end_matches('/'))
+}
+
+pub(super) fn done(text: String) -> Answer {
+    Answer::Done { text }
+}
+
+fn about(volume: VolumeAnswer) -> Answer {
+    Answer::Volume { volume }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_named_from_the_root_of_its_volume() {
+        let name = |typed: &str, absolute: &str| {
+            let file = FileName { typed: typed.into(), absolute: absolute.into() };
+            inside(Path::new("/srv/pool"), &file)
+        };
+        assert_eq!(name("pool/a", "/srv/pool/a"), "/a");
+        assert_eq!(name("/srv/pool/a/b/", "/srv/pool/a/b"), "/a/b");
+        assert_eq!(name("a/b", "/root/a/b"), "/a/b");
+        assert_eq!(name("/a", "/a"), "/a");
+        assert_eq!(name("/srv/pool", "/srv/pool"), "/");
+    }
+}

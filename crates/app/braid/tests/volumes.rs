@@ -1,0 +1,281 @@
+//! Logical volumes with a real mount: made, mounted, filled, changed under way, killed, mounted again; and what is
+//! refused.
+//!
+//! Without /dev/fuse, or the right to mount, the tests that mount say so and end.
+
+mod support;
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use support::{Place, Ran};
+
+const BRICK: u64 = 256 << 20;
+
+/// A folder with bricks and a mount point, whose server ends with it.
+struct Scene {
+    place: Place,
+}
+
+impl Scene {
+    /// With these bricks; `None` where nothing can be mounted.
+    fn new(bricks: &[&str]) -> Option<Scene> {
+        let can = rustix::process::geteuid().is_root()
+            && File::options().read(true).write(true).open("/dev/fuse").is_ok();
+        if !can {
+            eprintln!("skipped: mounting needs root and /dev/fuse");
+            return None;
+        }
+        let place = Place::new();
+        for brick in bricks {
+            new_brick(&place, brick, BRICK);
+        }
+        fs::create_dir(place.path("mnt")).unwrap();
+        Some(Scene { place })
+    }
+
+    fn run(&self, line: &str) -> Ran {
+        self.place.run(&format!("volume {line}"))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.place.path("mnt").join(name)
+    }
+
+    fn status(&self) -> serde_json::Value {
+        serde_json::from_str(&self.run("status pool --json").ok()).unwrap()
+    }
+
+    fn used(&self, brick: usize) -> u64 {
+        self.status()["bricks"][brick]["used"].as_u64().unwrap()
+    }
+
+    /// The server that `mount` started.
+    fn server(&self) -> rustix::process::Pid {
+        let socket = rustix::net::SocketAddrUnix::new(self.place.path("control.sock")).unwrap();
+        let flags = rustix::net::SocketFlags::CLOEXEC;
+        let (unix, stream) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM);
+        let fd = rustix::net::socket_with(unix, stream, flags, None).unwrap();
+        rustix::net::connect(&fd, &socket).unwrap();
+        rustix::net::sockopt::socket_peercred(&fd).unwrap().pid
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let ran = self.place.run("volume unmount pool --lazy");
+        if ran.code != 0 {
+            // Nothing was mounted, or its server is gone.
+            let _ =
+                rustix::mount::unmount(self.place.path("mnt"), rustix::mount::UnmountFlags::DETACH);
+        }
+        wait_until("the server has ended", || {
+            !self.place.path("control.sock").exists() || ran.code != 0
+        });
+    }
+}
+
+fn new_brick(place: &Place, name: &str, size: u64) {
+    File::create_new(place.path(name)).unwrap().set_len(size).unwrap();
+}
+
+#[track_caller]
+fn wait_until(what: &str, done: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !done() {
+        assert!(since.elapsed() < Duration::from_secs(60), "not in a minute: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Bytes that tell one place from another.
+fn bytes(len: usize, seed: u64) -> Vec<u8> {
+    let mixed = |at: u64| (at ^ seed << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    (0..len as u64).map(|at| mixed(at) as u8).collect()
+}
+
+#[test]
+fn a_volume_lives_through_all_that_is_done_to_it() {
+    let Some(scene) = Scene::new(&["a", "b", "c", "fast"]) else { return };
+    let planned = scene.run("create pool a b --dry-run").ok();
+    assert!(planned.contains("would be made"), "{planned}");
+    scene.run("create pool a b --stripe 64K").ok();
+    let mounted = scene.run("mount pool mnt").ok();
+    assert!(mounted.contains("braid volume unmount pool"), "{mounted}");
+    let large = bytes(24 << 20, 1);
+    fs::write(scene.file("large"), &large).unwrap();
+    fs::create_dir(scene.file("dir")).unwrap();
+    fs::write(scene.file("dir/small"), b"small").unwrap();
+    File::open(scene.file("large")).unwrap().sync_all().unwrap();
+    let status = scene.status();
+    assert_eq!(status["metadata_on"].as_array().unwrap().len(), 2, "{status}");
+
+    let added = scene.run("add pool c").ok();
+    assert!(added.contains("added to volume pool") && added.contains("has ended"), "{added}");
+    let parts: Vec<u64> = (0..3).map(|brick| scene.used(brick)).collect();
+    assert!(parts.iter().all(|part| *part > 6 << 20), "{parts:?}");
+    assert_eq!(fs::read(scene.file("large")).unwrap(), large);
+
+    scene.run("remove pool a --dry-run").ok();
+    scene.run("remove pool a").ok();
+    assert_eq!(scene.status()["bricks"].as_array().unwrap().len(), 2);
+    scene.run("examine a").refused(4, &["not a brick"]);
+    assert_eq!(fs::read(scene.file("large")).unwrap(), large);
+
+    scene.run("migrate pool mnt/large --to b").ok();
+    scene.run("pin pool mnt/large dir/small").ok();
+    let of_b = scene.status()["bricks"][0]["used"].as_u64().unwrap();
+    assert!(of_b >= 24 << 20, "{of_b}");
+    scene.run("balance pool").ok();
+    assert_eq!(scene.used(0), of_b);
+    scene.run("unpin pool mnt/large").ok();
+    scene.run("weight pool c 1000000 --no-balance").ok();
+
+    scene.run("add pool fast --proxy").ok();
+    let second = bytes(8 << 20, 2);
+    fs::write(scene.file("second"), &second).unwrap();
+    File::open(scene.file("second")).unwrap().sync_all().unwrap();
+    assert!(scene.used(2) >= 8 << 20);
+    scene.run("flush pool").ok();
+    assert_eq!(scene.used(2), 0);
+    scene.run("proxy pool --off").ok();
+    scene.run("defrag pool").ok();
+    scene.run("check pool").ok();
+
+    scene.run("unmount ./mnt").ok();
+    assert!(!scene.file("large").exists());
+    scene.run("mount pool mnt fast c b").ok();
+    assert_eq!(fs::read(scene.file("large")).unwrap(), large);
+    assert_eq!(fs::read(scene.file("second")).unwrap(), second);
+    assert_eq!(fs::read(scene.file("dir/small")).unwrap(), b"small");
+    let checked = scene.run("check pool").ok();
+    assert!(checked.contains("no problems"), "{checked}");
+}
+
+#[test]
+fn what_was_synced_is_there_after_the_server_was_killed() {
+    let Some(scene) = Scene::new(&["a", "b"]) else { return };
+    scene.run("create pool a b").ok();
+    scene.run("mount pool mnt").ok();
+    let data = bytes(3 << 20, 3);
+    fs::write(scene.file("synced"), &data).unwrap();
+    File::open(scene.file("synced")).unwrap().sync_all().unwrap();
+    File::open(scene.place.path("mnt")).unwrap().sync_all().unwrap();
+    fs::write(scene.file("not-synced"), &data).unwrap();
+    let server = scene.server();
+    rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
+    wait_until("the files are closed", || {
+        scene.run("examine a").code == 0 && fs::metadata(scene.file("synced")).is_err()
+    });
+    // The dead mount is cleared away, the stale socket replaced.
+    wait_until("the locks are gone", || scene.run("mount pool mnt").code == 0);
+    assert_eq!(fs::read(scene.file("synced")).unwrap(), data);
+    let checked = scene.run("check pool").ok();
+    assert!(checked.contains("no problems"), "{checked}");
+}
+
+#[test]
+fn an_unmount_from_outside_and_a_signal_end_it_in_order() {
+    let Some(scene) = Scene::new(&["a"]) else { return };
+    let created = scene.run("create pool a").ok();
+    assert!(created.contains("was made"), "{created}");
+    for end in 0..2 {
+        scene.run("mount pool mnt").ok();
+        let server = scene.server();
+        fs::write(scene.file(&format!("file{end}")), b"written").unwrap();
+        if end == 0 {
+            rustix::mount::unmount(scene.place.path("mnt"), rustix::mount::UnmountFlags::empty())
+                .unwrap();
+        } else {
+            rustix::process::kill_process(server, rustix::process::Signal::TERM).unwrap();
+        }
+        wait_until("the server has ended", || !scene.place.path("control.sock").exists());
+        assert!(!scene.file(&format!("file{end}")).exists());
+    }
+    let mounted = scene.run("mount pool mnt").ok();
+    assert!(!mounted.contains("not unmounted in order"), "{mounted}");
+    assert_eq!(fs::read(scene.file("file0")).unwrap(), b"written");
+    assert_eq!(fs::read(scene.file("file1")).unwrap(), b"written");
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_changes_nothing() {
+    let Some(scene) = Scene::new(&["a", "b", "c", "other"]) else { return };
+    scene.run("create pool a a").refused(2, &["given twice"]);
+    scene.run("create pool a --weight b=2").refused(2, &["none of the bricks"]);
+    scene.run("create pool a --weight a=0").refused(2, &["leave the brick empty"]);
+    scene.run("create pool ram:1G").refused(2, &["--create"]);
+    scene.run("create pool a --stripe 100K").refused(2, &["power of two"]);
+    scene.run("create pool missing").refused(2, &["missing"]);
+    scene.run("mount pool mnt").refused(2, &["no brick of a volume pool"]);
+    scene.run("create pool a b").ok();
+    scene.run("create again a").refused(2, &["--force", "braid volume"]);
+    scene.run("create elsewhere other").ok();
+    scene.run("mount pool nowhere").refused(2, &["mkdir -p"]);
+    scene.run("mount pool a").refused(2, &["not a directory"]);
+    scene.run("mount pool mnt a other").refused(2, &["volume elsewhere"]);
+    scene.run("mount pool mnt a").refused(2, &["--degraded"]);
+    scene.run("status").refused(4, &["braid volume mount"]);
+    scene.run("mount pool mnt").ok();
+    scene.run("mount pool mnt").refused(2, &["mounted already"]);
+    fs::create_dir(scene.place.path("second")).unwrap();
+    scene.run("mount elsewhere mnt").refused(2, &["mnt"]);
+    scene.run("status nobody").refused(2, &["there is: pool"]);
+    scene.run("add pool a").refused(2, &["in use"]);
+    scene.run("add pool other").refused(2, &["--force"]);
+    scene.run("weight pool a 0").refused(2, &["braid volume remove"]);
+    scene.run("weight pool c 2").refused(2, &["no brick"]);
+    scene.run("remove pool nobody").refused(2, &["no brick nobody"]);
+    scene.run("migrate pool none --to a").refused(2, &["/none"]);
+    scene.run("proxy pool --off").refused(2, &["no proxy"]);
+    scene.run("flush pool").refused(2, &["no proxy"]);
+    scene.run("jobs pool --pause").refused(2, &["no job"]);
+    scene.run("export pool none --nbd unix:x.sock").refused(2, &["/none"]);
+    new_brick(&scene.place, "tiny", 64 << 10);
+    scene.run("add pool tiny --proxy").refused(2, &["tiny"]);
+    scene.run("remove pool a").ok();
+    scene.run("remove pool b").refused(2, &["last"]);
+    let open = File::create(scene.file("open")).unwrap();
+    scene.run("unmount pool").refused(2, &["in use"]);
+    drop(open);
+    let checked = scene.run("check pool").ok();
+    assert!(checked.contains("no problems"), "{checked}");
+    scene.run("unmount pool").ok();
+    scene.run("unmount pool").refused(4, &["no volume is mounted"]);
+}
+
+#[test]
+fn a_brick_that_is_missing_is_named_and_the_rest_can_be_read() {
+    let Some(scene) = Scene::new(&["a", "b", "c"]) else { return };
+    scene.run("create pool a b c").ok();
+    scene.run("mount pool mnt").ok();
+    fs::write(scene.file("large"), bytes(4 << 20, 5)).unwrap();
+    fs::write(scene.file("empty"), b"").unwrap();
+    scene.run("unmount pool").ok();
+    fs::rename(scene.place.path("c"), scene.place.path("away")).unwrap();
+    scene.run("mount pool mnt").refused(2, &["--degraded"]);
+    let mounted = scene.run("mount pool mnt --degraded").ok();
+    assert!(mounted.contains("degraded"), "{mounted}");
+    assert!(fs::read(scene.file("large")).is_err());
+    assert!(fs::read(scene.file("empty")).unwrap().is_empty());
+    let checked = scene.run("check pool");
+    assert_eq!(checked.code, 1, "{}", checked.err);
+    assert!(checked.out.contains("lost: /large"), "{}", checked.out);
+}
+
+#[test]
+fn a_file_is_a_block_device() {
+    let Some(scene) = Scene::new(&[]) else { return };
+    scene.run("mount pool mnt --create ram:256M ram:256M").ok();
+    let data = bytes(4 << 20, 7);
+    fs::write(scene.file("disk"), &data).unwrap();
+    let exported = scene.run("export pool mnt/disk --nbd unix:nbd.sock").ok();
+    assert!(exported.contains(&scene.place.uri("disk")), "{exported}");
+    scene.run("unmount pool").refused(2, &["--off"]);
+    assert_eq!(scene.place.copy_out("disk"), data);
+    let new = scene.place.data("new", 4 << 20);
+    scene.place.copy_in("new", "disk");
+    scene.run("export pool mnt/disk --off").ok();
+    assert_eq!(fs::read(scene.file("disk")).unwrap(), new);
+    scene.run("unmount pool").ok();
+}
