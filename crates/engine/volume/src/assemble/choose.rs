@@ -2,7 +2,7 @@
 //!
 //! Decides from superblocks; reads and writes no device. What generations say stands in docs/volume-on-disk.md.
 
-use super::error::{AssembleError, are, names};
+use super::error::{AssembleError, BrickOf, are, names};
 use super::examine::FoundBrick;
 use braid_format::brick::{
     Away, BrickState, BrickSuperblock, MAX_AWAY, MetadataState, VolumeState,
@@ -87,15 +87,17 @@ pub fn assemble(
                 assembly.notes.push(format!(
                     "{name}: adding it to volume {volume:?} was interrupted: it holds nothing and is left out; add it again"
                 ));
+                assembly.left_over.push(brick);
                 continue;
             }
             Standing::NoMore => {
                 assembly.notes.push(format!(
                     "{name}: it was brick {id} of volume {volume:?} and has been removed; it is left out"
                 ));
-                // What was emptied holds nothing. Of others somebody may want to save something.
+                // What was emptied holds nothing. Of others somebody may want to save something. Taking it out was one change,
+                // of two generations.
                 if brick.superblock.state == BrickState::Removing
-                    && generation + 1 >= newest.generation
+                    && generation.saturating_add(2) >= newest.generation
                 {
                     assembly.left_over.push(brick);
                 }
@@ -146,23 +148,17 @@ pub fn assemble(
 /// No two are of different volumes, and none is there twice.
 fn one_volume(found: &[FoundBrick]) -> Result<(), AssembleError> {
     let first = found.first().ok_or(AssembleError::NoBricks)?;
-    let text = |brick: &FoundBrick| {
-        let uuid = Uuid::from_bytes(brick.superblock.volume_uuid);
-        (brick.name().to_string(), brick.superblock.volume_name.as_str().to_string(), uuid)
+    let of = |brick: &FoundBrick| {
+        Box::new(BrickOf {
+            device: brick.name().to_string(),
+            volume: brick.superblock.volume_name.as_str().to_string(),
+            uuid: Uuid::from_bytes(brick.superblock.volume_uuid),
+        })
     };
     let mut seen: BTreeMap<[u8; 16], &FoundBrick> = BTreeMap::new();
     for brick in found {
         if brick.superblock.volume_uuid != first.superblock.volume_uuid {
-            let (one, one_volume, one_uuid) = text(first);
-            let (two, two_volume, two_uuid) = text(brick);
-            return Err(AssembleError::OtherVolume {
-                one,
-                one_volume,
-                one_uuid,
-                two,
-                two_volume,
-                two_uuid,
-            });
+            return Err(AssembleError::OtherVolume { one: of(first), two: of(brick) });
         }
         if let Some(other) = seen.insert(brick.superblock.brick_uuid, brick) {
             return Err(AssembleError::Twice {
@@ -212,7 +208,7 @@ fn standing(brick: &BrickSuperblock, newest: &BrickSuperblock) -> Standing {
     }
     if let Some(away) = newest.away.iter().find(|away| away.brick_id == id) {
         // It may have been given the last generation it was to get, or not.
-        let as_it_went = generation <= away.generation && generation + 1 >= away.generation;
+        let as_it_went = (generation..=generation.saturating_add(1)).contains(&away.generation);
         return if as_it_went { Standing::Back } else { Standing::Stale };
     }
     match (current, creating) {

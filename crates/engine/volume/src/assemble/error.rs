@@ -4,6 +4,7 @@ use crate::error::VolumeError;
 use braid_device::IoError;
 use braid_format::brick::{BrickError, MAX_AWAY, VolumeNameError};
 use braid_kv::StoreError;
+use std::fmt;
 use uuid::Uuid;
 
 /// Errors of bricks and their superblocks. Devices are named as they were opened.
@@ -123,23 +124,12 @@ pub enum AssembleError {
         error: BrickError,
     },
     /// Bricks of two volumes.
-    #[error(
-        "{one} is a brick of volume {one_volume:?} ({one_uuid}) and {two} of volume {two_volume:?} ({two_uuid}); \
-         name the bricks of one volume only"
-    )]
+    #[error("{one}, and {two}; name the bricks of one volume only")]
     OtherVolume {
-        /// A device.
-        one: String,
-        /// The name of its volume.
-        one_volume: String,
-        /// And the uuid.
-        one_uuid: Uuid,
-        /// Another device.
-        two: String,
-        /// The name of its volume.
-        two_volume: String,
-        /// And the uuid.
-        two_uuid: Uuid,
+        /// One brick.
+        one: Box<BrickOf>,
+        /// Another.
+        two: Box<BrickOf>,
     },
     /// The volume was not made completely.
     #[error(
@@ -277,6 +267,23 @@ pub enum AssembleError {
     /// First records, or records read.
     #[error(transparent)]
     Volume(#[from] VolumeError),
+}
+
+/// Which volume a brick is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrickOf {
+    /// The brick's device.
+    pub device: String,
+    /// The volume's name.
+    pub volume: String,
+    /// And uuid.
+    pub uuid: Uuid,
+}
+
+impl fmt::Display for BrickOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is a brick of volume {:?} ({})", self.device, self.volume, self.uuid)
+    }
 }
 
 /// `brick 2 is` or `bricks 1, 4 and 7 are`.

@@ -18,10 +18,12 @@ mod open;
 mod plan;
 mod store;
 mod superblocks;
+#[cfg(test)]
+mod tests;
 
 pub use choose::{AssembleOptions, Assembly, assemble};
 pub use create::create;
-pub use error::AssembleError;
+pub use error::{AssembleError, BrickOf};
 pub use examine::{FoundBrick, examine};
 pub use open::{Opened, open};
 pub use plan::{BrickPlan, CreatePlan, NewVolume, plan_create};

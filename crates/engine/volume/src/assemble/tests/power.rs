@@ -1,0 +1,94 @@
+//! Devices whose power is cut: at a superblock, or when somebody says so.
+
+use super::*;
+use braid_device::{Completion, DeviceInfo, IoError, IoErrorKind, Op, Outcome, Request};
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+
+/// The power of several devices.
+#[derive(Clone, Default)]
+pub struct Power {
+    off: Rc<Cell<bool>>,
+    /// Writes of superblocks until the cut; never where `None`.
+    left: Rc<Cell<Option<u32>>>,
+    pub superblocks: Rc<Cell<u32>>,
+}
+
+impl Power {
+    /// Goes off in the middle of superblock `number`, from 0.
+    pub fn cut_at(number: u32) -> Power {
+        let power = Power::default();
+        power.left.set(Some(number));
+        power
+    }
+
+    pub fn off(&self) {
+        self.off.set(true);
+    }
+
+    pub fn is_off(&self) -> bool {
+        self.off.get()
+    }
+
+    pub fn device(&self, ram: &Ram) -> Rc<Cut> {
+        let inner = ram.device();
+        Rc::new(Cut { inner, power: self.clone(), refused: RefCell::new(None) })
+    }
+}
+
+/// A device with such power.
+pub struct Cut {
+    inner: Rc<dyn Device>,
+    power: Power,
+    refused: RefCell<Option<Range<u64>>>,
+}
+
+impl Cut {
+    /// Writes to these bytes fail from now on.
+    pub fn refuse(&self, range: Range<u64>) {
+        *self.refused.borrow_mut() = Some(range);
+    }
+
+    fn is_superblock(&self, request: &Request) -> bool {
+        let last = self.inner.info().size - 4096;
+        matches!(request.op, Op::Write { .. }) && (request.offset == 0 || request.offset == last)
+    }
+}
+
+impl Device for Cut {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn submit(&self, request: Request, done: Completion) {
+        let fail = |request: Request, done: Completion, kind| {
+            done.complete(Outcome::failed(IoError::new(kind), request.op));
+        };
+        if self.power.off.get() {
+            return fail(request, done, IoErrorKind::Gone);
+        }
+        let refused = self.refused.borrow().as_ref().is_some_and(|range| {
+            matches!(request.op, Op::Write { .. }) && range.contains(&request.offset)
+        });
+        if refused {
+            return fail(request, done, IoErrorKind::Medium);
+        }
+        if self.is_superblock(&request) {
+            match self.power.left.get() {
+                Some(0) => {
+                    self.power.off.set(true);
+                    // A part of it gets there.
+                    if let (Op::Write { bufs, .. }, Some(memory)) =
+                        (&request.op, self.inner.memory())
+                    {
+                        memory.write(request.offset as usize, &bufs[0][..64]);
+                    }
+                    return fail(request, done, IoErrorKind::Gone);
+                }
+                left => self.power.left.set(left.map(|left| left - 1)),
+            }
+            self.power.superblocks.set(self.power.superblocks.get() + 1);
+        }
+        self.inner.submit(request, done);
+    }
+}
