@@ -3,13 +3,14 @@
 //! [`uml`] runs a script under a real Linux kernel with the md drivers, as an ordinary process.
 //! [`matrix`] has it and braid make arrays of every kind, and each read, check and write the other's;
 //! [`stacks`] does so with arrays of arrays; in [`states`] each takes over what a crash of the other left. A [`session`] is a guest for several
-//! scripts in turn.
+//! scripts in turn. [`kills`] is about volumes: their server is killed in the middle of everything.
 
 #![forbid(unsafe_code)]
 
 pub mod by_braid;
 pub mod cell;
 pub mod guest;
+pub mod kills;
 pub mod matrix;
 pub mod serving;
 pub mod session;

@@ -2,9 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+use braid_interop::kills::{self, Operation};
 use braid_interop::matrix::{self, Report};
 use braid_interop::{cell, serving, states, table};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -31,6 +32,24 @@ enum Command {
     },
     /// Arrays that one side leaves dirty or degraded and the other takes over
     States,
+    /// Kill the server of a mounted volume in the middle of its operations
+    Kills {
+        /// The program `braid`
+        #[arg(long, value_name = "PATH")]
+        braid: PathBuf,
+        /// An empty folder for bricks and mount points
+        #[arg(long, value_name = "DIR")]
+        work: PathBuf,
+        /// Kills for each operation
+        #[arg(long, default_value_t = 200, value_name = "N")]
+        kills: u32,
+        /// Decides when they come
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// The operations [default: all]
+        #[arg(value_enum)]
+        operations: Vec<Operation>,
+    },
     /// Serve an array until the standard input ends
     #[command(hide = true)]
     Serve {
@@ -52,6 +71,23 @@ enum Command {
 fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().command {
         Command::Matrix { quick, only, markdown } => matrix(quick, &only, markdown),
+        Command::Kills { braid, work, kills, seed, mut operations } => {
+            if operations.is_empty() {
+                operations = Operation::value_variants().to_vec();
+            }
+            let options = kills::Options { braid, work, kills, seed };
+            for operation in operations {
+                let outcome = kills::run(&options, operation)?;
+                println!(
+                    "{}: {} kills, {} in a job, {} files compared, nothing lost",
+                    operation.name(),
+                    outcome.kills,
+                    outcome.in_a_job,
+                    outcome.files_compared
+                );
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         Command::States => {
             let failures = states::run(&std::env::current_exe()?)?;
             failures.iter().for_each(|failure| println!("{failure}"));

@@ -1,0 +1,196 @@
+//! Files whose content follows from their name, so that nothing has to be kept to compare them.
+
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// Files that the volume holds before the first kill.
+const FIRST: u64 = 24;
+/// Bytes of those.
+const FIRST_BYTES: u64 = 2 << 20;
+/// Files from which the oldest of the later ones are removed between two kills.
+const KEPT_MAX: usize = 64;
+/// Longest file that is written meanwhile, in bytes.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// Numbers from a seed (splitmix64, public domain).
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}
+
+/// What is known of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// Its fsync was answered: it is there.
+    Durable,
+    /// It was being written or removed: it is there or not, and holds a beginning of its bytes.
+    Open,
+}
+
+/// The files of one volume.
+pub struct Files {
+    dir: PathBuf,
+    seed: u64,
+    next: u64,
+    known: BTreeMap<u64, Known>,
+}
+
+/// What a writer knows at its end.
+pub struct Written {
+    next: u64,
+    known: BTreeMap<u64, Known>,
+}
+
+fn path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("f{number}"))
+}
+
+/// The bytes of file `number`.
+fn content(seed: u64, number: u64) -> Vec<u8> {
+    let mut random = Random::new(seed ^ number.wrapping_mul(0xD6E8_FEB8_6659_FD93));
+    let bytes = if number < FIRST { FIRST_BYTES } else { 1 + random.next() % BYTES_MAX };
+    let words = bytes.div_ceil(8);
+    let mut all: Vec<u8> = (0..words).flat_map(|_| random.next().to_le_bytes()).collect();
+    all.truncate(bytes as usize);
+    all
+}
+
+fn write_file(dir: &Path, seed: u64, number: u64) -> std::io::Result<()> {
+    let mut file = File::create(path(dir, number))?;
+    for part in content(seed, number).chunks(100_000) {
+        file.write_all(part)?;
+    }
+    file.sync_all()
+}
+
+impl Files {
+    pub fn new(dir: &Path, seed: u64) -> Files {
+        Files { dir: dir.to_path_buf(), seed, next: 0, known: BTreeMap::new() }
+    }
+
+    /// Writes the first files.
+    pub fn fill(&mut self) -> Result<()> {
+        for number in 0..FIRST {
+            write_file(&self.dir, self.seed, number).context("filling the volume")?;
+            self.known.insert(number, Known::Durable);
+        }
+        self.next = FIRST;
+        Ok(())
+    }
+
+    /// The path in the volume of one of the first files.
+    pub fn some_name(&self, number: u32) -> String {
+        format!("/f{}", u64::from(number) % FIRST)
+    }
+
+    /// Starts to write files, each with an fsync, until `stop` or an error; with `removes` every other step removes
+    /// one.
+    pub fn write_on(&self, stop: Arc<AtomicBool>, removes: bool, seed: u64) -> JoinHandle<Written> {
+        let (dir, content_seed) = (self.dir.clone(), self.seed);
+        let (mut next, mut known) = (self.next, self.known.clone());
+        let mut random = Random::new(seed);
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Acquire) {
+                let removable: Vec<u64> =
+                    known.keys().copied().filter(|number| *number >= FIRST).collect();
+                if removes && removable.len() > 4 && random.next().is_multiple_of(2) {
+                    let number = removable[random.next() as usize % removable.len()];
+                    known.insert(number, Known::Open);
+                    if fs::remove_file(path(&dir, number)).is_err() {
+                        break;
+                    }
+                    continue;
+                }
+                let number = next;
+                next += 1;
+                known.insert(number, Known::Open);
+                if write_file(&dir, content_seed, number).is_err() {
+                    break;
+                }
+                known.insert(number, Known::Durable);
+            }
+            Written { next, known }
+        })
+    }
+
+    /// Learns what a writer has done.
+    pub fn take_back(&mut self, writer: JoinHandle<Written>) -> Result<()> {
+        let Ok(written) = writer.join() else { bail!("the writer panicked") };
+        self.next = written.next;
+        self.known = written.known;
+        Ok(())
+    }
+
+    /// Reads every file; those that may be gone or cut off are removed afterwards. Gives how many were compared.
+    pub fn compare(&mut self) -> Result<u64> {
+        let mut compared = 0;
+        for (number, known) in std::mem::take(&mut self.known) {
+            let path = path(&self.dir, number);
+            let expected = content(self.seed, number);
+            let mut found = Vec::new();
+            let opened = File::open(&path).and_then(|mut file| file.read_to_end(&mut found));
+            match (known, opened) {
+                (Known::Durable, Ok(_)) => {
+                    if found != expected {
+                        let at = found.iter().zip(&expected).position(|(a, b)| a != b);
+                        bail!(
+                            "{}: {} of {} bytes, the first wrong one at {at:?}",
+                            path.display(),
+                            found.len(),
+                            expected.len()
+                        );
+                    }
+                    self.known.insert(number, known);
+                    compared += 1;
+                }
+                (Known::Durable, Err(error)) => {
+                    return Err(error)
+                        .with_context(|| format!("{}, which was durable", path.display()));
+                }
+                (Known::Open, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
+                (Known::Open, Err(error)) => {
+                    return Err(error).with_context(|| path.display().to_string());
+                }
+                (Known::Open, Ok(_)) => {
+                    // Bytes that were never written read as zero; no others may show.
+                    let foreign = found.iter().zip(&expected).position(|(a, b)| a != b && *a != 0);
+                    if let Some(at) = foreign.filter(|_| found.len() <= expected.len()) {
+                        bail!("{}: a byte that was never written, at {at}", path.display());
+                    }
+                    fs::remove_file(&path).with_context(|| path.display().to_string())?;
+                    compared += 1;
+                }
+            }
+        }
+        Ok(compared)
+    }
+
+    /// Removes the oldest of the later files, so that the volume does not fill up.
+    pub fn thin_out(&mut self) -> Result<()> {
+        while self.known.len() > KEPT_MAX {
+            let Some(number) = self.known.keys().copied().find(|number| *number >= FIRST) else {
+                break;
+            };
+            fs::remove_file(path(&self.dir, number)).context("removing an old file")?;
+            self.known.remove(&number);
+        }
+        Ok(())
+    }
+}

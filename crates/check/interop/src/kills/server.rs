@@ -1,0 +1,181 @@
+//! The process that is killed, and the commands.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Bytes of each brick: a sparse file.
+const BRICK_BYTES: u64 = 512 << 20;
+/// Bricks that the volume is made of; one more is there to be added.
+const BRICKS: u32 = 3;
+/// Longest time for a mount, in seconds.
+const MOUNT_SECONDS: u64 = 60;
+
+/// A volume named `pool` in a folder of its own, and its server.
+pub struct Server {
+    braid: PathBuf,
+    folder: PathBuf,
+    dir: PathBuf,
+    process: Option<Child>,
+}
+
+impl Server {
+    /// Makes the volume and mounts it.
+    pub fn create(braid: &Path, folder: &Path) -> Result<Server> {
+        let dir = folder.join("mnt");
+        fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+        let mut server =
+            Server { braid: braid.to_path_buf(), folder: folder.to_path_buf(), dir, process: None };
+        for number in 0..=BRICKS {
+            let file = fs::File::create(server.brick(number)).context("making a brick")?;
+            file.set_len(BRICK_BYTES).context("making a brick")?;
+        }
+        let bricks: Vec<String> = (0..BRICKS).map(|number| server.brick(number)).collect();
+        let mut words = vec!["create", "pool"];
+        words.extend(bricks.iter().map(String::as_str));
+        server.volume(&words)?;
+        server.mount()?;
+        Ok(server)
+    }
+
+    /// The mount point.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The path of a brick.
+    pub fn brick(&self, number: u32) -> String {
+        self.folder.join(format!("b{number}")).display().to_string()
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.braid);
+        command
+            .arg("volume")
+            .args(words)
+            .env("BRAID_CONTROL", self.folder.join("control.sock"))
+            .env("BRAID_STATE_DIR", self.folder.join("state"));
+        command
+    }
+
+    fn output(&self, words: &[&str]) -> Result<Output> {
+        let output = self.command(words).stdin(Stdio::null()).output();
+        output.with_context(|| format!("braid volume {}", words.join(" ")))
+    }
+
+    /// Runs `braid volume …`, which must succeed.
+    pub fn volume(&self, words: &[&str]) -> Result<()> {
+        let output = self.output(words)?;
+        ensure!(
+            output.status.success(),
+            "braid volume {}: {}\n{}{}",
+            words.join(" "),
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(())
+    }
+
+    /// Starts the server and waits until the volume is there.
+    pub fn mount(&mut self) -> Result<()> {
+        let log = fs::File::options().create(true).append(true).open(self.folder.join("log"))?;
+        let dir = self.dir.display().to_string();
+        let mut words = vec!["mount", "pool", &dir, "--foreground"];
+        let bricks: Vec<String> = (0..=BRICKS).map(|number| self.brick(number)).collect();
+        words.extend(bricks.iter().map(String::as_str));
+        let process =
+            self.command(&words).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
+        let mut process = process.context("starting the server")?;
+        let until = Instant::now() + Duration::from_secs(MOUNT_SECONDS);
+        while !is_mounted(&self.dir)? {
+            if let Some(status) = process.try_wait()? {
+                bail!(
+                    "the server ended while mounting: {status}; see {}",
+                    self.folder.join("log").display()
+                );
+            }
+            ensure!(
+                Instant::now() < until,
+                "the volume is not mounted after {MOUNT_SECONDS} seconds"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Kills the server and takes the dead mount away.
+    pub fn kill(&mut self) -> Result<()> {
+        let Some(mut process) = self.process.take() else {
+            bail!("there is no server to be killed")
+        };
+        process.kill().context("killing the server")?;
+        process.wait().context("waiting for the killed server")?;
+        let unmounted = Command::new("umount").arg("-l").arg(&self.dir).status();
+        ensure!(unmounted.context("umount")?.success(), "the dead mount cannot be taken away");
+        Ok(())
+    }
+
+    /// True while the process runs.
+    pub fn is_alive(&mut self) -> bool {
+        self.process.as_mut().is_some_and(|process| matches!(process.try_wait(), Ok(None)))
+    }
+
+    /// Unmounts in order.
+    pub fn end(&mut self) -> Result<()> {
+        self.volume(&["unmount", "pool"])?;
+        if let Some(mut process) = self.process.take() {
+            let status = process.wait()?;
+            ensure!(status.success(), "the server ended with {status}");
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> Result<String> {
+        let output = self.output(&["status", "pool", "--json"])?;
+        ensure!(output.status.success(), "status: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// True when a job is under way.
+    pub fn has_job(&self) -> Result<bool> {
+        let status: serde_json::Value = serde_json::from_str(&self.status()?)?;
+        Ok(status.get("job").is_some_and(|job| !job.is_null()))
+    }
+
+    /// True when the volume has the brick at `path`.
+    pub fn has_brick(&self, path: &str) -> Result<bool> {
+        Ok(self.status()?.contains(path))
+    }
+
+    /// Waits for the job that goes on after a mount, if there is one.
+    pub fn wait_job(&self) -> Result<()> {
+        self.volume(&["jobs", "pool", "--wait"])
+    }
+
+    /// `braid volume check` must find nothing.
+    pub fn check(&self) -> Result<()> {
+        self.volume(&["check", "pool"])
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            // After an error: nothing more can be done about these.
+            let _ = process.kill();
+            let _ = process.wait();
+            let _ = Command::new("umount").arg("-l").arg(&self.dir).status();
+        }
+    }
+}
+
+/// Looks for the mount point among the mounts of this process.
+fn is_mounted(dir: &Path) -> Result<bool> {
+    let mounts = fs::read_to_string("/proc/self/mounts").context("reading /proc/self/mounts")?;
+    let dir = dir.display().to_string();
+    Ok(mounts.lines().any(|line| line.split(' ').nth(1) == Some(&dir)))
+}
