@@ -15,7 +15,8 @@ const SAVED: &str = include_str!("../seeds.txt");
 const THREADS: u64 = 2;
 /// Seeds within which every planted bug must be found.
 const CANARY_SEEDS: u64 = 1000;
-/// Of 100 fresh seeds, how many are stacks.
+/// Of 100 fresh seeds, how many are volumes, and how many of the others stacks.
+const VOLUMES: u64 = 15;
 const STACKS: u64 = 15;
 
 /// The deterministic simulator: the RAID engine on simulated members, all choices from one seed.
@@ -28,6 +29,9 @@ pub struct Cli {
     /// With --seed: the run is that of a stack, arrays of arrays; seeds are drawn anew for those
     #[arg(long, requires = "seed")]
     stacked: bool,
+    /// With --seed: the run is that of a volume of files
+    #[arg(long, requires = "seed", conflicts_with = "stacked")]
+    volume: bool,
     /// With --seed: print every request, completion, fault and command
     #[arg(long, requires = "seed")]
     verbose: bool,
@@ -51,6 +55,9 @@ enum Command {
         /// Stacks only; otherwise some seeds are stacks
         #[arg(long)]
         stacked: bool,
+        /// Volumes only; otherwise some seeds are volumes
+        #[arg(long, conflicts_with = "stacked")]
+        volumes: bool,
     },
     /// Run the seeds that failed once (seeds.txt)
     Saved,
@@ -62,6 +69,9 @@ enum Command {
         /// In stacks only
         #[arg(long)]
         stacked: bool,
+        /// In volumes only
+        #[arg(long, conflicts_with = "stacked")]
+        volumes: bool,
     },
     /// Build with each planted bug in turn and say how many seeds it takes to find it
     Canaries,
@@ -73,15 +83,21 @@ enum Command {
 /// When a seed fails, or a planted bug is not found.
 pub fn main(cli: Cli) -> Result<()> {
     match (cli.seed, cli.command) {
-        (Some(seed), _) => one(Seed { seed, stacked: cli.stacked }, cli.verbose),
-        (None, Some(Command::Run { seeds, first, keep_going, stacked })) => {
+        (Some(seed), _) => {
+            let kind = Kind::only(cli.stacked, cli.volume).unwrap_or(Kind::Array);
+            one(Seed { seed, kind }, cli.verbose)
+        }
+        (None, Some(Command::Run { seeds, first, keep_going, stacked, volumes })) => {
             let first = first.unwrap_or_else(fresh);
             println!("first seed {first}");
             let seeds = first..first.saturating_add(seeds);
-            many(&seeds.map(|seed| Seed::fresh(seed, stacked)).collect::<Vec<_>>(), keep_going)
+            let only = Kind::only(stacked, volumes);
+            many(&seeds.map(|seed| Seed::fresh(seed, only)).collect::<Vec<_>>(), keep_going)
         }
         (None, Some(Command::Saved)) => many(&saved()?, true),
-        (None, Some(Command::Canary { first, stacked })) => canary(first, stacked),
+        (None, Some(Command::Canary { first, stacked, volumes })) => {
+            canary(first, Kind::only(stacked, volumes))
+        }
         (None, Some(Command::Canaries)) => canaries(),
         (None, None) => {
             bail!("what shall be run? see --help: a seed (--seed N), or `run --seeds N`")
@@ -95,32 +111,64 @@ fn fresh() -> u64 {
     mix(since as u64 ^ u64::from(std::process::id()) << 48) % 1_000_000_000_000
 }
 
-/// What to run: the same seed gives one run of a single array and another of a stack.
+/// What a run is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+enum Kind {
+    /// One array.
+    Array,
+    /// Arrays of arrays.
+    Stack,
+    /// A volume of files.
+    Volume,
+}
+
+impl Kind {
+    /// What was asked for, if it was.
+    fn only(stacked: bool, volume: bool) -> Option<Kind> {
+        match (stacked, volume) {
+            (true, _) => Some(Kind::Stack),
+            (_, true) => Some(Kind::Volume),
+            _ => None,
+        }
+    }
+}
+
+/// What to run: the same seed gives one run of a single array, another of a stack, and a third of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 struct Seed {
     seed: u64,
-    stacked: bool,
+    kind: Kind,
 }
 
 impl Seed {
-    /// A seed that nothing has been said about: a stack with `stacked`, else by chance.
-    fn fresh(seed: u64, stacked: bool) -> Seed {
-        // A stream of its own.
-        let stacked = stacked || Rng::new(seed, 7).percent(STACKS);
-        Seed { seed, stacked }
+    /// A seed that nothing has been said about: of the kind `only`, else of one by chance.
+    fn fresh(seed: u64, only: Option<Kind>) -> Seed {
+        // Streams of their own.
+        let kind = only.unwrap_or_else(|| {
+            let volume = Rng::new(seed, 8).percent(VOLUMES);
+            let stacked = Rng::new(seed, 7).percent(STACKS);
+            Kind::only(stacked && !volume, volume).unwrap_or(Kind::Array)
+        });
+        Seed { seed, kind }
     }
 
     fn run(self, verbose: bool) -> Report {
-        match self.stacked {
-            true => crate::stack::run(self.seed, verbose),
-            false => crate::run::run(self.seed, verbose),
+        match self.kind {
+            Kind::Array => crate::run::run(self.seed, verbose),
+            Kind::Stack => crate::stack::run(self.seed, verbose),
+            Kind::Volume => crate::volume::run(self.seed, verbose),
         }
     }
 }
 
 impl std::fmt::Display for Seed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}{}", self.seed, if self.stacked { " --stacked" } else { "" })
+        let option = match self.kind {
+            Kind::Array => "",
+            Kind::Stack => " --stacked",
+            Kind::Volume => " --volume",
+        };
+        write!(f, "{}{option}", self.seed)
     }
 }
 
@@ -128,14 +176,14 @@ fn saved() -> Result<Vec<Seed>> {
     let lines = SAVED.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
     lines
         .map(|line| {
-            let (stacked, rest) = match line.strip_prefix("stacked ") {
-                Some(rest) => (true, rest),
-                None => (false, line),
-            };
+            let of = |word: &str, kind| Some((kind, line.strip_prefix(word)?));
+            let (kind, rest) = of("stacked ", Kind::Stack)
+                .or_else(|| of("volume ", Kind::Volume))
+                .unwrap_or((Kind::Array, line));
             let seed = rest.split_whitespace().next().unwrap_or(rest).parse();
             let seed =
                 seed.with_context(|| format!("reading seeds.txt: {line:?} begins with no seed"))?;
-            Ok(Seed { seed, stacked })
+            Ok(Seed { seed, kind })
         })
         .collect()
 }
@@ -172,6 +220,7 @@ struct Totals {
     passed: u64,
     failed: Vec<Seed>,
     stacks: u64,
+    volumes: u64,
     requests: u64,
     crashes: u64,
     faults: u64,
@@ -183,7 +232,8 @@ struct Totals {
 
 impl Totals {
     fn add(&mut self, seed: Seed, report: &Report) {
-        self.stacks += u64::from(seed.stacked);
+        self.stacks += u64::from(seed.kind == Kind::Stack);
+        self.volumes += u64::from(seed.kind == Kind::Volume);
         self.requests += report.requests;
         self.crashes += report.crashes;
         self.faults += report.faults;
@@ -224,8 +274,9 @@ fn many(seeds: &[Seed], keep_going: bool) -> Result<()> {
     );
     let ran = totals.passed + totals.failed.len() as u64;
     println!(
-        "{ran} seeds ({} of them stacks) in {seconds:.1} s: {:.1} seeds/s",
+        "{ran} seeds ({} of them stacks, {} volumes) in {seconds:.1} s: {:.1} seeds/s",
         totals.stacks,
+        totals.volumes,
         ran as f64 / seconds.max(1e-9)
     );
     println!("{} passed, {} failed", totals.passed, totals.failed.len());
@@ -255,10 +306,10 @@ fn each(seeds: &[Seed], done: impl Fn(Seed, &Report) -> bool + Sync) {
     });
 }
 
-fn canary(first: u64, stacked: bool) -> Result<()> {
+fn canary(first: u64, only: Option<Kind>) -> Result<()> {
     let found: Mutex<Option<(Seed, Report)>> = Mutex::new(None);
     let seeds = first..first.saturating_add(CANARY_SEEDS);
-    let seeds: Vec<Seed> = seeds.map(|seed| Seed::fresh(seed, stacked)).collect();
+    let seeds: Vec<Seed> = seeds.map(|seed| Seed::fresh(seed, only)).collect();
     each(&seeds, |seed, report| {
         let mut found = found.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if matches!(report.verdict, Verdict::Failed(_))
@@ -279,26 +330,28 @@ fn canary(first: u64, stacked: bool) -> Result<()> {
     }
 }
 
-/// The planted bugs, as features of this crate.
-const PLANTS: [&str; 7] = [
-    "plant-parity-segment",
-    "plant-unrecorded-failure",
-    "plant-read-past-recovery",
-    "plant-bit-after-data",
-    "plant-stale-line",
-    "plant-unrecorded-bad-block",
-    "plant-lost-array",
+/// The planted bugs, as features of this crate, and in which kind of run they are looked for.
+const PLANTS: [(&str, Option<&str>); 9] = [
+    ("plant-parity-segment", None),
+    ("plant-unrecorded-failure", None),
+    ("plant-read-past-recovery", None),
+    ("plant-bit-after-data", None),
+    ("plant-stale-line", None),
+    ("plant-unrecorded-bad-block", None),
+    // Only arrays that are members say that they have lost too much.
+    ("plant-lost-array", Some("--stacked")),
+    ("plant-metadata-before-data", Some("--volumes")),
+    ("plant-early-reuse", Some("--volumes")),
 ];
 
 fn canaries() -> Result<()> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_string());
-    for plant in PLANTS {
+    for (plant, only) in PLANTS {
         println!("{plant}:");
         let status = std::process::Command::new(&cargo)
             .args(["run", "--quiet", "--profile", "checked", "-p", "braid-sim"])
             .args(["--features", plant, "--", "canary"])
-            // Only arrays that are members say that they have lost too much.
-            .args((plant == "plant-lost-array").then_some("--stacked"))
+            .args(only)
             .status()
             .with_context(|| format!("running {cargo} for {plant}; is cargo in the PATH?"))?;
         if !status.success() {

@@ -10,7 +10,8 @@
 //!        └──────────────► checkers: one for each invariant of the architecture
 //! ```
 //!
-//! `member` opens with the fault model in prose, `stack` is the same for arrays of arrays. A seed that failed once
+//! `member` opens with the fault model in prose, `stack` is the same for arrays of arrays, `volume` for volumes of
+//! files. A seed that failed once
 //! is kept in `seeds.txt`.
 //!
 //! Invariant: a run depends on its seed alone; nothing reads a clock, a thread or an address.
@@ -36,4 +37,5 @@ pub mod scenario;
 mod settings;
 pub mod stack;
 mod steps;
+pub mod volume;
 pub mod world;

@@ -54,6 +54,9 @@ impl Volume {
         }
         if flags == RENAME_EXCHANGE {
             let target = target.ok_or(Errno::NotFound)?;
+            if target.entry.ino == source.entry.ino {
+                return Ok(());
+            }
             if target.kind == Kind::Directory {
                 self.check_not_below(target.entry.ino, parent).await?;
             }

@@ -1,0 +1,629 @@
+//! The user of a file system: makes requests, several at once, and compares every answer with the model.
+
+use super::call::{Answer, Call, What, carry_out};
+use super::history::History;
+use super::meta::{Change, Id, Key, Moment, ROOT, moment};
+use super::model::{Begun, Model, Number};
+use super::{OpNr, stamp};
+use crate::machine::{Later, Machine};
+use crate::rng::Rng;
+use crate::world::World;
+use braid_filesystem::{Allocate, Attr, DirEntry, Entry, Errno, FileSystem, Ino, Kind, Seek, Time};
+use braid_shard::{Nanos, Shard};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+/// The clock of the file system.
+pub type Clock = Rc<dyn Fn() -> Time>;
+
+/// A request in flight.
+struct InFlight {
+    call: Call,
+    submitted: Nanos,
+}
+
+/// What a failed write left, being read.
+struct Settling {
+    call: Call,
+    later: Later<Result<(Attr, Vec<u8>), Errno>>,
+}
+
+type Results = Rc<RefCell<VecDeque<(OpNr, Result<Answer, Errno>)>>>;
+
+/// See the module's documentation.
+pub struct Client<F> {
+    /// Choices.
+    pub rng: Rng,
+    /// The last requests.
+    pub history: History,
+    pub(super) fs: Rc<F>,
+    world: Rc<World>,
+    shard: Shard,
+    clock: Clock,
+    results: Results,
+    in_flight: BTreeMap<OpNr, InFlight>,
+    failed: Vec<(OpNr, Call)>,
+    settling: BTreeMap<OpNr, Settling>,
+    refs: BTreeMap<Id, u64>,
+    opens: BTreeMap<Id, u64>,
+    /// Requests may fail for want of space.
+    pub may_be_full: bool,
+    /// Requests may fail because a brick has: those on data, and with `true` all.
+    pub may_fail: Option<bool>,
+    /// Requests that ended.
+    pub ended: u64,
+    /// Requests that found no space.
+    pub full: u64,
+    /// Requests that failed because a brick had.
+    pub failures: u64,
+}
+
+impl<F: FileSystem + 'static> Client<F> {
+    /// A client of `fs`, on the home shard of `machine`.
+    pub fn new(rng: Rng, fs: Rc<F>, machine: &Machine, clock: Clock) -> Client<F> {
+        Client {
+            rng,
+            history: History::default(),
+            fs,
+            world: Rc::clone(&machine.world),
+            shard: machine.home().clone(),
+            clock,
+            results: Rc::default(),
+            in_flight: BTreeMap::new(),
+            failed: Vec::new(),
+            settling: BTreeMap::new(),
+            refs: BTreeMap::new(),
+            opens: BTreeMap::new(),
+            may_be_full: true,
+            may_fail: None,
+            ended: 0,
+            full: 0,
+            failures: 0,
+        }
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        moment((self.clock)())
+    }
+
+    /// Something is wrong, with these files.
+    pub fn fail(&self, checker: &'static str, text: &str, ids: &[Id]) {
+        self.world.fail(checker, format!("{text}{}", self.history.tell(ids)));
+    }
+
+    /// Requests in flight, and failed ones that are being looked into.
+    pub fn waiting(&self) -> usize {
+        self.in_flight.len() + self.failed.len() + self.settling.len()
+    }
+
+    /// When the oldest request in flight was submitted.
+    pub fn oldest(&self) -> Option<Nanos> {
+        self.in_flight.values().map(|request| request.submitted).min()
+    }
+
+    /// The requests in flight, for people.
+    pub fn describe_waiting(&self) -> String {
+        let list = self.in_flight.values().map(|request| request.call.to_string());
+        list.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The file may be named in requests: a look-up gave it, or it is open.
+    pub fn has(&self, id: Id) -> bool {
+        id == ROOT || self.refs.contains_key(&id) || self.opens.contains_key(&id)
+    }
+
+    /// A look-up gave the file once more.
+    pub(super) fn add_reference(&mut self, id: Id) {
+        *self.refs.entry(id).or_default() += 1;
+    }
+
+    /// Some request in flight names the file.
+    fn in_use(&self, id: Id) -> bool {
+        let named = |call: &Call| call.on == id || call.other == id;
+        self.in_flight.values().any(|request| named(&request.call))
+            || self.failed.iter().any(|(_, call)| named(call))
+            || self.settling.values().any(|settling| named(&settling.call))
+    }
+
+    /// Makes the request, unless it would get in the way of others. True when it was made.
+    pub fn send(&mut self, model: &mut Model, call: Call) -> bool {
+        if !self.has(call.on) || !self.has(call.other) {
+            return false;
+        }
+        let Some(plan) = model.plan(&call) else { return false };
+        let numbers = (model.numbers.get(&call.on), model.numbers.get(&call.other));
+        let (Some((on, _)), Some((other, _))) = numbers else { return false };
+        let inos = (*on, *other);
+        let op = model.begin(&call, plan, self.now());
+        self.world.trace(|| format!("#{op} {call}"));
+        self.note(op, &call, "");
+        let (fs, pool) = (Rc::clone(&self.fs), self.shard.pool().clone());
+        let (results, seed, what) = (Rc::clone(&self.results), model.seed, call.what.clone());
+        let submitted = self.world.now();
+        self.in_flight.insert(op, InFlight { call, submitted });
+        self.shard.spawn(async move {
+            let result = carry_out(&*fs, &pool, seed, inos, &what).await;
+            results.borrow_mut().push_back((op, result));
+        });
+        true
+    }
+
+    fn note(&mut self, op: OpNr, call: &Call, outcome: &str) {
+        let of: &[Id] = match call.what {
+            What::Sync => &[],
+            _ => &[call.on, call.other],
+        };
+        let text = format!("{:.6} #{op} {call}{outcome}", self.world.now() as f64 / 1e9);
+        self.history.note(of, text);
+    }
+
+    /// Takes what has come back and compares it. True when there was something.
+    pub fn collect(&mut self, model: &mut Model) -> bool {
+        let ended = self.ended;
+        loop {
+            let next = self.results.borrow_mut().pop_front();
+            let Some((op, result)) = next else { break };
+            let Some(InFlight { call, .. }) = self.in_flight.remove(&op) else { continue };
+            self.ended += 1;
+            let text = match &result {
+                Ok(_) => " ok".to_string(),
+                Err(errno) => format!(" {errno:?}"),
+            };
+            self.world.trace(|| format!("#{op}{text}"));
+            self.note(op, &call, &text);
+            self.came_back(model, op, call, result);
+        }
+        self.settle(model);
+        self.let_go(model);
+        self.ended > ended
+    }
+
+    fn came_back(
+        &mut self,
+        model: &mut Model,
+        op: OpNr,
+        call: Call,
+        result: Result<Answer, Errno>,
+    ) {
+        let Some(begun) = model.begun.get(&op) else { return };
+        let right = begun.plan.errors.clone();
+        match result {
+            Ok(answer) => {
+                if !right.is_empty() {
+                    let text = format!("{call} went well, should be {}", Model::names_of(&right));
+                    return self.fail("errors_are_right", &text, &[call.on, call.other]);
+                }
+                let Some(begun) = model.end(op, self.now()) else { return };
+                self.check(model, &call, &begun, answer);
+            }
+            Err(errno) if right.contains(&errno) => {
+                model.refuse(op);
+            }
+            Err(errno) if begun.plan.may.contains(&errno) => {
+                model.refuse(op);
+                let size = model.now.nodes.get(&call.on).map_or(0, |node| node.size);
+                if let What::Seek(offset, _) = call.what {
+                    let data = model.data.get(&call.on);
+                    let hole = data.is_none_or(|data| data.is_hole(offset..size));
+                    self.must(hole, &call, "found no data, and there is some");
+                }
+            }
+            Err(errno) if self.is_excused(&call, errno) => {
+                if errno == Errno::NoSpace {
+                    self.full += 1;
+                } else {
+                    self.failures += 1;
+                }
+                if begun.plan.bytes.is_empty() && begun.plan.changes.is_empty() {
+                    model.refuse(op);
+                    return;
+                }
+                // Nobody else gets at the file until it is known what was done.
+                model.fail(op);
+                let mut alone = begun_needs(model, op);
+                alone.iter_mut().for_each(|need| need.alone = true);
+                if let Some(begun) = model.begun.get_mut(&op) {
+                    begun.plan.needs = alone;
+                }
+                self.failed.push((op, call));
+            }
+            Err(errno) => {
+                let text = match right.is_empty() {
+                    true => format!("{call} gave {errno:?}"),
+                    false => {
+                        format!("{call} gave {errno:?}, should be {}", Model::names_of(&right))
+                    }
+                };
+                self.fail("errors_are_right", &text, &[call.on, call.other]);
+            }
+        }
+    }
+
+    /// Such a request may fail so.
+    fn is_excused(&self, call: &Call, errno: Errno) -> bool {
+        let takes_space = match &call.what {
+            What::Write(..) => true,
+            What::Allocate(how, ..) => !matches!(how, Allocate::PunchHole),
+            _ => false,
+        };
+        let data = match &call.what {
+            What::Write(..) | What::Read(..) | What::Allocate(..) | What::Open(true) => true,
+            What::Fsync(_) | What::Sync => true,
+            What::SetAttr(_, set) => set.size.is_some(),
+            _ => false,
+        };
+        match errno {
+            Errno::NoSpace => takes_space && self.may_be_full,
+            Errno::Io => self.may_fail.is_some_and(|all| all || data),
+            _ => false,
+        }
+    }
+
+    /// Has a look at what failed requests left.
+    fn settle(&mut self, model: &mut Model) {
+        for (op, call) in std::mem::take(&mut self.failed) {
+            let id = call.on;
+            // Others that have failed change nothing any more.
+            let others = model.begun.iter().filter(|(nr, _)| self.in_flight.contains_key(nr));
+            let busy = others
+                .flat_map(|(_, begun)| &begun.plan.changes)
+                .any(|change| change.key() == Key::Node(id));
+            let Some((ino, _)) = model.numbers.get(&id).copied().filter(|_| !busy) else {
+                self.failed.push((op, call));
+                continue;
+            };
+            let range = model.begun.get(&op).and_then(|begun| begun.plan.bytes.first().cloned());
+            let (start, most) = range.map_or((0, 0), |bytes| {
+                (bytes.range.start, bytes.range.end.min(bytes.range.start + (64 << 20)))
+            });
+            let fs = Rc::clone(&self.fs);
+            let later = Rc::new(RefCell::new(None));
+            let slot = Rc::clone(&later);
+            self.shard.spawn(async move {
+                let result = look_at(&*fs, ino, start, most).await;
+                *slot.borrow_mut() = Some(result);
+            });
+            self.settling.insert(op, Settling { call, later });
+        }
+        let done: Vec<OpNr> = self
+            .settling
+            .iter()
+            .filter(|(_, settling)| settling.later.borrow().is_some())
+            .map(|(op, _)| *op)
+            .collect();
+        for op in done {
+            let Some(Settling { call, later, .. }) = self.settling.remove(&op) else { continue };
+            let Some(result) = later.borrow_mut().take() else { continue };
+            match result {
+                Ok((attr, bytes)) => self.settled(model, op, &call, &attr, &bytes),
+                Err(Errno::Io) if self.may_fail.is_some() => self.failed.push((op, call)),
+                Err(errno) => {
+                    let text = format!("looking at what {call} left: {errno:?}");
+                    self.fail("errors_are_right", &text, &[call.on]);
+                }
+            }
+        }
+    }
+
+    fn settled(&mut self, model: &mut Model, op: OpNr, call: &Call, attr: &Attr, bytes: &[u8]) {
+        let id = call.on;
+        let before = model.now.nodes.get(&id).map_or(0, |node| node.size);
+        let bytes_of = model.begun.get(&op).and_then(|begun| begun.plan.bytes.first().cloned());
+        let start = bytes_of.map_or(0, |bytes| bytes.range.start);
+        // Other failed writes of the file may have made it longer, too.
+        let grows = model.begun.values().flat_map(|begun| &begun.plan.changes);
+        let ends = grows.filter_map(|change| match change {
+            Change::Grow(of, end) if *of == id => Some(*end),
+            _ => None,
+        });
+        let most = ends.max().unwrap_or(0).max(before);
+        if !(before..=most).contains(&attr.size) {
+            let size = attr.size;
+            let text = format!("{call} failed and left size {size}, should be {before} to {most}");
+            self.fail("failed_writes_leave_old_or_new", &text, &[id]);
+        }
+        let wrong = model.settled(op, self.now(), id, attr.size, bytes);
+        if let Some(at) = wrong {
+            let found = self.describe(model, start, bytes, at);
+            let text = format!("{call} failed and left {found} at {at}");
+            self.fail("failed_writes_leave_old_or_new", &text, &[id]);
+        }
+        model.seen(id, attr);
+    }
+
+    /// What the bytes at `at` are, for people.
+    pub(super) fn describe(&self, model: &Model, offset: u64, bytes: &[u8], at: u64) -> String {
+        let index = (at.saturating_sub(offset)) as usize;
+        if bytes.get(index).is_none() {
+            return "nothing".to_string();
+        }
+        let around = &bytes[index..(index + 8).min(bytes.len())];
+        if around.iter().all(|byte| *byte == 0) {
+            return "zeroes".to_string();
+        }
+        match stamp::recognise(model.seed, offset, bytes, index) {
+            Some((version, place)) => match model.writers.get(version as usize) {
+                Some(writer) => {
+                    format!("write #{version} of f{} for its byte {place}", writer.id)
+                }
+                None => "bytes that were never written".to_string(),
+            },
+            None => "part of something".to_string(),
+        }
+    }
+
+    /// Gives back references and closes, at random, what no request names.
+    fn let_go(&mut self, model: &Model) {
+        if !self.rng.percent(20) {
+            return;
+        }
+        let number = |id: Id| model.numbers.get(&id).map(|(ino, _)| *ino);
+        let ids: Vec<Id> = self.refs.keys().copied().collect();
+        let (Some(id), true) = (ids.get(self.rng.below(ids.len())).copied(), !ids.is_empty())
+        else {
+            return;
+        };
+        if self.in_use(id) {
+            return;
+        }
+        let Some(ino) = number(id) else { return };
+        match self.rng.range(0..10) {
+            // Those with no name go with the last reference.
+            0..2 => {
+                let count = self.refs.remove(&id).unwrap_or(0);
+                self.fs.forget(ino, count);
+                self.note(0, &Call { on: id, other: id, what: What::Attr }, " forgotten");
+            }
+            2..7 => {
+                if let Some(count) = self.refs.get_mut(&id).filter(|count| **count > 1) {
+                    let less = *count - 1;
+                    *count = 1;
+                    self.fs.forget(ino, less);
+                }
+            }
+            _ => {
+                if let Some(count) = self.opens.get_mut(&id) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.opens.remove(&id);
+                    }
+                    self.fs.close(ino);
+                    self.note(0, &Call { on: id, other: id, what: What::Attr }, " closed");
+                }
+            }
+        }
+    }
+
+    // --- Answers ----------------------------------------------------------------------------
+
+    fn check(&mut self, model: &mut Model, call: &Call, begun: &Begun, answer: Answer) {
+        let on = call.on;
+        match (&call.what, answer) {
+            (What::Lookup(name), Answer::Entry(entry)) => {
+                let expected = match name.as_slice() {
+                    b"." => Some(on),
+                    b".." => model.now.nodes.get(&on).map(|node| node.parent),
+                    _ => model.now.names.get(&(on, name.clone())).copied(),
+                };
+                self.entry(model, call, begun, expected, &entry);
+            }
+            (What::Make { .. }, Answer::Entry(entry)) => {
+                let number: Number = (entry.attr.ino, entry.generation);
+                if let Some(id) = model.id_of(number) {
+                    let text = format!("{call} gave the number {number:?}, which is f{id}'s");
+                    return self.fail("numbers_are_unique", &text, &[on, id]);
+                }
+                if let Some(id) = begun.plan.makes {
+                    model.name_it(id, number);
+                    self.history.note(&[id], format!("f{id} is file {number:?}, made by {call}"));
+                    self.entry(model, call, begun, Some(id), &entry);
+                }
+            }
+            (What::Link(_), Answer::Entry(entry)) => {
+                self.entry(model, call, begun, Some(on), &entry);
+            }
+            (What::Attr | What::SetAttr(..), Answer::Attr(attr)) => {
+                self.attr(model, call, begun, on, &attr);
+            }
+            (What::ReadLink, Answer::Bytes(target)) => {
+                let right = model.now.nodes.get(&on).is_some_and(|node| node.target == target);
+                self.must(right, call, "gave another target than it was made with");
+            }
+            (What::Read(offset, len), Answer::Bytes(bytes)) => {
+                self.bytes(model, call, begun, (*offset, *len), &bytes);
+            }
+            (What::List(..), Answer::List(entries)) => {
+                self.list(model, call, begun, &entries);
+            }
+            (What::Seek(offset, what), Answer::Offset(found)) => {
+                self.seek(model, call, (*offset, *what), found);
+            }
+            (What::Parent, Answer::Ino(ino)) => {
+                let parent = model.now.nodes.get(&on).map(|node| node.parent);
+                let number = parent.and_then(|parent| model.numbers.get(&parent));
+                let right = number.is_some_and(|(known, _)| *known == ino);
+                self.must(right, call, "gave another directory than the one that it is in");
+            }
+            (What::Xattr(name), Answer::Bytes(value)) => {
+                let right = model.now.xattrs.get(&(on, name.clone())) == Some(&value);
+                self.must(right, call, "gave another value than was set");
+            }
+            (What::Xattrs, Answer::Names(names)) => {
+                let set = model.now.xattrs.keys().filter(|(id, _)| *id == on);
+                let set: BTreeSet<&[u8]> = set.map(|(_, name)| name.as_slice()).collect();
+                let given: BTreeSet<&[u8]> = names.iter().map(Vec::as_slice).collect();
+                let right = set == given && names.len() == given.len();
+                self.must(right, call, "did not give the names that were set");
+            }
+            (What::Space, Answer::Space(space)) => {
+                let right = space.free <= space.blocks && space.available <= space.free;
+                self.must(right, call, "gave more free space than there is");
+            }
+            (What::Open(_), Answer::Done) => *self.opens.entry(on).or_default() += 1,
+            (What::Fsync(_), Answer::Done) => {
+                model.make_durable(begun.tick, begun.reach, Some(on));
+            }
+            (What::Sync, Answer::Done) => model.make_durable(begun.tick, begun.reach, None),
+            (_, Answer::Done) => {}
+            (_, answer) => self.must(false, call, &format!("gave {answer:?}")),
+        }
+    }
+
+    fn must(&self, right: bool, call: &Call, text: &str) {
+        if !right {
+            self.fail("answers_are_right", &format!("{call} {text}"), &[call.on, call.other]);
+        }
+    }
+
+    fn entry(
+        &mut self,
+        model: &mut Model,
+        call: &Call,
+        begun: &Begun,
+        expected: Option<Id>,
+        entry: &Entry,
+    ) {
+        let number: Number = (entry.attr.ino, entry.generation);
+        let found = model.id_of(number);
+        if found.is_none() || found != expected {
+            return self.must(false, call, &format!("gave {number:?}, which is {found:?}"));
+        }
+        if let Some(id) = found {
+            *self.refs.entry(id).or_default() += 1;
+            self.attr(model, call, begun, id, &entry.attr);
+        }
+    }
+
+    fn attr(&self, model: &mut Model, call: &Call, begun: &Begun, id: Id, attr: &Attr) {
+        let number = model.numbers.get(&id).map(|(ino, _)| *ino);
+        let Some(node) = model.now.nodes.get(&id) else { return };
+        if number != Some(attr.ino) || node.kind != attr.kind {
+            return self.must(false, call, &format!("gave attributes of another file: {attr:?}"));
+        }
+        if begun.disturbed.contains(&id) {
+            return;
+        }
+        if let Some(why) = node.differs(attr) {
+            let text = format!("{call}: f{id}: {why}");
+            return self.fail("attributes_are_right", &text, &[id, call.on, call.other]);
+        }
+        model.seen(id, attr);
+    }
+
+    fn bytes(
+        &self,
+        model: &Model,
+        call: &Call,
+        begun: &Begun,
+        (offset, len): (u64, usize),
+        bytes: &[u8],
+    ) {
+        let size = model.now.nodes.get(&call.on).map_or(0, |node| node.size);
+        let there = size.saturating_sub(offset).min(len as u64);
+        let disturbed = begun.disturbed.contains(&call.on);
+        if bytes.len() > len || !disturbed && bytes.len() as u64 != there {
+            let text = format!("gave {} bytes, should be {there}", bytes.len());
+            return self.must(false, call, &text);
+        }
+        let wrong = match model.data.get(&call.on) {
+            Some(data) => {
+                let exact = data.check(model.seed, offset, bytes).map(|(at, _)| at);
+                exact.and_then(|at| match disturbed {
+                    true => data.check_racing(model.seed, begun.tick, offset, bytes),
+                    false => Some(at),
+                })
+            }
+            None => bytes.iter().position(|byte| *byte != 0).map(|at| offset + at as u64),
+        };
+        if let Some(at) = wrong {
+            let found = self.describe(model, offset, bytes, at);
+            let should = model.data.get(&call.on).map_or(stamp::ZEROES, |data| {
+                data.check(model.seed, offset, bytes).map_or(stamp::ZEROES, |(_, of)| of)
+            });
+            let text = format!("{call}: at {at} found {found}, should be of write #{should}");
+            self.fail("reads_return_what_was_written", &text, &[call.on]);
+        }
+    }
+
+    fn list(
+        &mut self,
+        model: &Model,
+        call: &Call,
+        begun: &Begun,
+        entries: &[(DirEntry, Option<Entry>)],
+    ) {
+        let mut names = BTreeSet::new();
+        for (entry, looked_up) in entries {
+            if let Some(found) = looked_up {
+                match model.id_of((found.attr.ino, found.generation)) {
+                    Some(id) => *self.refs.entry(id).or_default() += 1,
+                    // Made meanwhile, and not answered yet.
+                    None => self.fs.forget(found.attr.ino, 1),
+                }
+            }
+            let key = (call.on, entry.name.clone());
+            let changing = begun.names.contains(&key);
+            let text = String::from_utf8_lossy(&entry.name).into_owned();
+            if !names.insert(entry.name.clone()) && !changing {
+                return self.must(false, call, &format!("gave {text} twice"));
+            }
+            if changing {
+                continue;
+            }
+            let id = model.now.names.get(&key);
+            let number = id.and_then(|id| model.numbers.get(id)).map(|(ino, _)| *ino);
+            let kind = id.and_then(|id| model.now.nodes.get(id)).map(|node| node.kind);
+            if (number, kind) != (Some(entry.ino), Some(entry.kind)) {
+                return self.must(false, call, &format!("gave {text} as {entry:?}"));
+            }
+        }
+        let missing = model.now.entries(call.on).find(|(name, _)| {
+            !names.contains(*name) && !begun.names.contains(&(call.on, name.to_vec()))
+        });
+        if let Some((name, _)) = missing {
+            let text = format!("did not give {}", String::from_utf8_lossy(name));
+            self.must(false, call, &text);
+        }
+    }
+
+    fn seek(&self, model: &Model, call: &Call, (offset, what): (u64, Seek), found: u64) {
+        let size = model.now.nodes.get(&call.on).map_or(0, |node| node.size);
+        let hole = |range: std::ops::Range<u64>| {
+            model.data.get(&call.on).is_none_or(|data| data.is_hole(range))
+        };
+        let right = match what {
+            Seek::Data => (offset..size).contains(&found) && hole(offset..found),
+            Seek::Hole => {
+                let end = (found + 1).min(size);
+                (offset..=size).contains(&found) && (found == size || hole(found..end))
+            }
+        };
+        self.must(right, call, &format!("gave {found}, which is not the next"));
+    }
+}
+
+fn begun_needs(model: &Model, op: OpNr) -> Vec<super::rules::Need> {
+    model.begun.get(&op).map(|begun| begun.plan.needs.clone()).unwrap_or_default()
+}
+
+/// Attributes, and the bytes of a range as far as they go.
+async fn look_at<F: FileSystem>(
+    fs: &F,
+    ino: Ino,
+    start: u64,
+    end: u64,
+) -> Result<(Attr, Vec<u8>), Errno> {
+    let attr = fs.attr(ino).await?;
+    let mut bytes = Vec::new();
+    while attr.kind == Kind::File && start + (bytes.len() as u64) < end.min(attr.size) {
+        let at = start + bytes.len() as u64;
+        let len = (end.min(attr.size) - at).min(1 << 20) as usize;
+        let more = fs.read(ino, at, len).await?;
+        if more.is_empty() {
+            break;
+        }
+        bytes.extend_from_slice(&more);
+    }
+    Ok((attr, bytes))
+}

@@ -1,0 +1,231 @@
+//! The metadata of a volume, read from the records of its store alone, without asking the engine: every block in use
+//! has one owner, every owner's blocks are in use, names and counts agree. Every commit leaves it so.
+
+use braid_format::volume::brick_record::BrickRecord;
+use braid_format::volume::entry::{ByCookie, ByName};
+use braid_format::volume::inode::InodeRecord;
+use braid_format::volume::volume_record::VolumeRecord;
+use braid_format::volume::{keys, place, space};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The type nibble of directories.
+const DIRECTORY: u8 = 4;
+/// The root directory's number.
+const ROOT: u64 = braid_filesystem::ROOT;
+
+/// What the records say.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// Blocks in use, by brick.
+    pub used: BTreeMap<u16, u64>,
+    /// Blocks of each data area, by brick.
+    pub blocks: BTreeMap<u16, u64>,
+    /// Files that are to be removed or trimmed.
+    pub orphans: BTreeSet<u64>,
+    /// Files in all.
+    pub files: usize,
+}
+
+struct Reader<'a> {
+    pairs: &'a BTreeMap<Vec<u8>, Vec<u8>>,
+    ledger: Ledger,
+    /// Owner of each block, by brick and block.
+    owners: BTreeMap<(u16, u64), u64>,
+    inodes: BTreeMap<u64, InodeRecord>,
+    /// Blocks of places, by file.
+    held: BTreeMap<u64, u64>,
+}
+
+/// Reads the records.
+///
+/// # Errors
+/// What does not agree.
+pub fn read(pairs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Ledger, String> {
+    let reader = Reader {
+        pairs,
+        ledger: Ledger::default(),
+        owners: BTreeMap::new(),
+        inodes: BTreeMap::new(),
+        held: BTreeMap::new(),
+    };
+    reader.read()
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+impl<'a> Reader<'a> {
+    fn all(&self, tag: u8) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        self.pairs
+            .range(vec![tag]..keys::after(&[tag]))
+            .filter(|(key, _)| key.len() > 1)
+            .map(|(key, value)| (key.as_slice(), value.as_slice()))
+    }
+
+    fn read(mut self) -> Result<Ledger, String> {
+        let record = self.pairs.get(keys::VOLUME).ok_or("there is no record of the volume")?;
+        let volume = VolumeRecord::parse(record).map_err(text)?;
+        for (key, value) in self.all(b'b') {
+            let id = keys::brick_of(key).ok_or("a key of a brick that is none")?;
+            let brick = BrickRecord::parse(id, value).map_err(text)?;
+            self.ledger.blocks.insert(id, brick.blocks);
+        }
+        for (key, value) in self.all(b'I') {
+            let ino = keys::ino_of(key).ok_or("a key of a file that is none")?;
+            if ino >= volume.next_ino {
+                return Err(format!("file {ino} has a number that will be given again"));
+            }
+            self.inodes.insert(ino, InodeRecord::parse(ino, value).map_err(text)?);
+        }
+        for (key, _) in self.all(b'O') {
+            self.ledger.orphans.insert(keys::ino_of(key).ok_or("an orphan's key that is none")?);
+        }
+        self.places(volume.stripe)?;
+        self.blocks()?;
+        self.names()?;
+        self.ledger.files = self.inodes.len();
+        Ok(self.ledger)
+    }
+
+    fn places(&mut self, stripe: u64) -> Result<(), String> {
+        for (key, value) in self.all(b'P') {
+            let ids = (keys::ino_of(key), keys::second_of(key));
+            let (Some(ino), Some(group)) = ids else {
+                return Err("a key of places that is none".to_string());
+            };
+            if !self.inodes.contains_key(&ino) {
+                return Err(format!("file {ino} has places and no attributes"));
+            }
+            for place in place::parse(ino, group, stripe, value).map_err(text)? {
+                for block in place.start..place.start + u64::from(place.blocks) {
+                    let other = self.owners.insert((place.brick, block), ino);
+                    if let Some(other) = other {
+                        let brick = place.brick;
+                        return Err(format!(
+                            "block {block} of brick {brick} belongs to files {other} and {ino}"
+                        ));
+                    }
+                }
+                *self.held.entry(ino).or_default() += u64::from(place.blocks);
+            }
+        }
+        for (ino, inode) in &self.inodes {
+            let held = self.held.get(ino).copied().unwrap_or(0);
+            if inode.blocks != held {
+                let blocks = inode.blocks;
+                return Err(format!("file {ino} says {blocks} blocks and has {held}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn blocks(&mut self) -> Result<(), String> {
+        let mut used: BTreeMap<(u16, u32), u64> = BTreeMap::new();
+        let mut owned = 0;
+        for (key, value) in self.all(b'A') {
+            let (brick, group) =
+                keys::brick_and_group(key).ok_or("a key of blocks that is none")?;
+            let words = space::parse_blocks(brick, group, value).map_err(text)?;
+            for (nr, word) in (0_u64..).zip(words.iter()) {
+                for bit in (0..64).filter(|bit| word & 1 << bit != 0) {
+                    let block = u64::from(group) * space::GROUP_BLOCKS + nr * 64 + bit;
+                    *used.entry((brick, group)).or_default() += 1;
+                    *self.ledger.used.entry(brick).or_default() += 1;
+                    if block >= self.ledger.blocks.get(&brick).copied().unwrap_or(0) {
+                        return Err(format!("block {block} is in use, and not on brick {brick}"));
+                    }
+                    if !self.owners.contains_key(&(brick, block)) {
+                        return Err(format!("block {block} of brick {brick} is lost: no file's"));
+                    }
+                    owned += 1;
+                }
+            }
+        }
+        if owned != self.owners.len() {
+            let missing = self.owners.len() - owned;
+            return Err(format!("{missing} blocks of files are not marked as in use"));
+        }
+        let mut counted = BTreeMap::new();
+        for (key, value) in self.all(b'S') {
+            let (brick, index) = keys::brick_and_group(key).ok_or("a key of usage that is none")?;
+            let counts = space::parse_usage(brick, index, value).map_err(text)?;
+            for (group, count) in (index * space::PER_USAGE..).zip(counts) {
+                if count != 0 {
+                    counted.insert((brick, group), u64::from(count));
+                }
+            }
+        }
+        if counted != used {
+            return Err(format!("blocks in use are counted as {counted:?}, and are {used:?}"));
+        }
+        Ok(())
+    }
+
+    fn names(&mut self) -> Result<(), String> {
+        let mut links: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut by_name = BTreeMap::new();
+        for (key, value) in self.all(b'D') {
+            let ids = (keys::ino_of(key), keys::name_of(key));
+            let (Some(dir), Some(name)) = ids else {
+                return Err("a key of a name that is none".to_string());
+            };
+            let entry = ByName::parse(value).map_err(text)?;
+            let Some(inode) = self.inodes.get(&entry.ino) else {
+                return Err(format!("a name in directory {dir} is of no file, {}", entry.ino));
+            };
+            if inode.kind != entry.kind {
+                return Err(format!("a name of file {} says another type", entry.ino));
+            }
+            if inode.kind == DIRECTORY {
+                *links.entry(dir).or_default() += 1;
+                *links.entry(entry.ino).or_default() += 1;
+                if inode.parent != dir {
+                    let (ino, parent) = (entry.ino, inode.parent);
+                    return Err(format!("directory {ino} is in {dir}, and says {parent}"));
+                }
+            } else {
+                *links.entry(entry.ino).or_default() += 1;
+            }
+            by_name.insert((dir, entry.cookie), (entry.ino, entry.kind, name.to_vec()));
+        }
+        let mut by_cookie = BTreeMap::new();
+        for (key, value) in self.all(b'C') {
+            let ids = (keys::ino_of(key), keys::second_of(key));
+            let (Some(dir), Some(cookie)) = ids else {
+                return Err("a key of a cookie that is none".to_string());
+            };
+            let entry = ByCookie::parse(value).map_err(text)?;
+            by_cookie.insert((dir, cookie), (entry.ino, entry.kind, entry.name));
+        }
+        if by_name != by_cookie {
+            return Err("names and cookies of directories do not agree".to_string());
+        }
+        for (ino, inode) in &self.inodes {
+            // A directory is also named by its own dot, and the root by nobody else.
+            let named = links.get(ino).copied().unwrap_or(0);
+            let own = u32::from(inode.kind == DIRECTORY && (named > 0 || *ino == ROOT));
+            let names = named + own + u32::from(*ino == ROOT);
+            if inode.nlink != names {
+                return Err(format!("file {ino} says {} names and has {names}", inode.nlink));
+            }
+            if names == 0 && !self.ledger.orphans.contains(ino) {
+                return Err(format!("file {ino} has no name and is not to be removed"));
+            }
+        }
+        let entries = |dir| by_name.range((dir, 0)..=(dir, u64::MAX)).count() as u64;
+        for (ino, inode) in self.inodes.iter().filter(|(_, inode)| inode.kind == DIRECTORY) {
+            if inode.entries != entries(*ino) {
+                let (says, has) = (inode.entries, entries(*ino));
+                return Err(format!("directory {ino} says {says} entries and has {has}"));
+            }
+        }
+        for (key, _) in self.all(b'X') {
+            let ino = keys::ino_of(key).ok_or("a key of an attribute that is none")?;
+            if !self.inodes.contains_key(&ino) {
+                return Err(format!("file {ino} has extended attributes and is not there"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! Runs of a volume of files: a reference file system, a client that makes random requests of the real one and compares
+//! every answer, and crashes.
+//!
+//! ```text
+//!   choose ─► client ──requests──► a FileSystem over simulated bricks
+//!               │                        │
+//!             model: rules, meta, file   │ power cut, mounted again
+//!               │                        ▼
+//!               └────────────────► observe, verify: is it what a crash may leave?
+//! ```
+//!
+//! What is promised, and held to here: without a crash every answer is the only right one. After a crash names
+//! and attributes are those of one moment, which is not before the last fsync or sync that was acknowledged; every
+//! sector of a file is as it was at some moment since that file's last fsync; nothing of another file, nor of an
+//! older one, is ever in it.
+
+pub mod call;
+mod choose;
+pub mod client;
+pub mod extents;
+pub mod file;
+mod history;
+pub mod ledger;
+#[cfg(test)]
+mod memory;
+pub mod meta;
+pub mod model;
+pub mod observe;
+pub mod plan;
+pub mod rules;
+mod run;
+pub mod stamp;
+pub mod verify;
+
+pub use run::run;
+
+/// Numbers a request.
+pub type OpNr = u64;
+/// Orders what begins and ends.
+pub type Tick = u64;
+
+#[cfg(test)]
+mod tests;

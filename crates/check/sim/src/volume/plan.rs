@@ -1,0 +1,117 @@
+//! What a run of a volume is about, drawn from its seed: the bricks and how they behave.
+
+use crate::member::MemberKind;
+use crate::rng::Rng;
+use crate::world::Manners;
+use braid_device::DeviceInfo;
+use braid_format::volume::BLOCK;
+
+const MIB: u64 = 1 << 20;
+
+/// One brick. Sizes in bytes.
+#[derive(Clone, Debug)]
+pub struct BrickPlan {
+    /// The device.
+    pub kind: MemberKind,
+    /// First byte of its data area.
+    pub data_offset: u64,
+    /// Its part in placement.
+    pub weight: u64,
+}
+
+impl BrickPlan {
+    /// Blocks of its data area.
+    pub fn blocks(&self) -> u64 {
+        (self.kind.info.size - self.data_offset) / BLOCK
+    }
+}
+
+/// See the module's documentation.
+#[derive(Clone, Debug)]
+pub struct VolumePlan {
+    /// The bricks that there are at the start.
+    pub bricks: Vec<BrickPlan>,
+    /// Bytes of a stripe.
+    pub stripe: u64,
+    /// How bricks behave.
+    pub manners: Manners,
+    /// The longest that the store takes for a commit, in nanoseconds.
+    pub commit_time: u64,
+    /// Requests in flight at once, at most.
+    pub depth: usize,
+    /// Rounds.
+    pub rounds: u64,
+    /// Requests of a round.
+    pub requests: u64,
+    /// Of 1000 requests, before how many a brick fails.
+    pub faults: u64,
+}
+
+impl VolumePlan {
+    /// That of `seed`.
+    pub fn of(seed: u64) -> VolumePlan {
+        let rng = Rng::new(seed, 30);
+        let count = rng.log_range(1..7) as usize;
+        let stripe = *rng.pick(&[16 << 10, 32 << 10, 64 << 10, 128 << 10, 128 << 10, 512 << 10]);
+        let volatile = rng.range(0..3);
+        let by_size = rng.percent(70);
+        let bricks = (0..count).map(|index| {
+            let size = rng.log_range(8..65) * MIB / if rng.percent(20) { 4 } else { 1 };
+            let size = size + rng.range(0..64) * BLOCK;
+            let mut info = DeviceInfo::plain(format!("b{index}"), size);
+            info.volatile_cache = volatile == 0 || volatile == 1 && rng.percent(50);
+            info.logical_block = if rng.percent(30) { 4096 } else { 512 };
+            let data_offset = rng.range(0..17) * BLOCK;
+            let kind = MemberKind { index, array: 0, info, tear: 512, lies: false, garbage: None };
+            let weight = if by_size { size } else { rng.log_range(1..1000) };
+            BrickPlan { kind, data_offset, weight }
+        });
+        let bricks: Vec<BrickPlan> = bricks.collect();
+        VolumePlan {
+            bricks: bricks
+                .into_iter()
+                .map(|mut brick| {
+                    brick.kind.tear = u64::from(brick.kind.info.logical_block);
+                    brick.kind.garbage = rng.percent(70).then_some(seed);
+                    brick
+                })
+                .collect(),
+            stripe,
+            manners: Manners {
+                inline: *rng.pick(&[0, 0, 20, 100]),
+                latency: *rng.pick(&[20_000, 200_000, 5_000_000]),
+                slow: *rng.pick(&[0, 100]),
+                hang: *rng.pick(&[0, 0, 20]),
+                unsupported: *rng.pick(&[0, 30]),
+            },
+            commit_time: *rng.pick(&[1, 100_000, 30_000_000]),
+            depth: *rng.pick(&[1, 3, 8]),
+            rounds: 2 + rng.range(0..6),
+            requests: rng.log_range(40..600),
+            faults: *rng.pick(&[0, 0, 0, 5]),
+        }
+    }
+
+    /// Bytes of all data areas.
+    pub fn space(&self) -> u64 {
+        self.bricks.iter().map(|brick| brick.blocks() * BLOCK).sum()
+    }
+
+    /// In a line.
+    pub fn describe(&self) -> String {
+        let bricks = self.bricks.iter().map(|brick| {
+            let info = &brick.kind.info;
+            let cache = if info.volatile_cache { "+cache" } else { "" };
+            format!("{}K{cache} weight {}", info.size >> 10, brick.weight)
+        });
+        format!(
+            "volume of {} bricks [{}], stripe {}K, depth {}, {} rounds of {}",
+            self.bricks.len(),
+            bricks.collect::<Vec<_>>().join(", "),
+            self.stripe >> 10,
+            self.depth,
+            self.rounds,
+            self.requests
+        )
+    }
+}

@@ -1,0 +1,338 @@
+//! One run of a volume: its life from the first mount to the last, with everything that befalls it.
+
+use super::choose::Taste;
+use super::client::{Client, Clock};
+use super::history::History;
+use super::ledger;
+use super::model::Model;
+use super::plan::VolumePlan;
+use super::verify::wait;
+use crate::device::SimOpener;
+use crate::machine::{Machine, Step};
+use crate::member::Member;
+use crate::rng::Rng;
+use crate::run::{Over, Report, Verdict};
+use crate::steps::PATIENCE;
+use crate::world::World;
+use braid_filesystem::{Caller, FileSystem, ROOT, Time};
+use braid_format::superblock::Version;
+use braid_kv::Store;
+use braid_kv::model::{ModelStore, Snapshot, UnderWay};
+use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, first_records};
+use std::rc::Rc;
+use uuid::Uuid;
+
+/// When the clock of every run begins, in seconds since 1970.
+const EPOCH: i64 = 1_700_000_000;
+
+/// One life of the volume, between a mount and a stop or crash.
+struct Life {
+    // Dropped in this order: what stands on the shards before them.
+    client: Client<Volume>,
+    volume: Rc<Volume>,
+    store: ModelStore,
+    machine: Machine,
+}
+
+/// See the module's documentation.
+struct VolumeRun {
+    plan: VolumePlan,
+    world: Rc<World>,
+    rng: Rng,
+    model: Option<Model>,
+    metadata: Snapshot,
+    life: Option<Life>,
+    /// What the client of the life before knew.
+    history: History,
+    lives: u64,
+    crashes: u64,
+    faults: u64,
+    requests: u64,
+}
+
+/// Carries out the run of the volume of `seed`.
+pub fn run(seed: u64, verbose: bool) -> Report {
+    let plan = VolumePlan::of(seed);
+    let scenario = plan.describe();
+    if verbose {
+        println!("volume {seed}: {scenario}");
+    }
+    let world = World::new(seed, plan.manners, Version::V1_2, verbose);
+    for brick in &plan.bricks {
+        let at = world.add_member(Member::new(brick.kind.clone()));
+        // All of it is data, to the faults of the member.
+        *world.member(at).data.borrow_mut() = 0..brick.kind.info.size;
+    }
+    let mut run = VolumeRun {
+        rng: Rng::new(seed, 31),
+        world: Rc::clone(&world),
+        plan,
+        model: None,
+        metadata: Snapshot::default(),
+        life: None,
+        history: History::default(),
+        lives: 0,
+        crashes: 0,
+        faults: 0,
+        requests: 0,
+    };
+    // The failure, if there is one, is in the world.
+    let _ = run.go();
+    let ended = run.life.as_ref().map_or(0, |life| life.client.ended);
+    let verdict = match world.failure() {
+        None => Verdict::Passed,
+        Some(failure) => Verdict::Failed(failure),
+    };
+    Report {
+        verdict,
+        scenario,
+        requests: run.requests + ended,
+        crashes: run.crashes,
+        faults: run.faults,
+        re_added: 0,
+        bitmap_changes: 0,
+        lies: false,
+    }
+}
+
+fn clock(world: &Rc<World>) -> Clock {
+    let world = Rc::clone(world);
+    Rc::new(move || {
+        let now = world.now();
+        Time { seconds: EPOCH + (now / 1_000_000_000) as i64, nanos: (now % 1_000_000_000) as u32 }
+    })
+}
+
+fn uuid_of(brick: usize) -> Uuid {
+    Uuid::from_u128(brick as u128 + 1)
+}
+
+impl VolumeRun {
+    fn fail<T>(&self, checker: &'static str, text: String) -> Result<T, Over> {
+        self.world.fail(checker, text);
+        Err(Over)
+    }
+
+    fn life(&mut self) -> Result<&mut Life, Over> {
+        self.life.as_mut().ok_or(Over)
+    }
+
+    fn go(&mut self) -> Result<(), Over> {
+        self.create()?;
+        self.mount()?;
+        for _ in 0..self.plan.rounds {
+            self.round()?;
+            match self.rng.range(0..20) {
+                0..12 => {
+                    self.crash()?;
+                    self.mount()?;
+                }
+                12..16 => {
+                    self.stop()?;
+                    self.mount()?;
+                }
+                _ => self.compare()?,
+            }
+        }
+        self.compare()?;
+        self.stop()?;
+        self.mount()?;
+        self.stop()
+    }
+
+    fn create(&mut self) -> Result<(), Over> {
+        let machine = Machine::start(&self.world, 1);
+        let bricks: Vec<NewBrick> = (0..)
+            .zip(&self.plan.bricks)
+            .map(|(index, brick)| NewBrick {
+                uuid: uuid_of(index),
+                weight: brick.weight,
+                blocks: brick.blocks(),
+            })
+            .collect();
+        let now = clock(&self.world)();
+        let owner = Caller::default();
+        let made = first_records(Uuid::from_u128(77), self.plan.stripe, &bricks, owner, now);
+        let records = match made {
+            Ok(records) => records,
+            Err(error) => return self.fail("mounts", format!("create: {error}")),
+        };
+        let store = ModelStore::new(machine.home());
+        let commit = store.commit(records);
+        let later = machine.begin(commit);
+        if let Err(error) = wait(&machine, "the first commit", &later)? {
+            return self.fail("mounts", format!("create: {error}"));
+        }
+        self.metadata = store.snapshot();
+        Ok(())
+    }
+
+    fn mount(&mut self) -> Result<(), Over> {
+        self.check_metadata()?;
+        let machine = Machine::start(&self.world, 1);
+        let store = ModelStore::from_snapshot(machine.home(), self.metadata.clone());
+        store.set_commit_time(self.rng.range(0..self.plan.commit_time));
+        let mut devices = Vec::new();
+        for (index, brick) in self.plan.bricks.iter().enumerate() {
+            if let Ok(device) = SimOpener::of(&self.world, index).open(machine.home()) {
+                let data_offset = brick.data_offset;
+                devices.push(BrickDevice { uuid: uuid_of(index), device, data_offset });
+            }
+        }
+        let (shard, clock) = (machine.home().clone(), clock(&self.world));
+        let from = MountOf {
+            devices,
+            store: Rc::new(store.clone()),
+            clock: Rc::clone(&clock),
+            read_only: false,
+        };
+        let later = machine.begin(async move { Volume::mount(&shard, from).await });
+        let volume = match wait(&machine, "the mount", &later)? {
+            Ok(volume) => volume,
+            Err(error) => return self.fail("mounts", error.to_string()),
+        };
+        self.lives += 1;
+        let rng = Rng::new(self.world.seed, 40 + self.lives);
+        let mut client = Client::new(rng, Rc::clone(&volume), &machine, clock);
+        client.history = std::mem::take(&mut self.history);
+        match &mut self.model {
+            Some(model) => client.recover(&machine, model)?,
+            None => {
+                let fs = Rc::clone(&volume);
+                let later = machine.begin(async move { fs.lookup(ROOT, b".").await });
+                match wait(&machine, "the root", &later)? {
+                    Ok(root) => {
+                        volume.forget(ROOT, 1);
+                        let seed = self.world.seed;
+                        self.model = Some(Model::new(seed, root.generation, &root.attr));
+                    }
+                    Err(errno) => return self.fail("mounts", format!("the root: {errno}")),
+                }
+            }
+        }
+        self.life = Some(Life { client, volume, store, machine });
+        Ok(())
+    }
+
+    /// Lets the volume run, or the clock, and looks at what came back.
+    fn step(&mut self) -> Result<Step, Over> {
+        let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
+            return Err(Over);
+        };
+        // What completed at once comes back before any time passes.
+        let step = match life.client.collect(model) {
+            true => Step::Ran,
+            false => life.machine.step(),
+        };
+        life.client.collect(model);
+        if self.world.failure().is_some() {
+            return Err(Over);
+        }
+        let now = self.world.now();
+        let stuck = step == Step::Stuck && life.client.waiting() > 0;
+        if stuck || life.client.oldest().is_some_and(|oldest| now > oldest + PATIENCE) {
+            let waiting = life.client.describe_waiting();
+            let bricks = self.world.describe_under_way();
+            let text = format!("requests wait: [{waiting}]; at bricks: [{bricks}]");
+            return self.fail("nothing_waits_for_ever", text);
+        }
+        Ok(step)
+    }
+
+    fn round(&mut self) -> Result<(), Over> {
+        let taste = Taste::of(&self.rng, self.plan.space(), self.plan.stripe);
+        self.world.trace(|| format!("{taste:?}"));
+        let mut left = self.plan.requests;
+        while left > 0 {
+            let depth = self.plan.depth;
+            let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
+                return Err(Over);
+            };
+            if life.client.waiting() < depth && !self.rng.percent(10) {
+                life.client.send_random(model, &taste);
+                left -= 1;
+                continue;
+            }
+            if life.client.waiting() == 0 {
+                // Time passes between requests, too.
+                let pause = self.rng.log_range(1..2_000_000_000);
+                self.world.advance(self.world.now() + pause);
+            }
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), Over> {
+        while self.life()?.client.waiting() > 0 {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self) -> Result<(), Over> {
+        self.drain()?;
+        let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
+            return Err(Over);
+        };
+        life.client.compare_all(&life.machine, model)
+    }
+
+    fn crash(&mut self) -> Result<(), Over> {
+        for _ in 0..self.rng.log_range(1..200) {
+            self.step()?;
+        }
+        self.world.trace(|| "CRASH".to_string());
+        self.crashes += 1;
+        let under_way = if self.rng.percent(50) { UnderWay::Kept } else { UnderWay::Lost };
+        let life = self.life()?;
+        life.client.history.note(&[], "CRASH".to_string());
+        let metadata = life.store.crash(under_way);
+        self.metadata = metadata;
+        self.world.power_cut();
+        self.end_life()
+    }
+
+    fn stop(&mut self) -> Result<(), Over> {
+        self.drain()?;
+        self.world.trace(|| "stop".to_string());
+        let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
+            return Err(Over);
+        };
+        let volume = Rc::clone(&life.volume);
+        let later = life.machine.begin(async move { volume.close().await });
+        if let Err(errno) = wait(&life.machine, "the stop", &later)? {
+            return self.fail("stops", format!("the volume: {errno}"));
+        }
+        // A stop is a promise: everything is durable, and power may fail.
+        model.make_all_durable();
+        life.client.history.note(&[], "STOP".to_string());
+        let metadata = life.store.snapshot();
+        self.metadata = metadata;
+        self.world.power_cut();
+        self.end_life()
+    }
+
+    /// The process is gone; what the client knew of it goes with it.
+    fn end_life(&mut self) -> Result<(), Over> {
+        let Some(life) = self.life.take() else { return Err(Over) };
+        self.requests += life.client.ended;
+        let Life { mut client, volume, store, machine } = life;
+        let history = std::mem::take(&mut client.history);
+        drop((client, volume, store));
+        drop(machine);
+        self.history = history;
+        match self.world.failure() {
+            Some(_) => Err(Over),
+            None => Ok(()),
+        }
+    }
+
+    /// The records agree with each other.
+    fn check_metadata(&self) -> Result<(), Over> {
+        match ledger::read(self.metadata.pairs()) {
+            Ok(_) => Ok(()),
+            Err(why) => self.fail("metadata_agrees", why),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Everything in a file system is compared with the model: as it must be, or as a crash may have left it.
+
+use super::client::Client;
+use super::extents::Extents;
+use super::meta::Id;
+use super::model::{Model, Observed};
+use super::observe::walk;
+use super::{OpNr, Tick};
+use crate::machine::{Later, Machine, Step};
+use crate::run::Over;
+use crate::steps::PATIENCE;
+use braid_filesystem::{FileSystem, Kind};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Bytes of one read.
+const PIECE: u64 = 256 << 10;
+/// Files up to this size are read as a whole; of larger ones, what is around the places that were written.
+const WHOLE: u64 = 256 << 20;
+
+/// Steps until `later` is there.
+///
+/// # Errors
+/// When the run has failed, or waits for ever.
+pub fn wait<T>(machine: &Machine, what: &str, later: &Later<T>) -> Result<T, Over> {
+    let start = machine.world.now();
+    loop {
+        if let Some(value) = later.borrow_mut().take() {
+            return Ok(value);
+        }
+        let stuck = machine.step() == Step::Stuck && later.borrow().is_none();
+        if machine.world.failure().is_some() {
+            return Err(Over);
+        }
+        if stuck || machine.world.now() > start + PATIENCE {
+            let text = format!("{what} waits; at bricks: [{}]", machine.world.describe_under_way());
+            machine.world.fail("nothing_waits_for_ever", text);
+            return Err(Over);
+        }
+    }
+}
+
+impl<F: FileSystem + 'static> Client<F> {
+    fn observe(&self, machine: &Machine) -> Result<Observed, Over> {
+        let fs = Rc::clone(&self.fs);
+        let plus = self.rng.percent(50);
+        let later = machine.begin(async move { walk(&*fs, plus).await });
+        match wait(machine, "a walk over all files", &later)? {
+            Ok(observed) => Ok(observed),
+            Err((what, errno)) => {
+                self.fail("everything_can_be_read", &format!("{what}: {errno:?}"), &[]);
+                Err(Over)
+            }
+        }
+    }
+
+    /// What is there after a crash, or a clean stop, is taken for the present, if it may be.
+    ///
+    /// # Errors
+    /// When the run has failed.
+    pub fn recover(&mut self, machine: &Machine, model: &mut Model) -> Result<(), Over> {
+        let observed = self.observe(machine)?;
+        let cut = match model.crash(&observed, self.now()) {
+            Ok(cut) => cut,
+            Err((why, ids)) => {
+                self.fail("names_are_of_one_moment", &why, &ids);
+                return Err(Over);
+            }
+        };
+        self.hold(model, &observed);
+        let ids: Vec<Id> = model.now.nodes.keys().copied().collect();
+        for id in ids {
+            self.recover_file(machine, model, &cut, id)?;
+        }
+        self.history.note(&[], format!("RECOVERED to a moment before tick {}", cut.0));
+        Ok(())
+    }
+
+    /// The walk has looked all names up.
+    fn hold(&mut self, model: &Model, observed: &Observed) {
+        for (_, _, number) in &observed.names {
+            if let Some(id) = model.id_of(*number) {
+                self.add_reference(id);
+            }
+        }
+    }
+
+    fn recover_file(
+        &mut self,
+        machine: &Machine,
+        model: &mut Model,
+        cut: &(Tick, Vec<OpNr>),
+        id: Id,
+    ) -> Result<(), Over> {
+        let mut found = Extents::default();
+        for range in ranges(model, id) {
+            let Some(bytes) = self.read_for(machine, model, id, &range)? else { continue };
+            if let Some(at) = model.recover(cut, id, range.start, &bytes, &mut found) {
+                let what = self.describe(model, range.start, &bytes, at);
+                let text = format!("f{id}: after a crash its byte {at} is {what}");
+                self.fail("sectors_are_durable_or_newer", &text, &[id]);
+                return Err(Over);
+            }
+        }
+        model.data.entry(id).or_default().restart(found);
+        Ok(())
+    }
+
+    /// Everything is as the model has it; nothing is under way.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn compare_all(&mut self, machine: &Machine, model: &mut Model) -> Result<(), Over> {
+        let observed = self.observe(machine)?;
+        self.hold(model, &observed);
+        let names: Vec<_> = observed
+            .names
+            .iter()
+            .map(|(dir, name, number)| ((model.id_of(*dir), name), model.id_of(*number)))
+            .collect();
+        let same = names.len() == model.now.names.len()
+            && names.iter().all(|((dir, name), id)| {
+                let known = dir.and_then(|dir| model.now.names.get(&(dir, name.to_vec())));
+                known.copied() == *id && id.is_some()
+            });
+        if !same {
+            self.fail("answers_are_right", "a walk over all files gives other names", &[]);
+            return Err(Over);
+        }
+        for (number, attr) in &observed.attrs {
+            let Some(id) = model.id_of(*number) else { continue };
+            if let Some(why) = model.now.nodes.get(&id).and_then(|node| node.differs(attr)) {
+                self.fail("attributes_are_right", &format!("f{id}: {why}"), &[id]);
+                return Err(Over);
+            }
+            model.seen(id, attr);
+        }
+        let ids: Vec<Id> = observed.attrs.keys().filter_map(|of| model.id_of(*of)).collect();
+        for id in ids {
+            for range in ranges(model, id) {
+                let Some(bytes) = self.read_for(machine, model, id, &range)? else { continue };
+                let data = model.data.entry(id).or_default();
+                if let Some((at, should)) = data.check(model.seed, range.start, &bytes) {
+                    let what = self.describe(model, range.start, &bytes, at);
+                    let text = format!("f{id}: its byte {at} is {what}, should be #{should}");
+                    self.fail("reads_return_what_was_written", &text, &[id]);
+                    return Err(Over);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a range; nothing when a brick has failed and that may be.
+    fn read_for(
+        &mut self,
+        machine: &Machine,
+        model: &Model,
+        id: Id,
+        range: &Range<u64>,
+    ) -> Result<Option<Vec<u8>>, Over> {
+        let Some((ino, _)) = model.numbers.get(&id).copied() else { return Ok(None) };
+        let (fs, at, len) = (Rc::clone(&self.fs), range.start, (range.end - range.start) as usize);
+        let later =
+            machine.begin(async move { fs.read(ino, at, len).await.map(|bytes| bytes.to_vec()) });
+        match wait(machine, "a read of a whole file", &later)? {
+            Ok(bytes) if bytes.len() == len => Ok(Some(bytes)),
+            Ok(bytes) => {
+                let text = format!("f{id}: read {} bytes at {at}, should be {len}", bytes.len());
+                self.fail("everything_can_be_read", &text, &[id]);
+                Err(Over)
+            }
+            Err(braid_filesystem::Errno::Io) if self.may_fail.is_some() => Ok(None),
+            Err(errno) => {
+                let text = format!("f{id}: read of {len} bytes at {at}: {errno:?}");
+                self.fail("everything_can_be_read", &text, &[id]);
+                Err(Over)
+            }
+        }
+    }
+}
+
+/// What to read of a file: all of it, or what is around its places when it is very long.
+fn ranges(model: &Model, id: Id) -> Vec<Range<u64>> {
+    let Some(node) = model.now.nodes.get(&id).filter(|node| node.kind == Kind::File) else {
+        return Vec::new();
+    };
+    if node.size <= WHOLE {
+        return pieces(0..node.size).collect();
+    }
+    let whole = {
+        let places = model.data.get(&id).map(|data| data.places()).unwrap_or_default();
+        // Cuts reach to the end of all numbers.
+        let near = places.into_iter().flat_map(|place| {
+            let end = place.end.min(node.size);
+            let long = end.saturating_sub(place.start) > WHOLE;
+            let ends = if long { place.start..place.start + PIECE } else { place.start..end };
+            [ends, end.saturating_sub(PIECE)..end]
+        });
+        let end = node.size - PIECE..node.size;
+        near.map(|place| place.start / 4096 * 4096..(place.end + PIECE).min(node.size))
+            .chain([end])
+            .collect()
+    };
+    joined(whole).into_iter().flat_map(pieces).collect()
+}
+
+fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.retain(|range| range.start < range.end);
+    ranges.sort_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+fn pieces(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        let piece = at..(at + PIECE).min(range.end);
+        at = piece.end;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
