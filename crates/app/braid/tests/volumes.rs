@@ -3,6 +3,8 @@
 //!
 //! Without /dev/fuse, or the right to mount, the tests that mount say so and end.
 
+#![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
 mod support;
 
 use std::fs::{self, File};
@@ -261,6 +263,12 @@ fn a_brick_that_is_missing_is_named_and_the_rest_can_be_read() {
     let checked = scene.run("check pool");
     assert_eq!(checked.code, 1, "{}", checked.err);
     assert!(checked.out.contains("lost: /large"), "{}", checked.out);
+    scene.run("unmount pool").ok();
+    // Where it was is remembered.
+    fs::rename(scene.place.path("away"), scene.place.path("c")).unwrap();
+    let mounted = scene.run("mount pool mnt --take-back").ok();
+    assert!(mounted.contains("3 bricks"), "{mounted}");
+    assert_eq!(fs::read(scene.file("large")).unwrap(), bytes(4 << 20, 5));
 }
 
 #[test]

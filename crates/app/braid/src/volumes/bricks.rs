@@ -59,7 +59,7 @@ impl Volumes {
             arrays.give_back(&not_added);
         }
         if !added.is_empty() {
-            self.note_bricks(hosted);
+            self.note_bricks(hosted, None);
         }
         if let Err(error) = done {
             let before = match added.as_slice() {

@@ -50,6 +50,8 @@ pub struct Hosted {
     bricks: Mutex<Vec<Held>>,
     pub exports: Mutex<Vec<Exported>>,
     pub sample: Mutex<Option<Sample>>,
+    /// The job that was started last and that nobody has waited for: it may have ended before anybody could.
+    pub started: Mutex<Option<String>>,
 }
 
 /// What is to be mounted.
@@ -144,6 +146,7 @@ impl Hosted {
             bricks: Mutex::new(held.collect()),
             exports: Mutex::default(),
             sample: Mutex::default(),
+            started: Mutex::default(),
         });
         // Nobody else sets it.
         let _ = mounted.set(Arc::clone(&hosted));

@@ -1,7 +1,7 @@
 //! Jobs of a mounted volume: started, steered, waited for; and what is to be done when one has ended.
 
 use super::details::{job_name, job_of};
-use super::hosted::Hosted;
+use super::hosted::{Hosted, locked};
 use super::registry::{Tell, inside};
 use crate::daemon::protocol::Answer;
 use crate::daemon::protocol::volume::{JobDeed, VolumeJob};
@@ -63,6 +63,7 @@ impl Hosted {
         self.sync_from_above();
         let started = self.with(move |here| async move { here.volume.start_job(new).await })?;
         started.with_context(|| format!("volume {name}"))?;
+        *locked(&self.started) = Some(what.clone());
         Ok(format!("{what} started; `braid volume jobs {name} --wait` follows it"))
     }
 
@@ -105,8 +106,12 @@ impl Hosted {
 
     fn wait_job(&self, tell: &mut Tell<'_>) -> Result<String> {
         let name = &self.name;
+        let started = locked(&self.started).take();
         let Some(mut last) = self.job()? else {
-            return Ok(format!("volume {name}: no job is under way any more"));
+            return Ok(match started {
+                Some(what) => format!("{what} has ended"),
+                None => format!("volume {name} has no job under way"),
+            });
         };
         let (send, ended) = mpsc::channel();
         self.with(move |here| async move {
@@ -149,7 +154,7 @@ impl Hosted {
             Some(JobStatus { state: JobState::Failed(why), .. }) => {
                 bail!("{kind} of volume {name} failed: {why}")
             }
-            _ => format!("{kind} of volume {name} has ended"),
+            _ => format!("{} has ended", started.unwrap_or(format!("{kind} of volume {name}"))),
         })
     }
 

@@ -18,6 +18,8 @@ use anyhow::{Context, Result, bail};
 use braid_device::Opener;
 use braid_device::file::Mode;
 use braid_shard::mailbox::Remote;
+use braid_volume::VolumeStatus;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -195,15 +197,26 @@ impl Volumes {
     /// A brick was emptied and let go.
     pub fn brick_gone(&self, hosted: &Hosted, uuid: Uuid, arrays: &dyn Arrays) {
         let Some(held) = hosted.let_go(uuid) else { return };
+        let name = held.name.clone();
         let array = held.name.strip_prefix(braid_array::stacking::PREFIX).map(str::to_string);
         drop(held);
         arrays.give_back(&array.into_iter().collect::<Vec<_>>());
-        self.note_bricks(hosted);
+        self.note_bricks(hosted, Some(&name));
     }
 
-    /// Notes where the bricks of a volume are now. What cannot be noted is said and no reason to fail.
-    pub(super) fn note_bricks(&self, hosted: &Hosted) {
-        let names: Vec<String> = hosted.bricks().into_iter().map(|held| held.name).collect();
+    /// Notes where the bricks of a volume are now, of which `gone` is none any more. What cannot be noted is said and
+    /// no reason to fail.
+    pub(super) fn note_bricks(&self, hosted: &Hosted, gone: Option<&str>) {
+        let mut names: Vec<String> = hosted.bricks().into_iter().map(|held| held.name).collect();
+        let missing = |status: &VolumeStatus| status.bricks.iter().any(|brick| !brick.is_there);
+        if hosted.status().is_ok_and(|status| missing(&status)) {
+            // Those that are missing may come back where they were.
+            for known in kept::named(&self.kept, &hosted.uuid.to_string()) {
+                let away = |name: &String| !names.contains(name) && Some(name.as_str()) != gone;
+                let away: Vec<String> = known.bricks.into_iter().filter(away).collect();
+                names.extend(away);
+            }
+        }
         if let Err(error) = kept::store(&self.kept, &hosted.name, hosted.uuid, &names) {
             output::note(format!(
                 "note: {error:#}; give the bricks to `braid volume mount` next time"
@@ -360,7 +373,7 @@ impl Volumes {
             self.forget(&hosted);
             bail!("volume {name} was unmounted at once by somebody else");
         }
-        self.note_bricks(&hosted);
+        self.note_bricks(&hosted, None);
         let listed = hosted.listed()?;
         let count = listed.bricks.len();
         let mut said = format!(
@@ -411,7 +424,16 @@ fn array_names(members: &[Member]) -> Vec<String> {
 /// What cannot be a mount point is said before bricks are touched.
 fn refuse_as_mount_point(dir: &Path) -> Result<()> {
     match std::fs::metadata(dir) {
-        Ok(found) if found.is_dir() => Ok(()),
+        Ok(found) if found.is_dir() => {
+            let above = std::fs::metadata(dir.join(".."));
+            if above.is_ok_and(|above| above.dev() != found.dev()) {
+                bail!(
+                    "mounting at {}: something is mounted there; unmount it first or take another directory",
+                    dir.display()
+                );
+            }
+            Ok(())
+        }
         Ok(_) => bail!("mounting at {}: it is not a directory", dir.display()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             bail!(
