@@ -287,3 +287,33 @@ fn a_file_is_a_block_device() {
     assert_eq!(fs::read(scene.file("disk")).unwrap(), new);
     scene.run("unmount pool").ok();
 }
+
+#[test]
+fn arrays_of_the_server_are_bricks_and_come_back_when_they_are_not() {
+    let Some(scene) = Scene::new(&["a0", "a1", "b0", "b1"]) else { return };
+    let place = &scene.place;
+    place.run("create m0 -l 1 -n 2 --assume-clean a0 a1").ok();
+    place.run("create m1 -l 1 -n 2 --assume-clean b0 b1").ok();
+    let server = place.serve("a0 a1 b0 b1");
+    let exports = |array: &str| place.detail(array)["exports"].as_array().map_or(0, Vec::len);
+    scene.run("create pool array:m0 array:m1").ok();
+    assert_eq!((exports("m0"), exports("m1")), (1, 1));
+    scene.run("mount pool mnt").ok();
+    assert_eq!((exports("m0"), exports("m1")), (0, 0));
+    let data = bytes(6 << 20, 11);
+    fs::write(scene.file("file"), &data).unwrap();
+    place.run("stop m0").refused(2, &["brick of volume pool"]);
+    place.run("create top -l 1 -n 2 array:m0 array:m1").refused(2, &["brick of volume pool"]);
+    place.run("fail m0 a0").ok();
+    scene.run("remove pool array:m1").ok();
+    assert_eq!((exports("m0"), exports("m1")), (0, 1));
+    assert_eq!(fs::read(scene.file("file")).unwrap(), data);
+    server.signal(rustix::process::Signal::TERM);
+    server.ended().ok();
+    assert!(!scene.file("file").exists());
+    let server = place.serve("a0 a1 b0 b1 --run");
+    scene.run("mount pool mnt").ok();
+    assert_eq!(fs::read(scene.file("file")).unwrap(), data);
+    place.run("stop --all").ok();
+    server.ended().ok();
+}
