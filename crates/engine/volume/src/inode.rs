@@ -92,7 +92,7 @@ impl Inode {
                 Kind::Symlink => record.target.len() as u64,
                 _ => record.size,
             },
-            blocks: record.blocks * (BLOCK / 512),
+            blocks: record.blocks.saturating_mul(BLOCK / 512),
             atime: time(record.atime),
             mtime: time(record.mtime),
             ctime: time(record.ctime),

@@ -13,8 +13,8 @@ use crate::transaction::Transactions;
 use crate::volume::{Clock, Volume};
 use braid_device::{Device, IoSets};
 use braid_format::volume::brick_record::BrickRecord;
-use braid_format::volume::keys;
 use braid_format::volume::volume_record::VolumeRecord;
+use braid_format::volume::{BLOCK, RecordError, keys};
 use braid_kv::Store;
 use braid_layout::buckets::Buckets;
 use braid_shard::Shard;
@@ -25,6 +25,8 @@ use uuid::Uuid;
 
 /// Bricks that are looked for at a time.
 const AT_ONCE: usize = 1024;
+/// Blocks that a brick that is not there may have: 4 PiB. One that is there has no more than its device.
+const BLOCKS_MAX: u64 = 1 << 40;
 
 /// A device that holds a brick.
 pub struct BrickDevice {
@@ -66,8 +68,15 @@ impl Volume {
         for (key, value) in pairs {
             let Some(id) = keys::brick_of(&key) else { continue };
             let brick = BrickRecord::parse(id, &value)?;
-            let space = Space::load(&transactions, id, brick.blocks).await?;
             let found = from.devices.iter().find(|device| device.uuid == brick.uuid);
+            // Memory is taken for each block.
+            let most = found.map_or(BLOCKS_MAX, |found| {
+                found.device.info().size.saturating_sub(found.data_offset) / BLOCK
+            });
+            if brick.blocks > most {
+                return Err(RecordError::damaged_brick(id).into());
+            }
+            let space = Space::load(&transactions, id, brick.blocks).await?;
             let (device, offset) = found
                 .map_or((None, 0), |found| (Some(Rc::clone(&found.device)), found.data_offset));
             bricks.insert(id, Rc::new(Brick::new(id, &brick, device, offset, space)));

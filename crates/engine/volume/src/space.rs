@@ -79,12 +79,16 @@ impl Space {
         for index in 0..(count as u64).div_ceil(u64::from(PER_USAGE)) as u32 {
             let Some(bytes) = transactions.get(&keys::usage(brick, index)).await? else { continue };
             let first = index as usize * PER_USAGE as usize;
+            let mut rest = blocks - first as u64 * GROUP_BLOCKS;
             for (group, used) in
                 groups[first..].iter_mut().zip(records::parse_usage(brick, index, &bytes)?)
             {
-                group.used = u32::from(used);
+                // More than there are is damage: the group is full then, until its bitmap is looked at.
+                let used = u64::from(used).min(rest).min(GROUP_BLOCKS);
+                rest -= rest.min(GROUP_BLOCKS);
+                group.used = used as u32;
                 group.busy = group.used;
-                total += u64::from(used);
+                total += used;
             }
         }
         Ok(Space {
@@ -299,6 +303,12 @@ impl Space {
         bitmaps.is_some_and(|bitmaps| get(&bitmaps.busy, block % GROUP_BLOCKS))
     }
 
+    /// All blocks of the run are in use, and their groups in memory.
+    fn is_run_used(&self, start: u64, blocks: u64) -> bool {
+        let end = start.checked_add(blocks).filter(|end| *end <= self.blocks);
+        end.is_some_and(|end| (start..end).all(|block| self.is_used(block)))
+    }
+
     /// A run that was set aside is not needed.
     pub fn release(&self, start: u64, blocks: u64) {
         self.each_group(start, blocks, |group, at, len, bitmaps| {
@@ -308,10 +318,19 @@ impl Space {
         });
     }
 
-    /// Frees a run in the open transaction. Its groups must be in memory.
+    /// Frees a run in the open transaction. Its groups must be in memory. What damaged metadata frees and is not in use
+    /// stays as it is, all of it: better lost than given away twice.
     pub fn free(&self, start: u64, blocks: u64) {
+        if !self.is_run_used(start, blocks) {
+            tracing::error!(
+                brick = self.brick,
+                start,
+                blocks,
+                "blocks are freed that are not in use: the metadata is damaged; run: braid volume check --repair"
+            );
+            return;
+        }
         self.each_group(start, blocks, |group, at, len, bitmaps| {
-            debug_assert!((at..at + len).all(|block| get(&bitmaps.used, block)), "freed twice");
             clear(&mut bitmaps.used, at, len);
             group.0 -= len as i64;
         });

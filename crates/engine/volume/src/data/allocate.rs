@@ -103,8 +103,9 @@ impl Volume {
             let groups = self.groups_from(inode, next).await?;
             let Some(last) = groups.last().copied() else { return Ok(()) };
             for group in groups {
-                let first = group * 64 * stripe;
-                if first >= end {
+                // A group beyond the largest file is damage, and beyond any end.
+                let first = group.checked_mul(64 * stripe);
+                if first.is_none_or(|first| first >= end) {
                     return Ok(());
                 }
                 let places = self.places(inode, group).await?;

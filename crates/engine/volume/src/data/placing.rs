@@ -7,7 +7,7 @@ use crate::volume::Volume;
 use braid_device::{Op, Request};
 use braid_filesystem::Errno;
 use braid_format::volume::place::{PER_GROUP, Place, parse};
-use braid_format::volume::{BLOCK, keys};
+use braid_format::volume::{BLOCK, RecordError, keys};
 use std::rc::Rc;
 
 /// Groups of places of one file that stay in memory, about: 64 MiB of them.
@@ -32,6 +32,14 @@ impl Volume {
                 .map_err(|error| self.damaged(&error))?,
             None => [Place::HOLE; PER_GROUP as usize],
         };
+        let outside = |place: &Place| {
+            let end = place.start.checked_add(place.blocks.into());
+            let brick = self.brick(place.brick);
+            brick.is_some_and(|brick| end.is_none_or(|end| end > brick.space.blocks()))
+        };
+        if list.iter().any(|place| !place.is_hole() && outside(place)) {
+            return Err(self.damaged(&RecordError::damaged_place(inode.ino(), group)));
+        }
         let places = Rc::new(Places::new(inode.ino(), group, list));
         let mut kept = inode.places.borrow_mut();
         if kept.len() >= KEPT_GROUPS {
@@ -69,7 +77,7 @@ impl Volume {
         let (before, after) = (u64::from(old.blocks), u64::from(place.blocks));
         if before != after {
             self.edit(inode, true, |record| {
-                record.blocks = (record.blocks + after).saturating_sub(before);
+                record.blocks = record.blocks.saturating_add(after).saturating_sub(before);
             });
         } else {
             inode.note_change(self.transactions.number(), true);

@@ -1,5 +1,6 @@
 //! A volume over bricks in memory and a model of the store: what its files hold, before and after a remount.
 
+mod damage;
 mod files;
 mod jobs;
 mod names;
@@ -47,19 +48,24 @@ impl World {
         (world, store)
     }
 
-    /// Mounts the volume over all bricks.
-    pub fn mount(&self, store: &ModelStore) -> Rc<Volume> {
+    /// All bricks, with such metadata.
+    pub fn mount_of(&self, store: &ModelStore) -> MountOf {
         let devices = self.bricks.iter().zip(1..).map(|(ram, id)| BrickDevice {
             uuid: Uuid::from_u128(id),
             device: ram.device(),
             data_offset: 0,
         });
-        let from = MountOf {
+        MountOf {
             devices: devices.collect(),
             store: Rc::new(store.clone()),
             clock: Rc::new(|| Time { seconds: 5, nanos: 6 }),
             read_only: false,
-        };
+        }
+    }
+
+    /// Mounts the volume over all bricks.
+    pub fn mount(&self, store: &ModelStore) -> Rc<Volume> {
+        let from = self.mount_of(store);
         let shard = self.shard.clone();
         self.shard.block_on(async move { Volume::mount(&shard, from).await }).unwrap()
     }

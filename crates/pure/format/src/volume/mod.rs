@@ -53,6 +53,19 @@ impl RecordError {
         )
     }
 
+    /// A place reaches beyond its brick's data area.
+    pub fn damaged_place(ino: u64, group: u64) -> RecordError {
+        RecordError::new(
+            format!("places of file {ino}, group {group}"),
+            "a place beyond the end of its brick",
+        )
+    }
+
+    /// The brick has more blocks than its device.
+    pub fn damaged_brick(id: u16) -> RecordError {
+        RecordError::new(format!("brick {id}"), "more blocks than its device has, or can have")
+    }
+
     pub(crate) fn new(what: impl Into<String>, why: &'static str) -> RecordError {
         RecordError { what: what.into(), why }
     }

@@ -75,6 +75,10 @@ pub fn parse(
     if rows.len() > PER_GROUP as usize {
         return Err(wrong("too long"));
     }
+    let end = group.checked_add(1).and_then(|next| next.checked_mul(PER_GROUP));
+    if end.and_then(|end| end.checked_mul(stripe)).is_none() {
+        return Err(wrong("beyond the largest file"));
+    }
     let mut places = [Place::HOLE; PER_GROUP as usize];
     for (place, row) in places.iter_mut().zip(rows) {
         let [s0, s1, s2, s3, s4, s5, s6, s7, w0, w1, w2, w3, n0, n1, b0, b1] = *row;
