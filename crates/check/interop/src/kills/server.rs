@@ -28,6 +28,7 @@ impl Server {
         fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
         let mut server =
             Server { braid: braid.to_path_buf(), folder: folder.to_path_buf(), dir, process: None };
+        fs::create_dir_all(server.bricks()).context("making the folder of the bricks")?;
         for number in 0..=BRICKS {
             let file = fs::File::create(server.brick(number)).context("making a brick")?;
             file.set_len(BRICK_BYTES).context("making a brick")?;
@@ -47,7 +48,11 @@ impl Server {
 
     /// The path of a brick.
     pub fn brick(&self, number: u32) -> String {
-        self.folder.join(format!("b{number}")).display().to_string()
+        self.bricks().join(format!("b{number}")).display().to_string()
+    }
+
+    fn bricks(&self) -> PathBuf {
+        self.folder.join("bricks")
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -83,11 +88,10 @@ impl Server {
     pub fn mount(&mut self) -> Result<()> {
         let log = fs::File::options().create(true).append(true).open(self.folder.join("log"))?;
         let dir = self.dir.display().to_string();
-        let mut words = vec!["mount", "pool", &dir, "--foreground"];
-        let bricks: Vec<String> = (0..=BRICKS).map(|number| self.brick(number)).collect();
-        words.extend(bricks.iter().map(String::as_str));
-        let process =
-            self.command(&words).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
+        // The folder: which of the files in it are bricks may have changed just when the kill came.
+        let bricks = self.bricks().display().to_string();
+        let mut command = self.command(&["mount", "pool", &dir, &bricks, "--foreground"]);
+        let process = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
         let mut process = process.context("starting the server")?;
         let until = Instant::now() + Duration::from_secs(MOUNT_SECONDS);
         while !is_mounted(&self.dir)? {
