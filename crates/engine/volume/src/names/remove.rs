@@ -55,6 +55,10 @@ impl Volume {
         let _tree = self.tree.exclusive(crate::locks::WHOLE).await;
         let _held = directory.locks.exclusive(crate::locks::WHOLE).await;
         let entry = self.find(parent, name).await?.ok_or(Errno::NotFound)?;
+        if entry.ino == parent {
+            // Only damaged metadata has a directory in itself; it is held already.
+            return Err(Errno::Io);
+        }
         let inode = self.inode(entry.ino).await?;
         if inode.kind() != Kind::Directory {
             return Err(Errno::NotDirectory);

@@ -1,0 +1,129 @@
+//! The suites against a volume of braid, mounted through FUSE in this process, over bricks in memory.
+//!
+//! Without /dev/fuse, or the right to mount, it says that it did not run.
+
+#![allow(clippy::unwrap_used)]
+
+use braid_device::ram::Ram;
+use braid_filesystem::{Caller, Time};
+use braid_fuse::{Mount, MountOptions};
+use braid_kv::Store;
+use braid_kv::model::ModelStore;
+use braid_shard::Shard;
+use braid_shard::threads::Shards;
+use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, first_records};
+use std::cell::RefCell;
+use std::process::Command;
+use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use uuid::Uuid;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_braid-posix");
+/// MiB of each brick.
+const BRICKS: [u64; 3] = [192, 256, 128];
+
+/// The volume between its start and its mount.
+#[derive(Default)]
+struct Ready(RefCell<Option<Rc<Volume>>>);
+
+/// A volume that is mounted while this value is.
+struct Mounted {
+    mount: Option<Mount>,
+    dir: tempfile::TempDir,
+    // After the mount: it needs the shard to its end.
+    _shards: Shards,
+}
+
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    Time { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() }
+}
+
+async fn start(shard: &Shard) {
+    let bricks: Vec<Ram> = BRICKS.iter().map(|size| Ram::new("ram", size << 20)).collect();
+    let of = |(size, id): (&u64, u128)| NewBrick {
+        uuid: Uuid::from_u128(id),
+        weight: *size,
+        blocks: (size << 20) / 4096,
+    };
+    let new: Vec<NewBrick> = BRICKS.iter().zip(1..).map(of).collect();
+    let store = ModelStore::new(shard);
+    let records =
+        first_records(Uuid::from_u128(9), 128 << 10, &new, Caller::default(), now()).unwrap();
+    store.commit(records).await.unwrap();
+    let devices = bricks.iter().zip(1..).map(|(ram, id)| BrickDevice {
+        uuid: Uuid::from_u128(id),
+        device: ram.device(),
+        data_offset: 0,
+    });
+    let from = MountOf {
+        devices: devices.collect(),
+        store: Rc::new(store),
+        clock: Rc::new(now),
+        read_only: false,
+    };
+    let volume = Volume::mount(shard, from).await.unwrap();
+    *shard.local::<Ready>().0.borrow_mut() = Some(volume);
+}
+
+impl Mounted {
+    /// `None` where nothing can be mounted.
+    fn new() -> Option<Mounted> {
+        let shards = braid_shard::threads::start(1).unwrap();
+        let remote = shards.remotes()[0].clone();
+        let started = remote.call_async(move |shard, done| {
+            let on = shard.clone();
+            shard.spawn(async move {
+                start(&on).await;
+                done(());
+            });
+        });
+        started.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mounted = Mount::start(
+            MountOptions::new(dir.path(), "posix"),
+            remote,
+            |shard| shard.local::<Ready>().0.borrow_mut().take().unwrap(),
+            |_| (),
+        );
+        match mounted {
+            Ok(mount) => Some(Mounted { mount: Some(mount), dir, _shards: shards }),
+            Err(error) => {
+                eprintln!("not run: {error}");
+                None
+            }
+        }
+    }
+
+    /// Runs the program on the volume.
+    fn passes(&self, words: &[&str]) {
+        let output =
+            Command::new(PROGRAM).args(words).arg("--dir").arg(self.dir.path()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let failed: Vec<&str> = text.lines().filter(|line| line.starts_with("FAILED")).collect();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {failed:#?}\n{said}");
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(Err((error, _))) = self.mount.take().map(Mount::unmount) {
+            eprintln!("{error}");
+        }
+    }
+}
+
+#[test]
+fn a_volume_passes_every_case() {
+    let Some(mounted) = Mounted::new() else { return };
+    mounted.passes(&[]);
+}
+
+#[test]
+fn a_volume_holds_what_random_operations_write_and_survives_being_full() {
+    let Some(mounted) = Mounted::new() else { return };
+    mounted.passes(&["fsx", "--seed", "1", "--files", "2", "--operations", "1500"]);
+    mounted.passes(&["stress", "--seed", "1", "--operations", "1500"]);
+    mounted.passes(&["fill"]);
+}
