@@ -6,6 +6,7 @@ use braid_format::volume::entry::{ByCookie, ByName};
 use braid_format::volume::inode::InodeRecord;
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_format::volume::{keys, place, space};
+use braid_layout::buckets::Buckets;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The type nibble of directories.
@@ -71,6 +72,7 @@ impl<'a> Reader<'a> {
             let brick = BrickRecord::parse(id, value).map_err(text)?;
             self.ledger.blocks.insert(id, brick.blocks);
         }
+        self.bricks(&volume)?;
         for (key, value) in self.all(b'I') {
             let ino = keys::ino_of(key).ok_or("a key of a file that is none")?;
             if ino >= volume.next_ino {
@@ -88,6 +90,23 @@ impl<'a> Reader<'a> {
         Ok(self.ledger)
     }
 
+    /// Placement, and what is recorded of free space, name bricks that there are.
+    fn bricks(&self, volume: &VolumeRecord) -> Result<(), String> {
+        let bytes = self.pairs.get(keys::BUCKETS).ok_or("there are no buckets")?;
+        let placed = Buckets::from_bytes(bytes).map_err(text)?;
+        let placed: Vec<u16> = placed.bricks().map(|(id, _)| id).collect();
+        let space = self.all(b'A').chain(self.all(b'S'));
+        let space = space.filter_map(|(key, _)| keys::brick_and_group(key)).map(|(id, _)| id);
+        let mut named = placed.into_iter().chain(volume.proxy).chain(space);
+        if let Some(id) = named.find(|id| !self.ledger.blocks.contains_key(id)) {
+            return Err(format!("brick {id} is named, and is none of the volume's"));
+        }
+        match self.ledger.blocks.keys().find(|id| **id >= volume.next_brick) {
+            Some(id) => Err(format!("brick {id} has a number that will be given again")),
+            None => Ok(()),
+        }
+    }
+
     fn places(&mut self, stripe: u64) -> Result<(), String> {
         for (key, value) in self.all(b'P') {
             let ids = (keys::ino_of(key), keys::second_of(key));
@@ -98,6 +117,9 @@ impl<'a> Reader<'a> {
                 return Err(format!("file {ino} has places and no attributes"));
             }
             for place in place::parse(ino, group, stripe, value).map_err(text)? {
+                if !place.is_hole() && !self.ledger.blocks.contains_key(&place.brick) {
+                    return Err(format!("file {ino} lies on brick {}, which is none", place.brick));
+                }
                 for block in place.start..place.start + u64::from(place.blocks) {
                     let other = self.owners.insert((place.brick, block), ino);
                     if let Some(other) = other {

@@ -13,6 +13,10 @@
 //! and attributes are those of one moment, which is not before the last fsync or sync that was acknowledged; every
 //! sector of a file is as it was at some moment since that file's last fsync; nothing of another file, nor of an
 //! older one, is ever in it.
+//!
+//! In most runs bricks come and go meanwhile and jobs move stripes (`jobs`). That changes nothing of the above, nor
+//! does it fail; the volume's own check finds nothing after each mount, beside requests, and when all jobs are done.
+//! Before each mount `ledger` reads the records alone: what is named is there, once, and nothing of a removed brick.
 
 pub mod call;
 mod choose;
@@ -20,6 +24,7 @@ pub mod client;
 pub mod extents;
 pub mod file;
 mod history;
+mod jobs;
 pub mod ledger;
 #[cfg(test)]
 mod memory;

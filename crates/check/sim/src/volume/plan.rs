@@ -26,11 +26,36 @@ impl BrickPlan {
     }
 }
 
+/// A brick of random size; `volatile` 0: all have caches, 1: some, 2: none.
+fn brick(rng: &Rng, index: usize, volatile: u64, by_size: bool) -> BrickPlan {
+    let size = rng.log_range(8..65) * MIB / if rng.percent(20) { 4 } else { 1 };
+    let size = size + rng.range(0..64) * BLOCK;
+    let mut info = DeviceInfo::plain(format!("b{index}"), size);
+    info.volatile_cache = volatile == 0 || volatile == 1 && rng.percent(50);
+    info.logical_block = if rng.percent(30) { 4096 } else { 512 };
+    let data_offset = rng.range(0..17) * BLOCK;
+    let kind = MemberKind { index, array: 0, info, tear: 512, lies: false, garbage: None };
+    let weight = if by_size { size } else { rng.log_range(1..1000) };
+    BrickPlan { kind, data_offset, weight }
+}
+
+fn finished(rng: &Rng, mut brick: BrickPlan, seed: u64) -> BrickPlan {
+    brick.kind.tear = u64::from(brick.kind.info.logical_block);
+    brick.kind.garbage = rng.percent(70).then_some(seed);
+    brick
+}
+
 /// See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct VolumePlan {
     /// The bricks that there are at the start.
     pub bricks: Vec<BrickPlan>,
+    /// Bricks that can be added.
+    pub spares: Vec<BrickPlan>,
+    /// Bricks come and go, jobs run, and the volume checks itself.
+    pub commands: bool,
+    /// Of 1000 steps of a round, before how many there is a command.
+    pub commands_often: u64,
     /// Bytes of a stripe.
     pub stripe: u64,
     /// How bricks behave.
@@ -55,27 +80,20 @@ impl VolumePlan {
         let stripe = *rng.pick(&[16 << 10, 32 << 10, 64 << 10, 128 << 10, 128 << 10, 512 << 10]);
         let volatile = rng.range(0..3);
         let by_size = rng.percent(70);
-        let bricks = (0..count).map(|index| {
-            let size = rng.log_range(8..65) * MIB / if rng.percent(20) { 4 } else { 1 };
-            let size = size + rng.range(0..64) * BLOCK;
-            let mut info = DeviceInfo::plain(format!("b{index}"), size);
-            info.volatile_cache = volatile == 0 || volatile == 1 && rng.percent(50);
-            info.logical_block = if rng.percent(30) { 4096 } else { 512 };
-            let data_offset = rng.range(0..17) * BLOCK;
-            let kind = MemberKind { index, array: 0, info, tear: 512, lies: false, garbage: None };
-            let weight = if by_size { size } else { rng.log_range(1..1000) };
-            BrickPlan { kind, data_offset, weight }
-        });
+        let bricks = (0..count).map(|index| brick(&rng, index, volatile, by_size));
         let bricks: Vec<BrickPlan> = bricks.collect();
+        let bricks: Vec<BrickPlan> =
+            bricks.into_iter().map(|brick| finished(&rng, brick, seed)).collect();
+        let more = Rng::new(seed, 36);
+        let commands = more.percent(70);
+        let spares = if commands { more.range(0..4) as usize } else { 0 };
+        let spares = (count..count + spares)
+            .map(|index| finished(&more, brick(&more, index, volatile, by_size), seed));
         VolumePlan {
-            bricks: bricks
-                .into_iter()
-                .map(|mut brick| {
-                    brick.kind.tear = u64::from(brick.kind.info.logical_block);
-                    brick.kind.garbage = rng.percent(70).then_some(seed);
-                    brick
-                })
-                .collect(),
+            bricks,
+            spares: spares.collect(),
+            commands,
+            commands_often: more.log_range(2..60),
             stripe,
             manners: Manners {
                 inline: *rng.pick(&[0, 0, 20, 100]),
@@ -92,7 +110,12 @@ impl VolumePlan {
         }
     }
 
-    /// Bytes of all data areas.
+    /// The bricks, and after them those that can be added.
+    pub fn all_bricks(&self) -> impl Iterator<Item = &BrickPlan> {
+        self.bricks.iter().chain(&self.spares)
+    }
+
+    /// Bytes of all data areas at the start.
     pub fn space(&self) -> u64 {
         self.bricks.iter().map(|brick| brick.blocks() * BLOCK).sum()
     }
@@ -104,10 +127,15 @@ impl VolumePlan {
             let cache = if info.volatile_cache { "+cache" } else { "" };
             format!("{}K{cache} weight {}", info.size >> 10, brick.weight)
         });
+        let commands = match self.commands {
+            true => format!(", {} spare, commands", self.spares.len()),
+            false => String::new(),
+        };
         format!(
-            "volume of {} bricks [{}], stripe {}K, depth {}, {} rounds of {}",
+            "volume of {} bricks [{}]{}, stripe {}K, depth {}, {} rounds of {}",
             self.bricks.len(),
             bricks.collect::<Vec<_>>().join(", "),
+            commands,
             self.stripe >> 10,
             self.depth,
             self.rounds,

@@ -3,6 +3,7 @@
 use super::choose::Taste;
 use super::client::{Client, Clock};
 use super::history::History;
+use super::jobs::Outcomes;
 use super::ledger;
 use super::model::Model;
 use super::plan::VolumePlan;
@@ -26,27 +27,31 @@ use uuid::Uuid;
 const EPOCH: i64 = 1_700_000_000;
 
 /// One life of the volume, between a mount and a stop or crash.
-struct Life {
+pub(super) struct Life {
     // Dropped in this order: what stands on the shards before them.
-    client: Client<Volume>,
-    volume: Rc<Volume>,
+    pub(super) client: Client<Volume>,
+    pub(super) volume: Rc<Volume>,
     store: ModelStore,
-    machine: Machine,
+    pub(super) machine: Machine,
 }
 
 /// See the module's documentation.
-struct VolumeRun {
-    plan: VolumePlan,
-    world: Rc<World>,
+pub(super) struct VolumeRun {
+    pub(super) plan: VolumePlan,
+    pub(super) world: Rc<World>,
     rng: Rng,
-    model: Option<Model>,
+    /// Choices of commands: a stream of its own, so that runs without commands stay as they were before there were any.
+    pub(super) commands_rng: Rng,
+    pub(super) model: Option<Model>,
     metadata: Snapshot,
-    life: Option<Life>,
+    pub(super) life: Option<Life>,
+    /// What became of commands of this life.
+    pub(super) outcomes: Outcomes,
     /// What the client of the life before knew.
     history: History,
     lives: u64,
     crashes: u64,
-    faults: u64,
+    pub(super) faults: u64,
     requests: u64,
 }
 
@@ -58,13 +63,15 @@ pub fn run(seed: u64, verbose: bool) -> Report {
         println!("volume {seed}: {scenario}");
     }
     let world = World::new(seed, plan.manners, Version::V1_2, verbose);
-    for brick in &plan.bricks {
+    for brick in plan.all_bricks() {
         let at = world.add_member(Member::new(brick.kind.clone()));
         // All of it is data, to the faults of the member.
         *world.member(at).data.borrow_mut() = 0..brick.kind.info.size;
     }
     let mut run = VolumeRun {
         rng: Rng::new(seed, 31),
+        commands_rng: Rng::new(seed, 35),
+        outcomes: Outcomes::default(),
         world: Rc::clone(&world),
         plan,
         model: None,
@@ -103,17 +110,18 @@ fn clock(world: &Rc<World>) -> Clock {
     })
 }
 
-fn uuid_of(brick: usize) -> Uuid {
+/// Which brick it is.
+pub(super) fn uuid_of(brick: usize) -> Uuid {
     Uuid::from_u128(brick as u128 + 1)
 }
 
 impl VolumeRun {
-    fn fail<T>(&self, checker: &'static str, text: String) -> Result<T, Over> {
+    pub(super) fn fail<T>(&self, checker: &'static str, text: String) -> Result<T, Over> {
         self.world.fail(checker, text);
         Err(Over)
     }
 
-    fn life(&mut self) -> Result<&mut Life, Over> {
+    pub(super) fn life(&mut self) -> Result<&mut Life, Over> {
         self.life.as_mut().ok_or(Over)
     }
 
@@ -135,6 +143,7 @@ impl VolumeRun {
             }
         }
         self.compare()?;
+        self.finish_jobs()?;
         self.stop()?;
         self.mount()?;
         self.stop()
@@ -173,7 +182,7 @@ impl VolumeRun {
         let store = ModelStore::from_snapshot(machine.home(), self.metadata.clone());
         store.set_commit_time(self.rng.range(0..self.plan.commit_time));
         let mut devices = Vec::new();
-        for (index, brick) in self.plan.bricks.iter().enumerate() {
+        for (index, brick) in self.plan.all_bricks().enumerate() {
             if let Ok(device) = SimOpener::of(&self.world, index).open(machine.home()) {
                 let data_offset = brick.data_offset;
                 devices.push(BrickDevice { uuid: uuid_of(index), device, data_offset });
@@ -210,8 +219,9 @@ impl VolumeRun {
                 }
             }
         }
+        self.set_job_speed(&volume);
         self.life = Some(Life { client, volume, store, machine });
-        Ok(())
+        self.check()
     }
 
     /// Lets the volume run, or the clock, and looks at what came back.
@@ -225,10 +235,12 @@ impl VolumeRun {
             false => life.machine.step(),
         };
         life.client.collect(model);
+        self.look_at_commands()?;
         if self.world.failure().is_some() {
             return Err(Over);
         }
         let now = self.world.now();
+        let Some(life) = self.life.as_mut() else { return Err(Over) };
         let stuck = step == Step::Stuck && life.client.waiting() > 0;
         if stuck || life.client.oldest().is_some_and(|oldest| now > oldest + PATIENCE) {
             let waiting = life.client.describe_waiting();
@@ -244,6 +256,9 @@ impl VolumeRun {
         self.world.trace(|| format!("{taste:?}"));
         let mut left = self.plan.requests;
         while left > 0 {
+            if self.plan.commands && self.commands_rng.range(0..1000) < self.plan.commands_often {
+                self.command()?;
+            }
             let depth = self.plan.depth;
             let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
                 return Err(Over);
@@ -270,12 +285,13 @@ impl VolumeRun {
         Ok(())
     }
 
-    fn compare(&mut self) -> Result<(), Over> {
+    pub(super) fn compare(&mut self) -> Result<(), Over> {
         self.drain()?;
         let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
             return Err(Over);
         };
-        life.client.compare_all(&life.machine, model)
+        life.client.compare_all(&life.machine, model)?;
+        self.check()
     }
 
     fn crash(&mut self) -> Result<(), Over> {
@@ -321,6 +337,7 @@ impl VolumeRun {
         let history = std::mem::take(&mut client.history);
         drop((client, volume, store));
         drop(machine);
+        self.outcomes = Outcomes::default();
         self.history = history;
         match self.world.failure() {
             Some(_) => Err(Over),
