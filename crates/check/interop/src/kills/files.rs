@@ -15,6 +15,8 @@ const FIRST: u64 = 24;
 const FIRST_BYTES: u64 = 2 << 20;
 /// Files from which the oldest of the later ones are removed between two kills.
 const KEPT_MAX: usize = 64;
+/// Files that are added before a flush.
+const MORE: u64 = 16;
 /// Longest file that is written meanwhile, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
@@ -92,6 +94,16 @@ impl Files {
             self.known.insert(number, Known::Durable);
         }
         self.next = FIRST;
+        Ok(())
+    }
+
+    /// Writes some files more.
+    pub fn add_some(&mut self) -> Result<()> {
+        for number in self.next..self.next + MORE {
+            write_file(&self.dir, self.seed, number).context("adding files")?;
+            self.known.insert(number, Known::Durable);
+        }
+        self.next += MORE;
         Ok(())
     }
 

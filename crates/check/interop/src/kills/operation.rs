@@ -56,7 +56,7 @@ impl Operation {
     }
 
     /// Starts it in the background.
-    pub(super) fn start(self, server: &Server, files: &Files, number: u32) -> Result<()> {
+    pub(super) fn start(self, server: &Server, files: &mut Files, number: u32) -> Result<()> {
         let brick = server.brick(3);
         match self {
             Operation::Write | Operation::Delete => Ok(()),
@@ -71,7 +71,10 @@ impl Operation {
                 let to = server.brick(number % 3);
                 server.volume(&["migrate", "pool", &name, "--to", &to, "--detach"])
             }
-            Operation::Flush => server.volume(&["flush", "pool", "--detach"]),
+            Operation::Flush => {
+                files.add_some()?;
+                server.volume(&["flush", "pool", "--detach"])
+            }
             Operation::Defrag => server.volume(&["defrag", "pool", "--detach"]),
         }
     }

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 const BRICK_BYTES: u64 = 512 << 20;
 /// Bricks that the volume is made of; one more is there to be added.
 const BRICKS: u32 = 3;
+/// Bytes that jobs move in a second.
+const JOB_SPEED: &str = "24M";
 /// Longest time for a mount, in seconds.
 const MOUNT_SECONDS: u64 = 60;
 
@@ -108,7 +110,8 @@ impl Server {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.process = Some(process);
-        Ok(())
+        // So slow that many kills come while a job is under way.
+        self.volume(&["jobs", "pool", "--speed", JOB_SPEED])
     }
 
     /// Kills the server and takes the dead mount away.
