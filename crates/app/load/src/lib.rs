@@ -55,4 +55,4 @@ pub use stack::{
     Below, LayerFigures, Stack, StackFigures, StackLoad, stack_in_virtual_time, stack_on_the_clock,
 };
 pub use sweep::{Variant, scaling, sweep};
-pub use virtual_time::sweep_in_virtual_time;
+pub use virtual_time::{VirtualClock, sweep_in_virtual_time};

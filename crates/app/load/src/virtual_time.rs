@@ -19,9 +19,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A clock that nobody waits for.
+/// A clock that nobody waits for: when nothing is runnable it is at once as late as whoever waits wants it to be.
 #[derive(Default)]
-pub(crate) struct VirtualClock(Cell<Nanos>);
+pub struct VirtualClock(Cell<Nanos>);
 
 impl Reactor for VirtualClock {
     fn now(&self) -> Nanos {

@@ -19,6 +19,7 @@ mod shards;
 mod stacks;
 mod tables;
 mod tuning;
+mod volumes;
 
 use anyhow::Context;
 use braid_load::Pattern;
@@ -65,8 +66,8 @@ struct Tables {
     #[arg(long)]
     quick: bool,
     /// Only tables whose name contains this text: memory, known, files, stripe-size,
-    /// stripe-cache-size, curves, shards, stacks, stacks-on-files, against-md, dbench, instructions,
-    /// volume-fairness
+    /// stripe-cache-size, curves, shards, stacks, stacks-on-files, volumes, volumes-foreground,
+    /// volumes-against-btrfs, against-md, dbench, instructions, volume-fairness
     #[arg(long, default_value = "", value_name = "TEXT")]
     only: String,
     /// Also write each table to a file of its name in this folder
@@ -100,7 +101,7 @@ type Make = fn(&Effort) -> anyhow::Result<Table>;
 
 fn measure(wanted: &Tables) -> anyhow::Result<()> {
     let effort = Effort { quick: wanted.quick, disk: wanted.disk.clone() };
-    let all: [(&str, Make); 13] = [
+    let all: [(&str, Make); 16] = [
         ("memory", memory::table),
         ("known", known::table),
         ("files", files::table),
@@ -110,6 +111,9 @@ fn measure(wanted: &Tables) -> anyhow::Result<()> {
         ("shards", shards::table),
         ("stacks", stacks::table),
         ("stacks-on-files", stacks::on_files),
+        ("volumes", volumes::table),
+        ("volumes-foreground", volumes::foreground),
+        ("volumes-against-btrfs", volumes::against_btrfs),
         ("against-md", against_md::table),
         ("dbench", dbench::table),
         ("instructions", instructions::table),

@@ -2,6 +2,7 @@
 
 use crate::on_shard;
 use anyhow::{Context, Result, bail};
+use braid_device::meter::Metered;
 use braid_device::plug::Plug;
 use braid_device::{Device, Opener};
 use braid_filesystem::Time;
@@ -75,13 +76,17 @@ pub struct How {
     pub read_only: bool,
 }
 
-/// Opens a brick, plugged where it gains from that.
+/// Opens a brick, plugged where it gains from that; metered, so that one that has nothing to do gets two requests
+/// rather than one large one, and is not idle between the end of one and the next.
 ///
 /// # Errors
 /// When it is not there.
 pub fn open(shard: &Shard, opener: &dyn Opener) -> Result<Rc<dyn Device>> {
     let device = opener.open(shard)?;
-    Ok(if device.info().wants_plug { Plug::new(shard, device) } else { device })
+    Ok(match device.info().wants_plug {
+        true => Plug::metered(shard, Metered::new(shard, device)),
+        false => device,
+    })
 }
 
 /// Brings up the volume on these bricks.

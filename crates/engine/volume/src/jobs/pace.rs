@@ -1,13 +1,17 @@
 //! How many moves are under way, and how fast.
 //!
-//! While nobody else uses the volume, as many as keep every brick busy. When requests of files take longer than the
-//! target, half as many, again and again; when they do not, a few more.
+//! While nobody else uses the volume, as many as keep every brick busy, and no more: what waits in a brick's queue
+//! only makes others wait. When requests of files take longer than the target, half as many, again and again; when
+//! they do not, a few more.
 
 use braid_shard::Nanos;
 use std::cell::Cell;
 
-/// Moves under way when nobody waits for anything else.
+/// Moves under way when nobody waits for anything else and a brick has heads: neighbours among so many become large
+/// requests, which cost few seeks.
 const MOVES_MAX: u32 = 64;
+/// The same for bricks without heads.
+const MOVES_MAX_SSD: u32 = 16;
 /// Bytes under way, at most.
 const BYTES_MAX: u64 = 32 << 20;
 /// How often the number of moves is thought over.
@@ -18,6 +22,8 @@ const TARGET_NANOS: Nanos = 20_000_000;
 /// Decides whether another move may start.
 pub struct Pace {
     window: Cell<u32>,
+    /// The most that `window` can be.
+    most: Cell<u32>,
     thought: Cell<Nanos>,
     /// The longest request of a file since then.
     longest: Cell<Nanos>,
@@ -30,7 +36,8 @@ pub struct Pace {
 impl Default for Pace {
     fn default() -> Pace {
         Pace {
-            window: Cell::new(MOVES_MAX),
+            window: Cell::new(MOVES_MAX_SSD),
+            most: Cell::new(MOVES_MAX_SSD),
             thought: Cell::new(0),
             longest: Cell::new(0),
             target: Cell::new(TARGET_NANOS),
@@ -57,13 +64,15 @@ impl Pace {
         self.due.set(0);
     }
 
-    /// Moves of `bytes` each that may be under way together.
-    pub fn window(&self, now: Nanos, bytes: u64) -> u32 {
+    /// Moves of `bytes` each that may be under way together; `heads`: whether any brick has heads to be moved.
+    pub fn window(&self, now: Nanos, bytes: u64, heads: impl FnOnce() -> bool) -> u32 {
         if now >= self.thought.get() + INTERVAL_NANOS {
             self.thought.set(now);
-            let window = self.window.get();
+            let most = if heads() { MOVES_MAX } else { MOVES_MAX_SSD };
+            // Bricks with heads begin with all of it, too.
+            let window = self.window.get() + most.saturating_sub(self.most.replace(most));
             let slow = self.longest.replace(0) > self.target.get();
-            self.window.set(if slow { (window / 2).max(1) } else { (window + 4).min(MOVES_MAX) });
+            self.window.set(if slow { (window / 2).max(1) } else { (window + 4).min(most) });
         }
         let fit = u32::try_from(BYTES_MAX / bytes.max(1)).unwrap_or(MOVES_MAX);
         self.window.get().min(fit).max(1)
@@ -88,21 +97,31 @@ mod tests {
 
     #[test]
     fn slow_requests_halve_the_moves_and_quiet_brings_them_back() {
+        for (heads, most) in [(true, MOVES_MAX), (false, MOVES_MAX_SSD)] {
+            let pace = Pace::default();
+            let mut now = INTERVAL_NANOS;
+            assert_eq!(pace.window(now, 1 << 17, || heads), most);
+            for _ in 0..20 {
+                pace.saw_request(TARGET_NANOS + 1);
+                now += INTERVAL_NANOS;
+                pace.window(now, 1 << 17, || heads);
+            }
+            assert_eq!(pace.window(now, 1 << 17, || heads), 1);
+            for _ in 0..20 {
+                now += INTERVAL_NANOS;
+                pace.window(now, 1 << 17, || heads);
+            }
+            assert_eq!(pace.window(now, 1 << 17, || heads), most);
+            assert_eq!(pace.window(now, 16 << 20, || heads), 2);
+        }
+    }
+
+    #[test]
+    fn bricks_that_come_change_how_many_moves_are_under_way() {
         let pace = Pace::default();
-        let mut now = INTERVAL_NANOS;
-        assert_eq!(pace.window(now, 1 << 17), MOVES_MAX);
-        for _ in 0..20 {
-            pace.saw_request(TARGET_NANOS + 1);
-            now += INTERVAL_NANOS;
-            pace.window(now, 1 << 17);
-        }
-        assert_eq!(pace.window(now, 1 << 17), 1);
-        for _ in 0..20 {
-            now += INTERVAL_NANOS;
-            pace.window(now, 1 << 17);
-        }
-        assert_eq!(pace.window(now, 1 << 17), MOVES_MAX);
-        assert_eq!(pace.window(now, 16 << 20), 2);
+        assert_eq!(pace.window(INTERVAL_NANOS, 1 << 17, || false), MOVES_MAX_SSD);
+        assert_eq!(pace.window(2 * INTERVAL_NANOS, 1 << 17, || true), MOVES_MAX);
+        assert_eq!(pace.window(3 * INTERVAL_NANOS, 1 << 17, || false), MOVES_MAX_SSD);
     }
 
     #[test]

@@ -231,7 +231,7 @@ impl Volume {
         loop {
             running.check()?;
             let now = self.shard.now();
-            let window = self.jobs.pace.window(now, self.geometry.stripe);
+            let window = self.jobs.pace.window(now, self.geometry.stripe, || self.has_heads());
             if running.under_way() >= window {
                 running.wait_change().await;
                 continue;
@@ -261,6 +261,12 @@ impl Volume {
             state.end(group);
         });
         Ok(())
+    }
+
+    /// Whether any brick has heads that move.
+    fn has_heads(&self) -> bool {
+        let bricks = self.bricks.borrow();
+        bricks.values().any(|brick| brick.device().is_some_and(|device| device.info().rotational))
     }
 
     async fn carry_out(&self, job: &JobRecord, one: &Move) -> Result<Moved, Errno> {
