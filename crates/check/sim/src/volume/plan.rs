@@ -93,7 +93,7 @@ impl VolumePlan {
             bricks,
             spares: spares.collect(),
             commands,
-            commands_often: more.log_range(2..60),
+            commands_often: more.log_range(4..120),
             stripe,
             manners: Manners {
                 inline: *rng.pick(&[0, 0, 20, 100]),

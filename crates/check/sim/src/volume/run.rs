@@ -257,7 +257,11 @@ impl VolumeRun {
         let mut left = self.plan.requests;
         while left > 0 {
             if self.plan.commands && self.commands_rng.range(0..1000) < self.plan.commands_often {
-                self.command()?;
+                // Several at once meet each other, and what they wait for.
+                let together = if self.commands_rng.percent(25) { 4 } else { 1 };
+                for _ in 0..together {
+                    self.command()?;
+                }
             }
             let depth = self.plan.depth;
             let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {

@@ -51,12 +51,8 @@ impl Volume {
         Ok(self.transactions.wait_durable(number).await?)
     }
 
-    /// Adds a brick and gives its number. New stripes go there at once; what is there already stays until a balance.
-    ///
-    /// # Errors
-    /// When it is a brick of the volume already, has weight 0 or no room, or would be a second proxy.
-    pub async fn add_brick(&self, new: BrickToAdd) -> Result<u16, VolumeError> {
-        let name = new.device.info().name.clone();
+    fn may_add(&self, new: &BrickToAdd) -> Result<(), VolumeError> {
+        let name = &new.device.info().name;
         if self.bricks().iter().any(|brick| brick.uuid == new.uuid) {
             return Err(VolumeError::Refused(format!("{name} is a brick of this volume already")));
         }
@@ -70,16 +66,31 @@ impl Volume {
                 "the volume has a proxy: take it off first (proxy --off)".into(),
             ));
         }
-        let _gate = self.gate.enter().await;
-        let id = self.record.borrow().next_brick;
-        if id == NO_BRICK {
+        if self.record.borrow().next_brick == NO_BRICK {
             return Err(VolumeError::Refused(
                 "the volume has had 65,535 bricks: no numbers are left".into(),
             ));
         }
+        Ok(())
+    }
+
+    /// Adds a brick and gives its number. New stripes go there at once; what is there already stays until a balance.
+    ///
+    /// # Errors
+    /// When it is a brick of the volume already, has weight 0 or no room, or would be a second proxy.
+    pub async fn add_brick(&self, new: BrickToAdd) -> Result<u16, VolumeError> {
+        let _gate = self.gate.enter().await;
+        let (id, space) = loop {
+            self.may_add(&new)?;
+            let id = self.record.borrow().next_brick;
+            let space = Space::load(&self.transactions, id, new.blocks).await?;
+            // Another may have been added meanwhile.
+            if self.record.borrow().next_brick == id {
+                break (id, space);
+            }
+        };
         let state = if new.proxy { BrickState::Proxy } else { BrickState::Data };
         let record = BrickRecord { uuid: new.uuid, state, weight: new.weight, blocks: new.blocks };
-        let space = Space::load(&self.transactions, id, new.blocks).await?;
         let weights = self.weights(id, (!new.proxy).then_some(new.weight));
         self.assign(&weights)?;
         let brick = Brick::new(id, &record, Some(new.device), new.data_offset, space);
@@ -224,12 +235,17 @@ impl Volume {
         }
     }
 
-    /// An empty brick is let go: nothing of the volume names it any more.
-    pub(super) async fn let_go(&self, id: u16) -> Result<(), VolumeError> {
-        let Some(brick) = self.brick(id) else { return Ok(()) };
+    /// An empty brick is let go: nothing of the volume names it any more. False: what was on its way there when the
+    /// removal began has arrived, and has to leave, too.
+    pub(super) async fn let_go(&self, id: u16) -> Result<bool, VolumeError> {
+        let Some(brick) = self.brick(id) else { return Ok(true) };
+        // Whoever has set blocks aside there has put something in them, or given them back, when nobody is inside.
+        let _shut = self.gate.shut().await;
+        if brick.space.used() > 0 {
+            return Ok(false);
+        }
         // What was freed there last is durable, so nothing has to come back to it after a crash.
         self.make_record_durable().await?;
-        let _gate = self.gate.enter().await;
         for key in self.space_keys(id).await? {
             self.transactions.set(key, None);
         }
@@ -237,7 +253,8 @@ impl Volume {
         self.transactions.set(keys::brick(id), None);
         self.record_changed.set(true);
         self.gone.borrow_mut().push(brick.uuid);
-        self.make_record_durable().await
+        self.make_record_durable().await?;
+        Ok(true)
     }
 
     async fn space_keys(&self, id: u16) -> Result<Vec<Vec<u8>>, VolumeError> {

@@ -223,6 +223,7 @@ impl Volume {
         if let Some(current) = self.jobs.current() {
             return match self.jobs.state() {
                 JobState::Failed(_) => {
+                    self.undo_job(current.record.get());
                     self.forget_job();
                     Box::pin(self.start_job(new)).await
                 }
@@ -322,7 +323,6 @@ impl Volume {
 
     fn go_on(self: &Rc<Self>, running: Rc<Running>) {
         let own = Rc::clone(self);
-        running.stop.borrow_mut().take();
         self.shard.spawn(async move {
             let result = own.run_job(&running).await;
             running.idle(&own.shard).await;
@@ -350,11 +350,17 @@ impl Volume {
         });
     }
 
-    async fn finish_job(&self, running: &Running) -> Result<(), Stop> {
+    async fn finish_job(self: &Rc<Self>, running: &Rc<Running>) -> Result<(), Stop> {
         let record = running.record.get();
         match (record.kind, record.brick) {
             (JobKind::Remove, Some(id)) => {
-                self.let_go(id).await.map_err(|error| Stop::Failed(error.to_string()))?
+                let failed = |error: VolumeError| Stop::Failed(error.to_string());
+                while !self.let_go(id).await.map_err(failed)? {
+                    running.set_cursor((0, 0));
+                    let again = self.run_job(running).await;
+                    running.idle(&self.shard).await;
+                    again?;
+                }
             }
             (JobKind::Balance, _) => self.edit_record(|record| record.unbalanced = false),
             _ => {}
@@ -403,6 +409,7 @@ impl Volume {
             self.jobs.current().filter(|_| self.jobs.state() != JobState::Running)
         {
             running.errors.set(0);
+            running.stop.borrow_mut().take();
             running.set_cursor((0, 0));
             self.jobs.set_state(JobState::Running);
             self.go_on(running);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::{BrickToAdd, NewJob};
 use braid_format::volume::brick_record::BrickState;
+use std::cell::RefCell;
 
 const FILES: u64 = 4;
 const SIZE: usize = 3 << 19;
@@ -81,6 +82,63 @@ fn a_brick_that_is_added_gets_its_share_and_one_that_is_removed_gives_all_back()
         check_all(&volume, &files).await;
         // What is balanced stays so.
         assert_eq!(run(&volume, NewJob::Balance).await, 0);
+    });
+}
+
+#[test]
+fn bricks_that_are_added_at_the_same_time_get_numbers_of_their_own() {
+    let (world, store) = World::new(128 << 10, &[32]);
+    let volume = world.mount(&store);
+    store.set_commit_time(5_000_000);
+    let bricks = [another(32, 4), another(32, 5), another(32, 5)];
+    world.shard.block_on(async move {
+        file(&volume, "a").await;
+        let syncing = Rc::clone(&volume);
+        volume.shard.spawn(async move { syncing.sync().await.unwrap() });
+        // The commit is under way, and whoever reads the store waits for it.
+        volume.shard.sleep(1_000_000).await;
+        let results = Rc::new(RefCell::new(Vec::new()));
+        for (_, brick) in bricks {
+            let (own, results) = (Rc::clone(&volume), Rc::clone(&results));
+            volume.shard.spawn(async move {
+                let result = own.add_brick(brick).await;
+                results.borrow_mut().push(result.ok());
+            });
+        }
+        while results.borrow().len() < 3 {
+            volume.shard.sleep(1_000_000).await;
+        }
+        results.borrow_mut().sort();
+        assert_eq!(*results.borrow(), [None, Some(1), Some(2)]);
+        assert_eq!(volume.bricks().len(), 3);
+    });
+}
+
+#[test]
+fn a_job_that_is_cancelled_or_paused_while_it_is_prepared_does_not_go_on() {
+    let (world, store) = World::new(128 << 10, &[32, 32]);
+    let volume = world.mount(&store);
+    store.set_commit_time(5_000_000);
+    world.shard.block_on(async move {
+        let files = fill(&volume).await;
+        for cancel in [false, true] {
+            let starting = Rc::clone(&volume);
+            volume.shard.spawn(async move {
+                starting.start_job(NewJob::Remove { brick: 1 }).await.unwrap();
+            });
+            volume.shard.sleep(1_000_000).await;
+            match cancel {
+                false => volume.pause_job(),
+                true => volume.cancel_job(),
+            }
+            volume.wait_job().await.unwrap();
+            let state = volume.job().map(|job| job.state);
+            assert_eq!(state, (!cancel).then_some(crate::JobState::Paused));
+            // What was paused is cancelled at once.
+            volume.cancel_job();
+            assert_eq!(volume.brick(1).unwrap().state(), BrickState::Data);
+        }
+        check_all(&volume, &files).await;
     });
 }
 
