@@ -89,7 +89,7 @@ fn a_brick_that_is_added_gets_its_share_and_one_that_is_removed_gives_all_back()
 fn bricks_that_are_added_at_the_same_time_get_numbers_of_their_own() {
     let (world, store) = World::new(128 << 10, &[32]);
     let volume = world.mount(&store);
-    store.set_commit_time(5_000_000);
+    store.set_commit_time(100_000_000);
     let bricks = [another(32, 4), another(32, 5), another(32, 5)];
     world.shard.block_on(async move {
         file(&volume, "a").await;
