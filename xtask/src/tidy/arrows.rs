@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(
             message,
             "crates/runtime/shard/Cargo.toml: user (runtime) depends on used (runtime); runtime may \
-             depend on pure, shard before device; move what both need into a lower crate, or let \
+             depend on pure, shard before device before filesystem before kv; move what both need into a lower crate, or let \
              the caller pass it in"
         );
     }
