@@ -167,18 +167,16 @@ impl Brick {
         self.flushed.set(self.flushed.get().max(written));
     }
 
-    /// A request failed. True when the device is of no use any more; then it is let go, and what lies on it cannot be
+    /// A request failed. With `gone` the device is of no use any more: it is let go, and what lies on it cannot be
     /// reached until it comes back at the next mount.
-    pub fn failed(&self, error: IoError) -> bool {
+    pub fn failed(&self, error: IoError, gone: bool) {
         let mut counts = self.counts.get();
         counts.errors += 1;
         self.counts.set(counts);
-        let gone = error.means_gone();
         if gone {
             self.failure.borrow_mut().get_or_insert(error);
             self.device.borrow_mut().take();
         }
-        gone
     }
 
     /// Why it was let go.

@@ -105,10 +105,7 @@ impl Volume {
             let (brick, written) = &waiting[tag as usize];
             match outcome.result {
                 Ok(()) => brick.flushed(*written),
-                Err(error) => {
-                    self.flush_failures.set(self.flush_failures.get() + 1);
-                    self.brick_failed(brick, error);
-                }
+                Err(error) => self.flush_failed(brick, error),
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::locks::RangeLocks;
 use crate::orphans::Orphans;
 use crate::space::SpaceError;
 use crate::transaction::Transactions;
-use braid_device::{IoSets, Op, Outcome, Request};
+use braid_device::{IoError, IoSets, Op, Outcome, Request};
 use braid_filesystem::{Errno, Ino, Kind, Time};
 use braid_format::volume::brick_record::BrickState;
 use braid_format::volume::inode::{InodeRecord, Stamp};
@@ -221,9 +221,21 @@ impl Volume {
     }
 
     /// Takes note of a failed request.
-    pub(crate) fn brick_failed(&self, brick: &Brick, error: braid_device::IoError) {
+    pub(crate) fn brick_failed(&self, brick: &Brick, error: IoError) {
+        self.note_failure(brick, error, error.means_gone());
+    }
+
+    /// Takes note of a failed flush. What a brick that fails one holds, and has told to have written, nobody knows: no
+    /// commit may name it, so the brick is let go.
+    pub(crate) fn flush_failed(&self, brick: &Brick, error: IoError) {
+        self.flush_failures.set(self.flush_failures.get() + 1);
+        self.note_failure(brick, error, true);
+    }
+
+    fn note_failure(&self, brick: &Brick, error: IoError, gone: bool) {
         let name = brick.name();
-        if brick.failed(error) {
+        brick.failed(error, gone);
+        if gone {
             tracing::error!(
                 brick = %name,
                 "{error}: the brick is let go; what lies on it cannot be read until it is back at the next mount"

@@ -179,7 +179,7 @@ impl Volume {
     }
 
     /// The same for `wanted` blocks, or only `needed` ones where there are not so many together.
-    async fn reserve_about(
+    pub(super) async fn reserve_about(
         &self,
         inode: &Rc<Inode>,
         stripe: u64,

@@ -8,6 +8,7 @@ use super::stripes::{down, up};
 use crate::brick::Brick;
 use crate::inode::Inode;
 use crate::locks::Held;
+use crate::places::Places;
 use crate::volume::Volume;
 use braid_device::{Bufs, Op, Request};
 use braid_filesystem::{Errno, Ino};
@@ -54,6 +55,25 @@ impl Payload {
     }
 }
 
+/// A part of a write that went to a brick.
+struct Sent {
+    stripe: u64,
+    brick: Rc<Brick>,
+    granules: u32,
+    /// The brick did not take it.
+    failed: bool,
+}
+
+/// What became of it.
+enum Landed {
+    /// It is there, and the place says so.
+    Here,
+    /// The brick is gone, and nothing of the stripe was there: the stripe has no place any more, or another.
+    Nowhere,
+    /// The brick failed, and what the stripe has is there.
+    Lost,
+}
+
 impl Volume {
     /// See [`braid_filesystem::FileSystem::write`].
     pub(crate) async fn write_file(
@@ -73,8 +93,9 @@ impl Volume {
             return Ok(());
         }
         self.settle_end(&inode, offset).await?;
-        // A brick that fails under a write of stripes that were nowhere else yet is left out next time.
-        let mut tries = self.bricks.borrow().len() + 1;
+        // A brick that fails under a write of stripes that were nowhere else yet is left out next time. Of two writes of
+        // such a stripe one may have to try again for the other's sake, too.
+        let mut tries = 2 * self.bricks.borrow().len() + 1;
         loop {
             match self.write_once(&inode, offset, &data, clear_setid).await? {
                 true => return Ok(()),
@@ -84,7 +105,7 @@ impl Volume {
         }
     }
 
-    /// Writes `data`. False: a brick failed, and the stripes that were to be on it have no place again.
+    /// Writes `data`. False: a brick failed, and stripes that were to be on it have no place again, or another one.
     async fn write_once(
         &self,
         inode: &Rc<Inode>,
@@ -94,10 +115,10 @@ impl Volume {
     ) -> Result<bool, Errno> {
         let end = offset + data.len() as u64;
         let _held = self.lock_for_write(inode, offset..end).await?;
-        let payload = self.complete(inode, offset, data).await?;
+        let Some(payload) = self.complete(inode, offset, data).await? else { return Ok(false) };
         let mut writes = self.io.start();
-        let mut sent: Vec<(u64, Rc<Brick>, u32)> = Vec::new();
-        let mut lost = false;
+        let mut sent: Vec<Sent> = Vec::new();
+        let (mut lost, mut again) = (false, false);
         for piece in self.geometry.pieces(payload.start..payload.end()) {
             let (_, place) = match self.place(inode, piece.stripe).await {
                 Ok(found) => found,
@@ -106,6 +127,11 @@ impl Volume {
                     return Err(error);
                 }
             };
+            // Who holds another part of the stripe may have met a failed brick since, and left no place or a shorter one.
+            if u64::from(place.blocks) < self.geometry.blocks_to(piece.to) {
+                again = true;
+                continue;
+            }
             let Some(brick) = self.brick(place.brick) else {
                 lost = true;
                 continue;
@@ -114,43 +140,30 @@ impl Volume {
             let offset = brick.byte_of(place.start) + piece.from;
             let bufs = payload.slice(at + piece.from..at + piece.to);
             let request = Request { offset, op: Op::Write { bufs, fua: false } };
-            let bits = self.geometry.touched(piece.from, piece.to);
-            match brick.device() {
-                Some(device) => {
-                    brick.note(&request);
-                    writes.submit(sent.len() as u32, &*device, request);
-                }
-                None => lost = true,
+            let granules = self.geometry.touched(piece.from, piece.to);
+            let device = brick.device();
+            if let Some(device) = &device {
+                brick.note(&request);
+                writes.submit(sent.len() as u32, &**device, request);
             }
-            sent.push((piece.stripe, brick, bits));
+            let failed = device.is_none();
+            sent.push(Sent { stripe: piece.stripe, brick, granules, failed });
         }
-        let mut failed = vec![false; sent.len()];
         for (tag, outcome) in writes.finish().await {
+            let sent = &mut sent[tag as usize];
             match outcome.result {
-                Ok(()) => sent[tag as usize].1.wrote(),
+                Ok(()) => sent.brick.wrote(),
                 Err(error) => {
-                    self.brick_failed(&sent[tag as usize].1, error);
-                    failed[tag as usize] = true;
+                    self.brick_failed(&sent.brick, error);
+                    sent.failed = true;
                 }
             }
         }
-        let mut again = false;
-        for ((stripe, brick, bits), failed) in sent.into_iter().zip(failed) {
-            // The lock keeps the places in memory and where they are.
-            let (places, place) = self.place(inode, stripe).await?;
-            if !failed && brick.is_there() {
-                let written = place.written | bits;
-                if written != place.written {
-                    self.set_place(inode, &places, stripe, Place { written, ..place });
-                }
-            } else if place.written == 0 && !brick.is_there() && self.is_alone(inode, stripe, place)
-            {
-                self.prepare_free(place).await?;
-                self.set_place(inode, &places, stripe, Place::HOLE);
-                self.free_blocks(place);
-                again = true;
-            } else {
-                lost = true;
+        for one in sent {
+            match self.note_sent(inode, &one).await? {
+                Landed::Here => {}
+                Landed::Nowhere => again = true,
+                Landed::Lost => lost = true,
             }
         }
         if lost {
@@ -160,6 +173,32 @@ impl Volume {
             self.note_write(inode, end, clear_setid);
         }
         Ok(!again)
+    }
+
+    /// Records what became of a write to one stripe. The caller holds the granules, which keeps the place in memory and
+    /// where it is, as long as its brick is there.
+    async fn note_sent(&self, inode: &Rc<Inode>, sent: &Sent) -> Result<Landed, Errno> {
+        let (places, place) = self.place(inode, sent.stripe).await?;
+        // Who holds another part of the stripe has met the failed brick first, and is perhaps writing elsewhere now.
+        if place.is_hole() || place.brick != sent.brick.id {
+            return Ok(Landed::Nowhere);
+        }
+        if !sent.failed && sent.brick.is_there() {
+            let written = place.written | sent.granules;
+            if written != place.written {
+                self.set_place(inode, &places, sent.stripe, Place { written, ..place });
+            }
+            return Ok(Landed::Here);
+        }
+        if place.written != 0 || sent.brick.is_there() {
+            return Ok(Landed::Lost);
+        }
+        self.prepare_free(place).await?;
+        if places.get(sent.stripe) == place {
+            self.set_place(inode, &places, sent.stripe, Place::HOLE);
+            self.free_blocks(place);
+        }
+        Ok(Landed::Nowhere)
     }
 
     /// Size and times after a write that ended at `end`; the range is still held, so that a cut comes before or after
@@ -179,13 +218,6 @@ impl Volume {
                 clear_setid_bits(&mut record.perm);
             }
         });
-    }
-
-    /// True when the place is still the one that the stripe has.
-    fn is_alone(&self, inode: &Inode, stripe: u64, place: Place) -> bool {
-        let group = stripe / braid_format::volume::place::PER_GROUP;
-        let places = inode.places.borrow();
-        places.get(&group).is_some_and(|places| places.get(stripe) == place)
     }
 
     /// Locks the range of a write and sees to it that all of its stripes have places long enough.
@@ -218,9 +250,7 @@ impl Volume {
                         return Err(Errno::Io);
                     }
                     // All that was there is written anew, so it may be anywhere.
-                    self.prepare_free(place).await?;
-                    self.set_place(inode, &places, piece.stripe, Place::HOLE);
-                    self.free_blocks(place);
+                    self.replace_lost(inode, &places, piece.stripe, needed, range.end).await?;
                 }
             }
             for piece in geometry.pieces(range.clone()) {
@@ -231,17 +261,48 @@ impl Volume {
         }
     }
 
+    /// Gives a stripe whose brick is not there another place, with nothing written; the caller holds all of it. Without
+    /// room it keeps the place that it has: the brick may come back.
+    async fn replace_lost(
+        &self,
+        inode: &Rc<Inode>,
+        places: &Rc<Places>,
+        stripe: u64,
+        needed: u64,
+        end: u64,
+    ) -> Result<(), Errno> {
+        let place = places.get(stripe);
+        let wanted = self.blocks_for(inode, stripe, needed, end);
+        let (brick, start, blocks) = self.reserve_about(inode, stripe, wanted, needed).await?;
+        if let Err(error) = self.prepare_free(place).await {
+            brick.space.release(start, blocks);
+            return Err(error);
+        }
+        brick.space.confirm(start, blocks);
+        self.set_place(inode, places, stripe, self.new_place(&brick, start, blocks, 0));
+        self.free_blocks(place);
+        Ok(())
+    }
+
     /// Completes the payload to whole blocks, with what is there, and over granules that were never written, with
-    /// zeroes.
-    async fn complete(&self, inode: &Rc<Inode>, offset: u64, data: &Buf) -> Result<Payload, Errno> {
+    /// zeroes. `None`: meanwhile the brick failed, and the place at the end is not there any more, or too short.
+    async fn complete(
+        &self,
+        inode: &Rc<Inode>,
+        offset: u64,
+        data: &Buf,
+    ) -> Result<Option<Payload>, Errno> {
         let end = offset + data.len() as u64;
         let (start, old_head) = self.head(inode, offset).await?;
         let (stop, old_tail) = self.tail(inode, end).await?;
+        if stop < end {
+            return Ok(None);
+        }
         let is_aligned = (data.as_ptr() as usize).is_multiple_of(ALIGN);
         if start == offset && is_aligned {
             let middle = down(end, BLOCK);
             if stop == end {
-                return Ok(Payload { start, main: data.slice(0..data.len()), tail: None });
+                return Ok(Some(Payload { start, main: data.slice(0..data.len()), tail: None }));
             }
             let main = data.slice(0..(middle - offset) as usize);
             let mut tail = self.shard.pool().zeroed((stop - middle) as usize);
@@ -249,7 +310,7 @@ impl Volume {
                 tail[..old.len()].copy_from_slice(&old);
             }
             tail[..(end - middle) as usize].copy_from_slice(&data[(middle - offset) as usize..]);
-            return Ok(Payload { start, main, tail: Some(tail.freeze()) });
+            return Ok(Some(Payload { start, main, tail: Some(tail.freeze()) }));
         }
         let mut all = self.shard.pool().zeroed((stop - start) as usize);
         if let Some(old) = old_head {
@@ -261,7 +322,7 @@ impl Volume {
         }
         let at = (offset - start) as usize;
         all[at..at + data.len()].copy_from_slice(data);
-        Ok(Payload { start, main: all.freeze(), tail: None })
+        Ok(Some(Payload { start, main: all.freeze(), tail: None }))
     }
 
     /// Where the write has to start so that it begins with a whole block or granule, and the old content of its first
@@ -279,7 +340,8 @@ impl Volume {
         Ok((start, Some(self.old_block(inode, start).await?)))
     }
 
-    /// Where the write has to end, and the old content of its last block, if that is needed.
+    /// Where the write has to end (before `end` where the place is too short), and the old content of its last block, if
+    /// that is needed.
     async fn tail(&self, inode: &Rc<Inode>, end: u64) -> Result<(u64, Option<Buf>), Errno> {
         let last = end - 1;
         let stripe = last / self.geometry.stripe;

@@ -1,0 +1,311 @@
+//! Bricks that keep requests waiting, and fail, while files are written and stripes move.
+
+use super::*;
+use crate::{BrickToAdd, NewJob};
+use braid_device::{Completion, Device, DeviceInfo, IoError, IoErrorKind, Request};
+use braid_filesystem::Allocate;
+use braid_format::volume::brick_record::BrickState;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+const STRIPE: u64 = 128 << 10;
+
+/// How a brick behaves.
+#[derive(Default)]
+struct Moods {
+    /// Requests wait for [`release`](Frail::release).
+    holds: Cell<bool>,
+    /// Requests fail so.
+    error: Cell<Option<IoErrorKind>>,
+    held: RefCell<VecDeque<(Request, Completion)>>,
+}
+
+/// A brick with moods.
+#[derive(Clone)]
+struct Frail {
+    info: DeviceInfo,
+    inner: Rc<dyn Device>,
+    moods: Rc<Moods>,
+}
+
+impl Frail {
+    fn new(ram: &Ram, volatile_cache: bool) -> Frail {
+        let inner = ram.device();
+        let info = DeviceInfo { volatile_cache, ..inner.info().clone() };
+        Frail { info, inner, moods: Rc::default() }
+    }
+
+    fn hold(&self) {
+        self.moods.holds.set(true);
+    }
+
+    fn fail(&self, kind: IoErrorKind) {
+        self.moods.error.set(Some(kind));
+    }
+
+    fn waiting(&self) -> usize {
+        self.moods.held.borrow().len()
+    }
+
+    /// The oldest request that waits goes on.
+    fn release(&self) {
+        let (request, done) = self.moods.held.borrow_mut().pop_front().expect("nothing waits");
+        self.go_on(request, done);
+    }
+
+    fn go_on(&self, request: Request, done: Completion) {
+        match self.moods.error.get() {
+            Some(kind) => done.finish(Err(IoError::new(kind)), request.op),
+            None => self.inner.submit(request, done),
+        }
+    }
+}
+
+impl Device for Frail {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&self, request: Request, done: Completion) {
+        match self.moods.holds.get() {
+            true => self.moods.held.borrow_mut().push_back((request, done)),
+            false => self.go_on(request, done),
+        }
+    }
+}
+
+/// Mounts the volume over bricks with moods.
+fn mount(world: &World, store: &ModelStore, caches: bool) -> (Rc<Volume>, Vec<Frail>) {
+    let bricks: Vec<Frail> = world.bricks.iter().map(|ram| Frail::new(ram, caches)).collect();
+    let mut from = world.mount_of(store);
+    for (brick, frail) in from.devices.iter_mut().zip(&bricks) {
+        brick.device = Rc::new(frail.clone());
+    }
+    let shard = world.shard.clone();
+    let volume = world.shard.block_on(async move { Volume::mount(&shard, from).await }).unwrap();
+    (volume, bricks)
+}
+
+/// Lets everything else run until `is_so`.
+async fn until(volume: &Volume, is_so: impl Fn() -> bool) {
+    for _ in 0..100_000 {
+        if is_so() {
+            return;
+        }
+        volume.shard.yield_now().await;
+    }
+    panic!("it never comes to that");
+}
+
+type Results<T> = Rc<RefCell<Vec<T>>>;
+
+/// Begins a write of bytes that are all `byte`.
+fn begin(
+    volume: &Rc<Volume>,
+    results: &Results<Result<(), Errno>>,
+    (ino, offset, len, byte): (Ino, u64, usize, u8),
+) {
+    let (own, results) = (Rc::clone(volume), Rc::clone(results));
+    volume.shard.spawn(async move {
+        let result = write(&own, ino, offset, &vec![byte; len]).await;
+        results.borrow_mut().push(result);
+    });
+}
+
+async fn is_clean(volume: &Rc<Volume>) {
+    let report = volume.check(false).await.unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+}
+
+#[test]
+fn two_writes_of_a_stripe_whose_brick_dies_both_land_elsewhere() {
+    let (world, store) = World::new(STRIPE, &[32, 32]);
+    let (volume, bricks) = mount(&world, &store, false);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        let reserve = Allocate::Reserve { keep_size: false };
+        volume.allocate(ino, reserve, 0, STRIPE).await.unwrap();
+        let inode = volume.inode(ino).await.unwrap();
+        let on = usize::from(volume.place(&inode, 0).await.unwrap().1.brick);
+        let (dying, other) = (&bricks[on], &bricks[1 - on]);
+        bricks.iter().for_each(Frail::hold);
+        let results = Results::default();
+        begin(&volume, &results, (ino, 0, 4096, 1));
+        begin(&volume, &results, (ino, 4096, 4096, 2));
+        until(&volume, || dying.waiting() == 2).await;
+        dying.fail(IoErrorKind::Gone);
+        dying.release();
+        // The first is on its way to the other brick when the second hears of it.
+        until(&volume, || other.waiting() == 1).await;
+        dying.release();
+        for _ in 0..1000 {
+            volume.shard.yield_now().await;
+        }
+        other.moods.holds.set(false);
+        while other.waiting() > 0 {
+            other.release();
+        }
+        until(&volume, || results.borrow().len() == 2).await;
+        assert_eq!(*results.borrow(), [Ok(()), Ok(())]);
+        let read = volume.read(ino, 0, 8192).await.unwrap();
+        assert!(
+            read[..4096].iter().all(|byte| *byte == 1)
+                && read[4096..].iter().all(|byte| *byte == 2)
+        );
+        is_clean(&volume).await;
+    });
+}
+
+#[test]
+fn a_write_whose_place_is_taken_away_before_it_is_sent_writes_nowhere_else() {
+    let (mut world, store) = World::new(STRIPE, &[32, 32]);
+    let (volume, bricks) = mount(&world, &store, false);
+    let proxy = Ram::new("proxy", 32 << 20);
+    let new = BrickToAdd {
+        uuid: Uuid::from_u128(3),
+        device: proxy.device(),
+        data_offset: 0,
+        weight: 32,
+        blocks: (32 << 20) / BLOCK,
+        proxy: true,
+    };
+    world.bricks.push(proxy);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        let reserve = Allocate::Reserve { keep_size: false };
+        volume.allocate(ino, reserve, 0, 16 * STRIPE).await.unwrap();
+        let inode = volume.inode(ino).await.unwrap();
+        let placed = volume.places(&inode, 0).await.unwrap().placed();
+        let brick = |stripe: u64| usize::from(placed[stripe as usize].1.brick);
+        let stripe = (1..16).find(|stripe| brick(*stripe) == 1 && brick(*stripe - 1) == 0).unwrap();
+        for at in (0..16).filter(|at| *at != stripe) {
+            write(&volume, ino, at * STRIPE, &vec![at as u8; STRIPE as usize]).await.unwrap();
+        }
+        // New places are there, where the free space has not been looked at yet.
+        volume.add_brick(new).await.unwrap();
+        bricks.iter().for_each(Frail::hold);
+        let results = Results::default();
+        // This one has to read a block of the stripe before.
+        begin(&volume, &results, (ino, stripe * STRIPE - 100, 8292, 101));
+        begin(&volume, &results, (ino, stripe * STRIPE + 20480, 4096, 102));
+        until(&volume, || bricks[0].waiting() == 1 && bricks[1].waiting() == 1).await;
+        store.set_commit_time(20_000_000);
+        file(&volume, "b").await;
+        let syncing = Rc::clone(&volume);
+        volume.shard.spawn(async move { syncing.sync_all().await.unwrap() });
+        until(&volume, || store.is_committing()).await;
+        bricks[1].fail(IoErrorKind::Gone);
+        bricks[1].release();
+        until(&volume, || volume.brick(1).is_some_and(|brick| !brick.is_there())).await;
+        bricks[0].moods.holds.set(false);
+        bricks[0].release();
+        while results.borrow().len() < 2 {
+            volume.shard.sleep(1_000_000).await;
+        }
+        assert_eq!(*results.borrow(), [Ok(()), Ok(())]);
+        for at in (0..16).filter(|at| brick(*at) == 0) {
+            let end = if at + 1 == stripe { STRIPE as usize - 100 } else { STRIPE as usize };
+            let read = volume.read(ino, at * STRIPE, STRIPE as usize).await.unwrap();
+            assert!(read[..end].iter().all(|byte| *byte == at as u8), "stripe {at}");
+        }
+        let read = volume.read(ino, stripe * STRIPE - 100, 8292).await.unwrap();
+        assert!(read.iter().all(|byte| *byte == 101));
+        let read = volume.read(ino, stripe * STRIPE + 20480, 4096).await.unwrap();
+        assert!(read.iter().all(|byte| *byte == 102));
+        is_clean(&volume).await;
+    });
+}
+
+#[test]
+fn a_lost_stripe_that_is_written_anew_stays_as_it_is_where_there_is_no_room() {
+    let (world, store) = World::new(STRIPE, &[4, 4]);
+    let (volume, bricks) = mount(&world, &store, false);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        let mut at = 0;
+        while write(&volume, ino, at * STRIPE, &vec![7; STRIPE as usize]).await.is_ok() {
+            at += 1;
+        }
+        let inode = volume.inode(ino).await.unwrap();
+        let placed = volume.places(&inode, 0).await.unwrap().placed();
+        let stripe = placed.iter().find(|(_, place)| place.brick == 1).unwrap().0;
+        bricks[1].fail(IoErrorKind::Gone);
+        assert_eq!(volume.read(ino, stripe * STRIPE, 10).await.err(), Some(Errno::Io));
+        let full = write(&volume, ino, stripe * STRIPE, &vec![8; STRIPE as usize]).await;
+        assert_eq!(full, Err(Errno::NoSpace));
+        assert_eq!(volume.read(ino, stripe * STRIPE, 10).await.err(), Some(Errno::Io));
+    });
+}
+
+#[test]
+fn a_brick_that_fails_a_flush_is_let_go() {
+    let (world, store) = World::new(STRIPE, &[32]);
+    let (volume, bricks) = mount(&world, &store, true);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        write(&volume, ino, 0, &[7; 4096]).await.unwrap();
+        bricks[0].fail(IoErrorKind::Medium);
+        assert_eq!(volume.fsync(ino, false).await, Err(Errno::Io));
+        bricks[0].moods.error.set(None);
+        assert!(!volume.brick(0).unwrap().is_there());
+        assert_eq!(volume.read(ino, 0, 10).await.err(), Some(Errno::Io));
+    });
+}
+
+#[test]
+fn a_brick_is_let_go_when_what_was_on_its_way_there_has_come_and_left() {
+    let (world, store) = World::new(STRIPE, &[32, 32]);
+    let (volume, bricks) = mount(&world, &store, false);
+    world.shard.block_on(async move {
+        volume.set_proxy(Some(1)).await.unwrap();
+        volume.set_proxy(None).await.unwrap();
+        let (one, other) = (file(&volume, "a").await, file(&volume, "b").await);
+        write(&volume, one, 0, &[1; 4096]).await.unwrap();
+        write(&volume, other, 0, &[2; 4096]).await.unwrap();
+        volume.set_proxy(Some(1)).await.unwrap();
+        // The place cannot grow where it is, so it is to be copied to the proxy.
+        bricks[0].hold();
+        let results = Results::default();
+        begin(&volume, &results, (one, 4096, 20_000, 3));
+        until(&volume, || bricks[0].waiting() == 1).await;
+        volume.start_job(NewJob::Remove { brick: 1 }).await.unwrap();
+        for _ in 0..1000 {
+            volume.shard.yield_now().await;
+        }
+        bricks[0].moods.holds.set(false);
+        bricks[0].release();
+        until(&volume, || results.borrow().len() == 1).await;
+        assert_eq!(*results.borrow(), [Ok(())]);
+        volume.wait_job().await.unwrap();
+        assert!(volume.brick(1).is_none());
+        let read = read_all(&volume, one).await;
+        assert!(
+            read[..4096].iter().all(|byte| *byte == 1)
+                && read[4096..].iter().all(|byte| *byte == 3)
+        );
+        assert_eq!(read_all(&volume, other).await, [2; 4096]);
+        is_clean(&volume).await;
+    });
+}
+
+#[test]
+fn a_removal_that_failed_gives_its_brick_back_when_another_job_takes_its_place() {
+    let (world, store) = World::new(STRIPE, &[32, 32]);
+    let (volume, bricks) = mount(&world, &store, false);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        write(&volume, ino, 0, &vec![7; 32 * STRIPE as usize]).await.unwrap();
+        bricks[1].fail(IoErrorKind::Medium);
+        volume.start_job(NewJob::Remove { brick: 1 }).await.unwrap();
+        volume.wait_job().await.unwrap_err();
+        assert_eq!(volume.brick(1).unwrap().state(), BrickState::Removing);
+        bricks[1].moods.error.set(None);
+        volume.start_job(NewJob::Balance).await.unwrap();
+        assert_eq!(volume.brick(1).unwrap().state(), BrickState::Data);
+        volume.wait_job().await.unwrap();
+        assert!(volume.status().bricks[1].fair_share > 0.4);
+        let read = read_all(&volume, ino).await;
+        assert!(read.iter().all(|byte| *byte == 7));
+        is_clean(&volume).await;
+    });
+}
