@@ -22,9 +22,7 @@ use crate::{Change, Pair, StoreError, StoreSpace};
 use redb::{
     Builder, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction,
 };
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
 
 /// Keys and values.
 const PAIRS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("pairs");
@@ -147,17 +145,15 @@ impl Database {
 
     fn open_redb(&mut self, verify: bool) -> Result<(), StoreError> {
         self.with_image(Image::leave_checking_to_database)?;
-        let repaired = Rc::new(Cell::new(verify));
-        let noted = Rc::clone(&repaired);
-        let source = self.images.source();
+        let (source, repaired) = (self.images.source(), self.images.source());
         let mut builder = Builder::new();
         builder.set_cache_size(self.cache_bytes);
         builder.set_check_integrity_on_open(verify);
-        builder.set_repair_callback(move |_| noted.set(true));
+        builder.set_repair_callback(move |_| repaired.note_repair());
         let opened = self.guard(move |_| Ok(builder.create_with_backend(source)?))?;
         self.redb = Some(opened);
         // A repair has verified all that it kept; an ordinary start trusts what it reads.
-        if !self.with_image(|image| image.check_sums(repaired.get()))?? {
+        if !self.with_image(Image::check_sums)?? {
             let error = StoreError::Damaged(
                 "it was stopped in order, and yet is not as it was left".to_string(),
             );
@@ -312,11 +308,11 @@ impl Database {
         StoreSpace { capacity, used }
     }
 
-    /// Closes the database in order.
+    /// Closes the database in order; nothing can be asked of it any more. The image is there until it is dropped.
     ///
     /// # Errors
     /// When the region does not take the end; the next start repairs then.
-    pub(crate) fn close(mut self) -> Result<(), StoreError> {
+    pub(crate) fn close(&mut self) -> Result<(), StoreError> {
         self.reader = None;
         match self.redb.take() {
             Some(redb) => self.guard(move |_| Ok(redb.close()?)),

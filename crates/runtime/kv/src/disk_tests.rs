@@ -53,7 +53,7 @@ impl Fuse {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Surface {
     durable: Vec<u8>,
     /// With what was not synced.
@@ -63,6 +63,8 @@ struct Surface {
     broken: bool,
     /// Reads of these blocks fail.
     unreadable: Vec<u64>,
+    /// Syncs fail; nothing becomes durable by them.
+    refuses_syncs: bool,
 }
 
 /// A disk with a volatile cache, whose power may be cut; outlives the regions on it.
@@ -114,6 +116,16 @@ impl Disk {
 
     pub(crate) fn make_unreadable(&self, block: u64) {
         self.surface.lock().unwrap().unreadable.push(block);
+    }
+
+    pub(crate) fn refuse_syncs(&self, refused: bool) {
+        self.surface.lock().unwrap().refuses_syncs = refused;
+    }
+
+    /// Another disk that is as this one is now, cache and all.
+    pub(crate) fn fork(&self) -> Disk {
+        let surface = self.surface.lock().unwrap().clone();
+        Disk { surface: Arc::new(Mutex::new(surface)), ..self.clone() }
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
@@ -187,7 +199,7 @@ impl Disk {
     fn sync_now(&self) -> Result<(), IoError> {
         self.fuse.burn()?;
         let mut surface = self.surface.lock().unwrap();
-        if surface.broken {
+        if surface.broken || surface.refuses_syncs {
             return Err(IoError::new(IoErrorKind::Medium));
         }
         let Surface { durable, seen, unsynced, .. } = &mut *surface;

@@ -45,11 +45,12 @@ impl Mirror {
 
     /// Bytes that every half has; 0 when there is none.
     pub(crate) fn size(&self) -> u64 {
-        self.held()
-            .filter_map(|half| self.halves[half].as_ref())
-            .map(|r| r.size())
-            .min()
-            .unwrap_or(0)
+        self.held().map(|half| self.size_of(half)).min().unwrap_or(0)
+    }
+
+    /// Bytes of one half; 0 when it is not held.
+    pub(crate) fn size_of(&self, half: usize) -> u64 {
+        self.halves.get(half).and_then(Option::as_ref).map_or(0, |region| region.size())
     }
 
     /// The numbers of the halves that are held, the one that is read first.

@@ -76,6 +76,12 @@ pub(crate) struct PageSource {
 }
 
 impl PageSource {
+    /// redb repairs what it finds; it has not written anything yet.
+    pub(crate) fn note_repair(&self) {
+        // An image that is not there fails the next request.
+        let _ = with(self.number, Image::note_repair);
+    }
+
     /// Does `work`; redb gets an error of its kind, and the image keeps the first one as the store tells it.
     fn ask<T>(&self, work: impl FnOnce(&mut Image) -> Result<T, StoreError>) -> io::Result<T> {
         let done = with(self.number, |image| {

@@ -25,6 +25,9 @@ use std::sync::mpsc::{self, TryRecvError};
 /// Answers that are sent together at most.
 const ANSWERS_MAX: usize = 64;
 
+/// Requests between two windows of a copy at most.
+const REQUESTS_MAX: usize = 64;
+
 /// How a store's regions were left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
@@ -301,6 +304,8 @@ impl Inner {
 struct Joining {
     next: u64,
     slot: usize,
+    /// Requests since the last window was copied.
+    requests: usize,
 }
 
 struct KvThread {
@@ -365,6 +370,14 @@ impl KvThread {
         if self.answers.len() >= ANSWERS_MAX {
             self.deliver();
         }
+        // A copy is made between requests; where they leave no pause, it goes on all the same.
+        if let Some(joining) = &mut self.joining {
+            joining.requests += 1;
+            if joining.requests > REQUESTS_MAX {
+                self.deliver();
+                self.copy();
+            }
+        }
         loop {
             match requests.try_recv() {
                 Ok(request) => return Some(request),
@@ -394,17 +407,17 @@ impl KvThread {
     fn add_half(&mut self, slot: usize, region: Box<dyn Region>) {
         let joins = self.database.with_image(|image| image.join(region)).and_then(|joins| joins);
         match joins {
-            Ok(()) => self.joining = Some(Joining { next: 0, slot }),
+            Ok(()) => self.joining = Some(Joining { next: 0, slot, requests: 0 }),
             Err(error) => self.answers.push((slot, Reply::Done(Err(error)))),
         }
     }
 
     /// Copies the next window to the region that joins.
     fn copy(&mut self) {
-        let Some(Joining { next, slot }) = self.joining.take() else { return };
+        let Some(Joining { next, slot, .. }) = self.joining.take() else { return };
         let copied = self.database.with_image(|image| image.copy_window(next));
         match copied.and_then(|copied| copied) {
-            Ok(Some(next)) => self.joining = Some(Joining { next, slot }),
+            Ok(Some(next)) => self.joining = Some(Joining { next, slot, requests: 0 }),
             Ok(None) => self.answers.push((slot, Reply::Done(Ok(())))),
             Err(error) => self.answers.push((slot, Reply::Done(Err(error)))),
         }
@@ -421,12 +434,11 @@ impl KvThread {
             self.answers.push((slot, Reply::Done(Err(ended()))));
         }
         self.deliver();
-        let KvThread { database, farewell, .. } = self;
-        let space = database.space();
-        let done = database.close();
+        let done = self.database.close();
         if let Some(slot) = slot {
-            let answers = vec![(slot, Reply::Done(done))];
-            farewell.deliver(Delivery { answers, space, ..Delivery::default() });
+            self.answers.push((slot, Reply::Done(done)));
+            // With what was let go meanwhile: a half that has not taken the end is not as the other.
+            self.deliver();
         }
     }
 }

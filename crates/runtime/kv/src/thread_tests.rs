@@ -83,50 +83,43 @@ fn what_cannot_be_opened_says_why() {
     assert!(matches!(none.err(), Some(StoreError::Failed(_))));
 }
 
-/// Prints what requests cost on a file: `cargo test -p braid-kv --release -- --ignored --nocapture what_requests_cost`.
 #[test]
-#[ignore = "measures"]
-fn what_requests_cost() {
-    use braid_device::file::{FileMember, Mode, create_sparse};
-    use std::time::Instant;
+fn a_half_that_does_not_take_the_end_is_reported_before_the_stop_is_answered() {
+    use crate::disk_tests::{Disk, Fuse};
     let shard = shard();
-    let folder = tempfile::tempdir().unwrap();
-    for copies in 1..3 {
-        let regions = (0..copies).map(|copy| {
-            let path = folder.path().join(format!("{copies}-{copy}"));
-            create_sparse(&path, 256 << 20).unwrap();
-            let device = FileMember::open(&path, Mode::ReadWrite).unwrap().open(&shard).unwrap();
-            let size = device.info().size;
-            Box::new(DeviceRegion::new(&shard, device, 0, size).unwrap()) as Box<dyn Region>
-        });
-        let regions = regions.collect();
-        let store = shard.block_on(KvStore::open(&shard, regions, Open::Create, 64 << 20)).unwrap();
-        let key = |n: u64| (n * 7919).to_be_bytes().to_vec();
-        for (count, times) in [(1, 200u64), (100, 50), (10_000, 5)] {
-            let mut next = 0;
-            let start = Instant::now();
-            for _ in 0..times {
-                let changes = (next..next + count).map(|n| (key(n), Some(vec![n as u8; 64])));
-                assert_eq!(shard.block_on(store.commit(changes.collect())), Ok(()));
-                next += count;
-            }
-            println!("{copies} copies, commit of {count}: {:?}", start.elapsed() / times as u32);
+    let disks = ["a", "b"].map(|name| Disk::new(name, 8 << 20, &Fuse::default()));
+    let regions = disks.iter().map(Disk::region).collect();
+    let store = shard.block_on(KvStore::open(&shard, regions, Open::Create, 1 << 20)).unwrap();
+    let seen: Rc<RefCell<Vec<Dropped>>> = Rc::default();
+    let told = Rc::clone(&seen);
+    store.on_dropped(move |dropped| told.borrow_mut().push(dropped.clone()));
+    assert_eq!(shard.block_on(store.commit(vec![put("k", "v")])), Ok(()));
+    disks[1].fail();
+    assert_eq!(shard.block_on(store.stop()), Ok(()));
+    assert_eq!(seen.borrow().iter().map(|dropped| dropped.half).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn a_half_joins_also_where_requests_leave_no_pause() {
+    let shard = shard();
+    let rams = [Ram::new("a", 8 << 20), Ram::new("b", 8 << 20)];
+    let regions = vec![region(&shard, &rams[0])];
+    let store = shard.block_on(KvStore::open(&shard, regions, Open::Create, 1 << 20)).unwrap();
+    let pairs = (0..1000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![7; 50])));
+    assert_eq!(shard.block_on(store.commit(pairs.collect())), Ok(()));
+    let joined = Rc::new(Cell::new(false));
+    let joins = store.add_half(region(&shard, &rams[1]));
+    let done = Rc::clone(&joined);
+    shard.spawn(async move {
+        assert_eq!(joins.await, Ok(()));
+        done.set(true);
+    });
+    // They are asked faster than they are answered.
+    let scans: Vec<_> = (0..2000).map(|_| store.scan(b"", &[0xff; 5], 1000)).collect();
+    shard.block_on(async move {
+        for scan in scans {
+            assert_eq!(scan.await.unwrap().len(), 1000);
         }
-        let start = Instant::now();
-        for n in 0..20_000 {
-            assert!(shard.block_on(store.get(&key(n % 1000))).unwrap().is_some());
-        }
-        println!("{copies} copies, get, one at a time: {:?}", start.elapsed() / 20_000);
-        let start = Instant::now();
-        for n in 0..300 {
-            let answers: Vec<_> = (0..64).map(|k| store.get(&key((n + k) % 1000))).collect();
-            shard.block_on(async move {
-                for answer in answers {
-                    assert!(answer.await.unwrap().is_some());
-                }
-            });
-        }
-        println!("{copies} copies, get, 64 at a time: {:?}", start.elapsed() / (300 * 64));
-        assert_eq!(shard.block_on(store.stop()), Ok(()));
-    }
+    });
+    assert!(joined.get());
 }

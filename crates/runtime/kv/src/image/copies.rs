@@ -114,7 +114,7 @@ impl Image {
                 let write = self.table_write(number);
                 self.rewrite(target, write.offset, write.data)?;
             }
-            self.rewrite(target, 0, header(self.blocks))?;
+            self.rewrite(target, 0, header::block(self.blocks))?;
         }
         self.flush_region()?;
         // Only now, when the other holds all that could be read of it.
@@ -218,7 +218,7 @@ impl Image {
         if first >= self.blocks {
             let mut writes: Vec<Write> =
                 (0..table_blocks(self.blocks)).map(|number| self.table_write(number)).collect();
-            writes.push(Write { offset: 0, data: header(self.blocks) });
+            writes.push(Write { offset: 0, data: header::block(self.blocks) });
             self.mirror.write_joining(&Arc::new(writes)).map_err(told)?;
             self.mirror.finish_joining().map_err(told)?;
             return Ok(None);
@@ -229,7 +229,7 @@ impl Image {
             // As it is: of a commit that a power cut ended, blocks may be left that agree with nothing.
             self.leave_checking_to_database();
             let read = self.read_blocks(first, &mut bytes);
-            self.check_sums(false)?;
+            self.check_sums()?;
             read?;
             let write = Write { offset: self.place(first), data: bytes };
             self.mirror.write_joining(&Arc::new(vec![write])).map_err(told)?;

@@ -18,6 +18,7 @@
 //! [`Checking::Database`] holds, when the database itself verifies what it reads.
 
 mod copies;
+mod header;
 
 use crate::StoreError;
 use crate::mirror::Mirror;
@@ -30,15 +31,7 @@ use std::sync::Arc;
 /// The least size of a region, in bytes: what a database begins with, and some room.
 pub const REGION_MIN: u64 = 4 << 20;
 
-const MAGIC: [u8; 8] = *b"braid-kv";
-const VERSION: u32 = 1;
-
-/// Where the magic, the version and the number of blocks stand in the header.
-const VERSION_AT: usize = 8;
-const BLOCKS_AT: usize = 16;
-
-/// Numbers that sums begin with, beside those of blocks: of the header, and of the database's first block.
-const HEADER_NUMBER: u64 = u64::MAX;
+/// The number that the sum of the database's first block begins with, beside those of blocks.
 const FIRST_NUMBER: u64 = u64::MAX - 1;
 
 /// Blocks that wait in memory at most.
@@ -54,6 +47,8 @@ pub(crate) enum Checking {
     Sums,
     /// The database, by its own checksums: after a power cut it looks at blocks of a commit that was not finished.
     Database,
+    /// The same, and what it has verified counts more than the sums.
+    Repair,
 }
 
 /// See the module's documentation.
@@ -123,32 +118,21 @@ impl Image {
         }
         image.put(vec![Write { offset: image.data_start(), data: vec![0; BLOCK] }])?;
         image.flush_region()?;
-        image.put(vec![Write { offset: 0, data: header(image.blocks) }])?;
+        image.put(vec![Write { offset: 0, data: header::block(image.blocks) }])?;
         image.flush_region()?;
         Ok(image)
     }
 
     /// Opens regions that were laid out. The image is as long as its blocks. With `compare` the second half is made
-    /// equal to the first, where they differ; either must hold all that was ever synced.
+    /// equal to the first, where they differ; either must hold all that was ever synced. A half whose header is damaged
+    /// is let go, if the other's is not.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] when there is no image, or it is of another version; [`StoreError::Failed`] when the region
     /// cannot be read.
     pub(crate) fn open(mut mirror: Mirror, compare: bool) -> Result<Image, StoreError> {
-        let mut block = vec![0; BLOCK];
-        let half = mirror.read(0, &mut block).map_err(|error| failed("reading", &error))?;
-        let name = mirror.name(half).to_string();
-        let stored = match parse_header(&block) {
-            Ok(blocks) => blocks,
-            Err(why) => return Err(StoreError::Damaged(format!("the region on {name} {why}"))),
-        };
-        let there = blocks_in(mirror.size());
-        if stored > there || stored == 0 {
-            return Err(StoreError::Damaged(format!(
-                "the region on {name} should have {stored} blocks, and {there} are there"
-            )));
-        }
-        let mut image = Image::empty(mirror, stored);
+        let blocks = header::read(&mut mirror)?;
+        let mut image = Image::empty(mirror, blocks);
         image.len = image.capacity();
         if compare {
             image.load_sums_of_first()?;
@@ -207,25 +191,49 @@ impl Image {
         self.disagreed = false;
     }
 
-    /// From now on the sums decide. When the database has `verified` all that it can reach, what it read is what it
-    /// wrote: where the sums say otherwise, a power cut has lost them, and perhaps the second half's copy; both are
-    /// written with the next sync. Else gives false when something did not agree.
+    /// The database was not closed in order, and verifies all that it will rely on before it writes anything.
+    pub(crate) fn note_repair(&mut self) {
+        if self.checking == Checking::Database {
+            self.checking = Checking::Repair;
+        }
+    }
+
+    /// From now on the sums decide. After a repair, what the database read is what it wrote: where the sums say
+    /// otherwise, a power cut has lost them. Else gives false when something did not agree.
     ///
     /// # Errors
     /// From the region.
-    pub(crate) fn check_sums(&mut self, verified: bool) -> Result<bool, StoreError> {
-        self.checking = Checking::Sums;
-        let doubtful = std::mem::take(&mut self.doubtful);
-        if !verified {
-            return Ok(!self.disagreed);
+    pub(crate) fn check_sums(&mut self) -> Result<bool, StoreError> {
+        let checking = std::mem::replace(&mut self.checking, Checking::Sums);
+        if checking == Checking::Repair {
+            self.put_doubtful()?;
+            return Ok(true);
         }
-        for block in doubtful {
-            let mut bytes = vec![0; BLOCK];
-            let read = self.mirror.read(self.place(block), &mut bytes);
-            read.map_err(|error| failed("reading", &error))?;
-            self.waiting.entry(block).or_insert(bytes.into_boxed_slice());
+        self.doubtful.clear();
+        Ok(!self.disagreed)
+    }
+
+    /// Makes durable, with their sums and on both halves, the blocks that a repair relies on and that may be on one half
+    /// only, or not be known to be there. Before the repair's own commit, which leaves no older root to go back to: so
+    /// a later start has them, whichever half is then the first.
+    fn put_doubtful(&mut self) -> Result<(), StoreError> {
+        let doubtful: Vec<u64> = std::mem::take(&mut self.doubtful).into_iter().collect();
+        if doubtful.is_empty() {
+            return Ok(());
         }
-        Ok(true)
+        for some in doubtful.chunks(RUN_MAX) {
+            let mut writes = Vec::new();
+            for &block in some {
+                let (offset, mut data) = (self.place(block), vec![0; BLOCK]);
+                self.mirror.read(offset, &mut data).map_err(|error| failed("reading", &error))?;
+                self.sums.set(block, &data);
+                self.dirty.insert(Sums::place(block));
+                writes.push(Write { offset, data });
+            }
+            self.put(writes)?;
+        }
+        self.put_table()?;
+        self.flush_region()
     }
 
     /// Forgets what was not synced, and is as long as its blocks again: for a database that is opened once more.
@@ -309,7 +317,7 @@ impl Image {
             for (block, bytes) in (first + at..).zip(run.chunks_exact_mut(BLOCK)) {
                 if !self.agrees(block, bytes) {
                     self.mend(block, half, bytes)?;
-                } else if self.checking == Checking::Database
+                } else if self.checking != Checking::Sums
                     && block > 0
                     && self.sums.get(block) == UNKNOWN
                 {
@@ -345,7 +353,7 @@ impl Image {
             }
         }
         match self.checking {
-            Checking::Database => {
+            Checking::Database | Checking::Repair => {
                 self.doubtful.insert(block);
                 self.disagreed = true;
                 Ok(())
@@ -422,6 +430,9 @@ impl Image {
 
     /// Writes what waits to the region, in runs of neighbours.
     fn put_waiting(&mut self) -> Result<(), StoreError> {
+        if self.checking == Checking::Repair {
+            self.put_doubtful()?;
+        }
         let mut writes: Vec<Write> = Vec::new();
         // What lies beyond the blocks is of a transaction that will be rolled back.
         let beyond = self.waiting.split_off(&self.blocks);
@@ -450,15 +461,21 @@ impl Image {
     /// From the region.
     pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
         self.put_waiting()?;
-        if !self.dirty.is_empty() {
-            let dirty = std::mem::take(&mut self.dirty);
-            let writes = dirty.into_iter().map(|number| self.table_write(number)).collect();
-            self.put(writes)?;
-        }
+        self.put_table()?;
         if self.unsynced {
             self.flush_region()?;
         }
         Ok(())
+    }
+
+    /// Writes what has changed of the table.
+    fn put_table(&mut self) -> Result<(), StoreError> {
+        if self.dirty.is_empty() {
+            return Ok(());
+        }
+        let dirty = std::mem::take(&mut self.dirty);
+        let writes = dirty.into_iter().map(|number| self.table_write(number)).collect();
+        self.put(writes)
     }
 
     /// Makes the image `len` bytes long. New bytes are whatever was there: a database writes a page before it reads it.
@@ -473,34 +490,6 @@ impl Image {
         self.waiting.split_off(&len.div_ceil(BLOCK as u64));
         self.len = len;
         Ok(())
-    }
-}
-
-fn header(blocks: u64) -> Vec<u8> {
-    let mut block = vec![0; BLOCK];
-    block[..MAGIC.len()].copy_from_slice(&MAGIC);
-    block[VERSION_AT..VERSION_AT + 4].copy_from_slice(&VERSION.to_le_bytes());
-    block[BLOCKS_AT..BLOCKS_AT + 8].copy_from_slice(&blocks.to_le_bytes());
-    seal(HEADER_NUMBER, &mut block[..SECTOR]);
-    block
-}
-
-fn parse_header(block: &[u8]) -> Result<u64, String> {
-    if !block.starts_with(&MAGIC) {
-        return Err("holds no store".to_string());
-    }
-    if !block.get(..SECTOR).is_some_and(|sector| is_sealed(HEADER_NUMBER, sector)) {
-        return Err("has a damaged header".to_string());
-    }
-    let version =
-        block.get(VERSION_AT..).and_then(|b| b.first_chunk()).map(|b| u32::from_le_bytes(*b));
-    let blocks =
-        block.get(BLOCKS_AT..).and_then(|b| b.first_chunk()).map(|b| u64::from_le_bytes(*b));
-    match (version, blocks) {
-        (Some(VERSION), Some(blocks)) => Ok(blocks),
-        (version, _) => {
-            Err(format!("is of version {}, and this is {VERSION}", version.unwrap_or(0)))
-        }
     }
 }
 
