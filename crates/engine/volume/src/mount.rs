@@ -103,13 +103,19 @@ impl Volume {
         });
         if !from.read_only {
             crate::commit::start(shard, &volume.own);
-            let found = volume.find_orphans().await;
-            found.map_err(|errno| VolumeError::File {
-                doing: "looking for files to be removed",
-                errno,
-            })?;
-            volume.resume_recorded().await?;
+            if let Err(error) = volume.take_up().await {
+                // The tasks that commit would keep the bricks open.
+                volume.transactions.end();
+                return Err(error);
+            }
         }
         Ok(volume)
+    }
+
+    /// Goes on with what an earlier life left unfinished.
+    async fn take_up(self: &Rc<Self>) -> Result<(), VolumeError> {
+        let doing = "looking for files to be removed";
+        self.find_orphans().await.map_err(|errno| VolumeError::File { doing, errno })?;
+        self.resume_recorded().await
     }
 }

@@ -34,6 +34,9 @@ pub const MIN_STRIPE: u32 = 16 << 10;
 /// The largest stripe, in bytes.
 pub const MAX_STRIPE: u32 = 64 << 20;
 
+/// The highest generation: no volume comes to it, and the next one can still be counted.
+pub const MAX_GENERATION: u64 = u64::MAX >> 1;
+
 /// What a brick is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BrickState {
@@ -332,7 +335,12 @@ impl BrickSuperblock {
         must(self.brick_uuid != [0; 16], "the brick's uuid", 0, "other than 0")?;
         must(self.brick_count > 0, "the number of bricks", 0, "at least 1")?;
         must(self.weight > 0 || self.state != BrickState::Data, "the weight", 0, "at least 1")?;
-        must(self.generation > 0, "the generation", 0, "at least 1")?;
+        must(
+            (1..=MAX_GENERATION).contains(&self.generation),
+            "the generation",
+            self.generation,
+            "1 to 9223372036854775807",
+        )?;
         let stripe = self.stripe_size;
         must(
             stripe.is_power_of_two() && (MIN_STRIPE..=MAX_STRIPE).contains(&stripe),

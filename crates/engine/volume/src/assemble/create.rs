@@ -51,6 +51,7 @@ pub async fn create(
     }
     let assembly = assemble(found, AssembleOptions::default())?;
     let superblocks = Rc::new(Superblocks::new(shard, &assembly, clock));
+    superblocks.being_made();
     let store = BrickStore::open(&superblocks, &assembly.metadata, Open::Create, CACHE).await?;
     store.commit(plan.records).await?;
     store.stop().await?;

@@ -147,7 +147,7 @@ impl Opened {
     /// [`AssembleError::LastMetadata`] when no other brick can take the metadata (see [`can_remove`](Opened::can_remove));
     /// when the superblocks cannot be written or erased.
     pub async fn brick_removed(&self, id: u16) -> Result<(), AssembleError> {
-        let held = self.store.bricks();
+        let held = self.store.settled_bricks().await;
         if held.contains(&id) {
             let other = self.room_for_metadata(id);
             match (held.len(), other) {
@@ -179,11 +179,20 @@ impl Opened {
         Ok(())
     }
 
-    /// A brick failed and is not used any more until the next mount.
+    /// A brick failed and is not used any more until the next mount. The only one with metadata stays: if the store can
+    /// still use it nothing is lost yet, and the others without it are no volume.
     ///
     /// # Errors
     /// When the superblocks of the others cannot be written.
     pub async fn brick_lost(&self, id: u16) -> Result<(), AssembleError> {
+        let held = self.store.settled_bricks().await;
+        if held == [id] {
+            return Ok(());
+        }
+        // Else the store might go on with that copy only, which does not count at the next mount.
+        if held.contains(&id) {
+            self.store.drop_half(id).await?;
+        }
         self.superblocks.lost(id).await
     }
 

@@ -7,6 +7,7 @@ use super::superblocks::Superblocks;
 use braid_format::brick::MetadataState;
 use braid_kv::region::{DeviceRegion, Region};
 use braid_kv::{Answer, Change, KvStore, Open, Pair, Store, StoreError, StoreSpace};
+use braid_shard::sync::Budget;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -19,6 +20,8 @@ pub struct BrickStore {
     kv: KvStore,
     superblocks: Rc<Superblocks>,
     halves: Halves,
+    /// One half is added or let go at a time.
+    turn: Rc<Budget>,
 }
 
 impl BrickStore {
@@ -49,15 +52,22 @@ impl BrickStore {
                 superblocks.note_metadata(id, MetadataState::OutOfSync);
             }
         });
-        let store = BrickStore { kv, superblocks: Rc::clone(superblocks), halves };
+        let turn = Budget::new(superblocks.shard(), 1);
+        let store = BrickStore { kv, superblocks: Rc::clone(superblocks), halves, turn };
         // What was let go while opening.
         store.superblocks.settle().await?;
         Ok(store)
     }
 
-    /// The bricks that hold the metadata.
+    /// The bricks that hold the metadata, or are being given it.
     pub fn bricks(&self) -> Vec<u16> {
         self.halves.borrow().iter().flatten().copied().collect()
+    }
+
+    /// The bricks that hold the metadata. Waits for a copy that is being made.
+    pub async fn settled_bricks(&self) -> Vec<u16> {
+        let _turn = self.turn.take(1).await;
+        self.bricks()
     }
 
     /// Makes the region of brick `id` the second half, whatever it held; the store goes on meanwhile.
@@ -65,6 +75,7 @@ impl BrickStore {
     /// # Errors
     /// When there are two halves already, or the region cannot be used or fails.
     pub async fn add_half(&self, id: u16) -> Result<(), AssembleError> {
+        let _turn = self.turn.take(1).await;
         let region = region(&self.superblocks, id)?;
         let place = {
             let mut halves = self.halves.borrow_mut();
@@ -98,11 +109,12 @@ impl BrickStore {
         }
     }
 
-    /// Lets the half on brick `id` go. Its region is not used any more afterwards.
+    /// Lets the half on brick `id` go. Its region is not used any more afterwards. Waits for a copy that is being made.
     ///
     /// # Errors
     /// When nothing would be left.
     pub async fn drop_half(&self, id: u16) -> Result<(), AssembleError> {
+        let _turn = self.turn.take(1).await;
         let place = self.halves.borrow().iter().position(|half| *half == Some(id));
         if let Some(place) = place {
             self.kv.drop_half(place).await?;
@@ -151,7 +163,13 @@ impl Store for BrickStore {
         Box::pin(async move {
             done.await?;
             let settled = superblocks.settle().await;
-            settled.map_err(|error| StoreError::Failed(error.to_string()))
+            settled.map_err(|error| StoreError::Failed(error.to_string()))?;
+            // A brick that is away counts no more at the next mount, although its region may have taken this.
+            if !superblocks.hold_metadata() {
+                let why = "every brick that holds the metadata has failed".to_string();
+                return Err(StoreError::Failed(why));
+            }
+            Ok(())
         })
     }
 

@@ -85,6 +85,11 @@ impl Superblocks {
         }
     }
 
+    /// The volume is being made: what is written before [`clean`](Superblocks::clean) says so.
+    pub(super) fn being_made(&self) {
+        self.roster.borrow_mut().volume_state = VolumeState::Creating;
+    }
+
     /// Says that the volume is mounted: before anything is written to its data and metadata. Erases what an
     /// interrupted removal left.
     ///
@@ -157,6 +162,10 @@ impl Superblocks {
     /// When the others cannot be written, or it cannot be erased (it is out then, all the same).
     pub async fn remove(&self, id: u16) -> Result<(), AssembleError> {
         let turn = self.turn.take(1).await;
+        // So that the next mount may erase what a power cut leaves of it: it holds nothing that somebody wants back.
+        if self.set_state(id, BrickState::Removing, None) {
+            self.write(&turn).await?;
+        }
         let removed = {
             let mut roster = self.roster.borrow_mut();
             let known = roster.away.remove(&id).is_some();
@@ -185,7 +194,7 @@ impl Superblocks {
         self.write(&turn).await
     }
 
-    /// Notes what a brick is for and its weight.
+    /// Notes what a brick is for and its weight. Writes nothing where that is known, or the brick is not there.
     ///
     /// # Errors
     /// When the superblocks cannot be written.
@@ -196,14 +205,23 @@ impl Superblocks {
         weight: u64,
     ) -> Result<(), AssembleError> {
         let turn = self.turn.take(1).await;
-        if let Some(brick) = self.roster.borrow_mut().present.get_mut(&id) {
-            brick.superblock.state = state;
-            // A weight of 0 cannot be told of a brick that takes data.
-            brick.superblock.weight =
-                if state == BrickState::Data { weight.max(1) } else { weight };
+        if self.set_state(id, state, Some(weight)) { self.write(&turn).await } else { Ok(()) }
+    }
+
+    /// Changes in memory what a brick that is there is for, and its weight. False where that is so already.
+    fn set_state(&self, id: u16, state: BrickState, weight: Option<u64>) -> bool {
+        let mut roster = self.roster.borrow_mut();
+        let Some(brick) = roster.present.get_mut(&id) else { return false };
+        let superblock = &mut brick.superblock;
+        let weight = weight.unwrap_or(superblock.weight);
+        // A weight of 0 cannot be told of a brick that takes data.
+        let weight = if state == BrickState::Data { weight.max(1) } else { weight };
+        if (superblock.state, superblock.weight) == (state, weight) {
+            return false;
         }
+        (superblock.state, superblock.weight) = (state, weight);
         self.note_change();
-        self.write(&turn).await
+        true
     }
 
     /// Notes what a brick's metadata region is, in memory; [`settle`](Superblocks::settle) writes it.
@@ -232,6 +250,13 @@ impl Superblocks {
             return Ok(());
         }
         self.write(&turn).await
+    }
+
+    /// The superblock of a brick that is there says that it holds the metadata.
+    pub(super) fn hold_metadata(&self) -> bool {
+        let roster = self.roster.borrow();
+        let state = |brick: &Present| brick.superblock.metadata_state;
+        roster.present.values().any(|brick| state(brick) == MetadataState::InSync)
     }
 
     /// Bricks that are not there, or were lost.

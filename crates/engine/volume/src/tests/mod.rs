@@ -4,6 +4,7 @@ mod damage;
 mod failing;
 mod files;
 mod jobs;
+mod mounting;
 mod names;
 mod space;
 

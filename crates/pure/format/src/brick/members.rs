@@ -45,7 +45,9 @@ impl BrickIds {
 
     /// True for an id among them.
     pub fn contains(&self, id: u16) -> bool {
-        self.iter().any(|known| known == id)
+        let within =
+            |&(first, count): &(u16, u16)| id.checked_sub(first).is_some_and(|after| after < count);
+        self.runs.iter().any(within)
     }
 
     /// All of them, ascending.

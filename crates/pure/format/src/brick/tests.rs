@@ -107,7 +107,7 @@ fn newer_formats_are_refused_and_compatible_features_are_not() {
 
 #[test]
 fn values_that_cannot_be_are_refused_by_name() {
-    let cases: [(usize, &[u8], &str); 35] = [
+    let cases: [(usize, &[u8], &str); 36] = [
         (40, &[0; 16], "the volume's uuid is 0"),
         (56, &[0; 16], "the brick's uuid is 0"),
         (72, &[0; 4], "the name of a volume is empty"),
@@ -120,6 +120,7 @@ fn values_that_cannot_be_are_refused_by_name() {
         (142, &[3], "the metadata's state is 3"),
         (144, &[0; 8], "the weight is 0"),
         (152, &[0; 8], "the generation is 0"),
+        (152, &[0xff; 8], "the generation is 18446744073709551615"),
         (160, &[1], "the brick's size is 67108865"),
         (168, &[0, 0, 3], "the stripe size is 196608"),
         (168, &[0, 0, 0, 8], "the stripe size is 134217728"),
@@ -324,7 +325,7 @@ prop_compose! {
             brick_count,
             state: BrickState::of_number(state).unwrap(),
             weight: ids.2.max(1),
-            generation: ids.3.max(1),
+            generation: ids.3.clamp(1, MAX_GENERATION),
             brick_size: end + BLOCK,
             stripe_size: 1 << shift,
             metadata_state,

@@ -4,7 +4,6 @@ use super::power::{Cut, Power};
 use super::*;
 use crate::{BrickToAdd, NewJob};
 use braid_filesystem::FileSystem;
-use braid_format::volume::brick_record::BrickState;
 use std::cell::Cell;
 
 /// What the bricks hold.
@@ -123,7 +122,6 @@ async fn busy(
     assert_eq!(id, superblock.brick_id);
     opened.can_remove(0).map_err(|error| said(&error))?;
     volume.start_job(NewJob::Remove { brick: 0 }).await.map_err(|error| said(&error))?;
-    opened.brick_changed(0, BrickState::Removing, 0).await.map_err(|error| said(&error))?;
     volume.wait_job().await.map_err(|error| said(&error))?;
     opened.brick_removed(0).await.map_err(|error| said(&error))?;
     volume.close().await.map_err(|error| said(&error))?;
@@ -260,4 +258,110 @@ fn the_last_copy_of_the_metadata_does_not_go() {
         opened.close().await.unwrap();
     });
     assert_eq!(bricks.assemble().unwrap().metadata, [0]);
+}
+
+#[test]
+fn the_only_brick_with_metadata_is_not_noted_as_lost() {
+    let bricks = Bricks::new(&[64, 16]);
+    let (opened, volume) = bricks.mount(bricks.assemble().unwrap());
+    bricks.run(async move {
+        opened.brick_lost(0).await.unwrap();
+        let ino = put(&volume, "a").await;
+        volume.fsync(ino, false).await.unwrap();
+    });
+    assert_eq!(bricks.assemble().unwrap().metadata, [0]);
+    assert!(bricks.with(|volume| async move { holds(&volume, "a").await }));
+}
+
+#[test]
+fn a_commit_that_only_a_brick_that_is_away_has_is_not_acknowledged() {
+    for noted in [false, true] {
+        let bricks = Bricks::new(&[32, 32, 32]);
+        let power = Power::default();
+        let (opened, volume, cuts) = mount_with(&bricks, &power, 3).unwrap();
+        let area = opened.superblocks.brick(1).unwrap().1.metadata;
+        let own = Rc::clone(&opened);
+        bricks.run(async move {
+            match noted {
+                true => own.brick_lost(0).await.unwrap(),
+                // As when its superblock could not be written.
+                false => own.superblocks.lost(0).await.unwrap(),
+            }
+        });
+        cuts[1].refuse(area.offset..area.offset + area.len);
+        let synced = bricks.run(async move {
+            let ino = put(&volume, "a").await;
+            volume.fsync(ino, false).await
+        });
+        assert!(synced.is_err(), "noted: {noted}");
+    }
+}
+
+#[test]
+fn a_brick_that_is_removed_while_it_is_given_the_metadata_is_not_written_any_more() {
+    let bricks = Bricks::new(&[32, 32, 32]);
+    let (opened, volume) = bricks.mount(bricks.assemble().unwrap());
+    let ram = bricks.rams[2].device();
+    let shard = bricks.shard.clone();
+    bricks.run(async move {
+        opened.store.drop_half(1).await.unwrap();
+        volume.start_job(NewJob::Remove { brick: 2 }).await.unwrap();
+        volume.wait_job().await.unwrap();
+        let store = Rc::clone(&opened.store);
+        shard.spawn(async move {
+            // It may be let go before it is whole.
+            let _ = store.add_half(2).await;
+        });
+        while !opened.store.bricks().contains(&2) {
+            shard.sleep(1000).await;
+        }
+        opened.brick_removed(2).await.unwrap();
+        let memory = ram.memory().unwrap();
+        let size = ram.info().size as usize;
+        memory.write(0, &vec![0x5a; size]);
+        let ino = put(&volume, "a").await;
+        volume.fsync(ino, false).await.unwrap();
+        let mut bytes = vec![0; size];
+        memory.read(0, &mut bytes);
+        assert!(bytes.iter().all(|byte| *byte == 0x5a));
+        assert_eq!(opened.store.bricks(), [0, 1]);
+        volume.close().await.unwrap();
+        opened.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_power_cut_while_a_volume_is_made_leaves_one_that_is_whole_or_unfinished() {
+    for one_copy_fails in [false, true] {
+        for number in 0.. {
+            let bricks = Bricks::blank(&[16, 16]);
+            let power = Power::cut_at_write(number);
+            let cuts: Vec<Rc<Cut>> = bricks.rams.iter().map(|ram| power.device(ram)).collect();
+            if one_copy_fails {
+                cuts[0].refuse(1 << 20..2 << 20);
+            }
+            let devices: Vec<Rc<dyn Device>> =
+                cuts.iter().map(|cut| Rc::clone(cut) as Rc<dyn Device>).collect();
+            let made = bricks.create("data", 1, &devices);
+            assert_eq!(made.is_ok(), !power.is_off(), "cut at {number}: {made:?}");
+            match assemble(found_all(&bricks), AssembleOptions::default()) {
+                Ok(assembly) => {
+                    let (opened, volume) = bricks.mount(assembly);
+                    bricks.run(async move {
+                        put(&volume, "a").await;
+                        volume.close().await.unwrap();
+                        opened.close().await.unwrap();
+                    });
+                }
+                Err(AssembleError::NoBricks | AssembleError::Unfinished { .. }) => {
+                    assert!(made.is_err(), "cut at {number}");
+                }
+                Err(error) => panic!("cut at {number}: {error}"),
+            }
+            if made.is_ok() {
+                assert!(number > 20, "{number} writes");
+                break;
+            }
+        }
+    }
 }

@@ -11,6 +11,8 @@ pub struct Power {
     off: Rc<Cell<bool>>,
     /// Writes of superblocks until the cut; never where `None`.
     left: Rc<Cell<Option<u32>>>,
+    /// Writes of anything until the cut; never where `None`.
+    writes_left: Rc<Cell<Option<u32>>>,
     pub superblocks: Rc<Cell<u32>>,
 }
 
@@ -19,6 +21,13 @@ impl Power {
     pub fn cut_at(number: u32) -> Power {
         let power = Power::default();
         power.left.set(Some(number));
+        power
+    }
+
+    /// Goes off instead of write `number`, from 0.
+    pub fn cut_at_write(number: u32) -> Power {
+        let power = Power::default();
+        power.writes_left.set(Some(number));
         power
     }
 
@@ -64,6 +73,12 @@ impl Device for Cut {
         let fail = |request: Request, done: Completion, kind| {
             done.complete(Outcome::failed(IoError::new(kind), request.op));
         };
+        if matches!(request.op, Op::Write { .. }) {
+            match self.power.writes_left.get() {
+                Some(0) => self.power.off.set(true),
+                left => self.power.writes_left.set(left.map(|left| left - 1)),
+            }
+        }
         if self.power.off.get() {
             return fail(request, done, IoErrorKind::Gone);
         }
