@@ -4,7 +4,7 @@ SHELL := bash
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
-# Fresh simulator seeds that `make sim` and `make test` run.
+# Simulator seeds that `make sim` and `make test` run: fresh ones in `make sim`, always the same in `make test`.
 SEEDS ?= 500
 # Bad inputs for each parser that `make fuzz` runs, and what decides them.
 INPUTS ?= 1000000
@@ -28,7 +28,7 @@ test: ## Everything: packages, lint, tests, simulator, end to end
 	$(MAKE) lint
 	cargo test $(CHECKED)
 	cargo run $(CHECKED) -p braid-sim -- saved
-	$(MAKE) sim
+	cargo run $(CHECKED) -p braid-sim -- run --seeds $(SEEDS) --first 1
 
 bench: ## The tables of docs/benchmarks, with rivals beside them
 	scripts/setup-packages bench

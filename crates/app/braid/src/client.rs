@@ -6,7 +6,7 @@
 use crate::cli;
 use crate::daemon::control_socket::default_path;
 use crate::daemon::protocol::{Answer, Detail, Job, LINE_MAX, LastJob, Request, Stat};
-use crate::exit::Unreadable;
+use crate::exit::{Ended, Unreadable};
 use anyhow::{Context, Result, anyhow, bail};
 use braid_array::stacking::PREFIX;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -52,7 +52,7 @@ impl Client {
     /// Asks, and gives the one answer.
     ///
     /// # Errors
-    /// A refusal, or a server that went away.
+    /// A refusal, a server that went away, or [`Ended`]: nothing was done, and another may be started.
     pub fn ask(&mut self, request: &Request) -> Result<Answer> {
         self.ask_with_progress(request, &mut |_| Ok(()))
     }
@@ -70,17 +70,26 @@ impl Client {
         line.push(b'\n');
         let path = self.path.display().to_string();
         let lost = || format!("the server at {path} went away; see what it printed");
-        self.stream.get_mut().write_all(&line).with_context(lost)?;
+        let ended = || Ended(path.clone());
+        let sent = self.stream.get_mut().write_all(&line);
+        let mut answered = false;
         loop {
             let mut line = Vec::new();
             let read = (&mut self.stream).take(LINE_MAX as u64).read_until(b'\n', &mut line);
+            // A server that ends in order takes its file away first; one that died leaves it.
+            if !matches!(read, Ok(1..)) && !answered && !self.path.exists() {
+                return Err(ended().into());
+            }
             if read.with_context(lost)? == 0 {
+                sent.with_context(lost)?;
                 bail!("{}", lost());
             }
+            answered = true;
             let answer = serde_json::from_slice(&line)
                 .with_context(|| format!("the server at {path} speaks another version"))?;
             match answer {
                 Answer::Progress { job } => progress(&job)?,
+                Answer::Ending => return Err(ended().into()),
                 Answer::Refused { error, no_such_array: true } => {
                     return Err(Unreadable(error).into());
                 }

@@ -14,10 +14,15 @@ pub const UNREADABLE: u8 = 4;
 #[error("{0}")]
 pub struct Unreadable(pub String);
 
+/// The server ended before it looked at a request: exit code [`UNREADABLE`].
+#[derive(Debug, thiserror::Error)]
+#[error("no server is running with the control socket {0}: the one that was there has just ended")]
+pub struct Ended(pub String);
+
 /// The exit code of an error.
 pub fn code_of(error: &anyhow::Error) -> ExitCode {
-    match error.downcast_ref::<Unreadable>() {
-        Some(_) => ExitCode::from(UNREADABLE),
-        None => ExitCode::from(FAILED),
+    match error.is::<Unreadable>() || error.is::<Ended>() {
+        true => ExitCode::from(UNREADABLE),
+        false => ExitCode::from(FAILED),
     }
 }

@@ -244,6 +244,9 @@ impl World {
                     let mut bytes = vec![0; len];
                     member.read(offset, &mut bytes).map(|()| bytes)
                 });
+                if seen.as_ref().is_err_and(|error| error.kind == IoErrorKind::Medium) {
+                    self.recovery_may_lack(&member);
+                }
                 seen.map(|bytes| {
                     let mut rest = bytes.as_slice();
                     for buf in bufs {
@@ -278,6 +281,15 @@ impl World {
             });
         }
         done.complete(Outcome { result, op });
+    }
+
+    /// What `source` does not give may be recorded as bad on a member of its array that is being rebuilt.
+    fn recovery_may_lack(&self, source: &Member) {
+        let members = self.members.borrow();
+        let array = members.iter().filter(|member| member.kind.array == source.kind.array);
+        for member in array.filter(|member| !member.in_sync.get() && member.has_log.get()) {
+            member.scarred.set(true);
+        }
     }
 
     fn write(&self, member: &Member, offset: u64, bytes: &[u8], fua: bool) -> Result<(), IoError> {

@@ -162,6 +162,11 @@ impl Brick {
         (self.flushed.get() < self.written.get()).then(|| self.written.get())
     }
 
+    /// The first `written` writes are durable.
+    pub fn has_flushed(&self, written: u64) -> bool {
+        self.flushed.get() >= written
+    }
+
     /// A flush that was submitted after `written` writes has succeeded.
     pub fn flushed(&self, written: u64) {
         self.flushed.set(self.flushed.get().max(written));

@@ -1,5 +1,6 @@
 //! Commits: the open transaction is closed, bricks are flushed, one batch goes to the store.
 
+use crate::brick::Brick;
 use crate::transaction::TransactionNr;
 use crate::volume::Volume;
 use braid_device::Request;
@@ -44,7 +45,10 @@ pub(crate) fn start(shard: &Shard, volume: &Weak<Volume>) {
 impl Volume {
     fn has_changes(&self) -> bool {
         let spaces = self.bricks.borrow().values().any(|brick| brick.space.is_dirty());
-        spaces || self.record_changed.get() || !self.transactions.is_clean()
+        spaces
+            || self.record_changed.get()
+            || self.placement_changed.get()
+            || !self.transactions.is_clean()
     }
 
     /// Commits the open transaction.
@@ -63,6 +67,8 @@ impl Volume {
         }
         if self.record_changed.replace(false) {
             records.push((keys::VOLUME.to_vec(), Some(self.record.borrow().encode())));
+        }
+        if self.placement_changed.replace(false) {
             records.push((keys::BUCKETS.to_vec(), Some(self.buckets.borrow().to_bytes())));
             for brick in &bricks {
                 records.push((keys::brick(brick.id), Some(brick.record().encode())));
@@ -70,7 +76,7 @@ impl Volume {
         }
         let batch = self.transactions.freeze(records);
         #[cfg(not(feature = "plant-metadata-before-data"))]
-        self.flush_bricks().await;
+        self.flush_bricks(&self.unflushed()).await;
         if !batch.is_empty()
             && let Err(error) = self.transactions.store().commit(batch).await
         {
@@ -86,14 +92,19 @@ impl Volume {
         self.transactions.committed(closed.number);
     }
 
-    /// Flushes the bricks that have been written to.
-    async fn flush_bricks(&self) {
+    /// The bricks that have been written to since they were flushed, with the writes that had completed.
+    fn unflushed(&self) -> Vec<(Rc<Brick>, u64)> {
+        let bricks = self.bricks.borrow();
+        bricks.values().filter_map(|brick| Some((Rc::clone(brick), brick.unflushed()?))).collect()
+    }
+
+    /// Flushes those bricks of `written` on which that many writes are not durable yet.
+    async fn flush_bricks(&self, written: &[(Rc<Brick>, u64)]) {
         let mut flushes = self.io.start();
         let mut waiting = Vec::new();
-        for brick in self.bricks() {
-            let (Some(device), Some(written)) = (brick.device(), brick.unflushed()) else {
-                continue;
-            };
+        for (brick, needed) in written {
+            let unflushed = brick.unflushed().filter(|_| !brick.has_flushed(*needed));
+            let (Some(device), Some(written)) = (brick.device(), unflushed) else { continue };
             if !device.info().volatile_cache {
                 brick.flushed(written);
                 continue;
@@ -110,29 +121,33 @@ impl Volume {
         }
     }
 
-    /// Waits until transaction `needed` and all data written before this call are durable.
-    async fn make_durable(&self, needed: TransactionNr) -> Result<(), Errno> {
-        let failures = self.flush_failures.get();
+    /// Waits until transaction `needed` and all data written before this call are durable. `failures`: those that were
+    /// reported before. After one more it is not known what of the data is on the brick, also when a later flush succeeds.
+    async fn make_durable(&self, needed: TransactionNr, failures: u64) -> Result<(), Errno> {
+        let written = self.unflushed();
         if needed > self.transactions.durable() {
             let waited = self.transactions.wait_durable(needed).await;
             waited.map_err(|error| self.store_failed(&error))?;
         }
-        // What was only written over needs no commit, but a flush after it.
-        self.flush_bricks().await;
+        // What was only written over needs no commit; one that ended meanwhile has flushed it, too.
+        self.flush_bricks(&written).await;
         if self.flush_failures.get() == failures { Ok(()) } else { Err(Errno::Io) }
     }
 
     /// See [`braid_filesystem::FileSystem::fsync`].
     pub(crate) async fn sync_file(&self, ino: Ino, data_only: bool) -> Result<(), Errno> {
         let inode = self.inode(ino).await?;
-        self.make_durable(inode.needed(data_only)).await
+        let reported = inode.flush_failures.get();
+        let durable = self.make_durable(inode.needed(data_only), reported).await;
+        inode.flush_failures.set(self.flush_failures.get());
+        durable
     }
 
     /// See [`braid_filesystem::FileSystem::sync`].
     pub async fn sync_all(&self) -> Result<(), Errno> {
         let number = self.transactions.number();
         let needed = if self.has_changes() { number } else { number - 1 };
-        self.make_durable(needed).await
+        self.make_durable(needed, self.flush_failures.get()).await
     }
 
     /// Ends the volume in order: everything is durable afterwards, and nothing runs any more.

@@ -26,6 +26,8 @@ pub struct Inode {
     changed: Cell<TransactionNr>,
     /// The transaction that last changed what reading its data needs.
     data_changed: Cell<TransactionNr>,
+    /// Failed flushes of bricks that an fsync of this file has reported, or that came before it was brought to memory.
+    pub flush_failures: Cell<u64>,
     /// Bytes after the end, in its last granule, may not be zero on the brick.
     pub ragged: Cell<bool>,
 }
@@ -40,6 +42,7 @@ impl Inode {
             locks: RangeLocks::new(shard),
             changed: Cell::new(0),
             data_changed: Cell::new(0),
+            flush_failures: Cell::new(0),
             ragged: Cell::new(true),
         })
     }
@@ -156,6 +159,11 @@ impl Inodes {
             known.retain(|_, inode| Rc::strong_count(inode) > 1 || is_changed(inode));
         }
         Rc::clone(known.entry(inode.ino()).or_insert(inode))
+    }
+
+    /// Calls `see` with each that is in memory.
+    pub fn each(&self, see: impl FnMut(&Rc<Inode>)) {
+        self.known.borrow().values().for_each(see);
     }
 
     /// Forgets a file that is no more.

@@ -7,6 +7,7 @@ use crate::gate::Gate;
 use crate::inode::Inodes;
 use crate::jobs::Jobs;
 use crate::locks::RangeLocks;
+use crate::names::KnownNames;
 use crate::orphans::Orphans;
 use crate::space::Space;
 use crate::transaction::Transactions;
@@ -87,10 +88,13 @@ impl Volume {
             geometry: Geometry::new(record.stripe),
             transactions,
             inodes: Inodes::default(),
+            names: KnownNames::default(),
             bricks: RefCell::new(bricks),
             buckets: RefCell::new(buckets),
             record: RefCell::new(record),
             record_changed: Cell::new(false),
+            placement_changed: Cell::new(false),
+            kept_groups: Cell::new(0),
             orphans: Orphans::default(),
             clock: from.clock,
             read_only: Cell::new(from.read_only),

@@ -309,7 +309,7 @@ impl Space {
         end.is_some_and(|end| (start..end).all(|block| self.is_used(block)))
     }
 
-    /// A run that was set aside is not needed.
+    /// A run that was set aside, or freed, is free for all.
     pub fn release(&self, start: u64, blocks: u64) {
         self.each_group(start, blocks, |group, at, len, bitmaps| {
             debug_assert!((at..at + len).all(|block| !get(&bitmaps.used, block)), "still in use");
@@ -404,17 +404,8 @@ impl Space {
 
     /// The closed transaction is durable: what it freed may be used.
     pub fn committed(&self) {
-        let settled = std::mem::take(&mut *self.settling.borrow_mut());
-        let mut groups = self.groups.borrow_mut();
-        for (start, blocks) in settled {
-            for block in start..start + blocks {
-                let group = &mut groups[(block / GROUP_BLOCKS) as usize];
-                if let Some(bitmaps) = &mut group.bitmaps {
-                    clear(&mut bitmaps.busy, block % GROUP_BLOCKS, 1);
-                    group.busy -= 1;
-                }
-            }
-            self.busy.set(self.busy.get() - blocks);
+        for (start, blocks) in self.settling.take() {
+            self.release(start, blocks);
         }
     }
 

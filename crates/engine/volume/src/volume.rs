@@ -6,6 +6,7 @@ use crate::gate::Gate;
 use crate::inode::{Inode, Inodes, stamp};
 use crate::jobs::Jobs;
 use crate::locks::RangeLocks;
+use crate::names::KnownNames;
 use crate::orphans::Orphans;
 use crate::space::SpaceError;
 use crate::transaction::Transactions;
@@ -32,11 +33,16 @@ pub struct Volume {
     pub(crate) geometry: Geometry,
     pub(crate) transactions: Transactions,
     pub(crate) inodes: Inodes,
+    pub(crate) names: KnownNames,
     pub(crate) bricks: RefCell<BTreeMap<u16, Rc<Brick>>>,
     pub(crate) buckets: RefCell<Buckets>,
     pub(crate) record: RefCell<VolumeRecord>,
-    /// The record, the buckets or the bricks' records have changed.
+    /// The record has changed.
     pub(crate) record_changed: Cell<bool>,
+    /// The buckets or the bricks' records have changed: rare, and large.
+    pub(crate) placement_changed: Cell<bool>,
+    /// Groups of places in memory, of all files, about.
+    pub(crate) kept_groups: Cell<usize>,
     pub(crate) orphans: Orphans,
     pub(crate) clock: Clock,
     pub(crate) read_only: Cell<bool>,
@@ -124,14 +130,20 @@ impl Volume {
             return Ok(known);
         }
         let bytes = self.stored(&keys::inode(ino)).await?.ok_or(Errno::Stale)?;
+        self.keep_stored(ino, &bytes)
+    }
+
+    /// The file whose record was read just now, unless another task has brought it to memory meanwhile.
+    pub(crate) fn keep_stored(&self, ino: Ino, bytes: &[u8]) -> Result<Rc<Inode>, Errno> {
         if let Some(known) = self.inodes.get(ino) {
             return Ok(known);
         }
-        let record = InodeRecord::parse(ino, &bytes).map_err(|error| self.damaged(&error))?;
+        let record = InodeRecord::parse(ino, bytes).map_err(|error| self.damaged(&error))?;
         Ok(self.keep(Inode::new(&self.shard, ino, record)))
     }
 
     pub(crate) fn keep(&self, inode: Rc<Inode>) -> Rc<Inode> {
+        inode.flush_failures.set(self.flush_failures.get());
         let number = self.transactions.durable();
         self.inodes.keep(inode, |inode| inode.needed(false) > number || !inode.locks.is_free())
     }

@@ -1,11 +1,11 @@
 //! A mount from its start to its end.
 //!
-//! Threads: `threads` of fuser's read requests; one asks the kernel to write files out; one more waits for their end, which comes with the unmount, whoever
-//! does it, and then winds the mount up on the shard.
+//! Threads: `threads` of fuser's read requests; one asks the kernel to write files out; one more waits for their end,
+//! which comes with the unmount, whoever does it, and then winds the mount up on the shard.
 
 use crate::mountpoint::MountPoint;
 use crate::options::{Ended, EndedBy, MountError, MountOptions, UnmountError};
-use crate::payload::{Payloads, payloads};
+use crate::payload;
 use crate::requests::Requests;
 use crate::serve;
 use crate::write_out::WriteOut;
@@ -63,22 +63,20 @@ impl Mount {
             }
             Err(error)
         };
-        let (payloads, lender) = payloads(options.max_write as usize);
-        let (payloads, limits) = (Arc::new(payloads), options.clone());
+        let limits = options.clone();
         let write_out = Arc::new(WriteOut::default());
         let for_reads = Arc::clone(&write_out);
         let Some(key) = remote.call(move |shard| {
             let fs = open(shard);
-            serve::install(shard, fs, lender, for_reads, &limits)
+            serve::install(shard, fs, for_reads, &limits)
         }) else {
             return undo(MountError::ShardGone { dir });
         };
-        let wind_up = WindUp { remote: remote.clone(), key, payloads: Arc::clone(&payloads) };
+        let wind_up = WindUp { remote: remote.clone(), key };
         let requests = Requests::<F> {
             remote,
             key,
             options: options.clone(),
-            payloads,
             write_out: Arc::clone(&write_out),
             file_system: PhantomData,
         };
@@ -209,15 +207,16 @@ impl Drop for Mount {
 struct WindUp {
     remote: Remote,
     key: usize,
-    payloads: Arc<Payloads>,
 }
 
 impl WindUp {
     /// What came of the last sync; nothing is left to be synced when the shard is gone.
     fn run<F: FileSystem + 'static>(self) -> Result<(), Errno> {
-        let (key, buffers) = (self.key, self.payloads.empty());
+        // This thread may have read requests, too.
+        payload::give_back();
+        let key = self.key;
         let result = self.remote.call_async(move |shard, done| {
-            serve::end::<F>(shard, key, buffers, done);
+            serve::end::<F>(shard, key, done);
         });
         result.unwrap_or(Ok(()))
     }

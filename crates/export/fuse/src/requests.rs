@@ -6,7 +6,7 @@
 use crate::attributes::{from_system, set_time};
 use crate::kernel;
 use crate::options::MountOptions;
-use crate::payload::Payloads;
+use crate::payload::{self, Payload};
 use crate::serve;
 use crate::work::{Name, Node, Opening, Work};
 use crate::write_out::WriteOut;
@@ -39,7 +39,6 @@ pub(crate) struct Requests<F> {
     /// The server's number on the shard.
     pub key: usize,
     pub options: MountOptions,
-    pub payloads: Arc<Payloads>,
     pub write_out: Arc<WriteOut>,
     pub file_system: PhantomData<fn(F)>,
 }
@@ -49,6 +48,17 @@ impl<F: FileSystem + 'static> Requests<F> {
         let key = self.key;
         // When the shard is gone the work is dropped, and a dropped reply is EIO.
         self.remote.run(move |shard| serve::start::<F>(shard, key, work));
+    }
+
+    /// A write's bytes in a buffer of the shard; `None` when the shard is gone.
+    fn pack(&self, bytes: &[u8]) -> Option<Payload> {
+        payload::pack(bytes, || {
+            let (remote, key) = (self.remote.clone(), self.key);
+            let shelves = remote.call(move |shard| serve::lend::<F>(shard, key))??;
+            Some((shelves, move |shelves| {
+                remote.run(move |shard| serve::take_back::<F>(shard, key, shelves));
+            }))
+        })
     }
 }
 
@@ -272,7 +282,7 @@ impl<F: FileSystem + 'static> Filesystem for Requests<F> {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let Some(data) = self.payloads.pack(data) else { return reply.error(Errno::EIO) };
+        let Some(data) = self.pack(data) else { return reply.error(Errno::EIO) };
         let clear_setid = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         self.send(Work::Write { ino: ino.0, offset, data, clear_setid, reply });
     }

@@ -3,7 +3,7 @@
 use crate::attributes::{file_attr, file_type, nothing_but};
 use crate::errno;
 use crate::options::MountOptions;
-use crate::payload::{Lender, Payload};
+use crate::payload::{Lender, Payload, Shelves};
 use crate::references::References;
 use crate::work::{Opening, Work};
 use crate::write_out::WriteOut;
@@ -11,7 +11,7 @@ use braid_filesystem::{
     Attr, Caller, DirEntry, Entry, Errno, FileSystem, Ino, Kind, NewNode, SetAttr,
 };
 use braid_shard::sync::{Budget, Notify};
-use braid_shard::{Loan, Shard, Spawner};
+use braid_shard::{Shard, Spawner};
 use fuser::{FileHandle, FopenFlags, Generation, INodeNo};
 use slab::Slab;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -65,7 +65,6 @@ impl<F> Default for Servers<F> {
 pub(crate) fn install<F: FileSystem + 'static>(
     shard: &Shard,
     fs: Rc<F>,
-    lender: Lender,
     write_out: Arc<WriteOut>,
     options: &MountOptions,
 ) -> usize {
@@ -78,11 +77,10 @@ pub(crate) fn install<F: FileSystem + 'static>(
         })
     });
     let memory = options.memory.max(options.max_write as usize);
-    lender.lend_all(shard, memory);
     let server = Rc::new(Server {
         shard: shard.clone(),
         fs,
-        lender,
+        lender: Lender::new(options.max_write as usize, memory / options.threads.max(1)),
         reads: Budget::new(shard, memory as u64),
         references: References::default(),
         under_way: Cell::new(0),
@@ -107,6 +105,18 @@ pub(crate) fn allow_direct_mmap<F: 'static>(shard: &Shard, key: usize) {
     }
 }
 
+/// Buffers for payloads, for a further thread that reads requests; `None`: the mount has ended.
+pub(crate) fn lend<F: 'static>(shard: &Shard, key: usize) -> Option<Shelves> {
+    Some(server(&shard.local::<Servers<F>>(), key)?.lender.lend(shard))
+}
+
+/// A thread that read requests has ended.
+pub(crate) fn take_back<F: 'static>(shard: &Shard, key: usize, shelves: Shelves) {
+    if let Some(server) = server(&shard.local::<Servers<F>>(), key) {
+        server.lender.take_back(shelves);
+    }
+}
+
 /// Starts one request.
 pub(crate) fn start<F: FileSystem + 'static>(shard: &Shard, key: usize, work: Work) {
     let servers = shard.local::<Servers<F>>();
@@ -123,17 +133,13 @@ pub(crate) fn start<F: FileSystem + 'static>(shard: &Shard, key: usize, work: Wo
 pub(crate) fn end<F: FileSystem + 'static>(
     shard: &Shard,
     key: usize,
-    buffers: Vec<Loan>,
     done: impl FnOnce(Result<(), Errno>) + 'static,
 ) {
-    for loan in buffers {
-        // All were lent by this shard.
-        let _ = shard.pool().settle(loan);
-    }
     let removed = shard.local::<Servers<F>>().all.borrow_mut().try_remove(key);
     let Some(server) = removed else { return done(Ok(())) };
     shard.spawn(async move {
         server.ended.wait_for(|| (server.under_way.get() == 0).then_some(())).await;
+        server.lender.settle(&server.shard);
         server.references.give_back(&*server.fs);
         done(server.fs.sync().await);
     });

@@ -3,8 +3,7 @@
 mod changes;
 
 pub use changes::{
-    Add, Balance, Check, Defrag, Export, Flush, Follow, Jobs, Migrate, OneFileOrMore, Proxy,
-    Remove, Weight,
+    Add, Check, Export, Follow, Jobs, Migrate, OneFileOrMore, Proxy, Remove, Weight, WholeVolume,
 };
 
 use super::{Control, EXIT_CODES, State, kib_or_size};
@@ -36,7 +35,13 @@ pub enum Verb {
     #[command(visible_alias = "delete")]
     Remove(Remove),
     /// Move stripes until every brick has its fair share.
-    Balance(Balance),
+    #[command(
+        long_about = "Move stripes until every brick has its fair share.\n\n\
+    Only the stripes that lie elsewhere than they belong are read and written; the metadata of every file is looked \
+    through. Files that are pinned stay where they are.",
+        after_help = EXIT_CODES
+    )]
+    Balance(WholeVolume),
     /// Change a brick's weight and move what that shifts.
     Weight(Weight),
     /// Move files to one brick.
@@ -48,9 +53,19 @@ pub enum Verb {
     /// Have one brick take what is written first, or have none do so.
     Proxy(Proxy),
     /// Move what the proxy has taken to the other bricks.
-    Flush(Flush),
+    #[command(
+        long_about = "Move what the proxy has taken to the other bricks, each its fair share: that much is read and \
+    written. What is written meanwhile goes to the proxy and stays there until the next flush.",
+        after_help = EXIT_CODES
+    )]
+    Flush(WholeVolume),
     /// Bring the pieces of files together, on every brick at once.
-    Defrag(Defrag),
+    #[command(
+        long_about = "Bring the pieces of files together, on every brick at once. Only stripes that lie in more pieces than \
+    they need are read and written.",
+        after_help = EXIT_CODES
+    )]
+    Defrag(WholeVolume),
     /// Compare the volume's metadata with its bricks, both ways.
     Check(Check),
     /// Show, pause, resume, cancel, slow down or wait for the job of a volume.

@@ -73,8 +73,12 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         let targets = running.chain(looked_at).filter(free).collect();
         Ok(Arc::new(Server::start(shards.remotes(), &options.nbd, targets, None)?))
     });
-    let around =
-        Around { remotes: shards.remotes().to_vec(), kept, memory_max: memory.for_caches() };
+    let around = Around {
+        remotes: shards.remotes().to_vec(),
+        kept,
+        memory_max: memory.for_caches(),
+        door: socket.door(),
+    };
     let exporting = server.as_ref().ok().map(Arc::clone);
     let running = Running::new(arrays.clone(), salvaged.clone(), exporting, around, send_end);
     let served = server.and_then(|server| {

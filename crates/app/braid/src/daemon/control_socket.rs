@@ -24,13 +24,19 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Carries out a request: gives answers to the function, which says false when the client is gone.
 pub type Handler = dyn Fn(Request, &mut dyn FnMut(Answer) -> bool) + Send + Sync;
 
-/// A socket that listens; dropping it removes its file.
-pub struct ControlSocket {
+/// A socket that listens; dropping it closes its [`Door`].
+pub struct ControlSocket(Door);
+
+/// The way in to a server.
+#[derive(Clone)]
+pub struct Door(Arc<Listening>);
+
+struct Listening {
     path: PathBuf,
     listener: UnixListener,
     /// Device and inode of our file.
     own: (u64, u64),
-    closed: Arc<AtomicBool>,
+    closed: AtomicBool,
 }
 
 /// Where the socket is unless somebody says otherwise.
@@ -60,17 +66,22 @@ impl ControlSocket {
                 Ok(found)
             })
             .with_context(|| format!("preparing the control socket {}", path.display()))?;
-        Ok(ControlSocket {
+        Ok(ControlSocket(Door(Arc::new(Listening {
             path: path.to_owned(),
             listener,
             own: (found.dev(), found.ino()),
-            closed: Arc::new(AtomicBool::new(false)),
-        })
+            closed: AtomicBool::new(false),
+        }))))
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.0.0.path
+    }
+
+    /// What closes it before it is dropped.
+    pub fn door(&self) -> Door {
+        self.0.clone()
     }
 
     /// Starts answering requests with `handler`.
@@ -78,14 +89,13 @@ impl ControlSocket {
     /// # Errors
     /// When the system refuses a descriptor or a thread.
     pub fn serve(&self, handler: Arc<Handler>) -> Result<()> {
-        let listener = self.listener.try_clone().context("duplicating the control socket")?;
-        let closed = Arc::clone(&self.closed);
+        let door = Arc::clone(&self.0.0);
         let connections = Arc::new(AtomicUsize::new(0));
         let work = move || {
-            while !closed.load(Ordering::Acquire) {
-                match listener.accept() {
+            while !door.closed.load(Ordering::Acquire) {
+                match door.listener.accept() {
                     Ok((stream, _)) => start(stream, &handler, &connections),
-                    Err(_) if closed.load(Ordering::Acquire) => return,
+                    Err(_) if door.closed.load(Ordering::Acquire) => return,
                     Err(error) => {
                         tracing::warn!(%error, "accepting a control connection failed");
                         std::thread::sleep(ACCEPT_PAUSE);
@@ -103,15 +113,25 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        self.closed.store(true, Ordering::Release);
-        // Wakes the thread that accepts; a listener that failed has ended already.
-        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        let ours = std::fs::symlink_metadata(&self.path)
-            .is_ok_and(|found| (found.dev(), found.ino()) == self.own);
+        self.0.close();
+    }
+}
+
+impl Door {
+    /// Nobody connects any more, and the file is gone: the next server may begin. Those who are connected stay so.
+    pub fn close(&self) {
+        let Listening { path, listener, own, closed } = &*self.0;
+        if closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let ours =
+            std::fs::symlink_metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == *own);
         if ours {
             // A file that cannot be removed is replaced by the next server.
-            let _ = std::fs::remove_file(&self.path);
+            let _ = std::fs::remove_file(path);
         }
+        // Wakes the thread that accepts; a listener that failed has ended already.
+        let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
     }
 }
 

@@ -118,6 +118,8 @@ pub enum Answer {
     Progress { job: Job },
     /// No job is running any more.
     Idle { last: Option<LastJob>, detail: Box<Detail> },
+    /// The server ends, and has not looked at the request.
+    Ending,
     /// It was refused.
     Refused { error: String, no_such_array: bool },
 }

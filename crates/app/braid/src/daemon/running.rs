@@ -4,7 +4,7 @@
 //! runs on a shard.
 
 use super::End;
-use super::control_socket::Handler;
+use super::control_socket::{Door, Handler};
 use super::creating::Wanted;
 use super::details::{self, job_of};
 use super::protocol::{Answer, Detail, Listed, Request};
@@ -54,7 +54,8 @@ pub struct Running {
     /// Held while arrays are made, stacked or stopped: which array uses which does not change otherwise.
     stack: Mutex<()>,
     pub(super) volumes: Volumes,
-    ends: Mutex<Sender<End>>,
+    pub(super) ends: Mutex<Sender<End>>,
+    pub(super) door: Door,
     /// The number of the next member in memory, so that its name is its own.
     next_in_memory: AtomicU64,
 }
@@ -67,6 +68,8 @@ pub struct Around {
     pub kept: Kept,
     /// Bytes that the caches of an array may take.
     pub memory_max: u64,
+    /// The way in, to be closed when nothing is left to be served.
+    pub door: Door,
 }
 
 /// No array of that name.
@@ -83,7 +86,7 @@ impl Running {
         around: Around,
         ends: Sender<End>,
     ) -> Arc<Running> {
-        let Around { remotes, kept, memory_max } = around;
+        let Around { remotes, kept, memory_max, door } = around;
         Arc::new_cyclic(|own| Running {
             arrays: Mutex::new(arrays),
             salvaged: Mutex::new(salvaged),
@@ -98,6 +101,7 @@ impl Running {
             setter: Setter::new(kept),
             stack: Mutex::new(()),
             ends: Mutex::new(ends),
+            door,
             next_in_memory: AtomicU64::new(1000),
         })
     }
@@ -195,7 +199,13 @@ impl Running {
         let about_volumes = matches!(request, Request::Volume { .. });
         let stops = about_volumes || matches!(request, Request::Stop { .. });
         let asked = about_volumes.then(|| self.volumes.ask());
-        match self.carry_out(request, answer) {
+        let done = match &asked {
+            Some(None) => Ok(Answer::Ending),
+            _ => self.carry_out(request, answer),
+        };
+        // Before the answer: whoever has it and asks again finds no server, and not one that is about to end.
+        let closed = stops && self.closes_if_idle(usize::from(about_volumes));
+        match done {
             Ok(last) => {
                 answer(last);
             }
@@ -206,16 +216,9 @@ impl Running {
         }
         drop(asked);
         // The answer has left by now: the process may end.
-        if stops && self.is_idle() {
+        if closed || stops && self.closes_if_idle(0) {
             self.end(End::Stopped);
         }
-    }
-
-    /// Has the process end.
-    pub(super) fn end(&self, why: End) {
-        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        // The other side is gone when the process ends anyway.
-        let _ = ends.send(why);
     }
 
     fn carry_out(

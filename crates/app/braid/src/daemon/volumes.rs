@@ -8,7 +8,7 @@ use crate::output;
 use crate::volumes::{Arrays, Events, Hosted};
 use anyhow::{Result, bail};
 use braid_device::Opener;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use uuid::Uuid;
 
 impl Running {
@@ -43,9 +43,22 @@ impl Running {
         !self.volumes.all().is_empty()
     }
 
-    /// Nothing is left to be served.
-    pub(super) fn is_idle(&self) -> bool {
-        self.arrays().is_empty() && self.salvaged().is_empty() && self.volumes.are_idle()
+    /// When nothing is left to be served and nobody but `own` requests about volumes waits for an answer, whoever asks
+    /// from now on finds no server. True when that is so.
+    pub(super) fn closes_if_idle(&self, own: usize) -> bool {
+        let closes =
+            self.arrays().is_empty() && self.salvaged().is_empty() && self.volumes.end_if_idle(own);
+        if closes {
+            self.door.close();
+        }
+        closes
+    }
+
+    /// Has the process end.
+    pub(super) fn end(&self, why: End) {
+        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        // The other side is gone when the process ends anyway.
+        let _ = ends.send(why);
     }
 
     /// Refuses what would take an array away from a volume.
@@ -89,7 +102,7 @@ impl Events for ToRunning {
         let Some(running) = self.0.upgrade() else { return };
         running.volumes.forget(hosted);
         running.give_back(arrays);
-        if running.is_idle() {
+        if running.closes_if_idle(0) {
             running.end(End::Stopped);
         }
     }

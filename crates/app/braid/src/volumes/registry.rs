@@ -53,9 +53,12 @@ pub struct Volumes {
     turn: Mutex<()>,
     /// The number of the next brick in memory, so that its name is its own.
     next_in_memory: AtomicU64,
-    /// Requests that are not answered yet.
+    /// Requests that are not answered yet, and [`ENDING`].
     asked: AtomicUsize,
 }
+
+/// Set in the count of requests when no further one is carried out.
+const ENDING: usize = 1 << (usize::BITS - 1);
 
 /// A request that is not answered yet.
 pub struct Asked<'a>(&'a AtomicUsize);
@@ -83,15 +86,21 @@ impl Volumes {
         }
     }
 
-    /// A request comes; it is answered when what is given is dropped.
-    pub fn ask(&self) -> Asked<'_> {
-        self.asked.fetch_add(1, Ordering::AcqRel);
-        Asked(&self.asked)
+    /// A request comes; it is answered when what is given is dropped. `None`: the server ends.
+    pub fn ask(&self) -> Option<Asked<'_>> {
+        let before = self.asked.fetch_add(1, Ordering::AcqRel);
+        let asked = Asked(&self.asked);
+        (before & ENDING == 0).then_some(asked)
     }
 
-    /// No volume is mounted, and nobody waits for an answer.
-    pub fn are_idle(&self) -> bool {
-        locked(&self.list).is_empty() && self.asked.load(Ordering::Acquire) == 0
+    /// Ends it when no volume is mounted and nobody but `own` requests waits for an answer: none is carried out from
+    /// then on. True when it has ended.
+    pub fn end_if_idle(&self, own: usize) -> bool {
+        // Whoever mounts a volume puts it on the list before the request is over.
+        let list = locked(&self.list);
+        let (from, to) = (own, own | ENDING);
+        let ends = || self.asked.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        list.is_empty() && (self.asked.load(Ordering::Acquire) & ENDING != 0 || ends().is_ok())
     }
 
     /// The volumes that are mounted.

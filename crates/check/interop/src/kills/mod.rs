@@ -65,10 +65,10 @@ pub fn run(options: &Options, operation: Operation) -> Result<Outcome> {
     while outcome.kills < options.kills {
         let context =
             || format!("{}, kill {} (seed {})", operation.name(), outcome.kills, options.seed);
-        let (kill, in_a_job, compared) =
+        let (in_a_job, compared) =
             one_kill(&mut server, &mut files, operation, outcome.kills, &mut random)
                 .with_context(context)?;
-        outcome.kills += u32::from(kill);
+        outcome.kills += 1;
         outcome.in_a_job += u32::from(in_a_job);
         outcome.files_compared += compared;
     }
@@ -76,13 +76,16 @@ pub fn run(options: &Options, operation: Operation) -> Result<Outcome> {
     Ok(outcome)
 }
 
+/// One life of the server, from the operation's start to its end in the next life. Whether the kill came in a job, and
+/// how many files were compared.
 fn one_kill(
     server: &mut Server,
     files: &mut Files,
     operation: Operation,
     number: u32,
     random: &mut files::Random,
-) -> Result<(bool, bool, u64)> {
+) -> Result<(bool, u64)> {
+    server.slow_down()?;
     operation.start(server, files, number)?;
     let stop = Arc::new(AtomicBool::new(false));
     let writer = files.write_on(Arc::clone(&stop), operation.removes_files(), random.next());
@@ -99,12 +102,12 @@ fn one_kill(
     server.check().context("checking after the kill")?;
     let mut compared = files.compare().context("after the kill")?;
     server.wait_job().context("the operation's end")?;
-    operation.finish(server, number)?;
+    operation.finish(server)?;
     server.check().context("checking after the operation's end")?;
     compared += files.compare().context("after the operation's end")?;
     files.thin_out()?;
     ensure!(server.is_alive(), "the server ended by itself");
-    Ok((true, in_a_job, compared))
+    Ok((in_a_job, compared))
 }
 
 fn tell(operation: Operation, number: u32, life: Duration, in_a_job: bool) {

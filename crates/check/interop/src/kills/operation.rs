@@ -80,7 +80,7 @@ impl Operation {
     }
 
     /// Brings the volume to where the next round can start.
-    pub(super) fn finish(self, server: &Server, _: u32) -> Result<()> {
+    pub(super) fn finish(self, server: &Server) -> Result<()> {
         let brick = server.brick(3);
         match self {
             // A kill before the brick was on record leaves nothing to be removed.

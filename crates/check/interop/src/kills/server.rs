@@ -110,7 +110,11 @@ impl Server {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.process = Some(process);
-        // So slow that many kills come while a job is under way.
+        Ok(())
+    }
+
+    /// Has jobs run so slowly, until the kill, that many kills come while one is under way.
+    pub fn slow_down(&self) -> Result<()> {
         self.volume(&["jobs", "pool", "--speed", JOB_SPEED])
     }
 

@@ -162,29 +162,30 @@ fn comes_back_after_being_forgotten(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn by_threads_side_by_side(scene: &Scene) -> Outcome {
-    // Neighbours in one block, one page and one stripe: nobody's bytes may be lost to another's.
-    const PIECE: usize = 700;
-    let path = scene.file("file")?;
+/// Four threads, numbered from 0, each of which does `write`.
+fn by_four(write: impl Fn(u32) -> Outcome + Sync) -> Outcome {
     std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..4_usize)
-            .map(|writer| {
-                let path = &path;
-                scope.spawn(move || -> Outcome {
-                    let file = scene.open(path)?;
-                    for round in 0..300 {
-                        let place = round * 4 + writer;
-                        let bytes = pattern(place as u64, PIECE);
-                        file.write_all_at(&bytes, (place * PIECE) as u64)?;
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
+        let write = &write;
+        let writers: Vec<_> = (0..4).map(|writer| scope.spawn(move || write(writer))).collect();
         writers.into_iter().try_for_each(|writer| match writer.join() {
             Ok(done) => done,
             Err(_) => anyhow::bail!("a writer panicked"),
         })
+    })
+}
+
+fn by_threads_side_by_side(scene: &Scene) -> Outcome {
+    // Neighbours in one block, one page and one stripe: nobody's bytes may be lost to another's.
+    const PIECE: usize = 700;
+    let path = scene.file("file")?;
+    by_four(|writer| {
+        let file = scene.open(&path)?;
+        for round in 0..300 {
+            let place = round * 4 + writer as usize;
+            let bytes = pattern(place as u64, PIECE);
+            file.write_all_at(&bytes, (place * PIECE) as u64)?;
+        }
+        Ok(())
     })?;
     let want: Vec<u8> = (0..1200).flat_map(|place| pattern(place, PIECE)).collect();
     same_bytes("the whole", &std::fs::read(&path)?, &want)
@@ -256,23 +257,12 @@ fn goes_to_the_end_after_a_truncate(scene: &Scene) -> Outcome {
 fn by_threads_loses_nothing(scene: &Scene) -> Outcome {
     const EACH: u32 = 400;
     let path = scene.file("file")?;
-    std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..4_u32)
-            .map(|writer| {
-                let path = &path;
-                scope.spawn(move || -> Outcome {
-                    let mut file = appender(path)?;
-                    for round in 0..EACH {
-                        file.write_all(&[writer.to_le_bytes(), round.to_le_bytes()].concat())?;
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        writers.into_iter().try_for_each(|writer| match writer.join() {
-            Ok(done) => done,
-            Err(_) => anyhow::bail!("a writer panicked"),
-        })
+    by_four(|writer| {
+        let mut file = appender(&path)?;
+        for round in 0..EACH {
+            file.write_all(&[writer.to_le_bytes(), round.to_le_bytes()].concat())?;
+        }
+        Ok(())
     })?;
     let mut next = [0; 4];
     let bytes = std::fs::read(&path)?;

@@ -189,6 +189,7 @@ impl Volume {
         if repair {
             drop_keys.into_iter().for_each(|key| self.transactions.set(key, None));
             add.into_iter().for_each(|(key, value)| self.transactions.set(key, Some(value)));
+            self.names.forget();
         }
         Ok(seen)
     }

@@ -6,8 +6,8 @@ use crate::inode::Inode;
 use crate::volume::Volume;
 use braid_filesystem::{Allocate, Errno, Ino};
 use braid_format::volume::BLOCK;
-use braid_format::volume::brick_record::BrickState;
-use braid_format::volume::place::Place;
+use braid_format::volume::place::{PER_GROUP, Place};
+use std::ops::Range;
 use std::rc::Rc;
 
 impl Volume {
@@ -31,7 +31,7 @@ impl Volume {
             }
             Allocate::ZeroRange { keep_size } => {
                 self.may_grow().await?;
-                self.check_room(end - offset)?;
+                self.check_room(&inode, offset..end).await?;
                 if !keep_size {
                     self.settle_end(&inode, end).await?;
                 }
@@ -40,7 +40,7 @@ impl Volume {
             }
             Allocate::Reserve { keep_size } => {
                 self.may_grow().await?;
-                self.check_room(end - offset)?;
+                self.check_room(&inode, offset..end).await?;
                 if !keep_size {
                     self.settle_end(&inode, end).await?;
                 }
@@ -61,18 +61,44 @@ impl Volume {
     }
 
     /// Refuses at once what cannot fit, before a part of it is set aside.
-    fn check_room(&self, bytes: u64) -> Result<(), Errno> {
-        let bricks = self.bricks.borrow();
-        let usable = bricks.values().filter(|brick| {
-            brick.is_there() && matches!(brick.state(), BrickState::Data | BrickState::Proxy)
-        });
-        let free: u64 = usable.map(|brick| brick.space.blocks() - brick.space.used()).sum();
-        // What the range holds already is asked for twice; a whole file over again is let through.
-        if bytes / BLOCK > free.saturating_mul(2).saturating_add(free) {
-            Err(Errno::NoSpace)
-        } else {
-            Ok(())
+    async fn check_room(&self, inode: &Rc<Inode>, range: Range<u64>) -> Result<(), Errno> {
+        let (used, all) = self.usage();
+        let wanted = (range.end - range.start) / BLOCK;
+        let mut room = all - used;
+        // What the range holds already is not asked for again.
+        let mut next = Some(range.start / self.geometry.stripe / PER_GROUP);
+        while let Some(group) = next.filter(|_| room < wanted) {
+            let placed;
+            (placed, next) = self.some_placed(inode, group, &range).await?;
+            room += placed.iter().map(|(_, place)| u64::from(place.blocks)).sum::<u64>();
         }
+        if room < wanted { Err(Errno::NoSpace) } else { Ok(()) }
+    }
+
+    /// The stripes of a range that have a place, those of some groups from `group` on, and the group where to go on.
+    /// Holes are not looked at: one of 16 TiB is passed in no time.
+    async fn some_placed(
+        &self,
+        inode: &Rc<Inode>,
+        group: u64,
+        range: &Range<u64>,
+    ) -> Result<(Vec<(u64, Place)>, Option<u64>), Errno> {
+        let stripe = self.geometry.stripe;
+        let (mut found, mut next) = (Vec::new(), None);
+        for group in self.groups_from(inode, group).await? {
+            // A group beyond the largest file is damage, and beyond any end.
+            let first = group.checked_mul(PER_GROUP * stripe);
+            if first.is_none_or(|first| first >= range.end) {
+                return Ok((found, None));
+            }
+            next = Some(group + 1);
+            let placed = self.places(inode, group).await?.placed().into_iter();
+            found.extend(placed.filter(|(number, _)| {
+                let at = number * stripe;
+                at < range.end && at + stripe > range.start
+            }));
+        }
+        Ok((found, next))
     }
 
     async fn set_aside(
@@ -97,34 +123,19 @@ impl Volume {
     /// The range reads as zero from now on, and whole granules of it take no space.
     async fn punch(&self, inode: &Rc<Inode>, offset: u64, end: u64) -> Result<(), Errno> {
         let stripe = self.geometry.stripe;
-        // Only stripes that have a place are looked at: a hole of 16 TiB is punched in no time.
-        let mut next = offset / stripe / 64;
-        loop {
-            let groups = self.groups_from(inode, next).await?;
-            let Some(last) = groups.last().copied() else { return Ok(()) };
-            for group in groups {
-                // A group beyond the largest file is damage, and beyond any end.
-                let first = group.checked_mul(64 * stripe);
-                if first.is_none_or(|first| first >= end) {
-                    return Ok(());
-                }
-                let places = self.places(inode, group).await?;
-                for (number, _) in places.placed() {
-                    let at = number * stripe;
-                    if at >= end || at + stripe <= offset {
-                        continue;
-                    }
-                    let piece = Piece {
-                        stripe: number,
-                        from: offset.saturating_sub(at),
-                        to: (end - at).min(stripe),
-                    };
-                    self.punch_stripe(inode, piece).await?;
-                }
+        let mut next = Some(offset / stripe / PER_GROUP);
+        while let Some(group) = next {
+            let placed;
+            (placed, next) = self.some_placed(inode, group, &(offset..end)).await?;
+            for (number, _) in placed {
+                let at = number * stripe;
+                let from = offset.saturating_sub(at);
+                let piece = Piece { stripe: number, from, to: (end - at).min(stripe) };
+                self.punch_stripe(inode, piece).await?;
                 self.transactions.room().await;
             }
-            next = last + 1;
         }
+        Ok(())
     }
 
     async fn punch_stripe(&self, inode: &Rc<Inode>, piece: Piece) -> Result<(), Errno> {

@@ -10,7 +10,7 @@ use braid_format::volume::place::{PER_GROUP, Place, parse};
 use braid_format::volume::{BLOCK, RecordError, keys};
 use std::rc::Rc;
 
-/// Groups of places of one file that stay in memory, about: 64 MiB of them.
+/// Groups of places that stay in memory, about: 64 MiB of them.
 const KEPT_GROUPS: usize = 64 << 10;
 /// Stripes from this one on are given whole places from the start: a file of that size grows on.
 const WHOLE_FROM: u64 = 8;
@@ -41,15 +41,27 @@ impl Volume {
             return Err(self.damaged(&RecordError::damaged_place(inode.ino(), group)));
         }
         let places = Rc::new(Places::new(inode.ino(), group, list));
-        let mut kept = inode.places.borrow_mut();
-        if kept.len() >= KEPT_GROUPS {
+        inode.places.borrow_mut().insert(group, Rc::clone(&places));
+        self.kept_groups.set(self.kept_groups.get() + 1);
+        if self.kept_groups.get() >= KEPT_GROUPS {
+            self.let_places_go();
+        }
+        Ok(places)
+    }
+
+    /// Takes places out of memory that nobody uses.
+    fn let_places_go(&self) {
+        let mut left = 0;
+        self.inodes.each(|inode| {
+            let mut kept = inode.places.borrow_mut();
             // What is being committed is still in sight of the store's readers, so it may go too.
             kept.retain(|_, places| {
                 Rc::strong_count(places) > 1 || self.transactions.has_places(places.key())
             });
-        }
-        kept.insert(group, Rc::clone(&places));
-        Ok(places)
+            left += kept.len();
+        });
+        // However much cannot go, the next look at all of them is a good while off.
+        self.kept_groups.set(left.min(KEPT_GROUPS / 2));
     }
 
     /// The place of one stripe, with its group.

@@ -42,6 +42,7 @@ impl Volume {
     /// Shares the buckets out anew; what lies wrong now is for balance to move.
     fn assign(&self, weights: &[(u16, u64)]) -> Result<(), VolumeError> {
         let moved = self.buckets.borrow_mut().assign(weights)?;
+        self.placement_changed.set(true);
         self.edit_record(|record| record.unbalanced |= moved > 0);
         Ok(())
     }
@@ -124,7 +125,6 @@ impl Volume {
         self.assign(&self.weights(id, Some(weight)))?;
         brick.set_weight(weight);
         brick.set_state(BrickState::Data);
-        self.record_changed.set(true);
         self.make_record_durable().await
     }
 
@@ -214,6 +214,7 @@ impl Volume {
         }
         // What lies elsewhere stays where it is: only what is here moves, and all of it.
         self.buckets.borrow_mut().assign(&weights)?;
+        self.placement_changed.set(true);
         brick.set_state(BrickState::Removing);
         self.edit_record(|record| {
             if record.proxy == Some(id) {
@@ -231,7 +232,6 @@ impl Volume {
         };
         if self.assign(&self.weights(id, Some(brick.weight().max(1)))).is_ok() {
             brick.set_state(BrickState::Data);
-            self.record_changed.set(true);
         }
     }
 
@@ -251,7 +251,7 @@ impl Volume {
         }
         self.bricks.borrow_mut().remove(&id);
         self.transactions.set(keys::brick(id), None);
-        self.record_changed.set(true);
+        self.placement_changed.set(true);
         self.gone.borrow_mut().push(brick.uuid);
         self.make_record_durable().await?;
         Ok(true)

@@ -142,7 +142,7 @@ impl Running {
     }
 
     /// Waits until no move is under way.
-    pub(super) async fn idle(&self, _: &Shard) {
+    pub(super) async fn idle(&self) {
         self.changed.wait_for(|| (self.under_way() == 0).then_some(())).await;
     }
 
@@ -174,6 +174,8 @@ pub(crate) struct Jobs {
     current: RefCell<Option<Rc<Running>>>,
     state: RefCell<JobState>,
     ended: Notify,
+    /// The volume is being closed: no job starts or goes on any more.
+    suspended: Cell<bool>,
     /// Free space was put together, and nothing was freed since.
     pub(crate) gathered: Cell<bool>,
 }
@@ -185,6 +187,7 @@ impl Jobs {
             current: RefCell::new(None),
             state: RefCell::new(JobState::Running),
             ended: Notify::new(shard),
+            suspended: Cell::new(false),
             gathered: Cell::new(false),
         }
     }
@@ -220,6 +223,9 @@ impl Volume {
     /// # Errors
     /// When another is under way, when what is to be moved does not fit, or the brick or file cannot be meant.
     pub async fn start_job(self: &Rc<Self>, new: NewJob) -> Result<(), VolumeError> {
+        if self.jobs.suspended.get() {
+            return Err(VolumeError::Refused("the volume is being unmounted".into()));
+        }
         if let Some(current) = self.jobs.current() {
             return match self.jobs.state() {
                 JobState::Failed(_) => {
@@ -324,11 +330,14 @@ impl Volume {
     fn go_on(self: &Rc<Self>, running: Rc<Running>) {
         let own = Rc::clone(self);
         self.shard.spawn(async move {
-            let result = own.run_job(&running).await;
-            running.idle(&own.shard).await;
-            let result = match result {
-                Ok(()) => own.finish_job(&running).await,
-                other => other,
+            let result = loop {
+                match own.run_to_end(&running).await {
+                    // Resumed before the pause took effect.
+                    Err(Stop::Paused) if running.stop.borrow().is_none() => {
+                        running.set_cursor((0, 0));
+                    }
+                    result => break result,
+                }
             };
             match result {
                 Ok(()) | Err(Stop::Cancelled) => {
@@ -350,6 +359,13 @@ impl Volume {
         });
     }
 
+    async fn run_to_end(self: &Rc<Self>, running: &Rc<Running>) -> Result<(), Stop> {
+        let result = self.run_job(running).await;
+        running.idle().await;
+        result?;
+        self.finish_job(running).await
+    }
+
     async fn finish_job(self: &Rc<Self>, running: &Rc<Running>) -> Result<(), Stop> {
         let record = running.record.get();
         match (record.kind, record.brick) {
@@ -358,7 +374,7 @@ impl Volume {
                 while !self.let_go(id).await.map_err(failed)? {
                     running.set_cursor((0, 0));
                     let again = self.run_job(running).await;
-                    running.idle(&self.shard).await;
+                    running.idle().await;
                     again?;
                 }
             }
@@ -405,15 +421,18 @@ impl Volume {
 
     /// Goes on with a job that was paused or failed.
     pub fn resume_job(self: &Rc<Self>) {
-        if let Some(running) =
-            self.jobs.current().filter(|_| self.jobs.state() != JobState::Running)
-        {
-            running.errors.set(0);
-            running.stop.borrow_mut().take();
-            running.set_cursor((0, 0));
-            self.jobs.set_state(JobState::Running);
-            self.go_on(running);
+        let Some(running) = self.jobs.current().filter(|_| !self.jobs.suspended.get()) else {
+            return;
+        };
+        if self.jobs.state() == JobState::Running {
+            running.stop.borrow_mut().take_if(|stop| matches!(stop, Stop::Paused));
+            return;
         }
+        running.errors.set(0);
+        running.stop.borrow_mut().take();
+        running.set_cursor((0, 0));
+        self.jobs.set_state(JobState::Running);
+        self.go_on(running);
     }
 
     /// Ends the job after the moves under way. What was moved stays where it is.
@@ -512,17 +531,19 @@ impl Volume {
 
     /// Stops the job, if there is one, so that the volume can be closed; the next mount goes on with it.
     pub(crate) async fn suspend_job(&self) {
+        self.jobs.suspended.set(true);
         let Some(running) = self.jobs.current().filter(|_| self.jobs.state() == JobState::Running)
         else {
             return;
         };
+        let is_paused = matches!(&*running.stop.borrow(), Some(Stop::Paused));
         running.ask_stop(Stop::Paused);
         let stopped = || {
             (self.jobs.current().is_none() || self.jobs.state() != JobState::Running).then_some(())
         };
         self.jobs.ended.wait_for(stopped).await;
-        // It was not the user who paused it.
-        if let Some(running) = self.jobs.current() {
+        // Unless the user has paused it, it goes on.
+        if let Some(running) = self.jobs.current().filter(|_| !is_paused) {
             let record = JobRecord { paused: false, ..running.record.get() };
             self.transactions.set(keys::JOB.to_vec(), Some(record.encode()));
         }

@@ -109,7 +109,7 @@ impl Volume {
             cursor = next;
         }
         self.gather(running, short).await?;
-        running.idle(&self.shard).await;
+        running.idle().await;
         running.check()
     }
 

@@ -15,8 +15,15 @@ impl Volume {
     /// The entry of that name, if there is one.
     pub(super) async fn find(&self, directory: Ino, name: &[u8]) -> Result<Option<ByName>, Errno> {
         check_name(name)?;
-        let Some(bytes) = self.stored(&keys::name(directory, name)).await? else { return Ok(None) };
-        ByName::parse(&bytes).map(Some).map_err(|error| self.damaged(&error))
+        if let Some(known) = self.names.get(directory, name) {
+            return Ok(known);
+        }
+        let changes = self.names.changes();
+        let bytes = self.stored(&keys::name(directory, name)).await?;
+        let entry = bytes.map(|bytes| ByName::parse(&bytes)).transpose();
+        let entry = entry.map_err(|error| self.damaged(&error))?;
+        self.names.read(directory, name, entry, changes);
+        Ok(entry)
     }
 
     /// Adds an entry in the open transaction; the caller holds the directory and knows that the name is free.
@@ -38,6 +45,7 @@ impl Volume {
         let by_name = ByName { ino, cookie, kind };
         let by_cookie = ByCookie { ino, kind, name: name.to_vec() };
         self.transactions.set(keys::name(directory.ino(), name), Some(by_name.encode()));
+        self.names.changed(directory.ino(), name, Some(by_name));
         self.transactions.set(keys::cookie(directory.ino(), cookie), Some(by_cookie.encode()));
     }
 
@@ -59,6 +67,7 @@ impl Volume {
             }
         });
         self.transactions.set(keys::name(directory.ino(), name), None);
+        self.names.changed(directory.ino(), name, None);
         self.transactions.set(keys::cookie(directory.ino(), entry.cookie), None);
     }
 

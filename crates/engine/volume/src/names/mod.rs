@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `entries` | entries of one directory: found, added, taken away |
+//! | `known` | names that were looked for lately |
 //! | `make` | new files and links |
 //! | `remove` | names that go |
 //! | `rename` | names that change |
@@ -10,6 +11,7 @@
 //! | `xattrs` | extended attributes |
 
 mod entries;
+mod known;
 mod make;
 mod read_dir;
 mod remove;
@@ -17,6 +19,7 @@ mod rename;
 mod xattrs;
 
 use braid_filesystem::{Errno, NAME_MAX};
+pub(crate) use known::KnownNames;
 
 /// Refuses what cannot be a name.
 fn check_name(name: &[u8]) -> Result<(), Errno> {

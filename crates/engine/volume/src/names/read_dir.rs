@@ -1,11 +1,15 @@
 //! Directories read in order. The newest entries come first.
 
 use crate::inode::kind_of;
+use crate::locks::WHOLE;
 use crate::volume::Volume;
 use braid_filesystem::{DirEntry, Entry, Errno, Ino};
 use braid_format::volume::entry::ByCookie;
 use braid_format::volume::keys;
+use std::collections::BTreeSet;
 
+/// Files are near each other when at least one in so many of the numbers between them is theirs.
+const NEAR: usize = 4;
 /// Entries that are looked for at a time, at most.
 const AT_ONCE: usize = 512;
 
@@ -44,19 +48,37 @@ impl Volume {
         cookie: u64,
         max: usize,
     ) -> Result<Vec<(DirEntry, Option<Entry>)>, Errno> {
+        let directory = self.directory(ino).await?;
+        // What the names stand for does not change before it is counted.
+        let _held = directory.locks.shared(WHOLE).await;
         let entries = self.read_entries(ino, cookie, max).await?;
+        self.bring(entries.iter().map(|entry| entry.ino).collect()).await?;
         let mut found = Vec::with_capacity(entries.len());
         for entry in entries {
-            let looked_up = match self.look_up(ino, &entry.name).await {
-                Ok(looked_up) if looked_up.attr.ino == entry.ino => Some(looked_up),
-                Ok(other) => {
-                    self.give_back(other.attr.ino, 1, 0);
-                    None
-                }
-                Err(_) => None,
-            };
-            found.push((entry, looked_up));
+            let inode = self.inode(entry.ino).await.ok();
+            found.push((entry, inode.map(|inode| self.entry_of(&inode))));
         }
         Ok(found)
+    }
+
+    /// Brings files to memory that will be looked at: in one step where their numbers are near each other, as those of
+    /// files are that were made together.
+    async fn bring(&self, mut inos: BTreeSet<Ino>) -> Result<(), Errno> {
+        inos.retain(|ino| self.inodes.get(*ino).is_none());
+        let (Some(first), Some(last)) = (inos.first(), inos.last()) else { return Ok(()) };
+        let many = NEAR * inos.len();
+        if last - first >= many as u64 {
+            return Ok(());
+        }
+        let (from, to) = (keys::inode(*first), keys::after(&keys::inode(*last)));
+        let scanned = self.transactions.scan(&from, &to, many).await;
+        let (pairs, _) = scanned.map_err(|error| self.store_failed(&error))?;
+        for (key, value) in pairs {
+            if let Some(ino) = keys::ino_of(&key).filter(|ino| inos.contains(ino)) {
+                // One that is damaged is told of where it is looked at.
+                let _ = self.keep_stored(ino, &value);
+            }
+        }
+        Ok(())
     }
 }

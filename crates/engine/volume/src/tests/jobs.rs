@@ -1,7 +1,7 @@
 //! Stripes that move while files are read and written.
 
 use super::*;
-use crate::{BrickToAdd, NewJob};
+use crate::{BrickToAdd, JobState, NewJob};
 use braid_format::volume::brick_record::BrickState;
 use std::cell::RefCell;
 
@@ -323,4 +323,53 @@ fn blocks_that_nobody_names_are_found_and_freed() {
         assert!(volume.check(false).await.unwrap().is_clean());
         assert_eq!(space.used() * BLOCK, FILES * SIZE as u64);
     });
+}
+
+#[test]
+fn a_job_that_is_resumed_before_its_pause_took_effect_goes_on() {
+    let (world, store) = World::new(128 << 10, &[32]);
+    let volume = world.mount(&store);
+    let (_ram, brick) = another(32, 4);
+    world.shard.block_on(async move {
+        let files = fill(&volume).await;
+        volume.add_brick(brick).await.unwrap();
+        volume.start_job(NewJob::Balance).await.unwrap();
+        volume.pause_job();
+        volume.resume_job();
+        volume.wait_job().await.unwrap();
+        assert_eq!(volume.job(), None);
+        assert!(!volume.status().unbalanced);
+        check_all(&volume, &files).await;
+    });
+}
+
+#[test]
+fn a_job_that_was_paused_just_before_the_end_of_the_mount_stays_paused_and_others_do_not() {
+    for pause in [true, false] {
+        let (world, store) = World::new(128 << 10, &[32, 32]);
+        let volume = world.mount(&store);
+        let own = Rc::clone(&volume);
+        world.shard.block_on(async move {
+            fill(&own).await;
+            own.set_weight(0, 1).await.unwrap();
+            own.set_job_speed(Some(1 << 20));
+            own.start_job(NewJob::Balance).await.unwrap();
+            if pause {
+                own.pause_job();
+            }
+            own.close().await.unwrap();
+            assert!(own.start_job(NewJob::Balance).await.is_err());
+        });
+        drop(volume);
+        let volume = world.mount(&store);
+        world.shard.block_on(async move {
+            let is_paused = volume.job().is_some_and(|job| job.state == JobState::Paused);
+            assert_eq!(is_paused, pause);
+            assert!(volume.status().unbalanced || !pause);
+            volume.resume_job();
+            volume.wait_job().await.unwrap();
+            assert_eq!(volume.job(), None);
+            assert!(!volume.status().unbalanced);
+        });
+    }
 }

@@ -1,6 +1,7 @@
 //! Space that is taken, given back, and that runs out.
 
 use super::*;
+use braid_filesystem::Allocate;
 
 #[test]
 fn a_full_volume_says_so_and_deleting_makes_room() {
@@ -85,5 +86,23 @@ fn free_blocks_that_lie_apart_are_put_together_when_a_stripe_needs_them() {
         volume.wait_job().await.unwrap();
         let report = volume.check(false).await.unwrap();
         assert!(report.is_clean(), "{:?}", report.problems);
+    });
+}
+
+#[test]
+fn what_cannot_be_set_aside_is_refused_at_once_and_what_is_there_is_not_asked_for_again() {
+    let (world, store) = World::new(128 << 10, &[4, 8]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        let reserve = Allocate::Reserve { keep_size: true };
+        assert_eq!(volume.allocate(ino, reserve, 0, 13 << 20).await, Err(Errno::NoSpace));
+        assert_eq!(volume.usage().0, 0);
+        volume.allocate(ino, reserve, 0, 11 << 20).await.unwrap();
+        let used = volume.usage().0;
+        volume.allocate(ino, reserve, 0, 12 << 20).await.unwrap();
+        assert!(volume.usage().0 > used);
+        let other = file(&volume, "b").await;
+        assert_eq!(volume.allocate(other, reserve, 0, 1 << 20).await, Err(Errno::NoSpace));
     });
 }

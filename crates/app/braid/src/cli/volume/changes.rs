@@ -74,15 +74,9 @@ pub struct Remove {
     pub control: Control,
 }
 
-/// `braid volume balance`.
+/// The verbs that start a job which is about the whole volume.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Move stripes until every brick has its fair share.\n\n\
-    Only the stripes that lie elsewhere than they belong are read and written; the metadata of every file is looked \
-    through. Files that are pinned stay where they are.",
-    after_help = EXIT_CODES
-)]
-pub struct Balance {
+pub struct WholeVolume {
     /// The volume: its name, UUID or directory.
     pub name: String,
     #[command(flatten)]
@@ -174,38 +168,6 @@ pub struct Proxy {
     /// Answer in JSON.
     #[arg(long)]
     pub json: bool,
-    #[command(flatten)]
-    pub control: Control,
-}
-
-/// `braid volume flush`.
-#[derive(Debug, Args)]
-#[command(
-    long_about = "Move what the proxy has taken to the other bricks, each its fair share: that much is read and \
-    written. What is written meanwhile goes to the proxy and stays there until the next flush.",
-    after_help = EXIT_CODES
-)]
-pub struct Flush {
-    /// The volume: its name, UUID or directory.
-    pub name: String,
-    #[command(flatten)]
-    pub follow: Follow,
-    #[command(flatten)]
-    pub control: Control,
-}
-
-/// `braid volume defrag`.
-#[derive(Debug, Args)]
-#[command(
-    long_about = "Bring the pieces of files together, on every brick at once. Only stripes that lie in more pieces than \
-    they need are read and written.",
-    after_help = EXIT_CODES
-)]
-pub struct Defrag {
-    /// The volume: its name, UUID or directory.
-    pub name: String,
-    #[command(flatten)]
-    pub follow: Follow,
     #[command(flatten)]
     pub control: Control,
 }

@@ -37,8 +37,12 @@ fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Res
     let count = std::thread::available_parallelism().map_or(1, usize::from).min(1024);
     let shards = on_shard::start_shards(count)?;
     let (memory, kept) = (Memory::default(), Kept::new(state));
-    let around =
-        Around { remotes: shards.remotes().to_vec(), kept, memory_max: memory.for_caches() };
+    let around = Around {
+        remotes: shards.remotes().to_vec(),
+        kept,
+        memory_max: memory.for_caches(),
+        door: socket.door(),
+    };
     let running = Running::new(Vec::new(), Vec::new(), None, around, send_end);
     let served = (|| {
         memory_watch::start(&running, memory)?;

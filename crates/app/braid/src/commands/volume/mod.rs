@@ -1,13 +1,11 @@
-//! `braid volume …`: one file for each verb. What runs is in the server: these ask it and show what it says.
+//! `braid volume …`: one file for each verb but those that only start a job (`whole`). What runs is in the server: these
+//! ask it and show what it says.
 
 mod add;
-mod balance;
 mod check;
 mod create;
-mod defrag;
 mod examine;
 mod export;
-mod flush;
 mod follow;
 mod host;
 mod jobs;
@@ -22,10 +20,10 @@ mod unmount;
 mod weight;
 
 use crate::cli::Control;
-use crate::cli::volume::Verb;
+use crate::cli::volume::{Verb, WholeVolume};
 use crate::client::Client;
 use crate::daemon::control_socket::default_path;
-use crate::daemon::protocol::volume::{FileName, VolumeAnswer, VolumeRequest};
+use crate::daemon::protocol::volume::{FileName, VolumeAnswer, VolumeJob, VolumeRequest};
 use crate::daemon::protocol::{Answer, Request};
 use crate::exit::Unreadable;
 use anyhow::{Context, Result};
@@ -46,19 +44,25 @@ pub fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Examine(options) => examine::run(&options),
         Verb::Add(options) => add::run(options),
         Verb::Remove(options) => remove::run(options),
-        Verb::Balance(options) => balance::run(options),
+        Verb::Balance(options) => whole(options, VolumeJob::Balance),
         Verb::Weight(options) => weight::run(options),
         Verb::Migrate(options) => migrate::run(options),
         Verb::Pin(options) => pin::run(options, true),
         Verb::Unpin(options) => pin::run(options, false),
         Verb::Proxy(options) => proxy::run(options),
-        Verb::Flush(options) => flush::run(options),
-        Verb::Defrag(options) => defrag::run(options),
+        Verb::Flush(options) => whole(options, VolumeJob::Flush),
+        Verb::Defrag(options) => whole(options, VolumeJob::Defrag),
         Verb::Check(options) => check::run(options),
         Verb::Jobs(options) => jobs::run(options),
         Verb::Export(options) => export::run(options),
         Verb::Host(options) => host::run(&options),
     }
+}
+
+/// Starts a job that is about the whole volume: balance, flush, defrag.
+fn whole(options: WholeVolume, job: VolumeJob) -> Result<ExitCode> {
+    let mut client = connect(&options.control)?;
+    follow::start(&mut client, &volume_name(&options.name), job, options.follow)
 }
 
 /// Where the server's socket is.

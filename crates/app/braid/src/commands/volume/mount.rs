@@ -5,9 +5,16 @@ use crate::cli::volume::Mount;
 use crate::client::{Client, member_argument};
 use crate::commands::say_done;
 use crate::daemon::protocol::volume::VolumeRequest;
+use crate::exit::Ended;
 use crate::volumes::background;
 use anyhow::{Context, Result};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// For so long a server that is about to end may take.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+/// Between two looks whether it has.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 pub fn run(options: Mount) -> Result<ExitCode> {
     let request = request(&options)?;
@@ -15,12 +22,19 @@ pub fn run(options: Mount) -> Result<ExitCode> {
         return host::foreground(&options, request);
     }
     let path = socket(&options.control);
-    let started = !Client::is_listening(&path);
-    if started {
-        background::start(&path, options.state.state_dir.as_deref())?;
+    let until = Instant::now() + ENDS_WITHIN;
+    loop {
+        if !Client::is_listening(&path) {
+            background::start(&path, options.state.state_dir.as_deref())?;
+        }
+        match order(&mut Client::connect_to(&path)?, request.clone()) {
+            // The server of another volume, which was the last.
+            Err(error) if error.is::<Ended>() && Instant::now() < until => {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            said => return say_done(&said?, options.json),
+        }
     }
-    let said = order(&mut Client::connect_to(&path)?, request)?;
-    say_done(&said, options.json)
 }
 
 fn request(options: &Mount) -> Result<VolumeRequest> {
