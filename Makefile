@@ -32,6 +32,7 @@ test: ## Everything: packages, lint, tests, simulator, end to end
 
 bench: ## The tables of docs/benchmarks, with rivals beside them
 	scripts/setup-packages bench
+	cargo build --release -p braid
 	cargo run --release -p braid-bench -- tables --markdown docs/benchmarks
 	cargo run --release -p braid-bench-compare -- parity --markdown docs/benchmarks/parity.md
 

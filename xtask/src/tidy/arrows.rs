@@ -28,7 +28,7 @@ const TABLE: &[Arrows] = &[
     Arrows {
         from: Check,
         below: &[Pure, Runtime, Engine, Export, App],
-        siblings: &["sim", "interop"],
+        siblings: &["posix", "sim", "interop"],
     },
     Arrows { from: Xtask, below: &[Pure, Runtime, Engine, Export, App], siblings: &[] },
 ];
@@ -141,6 +141,7 @@ mod tests {
             ("crates/check/sim", "crates/engine/array"),
             ("crates/check/bench", "crates/app/load"),
             ("crates/check/bench", "crates/check/interop"),
+            ("crates/check/bench", "crates/check/posix"),
             ("xtask", "crates/pure/layout"),
         ] {
             assert_eq!(findings(from, to), [], "{from} -> {to}");

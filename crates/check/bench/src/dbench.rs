@@ -130,7 +130,7 @@ fn said(guest: &mut Session, script: &str) -> anyhow::Result<String> {
 }
 
 /// Bytes per second of dbench's last line, `Throughput 123.4 MB/sec ...`.
-fn throughput(text: &str) -> Option<f64> {
+pub fn throughput(text: &str) -> Option<f64> {
     let line = text.lines().rev().find_map(|line| line.trim().strip_prefix("Throughput "))?;
     let rate: f64 = line.split(' ').next()?.parse().ok()?;
     Some(rate * 1e6)

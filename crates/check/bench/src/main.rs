@@ -25,7 +25,7 @@ use anyhow::Context;
 use braid_load::Pattern;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
-use tables::{Effort, Table};
+use tables::{Effort, Missing, Table};
 
 /// The tables of docs/benchmarks, measured again.
 #[derive(Parser)]
@@ -58,6 +58,12 @@ enum Command {
         /// The array's members
         members: Vec<PathBuf>,
     },
+    /// Mount what a volume's mount is compared with, until the standard input ends
+    #[command(hide = true)]
+    Mount {
+        #[command(subcommand)]
+        server: volumes::fuse::Server,
+    },
 }
 
 #[derive(Args, Default)]
@@ -67,7 +73,8 @@ struct Tables {
     quick: bool,
     /// Only tables whose name contains this text: memory, known, files, stripe-size,
     /// stripe-cache-size, curves, shards, stacks, stacks-on-files, volumes, volumes-foreground,
-    /// volumes-against-btrfs, against-md, dbench, instructions, volume-fairness
+    /// volumes-against-btrfs, volume-fuse-memory, volume-fuse-loop, volume-fuse-tree, against-md, dbench, instructions,
+    /// volume-fairness
     #[arg(long, default_value = "", value_name = "TEXT")]
     only: String,
     /// Also write each table to a file of its name in this folder
@@ -94,6 +101,7 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Serve { socket, members }) => {
             braid_interop::serving::serve(&socket, &members).map_err(anyhow::Error::msg)
         }
+        Some(Command::Mount { server }) => server.run(),
     }
 }
 
@@ -101,7 +109,7 @@ type Make = fn(&Effort) -> anyhow::Result<Table>;
 
 fn measure(wanted: &Tables) -> anyhow::Result<()> {
     let effort = Effort { quick: wanted.quick, disk: wanted.disk.clone() };
-    let all: [(&str, Make); 16] = [
+    let all: [(&str, Make); 19] = [
         ("memory", memory::table),
         ("known", known::table),
         ("files", files::table),
@@ -114,6 +122,9 @@ fn measure(wanted: &Tables) -> anyhow::Result<()> {
         ("volumes", volumes::table),
         ("volumes-foreground", volumes::foreground),
         ("volumes-against-btrfs", volumes::against_btrfs),
+        ("volume-fuse-memory", volumes::fuse::memory),
+        ("volume-fuse-loop", volumes::fuse::on_loop),
+        ("volume-fuse-tree", volumes::fuse::tree),
         ("against-md", against_md::table),
         ("dbench", dbench::table),
         ("instructions", instructions::table),
@@ -122,7 +133,18 @@ fn measure(wanted: &Tables) -> anyhow::Result<()> {
     let date = wanted.date.clone().unwrap_or_else(today);
     let mut tables = Vec::new();
     for (name, make) in all.iter().filter(|(name, _)| name.contains(&wanted.only)) {
-        let table = make(&effort).with_context(|| format!("measuring the table {name:?}"))?;
+        let table = match make(&effort) {
+            Ok(table) => table,
+            Err(error) => match error.downcast::<Missing>() {
+                Ok(missing) => {
+                    eprintln!("braid-bench: the table {name:?} is left out: {missing}");
+                    continue;
+                }
+                Err(error) => {
+                    return Err(error.context(format!("measuring the table {name:?}")));
+                }
+            },
+        };
         println!("{}", markdown::body(&table));
         if let Some(folder) = &wanted.markdown {
             markdown::write(&table, &folder.join(format!("{name}.md")), &date)?;

@@ -37,6 +37,11 @@ impl Effort {
     }
 }
 
+/// What this machine has not, and a table cannot be measured without: the table is left out.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Missing(pub String);
+
 /// One line.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {

@@ -38,6 +38,9 @@ pub struct Phase {
     pub seconds: f64,
     /// Files divided by seconds.
     pub files_per_s: f64,
+    /// How far the meter of [`run_metered`] went.
+    #[serde(skip)]
+    pub metered: f64,
 }
 
 /// What was made and how fast.
@@ -118,15 +121,25 @@ fn size(rng: &mut fastrand::Rng) -> usize {
 ///
 /// What refused to work, and the first file that does not hold what was written to it.
 pub fn run(dir: &Path, plan: &Plan) -> Result<Done> {
+    run_metered(dir, plan, &|| Ok(0.0))
+}
+
+/// As [`run`]; `meter` is read before and after each part: what it counts upwards is noted with the part.
+///
+/// # Errors
+///
+/// As [`run`], and those of the meter.
+pub fn run_metered(dir: &Path, plan: &Plan, meter: &dyn Fn() -> Result<f64>) -> Result<Done> {
     let tree = Tree::of(plan);
     let root = dir.join(format!("braid-posix-tree-{}", std::process::id()));
     std::fs::create_dir(&root).with_context(|| format!("making {}", root.display()))?;
     let mut phases = Vec::new();
     let mut timed = |phase: &'static str, work: &dyn Fn() -> Result<()>| -> Result<()> {
-        let started = Instant::now();
+        let (before, started) = (meter()?, Instant::now());
         work()?;
         let seconds = started.elapsed().as_secs_f64();
-        phases.push(Phase { phase, seconds, files_per_s: plan.files as f64 / seconds.max(1e-9) });
+        let (metered, files_per_s) = (meter()? - before, plan.files as f64 / seconds.max(1e-9));
+        phases.push(Phase { phase, seconds, files_per_s, metered });
         Ok(())
     };
     timed("create", &|| {

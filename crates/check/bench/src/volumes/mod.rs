@@ -2,6 +2,7 @@
 
 mod against_btrfs;
 mod foreground;
+pub mod fuse;
 mod rig;
 
 pub use against_btrfs::table as against_btrfs;
