@@ -13,6 +13,13 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A killed process that used io_uring keeps its files open for a while after it is gone (Linux io_uring.c:
+/// `io_ring_exit_work`): so long whoever starts in its place waits for them.
+const LEFT_WITHIN: Duration = Duration::from_secs(2);
+/// Between two looks whether a file is free.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// What the file shall be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +43,8 @@ pub struct FileMember {
 }
 
 impl FileMember {
-    /// Opens `path`, locks it as `mode` asks, and finds out its size and block sizes.
+    /// Opens `path`, locks it as `mode` asks, and finds out its size and block sizes. Blocks, up to two seconds while
+    /// it is in use.
     ///
     /// # Errors
     /// When it is not there, is neither a regular file nor a block device, is in use, is too
@@ -56,9 +64,16 @@ impl FileMember {
             _ => return Err(refuse("it is neither a regular file nor a block device".into())),
         };
         let mut notes = Vec::new();
-        let (fd, direct) =
-            open_either(path, mode, block_device).map_err(|errno| refuse(reason(&errno.into())))?;
-        lock(&fd, mode, block_device, &mut notes).map_err(refuse)?;
+        let since = Instant::now();
+        let (fd, direct) = loop {
+            match open_locked(path, mode, block_device, &mut notes) {
+                Err(Refusal::InUse(_)) if since.elapsed() < LEFT_WITHIN => {
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                Err(Refusal::InUse(why) | Refusal::Other(why)) => return Err(refuse(why)),
+                Ok(opened) => break opened,
+            }
+        };
         let abilities = probe::abilities(&fd, block_device, direct, mode == Mode::ReadWrite)
             .map_err(|errno| refuse(format!("asking for its size failed: {errno}")))?;
         let block = u64::from(abilities.logical_block);
@@ -139,6 +154,28 @@ fn mode_bits(found: &fs::Metadata) -> u32 {
     found.mode()
 }
 
+/// Why a path cannot be had.
+enum Refusal {
+    /// Somebody else has it.
+    InUse(String),
+    Other(String),
+}
+
+/// Opens and locks. True: with O_DIRECT.
+fn open_locked(
+    path: &Path,
+    mode: Mode,
+    block: bool,
+    notes: &mut Vec<String>,
+) -> Result<(OwnedFd, bool), Refusal> {
+    let (fd, direct) = open_either(path, mode, block).map_err(|errno| {
+        let why = reason(&errno.into());
+        if errno == Errno::BUSY { Refusal::InUse(why) } else { Refusal::Other(why) }
+    })?;
+    lock(&fd, mode, block, notes)?;
+    Ok((fd, direct))
+}
+
 /// Opens with O_DIRECT, or without where that is refused. True: with.
 fn open_either(path: &Path, mode: Mode, block_device: bool) -> Result<(OwnedFd, bool), Errno> {
     let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -154,7 +191,7 @@ fn open_either(path: &Path, mode: Mode, block_device: bool) -> Result<(OwnedFd, 
     }
 }
 
-fn lock(fd: &OwnedFd, mode: Mode, block: bool, notes: &mut Vec<String>) -> Result<(), String> {
+fn lock(fd: &OwnedFd, mode: Mode, block: bool, notes: &mut Vec<String>) -> Result<(), Refusal> {
     let wish = match mode {
         Mode::ReadWrite => FlockOperation::NonBlockingLockExclusive,
         Mode::ReadOnly => FlockOperation::NonBlockingLockShared,
@@ -167,7 +204,8 @@ fn lock(fd: &OwnedFd, mode: Mode, block: bool, notes: &mut Vec<String>) -> Resul
     match flock(fd, wish) {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => {
-            Err("it is in use by another process, or named twice; stop the other user first".into())
+            let why = "it is in use by another process, or named twice; stop the other user first";
+            Err(Refusal::InUse(why.into()))
         }
         Err(errno) => {
             notes.push(format!("locking against use by others failed: {errno}; going on without"));

@@ -303,3 +303,17 @@ fn a_buffered_file_says_so() {
     // Either the filesystem takes O_DIRECT, or a note explains why there is none.
     assert_eq!(info.direct, member.notes().is_empty(), "{:?}", member.notes());
 }
+
+#[test]
+fn a_file_that_its_user_leaves_a_moment_later_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("left");
+    create_sparse(&path, 1 << 20).unwrap();
+    let user = FileMember::open(&path, Mode::ReadWrite).unwrap();
+    let leaves = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(user);
+    });
+    FileMember::open(&path, Mode::ReadWrite).unwrap();
+    leaves.join().unwrap();
+}
