@@ -213,13 +213,20 @@ impl Work {
     /// Exchanges buckets near each other while a brick's get nearer to equal distances by it.
     fn smooth(&mut self) {
         let mut first = None;
+        // A bucket near which nothing changed has found its best already.
+        let mut stirred = vec![true; BUCKETS];
         for _ in 0..PASSES {
             let phases: Vec<i64> = (0..self.quotas.len()).map(|brick| self.phase(brick)).collect();
             let mut changed: Vec<usize> =
                 (0..BUCKETS).filter(|&at| self.owner[at] != self.old[at]).collect();
+            let last = std::mem::replace(&mut stirred, vec![false; BUCKETS]);
+            let reach = changed.len().min(NEAR);
             let mut sum = 0;
             for nr in 0..changed.len() {
                 let one = changed[nr];
+                if !last[one] && !stirred[one] {
+                    continue;
+                }
                 let best = self
                     .candidates(&changed, nr)
                     .filter_map(|other| Some((self.gain(one, other, &phases)?, other)))
@@ -231,11 +238,16 @@ impl Work {
                     if self.owner[one] == self.old[one] {
                         changed[nr] = other;
                     }
+                    for &near in
+                        &changed[nr.saturating_sub(reach)..(nr + reach + 1).min(changed.len())]
+                    {
+                        stirred[near] = true;
+                    }
                     sum += gain;
                 }
             }
             // What is left is not worth the time.
-            if sum <= *first.get_or_insert(sum) / 256 {
+            if sum <= *first.get_or_insert(sum) / 32 {
                 return;
             }
         }
