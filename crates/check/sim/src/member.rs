@@ -23,6 +23,8 @@
 //!   it, or cannot be read. The other blocks of such a write may have got through.
 //! - **Gone.** From some instant on every request fails with [`IoErrorKind::Gone`]; writes under way may
 //!   have got through in part. After a crash the member may be there again, with what it held.
+//! - **Flush errors.** A flush fails with `Medium`; what it was to make durable is there nevertheless. So is what a
+//!   brick of a volume has acknowledged before it is gone: that a brick loses its cache and nothing else does is outside.
 //! - **Slow, hanging.** A request takes milliseconds, or comes back seconds late, as if nothing had been.
 //! - **Lying.** The member acknowledges flushes and FUA and does nothing: outside of every promise. The
 //!   simulator must see the loss and say that it was the member.
@@ -84,6 +86,8 @@ struct State {
     gone: bool,
     /// The write that fails, counted from now.
     fail_write_in: Option<u32>,
+    /// The next flush fails.
+    fail_flush: bool,
     fresh: Option<Fresh>,
 }
 
@@ -109,6 +113,8 @@ pub struct Member {
     pub dev_number: Cell<Option<u32>>,
     /// Its component in bytes, empty until the array is created.
     pub data: RefCell<Range<u64>>,
+    /// Requests take so many times as long.
+    pub slowness: Cell<u64>,
     state: RefCell<State>,
 }
 
@@ -144,6 +150,7 @@ impl Member {
             defects: BTreeSet::new(),
             gone: false,
             fail_write_in: None,
+            fail_flush: false,
             fresh: None,
         };
         Member {
@@ -157,6 +164,7 @@ impl Member {
             was_bad: Cell::new(false),
             dev_number: Cell::new(None),
             data: RefCell::new(0..0),
+            slowness: Cell::new(1),
             state: RefCell::new(state),
         }
     }
@@ -174,6 +182,18 @@ impl Member {
     /// It answers every request with "gone".
     pub fn is_gone(&self) -> bool {
         self.state.borrow().gone
+    }
+
+    /// It is gone, and has what it has acknowledged, should it come back.
+    pub fn die(&self) {
+        let mut state = self.state.borrow_mut();
+        state.write_back(u32::MAX);
+        state.gone = true;
+    }
+
+    /// The next flush fails. What was to be flushed is there nevertheless: nobody can know.
+    pub fn fail_flush(&self) {
+        self.state.borrow_mut().fail_flush = true;
     }
 
     /// The write after `writes` more fails.
@@ -231,6 +251,7 @@ impl Member {
         state.bad.clear();
         state.defects.clear();
         state.fail_write_in = None;
+        state.fail_flush = false;
     }
 
     /// What it holds counts again, but for what the array will write to it: it comes back as the member
@@ -264,7 +285,8 @@ impl Member {
     pub fn is_weak(&self) -> bool {
         let state = self.state.borrow();
         let blocks = state.bad.is_empty() && state.defects.is_empty();
-        state.gone || state.fail_write_in.is_some() || !blocks || self.scarred.get()
+        let ordered = state.fail_write_in.is_some() || state.fail_flush;
+        state.gone || ordered || !blocks || self.scarred.get()
     }
 
     /// The first byte of `range` within the data area that the array has not put there since the
@@ -377,11 +399,15 @@ impl Member {
     /// Makes durable what had been written up to write `seq`.
     ///
     /// # Errors
-    /// Gone.
+    /// Gone, or a failure that was ordered.
     pub fn flush(&self, seq: u32) -> Result<(), IoError> {
         let mut state = self.state.borrow_mut();
         if state.gone {
             return Err(IoError::new(IoErrorKind::Gone));
+        }
+        if std::mem::take(&mut state.fail_flush) {
+            state.write_back(u32::MAX);
+            return Err(IoError::new(IoErrorKind::Medium));
         }
         if !self.kind.lies {
             state.write_back(seq);
@@ -430,6 +456,7 @@ impl Member {
             }
         }
         state.fail_write_in = None;
+        state.fail_flush = false;
     }
 
     /// The parts of a write that get through: all, none, or some of its logical blocks.

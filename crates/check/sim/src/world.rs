@@ -351,13 +351,13 @@ impl World {
             _ => None,
         };
         let covers = member.writes_so_far();
-        let submitted = self.now();
+        let (submitted, slowness) = (self.now(), member.slowness.get());
         let member = Rc::clone(member);
         let flight = Flight { member, shard, request, done, early, covers, submitted };
         if self.rng.percent(self.manners.inline) {
             return self.complete(flight);
         }
-        let at = submitted + self.time_of_one();
+        let at = submitted + self.time_of_one() * slowness;
         let key = self.flights.borrow_mut().insert(flight);
         self.events.borrow_mut().push(Reverse((at, self.rng.next(), key)));
     }

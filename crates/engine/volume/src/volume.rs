@@ -240,12 +240,15 @@ impl Volume {
     /// Takes note of a failed flush. What a brick that fails one holds, and has told to have written, nobody knows: no
     /// commit may name it, so the brick is let go.
     pub(crate) fn flush_failed(&self, brick: &Brick, error: IoError) {
-        self.flush_failures.set(self.flush_failures.get() + 1);
         self.note_failure(brick, error, true);
     }
 
     fn note_failure(&self, brick: &Brick, error: IoError, gone: bool) {
         let name = brick.name();
+        if gone && brick.is_there() && brick.unflushed().is_some() {
+            // What it had taken is not durable, and no flush will make it so: each fsync tells once.
+            self.flush_failures.set(self.flush_failures.get() + 1);
+        }
         brick.failed(error, gone);
         if gone {
             tracing::error!(

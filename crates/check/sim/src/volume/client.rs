@@ -4,14 +4,16 @@ use super::call::{Answer, Call, What, carry_out};
 use super::history::History;
 use super::meta::{Change, Id, Key, Moment, ROOT, moment};
 use super::model::{Begun, Model, Number};
+use super::readable::{Readable, look_at};
 use super::{OpNr, stamp};
 use crate::machine::{Later, Machine};
 use crate::rng::Rng;
 use crate::world::World;
-use braid_filesystem::{Allocate, Attr, DirEntry, Entry, Errno, FileSystem, Ino, Kind, Seek, Time};
+use braid_filesystem::{Allocate, Attr, DirEntry, Entry, Errno, FileSystem, Seek, Time};
 use braid_shard::{Nanos, Shard};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// The clock of the file system.
@@ -26,7 +28,7 @@ struct InFlight {
 /// What a failed write left, being read.
 struct Settling {
     call: Call,
-    later: Later<Result<(Attr, Vec<u8>), Errno>>,
+    later: Later<Result<(Attr, Readable), Errno>>,
 }
 
 type Results = Rc<RefCell<VecDeque<(OpNr, Result<Answer, Errno>)>>>;
@@ -51,6 +53,12 @@ pub struct Client<F> {
     pub may_be_full: bool,
     /// Requests may fail because a brick has: those on data, and with `true` all.
     pub may_fail: Option<bool>,
+    /// Files from this one on were made after the last brick had failed, so that nothing of them is on it.
+    pub unharmed: Option<Id>,
+    /// What could not be read when everything was.
+    pub unread: Vec<(Id, Range<u64>)>,
+    /// Metadata has no room without an end.
+    pub names_may_be_full: bool,
     /// Requests that ended.
     pub ended: u64,
     /// Requests that found no space.
@@ -77,6 +85,9 @@ impl<F: FileSystem + 'static> Client<F> {
             opens: BTreeMap::new(),
             may_be_full: true,
             may_fail: None,
+            unharmed: None,
+            unread: Vec::new(),
+            names_may_be_full: false,
             ended: 0,
             full: 0,
             failures: 0,
@@ -247,15 +258,22 @@ impl<F: FileSystem + 'static> Client<F> {
             What::Allocate(how, ..) => !matches!(how, Allocate::PunchHole),
             _ => false,
         };
-        let data = match &call.what {
-            What::Write(..) | What::Read(..) | What::Allocate(..) | What::Open(true) => true,
-            What::Fsync(_) | What::Sync => true,
+        let takes_names = match &call.what {
+            What::Make { .. } | What::Link(_) | What::Rename(..) | What::SetXattr(..) => true,
             What::SetAttr(_, set) => set.size.is_some(),
             _ => false,
         };
+        let syncs = matches!(call.what, What::Fsync(_) | What::Sync);
+        let data = match &call.what {
+            What::Write(..) | What::Read(..) | What::Allocate(..) | What::Open(true) => true,
+            What::SetAttr(_, set) => set.size.is_some(),
+            _ => syncs,
+        };
+        let unharmed = !syncs && self.unharmed.is_some_and(|first| call.on >= first);
         match errno {
+            Errno::NoSpace if takes_names => self.names_may_be_full,
             Errno::NoSpace => takes_space && self.may_be_full,
-            Errno::Io => self.may_fail.is_some_and(|all| all || data),
+            Errno::Io => !unharmed && self.may_fail.is_some_and(|all| all || data),
             _ => false,
         }
     }
@@ -296,8 +314,7 @@ impl<F: FileSystem + 'static> Client<F> {
             let Some(Settling { call, later, .. }) = self.settling.remove(&op) else { continue };
             let Some(result) = later.borrow_mut().take() else { continue };
             match result {
-                Ok((attr, bytes)) => self.settled(model, op, &call, &attr, &bytes),
-                Err(Errno::Io) if self.may_fail.is_some() => self.failed.push((op, call)),
+                Ok((attr, left)) => self.settled(model, op, &call, &attr, &left),
                 Err(errno) => {
                     let text = format!("looking at what {call} left: {errno:?}");
                     self.fail("errors_are_right", &text, &[call.on]);
@@ -306,9 +323,22 @@ impl<F: FileSystem + 'static> Client<F> {
         }
     }
 
-    fn settled(&mut self, model: &mut Model, op: OpNr, call: &Call, attr: &Attr, bytes: &[u8]) {
+    fn settled(
+        &mut self,
+        model: &mut Model,
+        op: OpNr,
+        call: &Call,
+        attr: &Attr,
+        (bytes, unread): &Readable,
+    ) {
         let id = call.on;
         let before = model.now.nodes.get(&id).map_or(0, |node| node.size);
+        if matches!(call.what, What::SetAttr(..) | What::Open(_)) {
+            // Nothing is cut before all is ready for it.
+            self.must(attr.size == before, call, "failed and changed the size");
+            model.refuse(op);
+            return;
+        }
         let bytes_of = model.begun.get(&op).and_then(|begun| begun.plan.bytes.first().cloned());
         let start = bytes_of.map_or(0, |bytes| bytes.range.start);
         // Other failed writes of the file may have made it longer, too.
@@ -323,7 +353,7 @@ impl<F: FileSystem + 'static> Client<F> {
             let text = format!("{call} failed and left size {size}, should be {before} to {most}");
             self.fail("failed_writes_leave_old_or_new", &text, &[id]);
         }
-        let wrong = model.settled(op, self.now(), id, attr.size, bytes);
+        let wrong = model.settled(op, self.now(), id, attr.size, (bytes, unread));
         if let Some(at) = wrong {
             let found = self.describe(model, start, bytes, at);
             let text = format!("{call} failed and left {found} at {at}");
@@ -605,25 +635,4 @@ impl<F: FileSystem + 'static> Client<F> {
 
 fn begun_needs(model: &Model, op: OpNr) -> Vec<super::rules::Need> {
     model.begun.get(&op).map(|begun| begun.plan.needs.clone()).unwrap_or_default()
-}
-
-/// Attributes, and the bytes of a range as far as they go.
-async fn look_at<F: FileSystem>(
-    fs: &F,
-    ino: Ino,
-    start: u64,
-    end: u64,
-) -> Result<(Attr, Vec<u8>), Errno> {
-    let attr = fs.attr(ino).await?;
-    let mut bytes = Vec::new();
-    while attr.kind == Kind::File && start + (bytes.len() as u64) < end.min(attr.size) {
-        let at = start + bytes.len() as u64;
-        let len = (end.min(attr.size) - at).min(1 << 20) as usize;
-        let more = fs.read(ino, at, len).await?;
-        if more.is_empty() {
-            break;
-        }
-        bytes.extend_from_slice(&more);
-    }
-    Ok((attr, bytes))
 }

@@ -28,7 +28,12 @@ struct Entry {
     firm: bool,
     /// It ended with an error: parts of it may be there.
     partial: bool,
+    /// It is there, whatever else is known.
+    sure: bool,
 }
+
+/// The request of what is not any request's: what earlier lives may have left.
+const NOBODY: OpNr = 0;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
@@ -72,14 +77,23 @@ impl FileData {
     /// A change of `range` begins; a cut or punch is `firm`.
     pub fn begin(&mut self, op: OpNr, range: Range<u64>, version: Version, firm: bool) {
         let ended = NEVER;
-        self.log.push(Entry { op, range, version, ended, firm, partial: false });
+        self.log.push(Entry { op, range, version, ended, firm, partial: false, sure: false });
+    }
+
+    /// The change that begins next may find that what was there is lost, and make room for what comes.
+    pub fn may_forget(&mut self, op: OpNr, range: Range<u64>) {
+        let (version, ended) = (stamp::ZEROES, NEVER);
+        let (firm, partial, sure) = (false, true, false);
+        self.log.push(Entry { op, range, version, ended, firm, partial, sure });
     }
 
     /// The change has ended well.
     pub fn end(&mut self, op: OpNr, now: Tick) {
         for entry in self.log.iter_mut().filter(|entry| entry.op == op) {
             entry.ended = now;
-            self.now.set(entry.range.clone(), entry.version);
+            if !entry.partial {
+                self.now.set(entry.range.clone(), entry.version);
+            }
         }
     }
 
@@ -107,11 +121,12 @@ impl FileData {
             .collect();
         let (base, mut kept) = (&mut self.base, Vec::new());
         for entry in self.log.drain(..) {
-            if entry.partial && settled.contains(&entry.op) {
+            if entry.partial && entry.op != NOBODY && settled.contains(&entry.op) {
                 continue;
             }
             // What may be there in part only is needed until it is settled, durably.
-            let blocked = entry.partial || kept.iter().any(|other: &Entry| overlap(other, &entry));
+            let blocked = entry.partial
+                || kept.iter().any(|other: &Entry| overlap(&other.range, &entry.range));
             match entry.ended < fold && !blocked {
                 true => base.set(entry.range, entry.version),
                 false => kept.push(entry),
@@ -135,11 +150,23 @@ impl FileData {
     /// and the version it should be of.
     pub fn check(&self, seed: u64, offset: u64, bytes: &[u8]) -> Option<(u64, Version)> {
         let range = offset..offset + bytes.len() as u64;
-        self.now.pieces(range).into_iter().find_map(|(piece, version)| {
+        let wrong = self.now.pieces(range.clone()).into_iter().find_map(|(piece, version)| {
             let part = &bytes[(piece.start - offset) as usize..(piece.end - offset) as usize];
             let at = stamp::first_difference(seed, version, piece.start, part)?;
             Some((piece.start + at as u64, version))
-        })
+        })?;
+        let unsure = |entry: &Entry| {
+            entry.partial && entry.range.start < range.end && range.start < entry.range.end
+        };
+        if !self.log.iter().any(unsure) {
+            return Some(wrong);
+        }
+        // What could not be read when it failed is there in part, or not.
+        let must = |entry: &Entry| !entry.partial && entry.ended != NEVER;
+        let at = self.each_sector(offset, bytes, |sector, part| {
+            self.state_of(seed, sector.clone(), part, &must).is_none().then_some(sector.start)
+        })?;
+        Some((at, wrong.1))
     }
 
     /// Compares bytes that were read while changes were under way, since `begun`: each sector is as it was at some
@@ -162,9 +189,7 @@ impl FileData {
         found: &mut Extents,
     ) -> Option<u64> {
         let durable = self.durable;
-        let must = |entry: &Entry| {
-            !entry.partial && (entry.ended < durable || entry.firm && shown.shows(entry))
-        };
+        let must = |entry: &Entry| entry.must(durable, shown);
         if self.log.is_empty() {
             // Nothing has changed: one comparison does.
             for (piece, version) in self.base.pieces(offset..offset + bytes.len() as u64) {
@@ -185,24 +210,52 @@ impl FileData {
         })
     }
 
-    /// The file is, durably, what was found.
-    pub fn restart(&mut self, found: Extents) {
-        *self = FileData { base: found.clone(), now: found, log: Vec::new(), durable: 0 };
+    /// The file is, durably, what was found; what of it could not be read, `unread`, is what a crash may have left.
+    pub fn restart(&mut self, shown: &Shown<'_>, found: Extents, unread: &[Range<u64>]) {
+        let (mut base, mut log) = (found, Vec::new());
+        for range in unread {
+            for (piece, version) in self.base.pieces(range.clone()) {
+                base.set(piece, version);
+            }
+            let touching = self.log.iter().filter(|entry| overlap(&entry.range, range));
+            let first = log.len();
+            for entry in touching {
+                let part = entry.range.start.max(range.start)..entry.range.end.min(range.end);
+                let sure = entry.must(self.durable, shown);
+                let before = log[first..].iter().any(|other: &Entry| overlap(&other.range, &part));
+                if sure && !before {
+                    base.set(part, entry.version);
+                    continue;
+                }
+                let (op, range, version, ended) = (NOBODY, part, entry.version, 0);
+                let (firm, partial) = (false, !sure);
+                log.push(Entry { op, range, version, ended, firm, partial, sure });
+            }
+        }
+        let mut now = base.clone();
+        for entry in log.iter().filter(|entry| entry.sure) {
+            now.set(entry.range.clone(), entry.version);
+        }
+        *self = FileData { base, now, log, durable: 0 };
     }
 
-    /// What the failed change `op` of `range` left is known now: `bytes`, and zeroes where the file ends before. Gives
-    /// the first sector that is none of what it may be.
+    /// What the failed change `op` of `range` left is known now: `bytes`, and zeroes where the file ends before, but for
+    /// what could not be read, `unread`. Gives the first sector that is none of what it may be.
     pub fn settle(
         &mut self,
         seed: u64,
         op: OpNr,
         now: Tick,
         range: Range<u64>,
-        bytes: &[u8],
+        (bytes, unread): (&[u8], &[Range<u64>]),
     ) -> Option<u64> {
         let (offset, mut found) = (range.start, Extents::default());
         let must = |entry: &Entry| !entry.partial && entry.ended != NEVER;
+        let is_unread = |part: &Range<u64>| unread.iter().any(|other| overlap(other, part));
         let wrong = self.each_sector(offset, bytes, |sector, part| {
+            if is_unread(sector) {
+                return None;
+            }
             let Some(state) = self.state_of(seed, sector.clone(), part, &must) else {
                 return Some(sector.start);
             };
@@ -211,10 +264,22 @@ impl FileData {
             }
             None
         });
-        for (range, version) in found.pieces(range) {
-            self.now.set(range.clone(), version);
-            let (ended, firm, partial) = (now, false, false);
-            self.log.push(Entry { op, range, version, ended, firm, partial });
+        for part in without(range, unread) {
+            for (range, version) in found.pieces(part) {
+                self.now.set(range.clone(), version);
+                let (ended, firm, partial, sure) = (now, false, false, false);
+                self.log.push(Entry { op, range, version, ended, firm, partial, sure });
+            }
+        }
+        let failed: Vec<Entry> =
+            self.log.iter().filter(|entry| entry.op == op && entry.partial).cloned().collect();
+        for (entry, unread) in
+            failed.iter().flat_map(|entry| unread.iter().map(move |of| (entry, of)))
+        {
+            let range = entry.range.start.max(unread.start)..entry.range.end.min(unread.end);
+            if !range.is_empty() {
+                self.log.push(Entry { op: NOBODY, range, ..entry.clone() });
+            }
         }
         wrong
     }
@@ -244,7 +309,11 @@ impl FileData {
                 .map(|state| changed(state, &entry.range, &sector, entry.version))
                 .collect();
             if entry.partial {
-                last.extend(after);
+                for state in after {
+                    if !last.contains(&state) {
+                        last.push(state);
+                    }
+                }
                 continue;
             }
             match must(entry) {
@@ -276,8 +345,30 @@ impl FileData {
     }
 }
 
-fn overlap(one: &Entry, other: &Entry) -> bool {
-    one.range.start < other.range.end && other.range.start < one.range.end
+impl Entry {
+    /// A recovered file cannot lack it.
+    fn must(&self, durable: Tick, shown: &Shown<'_>) -> bool {
+        !self.partial && (self.sure || self.ended < durable || self.firm && shown.shows(self))
+    }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// The parts of `range` that are not in `holes`, which are in order.
+pub fn without(range: Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
+    let (mut parts, mut at) = (Vec::new(), range.start);
+    for hole in holes.iter().filter(|hole| overlap(hole, &range)) {
+        if at < hole.start {
+            parts.push(at..hole.start);
+        }
+        at = at.max(hole.end);
+    }
+    if at < range.end {
+        parts.push(at..range.end);
+    }
+    parts
 }
 
 #[cfg(test)]
@@ -341,12 +432,33 @@ mod tests {
     }
 
     #[test]
+    fn what_could_not_be_read_after_a_failure_or_a_crash_is_one_of_what_it_may_be() {
+        let mut file = written(&[1]);
+        file.begin(9, 0..1024, 2, false);
+        file.fail(9, 90);
+        let unread = [0..512, 512..1024];
+        assert_eq!(file.settle(SEED, 9, 95, 0..1024, (&[0; 1024], &unread)), None);
+        let mixed = [bytes(1, 0..512), bytes(2, 512..1024)].concat();
+        assert!(file.check(SEED, 0, &mixed).is_none());
+        assert!(file.check(SEED, 0, &bytes(3, 0..1024)).is_some());
+        file.make_durable(100, NEVER);
+        let shown = Shown { until: 0, among: &[] };
+        file.restart(&shown, Extents::default(), &unread);
+        assert!(recovers(&file, &mixed) && recovers(&file, &bytes(1, 0..1024)));
+        assert!(!recovers(&file, &[0; 1024]) && file.check(SEED, 0, &[0; 1024]).is_some());
+        file.begin(10, 0..1024, 4, false);
+        file.end(10, 110);
+        assert!(file.check(SEED, 0, &mixed).is_some());
+        assert!(file.check(SEED, 0, &bytes(4, 0..1024)).is_none());
+    }
+
+    #[test]
     fn a_failed_write_is_there_in_part_and_settled_by_reading() {
         let mut file = written(&[1]);
         file.begin(9, 0..1024, 2, false);
         file.fail(9, 90);
         let mixed = [bytes(1, 0..512), bytes(2, 512..1024)].concat();
-        assert_eq!(file.settle(SEED, 9, 95, 0..1024, &mixed), None);
+        assert_eq!(file.settle(SEED, 9, 95, 0..1024, (&mixed, &[])), None);
         assert_eq!(file.check(SEED, 0, &mixed), None);
         assert!(file.check(SEED, 0, &bytes(2, 0..1024)).is_some());
     }

@@ -2,7 +2,7 @@
 //! pause, go on and are cancelled, and what its own check says.
 //!
 //! Commands may be refused: another job is under way, what is to be moved does not fit, a brick is the last. They may
-//! not fail, as no brick does.
+//! not fail while no brick does.
 
 use super::run::{VolumeRun, uuid_of};
 use super::verify::wait;
@@ -19,6 +19,8 @@ pub(super) type Outcomes = Rc<RefCell<Vec<Result<Option<CheckReport>, VolumeErro
 
 /// How often a job is resumed at the end of a run before it must have come to its own.
 const RESUMES: u32 = 8;
+/// How often a check is repeated when something happens meanwhile.
+const CHECKS: u32 = 5;
 
 impl VolumeRun {
     /// Gives a random command; what comes of it is seen when it ends.
@@ -49,8 +51,18 @@ impl VolumeRun {
         };
         if let Some(job) = job {
             say(format!("{job:?}"));
+            let world = Rc::clone(&self.world);
             shard.spawn(async move {
+                let lost = match job {
+                    NewJob::Remove { brick } => volume.brick(brick),
+                    _ => None,
+                };
+                let lost = lost.is_some_and(|brick| !brick.is_there() && brick.space.used() > 0);
                 let result = volume.start_job(job).await;
+                if lost && result.is_ok() {
+                    let text = format!("{job:?} of a brick that is not there, with files on it");
+                    world.fail("what_is_lost_is_not_removed", text);
+                }
                 outcomes.borrow_mut().push(result.map(|()| None));
             });
             return Ok(());
@@ -158,9 +170,10 @@ impl VolumeRun {
                 | VolumeError::Buckets(_)
                 | VolumeError::NoSuchBrick(_) => true,
                 // The file was removed meanwhile, or is none.
-                VolumeError::File { errno, .. } => {
-                    matches!(errno, Errno::Stale | Errno::IsDirectory | Errno::Invalid)
-                }
+                VolumeError::File { errno, .. } => match errno {
+                    Errno::Io => self.is_faulty(),
+                    errno => matches!(errno, Errno::Stale | Errno::IsDirectory | Errno::Invalid),
+                },
                 _ => false,
             };
             self.world.trace(|| format!("command: {error}"));
@@ -172,7 +185,7 @@ impl VolumeRun {
     }
 
     /// Fails with the history of the life.
-    fn told<T>(&self, checker: &'static str, text: &str) -> Result<T, Over> {
+    pub(super) fn told<T>(&self, checker: &'static str, text: &str) -> Result<T, Over> {
         if let Some(life) = &self.life {
             life.client.fail(checker, text, &[]);
         }
@@ -180,25 +193,39 @@ impl VolumeRun {
     }
 
     fn found_nothing(&self, report: &CheckReport) -> Result<(), Over> {
-        if report.is_clean() && report.problems.is_empty() {
+        let may_be_lost = self.is_faulty() && !self.dead().is_empty();
+        if report.problems.is_empty() && (report.lost.is_empty() || may_be_lost) {
             return Ok(());
         }
         let text = format!("{:?}, lost: {:?}", report.problems, report.lost);
         self.told("check_finds_nothing", &text)
     }
 
-    /// The volume's own check finds nothing.
+    /// The volume's own check finds nothing, but for what bricks have taken with them.
     pub(super) fn check(&mut self) -> Result<(), Over> {
-        if !self.plan.commands {
+        if !self.plan.commands && self.plan.faults == 0 {
             return Ok(());
         }
-        let life = self.life()?;
-        let volume = Rc::clone(&life.volume);
-        let later = life.machine.begin(async move { volume.check(false).await });
-        match wait(&life.machine, "the check", &later)? {
-            Ok(report) => self.found_nothing(&report),
-            Err(error) => self.told("check_finds_nothing", &error.to_string()),
+        // A brick may fail meanwhile, and files that are lost may just be on their way out.
+        for _ in 0..CHECKS {
+            let life = self.life()?;
+            let volume = Rc::clone(&life.volume);
+            let later = life.machine.begin(async move { volume.check(false).await });
+            match wait(&life.machine, "the check", &later)? {
+                Ok(report) => {
+                    self.found_nothing(&report)?;
+                    if self.plan.faults == 0 {
+                        return Ok(());
+                    }
+                    if self.names_what_is_lost(&report)? {
+                        return self.judge_unread(Some(&report));
+                    }
+                }
+                Err(VolumeError::File { errno: Errno::Io, .. }) if self.is_faulty() => {}
+                Err(error) => return self.told("check_finds_nothing", &error.to_string()),
+            }
         }
+        self.told("check_names_what_is_lost", "it names something else, again and again")
     }
 
     /// The job under way comes to its end, and everything is as it was.
@@ -223,7 +250,8 @@ impl VolumeRun {
                         brick.state() != BrickState::Data
                             || brick.space.used() * 2 < brick.space.blocks()
                     };
-                    if ended.is_err() && volume.bricks().iter().all(roomy) {
+                    let well = !self.is_faulty() && volume.bricks().iter().all(roomy);
+                    if ended.is_err() && well {
                         let text = format!("{:?}, with room on all bricks: {why}", job.kind);
                         return self.told("jobs_end_well", &text);
                     }

@@ -17,11 +17,15 @@
 //! In most runs bricks come and go meanwhile and jobs move stripes (`jobs`). That changes nothing of the above, nor
 //! does it fail; the volume's own check finds nothing after each mount, beside requests, and when all jobs are done.
 //! Before each mount `ledger` reads the records alone: what is named is there, once, and nothing of a removed brick.
+//!
+//! In some runs bricks fail (`failures`): requests on data may then give EIO. What a brick has taken with it cannot be
+//! read until it is back, and is what it was then; all else is as above, and the check names exactly that.
 
 pub mod call;
 mod choose;
 pub mod client;
 pub mod extents;
+mod failures;
 pub mod file;
 mod history;
 mod jobs;
@@ -32,6 +36,7 @@ pub mod meta;
 pub mod model;
 pub mod observe;
 pub mod plan;
+pub mod readable;
 pub mod rules;
 mod run;
 pub mod stamp;

@@ -17,6 +17,7 @@ use super::stamp::{VERSIONS, Version};
 use super::{OpNr, Tick};
 use braid_filesystem::{Attr, Errno, Ino, Kind};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// A request that changes names or attributes, since the durable point.
 #[derive(Clone, Debug)]
@@ -96,6 +97,8 @@ pub struct Model {
     sized: BTreeMap<Id, Tick>,
     /// Who wrote each version.
     pub writers: Vec<Writer>,
+    /// Bricks fail: who writes where something is lost makes room first.
+    pub bricks_fail: bool,
 }
 
 impl Model {
@@ -137,6 +140,7 @@ impl Model {
             changed: BTreeMap::new(),
             sized: BTreeMap::new(),
             writers: vec![Writer { id: ROOT, op: 0 }],
+            bricks_fail: false,
         }
     }
 
@@ -177,6 +181,9 @@ impl Model {
         }
         for bytes in &plan.bytes {
             let file = self.data.entry(bytes.id).or_default();
+            if self.bricks_fail && !bytes.firm {
+                file.may_forget(op, bytes.range.clone());
+            }
             file.begin(op, bytes.range.clone(), bytes.version, bytes.firm);
         }
         // The file as it is now must be there after a crash, and so all that came before its last change.
@@ -245,14 +252,20 @@ impl Model {
         }
     }
 
-    /// What a failed write left was read: the size, and `bytes` of its range as far as the file goes. Gives the first byte that cannot be.
+    /// The name of the next file that is made.
+    pub fn next_id(&self) -> Id {
+        self.next_id
+    }
+
+    /// What a failed write left was read: the size, and `bytes` of its range as far as the file goes, but for what
+    /// could not be read, `unread`. Gives the first byte that cannot be.
     pub fn settled(
         &mut self,
         op: OpNr,
         at: Moment,
         id: Id,
         size: u64,
-        bytes: &[u8],
+        (bytes, unread): (&[u8], &[Range<u64>]),
     ) -> Option<u64> {
         let begun = self.begun.remove(&op)?;
         let tick = self.tick();
@@ -261,17 +274,22 @@ impl Model {
         for change in &begun.plan.bytes {
             let len = (change.range.end - change.range.start).min(bytes.len() as u64) as usize;
             let file = self.data.entry(id).or_default();
-            let found = file.settle(self.seed, op, tick, change.range.clone(), &bytes[..len]);
+            let left = (&bytes[..len], unread);
+            let found = file.settle(self.seed, op, tick, change.range.clone(), left);
             wrong = wrong.or(found);
         }
         let changes = vec![
             Change::Grow(id, size),
             Change::Touch(id, super::meta::Touch { mtime: true, ctime: true, perhaps: true }),
         ];
+        let size_of = |meta: &Meta| meta.nodes.get(&id).map(|node| node.size);
+        let before = size_of(&self.now);
         for change in &changes {
             self.now.apply(change, during, true);
         }
-        self.sized.insert(id, tick);
+        if size_of(&self.now) != before {
+            self.sized.insert(id, tick);
+        }
         for record in self.log.iter_mut().filter(|record| record.op == op) {
             record.changes = changes.clone();
             (record.ended, record.during) = (tick, during);
@@ -381,6 +399,18 @@ impl Model {
         let seed = self.seed;
         let shown = Shown { until: cut.0, among: &cut.1 };
         self.data.entry(id).or_default().recover(seed, &shown, offset, bytes, found)
+    }
+
+    /// The file is what was found after a crash, but for what could not be read, `unread`.
+    pub fn restart(
+        &mut self,
+        cut: &(Tick, Vec<OpNr>),
+        id: Id,
+        found: Extents,
+        unread: &[Range<u64>],
+    ) {
+        let shown = Shown { until: cut.0, among: &cut.1 };
+        self.data.entry(id).or_default().restart(&shown, found, unread);
     }
 
     /// The right errors of a plan, for messages.

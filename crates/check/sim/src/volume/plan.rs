@@ -7,6 +7,8 @@ use braid_device::DeviceInfo;
 use braid_format::volume::BLOCK;
 
 const MIB: u64 = 1 << 20;
+/// Room for metadata, where it has an end. What takes none is held back for it, and has to do for all jobs.
+const METADATA: std::ops::Range<u64> = 512 << 10..4 << 20;
 
 /// One brick. Sizes in bytes.
 #[derive(Clone, Debug)]
@@ -68,8 +70,10 @@ pub struct VolumePlan {
     pub rounds: u64,
     /// Requests of a round.
     pub requests: u64,
-    /// Of 1000 requests, before how many a brick fails.
+    /// Of 1000 steps of a round, before how many a brick fails.
     pub faults: u64,
+    /// Bytes of metadata that there is room for; none: no end.
+    pub metadata: Option<u64>,
 }
 
 impl VolumePlan {
@@ -89,7 +93,11 @@ impl VolumePlan {
         let spares = if commands { more.range(0..4) as usize } else { 0 };
         let spares = (count..count + spares)
             .map(|index| finished(&more, brick(&more, index, volatile, by_size), seed));
+        let room = Rng::new(seed, 37);
+        let metadata = room.percent(15).then(|| room.log_range(METADATA));
+        let faults_often = room.log_range(2..40);
         VolumePlan {
+            metadata,
             bricks,
             spares: spares.collect(),
             commands,
@@ -106,7 +114,7 @@ impl VolumePlan {
             depth: *rng.pick(&[1, 3, 8]),
             rounds: 2 + rng.range(0..6),
             requests: rng.log_range(40..600),
-            faults: *rng.pick(&[0, 0, 0, 5]),
+            faults: *rng.pick(&[0, 0, 0, faults_often]),
         }
     }
 
@@ -131,8 +139,11 @@ impl VolumePlan {
             true => format!(", {} spare, commands", self.spares.len()),
             false => String::new(),
         };
+        let faults = if self.faults > 0 { ", faults" } else { "" };
+        let metadata =
+            self.metadata.map_or(String::new(), |room| format!(", metadata {}K", room >> 10));
         format!(
-            "volume of {} bricks [{}]{}, stripe {}K, depth {}, {} rounds of {}",
+            "volume of {} bricks [{}]{}{faults}{metadata}, stripe {}K, depth {}, {} rounds of {}",
             self.bricks.len(),
             bricks.collect::<Vec<_>>().join(", "),
             commands,

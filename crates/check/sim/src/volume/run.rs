@@ -2,6 +2,7 @@
 
 use super::choose::Taste;
 use super::client::{Client, Clock};
+use super::failures::Pairs;
 use super::history::History;
 use super::jobs::Outcomes;
 use super::ledger;
@@ -15,7 +16,7 @@ use crate::rng::Rng;
 use crate::run::{Over, Report, Verdict};
 use crate::steps::PATIENCE;
 use crate::world::World;
-use braid_filesystem::{Caller, FileSystem, ROOT, Time};
+use braid_filesystem::{Caller, Errno, FileSystem, ROOT, Time};
 use braid_format::superblock::Version;
 use braid_kv::Store;
 use braid_kv::model::{ModelStore, Snapshot, UnderWay};
@@ -42,6 +43,10 @@ pub(super) struct VolumeRun {
     rng: Rng,
     /// Choices of commands: a stream of its own, so that runs without commands stay as they were before there were any.
     pub(super) commands_rng: Rng,
+    /// Choices of what fails, likewise.
+    pub(super) faults_rng: Rng,
+    /// Bricks that were not there, all the while that everything was read last.
+    pub(super) dead_when_read: Option<Vec<u16>>,
     pub(super) model: Option<Model>,
     metadata: Snapshot,
     pub(super) life: Option<Life>,
@@ -71,6 +76,8 @@ pub fn run(seed: u64, verbose: bool) -> Report {
     let mut run = VolumeRun {
         rng: Rng::new(seed, 31),
         commands_rng: Rng::new(seed, 35),
+        faults_rng: Rng::new(seed, 38),
+        dead_when_read: None,
         outcomes: Outcomes::default(),
         world: Rc::clone(&world),
         plan,
@@ -113,6 +120,13 @@ fn clock(world: &Rc<World>) -> Clock {
 /// Which brick it is.
 pub(super) fn uuid_of(brick: usize) -> Uuid {
     Uuid::from_u128(brick as u128 + 1)
+}
+
+impl Life {
+    /// The records that are durable.
+    pub(super) fn metadata(&self) -> Pairs {
+        self.store.snapshot().pairs().clone()
+    }
 }
 
 impl VolumeRun {
@@ -178,9 +192,11 @@ impl VolumeRun {
 
     fn mount(&mut self) -> Result<(), Over> {
         self.check_metadata()?;
+        self.bricks_between_lives();
         let machine = Machine::start(&self.world, 1);
         let store = ModelStore::from_snapshot(machine.home(), self.metadata.clone());
         store.set_commit_time(self.rng.range(0..self.plan.commit_time));
+        store.set_capacity(self.plan.metadata.unwrap_or(u64::MAX));
         let mut devices = Vec::new();
         for (index, brick) in self.plan.all_bricks().enumerate() {
             if let Ok(device) = SimOpener::of(&self.world, index).open(machine.home()) {
@@ -204,6 +220,8 @@ impl VolumeRun {
         let rng = Rng::new(self.world.seed, 40 + self.lives);
         let mut client = Client::new(rng, Rc::clone(&volume), &machine, clock);
         client.history = std::mem::take(&mut self.history);
+        client.names_may_be_full = self.plan.metadata.is_some();
+        client.may_fail = self.has_weak_bricks().then_some(false);
         match &mut self.model {
             Some(model) => client.recover(&machine, model)?,
             None => {
@@ -221,6 +239,8 @@ impl VolumeRun {
         }
         self.set_job_speed(&volume);
         self.life = Some(Life { client, volume, store, machine });
+        self.expect_failures();
+        self.dead_when_read = Some(self.dead());
         self.check()
     }
 
@@ -263,6 +283,9 @@ impl VolumeRun {
                     self.command()?;
                 }
             }
+            if self.plan.faults > 0 && self.faults_rng.range(0..1000) < self.plan.faults {
+                self.a_brick_fails()?;
+            }
             let depth = self.plan.depth;
             let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
                 return Err(Over);
@@ -291,10 +314,12 @@ impl VolumeRun {
 
     pub(super) fn compare(&mut self) -> Result<(), Over> {
         self.drain()?;
+        let dead = self.dead();
         let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
             return Err(Over);
         };
         life.client.compare_all(&life.machine, model)?;
+        self.dead_when_read = Some(dead).filter(|dead| *dead == self.dead());
         self.check()
     }
 
@@ -321,11 +346,13 @@ impl VolumeRun {
         };
         let volume = Rc::clone(&life.volume);
         let later = life.machine.begin(async move { volume.close().await });
-        if let Err(errno) = wait(&life.machine, "the stop", &later)? {
-            return self.fail("stops", format!("the volume: {errno}"));
+        match wait(&life.machine, "the stop", &later)? {
+            // A stop is a promise: everything is durable, and power may fail.
+            Ok(()) => model.make_all_durable(),
+            // What a flush that failed was for is as after a crash.
+            Err(Errno::Io) if life.client.may_fail.is_some() => {}
+            Err(errno) => return self.fail("stops", format!("the volume: {errno}")),
         }
-        // A stop is a promise: everything is durable, and power may fail.
-        model.make_all_durable();
         life.client.history.note(&[], "STOP".to_string());
         let metadata = life.store.snapshot();
         self.metadata = metadata;

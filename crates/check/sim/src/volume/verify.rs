@@ -2,9 +2,11 @@
 
 use super::client::Client;
 use super::extents::Extents;
+use super::file::without;
 use super::meta::Id;
 use super::model::{Model, Observed};
 use super::observe::walk;
+use super::readable::{Readable, read_blocks};
 use super::{OpNr, Tick};
 use crate::machine::{Later, Machine, Step};
 use crate::run::Over;
@@ -89,20 +91,24 @@ impl<F: FileSystem + 'static> Client<F> {
         &mut self,
         machine: &Machine,
         model: &mut Model,
-        cut: &(Tick, Vec<OpNr>),
+        cut_at: &(Tick, Vec<OpNr>),
         id: Id,
     ) -> Result<(), Over> {
-        let mut found = Extents::default();
+        let (mut found, mut unread) = (Extents::default(), Vec::new());
         for range in ranges(model, id) {
-            let Some(bytes) = self.read_for(machine, model, id, &range)? else { continue };
-            if let Some(at) = model.recover(cut, id, range.start, &bytes, &mut found) {
-                let what = self.describe(model, range.start, &bytes, at);
-                let text = format!("f{id}: after a crash its byte {at} is {what}");
-                self.fail("sectors_are_durable_or_newer", &text, &[id]);
-                return Err(Over);
+            let (bytes, not) = self.read_for(machine, model, id, &range)?;
+            for part in without(range.clone(), &not) {
+                let bytes = cut(&bytes, range.start, &part);
+                if let Some(at) = model.recover(cut_at, id, part.start, bytes, &mut found) {
+                    let what = self.describe(model, part.start, bytes, at);
+                    let text = format!("f{id}: after a crash its byte {at} is {what}");
+                    self.fail("sectors_are_durable_or_newer", &text, &[id]);
+                    return Err(Over);
+                }
             }
+            unread.extend(not);
         }
-        model.data.entry(id).or_default().restart(found);
+        model.restart(cut_at, id, found, &unread);
         Ok(())
     }
 
@@ -111,6 +117,7 @@ impl<F: FileSystem + 'static> Client<F> {
     /// # Errors
     /// When it is not.
     pub fn compare_all(&mut self, machine: &Machine, model: &mut Model) -> Result<(), Over> {
+        self.unread.clear();
         let observed = self.observe(machine)?;
         self.hold(model, &observed);
         let names: Vec<_> = observed
@@ -138,39 +145,51 @@ impl<F: FileSystem + 'static> Client<F> {
         let ids: Vec<Id> = observed.attrs.keys().filter_map(|of| model.id_of(*of)).collect();
         for id in ids {
             for range in ranges(model, id) {
-                let Some(bytes) = self.read_for(machine, model, id, &range)? else { continue };
-                let data = model.data.entry(id).or_default();
-                if let Some((at, should)) = data.check(model.seed, range.start, &bytes) {
-                    let what = self.describe(model, range.start, &bytes, at);
-                    let text = format!("f{id}: its byte {at} is {what}, should be #{should}");
-                    self.fail("reads_return_what_was_written", &text, &[id]);
-                    return Err(Over);
+                let (bytes, not) = self.read_for(machine, model, id, &range)?;
+                for part in without(range.clone(), &not) {
+                    let bytes = cut(&bytes, range.start, &part);
+                    let data = model.data.entry(id).or_default();
+                    if let Some((at, should)) = data.check(model.seed, part.start, bytes) {
+                        let what = self.describe(model, part.start, bytes, at);
+                        let text = format!("f{id}: its byte {at} is {what}, should be #{should}");
+                        self.fail("reads_return_what_was_written", &text, &[id]);
+                        return Err(Over);
+                    }
                 }
             }
         }
         Ok(())
     }
 
-    /// Reads a range; nothing when a brick has failed and that may be.
+    /// Reads a range, but for what a brick that failed has taken with it.
     fn read_for(
         &mut self,
         machine: &Machine,
         model: &Model,
         id: Id,
         range: &Range<u64>,
-    ) -> Result<Option<Vec<u8>>, Over> {
-        let Some((ino, _)) = model.numbers.get(&id).copied() else { return Ok(None) };
+    ) -> Result<Readable, Over> {
+        let Some((ino, _)) = model.numbers.get(&id).copied() else {
+            self.fail("numbers_are_unique", &format!("f{id} has none"), &[id]);
+            return Err(Over);
+        };
         let (fs, at, len) = (Rc::clone(&self.fs), range.start, (range.end - range.start) as usize);
-        let later =
-            machine.begin(async move { fs.read(ino, at, len).await.map(|bytes| bytes.to_vec()) });
+        let later = machine.begin(async move { read_blocks(&*fs, ino, at, len).await });
         match wait(machine, "a read of a whole file", &later)? {
-            Ok(bytes) if bytes.len() == len => Ok(Some(bytes)),
-            Ok(bytes) => {
+            Ok((bytes, unread)) if bytes.len() == len => {
+                if let (Some(first), None) = (unread.first(), self.may_fail) {
+                    let text = format!("f{id}: at {} nothing can be read", first.start);
+                    self.fail("everything_can_be_read", &text, &[id]);
+                    return Err(Over);
+                }
+                self.unread.extend(unread.iter().map(|range| (id, range.clone())));
+                Ok((bytes, unread))
+            }
+            Ok((bytes, _)) => {
                 let text = format!("f{id}: read {} bytes at {at}, should be {len}", bytes.len());
                 self.fail("everything_can_be_read", &text, &[id]);
                 Err(Over)
             }
-            Err(braid_filesystem::Errno::Io) if self.may_fail.is_some() => Ok(None),
             Err(errno) => {
                 let text = format!("f{id}: read of {len} bytes at {at}: {errno:?}");
                 self.fail("everything_can_be_read", &text, &[id]);
@@ -178,6 +197,11 @@ impl<F: FileSystem + 'static> Client<F> {
             }
         }
     }
+}
+
+/// The bytes of `part`, of those that were read at `start`.
+fn cut<'a>(bytes: &'a [u8], start: u64, part: &Range<u64>) -> &'a [u8] {
+    &bytes[(part.start - start) as usize..(part.end - start) as usize]
 }
 
 /// What to read of a file: all of it, or what is around its places when it is very long.

@@ -2,6 +2,7 @@
 
 use super::{CheckReport, Lost};
 use crate::brick::Brick;
+use crate::data::Geometry;
 use crate::volume::Volume;
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::brick_record::BrickState;
@@ -49,12 +50,12 @@ impl Volume {
             self.bricks().into_iter().map(|brick| (brick.id, Named::new(brick))).collect();
         let mut taken: BTreeMap<Ino, u64> = BTreeMap::new();
         let mut orphaned = Vec::new();
-        let stripe = self.geometry.stripe;
+        let geometry = self.geometry;
         let walked = self.each_pair(b"P", |key, value| {
             let (Some(ino), Some(group)) = (keys::ino_of(key), keys::second_of(key)) else {
                 return;
             };
-            let list = match parse(ino, group, stripe, value) {
+            let list = match parse(ino, group, geometry.stripe, value) {
                 Ok(list) => list,
                 Err(error) => return report.problem(false, error.to_string()),
             };
@@ -67,7 +68,7 @@ impl Volume {
                 list.iter().zip(group * PER_GROUP..).filter(|(place, _)| !place.is_hole())
             {
                 *taken.entry(ino).or_default() += u64::from(place.blocks);
-                name_place(&mut named, ino, number, place, stripe, report);
+                name_place(&mut named, ino, number, place, geometry, report);
             }
         });
         walked.await?;
@@ -156,12 +157,12 @@ fn name_place(
     ino: Ino,
     stripe: u64,
     place: &Place,
-    stripe_bytes: u64,
+    geometry: Geometry,
     report: &mut CheckReport,
 ) {
     report.stripes += 1;
     report.bytes += u64::from(place.blocks) * BLOCK;
-    let range = (stripe * stripe_bytes, (stripe + 1) * stripe_bytes);
+    let range = (stripe * geometry.stripe, (stripe + 1) * geometry.stripe);
     let Some(on) = named.get_mut(&place.brick) else {
         report.problem(
             false,
@@ -189,7 +190,12 @@ fn name_place(
         );
     }
     if !on.brick.is_there() {
-        lose(report, ino, range);
+        // What was only set aside reads as zero, wherever it is.
+        for (run, is_written) in geometry.runs(*place, 0, geometry.stripe) {
+            if is_written {
+                lose(report, ino, (range.0 + run.start, range.0 + run.end));
+            }
+        }
     }
 }
 

@@ -290,16 +290,20 @@ impl Volume {
                 }
             }
         }
-        let (brick, start, blocks) = self.reserve_about(inode, stripe, wanted, needed).await?;
-        let copied = self.copy_place(place, &brick, start).await;
-        let prepared = match copied {
-            Ok(()) => self.prepare_free(place).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = prepared {
+        let (brick, start, blocks) = loop {
+            let (brick, start, blocks) = self.reserve_about(inode, stripe, wanted, needed).await?;
+            let copied = match self.copy_place(place, &brick, start).await {
+                Ok(()) => self.prepare_free(place).await,
+                Err(error) => Err(error),
+            };
+            let Err(error) = copied else { break (brick, start, blocks) };
             brick.space.release(start, blocks);
-            return Err(error);
-        }
+            // A brick that is found to be gone is left out next time.
+            let source = self.brick(place.brick);
+            if brick.is_there() || source.is_none_or(|source| !source.is_there()) {
+                return Err(error);
+            }
+        };
         brick.space.confirm(start, blocks);
         let grown = self.new_place(&brick, start, blocks, place.written);
         self.set_place(inode, places, stripe, grown);

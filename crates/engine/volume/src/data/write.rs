@@ -64,10 +64,17 @@ struct Sent {
     failed: bool,
 }
 
+impl Sent {
+    /// The stripe still has its place there.
+    fn is_at(&self, place: Place) -> bool {
+        !place.is_hole() && place.brick == self.brick.id
+    }
+}
+
 /// What became of it.
 enum Landed {
-    /// It is there, and the place says so.
-    Here,
+    /// It is there, at the place that is one of these.
+    Here(Rc<Places>),
     /// The brick is gone, and nothing of the stripe was there: the stripe has no place any more, or another.
     Nowhere,
     /// The brick failed, and what the stripe has is there.
@@ -159,36 +166,36 @@ impl Volume {
                 }
             }
         }
+        let mut here = Vec::with_capacity(sent.len());
         for one in sent {
-            match self.note_sent(inode, &one).await? {
-                Landed::Here => {}
+            match self.landed(inode, &one).await? {
+                Landed::Here(places) => here.push((places, one)),
                 Landed::Nowhere => again = true,
                 Landed::Lost => lost = true,
             }
         }
-        if lost {
-            return Err(Errno::Io);
+        again |= here.iter().any(|(places, sent)| !sent.is_at(places.get(sent.stripe)));
+        if lost || again {
+            self.note_part(inode, &here);
+            return if lost { Err(Errno::Io) } else { Ok(false) };
         }
-        if !again {
-            self.note_write(inode, end, clear_setid);
+        for (places, sent) in &here {
+            self.set_written(inode, places, sent.stripe, sent.granules);
         }
-        Ok(!again)
+        self.note_write(inode, end, clear_setid);
+        Ok(true)
     }
 
-    /// Records what became of a write to one stripe. The caller holds the granules, which keeps the place in memory and
+    /// Finds out what became of a write to one stripe. The caller holds the granules, which keeps the place in memory and
     /// where it is, as long as its brick is there.
-    async fn note_sent(&self, inode: &Rc<Inode>, sent: &Sent) -> Result<Landed, Errno> {
+    async fn landed(&self, inode: &Rc<Inode>, sent: &Sent) -> Result<Landed, Errno> {
         let (places, place) = self.place(inode, sent.stripe).await?;
         // Who holds another part of the stripe has met the failed brick first, and is perhaps writing elsewhere now.
-        if place.is_hole() || place.brick != sent.brick.id {
+        if !sent.is_at(place) {
             return Ok(Landed::Nowhere);
         }
         if !sent.failed && sent.brick.is_there() {
-            let written = place.written | sent.granules;
-            if written != place.written {
-                self.set_place(inode, &places, sent.stripe, Place { written, ..place });
-            }
-            return Ok(Landed::Here);
+            return Ok(Landed::Here(places));
         }
         if place.written != 0 || sent.brick.is_there() {
             return Ok(Landed::Lost);
@@ -199,6 +206,27 @@ impl Volume {
             self.free_blocks(place);
         }
         Ok(Landed::Nowhere)
+    }
+
+    /// Records what is there of a write that failed elsewhere: as far as the file goes. What is beyond its end must not
+    /// show when it grows.
+    fn note_part(&self, inode: &Rc<Inode>, here: &[(Rc<Places>, Sent)]) {
+        inode.ragged.set(true);
+        for (places, sent) in
+            here.iter().filter(|(places, sent)| sent.is_at(places.get(sent.stripe)))
+        {
+            let left = inode.size().saturating_sub(sent.stripe * self.geometry.stripe);
+            let inside = self.geometry.touched(0, left.min(self.geometry.stripe));
+            self.set_written(inode, places, sent.stripe, sent.granules & inside);
+        }
+    }
+
+    fn set_written(&self, inode: &Rc<Inode>, places: &Rc<Places>, stripe: u64, granules: u32) {
+        let place = places.get(stripe);
+        let written = place.written | granules;
+        if written != place.written {
+            self.set_place(inode, places, stripe, Place { written, ..place });
+        }
     }
 
     /// Size and times after a write that ended at `end`; the range is still held, so that a cut comes before or after

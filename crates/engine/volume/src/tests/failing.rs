@@ -3,7 +3,7 @@
 use super::*;
 use crate::{BrickToAdd, NewJob};
 use braid_device::{Completion, Device, DeviceInfo, IoError, IoErrorKind, Request};
-use braid_filesystem::Allocate;
+use braid_filesystem::{Allocate, SetAttr};
 use braid_format::volume::brick_record::BrickState;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -234,6 +234,62 @@ fn a_lost_stripe_that_is_written_anew_stays_as_it_is_where_there_is_no_room() {
         let full = write(&volume, ino, stripe * STRIPE, &vec![8; STRIPE as usize]).await;
         assert_eq!(full, Err(Errno::NoSpace));
         assert_eq!(volume.read(ino, stripe * STRIPE, 10).await.err(), Some(Errno::Io));
+    });
+}
+
+#[test]
+fn a_place_that_is_to_grow_on_a_brick_that_is_gone_grows_elsewhere() {
+    let (world, store) = World::new(STRIPE, &[32, 32]);
+    let (volume, bricks) = mount(&world, &store, false);
+    world.shard.block_on(async move {
+        volume.set_proxy(Some(1)).await.unwrap();
+        volume.set_proxy(None).await.unwrap();
+        let (one, other) = (file(&volume, "a").await, file(&volume, "b").await);
+        write(&volume, one, 0, &[1; 4096]).await.unwrap();
+        write(&volume, other, 0, &[2; 4096]).await.unwrap();
+        volume.set_proxy(Some(1)).await.unwrap();
+        bricks[1].fail(IoErrorKind::Gone);
+        write(&volume, one, 4096, &[3; 20_000]).await.unwrap();
+        let read = read_all(&volume, one).await;
+        assert!(read[..4096].iter().all(|byte| *byte == 1));
+        assert!(read[4096..].iter().all(|byte| *byte == 3));
+        is_clean(&volume).await;
+    });
+}
+
+#[test]
+fn what_a_write_that_failed_left_beyond_the_end_does_not_show_when_the_file_grows() {
+    let (world, store) = World::new(STRIPE, &[32, 32]);
+    let (volume, bricks) = mount(&world, &store, false);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        let reserve = Allocate::Reserve { keep_size: true };
+        volume.allocate(ino, reserve, 0, 8 * STRIPE).await.unwrap();
+        write(&volume, ino, 0, &[1; 100]).await.unwrap();
+        bricks[1].fail(IoErrorKind::Medium);
+        let all = vec![2; 8 * STRIPE as usize];
+        assert_eq!(write(&volume, ino, 100, &all[100..]).await, Err(Errno::Io));
+        bricks[1].moods.error.set(None);
+        assert_eq!(volume.attr(ino).await.unwrap().size, 100);
+        let size = Some(8 * STRIPE);
+        volume.set_attr(ME, ino, SetAttr { size, ..SetAttr::default() }).await.unwrap();
+        let read = read_all(&volume, ino).await;
+        assert!(read[100..].iter().all(|byte| *byte == 0));
+    });
+}
+
+#[test]
+fn an_fsync_tells_of_a_brick_that_was_gone_before_it_came() {
+    let (world, store) = World::new(STRIPE, &[32]);
+    let (volume, bricks) = mount(&world, &store, true);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        volume.sync().await.unwrap();
+        write(&volume, ino, 0, &[7; 4096]).await.unwrap();
+        bricks[0].fail(IoErrorKind::Gone);
+        assert_eq!(volume.read(ino, 0, 10).await.err(), Some(Errno::Io));
+        assert_eq!(volume.fsync(ino, false).await, Err(Errno::Io));
+        assert_eq!(volume.fsync(ino, false).await, Ok(()));
     });
 }
 

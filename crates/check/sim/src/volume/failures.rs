@@ -1,0 +1,268 @@
+//! Bricks that fail: blocks that cannot be read or take no write, a write or a flush that fails, a brick that is slow
+//! or gone. Some come back at the next mount, others never.
+//!
+//! What may be lost then is known exactly: what the recorded places have on bricks that are not there, or on blocks
+//! that cannot be read. Nothing else may be, and the volume's check has to name the former.
+
+use super::run::VolumeRun;
+use super::verify::wait;
+use crate::member::Member;
+use crate::run::Over;
+use braid_filesystem::Ino;
+use braid_format::volume::place::{self, PER_GROUP, Place};
+use braid_format::volume::{BLOCK, keys};
+use braid_volume::{CheckReport, Geometry};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Pairs of a store.
+pub(super) type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Ranges of files.
+type Ranges = BTreeMap<Ino, Vec<(u64, u64)>>;
+
+impl VolumeRun {
+    /// A brick that the volume has now.
+    fn some_brick(&self) -> Option<Rc<Member>> {
+        let life = self.life.as_ref()?;
+        let members = life.volume.bricks().into_iter().filter_map(|brick| self.member_of(&brick));
+        let members: Vec<Rc<Member>> = members.filter(|member| !member.is_gone()).collect();
+        let alone = members.len() < 2 && !self.faults_rng.percent(10);
+        (!members.is_empty() && !alone).then(|| Rc::clone(self.faults_rng.pick(&members)))
+    }
+
+    /// The device of a brick.
+    fn member_of(&self, brick: &braid_volume::Brick) -> Option<Rc<Member>> {
+        let index = usize::try_from(brick.uuid.as_u128()).ok()?.checked_sub(1)?;
+        Some(self.world.member(index))
+    }
+
+    /// Something befalls a brick.
+    pub(super) fn a_brick_fails(&mut self) -> Result<(), Over> {
+        let Some(member) = self.some_brick() else { return Ok(()) };
+        let (rng, name) = (&self.faults_rng, member.name().to_string());
+        let size = member.kind.info.size;
+        let block = member.kind.tear;
+        // Whole stripes are at the bottom, ends of files at the top.
+        let place = || {
+            let near = rng.log_range(1..size / block) * block;
+            if rng.percent(60) { near } else { size - near }
+        };
+        let mut only_gone = false;
+        let what = match rng.range(0..20) {
+            0..7 => {
+                member.die();
+                only_gone = true;
+                "is gone".to_string()
+            }
+            7..10 => {
+                let (at, count) = (place(), rng.log_range(1..200));
+                member.make_unreadable(at, count);
+                format!("cannot read {count} blocks at {at}")
+            }
+            10..13 => {
+                let writes = rng.log_range(1..40) as u32;
+                member.fail_write_in(Some(writes));
+                format!("will fail a write in {writes}")
+            }
+            13..15 => {
+                let (at, count, unreadable) = (place(), rng.log_range(1..200), rng.percent(40));
+                member.make_defective(at, count, unreadable);
+                format!("takes no write of {count} blocks at {at}")
+            }
+            15..18 => {
+                member.fail_flush();
+                "will fail a flush".to_string()
+            }
+            _ => {
+                let times = rng.log_range(2..60);
+                member.slowness.set(times);
+                format!("is slow, {times} times")
+            }
+        };
+        self.faults += 1;
+        self.world.trace(|| format!("{name} {what}"));
+        if member.slowness.get() > 1 && !member.is_weak() {
+            return Ok(());
+        }
+        let others =
+            self.world.members.borrow().iter().any(|member| member.is_weak() && !member.is_gone());
+        let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
+            return Err(Over);
+        };
+        life.client.history.note(&[], format!("{name} {what}"));
+        life.client.may_fail = Some(false);
+        // While bricks are gone and do nothing worse, new files are well.
+        let first = model.next_id();
+        life.client.unharmed = (only_gone && !others).then_some(first);
+        model.bricks_fail = true;
+        Ok(())
+    }
+
+    /// Bricks come back, or not.
+    pub(super) fn bricks_between_lives(&mut self) {
+        if self.plan.faults == 0 {
+            return;
+        }
+        for member in self.world.members.borrow().iter() {
+            member.slowness.set(1);
+            if member.is_gone() && self.faults_rng.percent(60) {
+                self.world.trace(|| format!("{} is there again", member.name()));
+                member.set_gone(false);
+            }
+            if self.faults_rng.percent(50) {
+                member.heal();
+            }
+        }
+    }
+
+    /// Some brick is not as it should be.
+    pub(super) fn has_weak_bricks(&self) -> bool {
+        self.world.members.borrow().iter().any(|member| member.is_weak())
+    }
+
+    /// The client reckons with what is not as it should be when a life begins.
+    pub(super) fn expect_failures(&mut self) {
+        let weak = self.has_weak_bricks();
+        let members = self.world.members.borrow();
+        let only_gone = members.iter().all(|member| !member.is_weak() || member.is_gone());
+        drop(members);
+        let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else { return };
+        life.client.may_fail = weak.then_some(false);
+        life.client.unharmed = (weak && only_gone).then(|| model.next_id());
+        model.bricks_fail = weak;
+    }
+
+    /// Something may have failed in this life.
+    pub(super) fn is_faulty(&self) -> bool {
+        self.life.as_ref().is_some_and(|life| life.client.may_fail.is_some())
+    }
+
+    /// Bricks that the volume knows are not there.
+    pub(super) fn dead(&self) -> Vec<u16> {
+        let bricks = self.life.iter().flat_map(|life| life.volume.bricks());
+        bricks.filter(|brick| !brick.is_there()).map(|brick| brick.id).collect()
+    }
+
+    /// What could not be read lies on a brick that is not there, or on blocks that cannot be read; and what is said to be
+    /// lost could not be read.
+    pub(super) fn judge_unread(&mut self, lost: Option<&CheckReport>) -> Result<(), Over> {
+        let stripe = self.plan.stripe;
+        let pairs = self.pairs()?;
+        let (Some(life), Some(model)) = (&self.life, &self.model) else { return Err(Over) };
+        let unread = &life.client.unread;
+        for (id, range) in unread {
+            let Some((ino, _)) = model.numbers.get(id).copied() else { continue };
+            let place = place_of(&pairs, ino, range.start / stripe, stripe);
+            if place.is_none_or(|place| !self.is_bad(place, range.start % stripe)) {
+                let text =
+                    format!("f{id}, file {ino}: at {} nothing can be read: {place:?}", range.start);
+                return self.told("only_what_a_brick_took_is_lost", &text);
+            }
+        }
+        // A flush that fails may take a brick away after everything was read.
+        let Some(report) = lost.filter(|_| self.dead_when_read == Some(self.dead())) else {
+            return Ok(());
+        };
+        let not_read: BTreeSet<(Ino, u64)> = unread
+            .iter()
+            .filter_map(|(id, range)| Some((model.numbers.get(id)?.0, range.start)))
+            .collect();
+        // Only files that have a name were read, and long ones not as a whole.
+        let named = model.now.named();
+        for (id, (ino, _)) in model.numbers.iter().filter(|(id, _)| named.contains(id)) {
+            let Some(node) = model.now.nodes.get(id).filter(|node| node.size < 64 << 20) else {
+                continue;
+            };
+            let ranges =
+                report.lost.iter().filter(|lost| lost.ino == *ino).flat_map(|lost| &lost.ranges);
+            for (from, to) in ranges {
+                let mut blocks = (*from..(*to).min(node.size)).step_by(BLOCK as usize);
+                if let Some(at) = blocks.find(|at| !not_read.contains(&(*ino, *at))) {
+                    let text =
+                        format!("f{id}, file {ino}: {at} is said to be lost, and can be read");
+                    return self.told("check_names_what_is_lost", &text);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All records, with everything in them.
+    fn pairs(&mut self) -> Result<Pairs, Over> {
+        let life = self.life()?;
+        // Where a flush fails the records are written nevertheless.
+        let volume = Rc::clone(&life.volume);
+        let later = life.machine.begin(async move { volume.sync_all().await });
+        let _ = wait(&life.machine, "a sync", &later)?;
+        Ok(life.metadata())
+    }
+
+    /// The block of a place that holds byte `at` of its stripe cannot be read.
+    fn is_bad(&self, place: Place, at: u64) -> bool {
+        let Some(brick) = self.life.as_ref().and_then(|life| life.volume.brick(place.brick)) else {
+            return false;
+        };
+        let Some(member) = self.member_of(&brick) else { return false };
+        let from = brick.byte_of(place.start) + at / BLOCK * BLOCK;
+        let overlaps = |bad: &Range<u64>| bad.start < from + BLOCK && from < bad.end;
+        !brick.is_there() || member.is_gone() || member.unreadable().iter().any(overlaps)
+    }
+
+    /// What the records say lies on bricks that the volume knows are not there.
+    fn lost_by_records(&mut self) -> Result<Ranges, Over> {
+        let geometry = Geometry::new(self.plan.stripe);
+        let pairs = self.pairs()?;
+        let volume = Rc::clone(&self.life()?.volume);
+        let is_there = |id| volume.brick(id).is_some_and(|brick| brick.is_there());
+        let mut lost = Ranges::new();
+        for (key, value) in pairs.range(b"P".to_vec()..keys::after(b"P")) {
+            let (Some(ino), Some(group)) = (keys::ino_of(key), keys::second_of(key)) else {
+                continue;
+            };
+            let Ok(places) = place::parse(ino, group, geometry.stripe, value) else { continue };
+            for (place, stripe) in places.iter().zip(group * PER_GROUP..) {
+                if place.is_hole() || is_there(place.brick) {
+                    continue;
+                }
+                for granule in (0..32).filter(|granule| place.written >> granule & 1 == 1) {
+                    let from = stripe * geometry.stripe + granule * geometry.granule;
+                    let ranges = lost.entry(ino).or_default();
+                    match ranges.last_mut().filter(|last| last.1 == from) {
+                        Some(last) => last.1 = from + geometry.granule,
+                        None => ranges.push((from, from + geometry.granule)),
+                    }
+                }
+            }
+        }
+        Ok(lost)
+    }
+
+    /// The check has named exactly what is lost. False: something was on its way while it looked.
+    pub(super) fn names_what_is_lost(&mut self, report: &CheckReport) -> Result<bool, Over> {
+        let told: Ranges = report.lost.iter().map(|lost| (lost.ino, lost.ranges.clone())).collect();
+        let lost = self.lost_by_records()?;
+        if told != lost {
+            self.world.trace(|| format!("told as lost: {told:?}, by the records: {lost:?}"));
+            return Ok(false);
+        }
+        let Some(model) = &self.model else { return Err(Over) };
+        for lost in &report.lost {
+            let has_name = model.numbers.iter().any(|(id, (ino, _))| {
+                *ino == lost.ino && model.now.names.values().any(|named| named == id)
+            });
+            if has_name != lost.path.starts_with('/') {
+                let text = format!("file {} is told as {}", lost.ino, lost.path);
+                return self.told("check_names_what_is_lost", &text);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn place_of(pairs: &Pairs, ino: Ino, stripe: u64, bytes: u64) -> Option<Place> {
+    let group = stripe / PER_GROUP;
+    let places = place::parse(ino, group, bytes, pairs.get(&keys::places(ino, group))?).ok()?;
+    Some(places[(stripe % PER_GROUP) as usize])
+}
