@@ -85,7 +85,7 @@ pub struct NewVolume {
     /// number is in KiB [default: 128K].
     #[arg(long, value_name = "SIZE", value_parser = kib_or_size)]
     pub stripe: Option<u64>,
-    /// The part of a brick among the others, as BRICK=N; may be given several times [default: by size].
+    /// The part of a brick among the others, as BRICK=N; may be given several times [default: its blocks of 4 KiB].
     #[arg(long = "weight", value_name = "BRICK=N", value_parser = brick_weight)]
     pub weights: Vec<(String, u64)>,
     /// Room for metadata on each of the first two bricks; a bare number is in KiB [default: by size].

@@ -32,7 +32,7 @@ pub struct Add {
     /// The bricks.
     #[arg(required = true, value_name = "BRICK")]
     pub bricks: Vec<String>,
-    /// The part of each new brick among the others [default: by size].
+    /// The part of each new brick among the others [default: its blocks of 4 KiB].
     #[arg(long, value_name = "N", value_parser = weight)]
     pub weight: Option<u64>,
     /// Move nothing yet.
@@ -97,7 +97,7 @@ pub struct Weight {
     pub name: String,
     /// The brick: its path, its number or its UUID, as `braid volume status` shows.
     pub brick: String,
-    /// Its new weight.
+    /// Its new weight, against those of the others that `braid volume status` shows.
     #[arg(value_name = "N", value_parser = weight)]
     pub weight: u64,
     /// Move nothing yet.
