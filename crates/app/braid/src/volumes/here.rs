@@ -61,6 +61,8 @@ pub struct Up {
     pub uuid: Uuid,
     /// UUID of each brick that was given, in the same order.
     pub bricks: Vec<Uuid>,
+    /// Those of them that the volume has let go: an earlier life was adding or removing them.
+    pub gone: Vec<Uuid>,
     /// What the user should know.
     pub notes: Vec<String>,
 }
@@ -117,8 +119,10 @@ pub async fn bring_up(
         notes.push(format!("volume {name} was not unmounted in order; its metadata was verified"));
     }
     let store = Rc::clone(&opened.store) as Rc<dyn braid_kv::Store>;
-    let from =
-        MountOf { devices: opened.devices(), store, clock: clock(), read_only: how.read_only };
+    let devices = opened.devices();
+    let is_gone = |uuid: &&Uuid| devices.iter().all(|device| device.uuid != **uuid);
+    let let_go = uuids.iter().filter(is_gone).copied().collect();
+    let from = MountOf { devices, store, clock: clock(), read_only: how.read_only };
     let volume = match Volume::mount(shard, from).await {
         Ok(volume) => volume,
         Err(error) => {
@@ -134,7 +138,7 @@ pub async fn bring_up(
     let key = known.last.get() + 1;
     known.last.set(key);
     known.volumes.borrow_mut().insert(key, here);
-    Ok(Up { key, name, uuid, bricks: uuids, notes })
+    Ok(Up { key, name, uuid, bricks: uuids, gone: let_go, notes })
 }
 
 /// As long as the volume is up: bricks that were emptied are let go, and those that failed are noted.

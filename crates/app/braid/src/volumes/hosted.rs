@@ -83,11 +83,14 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hosted {
-    /// Brings the volume up and mounts it; with what the user should know.
+    /// Brings the volume up and mounts it; with the bricks that it has let go at once, and what the user should know.
     ///
     /// # Errors
     /// When the bricks do not make a volume, or the mount point is none. Everything is closed again.
-    pub fn start(start: Start, events: &Arc<dyn Events>) -> Result<(Arc<Hosted>, Vec<String>)> {
+    pub fn start(
+        start: Start,
+        events: &Arc<dyn Events>,
+    ) -> Result<(Arc<Hosted>, Vec<Uuid>, Vec<String>)> {
         let Start { bricks, how, dir, allow_other, home } = start;
         let openers: Vec<Arc<dyn Opener>> =
             bricks.iter().map(|(_, opener)| Arc::clone(opener)).collect();
@@ -150,7 +153,7 @@ impl Hosted {
         });
         // Nobody else sets it.
         let _ = mounted.set(Arc::clone(&hosted));
-        Ok((hosted, up.notes))
+        Ok((hosted, up.gone, up.notes))
     }
 
     /// Has `job` done on the volume's shard, and waits.

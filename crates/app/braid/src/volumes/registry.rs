@@ -369,7 +369,7 @@ impl Volumes {
             allow_other,
             home,
         };
-        let (hosted, more) = match Hosted::start(start, &self.events) {
+        let (hosted, gone, more) = match Hosted::start(start, &self.events) {
             Ok(started) => started,
             Err(error) => {
                 give_back(arrays, &opened);
@@ -383,6 +383,9 @@ impl Volumes {
             bail!("volume {name} was unmounted at once by somebody else");
         }
         self.note_bricks(&hosted, None);
+        for brick in gone {
+            self.brick_gone(&hosted, brick, arrays);
+        }
         let listed = hosted.listed()?;
         let count = listed.bricks.len();
         let mut said = format!(

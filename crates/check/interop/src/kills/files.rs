@@ -107,6 +107,16 @@ impl Files {
         Ok(())
     }
 
+    /// Removes every other of the later files, so that those that stay lie apart.
+    pub fn remove_every_other(&mut self) -> Result<()> {
+        let later: Vec<u64> = self.known.keys().copied().filter(|nr| *nr >= FIRST).collect();
+        for number in later.into_iter().step_by(2) {
+            fs::remove_file(path(&self.dir, number)).context("removing a file")?;
+            self.known.remove(&number);
+        }
+        Ok(())
+    }
+
     /// The path in the volume of one of the first files.
     pub fn some_name(&self, number: u32) -> String {
         format!("/f{}", u64::from(number) % FIRST)

@@ -85,7 +85,7 @@ fn one_kill(
     number: u32,
     random: &mut files::Random,
 ) -> Result<(bool, u64)> {
-    server.slow_down()?;
+    server.slow_down(operation.job_speed())?;
     operation.start(server, files, number)?;
     let stop = Arc::new(AtomicBool::new(false));
     let writer = files.write_on(Arc::clone(&stop), operation.removes_files(), random.next());

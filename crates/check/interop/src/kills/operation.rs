@@ -26,6 +26,9 @@ pub enum Operation {
     Defrag,
 }
 
+/// By so much weights differ from kill to kill.
+const WEIGHT_STEP: u32 = 40_000;
+
 impl Operation {
     /// What it is called.
     pub fn name(self) -> &'static str {
@@ -38,6 +41,15 @@ impl Operation {
             Operation::Migrate => "migrate",
             Operation::Flush => "flush",
             Operation::Defrag => "defrag",
+        }
+    }
+
+    /// Bytes that its job moves in a second: so few that most kills come while it is under way.
+    pub(super) fn job_speed(self) -> &'static str {
+        match self {
+            Operation::Migrate => "4M",
+            Operation::Defrag => "1M",
+            _ => "24M",
         }
     }
 
@@ -63,7 +75,8 @@ impl Operation {
             Operation::Add => server.volume(&["add", "pool", &brick, "--detach"]),
             Operation::Remove => server.volume(&["remove", "pool", &brick, "--detach"]),
             Operation::Weight => {
-                let weight = (1 + number % 7).to_string();
+                // Against those of the others, which are their sizes in blocks.
+                let weight = (WEIGHT_STEP * (1 + number % 7)).to_string();
                 server.volume(&["weight", "pool", &server.brick(0), &weight, "--detach"])
             }
             Operation::Migrate => {
@@ -75,7 +88,11 @@ impl Operation {
                 files.add_some()?;
                 server.volume(&["flush", "pool", "--detach"])
             }
-            Operation::Defrag => server.volume(&["defrag", "pool", "--detach"]),
+            Operation::Defrag => {
+                files.add_some()?;
+                files.remove_every_other()?;
+                server.volume(&["defrag", "pool", "--detach"])
+            }
         }
     }
 

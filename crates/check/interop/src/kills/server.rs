@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 const BRICK_BYTES: u64 = 512 << 20;
 /// Bricks that the volume is made of; one more is there to be added.
 const BRICKS: u32 = 3;
-/// Bytes that jobs move in a second.
-const JOB_SPEED: &str = "24M";
 /// Longest time for a mount, in seconds.
 const MOUNT_SECONDS: u64 = 60;
 
@@ -113,9 +111,9 @@ impl Server {
         Ok(())
     }
 
-    /// Has jobs run so slowly, until the kill, that many kills come while one is under way.
-    pub fn slow_down(&self) -> Result<()> {
-        self.volume(&["jobs", "pool", "--speed", JOB_SPEED])
+    /// Has jobs move no more than `speed` in a second, until the kill.
+    pub fn slow_down(&self, speed: &str) -> Result<()> {
+        self.volume(&["jobs", "pool", "--speed", speed])
     }
 
     /// Kills the server and takes the dead mount away.
