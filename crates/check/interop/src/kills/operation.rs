@@ -47,7 +47,8 @@ impl Operation {
     /// Bytes that its job moves in a second: so few that most kills come while it is under way.
     pub(super) fn job_speed(self) -> &'static str {
         match self {
-            Operation::Migrate => "4M",
+            Operation::Migrate => "1M",
+            Operation::Weight => "6M",
             Operation::Defrag => "1M",
             _ => "24M",
         }
