@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 /// Files that the volume holds before the first kill.
-const FIRST: u64 = 24;
+pub const FIRST: u64 = 24;
 /// Bytes of those.
 const FIRST_BYTES: u64 = 2 << 20;
 /// Files from which the oldest of the later ones are removed between two kills.

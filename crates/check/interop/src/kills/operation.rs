@@ -1,6 +1,6 @@
 //! The operations, and how each is set up and undone.
 
-use super::files::Files;
+use super::files::{FIRST, Files};
 use super::server::Server;
 use anyhow::Result;
 use clap::ValueEnum;
@@ -82,7 +82,8 @@ impl Operation {
             }
             Operation::Migrate => {
                 let name = files.some_name(number);
-                let to = server.brick(number % 3);
+                // Each time round it is another brick.
+                let to = server.brick((number + number / FIRST as u32) % 3);
                 server.volume(&["migrate", "pool", &name, "--to", &to, "--detach"])
             }
             Operation::Flush => {
