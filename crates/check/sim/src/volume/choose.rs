@@ -30,6 +30,8 @@ pub struct Taste {
     pub stripe: u64,
     /// Large writes to fresh places only, until there is no space left.
     pub fill: bool,
+    /// Large extended attributes, until there is no room for metadata left.
+    pub fill_names: bool,
 }
 
 impl Taste {
@@ -46,6 +48,7 @@ impl Taste {
             longest: *rng.pick(&[16 << 10, 256 << 10, 1 << 20]),
             stripe,
             fill,
+            fill_names: false,
         }
     }
 }
@@ -207,6 +210,9 @@ impl<F: FileSystem + 'static> Client<F> {
     fn on_names(&self, model: &Model, taste: &Taste) -> Option<Call> {
         let rng = &self.rng;
         let crowded = model.now.names.len() > taste.files;
+        if taste.fill_names && rng.percent(50) {
+            return self.large_xattr(model);
+        }
         match rng.range(0..100) {
             0..28 if !crowded || rng.percent(20) => self.make(model, taste),
             0..40 => {
@@ -308,6 +314,14 @@ impl<F: FileSystem + 'static> Client<F> {
             }
         }
         Some(call(id, What::SetAttr(Caller::default(), set)))
+    }
+
+    fn large_xattr(&self, model: &Model) -> Option<Call> {
+        let rng = &self.rng;
+        let id = self.some(model, |node| matches!(node.kind, Kind::File | Kind::Directory))?;
+        let name = format!("user.{}", rng.range(0..8)).into_bytes();
+        let value = vec![rng.range(0..256) as u8; 65536];
+        Some(call(id, What::SetXattr(name, value, XattrMode::Any)))
     }
 
     fn xattr(&self, model: &Model) -> Option<Call> {

@@ -8,7 +8,7 @@ use braid_format::volume::BLOCK;
 
 const MIB: u64 = 1 << 20;
 /// Room for metadata, where it has an end. What takes none is held back for it, and has to do for all jobs.
-const METADATA: std::ops::Range<u64> = 512 << 10..4 << 20;
+const METADATA: std::ops::Range<u64> = 512 << 10..2 << 20;
 
 /// One brick. Sizes in bytes.
 #[derive(Clone, Debug)]

@@ -272,7 +272,8 @@ impl VolumeRun {
     }
 
     fn round(&mut self) -> Result<(), Over> {
-        let taste = Taste::of(&self.rng, self.plan.space(), self.plan.stripe);
+        let mut taste = Taste::of(&self.rng, self.plan.space(), self.plan.stripe);
+        taste.fill_names = self.plan.metadata.is_some() && self.rng.percent(50);
         self.world.trace(|| format!("{taste:?}"));
         let mut left = self.plan.requests;
         while left > 0 {
