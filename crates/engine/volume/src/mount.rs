@@ -26,8 +26,8 @@ use uuid::Uuid;
 
 /// Bricks that are looked for at a time.
 const AT_ONCE: usize = 1024;
-/// Blocks that a brick that is not there may have: 4 PiB. One that is there has no more than its device.
-const BLOCKS_MAX: u64 = 1 << 40;
+/// Blocks that a brick that is not there may have: 1 PiB. One that is there has no more than its device.
+const BLOCKS_MAX: u64 = 1 << 38;
 
 /// A device that holds a brick.
 pub struct BrickDevice {
@@ -70,7 +70,7 @@ impl Volume {
             let Some(id) = keys::brick_of(&key) else { continue };
             let brick = BrickRecord::parse(id, &value)?;
             let found = from.devices.iter().find(|device| device.uuid == brick.uuid);
-            // Memory is taken for each block.
+            // Memory is taken for each group of blocks.
             let most = found.map_or(BLOCKS_MAX, |found| {
                 found.device.info().size.saturating_sub(found.data_offset) / BLOCK
             });

@@ -115,6 +115,12 @@ impl Space {
         self.used.get()
     }
 
+    /// The groups of blocks in which some are in use.
+    pub fn groups_in_use(&self) -> Vec<u64> {
+        let groups = self.groups.borrow();
+        (0..).zip(&*groups).filter(|(_, group)| group.used > 0).map(|(at, _)| at).collect()
+    }
+
     /// Blocks that can be used now.
     pub fn free_now(&self) -> u64 {
         self.blocks - self.busy.get()

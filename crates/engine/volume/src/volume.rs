@@ -204,11 +204,12 @@ impl Volume {
     }
 
     /// A number for a new file.
-    pub(crate) fn new_ino(&self) -> Ino {
+    pub(crate) fn new_ino(&self) -> Result<Ino, Errno> {
         self.edit_record(|record| {
             let ino = record.next_ino;
-            record.next_ino += 1;
-            ino
+            // Only damage brings it so far.
+            record.next_ino = ino.checked_add(1).ok_or(Errno::NoSpace)?;
+            Ok(ino)
         })
     }
 

@@ -7,33 +7,40 @@ use crate::volume::Volume;
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::brick_record::BrickState;
 use braid_format::volume::place::{PER_GROUP, Place, parse};
-use braid_format::volume::space::GROUP_BLOCKS;
+use braid_format::volume::space::{GROUP_BLOCKS, WORDS};
 use braid_format::volume::{BLOCK, keys};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// The blocks of a brick that places name, a bit each.
+/// The blocks of a brick that places name.
 struct Named {
     brick: Rc<Brick>,
-    words: Vec<u64>,
+    /// A bit for each block of the groups that have any.
+    groups: BTreeMap<u64, Box<[u64; WORDS]>>,
 }
 
 impl Named {
     fn new(brick: Rc<Brick>) -> Named {
-        let words = vec![0; usize::try_from(brick.space.blocks().div_ceil(64)).unwrap_or(0)];
-        Named { brick, words }
+        Named { brick, groups: BTreeMap::new() }
     }
 
     /// Names a block; false: it was named already.
     fn name(&mut self, block: u64) -> bool {
-        let Some(word) = self.words.get_mut((block / 64) as usize) else { return false };
-        let fresh = *word >> (block % 64) & 1 == 0;
-        *word |= 1 << (block % 64);
+        let words = self.groups.entry(block / GROUP_BLOCKS).or_insert_with(|| Box::new([0; WORDS]));
+        let (word, bit) = Named::place(block);
+        let fresh = words[word] >> bit & 1 == 0;
+        words[word] |= 1 << bit;
         fresh
     }
 
     fn has(&self, block: u64) -> bool {
-        self.words.get((block / 64) as usize).is_some_and(|word| word >> (block % 64) & 1 == 1)
+        let (word, bit) = Named::place(block);
+        self.groups.get(&(block / GROUP_BLOCKS)).is_some_and(|words| words[word] >> bit & 1 == 1)
+    }
+
+    /// Word and bit of a block in its group.
+    fn place(block: u64) -> (usize, u64) {
+        ((block % GROUP_BLOCKS / 64) as usize, block % 64)
     }
 }
 
@@ -90,17 +97,29 @@ impl Volume {
                 }
             }
         }
-        for named in named.values() {
-            self.check_space(repair, named, report).await?;
+        let mut recorded: BTreeMap<u16, BTreeSet<u64>> = BTreeMap::new();
+        let walked = self.each_pair(b"A", |key, _| {
+            if let Some((brick, group)) = keys::brick_and_group(key) {
+                recorded.entry(brick).or_default().insert(group.into());
+            }
+        });
+        walked.await?;
+        for (id, named) in &named {
+            // Of a large brick most groups may be empty.
+            let mut groups = recorded.remove(id).unwrap_or_default();
+            groups.extend(named.groups.keys().copied());
+            groups.extend(named.brick.space.groups_in_use());
+            self.check_space(repair, named, groups, report).await?;
         }
         Ok(())
     }
 
-    /// Holds the blocks that places name against those that are recorded as in use.
+    /// Holds the blocks that places name against those that are recorded as in use, in these groups.
     async fn check_space(
         &self,
         repair: bool,
         named: &Named,
+        groups: BTreeSet<u64>,
         report: &mut CheckReport,
     ) -> Result<(), Errno> {
         let brick = &named.brick;
@@ -108,9 +127,13 @@ impl Volume {
             return Ok(());
         }
         let (mut leaked, mut unmarked) = (0, 0);
-        for group in 0..brick.space.blocks().div_ceil(GROUP_BLOCKS) {
-            let start = group * GROUP_BLOCKS;
-            let end = (start + GROUP_BLOCKS).min(brick.space.blocks());
+        for group in groups {
+            let start = group.saturating_mul(GROUP_BLOCKS);
+            let end = start.saturating_add(GROUP_BLOCKS).min(brick.space.blocks());
+            if start >= end {
+                // A record of a group that the brick does not have says nothing of any block.
+                continue;
+            }
             let loaded = brick.space.load_for(&self.transactions, start, 1).await;
             if let Err(error) = loaded {
                 report.problem(false, error.to_string());

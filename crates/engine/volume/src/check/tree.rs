@@ -1,6 +1,7 @@
 //! Every name and every file.
 
 use super::CheckReport;
+use crate::names::next_cookie_after;
 use crate::volume::Volume;
 use braid_filesystem::{Caller, Errno, Ino, Kind, NewNode, ROOT};
 use braid_format::volume::entry::{ByCookie, ByName};
@@ -18,6 +19,14 @@ struct Said {
     entries: u64,
     blocks: u64,
     parent: Ino,
+    next_cookie: u64,
+}
+
+/// A name that is not listed in its directory.
+struct Unlisted {
+    directory: Ino,
+    name: Vec<u8>,
+    entry: ByName,
 }
 
 /// What names say of a file.
@@ -37,8 +46,14 @@ impl Volume {
         report: &mut CheckReport,
     ) -> Result<BTreeMap<Ino, u64>, Errno> {
         let mut files: BTreeMap<Ino, Said> = BTreeMap::new();
+        let mut numberless = Vec::new();
         let walked = self.each_pair(b"I", |key, value| {
             let Some(ino) = keys::ino_of(key) else { return };
+            if ino == 0 {
+                numberless.push(key.to_vec());
+                return report
+                    .problem(repair, "a file has number 0, which no name can have".into());
+            }
             match InodeRecord::parse(ino, value) {
                 Ok(record) => {
                     files.insert(
@@ -49,6 +64,7 @@ impl Volume {
                             entries: record.entries,
                             blocks: record.blocks,
                             parent: record.parent,
+                            next_cookie: record.next_cookie,
                         },
                     );
                 }
@@ -56,6 +72,9 @@ impl Volume {
             }
         });
         walked.await?;
+        if repair {
+            numberless.into_iter().for_each(|key| self.transactions.set(key, None));
+        }
         let mut orphans = BTreeSet::new();
         self.each_pair(b"O", |key, _| orphans.extend(keys::ino_of(key))).await?;
         let seen = self.check_entries(repair, &files, report).await?;
@@ -76,6 +95,13 @@ impl Volume {
             }
             let links = if is_directory { 2 + seen.subdirectories } else { seen.names };
             self.check_counts(repair, *ino, said, seen, links, report).await?;
+        }
+        let free = files.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
+        if self.record.borrow().next_ino < free {
+            report.problem(repair, "a new file would take the number of another".into());
+            if repair {
+                self.edit_record(|record| record.next_ino = free);
+            }
         }
         if !files.contains_key(&ROOT) {
             report.problem(false, "the root directory does not exist".into());
@@ -141,7 +167,8 @@ impl Volume {
             }
         });
         walked.await?;
-        let mut add = Vec::new();
+        let mut unlisted = Vec::new();
+        let mut lowest: BTreeMap<Ino, u64> = BTreeMap::new();
         let walked = self.each_pair(b"D", |key, value| {
             let (Some(parent), Some(name), Ok(entry)) =
                 (keys::ino_of(key), keys::name_of(key), ByName::parse(value))
@@ -162,12 +189,17 @@ impl Volume {
                 return;
             }
             let same = ByCookie { ino: entry.ino, kind: entry.kind, name: name.to_vec() };
-            if by_cookie.remove(&(parent, entry.cookie)).as_ref() != Some(&same) {
+            // Another name may stand there.
+            if by_cookie.get(&(parent, entry.cookie)) == Some(&same) {
+                by_cookie.remove(&(parent, entry.cookie));
+                let lowest = lowest.entry(parent).or_insert(entry.cookie);
+                *lowest = entry.cookie.min(*lowest);
+            } else {
                 report.problem(
                     repair,
                     format!("the name {text} in directory {parent} is missing in its order"),
                 );
-                add.push((keys::cookie(parent, entry.cookie), same.encode()));
+                unlisted.push(Unlisted { directory: parent, name: name.to_vec(), entry });
             }
             let is_directory = entry.kind == 4;
             let directory = seen.entry(parent).or_default();
@@ -188,7 +220,28 @@ impl Volume {
         }
         if repair {
             drop_keys.into_iter().for_each(|key| self.transactions.set(key, None));
-            add.into_iter().for_each(|(key, value)| self.transactions.set(key, Some(value)));
+        }
+        for (ino, lowest) in lowest {
+            let needed = next_cookie_after(lowest);
+            if files.get(&ino).is_some_and(|said| said.next_cookie < needed) {
+                report.problem(
+                    repair,
+                    format!(
+                        "a new name in directory {ino} would take another's place in its order"
+                    ),
+                );
+                if repair {
+                    let directory = self.inode(ino).await?;
+                    self.edit(&directory, true, |record| record.next_cookie = needed);
+                }
+            }
+        }
+        if repair {
+            for Unlisted { directory, name, entry } in unlisted {
+                let directory = self.inode(directory).await?;
+                let cookie = self.new_cookie(&directory);
+                self.list_entry(&directory, &name, ByName { cookie, ..entry });
+            }
             self.names.forget();
         }
         Ok(seen)

@@ -11,6 +11,11 @@ use std::rc::Rc;
 /// Cookies are below this; the newest entry of a directory has the lowest.
 const COOKIE_TOP: u64 = 1 << 62;
 
+/// What `next_cookie` of a directory must be at least when `cookie` is the lowest of its entries.
+pub(crate) fn next_cookie_after(cookie: u64) -> u64 {
+    COOKIE_TOP.saturating_sub(cookie).saturating_add(1)
+}
+
 impl Volume {
     /// The entry of that name, if there is one.
     pub(super) async fn find(&self, directory: Ino, name: &[u8]) -> Result<Option<ByName>, Errno> {
@@ -29,23 +34,35 @@ impl Volume {
     /// Adds an entry in the open transaction; the caller holds the directory and knows that the name is free.
     pub(crate) fn add_entry(&self, directory: &Rc<Inode>, name: &[u8], ino: Ino, kind: Kind) {
         let now = self.now();
-        let cookie = self.edit(directory, true, |record| {
-            // Falling, so that who reads the directory does not meet what is made meanwhile, and comes to an end.
-            let cookie = COOKIE_TOP.saturating_sub(record.next_cookie);
-            record.next_cookie += 1;
-            record.entries += 1;
+        let cookie = self.new_cookie(directory);
+        self.edit(directory, true, |record| {
+            // Damage may have left any number; a check corrects it.
+            record.entries = record.entries.saturating_add(1);
             record.mtime = now;
             record.ctime = now;
             if kind == Kind::Directory {
-                record.nlink += 1;
+                record.nlink = record.nlink.saturating_add(1);
             }
-            cookie
         });
-        let kind = nibble_of(kind);
-        let by_name = ByName { ino, cookie, kind };
+        self.list_entry(directory, name, ByName { ino, cookie, kind: nibble_of(kind) });
+    }
+
+    /// The place of a new name in the order of reading.
+    pub(crate) fn new_cookie(&self, directory: &Rc<Inode>) -> u64 {
+        self.edit(directory, true, |record| {
+            // Falling, so that who reads the directory does not meet what is made meanwhile, and comes to an end.
+            let cookie = COOKIE_TOP.saturating_sub(record.next_cookie);
+            record.next_cookie = record.next_cookie.saturating_add(1);
+            cookie
+        })
+    }
+
+    /// Writes both records of an entry.
+    pub(crate) fn list_entry(&self, directory: &Rc<Inode>, name: &[u8], entry: ByName) {
+        let ByName { ino, cookie, kind } = entry;
         let by_cookie = ByCookie { ino, kind, name: name.to_vec() };
-        self.transactions.set(keys::name(directory.ino(), name), Some(by_name.encode()));
-        self.names.changed(directory.ino(), name, Some(by_name));
+        self.transactions.set(keys::name(directory.ino(), name), Some(entry.encode()));
+        self.names.changed(directory.ino(), name, Some(entry));
         self.transactions.set(keys::cookie(directory.ino(), cookie), Some(by_cookie.encode()));
     }
 

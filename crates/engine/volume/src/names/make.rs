@@ -33,7 +33,7 @@ impl Volume {
             return Err(Errno::Exists);
         }
         self.check_alive(&directory)?;
-        let ino = self.new_ino();
+        let ino = self.new_ino()?;
         let record = self.new_record(caller, &directory, &node);
         let inode = self.keep(Inode::new(&self.shard, ino, record));
         self.edit(&inode, true, |_| ());

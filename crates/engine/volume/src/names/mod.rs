@@ -19,6 +19,7 @@ mod rename;
 mod xattrs;
 
 use braid_filesystem::{Errno, NAME_MAX};
+pub(crate) use entries::next_cookie_after;
 pub(crate) use known::KnownNames;
 
 /// Refuses what cannot be a name.

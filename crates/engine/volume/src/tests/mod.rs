@@ -1,6 +1,5 @@
 //! A volume over bricks in memory and a model of the store: what its files hold, before and after a remount.
 
-mod damage;
 mod durability;
 mod failing;
 mod files;

@@ -21,3 +21,24 @@ fn a_mount_that_fails_lets_its_bricks_go() {
     assert!(matches!(failed, Some(VolumeError::Record(_))), "{failed:?}");
     assert_eq!(Rc::strong_count(&device), 1);
 }
+
+#[test]
+fn a_check_takes_no_memory_for_the_empty_part_of_a_large_brick() {
+    use braid_format::volume::brick_record::{BrickRecord, BrickState};
+    let (world, store) = World::new(16 << 10, &[8, 8]);
+    // A bit for each block would be 32 GiB.
+    let record = BrickRecord {
+        uuid: Uuid::from_u128(77),
+        state: BrickState::Data,
+        weight: 8,
+        blocks: 1 << 38,
+    };
+    let commit = store.commit(vec![(keys::brick(1), Some(record.encode()))]);
+    world.shard.block_on(commit).unwrap();
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let report = volume.check(true).await.unwrap();
+        assert_eq!(report.problems, Vec::<String>::new());
+        volume.close().await.unwrap();
+    });
+}
