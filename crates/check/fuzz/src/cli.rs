@@ -67,7 +67,7 @@ pub fn main(cli: &Cli) -> Result<()> {
         }
         Verb::List => {
             for target in targets::ALL {
-                println!("{:<12} {}", target.name, target.what);
+                println!("{:<16} {}", target.name, target.what);
             }
             Ok(())
         }
@@ -86,7 +86,7 @@ fn run_all(names: &[String], inputs: u64, seed: u64, save: &Path, write_each: bo
         names.iter().map(|name| find(name)).collect::<Result<_>>()?
     };
     println!(
-        "{:<12} {:>12} {:>10} {:>12} {:>12}",
+        "{:<16} {:>12} {:>10} {:>12} {:>12}",
         "parser", "inputs", "accepted", "per second", "slowest"
     );
     let mut failed = Vec::new();
@@ -96,7 +96,7 @@ fn run_all(names: &[String], inputs: u64, seed: u64, save: &Path, write_each: bo
         let report = fuzz(target, &settings)?;
         let seconds = report.elapsed.as_secs_f64().max(1e-9);
         println!(
-            "{:<12} {:>12} {:>9.1}% {:>12.0} {:>9.0} us",
+            "{:<16} {:>12} {:>9.1}% {:>12.0} {:>9.0} us",
             target.name,
             report.done,
             100.0 * report.accepted as f64 / report.done.max(1) as f64,

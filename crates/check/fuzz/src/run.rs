@@ -9,8 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Bytes that any input may make a parser allocate, and those for each byte of its length.
-const BUDGET: usize = 1 << 20;
+/// Bytes that an input may make a parser allocate for each byte of its length.
 const BUDGET_PER_BYTE: usize = 256;
 /// Of so many inputs one gets no right checksums: the checks before them are input too.
 const UNFIXED: u32 = 10;
@@ -18,7 +17,7 @@ const UNFIXED: u32 = 10;
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How many inputs.
+    /// How many inputs; of a slow target fewer, but all that are kept.
     pub inputs: u64,
     /// Decides them.
     pub seed: u64,
@@ -72,7 +71,8 @@ pub fn fuzz(target: &Target, settings: &Settings) -> Result<Report> {
     let mut input = Vec::with_capacity(2 * MAX_LEN);
     let quiet = QuietPanics::begin();
     let started = Instant::now();
-    while report.done < settings.inputs {
+    let inputs = settings.inputs.div_ceil(target.slowness.max(1)).max(corpus.len() as u64);
+    while report.done < inputs {
         make(target, &corpus, report.done, &mut input, &mut rng);
         if let Some(path) = &settings.current {
             std::fs::write(path, &input)
@@ -134,7 +134,7 @@ fn run_one(target: &Target, input: &[u8], budget: bool) -> Result<Verdict, Strin
             return Err(format!("panicked: {}", text.unwrap_or("(no message)")));
         }
     };
-    let most = BUDGET + BUDGET_PER_BYTE * input.len();
+    let most = target.memory + BUDGET_PER_BYTE * input.len();
     if budget && used > most {
         return Err(format!(
             "allocated {used} bytes for {} of input, more than {most}",

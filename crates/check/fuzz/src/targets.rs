@@ -2,11 +2,14 @@
 
 mod bitmap;
 mod brick;
+mod buckets;
 mod journal;
 mod logs;
 mod nbd;
+mod records;
 mod signatures;
 mod superblock;
+mod volume;
 
 use crate::mutate::Field;
 use std::fmt;
@@ -24,7 +27,22 @@ pub struct Target {
     pub fix: fn(&mut [u8]),
     /// Runs the parser and checks what must hold; what does not is the error.
     pub run: fn(&[u8]) -> Result<Verdict, String>,
+    /// Bytes that any input may make it allocate; more are justified by the input's length.
+    pub memory: usize,
+    /// An input takes about as long as so many of a parser's: of so many that are asked for, one is run.
+    pub slowness: u64,
 }
+
+/// A parser, which needs little memory and time.
+const PLAIN: Target = Target {
+    name: "",
+    what: "",
+    fields: &[],
+    fix: no_checksum,
+    run: |_| Ok(Verdict::Refused),
+    memory: 1 << 20,
+    slowness: 1,
+};
 
 /// What a parser made of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +71,18 @@ pub const ALL: &[&Target] = &[
     &logs::PPL,
     &journal::JOURNAL,
     &brick::BRICK,
+    &buckets::BUCKETS,
+    &records::INODE,
+    &records::PLACES,
+    &records::ENTRY_BY_NAME,
+    &records::ENTRY_BY_COOKIE,
+    &records::BLOCKS,
+    &records::USAGE,
+    &records::BRICK_RECORD,
+    &records::VOLUME_RECORD,
+    &records::JOB,
+    &records::KEYS,
+    &volume::VOLUME,
     &signatures::SIGNATURES,
     &nbd::SERVER_HANDSHAKE,
     &nbd::REQUESTS,

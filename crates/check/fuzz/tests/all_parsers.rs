@@ -26,9 +26,10 @@ fn no_input_breaks_a_parser_and_a_broken_parser_is_found() {
         }
         let report = fuzz(target, &settings(INPUTS)).unwrap();
         assert!(report.failure.is_none(), "{}: {:?}", target.name, report.failure);
-        assert_eq!(report.done, INPUTS);
+        assert!(report.done >= INPUTS / target.slowness, "{}: {}", target.name, report.done);
         // Deep code is reached only by inputs that are taken for good.
-        assert!(report.accepted * 20 > INPUTS, "{}: {} accepted", target.name, report.accepted);
+        let accepted = report.accepted;
+        assert!(accepted * 20 > report.done, "{}: {accepted} accepted", target.name);
     }
     a_panic_is_found_and_replays();
     what_does_not_hold_is_found();
@@ -39,7 +40,15 @@ const CHUNKSIZE: &[Field] = &[le(52, 4)];
 
 /// A parser of the bitmap's corpus.
 fn planted(run: fn(&[u8]) -> Result<Verdict, String>) -> Target {
-    Target { name: "bitmap", what: "planted", fields: CHUNKSIZE, fix: |_| {}, run }
+    Target {
+        name: "bitmap",
+        what: "planted",
+        fields: CHUNKSIZE,
+        fix: |_| {},
+        run,
+        memory: 1 << 20,
+        slowness: 1,
+    }
 }
 
 fn a_panic_is_found_and_replays() {

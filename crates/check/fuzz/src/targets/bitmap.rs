@@ -1,6 +1,6 @@
 //! The write-intent bitmap: an input is its area.
 
-use super::{Target, Verdict, must, no_checksum};
+use super::{PLAIN, Target, Verdict, must, no_checksum};
 use crate::mutate::{Field, le};
 use braid_format::bitmap::{BitmapSuperblock, Bits, HEADER, MAX_BITS, area_len};
 
@@ -11,6 +11,7 @@ pub const BITMAP: Target = Target {
     fields: FIELDS,
     fix: no_checksum,
     run,
+    ..PLAIN
 };
 
 const FIELDS: &[Field] = &[

@@ -1,6 +1,6 @@
 //! The superblocks of a volume's brick: the size of the device, then the first copy and the second.
 
-use super::{Target, Verdict, head, must};
+use super::{PLAIN, Target, Verdict, head, must};
 use crate::mutate::{Field, le};
 use braid_format::brick::{
     BLOCK, BrickSuperblock, Chosen, Copy, SUPERBLOCK_LEN, choose, second_copy_at,
@@ -13,6 +13,7 @@ pub const BRICK: Target = Target {
     fields: FIELDS,
     fix,
     run,
+    ..PLAIN
 };
 
 const FIRST: usize = 8;
@@ -32,16 +33,27 @@ const FIELDS: &[Field] = &[
     le(FIRST + 152, 8),
     le(FIRST + 160, 8),
     le(FIRST + 168, 4),
+    le(FIRST + 172, 4),
     le(FIRST + 176, 8),
     le(FIRST + 184, 8),
     le(FIRST + 192, 8),
     le(FIRST + 200, 8),
     le(FIRST + 208, 8),
     le(FIRST + 224, 8),
+    le(FIRST + 232, 2),
+    le(FIRST + 234, 2),
+    le(FIRST + 240, 2),
+    le(FIRST + 242, 2),
+    le(FIRST + 244, 2),
+    le(FIRST + 496, 8),
+    le(FIRST + 504, 2),
+    le(FIRST + 512, 8),
+    le(FIRST + 520, 2),
     le(SECOND + 56, 8),
     le(SECOND + 140, 2),
     le(SECOND + 152, 8),
     le(SECOND + 160, 8),
+    le(SECOND + 172, 4),
     le(SECOND + 224, 8),
 ];
 
@@ -75,6 +87,8 @@ fn run(input: &[u8]) -> Result<Verdict, String> {
             must(other_is_stale == (left.as_ref() != Ok(&superblock)), "a stale copy is told")?;
             let newer = left.as_ref().is_ok_and(|left| left.generation > superblock.generation);
             must(!newer, "no copy that counts less is newer")?;
+            let ids = &superblock.brick_ids;
+            must(ids.iter().all(|id| ids.contains(id)), "every id that is told is known")?;
             Ok(Verdict::Accepted)
         }
         Err(error) => {

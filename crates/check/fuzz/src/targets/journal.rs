@@ -1,6 +1,6 @@
 //! The journal: uuid, data_size, tail, size of the components, then the ring from its start.
 
-use super::{Target, Verdict, head, must};
+use super::{PLAIN, Target, Verdict, head, must};
 use crate::mutate::{Field, le};
 use braid_format::journal::{BLOCK, Found, Meta, Recovery, Walk};
 use crc_fast::{CrcAlgorithm::Crc32Iscsi, Digest};
@@ -12,6 +12,7 @@ pub const JOURNAL: Target = Target {
     fields: FIELDS,
     fix,
     run,
+    ..PLAIN
 };
 
 const RING: usize = 40;

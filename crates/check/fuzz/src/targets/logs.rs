@@ -1,7 +1,7 @@
 //! The bad-block log (a byte for its shift, then the log) and the partial parity log (uuid, shape of the array,
 //! then a member's area).
 
-use super::{Target, Verdict, head, must, no_checksum};
+use super::{PLAIN, Target, Verdict, head, must, no_checksum};
 use crate::mutate::{Field, le};
 use braid_format::{SECTOR, badblocks, ppl};
 
@@ -12,6 +12,7 @@ pub const BAD_BLOCKS: Target = Target {
     fields: &[le(0, 1), le(1, 8), le(9, 8), le(17, 8), le(25, 8)],
     fix: no_checksum,
     run: run_bad_blocks,
+    ..PLAIN
 };
 
 /// The partial parity log.
@@ -21,6 +22,7 @@ pub const PPL: Target = Target {
     fields: PPL_FIELDS,
     fix: fix_ppl,
     run: run_ppl,
+    ..PLAIN
 };
 
 fn run_bad_blocks(input: &[u8]) -> Result<Verdict, String> {

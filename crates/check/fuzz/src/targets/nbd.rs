@@ -2,7 +2,7 @@
 //!
 //! A stream is decoded twice, whole and in pieces: what it means must not depend on where it was cut.
 
-use super::{Target, Verdict, head, must, no_checksum};
+use super::{PLAIN, Target, Verdict, head, must, no_checksum};
 use crate::mutate::{Field, be};
 use braid_nbd::protocol::{
     BlockSizes, ClientHandshake, ClientHandshakeStep, ClientOptions, Command, Export, ExportTable,
@@ -17,6 +17,7 @@ pub const SERVER_HANDSHAKE: Target = Target {
     fields: &[be(1, 4), be(5, 8), be(13, 4), be(17, 4), be(21, 4), be(25, 4), be(29, 2)],
     fix: no_checksum,
     run: |input| both_ways(input, server_handshake),
+    ..PLAIN
 };
 
 /// What a client sends in transmission.
@@ -26,6 +27,7 @@ pub const REQUESTS: Target = Target {
     fields: REQUEST_FIELDS,
     fix: no_checksum,
     run: |input| both_ways(input, requests),
+    ..PLAIN
 };
 
 /// What a server sends before transmission.
@@ -45,6 +47,7 @@ pub const CLIENT_HANDSHAKE: Target = Target {
     ],
     fix: no_checksum,
     run: |input| both_ways(input, client_handshake),
+    ..PLAIN
 };
 
 /// What a server sends in transmission.
@@ -64,6 +67,7 @@ pub const REPLIES: Target = Target {
     ],
     fix: no_checksum,
     run: |input| both_ways(input, replies),
+    ..PLAIN
 };
 
 const REQUEST_FIELDS: &[Field] = &[

@@ -1,6 +1,6 @@
 //! Superblocks: two bytes choose the version and the member's size, the rest is what was read there.
 
-use super::{Target, Verdict, head, must};
+use super::{PLAIN, Target, Verdict, head, must};
 use crate::mutate::{Field, le};
 use braid_format::superblock::{Role, Superblock, SuperblockError, Version, location};
 
@@ -11,6 +11,7 @@ pub const V1: Target = Target {
     fields: V1_FIELDS,
     fix: fix_v1,
     run: |input| run(input, &[Version::V1_0, Version::V1_1, Version::V1_2]),
+    ..PLAIN
 };
 
 /// Version 0.90.
@@ -20,6 +21,7 @@ pub const V0: Target = Target {
     fields: V0_FIELDS,
     fix: fix_v0,
     run: |input| run(input, &[Version::V0_90]),
+    ..PLAIN
 };
 
 const V1_FIELDS: &[Field] = &[

@@ -1,0 +1,196 @@
+//! The sample volume: bricks in memory, a model of the store, time that jumps when everything waits.
+//!
+//! Invariant: what never ends is found: the store counts what it is asked for, and the clock how often all waited.
+
+use super::uses;
+use braid_device::ram::Ram;
+use braid_filesystem::{Caller, FileSystem, Kind, NewNode, ROOT, Time, XattrMode};
+use braid_format::volume::BLOCK;
+use braid_kv::model::{ModelStore, Snapshot};
+use braid_kv::{Answer, Change, Pair, Store, StoreSpace};
+use braid_shard::{Nanos, Reactor, Shard};
+use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, first_records};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use uuid::Uuid;
+
+/// Who makes everything.
+pub const ME: Caller = Caller { uid: 7, gid: 8 };
+/// MiB of the bricks.
+const BRICKS: [u64; 3] = [8, 16, 8];
+/// Bytes of a stripe.
+const STRIPE: u64 = 16 << 10;
+/// More requests of the store than any use of the sample makes.
+const REQUESTS_MAX: u64 = 1_000_000;
+/// More times than all waits in any use of the sample.
+const WAITS_MAX: u64 = 1_000_000;
+
+thread_local! {
+    /// What is done now: what goes wrong can be told where it came from.
+    static DOING: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Notes what is done now.
+pub fn doing(what: impl Into<String>) {
+    DOING.set(what.into());
+}
+
+struct Clock {
+    now: Cell<Nanos>,
+    waits: Cell<u64>,
+}
+
+impl Reactor for Clock {
+    fn now(&self) -> Nanos {
+        self.now.get()
+    }
+
+    fn poll(&self) -> bool {
+        false
+    }
+
+    fn park(&self, deadline: Option<Nanos>, _: &dyn Fn() -> bool) {
+        self.waits.set(self.waits.get() + 1);
+        assert!(self.waits.get() < WAITS_MAX, "it waits for ever");
+        // A panic is what the harness reports.
+        let deadline = deadline.expect("everything waits, and nothing will wake it");
+        self.now.set(self.now.get().max(deadline));
+    }
+}
+
+/// A store that is asked for so much only.
+struct Counted {
+    store: ModelStore,
+    requests: Cell<u64>,
+}
+
+impl Counted {
+    fn count(&self) {
+        self.requests.set(self.requests.get() + 1);
+        assert!(self.requests.get() < REQUESTS_MAX, "it asks the store for ever");
+    }
+}
+
+impl Store for Counted {
+    fn get(&self, key: &[u8]) -> Answer<Option<Vec<u8>>> {
+        self.count();
+        self.store.get(key)
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Answer<Vec<Pair>> {
+        self.count();
+        self.store.scan(from, to, limit)
+    }
+
+    fn commit(&self, changes: Vec<Change>) -> Answer<()> {
+        self.count();
+        self.store.commit(changes)
+    }
+
+    fn space(&self) -> StoreSpace {
+        self.store.space()
+    }
+}
+
+struct World {
+    shard: Shard,
+    bricks: Vec<Ram>,
+    store: ModelStore,
+}
+
+impl World {
+    fn new(snapshot: Snapshot) -> World {
+        let clock = Clock { now: Cell::new(1_000_000_000), waits: Cell::new(0) };
+        let shard = Shard::with_reactor(0, Rc::new(clock));
+        let bricks = BRICKS.iter().map(|size| Ram::new("ram", size << 20)).collect();
+        let store = ModelStore::from_snapshot(&shard, snapshot);
+        World { shard, bricks, store }
+    }
+
+    fn run<T: 'static>(&self, work: impl Future<Output = T> + 'static) -> T {
+        self.shard.block_on(work)
+    }
+
+    fn mount_of(&self) -> MountOf {
+        let devices = self.bricks.iter().zip(1..).map(|(ram, id)| BrickDevice {
+            uuid: Uuid::from_u128(id),
+            device: ram.device(),
+            data_offset: 0,
+        });
+        MountOf {
+            devices: devices.collect(),
+            store: Rc::new(Counted { store: self.store.clone(), requests: Cell::new(0) }),
+            clock: Rc::new(|| Time { seconds: 5, nanos: 6 }),
+            read_only: false,
+        }
+    }
+}
+
+/// The records of a volume with some of everything.
+pub fn sample() -> Snapshot {
+    let world = World::new(Snapshot::default());
+    let new: Vec<NewBrick> = BRICKS
+        .iter()
+        .zip(1..)
+        .map(|(size, id)| NewBrick {
+            uuid: Uuid::from_u128(id),
+            weight: *size,
+            blocks: (size << 20) / BLOCK,
+        })
+        .collect();
+    let (shard, from, store) = (world.shard.clone(), world.mount_of(), world.store.clone());
+    // What does not work here is found by the tests of the volume.
+    world.run(async move {
+        let records = first_records(Uuid::from_u128(99), STRIPE, &new, ME, Time::default());
+        store.commit(records.expect("bricks can be")).await.expect("the model takes it");
+        let volume = Volume::mount(&shard, from).await.expect("it is a volume");
+        fill(&shard, &volume).await.expect("it has room");
+    });
+    world.store.snapshot()
+}
+
+async fn fill(shard: &Shard, volume: &Volume) -> Result<(), braid_filesystem::Errno> {
+    let node = |kind| NewNode { kind, perm: 0o755, rdev: 0, target: b"" };
+    let dir = volume.make(ME, ROOT, b"dir", node(Kind::Directory)).await?.attr.ino;
+    let inner = volume.make(ME, dir, b"inner", node(Kind::Directory)).await?.attr.ino;
+    for (name, parent) in [("a", ROOT), ("b", dir), ("c", inner)] {
+        let ino = volume.make(ME, parent, name.as_bytes(), node(Kind::File)).await?.attr.ino;
+        uses::write(shard, volume, ino, 5000, 100_000).await?;
+        uses::write(shard, volume, ino, 3 << 20, 5000).await?;
+        volume.set_xattr(ino, b"user.a", b"value", XattrMode::Any).await?;
+        volume.link(ino, inner, format!("{name} too").as_bytes()).await?;
+    }
+    let link = NewNode { kind: Kind::Symlink, perm: 0o777, rdev: 0, target: b"dir/b" };
+    volume.make(ME, ROOT, b"link", link).await?;
+    // One that has no name any more and is still open.
+    let gone = volume.make(ME, ROOT, b"gone", node(Kind::File)).await?.attr.ino;
+    uses::write(shard, volume, gone, 0, 50_000).await?;
+    volume.open(gone, false).await?;
+    volume.unlink(ROOT, b"gone").await?;
+    volume.sync().await
+}
+
+/// Mounts the sample after these changes and does all that can be done. False: it could not be mounted.
+///
+/// # Errors
+/// A panic, with what was being done; or what does not hold.
+pub fn use_damaged(sample: &Snapshot, changes: Vec<Change>) -> Result<bool, String> {
+    let world = World::new(sample.clone());
+    let (shard, from, store) = (world.shard.clone(), world.mount_of(), world.store.clone());
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        world.run(async move {
+            store.commit(changes).await.expect("the model takes it");
+            doing("mounting");
+            let Ok(volume) = Volume::mount(&shard, from).await else { return Ok(false) };
+            uses::all(&shard, &volume).await.map(|()| true)
+        })
+    }));
+    ended.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        let doing = DOING.with_borrow(String::clone);
+        Err(format!("panicked while {doing}: {}", text.unwrap_or("(no message)")))
+    })
+}
