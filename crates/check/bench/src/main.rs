@@ -14,6 +14,7 @@ mod instructions;
 mod known;
 mod markdown;
 mod memory;
+mod metadata;
 mod plot;
 mod shards;
 mod stacks;
@@ -74,7 +75,7 @@ struct Tables {
     /// Only tables whose name contains this text: memory, known, files, stripe-size,
     /// stripe-cache-size, curves, shards, stacks, stacks-on-files, volumes, volumes-foreground,
     /// volumes-against-btrfs, volume-fuse-memory, volume-fuse-loop, volume-fuse-tree, against-md, dbench, instructions,
-    /// volume-fairness
+    /// volume-fairness, volume-metadata
     #[arg(long, default_value = "", value_name = "TEXT")]
     only: String,
     /// Also write each table to a file of its name in this folder
@@ -109,7 +110,7 @@ type Make = fn(&Effort) -> anyhow::Result<Table>;
 
 fn measure(wanted: &Tables) -> anyhow::Result<()> {
     let effort = Effort { quick: wanted.quick, disk: wanted.disk.clone() };
-    let all: [(&str, Make); 19] = [
+    let all: [(&str, Make); 20] = [
         ("memory", memory::table),
         ("known", known::table),
         ("files", files::table),
@@ -129,6 +130,7 @@ fn measure(wanted: &Tables) -> anyhow::Result<()> {
         ("dbench", dbench::table),
         ("instructions", instructions::table),
         ("volume-fairness", fairness::table),
+        ("volume-metadata", metadata::table),
     ];
     let date = wanted.date.clone().unwrap_or_else(today);
     let mut tables = Vec::new();
