@@ -235,6 +235,13 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     scene.run("export pool none --nbd unix:x.sock").refused(2, &["/none"]);
     new_brick(&scene.place, "tiny", 64 << 10);
     scene.run("add pool tiny --proxy").refused(2, &["tiny"]);
+    // What is refused for another reason keeps what is on it, whatever --force gives up.
+    let mut content = vec![0; 64 << 10];
+    content[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    fs::write(scene.place.path("tiny"), &content).unwrap();
+    scene.run("add pool tiny").refused(2, &["ext", "--force"]);
+    scene.run("add pool tiny --force").refused(2, &["too small"]);
+    assert_eq!(fs::read(scene.place.path("tiny")).unwrap(), content);
     scene.run("remove pool a").ok();
     scene.run("remove pool b").refused(2, &["last"]);
     let open = File::create(scene.file("open")).unwrap();

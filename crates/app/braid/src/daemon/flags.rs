@@ -1,6 +1,7 @@
 //! Flags of members, changed while the array runs.
 
-use super::running::{order, select};
+use super::membership::select;
+use super::running::order;
 use anyhow::Result;
 use braid_array::array::Array;
 use braid_array::options::MemberFlags;

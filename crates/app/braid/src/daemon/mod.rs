@@ -5,6 +5,7 @@
 //! | `grouping` | which of the members given make which array |
 //! | `layers` | which arrays are members of others, before any is started |
 //! | `running` | the arrays that run, and what a command does to them |
+//! | `membership` | their members: added, taken back, found by name |
 //! | `stacking` | which running array is a member of which |
 //! | `creating` | arrays that are made while the server runs |
 //! | `salvaged` | the arrays that are only read, beside the engine |
@@ -27,6 +28,7 @@ pub mod figures;
 mod flags;
 pub mod grouping;
 pub mod layers;
+mod membership;
 pub mod memory_watch;
 pub mod metrics;
 pub mod protocol;

@@ -7,12 +7,11 @@ use super::End;
 use super::control_socket::{Door, Handler};
 use super::creating::Wanted;
 use super::details::{self, job_of};
+use super::membership::select;
 use super::protocol::{Answer, Detail, Listed, Request};
 use super::setting::Setter;
 use super::volumes::ToRunning;
 use super::{flags, salvaged, stacking};
-use crate::discover;
-use crate::members::{self, parse_one};
 use crate::on_shard;
 use crate::settings::kept::Kept;
 use crate::volumes::Volumes;
@@ -21,18 +20,15 @@ use braid_array::array::Array;
 use braid_array::assemble::salvage::Salvage;
 use braid_array::control::Control;
 use braid_array::error::ControlError;
-use braid_array::options::{MemberFlags, MemberSelector};
-use braid_array::stacking::ArrayMember;
+use braid_array::options::MemberFlags;
 use braid_array::status::{ArrayStatus, JobKind, JobStatus, MemberState, MemberStatus};
-use braid_device::file::Mode;
-use braid_device::{Opener, Target};
+use braid_device::Target;
 use braid_format::uuid_text;
 use braid_nbd::serve::Server;
 use braid_shard::mailbox::Remote;
 use std::future::Future;
-use std::path::Path;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -46,7 +42,7 @@ pub struct Running {
     /// Arrays that are only read, beside the engine.
     salvaged: Mutex<Vec<Arc<Salvage>>>,
     /// Where arrays are exported that are no members of others.
-    server: Option<Arc<Server>>,
+    pub(super) server: Option<Arc<Server>>,
     pub(super) remotes: Vec<Remote>,
     /// Bytes that the caches of an array may take.
     pub(super) memory_max: u64,
@@ -57,7 +53,7 @@ pub struct Running {
     pub(super) ends: Mutex<Sender<End>>,
     pub(super) door: Door,
     /// The number of the next member in memory, so that its name is its own.
-    next_in_memory: AtomicU64,
+    pub(super) next_in_memory: AtomicU64,
 }
 
 /// What arrays run on.
@@ -350,50 +346,6 @@ impl Running {
         Ok(detail)
     }
 
-    // --- Arrays as members of others ------------------------------------------------------
-
-    /// The array `name` as a member, taken from its clients; under [`Running::stack_turn`].
-    ///
-    /// # Errors
-    /// When somebody uses it.
-    pub(super) fn take(&self, name: &str) -> Result<()> {
-        self.unused(name)?;
-        let Some(server) = &self.server else { return Ok(()) };
-        if let Err(clients) = server.withdraw_unused(name) {
-            bail!("array {name} is in use by {clients} NBD connections: disconnect them first");
-        }
-        Ok(())
-    }
-
-    /// The array `name`, which no other has as a member, to be one.
-    ///
-    /// # Errors
-    /// When another has it, or it does not run or is only read.
-    pub(super) fn unused(&self, name: &str) -> Result<Arc<dyn Opener>> {
-        let array = self.find(Some(name))?;
-        if let Some(user) = stacking::users(&self.arrays())?.get(array.name()) {
-            bail!("array {name} is a member of array {user} already");
-        }
-        self.no_brick(name)?;
-        Ok(Arc::new(ArrayMember::new(array)))
-    }
-
-    /// Arrays that may have become free are offered to clients again; under [`Running::stack_turn`].
-    pub(super) fn offer_free<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<()> {
-        let Some(server) = &self.server else { return Ok(()) };
-        let arrays = self.arrays().clone();
-        let users = stacking::users(&arrays)?;
-        for name in names {
-            let array = arrays.iter().find(|array| array.name() == name);
-            let free =
-                || !users.contains_key(name) && self.no_brick(name).is_ok() && !server.offers(name);
-            if let Some(array) = array.filter(|_| free()) {
-                server.offer(Arc::clone(array) as Arc<dyn Target>)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Enters an array that was started, and offers it to clients.
     pub(super) fn enter(&self, array: Arc<Array>) -> Result<()> {
         self.arrays().push(Arc::clone(&array));
@@ -401,71 +353,6 @@ impl Running {
             Some(server) => Ok(server.offer(array)?),
             None => Ok(()),
         }
-    }
-
-    fn add(
-        &self,
-        array: &Arc<Array>,
-        text: &str,
-        force: bool,
-        flags: MemberFlags,
-    ) -> Result<String> {
-        let mut member = parse_one(text)?;
-        let _turn = self.stack_turn();
-        match (member.path(), member.array()) {
-            (Some(path), _) => refuse_occupied(array, path, &member, force)?,
-            (None, Some(below)) => {
-                if stacking::is_below(&self.arrays(), array.name(), below)? {
-                    bail!(
-                        "array {below} cannot be a member of array {}: it lies above it",
-                        array.name()
-                    );
-                }
-                let opener = self.unused(below)?;
-                let below = below.to_string();
-                member.found(opener);
-                refuse_occupied_array(array, &member, force)?;
-                self.take(&below)?;
-            }
-            (None, None) => {
-                let number = self.next_in_memory.fetch_add(1, Ordering::Relaxed);
-                member.name = format!("{}#{number}", member.name);
-            }
-        }
-        let opener = member.prepare(Mode::ReadWrite)?;
-        let added =
-            order(
-                array,
-                move |control| async move { control.add_with(opener, force, flags).await },
-            );
-        if added.is_err() {
-            self.offer_free(member.array().into_iter())?;
-        }
-        let added = added?;
-        let next = outlook(&status(array)?);
-        let what = if added.re_added { "re-added to" } else { "added to" };
-        Ok(format!("{} was {what} array {}; {next}", member.name, array.name()))
-    }
-
-    fn re_add(&self, array: &Arc<Array>, text: &str) -> Result<String> {
-        let mut member = parse_one(text)?;
-        let _turn = self.stack_turn();
-        if let Some(path) = member.path() {
-            // What is on it is what it is taken back for, unless somebody uses it.
-            refuse_occupied(array, path, &member, true)?;
-        }
-        if let Some(below) = member.array().map(str::to_string) {
-            member.found(self.unused(&below)?);
-            self.take(&below)?;
-        }
-        let opener = member.prepare(Mode::ReadWrite)?;
-        let added = order(array, move |control| async move { control.re_add(opener).await });
-        if added.is_err() {
-            self.offer_free(member.array().into_iter())?;
-        }
-        added?;
-        let next = outlook(&status(array)?);
-        Ok(format!("{} was re-added to array {}; {next}", member.name, array.name()))
     }
 
     fn cancel(&self, array: Option<&str>) -> Result<Answer> {
@@ -627,7 +514,7 @@ fn speed(array: &Array, min_kib: Option<u64>, max_kib: Option<u64>) -> Result<St
 }
 
 /// What happens next by itself, or has to be done.
-fn outlook(status: &ArrayStatus) -> String {
+pub(super) fn outlook(status: &ArrayStatus) -> String {
     let name = &status.name;
     let helps = |member: &MemberStatus| {
         matches!(member.state, MemberState::Spare | MemberState::Rebuilding { .. })
@@ -639,62 +526,4 @@ fn outlook(status: &ArrayStatus) -> String {
         Some(spare) => format!("{} is being rebuilt; `braid wait {name}` follows it", spare.name),
         None => format!("the array is degraded; `braid add {name} MEMBER` gives it a new one"),
     }
-}
-
-/// The member that was meant: by its name, as the same device by another path, or by the number that
-/// `detail` shows. With its name.
-pub(super) fn select(array: &Array, text: &str) -> Result<(MemberSelector, String)> {
-    let members = status(array)?.members;
-    let same = |member: &&MemberStatus| {
-        member.name == text || members::same_device(Path::new(&member.name), Path::new(text))
-    };
-    let number = text.parse().ok();
-    let by_number = || members.iter().find(|member| Some(member.dev_number) == number);
-    Ok(match members.iter().find(same).or_else(by_number) {
-        Some(member) => (MemberSelector::Nr(member.nr), member.name.clone()),
-        // The array says which members it has.
-        None => (MemberSelector::Name(text.to_string()), text.to_string()),
-    })
-}
-
-fn refuse_occupied(
-    array: &Array,
-    path: &Path,
-    member: &members::Member,
-    force: bool,
-) -> Result<()> {
-    let superblock = discover::examine(path)?.superblock;
-    let own = matches!(&superblock, Ok(Some(found)) if found.set_uuid == array.uuid());
-    let found = discover::look(member)?;
-    if let Some(user) = found.in_use {
-        bail!("adding {} to array {}: it is in use: {user}", member.name, array.name());
-    }
-    // Whether a member of this array or of another may be added is for the array to say.
-    let other = |line: &&braid_format::signature::Signature| line.kind != "linux_raid_member";
-    refuse_content(array, &member.name, found.signatures.iter().filter(other), force || own)
-}
-
-/// Refuses an array whose users have something on it, other than it being a member.
-fn refuse_occupied_array(array: &Array, member: &members::Member, force: bool) -> Result<()> {
-    let found = discover::look_at_array(array.home(), member)?;
-    let other = |line: &&braid_format::signature::Signature| line.kind != "linux_raid_member";
-    refuse_content(array, &member.name, found.signatures.iter().filter(other), force)
-}
-
-fn refuse_content<'a>(
-    array: &Array,
-    name: &str,
-    signatures: impl Iterator<Item = &'a braid_format::signature::Signature>,
-    force: bool,
-) -> Result<()> {
-    let lines: Vec<&str> = signatures.map(|signature| signature.what.as_str()).collect();
-    if !force && !lines.is_empty() {
-        bail!(
-            "adding {name} to array {}: refused, because it would destroy what is on it: {}; if that is not needed \
-             any more: --force",
-            array.name(),
-            lines.join("; ")
-        );
-    }
-    Ok(())
 }

@@ -3,8 +3,7 @@
 use crate::client::Client;
 use crate::exit::Unreadable;
 use anyhow::{Context, Result};
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::Read;
+use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -72,9 +71,8 @@ pub fn start(control: &Path, state: Option<&Path>) -> Result<()> {
 }
 
 fn said(log: &Path) -> String {
-    let mut text = String::new();
     // What cannot be read was not said.
-    let _ = File::open(log).and_then(|mut file| file.read_to_string(&mut text));
-    let from = text.len().saturating_sub(SAID_MAX);
-    text.get(from..).unwrap_or_default().trim().to_string()
+    let bytes = std::fs::read(log).unwrap_or_default();
+    let end = &bytes[bytes.len().saturating_sub(SAID_MAX)..];
+    String::from_utf8_lossy(end).trim().to_string()
 }

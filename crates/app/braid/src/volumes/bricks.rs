@@ -4,6 +4,7 @@ use super::creating::{self, Prepared};
 use super::here::{self, Here};
 use super::hosted::{Held, Hosted};
 use super::registry::{Arrays, Volumes, inside};
+use crate::creating::wipe_device;
 use crate::daemon::protocol::volume::FileName;
 use crate::members::Member;
 use crate::output::size;
@@ -11,9 +12,9 @@ use anyhow::{Context, Result, bail};
 use braid_device::{DeviceInfo, Opener};
 use braid_format::brick::BrickState as Written;
 use braid_format::volume::BLOCK;
-use braid_format::volume::brick_record::BrickState;
 use braid_volume::BrickToAdd;
 use braid_volume::assemble::BrickPlan;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -47,12 +48,12 @@ impl Volumes {
         let doing = format!("adding to volume {}", hosted.name);
         let prepared = creating::prepare(hosted.home(), &doing, members, how.force, arrays)?;
         let mut added: Vec<String> = Vec::new();
-        let done =
-            prepared.wipe(hosted.home()).and_then(|()| add_all(hosted, &prepared, how, &mut added));
+        let done = add_all(hosted, &prepared, how, &mut added);
         let not_added: Vec<String> = prepared
-            .arrays()
-            .into_iter()
-            .filter(|array| !added.iter().any(|name| name.ends_with(&format!(":{array}"))))
+            .bricks
+            .iter()
+            .filter(|(brick, _)| !added.contains(&brick.name))
+            .filter_map(|(brick, _)| brick.array().map(str::to_string))
             .collect();
         if !not_added.is_empty() {
             drop(prepared);
@@ -80,11 +81,11 @@ fn add_all(
     added: &mut Vec<String>,
 ) -> Result<()> {
     let infos = creating::infos(hosted.home(), prepared.openers())?;
-    for ((brick, opener), info) in prepared.bricks.iter().zip(infos) {
+    let bricks = prepared.bricks.iter().zip(&prepared.stale);
+    for (((brick, opener), stale), info) in bricks.zip(infos) {
         let uuid = Uuid::new_v4();
-        let to_open = Arc::clone(opener);
-        let done = hosted
-            .with(move |here| async move { add_one(here, uuid, to_open, info, how).await })?;
+        let new = New { opener: Arc::clone(opener), stale: stale.clone(), uuid, info };
+        let done = hosted.with(move |here| async move { add_one(here, new, how).await })?;
         done.with_context(|| brick.name.clone())?;
         let held = Held { uuid, name: brick.name.clone(), _open: Arc::clone(opener) };
         hosted.hold(held);
@@ -93,19 +94,27 @@ fn add_all(
     Ok(())
 }
 
-async fn add_one(
-    here: Rc<Here>,
-    uuid: Uuid,
+/// A device that becomes a brick.
+struct New {
     opener: Arc<dyn Opener>,
+    /// Where old signatures are.
+    stale: Vec<Range<u64>>,
+    uuid: Uuid,
     info: DeviceInfo,
-    how: HowAdded,
-) -> Result<()> {
+}
+
+async fn add_one(here: Rc<Here>, new: New, how: HowAdded) -> Result<()> {
+    let New { opener, stale, uuid, info } = new;
+    if how.proxy && here.volume.status().proxy.is_some() {
+        bail!("the volume has a proxy: take it off first (proxy --off)");
+    }
     let device = here::open(&here.shard, &*opener)?;
     let plan = BrickPlan { uuid, weight: how.weight, info };
     let mut superblock = here.opened.plan_add(&plan).await?;
     if how.proxy {
         superblock.state = Written::Proxy;
     }
+    wipe_device(&here.shard, &*opener, &stale).await?;
     here.opened.begin_add(&superblock, Rc::clone(&device)).await?;
     let brick = BrickToAdd {
         uuid,
@@ -142,8 +151,7 @@ impl Hosted {
         let id = brick.id;
         self.with(move |here| async move {
             here.volume.set_weight(id, weight).await?;
-            here.opened.brick_changed(id, BrickState::Data, weight).await?;
-            anyhow::Ok(())
+            here.note_bricks().await
         })??;
         let name = self.name_of(&brick);
         Ok(format!("brick {name} of volume {} has weight {weight} now", self.name))
@@ -164,8 +172,7 @@ impl Hosted {
             self.with(move |here| async move {
                 here.volume.set_proxy(None).await?;
                 here.volume.set_weight(id, weight).await?;
-                here.opened.brick_changed(id, BrickState::Data, weight).await?;
-                anyhow::Ok(())
+                here.note_bricks().await
             })??;
             return Ok(format!(
                 "volume {name} has no proxy any more; {} is an ordinary brick, and `braid volume balance {name}` moves \
@@ -175,11 +182,10 @@ impl Hosted {
             ));
         };
         let brick = self.select(brick)?;
-        let (id, weight) = (brick.id, brick.weight);
+        let id = brick.id;
         self.with(move |here| async move {
             here.volume.set_proxy(Some(id)).await?;
-            here.opened.brick_changed(id, BrickState::Proxy, weight).await?;
-            anyhow::Ok(())
+            here.note_bricks().await
         })??;
         Ok(format!(
             "brick {} is the proxy of volume {name}: it takes what is written first; `braid volume flush {name}` moves \

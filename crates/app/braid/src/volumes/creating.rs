@@ -45,8 +45,8 @@ pub struct Prepared {
     pub bricks: Vec<(Member, Arc<dyn Opener>)>,
     /// What was found on them, as a table.
     pub found: Option<String>,
-    /// Where old signatures are, which nobody shall find beside the new superblocks.
-    stale: Vec<Vec<Range<u64>>>,
+    /// Where old signatures are on each, which nobody shall find beside the new superblocks.
+    pub stale: Vec<Vec<Range<u64>>>,
 }
 
 impl Prepared {
@@ -64,7 +64,7 @@ impl Prepared {
     ///
     /// # Errors
     /// A device that fails.
-    pub fn wipe(&self, home: &Remote) -> Result<()> {
+    fn wipe(&self, home: &Remote) -> Result<()> {
         for ((brick, opener), ranges) in self.bricks.iter().zip(&self.stale) {
             if ranges.is_empty() {
                 continue;

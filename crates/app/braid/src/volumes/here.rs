@@ -34,6 +34,8 @@ pub struct Here {
     pub opened: Opened,
     /// Held while bricks that have gone are let go.
     turn: Rc<Budget>,
+    /// Bricks that the volume has let go and that could not be taken out of the superblocks.
+    stuck: RefCell<Vec<Uuid>>,
 }
 
 /// Is told of a brick that was emptied and let go, on a thread of its own.
@@ -132,7 +134,8 @@ pub async fn bring_up(
         }
     };
     let turn = Budget::new(shard, 1);
-    let here = Rc::new(Here { shard: shard.clone(), volume, opened, turn });
+    let stuck = RefCell::default();
+    let here = Rc::new(Here { shard: shard.clone(), volume, opened, turn, stuck });
     look_after(&here, gone);
     let known = shard.local::<Volumes>();
     let key = known.last.get() + 1;
@@ -141,14 +144,19 @@ pub async fn bring_up(
     Ok(Up { key, name, uuid, bricks: uuids, gone: let_go, notes })
 }
 
-/// As long as the volume is up: bricks that were emptied are let go, and those that failed are noted.
+/// As long as the volume is up: bricks that were emptied are let go, and the superblocks say what the others are.
 fn look_after(here: &Rc<Here>, gone: OnGone) {
     let (weak, shard) = (Rc::downgrade(here), here.shard.clone());
     here.shard.spawn(async move {
         loop {
             shard.sleep(LOOK_EVERY).await;
             let Some(here) = weak.upgrade() else { break };
-            for uuid in here.settle().await {
+            if let Err(error) = here.note_bricks().await {
+                tracing::error!(
+                    "writing to the superblocks what has become of the bricks: {error}"
+                );
+            }
+            for uuid in here.let_go().await {
                 let gone = Arc::clone(&gone);
                 // The shard does not wait for what is noted in files.
                 std::thread::spawn(move || gone(uuid));
@@ -168,28 +176,47 @@ impl Here {
         superblocks.present().into_iter().find(is)
     }
 
-    /// What the volume has let go its superblocks let go too, and what failed they say. Gives the former.
-    async fn settle(&self) -> Vec<Uuid> {
-        let turn = self.turn.take(1).await;
+    /// What the volume has let go its superblocks let go too. Gives what is no brick any more; what cannot be let go now
+    /// is tried again the next time.
+    async fn let_go(&self) -> Vec<Uuid> {
+        let _turn = self.turn.take(1).await;
         let mut gone = Vec::new();
-        for uuid in self.volume.take_gone() {
+        let before = self.stuck.take();
+        for uuid in before.iter().copied().chain(self.volume.take_gone()) {
             let Some(id) = self.id_of(uuid) else { continue };
-            if let Err(error) = self.opened.brick_removed(id).await {
+            let removed = self.opened.brick_removed(id).await;
+            if let Err(error) = &removed
+                && !before.contains(&uuid)
+            {
                 tracing::error!(brick = id, "letting the brick go: {error}");
             }
-            gone.push(uuid);
-        }
-        let failed = self.volume.bricks();
-        let failed = failed.iter().filter(|brick| brick.failure().is_some());
-        for brick in failed {
-            if self.opened.superblocks.brick(brick.id).is_some()
-                && let Err(error) = self.opened.brick_lost(brick.id).await
-            {
-                tracing::error!(brick = brick.id, "noting that the brick failed: {error}");
+            match self.id_of(uuid) {
+                // Its superblocks and its lock stay: the metadata may lie on it.
+                Some(_) => self.stuck.borrow_mut().push(uuid),
+                None => gone.push(uuid),
             }
         }
-        drop(turn);
         gone
+    }
+
+    /// Has the superblocks say what each brick is for, its weight, and which have failed.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub async fn note_bricks(&self) -> Result<()> {
+        let _turn = self.turn.take(1).await;
+        for brick in self.volume.bricks() {
+            if self.opened.superblocks.brick(brick.id).is_none() {
+                continue;
+            }
+            match brick.failure() {
+                Some(_) => self.opened.brick_lost(brick.id).await?,
+                None => {
+                    self.opened.brick_changed(brick.id, brick.state(), brick.weight()).await?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 

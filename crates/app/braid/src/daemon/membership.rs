@@ -1,0 +1,192 @@
+//! Members of running arrays: added, taken back, and found by what users call them; and arrays that are taken from their
+//! clients to be members of others.
+
+use super::running::{Running, order, outlook, status};
+use super::stacking;
+use crate::discover;
+use crate::members::{self, parse_one};
+use anyhow::{Result, bail};
+use braid_array::array::Array;
+use braid_array::options::{MemberFlags, MemberSelector};
+use braid_array::stacking::ArrayMember;
+use braid_array::status::MemberStatus;
+use braid_device::file::Mode;
+use braid_device::{Opener, Target};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Running {
+    /// The array `name` as a member, taken from its clients; under [`Running::stack_turn`].
+    ///
+    /// # Errors
+    /// When somebody uses it.
+    pub(super) fn take(&self, name: &str) -> Result<()> {
+        self.unused(name)?;
+        let Some(server) = &self.server else { return Ok(()) };
+        if let Err(clients) = server.withdraw_unused(name) {
+            bail!("array {name} is in use by {clients} NBD connections: disconnect them first");
+        }
+        Ok(())
+    }
+
+    /// The array `name`, which no other has as a member, to be one.
+    ///
+    /// # Errors
+    /// When another has it, or it does not run or is only read.
+    pub(super) fn unused(&self, name: &str) -> Result<Arc<dyn Opener>> {
+        let array = self.find(Some(name))?;
+        if let Some(user) = stacking::users(&self.arrays())?.get(array.name()) {
+            bail!("array {name} is a member of array {user} already");
+        }
+        self.no_brick(name)?;
+        Ok(Arc::new(ArrayMember::new(array)))
+    }
+
+    /// Arrays that may have become free are offered to clients again; under [`Running::stack_turn`].
+    pub(super) fn offer_free<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<()> {
+        let Some(server) = &self.server else { return Ok(()) };
+        let arrays = self.arrays().clone();
+        let users = stacking::users(&arrays)?;
+        for name in names {
+            let array = arrays.iter().find(|array| array.name() == name);
+            let free =
+                || !users.contains_key(name) && self.no_brick(name).is_ok() && !server.offers(name);
+            if let Some(array) = array.filter(|_| free()) {
+                server.offer(Arc::clone(array) as Arc<dyn Target>)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a member; one that was of the array before may catch up.
+    ///
+    /// # Errors
+    /// When it is in use, holds something that `force` does not give up, or the array does not take it.
+    pub(super) fn add(
+        &self,
+        array: &Arc<Array>,
+        text: &str,
+        force: bool,
+        flags: MemberFlags,
+    ) -> Result<String> {
+        let mut member = parse_one(text)?;
+        let _turn = self.stack_turn();
+        match (member.path(), member.array()) {
+            (Some(path), _) => refuse_occupied(array, path, &member, force)?,
+            (None, Some(below)) => {
+                if stacking::is_below(&self.arrays(), array.name(), below)? {
+                    bail!(
+                        "array {below} cannot be a member of array {}: it lies above it",
+                        array.name()
+                    );
+                }
+                let opener = self.unused(below)?;
+                let below = below.to_string();
+                member.found(opener);
+                refuse_occupied_array(array, &member, force)?;
+                self.take(&below)?;
+            }
+            (None, None) => {
+                let number = self.next_in_memory.fetch_add(1, Ordering::Relaxed);
+                member.name = format!("{}#{number}", member.name);
+            }
+        }
+        let opener = member.prepare(Mode::ReadWrite)?;
+        let added =
+            order(
+                array,
+                move |control| async move { control.add_with(opener, force, flags).await },
+            );
+        if added.is_err() {
+            self.offer_free(member.array().into_iter())?;
+        }
+        let added = added?;
+        let next = outlook(&status(array)?);
+        let what = if added.re_added { "re-added to" } else { "added to" };
+        Ok(format!("{} was {what} array {}; {next}", member.name, array.name()))
+    }
+
+    /// Takes a member back that was one before.
+    ///
+    /// # Errors
+    /// When it is in use, or the array does not take it.
+    pub(super) fn re_add(&self, array: &Arc<Array>, text: &str) -> Result<String> {
+        let mut member = parse_one(text)?;
+        let _turn = self.stack_turn();
+        if let Some(path) = member.path() {
+            // What is on it is what it is taken back for, unless somebody uses it.
+            refuse_occupied(array, path, &member, true)?;
+        }
+        if let Some(below) = member.array().map(str::to_string) {
+            member.found(self.unused(&below)?);
+            self.take(&below)?;
+        }
+        let opener = member.prepare(Mode::ReadWrite)?;
+        let added = order(array, move |control| async move { control.re_add(opener).await });
+        if added.is_err() {
+            self.offer_free(member.array().into_iter())?;
+        }
+        added?;
+        let next = outlook(&status(array)?);
+        Ok(format!("{} was re-added to array {}; {next}", member.name, array.name()))
+    }
+}
+
+/// The member that was meant: by its name, as the same device by another path, or by the number that
+/// `detail` shows. With its name.
+pub(super) fn select(array: &Array, text: &str) -> Result<(MemberSelector, String)> {
+    let members = status(array)?.members;
+    let same = |member: &&MemberStatus| {
+        member.name == text || members::same_device(Path::new(&member.name), Path::new(text))
+    };
+    let number = text.parse().ok();
+    let by_number = || members.iter().find(|member| Some(member.dev_number) == number);
+    Ok(match members.iter().find(same).or_else(by_number) {
+        Some(member) => (MemberSelector::Nr(member.nr), member.name.clone()),
+        // The array says which members it has.
+        None => (MemberSelector::Name(text.to_string()), text.to_string()),
+    })
+}
+
+fn refuse_occupied(
+    array: &Array,
+    path: &Path,
+    member: &members::Member,
+    force: bool,
+) -> Result<()> {
+    let superblock = discover::examine(path)?.superblock;
+    let own = matches!(&superblock, Ok(Some(found)) if found.set_uuid == array.uuid());
+    let found = discover::look(member)?;
+    if let Some(user) = found.in_use {
+        bail!("adding {} to array {}: it is in use: {user}", member.name, array.name());
+    }
+    // Whether a member of this array or of another may be added is for the array to say.
+    let other = |line: &&braid_format::signature::Signature| line.kind != "linux_raid_member";
+    refuse_content(array, &member.name, found.signatures.iter().filter(other), force || own)
+}
+
+/// Refuses an array whose users have something on it, other than it being a member.
+fn refuse_occupied_array(array: &Array, member: &members::Member, force: bool) -> Result<()> {
+    let found = discover::look_at_array(array.home(), member)?;
+    let other = |line: &&braid_format::signature::Signature| line.kind != "linux_raid_member";
+    refuse_content(array, &member.name, found.signatures.iter().filter(other), force)
+}
+
+fn refuse_content<'a>(
+    array: &Array,
+    name: &str,
+    signatures: impl Iterator<Item = &'a braid_format::signature::Signature>,
+    force: bool,
+) -> Result<()> {
+    let lines: Vec<&str> = signatures.map(|signature| signature.what.as_str()).collect();
+    if !force && !lines.is_empty() {
+        bail!(
+            "adding {name} to array {}: refused, because it would destroy what is on it: {}; if that is not needed \
+             any more: --force",
+            array.name(),
+            lines.join("; ")
+        );
+    }
+    Ok(())
+}
