@@ -49,6 +49,10 @@ const COMMIT_PAGES: u64 = 48;
 /// Changes, or pages, after which room is looked at.
 const LOOK_EVERY: usize = 16;
 
+/// Pages beyond those needed that are taken to prove that there is plenty, at most: a large commit would otherwise take
+/// longer over its proof than over itself.
+const PLENTY_MAX: u64 = 10_000;
+
 /// Of all pages, the part that is kept for commits that make the store no larger: one in so many, within bounds.
 const RESERVE_PART: u64 = 16;
 const RESERVE_MIN: u64 = 64;
@@ -366,7 +370,9 @@ impl Database {
                 let len = database.with_image(|image| image.len()).unwrap_or(0);
                 let wanted = database.wanted_free(after > before, len, changes);
                 let pages = match proof {
-                    Proof::Plenty => wanted + 2 * (pages_touched(changes) + wanted),
+                    Proof::Plenty => {
+                        wanted + (2 * (pages_touched(changes) + wanted)).min(PLENTY_MAX)
+                    }
                     _ => wanted,
                 };
                 database.take_and_give_back(&transaction, pages)?;
