@@ -152,7 +152,11 @@ pub fn run_metered(dir: &Path, plan: &Plan, meter: &dyn Fn() -> Result<f64>) -> 
                 .with_context(|| format!("writing {}", file.path.display()))
         })
     })?;
-    timed("sync", &|| Ok(rustix::fs::syncfs(std::fs::File::open(&root)?)?))?;
+    timed("sync", &|| {
+        let opened = std::fs::File::open(&root);
+        let opened = opened.with_context(|| format!("opening {}", root.display()))?;
+        rustix::fs::syncfs(opened).context("syncing the file system")
+    })?;
     forget(plan)?;
     timed("stat", &|| {
         let seen = walk(&root)?;
@@ -219,7 +223,7 @@ fn shared(plan: &Plan, tree: &Tree, work: impl Fn(&Planned) -> Result<()> + Sync
 fn walk(dir: &Path) -> Result<usize> {
     let mut files = 0;
     for entry in std::fs::read_dir(dir).with_context(|| format!("listing {}", dir.display()))? {
-        let entry = entry?;
+        let entry = entry.with_context(|| format!("listing {}", dir.display()))?;
         if entry.file_type()?.is_dir() {
             files += walk(&entry.path())?;
         } else {

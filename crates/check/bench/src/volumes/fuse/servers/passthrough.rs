@@ -1,14 +1,14 @@
 //! A directory passed through: every request becomes the system call of its name on what lies below.
 //!
-//! Files are known by the numbers that they have below, and by a name in a directory; directories are held open. So a
-//! file that has lost that name is only reached where it is open. Extended attributes, locks and copies between files are
+//! A file has a number of ours, since those below are used again, and a name in a directory; directories are held open.
+//! So a file that has lost that name is only reached where it is open. Extended attributes, locks and copies between files are
 //! left out.
 
 use super::lower::{ALIGNMENT, aligned, attr, kind, lower_flags, nothing, stamp};
 use super::{KNOWN_FOR, configure, is_direct, open_flags};
 use anyhow::Context;
 use fuser::*;
-use rustix::fs::{AtFlags, Dir, FallocateFlags, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{AtFlags, Dir, FallocateFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno as Refused;
 use slab::Slab;
 use std::collections::HashMap;
@@ -20,12 +20,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 struct Node {
+    /// Its number below.
+    lower: u64,
     /// Where it was seen last.
     parent: u64,
     name: CString,
     /// Of a directory.
     open: Option<Arc<OwnedFd>>,
     lookups: u64,
+}
+
+/// The files that the kernel knows.
+struct Nodes {
+    by_ino: HashMap<u64, Node>,
+    by_lower: HashMap<u64, u64>,
+    last: u64,
+}
+
+impl Nodes {
+    fn by_lower(&mut self, lower: u64) -> Option<&mut Node> {
+        self.by_ino.get_mut(self.by_lower.get(&lower)?)
+    }
 }
 
 struct Open {
@@ -35,7 +50,7 @@ struct Open {
 
 /// See the module's documentation.
 pub struct Passthrough {
-    nodes: Mutex<HashMap<u64, Node>>,
+    nodes: Mutex<Nodes>,
     open: Mutex<Slab<Arc<Open>>>,
     direct_mmap: bool,
 }
@@ -59,28 +74,26 @@ impl Passthrough {
         let open = rustix::fs::open(below, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .with_context(|| format!("opening {}", below.display()))?;
         let (parent, name) = (INodeNo::ROOT.0, CString::default());
-        let root = Node { parent, name, open: Some(Arc::new(open)), lookups: 1 };
-        Ok(Passthrough {
-            nodes: Mutex::new(HashMap::from([(INodeNo::ROOT.0, root)])),
-            open: Mutex::default(),
-            direct_mmap: false,
-        })
+        let root = Node { lower: 0, parent, name, open: Some(Arc::new(open)), lookups: 1 };
+        let by_ino = HashMap::from([(parent, root)]);
+        let nodes = Nodes { by_ino, by_lower: HashMap::new(), last: parent };
+        Ok(Passthrough { nodes: Mutex::new(nodes), open: Mutex::default(), direct_mmap: false })
     }
 
     fn directory(&self, ino: INodeNo) -> Answer<Arc<OwnedFd>> {
         let nodes = locked(&self.nodes);
-        let node = nodes.get(&ino.0).ok_or(Refused::STALE)?;
+        let node = nodes.by_ino.get(&ino.0).ok_or(Refused::STALE)?;
         node.open.clone().ok_or(Refused::NOTDIR)
     }
 
     /// A directory and a name in it that lead to the file.
     fn way(&self, ino: INodeNo) -> Answer<(Arc<OwnedFd>, CString)> {
         let nodes = locked(&self.nodes);
-        let node = nodes.get(&ino.0).ok_or(Refused::STALE)?;
+        let node = nodes.by_ino.get(&ino.0).ok_or(Refused::STALE)?;
         if let Some(open) = &node.open {
             return Ok((Arc::clone(open), c".".into()));
         }
-        let parent = nodes.get(&node.parent).and_then(|parent| parent.open.clone());
+        let parent = nodes.by_ino.get(&node.parent).and_then(|parent| parent.open.clone());
         Ok((parent.ok_or(Refused::STALE)?, node.name.clone()))
     }
 
@@ -93,27 +106,27 @@ impl Passthrough {
         FileHandle(locked(&self.open).insert(Arc::new(open)) as u64)
     }
 
-    /// The file of that name, with one look-up more.
-    fn found(&self, parent: INodeNo, directory: &OwnedFd, name: &OsStr) -> Answer<FileAttr> {
-        let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        self.seen(parent, directory, name, &stat)
-    }
-
-    fn seen(
+    /// The file of that name, with one look-up more; `new`: it has just been made, so its number below may have been
+    /// another's.
+    fn found(
         &self,
         parent: INodeNo,
         directory: &OwnedFd,
         name: &OsStr,
-        stat: &Stat,
+        new: bool,
     ) -> Answer<FileAttr> {
-        let attr = attr(stat.st_ino, stat);
+        let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let name = CString::new(name.as_bytes()).map_err(|_| Refused::INVAL)?;
-        let mut nodes = locked(&self.nodes);
-        if let Some(node) = nodes.get_mut(&stat.st_ino) {
+        let nodes = &mut *locked(&self.nodes);
+        if let Some(&ino) = nodes.by_lower.get(&stat.st_ino).filter(|_| !new)
+            && let Some(node) = nodes.by_ino.get_mut(&ino)
+        {
             node.lookups += 1;
             (node.parent, node.name) = (parent.0, name);
-            return Ok(attr);
+            return Ok(attr(ino, &stat));
         }
+        nodes.last += 1;
+        let attr = attr(nodes.last, &stat);
         let open = match attr.kind {
             FileType::Directory => {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -121,7 +134,9 @@ impl Passthrough {
             }
             _ => None,
         };
-        nodes.insert(stat.st_ino, Node { parent: parent.0, name, open, lookups: 1 });
+        let node = Node { lower: stat.st_ino, parent: parent.0, name, open, lookups: 1 };
+        nodes.by_ino.insert(nodes.last, node);
+        nodes.by_lower.insert(stat.st_ino, nodes.last);
         Ok(attr)
     }
 
@@ -147,7 +162,7 @@ impl Passthrough {
             let flags = AtFlags::SYMLINK_NOFOLLOW;
             rustix::fs::chownat(&*directory, name, Some(uid), Some(gid), flags)?;
         }
-        self.found(parent, &directory, name)
+        self.found(parent, &directory, name, true)
     }
 
     fn stat(&self, ino: INodeNo) -> Answer<FileAttr> {
@@ -197,7 +212,10 @@ impl Filesystem for Passthrough {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.directory(parent).and_then(|directory| self.found(parent, &directory, name)) {
+        match self
+            .directory(parent)
+            .and_then(|directory| self.found(parent, &directory, name, false))
+        {
             // Number 0: the kernel may remember that there is no such name.
             Err(Refused::NOENT) => {
                 let none = FileAttr { ino: INodeNo(0), ..nothing() };
@@ -208,13 +226,16 @@ impl Filesystem for Passthrough {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
-        let mut nodes = locked(&self.nodes);
-        if let Some(node) = nodes.get_mut(&ino.0) {
-            node.lookups = node.lookups.saturating_sub(count);
-            if node.lookups == 0 && ino != INodeNo::ROOT {
-                nodes.remove(&ino.0);
-            }
+        let nodes = &mut *locked(&self.nodes);
+        let Some(node) = nodes.by_ino.get_mut(&ino.0) else { return };
+        node.lookups = node.lookups.saturating_sub(count);
+        if node.lookups > 0 || ino == INodeNo::ROOT {
+            return;
         }
+        if nodes.by_lower.get(&node.lower) == Some(&ino.0) {
+            nodes.by_lower.remove(&node.lower);
+        }
+        nodes.by_ino.remove(&ino.0);
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -360,7 +381,7 @@ impl Filesystem for Passthrough {
                 // After a plain rename there is nothing at the old name.
                 let found = rustix::fs::statat(&*directory, name, AtFlags::SYMLINK_NOFOLLOW);
                 let (Ok(stat), Ok(name)) = (found, CString::new(name.as_bytes())) else { continue };
-                if let Some(node) = locked(&self.nodes).get_mut(&stat.st_ino) {
+                if let Some(node) = locked(&self.nodes).by_lower(stat.st_ino) {
                     (node.parent, node.name) = (parent.0, name);
                 }
             }
@@ -373,7 +394,7 @@ impl Filesystem for Passthrough {
         let link = || {
             let ((at, old), directory) = (self.way(ino)?, self.directory(parent)?);
             rustix::fs::linkat(&*at, &old, &*directory, name, AtFlags::empty())?;
-            self.found(parent, &directory, name)
+            self.found(parent, &directory, name, false)
         };
         self.answer_entry(link(), reply);
     }
@@ -561,7 +582,7 @@ impl Filesystem for Passthrough {
                 let none = Duration::ZERO;
                 return reply.add(dots.ino, next, name, &none, &dots, Generation(0));
             }
-            let Ok(found) = self.found(ino, directory, name) else { return false };
+            let Ok(found) = self.found(ino, directory, name, false) else { return false };
             let full = reply.add(found.ino, next, name, &KNOWN_FOR, &found, Generation(0));
             if full {
                 self.forget(request, found.ino, 1);
