@@ -342,7 +342,7 @@ impl Model {
     }
 
     /// Finds the cut that `observed` is and goes on from there, with the bytes still to be looked at by
-    /// [`recover`](Model::recover). Gives the first moment whose cut it is, and who of those under way are in it.
+    /// [`recover`](Model::recover). Gives the first moment whose cut it is, and who of those under way are surely in it.
     ///
     /// # Errors
     /// When it is none: what is wrong with the nearest one.
@@ -353,7 +353,7 @@ impl Model {
     ) -> Result<(Tick, Vec<OpNr>), (String, Vec<Id>)> {
         self.begun.clear();
         let candidates = Candidates { model: self, observed, at };
-        let (until, among, numbers) = candidates.find()?;
+        let Cut { until, among, sure, numbers } = candidates.find()?;
         let mut meta = self.base.clone();
         let mut log = std::mem::take(&mut self.log);
         log.sort_by_key(|record| record.ended);
@@ -384,7 +384,7 @@ impl Model {
         self.base = meta.clone();
         self.now = meta;
         self.durable = 0;
-        Ok((until, among))
+        Ok((until, sure))
     }
 
     /// Compares bytes of a file that a crash left, from `offset` on. Gives the first that cannot be.
@@ -441,8 +441,17 @@ struct Candidates<'a> {
     at: Moment,
 }
 
-/// A cut that fits: until when, who of those under way, and the files whose numbers were not known.
-type Cut = (Tick, Vec<OpNr>, BTreeMap<Number, Id>);
+/// A cut that fits.
+struct Cut {
+    /// What ended before is in it.
+    until: Tick,
+    /// Who of those under way then.
+    among: Vec<OpNr>,
+    /// Those of them that are in all cuts that fit: others may have left what shows.
+    sure: Vec<OpNr>,
+    /// Files whose numbers were not known.
+    numbers: BTreeMap<Number, Id>,
+}
 
 /// What is not as it should be, and whose.
 type Wrong = Vec<(String, Id)>;
@@ -470,13 +479,24 @@ impl<'a> Candidates<'a> {
         self.rest(&meta, &seen, &touched)?;
         // Cuts just before each end, and the last.
         let mut best: Option<Wrong> = None;
+        let mut found: Option<(Tick, Vec<OpNr>, Vec<OpNr>)> = None;
         for at in 0..=log.len() {
             let until = log.get(at).map_or(self.model.tick + 1, |record| record.ended);
             let until = until.min(self.model.tick + 1);
             let open: Vec<&Record> =
                 log[at..].iter().filter(|record| record.begun < until).copied().collect();
             match self.fits(&meta, &seen, &touched, &open) {
-                Ok(among) => return Ok((until, among, seen.new)),
+                Ok(choices) => {
+                    let ended = |op: &OpNr| {
+                        log.iter().any(|record| record.op == *op && record.ended < until)
+                    };
+                    let first = choices.first().cloned().unwrap_or_default();
+                    let (_, _, sure) = found.get_or_insert_with(|| (until, first.clone(), first));
+                    sure.retain(|op| ended(op) || choices.iter().all(|among| among.contains(op)));
+                    if sure.is_empty() {
+                        break;
+                    }
+                }
                 Err(wrong) => {
                     if best.as_ref().is_none_or(|best| wrong.len() <= best.len()) {
                         best = Some(wrong);
@@ -485,6 +505,9 @@ impl<'a> Candidates<'a> {
             }
             let Some(record) = log.get(at).filter(|record| record.ended != NEVER) else { break };
             record.changes.iter().for_each(|change| meta.apply(change, record.during, true));
+        }
+        if let Some((until, among, sure)) = found {
+            return Ok(Cut { until, among, sure, numbers: seen.new });
         }
         // The cut that comes nearest is told.
         let best = best.unwrap_or_default();
@@ -562,14 +585,15 @@ impl<'a> Candidates<'a> {
         Ok(())
     }
 
-    /// Who of `open` must be in, so that everything is as observed when all that ended is `meta`.
+    /// Who of `open` may be in, so that everything is as observed when all that ended is `meta`: all that fits, or only
+    /// nobody.
     fn fits(
         &self,
         meta: &Meta,
         seen: &Seen<'_>,
         touched: &BTreeSet<Key>,
         open: &[&Record],
-    ) -> Result<Vec<OpNr>, Wrong> {
+    ) -> Result<Vec<Vec<OpNr>>, Wrong> {
         let keys =
             |record: &Record| record.changes.iter().map(Change::key).collect::<BTreeSet<Key>>();
         let unsure: BTreeSet<Key> = open.iter().flat_map(|record| keys(record)).collect();
@@ -579,7 +603,7 @@ impl<'a> Candidates<'a> {
             return Err(wrong);
         }
         let open = &open[..open.len().min(TOGETHER)];
-        let mut best: Option<Wrong> = None;
+        let (mut best, mut fitting): (Option<Wrong>, _) = (None, Vec::new());
         // The fewest first: where both would fit, less is asked of the bytes.
         for choice in 0..1_u32 << open.len() {
             let in_it = |at: usize| choice & 1 << at != 0;
@@ -594,13 +618,17 @@ impl<'a> Candidates<'a> {
             let wrong = unsure.iter().filter_map(|key| compare(&part, seen, key).err());
             let wrong: Wrong = wrong.collect();
             if wrong.is_empty() {
-                return Ok(among);
+                fitting.push(among);
+                if choice == 0 {
+                    break;
+                }
+                continue;
             }
             if best.as_ref().is_none_or(|best| wrong.len() < best.len()) {
                 best = Some(wrong);
             }
         }
-        Err(best.unwrap_or_default())
+        if fitting.is_empty() { Err(best.unwrap_or_default()) } else { Ok(fitting) }
     }
 }
 

@@ -101,7 +101,10 @@ impl<F: FileSystem + 'static> Client<F> {
                 let bytes = cut(&bytes, range.start, &part);
                 if let Some(at) = model.recover(cut_at, id, part.start, bytes, &mut found) {
                     let what = self.describe(model, part.start, bytes, at);
-                    let text = format!("f{id}: after a crash its byte {at} is {what}");
+                    let (until, among) = cut_at;
+                    let text = format!(
+                        "f{id}: after a crash its byte {at} is {what}; names are of before tick {until}, with {among:?}"
+                    );
                     self.fail("sectors_are_durable_or_newer", &text, &[id]);
                     return Err(Over);
                 }
