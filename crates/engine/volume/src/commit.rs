@@ -59,6 +59,9 @@ impl Volume {
             records.push((keys::inode(*ino), Some(inode.with(|record| record.encode()))));
         }
         for ((ino, group), places) in &closed.places {
+            if let Some(inode) = self.inodes.get(*ino) {
+                inode.unstored.set(false);
+            }
             records.push((keys::places(*ino, *group), encode(&places.list())));
         }
         let bricks = self.bricks();

@@ -26,6 +26,8 @@ pub struct Inode {
     changed: Cell<TransactionNr>,
     /// The transaction that last changed what reading its data needs.
     data_changed: Cell<TransactionNr>,
+    /// It is new: no transaction with places of it was closed yet, so the store is not asked for them.
+    pub unstored: Cell<bool>,
     /// Failed flushes of bricks that an fsync of this file has reported, or that came before it was brought to memory.
     pub flush_failures: Cell<u64>,
     /// Bytes after the end, in its last granule, may not be zero on the brick.
@@ -42,6 +44,7 @@ impl Inode {
             locks: RangeLocks::new(shard),
             changed: Cell::new(0),
             data_changed: Cell::new(0),
+            unstored: Cell::new(false),
             flush_failures: Cell::new(0),
             ragged: Cell::new(true),
         })

@@ -84,14 +84,14 @@ impl Volume {
         range: &Range<u64>,
     ) -> Result<(Vec<(u64, Place)>, Option<u64>), Errno> {
         let stripe = self.geometry.stripe;
-        let (mut found, mut next) = (Vec::new(), None);
-        for group in self.groups_from(inode, group).await? {
+        let mut found = Vec::new();
+        let (groups, next) = self.groups_from(inode, group).await?;
+        for group in groups {
             // A group beyond the largest file is damage, and beyond any end.
             let first = group.checked_mul(PER_GROUP * stripe);
             if first.is_none_or(|first| first >= range.end) {
                 return Ok((found, None));
             }
-            next = Some(group + 1);
             let placed = self.places(inode, group).await?.placed().into_iter();
             found.extend(placed.filter(|(number, _)| {
                 let at = number * stripe;

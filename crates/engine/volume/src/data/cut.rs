@@ -98,10 +98,10 @@ impl Volume {
         if !size.is_multiple_of(stripe) {
             self.shorten(inode, size / stripe, size % stripe).await?;
         }
-        let mut next = whole_from / PER_GROUP;
-        loop {
-            let groups = self.groups_from(inode, next).await?;
-            let Some(last) = groups.last().copied() else { return Ok(()) };
+        let mut next = Some(whole_from / PER_GROUP);
+        while let Some(group) = next {
+            let groups;
+            (groups, next) = self.groups_from(inode, group).await?;
             for group in groups {
                 let places = self.places(inode, group).await?;
                 let placed = places.placed();
@@ -119,31 +119,27 @@ impl Volume {
                 }
                 self.transactions.room().await;
             }
-            next = last + 1;
         }
+        Ok(())
     }
 
-    /// Groups of places of a file from `first` on, about as many as are looked for at a time; empty: there are none.
+    /// Groups of places of a file from `first` on, about as many as are looked for at a time, and where to go on;
+    /// `None`: there are no more. All that were found may have become empty meanwhile.
     pub(crate) async fn groups_from(
         &self,
         inode: &Rc<Inode>,
         first: u64,
-    ) -> Result<BTreeSet<u64>, Errno> {
-        let (mut from, to) =
-            (keys::places(inode.ino(), first), keys::after(&keys::places(inode.ino(), u64::MAX)));
+    ) -> Result<(BTreeSet<u64>, Option<u64>), Errno> {
         let mut groups = BTreeSet::new();
         let mut bound = u64::MAX;
-        loop {
+        if !inode.unstored.get() {
+            let from = keys::places(inode.ino(), first);
+            let to = keys::after(&keys::places(inode.ino(), u64::MAX));
             let scanned = self.transactions.scan(&from, &to, GROUPS_AT_ONCE).await;
             let (pairs, next) = scanned.map_err(|error| self.store_failed(&error))?;
             groups.extend(pairs.iter().filter_map(|(key, _)| keys::second_of(key)));
-            match next {
-                Some(next) if groups.is_empty() => from = next,
-                Some(next) => {
-                    bound = keys::second_of(&next[..next.len() - 1]).unwrap_or(u64::MAX);
-                    break;
-                }
-                None => break,
+            if let Some(next) = next {
+                bound = keys::second_of(&next[..next.len() - 1]).unwrap_or(u64::MAX);
             }
         }
         let loaded = inode.places.borrow();
@@ -151,7 +147,7 @@ impl Volume {
         groups.extend(changed.map(|(group, _)| *group));
         // Those that have become empty in memory are still there in the store.
         groups.retain(|group| loaded.get(group).is_none_or(|places| !places.placed().is_empty()));
-        Ok(groups)
+        Ok((groups, bound.checked_add(1)))
     }
 
     /// Cuts the place of a stripe to its first `bytes` bytes.

@@ -23,7 +23,10 @@ impl Volume {
         if let Some(known) = inode.places.borrow().get(&group) {
             return Ok(Rc::clone(known));
         }
-        let bytes = self.stored(&keys::places(inode.ino(), group)).await?;
+        let bytes = match inode.unstored.get() {
+            true => None,
+            false => self.stored(&keys::places(inode.ino(), group)).await?,
+        };
         if let Some(known) = inode.places.borrow().get(&group) {
             return Ok(Rc::clone(known));
         }

@@ -15,10 +15,10 @@ impl Volume {
         }
         let geometry = self.geometry;
         let mut at = offset;
-        let mut group = offset / geometry.stripe / PER_GROUP;
-        loop {
-            let groups = self.groups_from(&inode, group).await?;
-            let Some(last) = groups.last().copied() else { break };
+        let mut next = Some(offset / geometry.stripe / PER_GROUP);
+        while let Some(group) = next {
+            let groups;
+            (groups, next) = self.groups_from(&inode, group).await?;
             for number in groups {
                 let places = self.places(&inode, number).await?;
                 for (stripe, place) in places.placed() {
@@ -42,7 +42,6 @@ impl Volume {
                     at = start + geometry.stripe;
                 }
             }
-            group = last + 1;
         }
         match what {
             Seek::Hole => Ok(at.min(size)),

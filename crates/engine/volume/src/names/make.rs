@@ -36,6 +36,7 @@ impl Volume {
         let ino = self.new_ino()?;
         let record = self.new_record(caller, &directory, &node);
         let inode = self.keep(Inode::new(&self.shard, ino, record));
+        inode.unstored.set(true);
         self.edit(&inode, true, |_| ());
         self.add_entry(&directory, name, ino, node.kind);
         Ok(self.entry_of(&inode))

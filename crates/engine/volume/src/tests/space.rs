@@ -1,7 +1,7 @@
 //! Space that is taken, given back, and that runs out.
 
 use super::*;
-use braid_filesystem::Allocate;
+use braid_filesystem::{Allocate, Seek, SetAttr};
 
 #[test]
 fn a_full_volume_says_so_and_deleting_makes_room() {
@@ -104,5 +104,24 @@ fn what_cannot_be_set_aside_is_refused_at_once_and_what_is_there_is_not_asked_fo
         assert!(volume.usage().0 > used);
         let other = file(&volume, "b").await;
         assert_eq!(volume.allocate(other, reserve, 0, 1 << 20).await, Err(Errno::NoSpace));
+    });
+}
+
+#[test]
+fn a_file_is_cut_also_beyond_a_large_part_that_was_just_punched() {
+    let (world, store) = World::new(16 << 10, &[64]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        // A group of places is 1 MiB of such stripes.
+        for at in 0..600 {
+            write(&volume, ino, at << 20, &[1; 4096]).await.unwrap();
+        }
+        volume.sync().await.unwrap();
+        volume.allocate(ino, Allocate::PunchHole, 0, 300 << 20).await.unwrap();
+        assert_eq!(volume.seek(ino, 0, Seek::Data).await, Ok(300 << 20));
+        let set = SetAttr { size: Some(0), ..SetAttr::default() };
+        volume.set_attr(ME, ino, set).await.unwrap();
+        assert_eq!(volume.usage().0, 0);
     });
 }
