@@ -39,6 +39,8 @@ pub struct Transactions {
     wanted: Cell<TransactionNr>,
     /// Bytes of keys and values in `open`, about.
     bytes: Cell<u64>,
+    /// The same of the one that is being committed.
+    closed_bytes: Cell<u64>,
     failed: RefCell<Option<String>>,
     closing: Cell<bool>,
     /// A commit is wanted, or one has ended.
@@ -68,6 +70,7 @@ impl Transactions {
             durable: Cell::new(0),
             wanted: Cell::new(0),
             bytes: Cell::new(0),
+            closed_bytes: Cell::new(0),
             failed: RefCell::new(None),
             closing: Cell::new(false),
             changed: Notify::new(shard),
@@ -133,8 +136,7 @@ impl Transactions {
     pub fn pending_bytes(&self) -> u64 {
         let inodes = self.inodes.borrow().len() as u64 * 160;
         let places = self.places.borrow().len() as u64 * 1100;
-        let closed: usize = self.closed.borrow().len();
-        self.bytes.get() + inodes + places + closed as u64 * 256
+        self.bytes.get() + inodes + places + self.closed_bytes.get()
     }
 
     fn changed_objects(&self) -> usize {
@@ -282,6 +284,8 @@ impl Transactions {
     pub fn close(&self) -> Closed {
         let number = self.number.get();
         self.number.set(number + 1);
+        self.closed_bytes.set(0);
+        self.closed_bytes.set(self.pending_bytes());
         self.bytes.set(0);
         Closed {
             number,
@@ -302,6 +306,7 @@ impl Transactions {
     /// The closed transaction is durable.
     pub fn committed(&self, number: TransactionNr) {
         *self.closed.borrow_mut() = Rc::default();
+        self.closed_bytes.set(0);
         self.durable.set(number);
         self.changed.notify_all();
     }

@@ -91,9 +91,15 @@ impl Volume {
     pub(crate) async fn may_grow(&self) -> Result<(), Errno> {
         self.writable()?;
         self.transactions.room().await;
+        self.has_room_for(0)
+    }
+
+    /// Refuses what would fill the metadata store up with a change of `bytes` bytes, which is made at once.
+    pub(crate) fn has_room_for(&self, bytes: u64) -> Result<(), Errno> {
         let space = self.transactions.store().space();
         // A commit may write a good part of the pages that its changes touch anew.
-        let wanted = space.used.saturating_add(self.transactions.pending_bytes().saturating_mul(3));
+        let pending = self.transactions.pending_bytes().saturating_add(bytes);
+        let wanted = space.used.saturating_add(pending.saturating_mul(3));
         if wanted > space.capacity - space.capacity / 16 {
             return Err(Errno::NoSpace);
         }

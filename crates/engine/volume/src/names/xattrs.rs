@@ -42,6 +42,8 @@ impl Volume {
             (false, XattrMode::Replace) => return Err(Errno::NoData),
             _ => {}
         }
+        // Others may have asked meanwhile, and values are long.
+        self.has_room_for(value.len() as u64)?;
         self.transactions.set(key, Some(value.to_vec()));
         self.touch(&inode, false);
         inode.note_change(self.transactions.number(), true);
