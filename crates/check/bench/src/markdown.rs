@@ -69,8 +69,9 @@ pub fn write(table: &Table, path: &Path, date: &str) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("making the folder {}", folder.display()))?;
     }
+    let profile = if cfg!(debug_assertions) { "--profile checked" } else { "--release" };
     let text = format!(
-        "<!-- Generated on {date} by: cargo run --release -p braid-bench -- tables --markdown docs/benchmarks -->\n\
+        "<!-- Generated on {date} by: cargo run {profile} -p braid-bench -- tables --markdown docs/benchmarks -->\n\
          <!-- Change the program, not this file. -->\n\n{}\n",
         body(table).trim_end().replacen("## ", "# ", 1)
     );
