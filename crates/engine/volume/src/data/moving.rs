@@ -53,10 +53,7 @@ impl Volume {
             to.space.release(reserved, blocks);
             return Err(error);
         }
-        to.space.confirm(reserved, blocks);
-        let moved = self.new_place(to, reserved, blocks, place.written);
-        self.set_place(inode, &places, stripe, moved);
-        self.free_blocks(place);
+        self.give_place(inode, &places, stripe, (to, reserved, blocks), place.written);
         let end = blocks * BLOCK;
         let written = self.geometry.runs(place, 0, end).filter(|(_, is_written)| *is_written);
         Ok(Moved::Yes(written.map(|(run, _)| run.end - run.start).sum()))

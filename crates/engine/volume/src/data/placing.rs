@@ -245,17 +245,28 @@ impl Volume {
                 brick.space.release(start, blocks);
                 continue;
             }
-            let place = self.new_place(&brick, start, blocks, 0);
-            brick.space.confirm(start, blocks);
-            self.set_place(inode, &places, stripe, place);
+            let place = self.give_place(inode, &places, stripe, (&brick, start, blocks), 0);
             return Ok((places, place));
         }
     }
 
-    /// A place of blocks that were set aside.
-    pub(crate) fn new_place(&self, brick: &Brick, start: u64, blocks: u64, written: u32) -> Place {
+    /// Gives a stripe a place of blocks that were set aside, in which granules `written` hold something. What it had is
+    /// freed, which [`prepare_free`](Volume::prepare_free) has seen; then the caller holds all of the stripe.
+    pub(crate) fn give_place(
+        &self,
+        inode: &Rc<Inode>,
+        places: &Rc<Places>,
+        stripe: u64,
+        (brick, start, blocks): (&Brick, u64, u64),
+        written: u32,
+    ) -> Place {
+        let old = places.get(stripe);
         // At most the blocks of a stripe, which fit.
-        Place { start, written, blocks: blocks as u16, brick: brick.id }
+        let place = Place { start, written, blocks: blocks as u16, brick: brick.id };
+        brick.space.confirm(start, blocks);
+        self.set_place(inode, places, stripe, place);
+        self.free_blocks(old);
+        place
     }
 
     /// Makes a place longer: where it is, or elsewhere with what it holds.
@@ -307,10 +318,8 @@ impl Volume {
                 return Err(error);
             }
         };
-        brick.space.confirm(start, blocks);
-        let grown = self.new_place(&brick, start, blocks, place.written);
-        self.set_place(inode, places, stripe, grown);
-        self.free_blocks(place);
+        let run = (&*brick, start, blocks);
+        let grown = self.give_place(inode, places, stripe, run, place.written);
         Ok((Rc::clone(places), grown))
     }
 

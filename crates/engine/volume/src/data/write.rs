@@ -306,9 +306,7 @@ impl Volume {
             brick.space.release(start, blocks);
             return Err(error);
         }
-        brick.space.confirm(start, blocks);
-        self.set_place(inode, places, stripe, self.new_place(&brick, start, blocks, 0));
-        self.free_blocks(place);
+        self.give_place(inode, places, stripe, (&brick, start, blocks), 0);
         Ok(())
     }
 

@@ -237,17 +237,23 @@ fn a_lost_stripe_that_is_written_anew_stays_as_it_is_where_there_is_no_room() {
     });
 }
 
+/// A file of one block on brick 0 that cannot grow where it is, and the other that lies behind it. Brick 1 is the proxy.
+async fn hemmed_in(volume: &Volume) -> (Ino, Ino) {
+    volume.set_proxy(Some(1)).await.unwrap();
+    volume.set_proxy(None).await.unwrap();
+    let (one, other) = (file(volume, "a").await, file(volume, "b").await);
+    write(volume, one, 0, &[1; 4096]).await.unwrap();
+    write(volume, other, 0, &[2; 4096]).await.unwrap();
+    volume.set_proxy(Some(1)).await.unwrap();
+    (one, other)
+}
+
 #[test]
 fn a_place_that_is_to_grow_on_a_brick_that_is_gone_grows_elsewhere() {
     let (world, store) = World::new(STRIPE, &[32, 32]);
     let (volume, bricks) = mount(&world, &store, false);
     world.shard.block_on(async move {
-        volume.set_proxy(Some(1)).await.unwrap();
-        volume.set_proxy(None).await.unwrap();
-        let (one, other) = (file(&volume, "a").await, file(&volume, "b").await);
-        write(&volume, one, 0, &[1; 4096]).await.unwrap();
-        write(&volume, other, 0, &[2; 4096]).await.unwrap();
-        volume.set_proxy(Some(1)).await.unwrap();
+        let (one, _) = hemmed_in(&volume).await;
         bricks[1].fail(IoErrorKind::Gone);
         write(&volume, one, 4096, &[3; 20_000]).await.unwrap();
         let read = read_all(&volume, one).await;
@@ -313,12 +319,7 @@ fn a_brick_is_let_go_when_what_was_on_its_way_there_has_come_and_left() {
     let (world, store) = World::new(STRIPE, &[32, 32]);
     let (volume, bricks) = mount(&world, &store, false);
     world.shard.block_on(async move {
-        volume.set_proxy(Some(1)).await.unwrap();
-        volume.set_proxy(None).await.unwrap();
-        let (one, other) = (file(&volume, "a").await, file(&volume, "b").await);
-        write(&volume, one, 0, &[1; 4096]).await.unwrap();
-        write(&volume, other, 0, &[2; 4096]).await.unwrap();
-        volume.set_proxy(Some(1)).await.unwrap();
+        let (one, other) = hemmed_in(&volume).await;
         // The place cannot grow where it is, so it is to be copied to the proxy.
         bricks[0].hold();
         let results = Results::default();
