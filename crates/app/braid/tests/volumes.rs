@@ -143,6 +143,13 @@ fn a_volume_lives_through_all_that_is_done_to_it() {
     scene.run("proxy pool --off").ok();
     scene.run("defrag pool").ok();
     scene.run("check pool").ok();
+    let started = scene.run("check pool --repair --detach").ok();
+    assert!(started.contains("check pool --last"), "{started}");
+    scene.run("jobs pool --check --wait").ok();
+    let last = scene.run("check pool --last --json").ok();
+    let last: serde_json::Value = serde_json::from_str(&last).unwrap();
+    assert_eq!((&last["found"], &last["files"]), (&0.into(), &5.into()), "{last}");
+    assert_eq!(scene.run("jobs pool --json").ok().trim(), "[]");
 
     scene.run("unmount ./mnt").ok();
     assert!(!scene.file("large").exists());

@@ -26,7 +26,7 @@
 //! | `orphans` | files that are to be removed |
 //! | `jobs/` | stripes that go elsewhere, bricks that come and go |
 //! | `check/`, `status` | what is wrong, what there is |
-//! | `gate` | changes wait while a check looks |
+//! | `gate` | changes wait while somebody needs the volume to stay as it is |
 //!
 //! Invariants: a place in a durable transaction names blocks that were written and flushed before it; blocks that were freed
 //! are not written to before the transaction that freed them is durable; everything between two awaits is in one
@@ -64,7 +64,7 @@ pub use check::{CheckReport, Lost};
 pub use create::{NewBrick, first_records};
 pub use data::{Geometry, Moved};
 pub use error::VolumeError;
-pub use jobs::{BrickToAdd, JobState, JobStatus, NewJob};
+pub use jobs::{BrickToAdd, CheckEnd, JobState, JobStatus, NewJob};
 pub use mount::{BrickDevice, MountOf};
 pub use status::{BrickStatus, VolumeStatus};
 pub use volume::{Clock, Volume};

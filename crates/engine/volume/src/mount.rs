@@ -102,6 +102,7 @@ impl Volume {
             tree: RangeLocks::new(shard),
             gate: Gate::new(shard),
             jobs: Jobs::new(shard),
+            watches: RefCell::default(),
             gone: RefCell::default(),
             own: std::rc::Weak::clone(own),
         });

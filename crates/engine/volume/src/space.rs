@@ -42,8 +42,34 @@ struct Group {
     bitmaps: Option<Bitmaps>,
 }
 
-/// A run of blocks.
+/// A run of blocks: the first, and how many.
 type Run = (u64, u64);
+
+/// How the blocks in use of a group are other than those that places name.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Differences {
+    /// In use, and no place names them: first block of the brick and number.
+    pub leaked: Vec<Run>,
+    /// Named by a place, and not in use.
+    pub unmarked: Vec<Run>,
+}
+
+impl Differences {
+    /// There are none.
+    pub fn is_none(&self) -> bool {
+        self.leaked.is_empty() && self.unmarked.is_empty()
+    }
+
+    /// Blocks that are leaked.
+    pub fn leaked(&self) -> u64 {
+        self.leaked.iter().map(|(_, blocks)| blocks).sum()
+    }
+
+    /// Blocks that are named and not in use.
+    pub fn unmarked(&self) -> u64 {
+        self.unmarked.iter().map(|(_, blocks)| blocks).sum()
+    }
+}
 
 /// Free space of a brick.
 pub struct Space {
@@ -119,6 +145,59 @@ impl Space {
     pub fn groups_in_use(&self) -> Vec<u64> {
         let groups = self.groups.borrow();
         (0..).zip(&*groups).filter(|(_, group)| group.used > 0).map(|(at, _)| at).collect()
+    }
+
+    /// Those of `range`.
+    pub fn groups_in_use_of(&self, range: std::ops::Range<u64>) -> Vec<u64> {
+        let groups = self.groups.borrow();
+        let end = groups.len().min(usize::try_from(range.end).unwrap_or(usize::MAX));
+        let start = end.min(usize::try_from(range.start).unwrap_or(usize::MAX));
+        let some = (start as u64..).zip(&groups[start..end]);
+        some.filter(|(_, group)| group.used > 0).map(|(at, _)| at).collect()
+    }
+
+    /// How the blocks in use of a group are other than `named`, those that places name. `stored`: its record, which was
+    /// read just now, for a group that is not in memory.
+    ///
+    /// # Errors
+    /// When the record is damaged.
+    pub fn differences(
+        &self,
+        group: u64,
+        named: Option<&[u64; WORDS]>,
+        stored: Option<&[u8]>,
+    ) -> Result<Differences, SpaceError> {
+        let groups = self.groups.borrow();
+        let none = [0; WORDS];
+        let parsed;
+        let number = group as u32;
+        let Some(known) = groups.get(group as usize) else { return Ok(Differences::default()) };
+        let used: &[u64; WORDS] = match (&known.bitmaps, stored) {
+            (Some(bitmaps), _) => &bitmaps.used,
+            (None, Some(bytes)) => {
+                parsed = records::parse_blocks(self.brick, number, bytes)?;
+                &parsed
+            }
+            (None, None) => &none,
+        };
+        let count: u32 = used.iter().map(|word| word.count_ones()).sum();
+        if count != known.used {
+            return Err(RecordError::damaged_space(self.brick, number).into());
+        }
+        let named = named.unwrap_or(&none);
+        if named == used {
+            return Ok(Differences::default());
+        }
+        let start = group * GROUP_BLOCKS;
+        let end = GROUP_BLOCKS.min(self.blocks.saturating_sub(start));
+        let but = |one: &[u64; WORDS], other: &[u64; WORDS]| {
+            let mut left = Box::new([0; WORDS]);
+            for ((left, one), other) in left.iter_mut().zip(one).zip(other) {
+                *left = one & !other;
+            }
+            runs(&left, end, start)
+        };
+        Ok(Differences { leaked: but(used, named), unmarked: but(named, used) })
     }
 
     /// Blocks that can be used now.
@@ -459,6 +538,20 @@ fn next_bit(words: &[u64; WORDS], from: u64, wanted: bool) -> u64 {
         at = (at / 64 + 1) * 64;
     }
     GROUP_BLOCKS
+}
+
+/// The runs of set bits before `end`, which stand for blocks from `first` on.
+fn runs(words: &[u64; WORDS], end: u64, first: u64) -> Vec<Run> {
+    let (mut found, mut at) = (Vec::new(), 0);
+    loop {
+        at = next_bit(words, at, true);
+        if at >= end {
+            return found;
+        }
+        let behind = next_bit(words, at, false).min(end);
+        found.push((first + at, behind - at));
+        at = behind;
+    }
 }
 
 /// The first run of `len` clear bits from `from` on that begins at a multiple of `align`.

@@ -54,6 +54,8 @@ pub struct VolumeStatus {
     pub metadata: StoreSpace,
     /// The job under way.
     pub job: Option<JobStatus>,
+    /// The check under way.
+    pub check: Option<JobStatus>,
     /// Why nothing can be changed any more.
     pub failure: Option<String>,
 }
@@ -90,6 +92,7 @@ impl Volume {
             unbalanced: record.unbalanced,
             metadata: self.transactions.store().space(),
             job: self.job(),
+            check: self.check_job(),
             failure: self.transactions.failure(),
         }
     }

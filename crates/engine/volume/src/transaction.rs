@@ -127,6 +127,12 @@ impl Transactions {
         self.places.borrow().contains_key(&key)
     }
 
+    /// The groups of places, from the first key of `range` on and before its last, that have changed since the last
+    /// transaction was closed.
+    pub fn changed_places(&self, range: std::ops::Range<(Ino, u64)>) -> Vec<Rc<Places>> {
+        self.places.borrow().range(range).map(|(_, places)| Rc::clone(places)).collect()
+    }
+
     /// Nothing has changed since the last transaction was closed.
     pub fn is_clean(&self) -> bool {
         self.changed_objects() == 0

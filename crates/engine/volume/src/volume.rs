@@ -1,6 +1,7 @@
 //! A mounted volume: what it owns, and the small things that all of its parts use.
 
 use crate::brick::Brick;
+use crate::check::Watch;
 use crate::data::Geometry;
 use crate::gate::Gate;
 use crate::inode::{Inode, Inodes, stamp};
@@ -50,9 +51,11 @@ pub struct Volume {
     pub(crate) flush_failures: Cell<u64>,
     /// Held by whoever changes the tree: renames and removals of directories, one at a time.
     pub(crate) tree: Rc<RangeLocks>,
-    /// Every change goes through it; shut while a check looks.
+    /// Every change goes through it; shut while a check looks at something that is wrong.
     pub(crate) gate: Rc<Gate>,
     pub(crate) jobs: Jobs,
+    /// Checks under way.
+    pub(crate) watches: RefCell<Vec<Rc<Watch>>>,
     /// Bricks that were let go, whose superblocks are still there.
     pub(crate) gone: RefCell<Vec<uuid::Uuid>>,
     pub(crate) own: Weak<Volume>,
@@ -171,6 +174,11 @@ impl Volume {
             Kind::Directory => Err(Errno::IsDirectory),
             _ => Err(Errno::Invalid),
         }
+    }
+
+    /// Tells checks under way of a change.
+    pub(crate) fn tell_watches(&self, tell: impl Fn(&Watch)) {
+        self.watches.borrow().iter().for_each(|watch| tell(watch));
     }
 
     /// Changes attributes of `inode` in the open transaction; `data`: one that reading its data needs.

@@ -155,7 +155,7 @@ pub struct Setting {
 /// A job that is running.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// resync, recover, check or repair; of a volume: balance, remove, flush, migrate or defrag.
+    /// resync, recover, check or repair; of a volume: balance, remove, flush, migrate, defrag, check or repair.
     pub kind: String,
     /// Bytes done.
     pub done: u64,

@@ -26,6 +26,8 @@ pub fn job_name(kind: JobKind) -> &'static str {
         JobKind::Flush => "flush",
         JobKind::Migrate => "migrate",
         JobKind::Defrag => "defrag",
+        JobKind::Check => "check",
+        JobKind::Repair => "repair",
     }
 }
 
@@ -90,14 +92,13 @@ impl Hosted {
     fn detail_since(&self, before: Option<Sample>) -> Result<VolumeDetail> {
         let status = self.status()?;
         let asks = before.is_some();
-        let before = before.unwrap_or_else(|| (Instant::now(), BTreeMap::new()));
-        let (seconds, now) = (before.0.elapsed().as_secs_f64(), counts(&status));
-        if asks {
-            *locked(&self.sample) = Some((Instant::now(), now.clone()));
-        }
+        let before = before.unwrap_or_else(|| sample_of(&status));
+        let (seconds, now) = (before.at.elapsed().as_secs_f64().max(0.001), sample_of(&status));
         let rate = |id: u16, part: fn(&(u64, u64)) -> u64| {
-            let (Some(old), Some(new)) = (before.1.get(&id), now.get(&id)) else { return 0 };
-            (part(new).saturating_sub(part(old)) as f64 / seconds.max(0.001)) as u64
+            let (Some(old), Some(new)) = (before.bricks.get(&id), now.bricks.get(&id)) else {
+                return 0;
+            };
+            (part(new).saturating_sub(part(old)) as f64 / seconds) as u64
         };
         let metadata = self.with(|here| async move { here.opened.store.bricks() })?;
         let name_of = |id: u16| {
@@ -112,21 +113,27 @@ impl Hosted {
         });
         let written: u64 =
             status.bricks.iter().map(|brick| rate(brick.id, |counts| counts.1)).sum();
-        let job = status.job.as_ref().map(|job| {
+        let detail = |job: &JobStatus, rate: u64| {
             let (state, error) = match &job.state {
                 JobState::Running => ("running", None),
                 JobState::Paused => ("paused", None),
                 JobState::Failed(why) => ("failed", Some(why.clone())),
             };
-            let rate = (job.state == JobState::Running).then_some(written);
+            let rate = (job.state == JobState::Running).then_some(rate);
             VolumeJobDetail {
                 job: job_of(job, rate),
                 brick: job.brick.map(name_of),
                 state: state.to_string(),
                 error,
             }
-        });
+        };
+        let job = status.job.as_ref().map(|job| detail(job, written));
+        let checked = now.checked.saturating_sub(before.checked) as f64 / seconds;
+        let check = status.check.as_ref().map(|job| detail(job, checked as u64));
         let (used, size) = usage(&status);
+        if asks {
+            *locked(&self.sample) = Some(now.clone());
+        }
         Ok(VolumeDetail {
             name: self.name.clone(),
             uuid: self.uuid.to_string(),
@@ -143,6 +150,7 @@ impl Hosted {
             proxy: status.proxy,
             bricks: bricks.collect(),
             job,
+            check,
             failure: status.failure.clone(),
             seconds: self.since.elapsed().as_secs_f64(),
             exports: self.exported(),
@@ -174,18 +182,21 @@ impl Hosted {
         } else if status.unbalanced {
             words.push("unbalanced".to_string());
         }
+        if let Some(check) = &status.check {
+            words.push(job_name(check.kind).to_string());
+        }
         if words.is_empty() { "clean".to_string() } else { words.join(", ") }
     }
 
-    /// What the bricks had read and written a moment ago; waits for the moment where nobody asked then.
+    /// What had been done a moment ago; waits for the moment where nobody asked then.
     fn sample(&self) -> Result<Sample> {
         let last = locked(&self.sample).clone();
         if let Some(last) = last
-            && (SAMPLE_MIN..SAMPLE_MAX).contains(&last.0.elapsed())
+            && (SAMPLE_MIN..SAMPLE_MAX).contains(&last.at.elapsed())
         {
             return Ok(last);
         }
-        let first = (Instant::now(), counts(&self.status()?));
+        let first = sample_of(&self.status()?);
         std::thread::sleep(SAMPLE_MIN);
         Ok(first)
     }
@@ -213,10 +224,12 @@ impl Hosted {
     }
 }
 
-fn counts(status: &VolumeStatus) -> BTreeMap<u16, (u64, u64)> {
+fn sample_of(status: &VolumeStatus) -> Sample {
     let of =
         |brick: &BrickStatus| (brick.id, (brick.counts.bytes_read, brick.counts.bytes_written));
-    status.bricks.iter().map(of).collect()
+    let bricks: BTreeMap<u16, (u64, u64)> = status.bricks.iter().map(of).collect();
+    let checked = status.check.as_ref().map_or(0, |check| check.done);
+    Sample { at: Instant::now(), bricks, checked }
 }
 
 fn usage(status: &VolumeStatus) -> (u64, u64) {

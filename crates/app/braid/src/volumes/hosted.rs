@@ -32,8 +32,16 @@ pub struct Held {
     pub _open: Arc<dyn Opener>,
 }
 
-/// What the bricks have read and written at some time, by number.
-pub type Sample = (Instant, BTreeMap<u16, (u64, u64)>);
+/// What has been done until some time.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// When.
+    pub at: Instant,
+    /// Bytes that the bricks have read and written, by number.
+    pub bricks: BTreeMap<u16, (u64, u64)>,
+    /// Bytes of metadata that the check under way has come to.
+    pub checked: u64,
+}
 
 /// See the module's documentation.
 pub struct Hosted {

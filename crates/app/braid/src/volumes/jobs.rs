@@ -8,9 +8,9 @@ use crate::daemon::protocol::volume::{JobDeed, VolumeJob};
 use crate::output::size;
 use anyhow::{Context, Result, anyhow, bail};
 use braid_format::volume::BLOCK;
-use braid_volume::{BrickStatus, JobState, JobStatus, NewJob};
+use braid_volume::{BrickStatus, JobState, JobStatus, NewJob, Volume};
 use std::collections::HashSet;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -33,6 +33,7 @@ impl Hosted {
             VolumeJob::Balance => (NewJob::Balance, format!("balance of volume {name}")),
             VolumeJob::Flush => (NewJob::Flush, format!("flush of the proxy of volume {name}")),
             VolumeJob::Defrag => (NewJob::Defrag, format!("defrag of volume {name}")),
+            VolumeJob::Check { repair } => return self.start_check(*repair),
             VolumeJob::Remove { brick, dry_run } => {
                 let brick = self.select(brick)?;
                 let shown = self.name_of(&brick);
@@ -67,11 +68,11 @@ impl Hosted {
         Ok(format!("{what} started; `braid volume jobs {name} --wait` follows it"))
     }
 
-    /// Does something about the job under way.
+    /// Does something about the job under way, or about the check with `check` and where there is nothing else.
     ///
     /// # Errors
     /// When there is none. With [`JobDeed::Wait`], why it failed.
-    pub fn steer_job(&self, deed: JobDeed, tell: &mut Tell<'_>) -> Result<String> {
+    pub fn steer_job(&self, deed: JobDeed, check: bool, tell: &mut Tell<'_>) -> Result<String> {
         if let JobDeed::Speed { bytes } = deed {
             self.with(move |here| async move { here.volume.set_job_speed(bytes) })?;
             let limit = bytes.map_or("no limit".to_string(), |bytes| {
@@ -79,10 +80,13 @@ impl Hosted {
             });
             return Ok(format!("jobs of volume {} move at most: {limit}", self.name));
         }
+        let job = self.job()?;
+        if check || job.is_none() && self.check_job()?.is_some() {
+            return self.steer_check(deed, tell);
+        }
         if deed == JobDeed::Wait {
             return self.wait_job(tell);
         }
-        let job = self.job()?;
         let Some(job) = job else { bail!("volume {} has no job under way", self.name) };
         let kind = job_name(job.kind);
         let said = match deed {
@@ -122,21 +126,7 @@ impl Hosted {
                 let _ = send.send(result.map_err(|error| error.to_string()));
             });
         })?;
-        let mut rates = Rates::new(last.done);
-        let result = loop {
-            match ended.recv_timeout(PROGRESS_EVERY) {
-                Ok(result) => break result,
-                Err(RecvTimeoutError::Disconnected) => bail!("volume {name} is being unmounted"),
-                Err(RecvTimeoutError::Timeout) => {
-                    let Some(job) = self.job()? else { continue };
-                    let rate = rates.after(job.done);
-                    if !tell(Answer::Progress { job: job_of(&job, rate) }) {
-                        bail!("the client went away");
-                    }
-                    last = job;
-                }
-            }
-        };
+        let result = self.tell_until(&ended, Volume::job, &mut last, tell)?;
         self.wait_until_closed()?;
         let kind = job_name(last.kind);
         if let Err(why) = result {
@@ -156,6 +146,36 @@ impl Hosted {
             }
             _ => format!("{} has ended", started.unwrap_or(format!("{kind} of volume {name}"))),
         })
+    }
+
+    /// Tells the progress of the job that `look` finds until something is received. `last`: how it was last.
+    pub(super) fn tell_until<T>(
+        &self,
+        ended: &Receiver<T>,
+        look: fn(&Volume) -> Option<JobStatus>,
+        last: &mut JobStatus,
+        tell: &mut Tell<'_>,
+    ) -> Result<T> {
+        let mut rates = Rates::new(last.done);
+        loop {
+            match ended.recv_timeout(PROGRESS_EVERY) {
+                Ok(result) => return Ok(result),
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("volume {} is being unmounted", self.name)
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let Some(job) = self.with(move |here| async move { look(&here.volume) })?
+                    else {
+                        continue;
+                    };
+                    let rate = rates.after(job.done);
+                    if !tell(Answer::Progress { job: job_of(&job, rate) }) {
+                        bail!("the client went away");
+                    }
+                    *last = job;
+                }
+            }
+        }
     }
 
     /// Waits until bricks that the volume has no more are closed, so that they can be used for something else.

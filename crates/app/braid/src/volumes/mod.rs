@@ -20,6 +20,7 @@
 
 pub mod background;
 mod bricks;
+mod checking;
 pub mod creating;
 mod details;
 pub mod examining;

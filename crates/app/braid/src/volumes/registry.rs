@@ -180,17 +180,12 @@ impl Volumes {
             VolumeRequest::Proxy { volume, brick } => {
                 done(self.find(Some(&volume))?.set_proxy(brick.as_deref())?)
             }
-            VolumeRequest::Check { volume, repair } => {
-                let hosted = self.find(volume.as_deref())?;
-                let report =
-                    hosted.with(move |here| async move { here.volume.check(repair).await })?;
-                let report = hosted.check_detail(
-                    report.with_context(|| format!("checking volume {}", hosted.name))?,
-                );
+            VolumeRequest::LastCheck { volume } => {
+                let report = self.find(Some(&volume))?.last_check()?;
                 about(VolumeAnswer::Check { report })
             }
-            VolumeRequest::Job { volume, deed } => {
-                done(self.find(volume.as_deref())?.steer_job(deed, tell)?)
+            VolumeRequest::Job { volume, deed, check } => {
+                done(self.find(volume.as_deref())?.steer_job(deed, check, tell)?)
             }
             VolumeRequest::Export { volume, file, nbd, read_only } => {
                 let hosted = self.find(Some(&volume))?;

@@ -1,5 +1,5 @@
-//! What befalls a volume beside its requests: bricks that are added, removed and given other weights, jobs that start,
-//! pause, go on and are cancelled, and what its own check says.
+//! What befalls a volume beside its requests: bricks that are added, removed and given other weights, jobs and checks that
+//! start, pause, go on and are cancelled, and what checks say.
 //!
 //! Commands may be refused: another job is under way, what is to be moved does not fit, a brick is the last. They may
 //! not fail while no brick does.
@@ -10,7 +10,7 @@ use crate::device::SimOpener;
 use crate::run::Over;
 use braid_filesystem::Errno;
 use braid_format::volume::brick_record::BrickState;
-use braid_volume::{BrickToAdd, CheckReport, JobState, NewJob, Volume, VolumeError};
+use braid_volume::{BrickToAdd, CheckEnd, CheckReport, JobState, NewJob, Volume, VolumeError};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -125,19 +125,23 @@ impl VolumeRun {
             10 => {
                 say("pause".to_string());
                 volume.pause_job();
+                volume.pause_check();
             }
             11 => {
                 say("resume".to_string());
                 volume.resume_job();
+                volume.resume_check();
             }
             12 => {
                 say("cancel".to_string());
                 volume.cancel_job();
+                volume.cancel_check();
             }
             _ => {
-                say("check".to_string());
+                let repair = self.faults.is_multiple_of(2);
+                say(format!("check, repair: {repair}"));
                 shard.spawn(async move {
-                    let result = volume.check(false).await;
+                    let result = volume.check(repair).await;
                     outcomes.borrow_mut().push(result.map(Some));
                 });
             }
@@ -206,6 +210,7 @@ impl VolumeRun {
         if !self.plan.commands && self.plan.faults == 0 {
             return Ok(());
         }
+        self.finish_check()?;
         // A brick may fail meanwhile, and files that are lost may just be on their way out.
         for _ in 0..CHECKS {
             let life = self.life()?;
@@ -226,6 +231,31 @@ impl VolumeRun {
             }
         }
         self.told("check_names_what_is_lost", "it names something else, again and again")
+    }
+
+    /// The check under way, if there is one, comes to its end and finds nothing: one that was begun before, perhaps in an
+    /// earlier life.
+    fn finish_check(&mut self) -> Result<(), Over> {
+        let life = self.life()?;
+        let volume = Rc::clone(&life.volume);
+        if volume.check_job().is_none() {
+            return Ok(());
+        }
+        let waiting = Rc::clone(&volume);
+        let later = life.machine.begin(async move {
+            while waiting.check_job().is_some() {
+                waiting.resume_check();
+                waiting.wait_check().await;
+            }
+        });
+        wait(&life.machine, "the check under way", &later)?;
+        match volume.last_check() {
+            Some(CheckEnd::Done(report)) => self.found_nothing(&report),
+            Some(CheckEnd::Failed(errno)) if !self.is_faulty() => {
+                self.told("check_finds_nothing", &format!("it failed: {errno}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The job under way comes to its end, and everything is as it was.

@@ -2,21 +2,37 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `places` | every recorded place, and which blocks they take |
-//! | `tree` | every name and every file |
+//! | `run` | the passes of a check, one after the other, in small steps |
+//! | `watch` | what was seen of the part under way, kept true while files change |
+//! | `files` | names against files |
+//! | `entries` | what is wrong with the names of a directory, and putting it right |
+//! | `places` | every recorded place, and the files that they belong to |
+//! | `blocks` | which blocks places name, against those in use |
 //! | `paths` | what a file is called |
 //!
-//! Changes wait while it runs; reading goes on. What can be repaired without guessing is: blocks that nobody names are freed,
-//! blocks that are named are marked, counts are corrected, files without a name go to `/lost+found`.
+//! Files are used while it runs. Each step reads some records as they are at one moment; what of them changes later,
+//! whoever changes it tells the [`Watch`]. So the counts of a pass are those of the moment at which they are judged,
+//! and nothing waits, but for changes while something that is wrong is looked at again.
+//!
+//! What is kept in memory does not grow with the volume: names are counted for so many files at a time, blocks for so
+//! many groups; a larger volume takes more passes. The names of a directory and their order are held against each other
+//! by sums over both.
+//!
+//! What can be repaired without guessing is: blocks that nobody names are freed, blocks that are named are marked, counts
+//! are corrected, files without a name go to `/lost+found`.
 
+mod blocks;
+mod entries;
+mod files;
 mod paths;
 mod places;
-mod tree;
+mod run;
+mod watch;
 
-use crate::error::VolumeError;
-use crate::volume::Volume;
-use braid_filesystem::{Errno, Ino};
-use std::rc::Rc;
+pub(crate) use run::Halt;
+pub(crate) use watch::Watch;
+
+use braid_filesystem::Ino;
 
 /// Problems that are told one by one; further ones are only counted.
 const TOLD_MAX: usize = 1000;
@@ -67,50 +83,5 @@ impl CheckReport {
     /// Nothing is wrong that was not repaired, and nothing is lost.
     pub fn is_clean(&self) -> bool {
         self.found == self.repaired && self.lost.is_empty()
-    }
-}
-
-impl Volume {
-    /// Checks all metadata; with `repair` puts right what can be.
-    ///
-    /// # Errors
-    /// When metadata cannot be read at all.
-    pub async fn check(self: &Rc<Self>, repair: bool) -> Result<CheckReport, VolumeError> {
-        let failed = |errno| VolumeError::File { doing: "checking the volume", errno };
-        let repair = repair && self.writable().is_ok();
-        // Files that are being removed would look like leaks.
-        while self.orphans.is_busy() {
-            self.shard.sleep(1_000_000).await;
-        }
-        let shut = self.gate.shut().await;
-        self.sync_all().await.map_err(failed)?;
-        let mut report = CheckReport::default();
-        let files = self.check_tree(repair, &mut report).await.map_err(failed)?;
-        self.check_places(repair, &files, &mut report).await.map_err(failed)?;
-        if repair {
-            self.sync_all().await.map_err(failed)?;
-        }
-        drop(shut);
-        self.name_lost(&mut report).await.map_err(failed)?;
-        Ok(report)
-    }
-
-    /// Calls `see` with each pair under `prefix`.
-    async fn each_pair(
-        &self,
-        prefix: &[u8],
-        mut see: impl FnMut(&[u8], &[u8]),
-    ) -> Result<(), Errno> {
-        let end = braid_format::volume::keys::after(prefix);
-        let mut from = Some(prefix.to_vec());
-        while let Some(start) = from.take() {
-            let scanned = self.transactions.scan(&start, &end, 1024).await;
-            let (pairs, next) = scanned.map_err(|error| self.store_failed(&error))?;
-            for (key, value) in &pairs {
-                see(key, value);
-            }
-            from = next;
-        }
-        Ok(())
     }
 }

@@ -1,9 +1,9 @@
 //! What a file is called.
 
-use super::CheckReport;
+use super::run::{Halt, Walk};
 use crate::error::VolumeError;
 use crate::volume::Volume;
-use braid_filesystem::{Errno, Ino, ROOT};
+use braid_filesystem::{Ino, ROOT};
 use braid_format::volume::entry::ByName;
 use braid_format::volume::keys;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,17 +30,18 @@ impl Volume {
         Ok(at)
     }
 
-    /// Gives the files of `report.lost` their paths.
-    pub(super) async fn name_lost(&self, report: &mut CheckReport) -> Result<(), Errno> {
-        if report.lost.is_empty() {
+    /// Gives the files that have lost something their paths.
+    pub(super) async fn name_lost(&self, walk: &Walk) -> Result<(), Halt> {
+        let mut wanted: BTreeSet<Ino> =
+            walk.report.borrow().lost.iter().map(|lost| lost.ino).collect();
+        if wanted.is_empty() {
             return Ok(());
         }
-        let mut wanted: BTreeSet<Ino> = report.lost.iter().map(|lost| lost.ino).collect();
         let mut names: BTreeMap<Ino, (Ino, Vec<u8>)> = BTreeMap::new();
         // Each walk finds the names of one level more; most trees are not deep.
         for _ in 0..DEPTH_MAX {
             let mut found = Vec::new();
-            let walked = self.each_pair(b"D", |key, value| {
+            let walked = self.each_pair(walk, (b"D".to_vec(), keys::after(b"D")), |key, value| {
                 if let (Some(parent), Some(name), Ok(entry)) =
                     (keys::ino_of(key), keys::name_of(key), ByName::parse(value))
                     && wanted.contains(&entry.ino)
@@ -60,7 +61,7 @@ impl Volume {
                 break;
             }
         }
-        for lost in &mut report.lost {
+        for lost in &mut walk.report.borrow_mut().lost {
             lost.path = path_of(&names, lost.ino);
         }
         Ok(())

@@ -1,223 +1,262 @@
-//! Every recorded place, and which blocks they take.
+//! Every recorded place, and the files that they belong to.
 
+use super::blocks::{Bits, Group};
+use super::run::{Halt, Walk};
+use super::watch::Walked;
 use super::{CheckReport, Lost};
-use crate::brick::Brick;
 use crate::data::Geometry;
 use crate::volume::Volume;
 use braid_filesystem::{Errno, Ino};
-use braid_format::volume::brick_record::BrickState;
 use braid_format::volume::place::{PER_GROUP, Place, parse};
-use braid_format::volume::space::{GROUP_BLOCKS, WORDS};
 use braid_format::volume::{BLOCK, keys};
-use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+use braid_kv::Pair;
+use std::collections::BTreeMap;
+use std::ops::Range;
 
-/// The blocks of a brick that places name.
-struct Named {
-    brick: Rc<Brick>,
-    /// A bit for each block of the groups that have any.
-    groups: BTreeMap<u64, Box<[u64; WORDS]>>,
-}
+/// A file, and a group of its places.
+type OfFile = (Ino, u64);
 
-impl Named {
-    fn new(brick: Rc<Brick>) -> Named {
-        Named { brick, groups: BTreeMap::new() }
-    }
-
-    /// Names a block; false: it was named already.
-    fn name(&mut self, block: u64) -> bool {
-        let words = self.groups.entry(block / GROUP_BLOCKS).or_insert_with(|| Box::new([0; WORDS]));
-        let (word, bit) = Named::place(block);
-        let fresh = words[word] >> bit & 1 == 0;
-        words[word] |= 1 << bit;
-        fresh
-    }
-
-    fn has(&self, block: u64) -> bool {
-        let (word, bit) = Named::place(block);
-        self.groups.get(&(block / GROUP_BLOCKS)).is_some_and(|words| words[word] >> bit & 1 == 1)
-    }
-
-    /// Word and bit of a block in its group.
-    fn place(block: u64) -> (usize, u64) {
-        ((block % GROUP_BLOCKS / 64) as usize, block % 64)
-    }
-}
+/// Behind all groups of all files.
+const END: OfFile = (Ino::MAX, u64::MAX);
 
 impl Volume {
-    /// Checks places against the `files` that there are, each with the blocks that it says to take, and against the
-    /// free space of the bricks.
+    /// Walks over all places, and holds the blocks that they name in the groups of `window` against those in use. The
+    /// `first` walk also holds them against the files and the bricks that there are.
     pub(super) async fn check_places(
         &self,
-        repair: bool,
-        files: &BTreeMap<Ino, u64>,
-        report: &mut CheckReport,
-    ) -> Result<(), Errno> {
-        let mut named: BTreeMap<u16, Named> =
-            self.bricks().into_iter().map(|brick| (brick.id, Named::new(brick))).collect();
-        let mut taken: BTreeMap<Ino, u64> = BTreeMap::new();
-        let mut orphaned = Vec::new();
-        let geometry = self.geometry;
-        let walked = self.each_pair(b"P", |key, value| {
-            let (Some(ino), Some(group)) = (keys::ino_of(key), keys::second_of(key)) else {
-                return;
+        walk: &Walk,
+        window: Range<Group>,
+        first: bool,
+    ) -> Result<(), Halt> {
+        let dropped = self.walk_places(walk, &window, first, true).await?;
+        if dropped {
+            // They named blocks that other files may have.
+            self.walk_places(walk, &window, false, false).await?;
+        }
+        self.check_blocks(walk, &window).await?;
+        *walk.watch.places.borrow_mut() = Walked::default();
+        Ok(())
+    }
+
+    /// One walk; true: places of files that do not exist were there, and are not any more.
+    async fn walk_places(
+        &self,
+        walk: &Walk,
+        window: &Range<Group>,
+        first: bool,
+        tell_shared: bool,
+    ) -> Result<bool, Halt> {
+        *walk.watch.places.borrow_mut() = Walked {
+            judged: if first { 0 } else { Ino::MAX },
+            bits: Bits::new(window.clone()),
+            ..Walked::default()
+        };
+        let mut dropped = false;
+        let mut cursor = Some(b"P".to_vec());
+        let mut seen_to: OfFile = (0, 0);
+        while let Some(start) = cursor.take() {
+            let (pairs, next) = self.some_pairs(walk, &start, &keys::after(b"P")).await?;
+            let until = match (&next, pairs.last()) {
+                (Some(_), Some((key, _))) => behind(key).unwrap_or(seen_to),
+                _ => END,
             };
-            let list = match parse(ino, group, geometry.stripe, value) {
-                Ok(list) => list,
-                Err(error) => return report.problem(false, error.to_string()),
-            };
-            if !files.contains_key(&ino) {
-                orphaned.push(key.to_vec());
-                return report
-                    .problem(repair, format!("places of file {ino}, which does not exist"));
-            }
-            for (place, number) in
-                list.iter().zip(group * PER_GROUP..).filter(|(place, _)| !place.is_hole())
+            let groups = self.groups_now(walk, &pairs, seen_to..until, first);
             {
-                *taken.entry(ino).or_default() += u64::from(place.blocks);
-                name_place(&mut named, ino, number, place, geometry, report);
-            }
-        });
-        walked.await?;
-        if repair {
-            for key in orphaned {
-                self.transactions.set(key, None);
-            }
-        }
-        for (ino, said) in files {
-            let found = taken.get(ino).copied().unwrap_or(0);
-            if found != *said {
-                report.problem(
-                    repair,
-                    format!("file {ino} says that it takes {said} blocks, its places take {found}"),
-                );
-                if repair {
-                    let inode = self.inode(*ino).await?;
-                    self.edit(&inode, true, |record| record.blocks = found);
+                let mut walked = walk.watch.places.borrow_mut();
+                for ((ino, group), list) in &groups {
+                    for (place, stripe) in list.iter().zip(group.saturating_mul(PER_GROUP)..) {
+                        if place.is_hole() {
+                            continue;
+                        }
+                        if first {
+                            let taken = walked.taken.entry(*ino).or_default();
+                            *taken = taken.wrapping_add(place.blocks.into());
+                            self.see_place(walk, *ino, stripe, place);
+                        }
+                        if self.is_outside(place) {
+                            continue;
+                        }
+                        let twice = walked.bits.name(place);
+                        if twice > 0 && tell_shared {
+                            let name =
+                                self.brick(place.brick).map_or_else(String::new, |on| on.name());
+                            let text = format!(
+                                "stripe {stripe} of file {ino} shares {twice} blocks of {name} with another"
+                            );
+                            walk.problem(false, text);
+                        }
+                    }
                 }
+                walked.to = until;
+            }
+            seen_to = until;
+            if first {
+                dropped |= self.judge_taken(walk, until.0).await?;
+            }
+            walk.at(walk.part(until.0));
+            cursor = next;
+        }
+        Ok(dropped)
+    }
+
+    /// The groups of places of a range as they are now, of which `stored` were read just now.
+    fn groups_now(
+        &self,
+        walk: &Walk,
+        stored: &[Pair],
+        range: Range<OfFile>,
+        tell: bool,
+    ) -> BTreeMap<OfFile, [Place; PER_GROUP as usize]> {
+        let mut groups = BTreeMap::new();
+        for (key, value) in stored {
+            let (Some(ino), Some(group)) = (keys::ino_of(key), keys::second_of(key)) else {
+                continue;
+            };
+            let inode = self.inodes.get(ino);
+            let known = inode.and_then(|inode| inode.places.borrow().get(&group).cloned());
+            let list = match known {
+                Some(known) => Ok(known.list()),
+                None => parse(ino, group, self.geometry.stripe, value),
+            };
+            match list {
+                Ok(list) => drop(groups.insert((ino, group), list)),
+                Err(error) if tell => walk.problem(false, error.to_string()),
+                Err(_) => {}
             }
         }
-        let mut recorded: BTreeMap<u16, BTreeSet<u64>> = BTreeMap::new();
-        let walked = self.each_pair(b"A", |key, _| {
-            if let Some((brick, group)) = keys::brick_and_group(key) {
-                recorded.entry(brick).or_default().insert(group.into());
+        for changed in self.transactions.changed_places(range) {
+            groups.insert(changed.key(), changed.list());
+        }
+        groups
+    }
+
+    fn is_outside(&self, place: &Place) -> bool {
+        let end = place.start.checked_add(place.blocks.into());
+        let brick = self.brick(place.brick);
+        brick.is_none_or(|brick| end.is_none_or(|end| end > brick.space.blocks()))
+    }
+
+    /// Counts a place, and holds it against the brick that it is on.
+    fn see_place(&self, walk: &Walk, ino: Ino, stripe: u64, place: &Place) {
+        {
+            let mut report = walk.report.borrow_mut();
+            report.stripes += 1;
+            report.bytes += u64::from(place.blocks) * BLOCK;
+        }
+        let size = self.geometry.stripe;
+        let whole = (stripe.saturating_mul(size), stripe.saturating_add(1).saturating_mul(size));
+        let Some(on) = self.brick(place.brick) else {
+            let number = place.brick;
+            let text =
+                format!("stripe {stripe} of file {ino} is on brick {number}, which does not exist");
+            walk.problem(false, text);
+            return lose(&mut walk.report.borrow_mut(), ino, whole);
+        };
+        if self.is_outside(place) {
+            let name = on.name();
+            let text = format!("stripe {stripe} of file {ino} is beyond the end of {name}");
+            walk.problem(false, text);
+            return lose(&mut walk.report.borrow_mut(), ino, whole);
+        }
+        if !on.is_there() {
+            lose_written(&mut walk.report.borrow_mut(), self.geometry, ino, whole.0, place);
+        }
+    }
+
+    /// Holds the blocks that the files before `to` say to take against what their places were seen to take. True: places
+    /// of files that do not exist were removed.
+    async fn judge_taken(&self, walk: &Walk, to: Ino) -> Result<bool, Halt> {
+        let bound = if to == Ino::MAX { keys::after(b"I") } else { keys::inode(to) };
+        let judged = walk.watch.places.borrow().judged;
+        let mut cursor = (judged < to).then(|| keys::inode(judged));
+        let mut dropped = false;
+        while let Some(start) = cursor.take() {
+            let (pairs, next) = self.some_pairs(walk, &start, &bound).await?;
+            let mut wrong = Vec::new();
+            let mut strays = Vec::new();
+            {
+                let mut walked = walk.watch.places.borrow_mut();
+                for (key, value) in &pairs {
+                    let Some(ino) = keys::ino_of(key) else { continue };
+                    let Some(record) = self.record_of(ino, value) else { continue };
+                    let found = walked.taken.remove(&ino).unwrap_or(0);
+                    if found != record.blocks {
+                        wrong.push((ino, record.blocks, found));
+                    }
+                }
+                let last = pairs.last().and_then(|(key, _)| keys::ino_of(key));
+                let until = match (&next, last) {
+                    (Some(_), Some(last)) => last.saturating_add(1),
+                    _ => to,
+                };
+                let rest = walked.taken.split_off(&until);
+                let left = std::mem::replace(&mut walked.taken, rest);
+                walked.judged = until;
+                // Of files that were removed meanwhile nothing is left; new ones have no record yet.
+                let known = |ino: &Ino| self.inodes.get(*ino).is_some();
+                strays.extend(left.into_iter().filter(|(ino, taken)| *taken > 0 && !known(ino)));
             }
-        });
-        walked.await?;
-        for (id, named) in &named {
-            // Of a large brick most groups may be empty.
-            let mut groups = recorded.remove(id).unwrap_or_default();
-            groups.extend(named.groups.keys().copied());
-            groups.extend(named.brick.space.groups_in_use());
-            self.check_space(repair, named, groups, report).await?;
+            for (ino, said, found) in wrong {
+                self.correct_blocks(walk, ino, said, found).await?;
+            }
+            for (ino, _) in strays {
+                dropped |= self.drop_stray(walk, ino).await?;
+            }
+            cursor = next;
+        }
+        Ok(dropped)
+    }
+
+    async fn correct_blocks(
+        &self,
+        walk: &Walk,
+        ino: Ino,
+        said: u64,
+        found: u64,
+    ) -> Result<(), Halt> {
+        let text = format!("file {ino} says that it takes {said} blocks, its places take {found}");
+        walk.problem(true, text);
+        if walk.repair {
+            let inode = match self.inode(ino).await {
+                Err(Errno::Stale) => return Ok(()),
+                other => other?,
+            };
+            // What has changed since has changed both.
+            self.edit(&inode, true, |record| {
+                record.blocks = record.blocks.wrapping_add(found).wrapping_sub(said);
+            });
         }
         Ok(())
     }
 
-    /// Holds the blocks that places name against those that are recorded as in use, in these groups.
-    async fn check_space(
-        &self,
-        repair: bool,
-        named: &Named,
-        groups: BTreeSet<u64>,
-        report: &mut CheckReport,
-    ) -> Result<(), Errno> {
-        let brick = &named.brick;
-        if brick.state() == BrickState::Lost {
-            return Ok(());
-        }
-        let (mut leaked, mut unmarked) = (0, 0);
-        for group in groups {
-            let start = group.saturating_mul(GROUP_BLOCKS);
-            let end = start.saturating_add(GROUP_BLOCKS).min(brick.space.blocks());
-            if start >= end {
-                // A record of a group that the brick does not have says nothing of any block.
-                continue;
-            }
-            let loaded = brick.space.load_for(&self.transactions, start, 1).await;
-            if let Err(error) = loaded {
-                report.problem(false, error.to_string());
-                continue;
-            }
-            for block in start..end {
-                match (named.has(block), brick.space.is_used(block)) {
-                    (false, true) => {
-                        leaked += 1;
-                        if repair {
-                            brick.space.free(block, 1);
-                        }
-                    }
-                    (true, false) => {
-                        unmarked += 1;
-                        if repair {
-                            brick.space.mark_named(block);
-                        }
-                    }
-                    _ => {}
-                }
+    /// Places of a file that does not exist go. True: they did.
+    async fn drop_stray(&self, walk: &Walk, ino: Ino) -> Result<bool, Halt> {
+        let range = (keys::places(ino, 0), keys::after(&keys::places(ino, 0)[..9]));
+        let mut found = Vec::new();
+        let walked = self.each_pair(walk, range, |key, _| found.push(key.to_vec()));
+        walked.await?;
+        for key in &found {
+            walk.problem(true, format!("places of file {ino}, which does not exist"));
+            if walk.repair {
+                self.transactions.set(key.clone(), None);
             }
         }
-        let name = brick.name();
-        report.leaked_blocks += leaked;
-        if leaked > 0 {
-            report.problem(
-                repair,
-                format!("{name}: {leaked} blocks are in use and no file has them"),
-            );
-        }
-        if unmarked > 0 {
-            report.problem(
-                repair,
-                format!("{name}: {unmarked} blocks of files are recorded as free"),
-            );
-        }
-        Ok(())
+        Ok(walk.repair && !found.is_empty())
     }
 }
 
-fn name_place(
-    named: &mut BTreeMap<u16, Named>,
-    ino: Ino,
-    stripe: u64,
-    place: &Place,
-    geometry: Geometry,
-    report: &mut CheckReport,
-) {
-    report.stripes += 1;
-    report.bytes += u64::from(place.blocks) * BLOCK;
-    let range = (stripe * geometry.stripe, (stripe + 1) * geometry.stripe);
-    let Some(on) = named.get_mut(&place.brick) else {
-        report.problem(
-            false,
-            format!(
-                "stripe {stripe} of file {ino} is on brick {}, which does not exist",
-                place.brick
-            ),
-        );
-        return lose(report, ino, range);
-    };
-    let end = place.start.checked_add(u64::from(place.blocks));
-    if end.is_none_or(|end| end > on.brick.space.blocks()) {
-        report.problem(
-            false,
-            format!("stripe {stripe} of file {ino} is beyond the end of {}", on.brick.name()),
-        );
-        return lose(report, ino, range);
-    }
-    let twice = (0..u64::from(place.blocks)).filter(|at| !on.name(place.start + at)).count();
-    if twice > 0 {
-        let name = on.brick.name();
-        report.problem(
-            false,
-            format!("stripe {stripe} of file {ino} shares {twice} blocks of {name} with another"),
-        );
-    }
-    if !on.brick.is_there() {
-        // What was only set aside reads as zero, wherever it is.
-        for (run, is_written) in geometry.runs(*place, 0, geometry.stripe) {
-            if is_written {
-                lose(report, ino, (range.0 + run.start, range.0 + run.end));
-            }
+/// The group that follows the one of this key.
+fn behind(key: &[u8]) -> Option<OfFile> {
+    let (ino, group) = (keys::ino_of(key)?, keys::second_of(key)?);
+    Some(group.checked_add(1).map_or((ino.saturating_add(1), 0), |group| (ino, group)))
+}
+
+/// What was only set aside reads as zero, wherever it is.
+fn lose_written(report: &mut CheckReport, geometry: Geometry, ino: Ino, start: u64, place: &Place) {
+    for (run, is_written) in geometry.runs(*place, 0, geometry.stripe) {
+        if is_written {
+            let range = (start.saturating_add(run.start), start.saturating_add(run.end));
+            lose(report, ino, range);
         }
     }
 }

@@ -89,6 +89,7 @@ impl Volume {
         let old = places.get(stripe);
         places.set(stripe, place);
         self.transactions.touch_places(places);
+        self.tell_watches(|watch| watch.place(inode.ino(), stripe, old, place));
         let (before, after) = (u64::from(old.blocks), u64::from(place.blocks));
         if before != after {
             self.edit(inode, true, |record| {

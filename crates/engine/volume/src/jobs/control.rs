@@ -1,5 +1,6 @@
 //! Start, pause, resume, cancel, progress.
 
+use super::checking::Checks;
 use super::pace::Pace;
 use crate::error::VolumeError;
 use crate::volume::Volume;
@@ -168,9 +169,10 @@ impl Running {
     }
 }
 
-/// The jobs of a volume: at most one.
+/// The jobs of a volume: at most one that moves something, and a check.
 pub(crate) struct Jobs {
     pub(crate) pace: Pace,
+    pub(super) checks: Checks,
     current: RefCell<Option<Rc<Running>>>,
     state: RefCell<JobState>,
     ended: Notify,
@@ -184,6 +186,7 @@ impl Jobs {
     pub(crate) fn new(shard: &Shard) -> Jobs {
         Jobs {
             pace: Pace::default(),
+            checks: Checks::new(),
             current: RefCell::new(None),
             state: RefCell::new(JobState::Running),
             ended: Notify::new(shard),
@@ -200,6 +203,10 @@ impl Jobs {
         self.state.borrow().clone()
     }
 
+    pub(super) fn is_suspended(&self) -> bool {
+        self.suspended.get()
+    }
+
     fn set_state(&self, state: JobState) {
         *self.state.borrow_mut() = state;
         self.ended.notify_all();
@@ -214,6 +221,8 @@ pub(super) fn name(kind: JobKind) -> &'static str {
         JobKind::Flush => "flush",
         JobKind::Migrate => "migrate",
         JobKind::Defrag => "defrag",
+        JobKind::Check => "check",
+        JobKind::Repair => "repair",
     }
 }
 
@@ -517,6 +526,7 @@ impl Volume {
 
     /// Goes on with what an earlier life left unfinished.
     pub(crate) async fn resume_recorded(self: &Rc<Self>) -> Result<(), VolumeError> {
+        self.resume_recorded_check().await?;
         let Some(bytes) = self.transactions.get(keys::JOB).await? else { return Ok(()) };
         let record = JobRecord::parse(&bytes)?;
         let running = Running::new(&self.shard, record);
@@ -532,6 +542,7 @@ impl Volume {
     /// Stops the job, if there is one, so that the volume can be closed; the next mount goes on with it.
     pub(crate) async fn suspend_job(&self) {
         self.jobs.suspended.set(true);
+        self.suspend_check().await;
         let Some(running) = self.jobs.current().filter(|_| self.jobs.state() == JobState::Running)
         else {
             return;

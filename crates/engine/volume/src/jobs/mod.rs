@@ -6,12 +6,14 @@
 //! | `run` | a walk over all recorded places, and the moves under way |
 //! | `pace` | how many moves are under way, and how fast |
 //! | `control` | start, pause, resume, cancel, progress |
+//! | `checking` | the same for the check, which moves nothing |
 //! | `bricks` | bricks that come, change and go |
 //!
-//! One job at a time. It is recorded, with a cursor before which everything is done; after a crash it goes on from
+//! One job at a time, and a check beside it. A job is recorded, with a cursor before which everything is done; after a crash it goes on from
 //! there. A move that a crash cuts off has moved nothing.
 
 mod bricks;
+mod checking;
 mod control;
 mod pace;
 mod run;
@@ -20,4 +22,6 @@ mod wanted;
 pub use bricks::BrickToAdd;
 pub use control::{JobState, JobStatus, NewJob};
 
+pub(crate) use checking::Check;
+pub use checking::CheckEnd;
 pub(crate) use control::Jobs;

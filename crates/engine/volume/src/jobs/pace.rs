@@ -19,6 +19,9 @@ const INTERVAL_NANOS: Nanos = 50_000_000;
 /// Latency of a request of a file that is still good, unless set.
 const TARGET_NANOS: Nanos = 20_000_000;
 
+/// The shortest rest between two steps over metadata while requests of files are slow.
+const REST_NANOS: Nanos = 500_000;
+
 /// Decides whether another move may start.
 pub struct Pace {
     window: Cell<u32>,
@@ -78,6 +81,14 @@ impl Pace {
         self.window.get().min(fit).max(1)
     }
 
+    /// How long whoever looks at metadata rests after a step: not at all while requests of files are quick, and the longer
+    /// the fewer moves may be under way. `heads`: as for [`window`](Pace::window).
+    pub fn rest(&self, now: Nanos, heads: impl FnOnce() -> bool) -> Nanos {
+        let window = self.window(now, 1, heads);
+        let most = self.most.get();
+        if window * 2 > most { 0 } else { REST_NANOS * Nanos::from(most / window) }
+    }
+
     /// How long the next move of `bytes` must wait for the speed that was set; it is counted when that is not at all.
     pub fn wait(&self, now: Nanos, bytes: u64) -> Nanos {
         let Some(speed) = self.speed.get() else { return 0 };
@@ -122,6 +133,20 @@ mod tests {
         assert_eq!(pace.window(INTERVAL_NANOS, 1 << 17, || false), MOVES_MAX_SSD);
         assert_eq!(pace.window(2 * INTERVAL_NANOS, 1 << 17, || true), MOVES_MAX);
         assert_eq!(pace.window(3 * INTERVAL_NANOS, 1 << 17, || false), MOVES_MAX_SSD);
+    }
+
+    #[test]
+    fn steps_over_metadata_rest_only_while_requests_are_slow() {
+        let pace = Pace::default();
+        assert_eq!(pace.rest(INTERVAL_NANOS, || false), 0);
+        for step in 2..6 {
+            pace.saw_request(TARGET_NANOS + 1);
+            pace.rest(step * INTERVAL_NANOS, || false);
+        }
+        assert_eq!(pace.rest(5 * INTERVAL_NANOS, || false), 16 * REST_NANOS);
+        pace.rest(6 * INTERVAL_NANOS, || false);
+        pace.rest(7 * INTERVAL_NANOS, || false);
+        assert_eq!(pace.rest(8 * INTERVAL_NANOS, || false), 0);
     }
 
     #[test]

@@ -264,7 +264,7 @@ impl Volume {
     }
 
     /// Whether any brick has heads that move.
-    fn has_heads(&self) -> bool {
+    pub(super) fn has_heads(&self) -> bool {
         let bricks = self.bricks.borrow();
         bricks.values().any(|brick| brick.device().is_some_and(|device| device.info().rotational))
     }

@@ -44,7 +44,9 @@ impl Volume {
                 record.nlink = record.nlink.saturating_add(1);
             }
         });
-        self.list_entry(directory, name, ByName { ino, cookie, kind: nibble_of(kind) });
+        let entry = ByName { ino, cookie, kind: nibble_of(kind) };
+        self.list_entry(directory, name, entry);
+        self.tell_watches(|watch| watch.entry(directory.ino(), name, &entry, true));
     }
 
     /// The place of a new name in the order of reading.
@@ -86,6 +88,7 @@ impl Volume {
         self.transactions.set(keys::name(directory.ino(), name), None);
         self.names.changed(directory.ino(), name, None);
         self.transactions.set(keys::cookie(directory.ino(), entry.cookie), None);
+        self.tell_watches(|watch| watch.entry(directory.ino(), name, entry, false));
     }
 
     /// What a look-up of `inode` gives, with one reference more.

@@ -17,11 +17,22 @@ pub enum JobKind {
     Migrate,
     /// The stripes of each file that lie on one brick are put next to each other.
     Defrag,
+    /// Metadata is held against the bricks.
+    Check,
+    /// The same, and what is wrong is put right.
+    Repair,
 }
 
 impl JobKind {
-    const ALL: [JobKind; 5] =
-        [JobKind::Balance, JobKind::Remove, JobKind::Flush, JobKind::Migrate, JobKind::Defrag];
+    const ALL: [JobKind; 7] = [
+        JobKind::Balance,
+        JobKind::Remove,
+        JobKind::Flush,
+        JobKind::Migrate,
+        JobKind::Defrag,
+        JobKind::Check,
+        JobKind::Repair,
+    ];
 }
 
 /// The record of a job.
@@ -63,7 +74,7 @@ impl JobRecord {
     /// The record.
     pub fn encode(&self) -> Vec<u8> {
         let raw = Raw {
-            // Five kinds: the position fits.
+            // Seven kinds: the position fits.
             kind: JobKind::ALL
                 .iter()
                 .position(|kind| *kind == self.kind)

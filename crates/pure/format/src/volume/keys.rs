@@ -6,6 +6,8 @@ pub const VOLUME: &[u8] = b"V";
 pub const BUCKETS: &[u8] = b"B";
 /// Of the job under way.
 pub const JOB: &[u8] = b"J";
+/// Of the check under way.
+pub const CHECK: &[u8] = b"K";
 
 fn key(tag: u8, first: &[u8], second: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(1 + first.len() + second.len());

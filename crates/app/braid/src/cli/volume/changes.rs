@@ -178,6 +178,9 @@ pub struct Proxy {
     long_about = "Compare the volume's metadata with its bricks, both ways: every place that a file names belongs to it \
     alone, every block in use belongs to a file, names and link counts agree. The metadata is read, not the files. \
     What is lost with a missing brick is listed by path and range.\n\n\
+    It is a job that moves nothing, in small steps beside all others: files are used meanwhile, and `braid volume \
+    jobs` shows, pauses, resumes and cancels it. A check that a crash or an unmount interrupted begins anew at the next \
+    mount.\n\n\
     The volume must be mounted; read-only is enough without --repair. --repair frees what belongs to nobody and \
     corrects counts; it never frees what a file names.",
     after_help = EXIT_CODES
@@ -188,9 +191,11 @@ pub struct Check {
     /// Correct what is found.
     #[arg(long)]
     pub repair: bool,
-    /// Answer in JSON.
-    #[arg(long)]
-    pub json: bool,
+    /// Check nothing; show what the last check since the mount found.
+    #[arg(long, conflicts_with_all = ["repair", "detach"])]
+    pub last: bool,
+    #[command(flatten)]
+    pub follow: Follow,
     #[command(flatten)]
     pub control: Control,
 }
@@ -199,7 +204,7 @@ pub struct Check {
 #[derive(Debug, Args)]
 #[command(
     long_about = "Show, pause, resume, cancel, slow down or wait for the job of a volume. Each volume has one job at a \
-    time; one that a crash or an unmount interrupted goes on at the next mount.",
+    time, and a check beside it; one that a crash or an unmount interrupted goes on at the next mount.",
     after_help = EXIT_CODES
 )]
 #[group(id = "deed", multiple = false, args = ["pause", "resume", "cancel", "wait", "speed"])]
@@ -218,6 +223,9 @@ pub struct Jobs {
     /// Wait for its end and show the progress.
     #[arg(short = 'W', long)]
     pub wait: bool,
+    /// The check is meant, also when another job is under way.
+    #[arg(long)]
+    pub check: bool,
     /// Move at most so many bytes per second; a bare number is in KiB, \"none\" for no limit.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub speed: Option<Rate>,

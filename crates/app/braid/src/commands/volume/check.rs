@@ -1,8 +1,10 @@
 //! `braid volume check`: what the server found when it compared metadata and bricks.
 
-use super::{ask, connect, unexpected, volume_name};
+use super::{ask, connect, follow, order, unexpected, volume_name};
 use crate::cli::volume::Check;
-use crate::daemon::protocol::volume::{CheckDetail, VolumeAnswer, VolumeRequest};
+use crate::client::Client;
+use crate::commands::say_done;
+use crate::daemon::protocol::volume::{CheckDetail, VolumeAnswer, VolumeJob, VolumeRequest};
 use crate::exit::DEGRADED;
 use crate::output::{self, size};
 use anyhow::Result;
@@ -13,16 +15,37 @@ const RANGES_MAX: usize = 8;
 
 pub fn run(options: Check) -> Result<ExitCode> {
     let mut client = connect(&options.control)?;
-    let volume = options.name.as_deref().map(volume_name);
-    let answer = ask(&mut client, VolumeRequest::Check { volume, repair: options.repair })?;
+    let (volume, json) =
+        (only_or_named(&mut client, options.name.as_deref())?, options.follow.json);
+    if !options.last {
+        let job = VolumeJob::Check { repair: options.repair };
+        let start = VolumeRequest::Start { volume: volume.clone(), job };
+        let started = order(&mut client, start)?;
+        if options.follow.detach {
+            return say_done(&started, json);
+        }
+        follow::until_end(&mut client, Some(&volume), true, json)?;
+    }
+    let answer = ask(&mut client, VolumeRequest::LastCheck { volume })?;
     let VolumeAnswer::Check { report } = answer else { return Err(unexpected(answer)) };
-    if options.json {
-        output::json(&report)?;
+    if json {
+        output::json_line(&report)?;
     } else {
         output::line(text(&report, options.repair))?;
     }
     let left = report.found > report.repaired || !report.lost.is_empty();
     Ok(ExitCode::from(if left { DEGRADED } else { 0 }))
+}
+
+/// The volume that was named, or the only one that is mounted.
+fn only_or_named(client: &mut Client, named: Option<&str>) -> Result<String> {
+    if let Some(named) = named {
+        return Ok(volume_name(named));
+    }
+    match ask(client, VolumeRequest::Status { volume: None })? {
+        VolumeAnswer::Status { status } => Ok(status.uuid),
+        other => Err(unexpected(other)),
+    }
 }
 
 fn text(report: &CheckDetail, repair: bool) -> String {

@@ -24,17 +24,17 @@ pub fn start(
     if follow.detach {
         return say_done(&started, follow.json);
     }
-    wait(client, Some(volume), follow.json)
+    wait(client, Some(volume), false, follow.json)
 }
 
-/// Waits until a volume has no job under way, and says how it ended.
-pub fn wait(client: &mut Client, volume: Option<&str>, json: bool) -> Result<ExitCode> {
-    leave_running_on_signal(volume)?;
-    let mut progress = Progress::new(json);
-    let request = VolumeRequest::Job { volume: volume.map(str::to_string), deed: JobDeed::Wait };
-    let answer = client.ask_with_progress(&about(request), &mut |job| progress.show(job));
-    progress.finish();
-    match answer? {
+/// Waits until a volume has no job under way, or no check with `check`, and says how it ended.
+pub fn wait(
+    client: &mut Client,
+    volume: Option<&str>,
+    check: bool,
+    json: bool,
+) -> Result<ExitCode> {
+    match until_end(client, volume, check, json)? {
         Answer::Done { text } if json => {
             output::json_line(&Answer::Done { text })?;
             Ok(ExitCode::SUCCESS)
@@ -42,6 +42,22 @@ pub fn wait(client: &mut Client, volume: Option<&str>, json: bool) -> Result<Exi
         Answer::Done { text } => say_done(&text, false),
         other => Err(unexpected(&other)),
     }
+}
+
+/// Waits likewise, and gives what the server says at the end.
+pub fn until_end(
+    client: &mut Client,
+    volume: Option<&str>,
+    check: bool,
+    json: bool,
+) -> Result<Answer> {
+    leave_running_on_signal(volume)?;
+    let mut progress = Progress::new(json);
+    let (volume, deed) = (volume.map(str::to_string), JobDeed::Wait);
+    let request = VolumeRequest::Job { volume, deed, check };
+    let answer = client.ask_with_progress(&about(request), &mut |job| progress.show(job));
+    progress.finish();
+    answer
 }
 
 /// Ctrl-C ends the command, not the job, and says so.

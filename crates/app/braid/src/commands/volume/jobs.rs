@@ -12,7 +12,7 @@ pub fn run(options: Jobs) -> Result<ExitCode> {
     let mut client = connect(&options.control)?;
     let volume = options.name.as_deref().map(volume_name);
     if options.wait {
-        return follow::wait(&mut client, volume.as_deref(), options.json);
+        return follow::wait(&mut client, volume.as_deref(), options.check, options.json);
     }
     let deed = match options.speed {
         _ if options.pause => JobDeed::Pause,
@@ -21,15 +21,23 @@ pub fn run(options: Jobs) -> Result<ExitCode> {
         Some(rate) => JobDeed::Speed { bytes: rate.0 },
         None => return show(ask(&mut client, VolumeRequest::Status { volume })?, options.json),
     };
-    say_done(&order(&mut client, VolumeRequest::Job { volume, deed })?, options.json)
+    say_done(
+        &order(&mut client, VolumeRequest::Job { volume, deed, check: options.check })?,
+        options.json,
+    )
 }
 
 fn show(answer: VolumeAnswer, json: bool) -> Result<ExitCode> {
     let VolumeAnswer::Status { status } = answer else { return Err(unexpected(answer)) };
-    match &status.job {
-        job if json => output::json(job)?,
-        Some(job) => output::line(status::job_line(&status.name, job))?,
-        None => output::line(format!("volume {}: no job", status.name))?,
+    let jobs: Vec<_> = status.job.iter().chain(&status.check).collect();
+    if json {
+        output::json(&jobs)?;
+    } else if jobs.is_empty() {
+        output::line(format!("volume {}: no job", status.name))?;
+    } else {
+        let lines: Vec<String> =
+            jobs.iter().map(|job| status::job_line(&status.name, job)).collect();
+        output::line(lines.join("\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -62,7 +62,7 @@ fn text(status: &VolumeDetail) -> String {
     row("stripe", size::human(status.stripe));
     let on = status.metadata_on.join(" and ");
     row("metadata", format!("{} on {on}", part_of(status.metadata_used, status.metadata_size)));
-    if let Some(job) = &status.job {
+    for job in status.job.iter().chain(&status.check) {
         row("job", job_line(&status.name, job));
     }
     if status.unbalanced && status.job.is_none() {

@@ -14,7 +14,7 @@ pub struct Volumes(pub Vec<VolumeDetail>);
 type OfVolume = (&'static str, &'static str, fn(&VolumeDetail) -> u64);
 type OfBrick = (&'static str, &'static str, MetricType, fn(&BrickDetail) -> u64);
 
-const VOLUME: [OfVolume; 7] = [
+const VOLUME: [OfVolume; 9] = [
     ("size_bytes", "Bytes that the bricks hold", |volume| volume.size),
     ("used_bytes", "Bytes in use", |volume| volume.used),
     ("metadata_size_bytes", "Bytes that the metadata may take", |volume| volume.metadata_size),
@@ -25,6 +25,12 @@ const VOLUME: [OfVolume; 7] = [
     }),
     ("job_total_bytes", "Bytes that the job under way has to move", |volume| {
         volume.job.as_ref().map_or(0, |detail| detail.job.total)
+    }),
+    ("check_done_bytes", "Bytes of metadata that the check under way has looked at", |volume| {
+        volume.check.as_ref().map_or(0, |detail| detail.job.done)
+    }),
+    ("check_total_bytes", "Bytes of metadata that the check under way looks at", |volume| {
+        volume.check.as_ref().map_or(0, |detail| detail.job.total)
     }),
 ];
 

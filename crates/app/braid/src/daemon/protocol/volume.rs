@@ -40,10 +40,10 @@ pub enum VolumeRequest {
     Pin { volume: String, files: Vec<FileName>, pinned: bool },
     /// Make a brick the proxy; `None`: have none.
     Proxy { volume: String, brick: Option<String> },
-    /// Compare metadata and bricks.
-    Check { volume: Option<String>, repair: bool },
-    /// Do something about the job under way.
-    Job { volume: Option<String>, deed: JobDeed },
+    /// What the last check found.
+    LastCheck { volume: String },
+    /// Do something about the job under way; `check`: about the check, also where another job is under way.
+    Job { volume: Option<String>, deed: JobDeed, check: bool },
     /// Offer a file at an NBD address; `None`: no longer.
     Export { volume: String, file: FileName, nbd: Option<String>, read_only: bool },
 }
@@ -72,6 +72,8 @@ pub enum VolumeJob {
     Migrate { file: FileName, brick: String },
     /// The pieces of files are brought together.
     Defrag,
+    /// Metadata and bricks are compared; `repair`: and corrected.
+    Check { repair: bool },
 }
 
 /// What is done about a job.
@@ -188,6 +190,8 @@ pub struct VolumeDetail {
     pub bricks: Vec<BrickDetail>,
     /// The job under way.
     pub job: Option<VolumeJobDetail>,
+    /// The check under way.
+    pub check: Option<VolumeJobDetail>,
     /// Why nothing can be changed any more.
     pub failure: Option<String>,
     /// Seconds since the mount, to which the counts of the bricks belong.
@@ -310,7 +314,7 @@ mod tests {
                 dry_run: true,
             },
             VolumeRequest::Start { volume: "pool".into(), job },
-            VolumeRequest::Job { volume: None, deed: JobDeed::Speed { bytes: None } },
+            VolumeRequest::Job { volume: None, deed: JobDeed::Speed { bytes: None }, check: false },
         ] {
             let request = Request::Volume { request: Box::new(request) };
             let line = serde_json::to_string(&request).unwrap();
