@@ -100,6 +100,13 @@ struct World {
     store: ModelStore,
 }
 
+impl Drop for World {
+    fn drop(&mut self) {
+        // Tasks hold their shard and the shard its tasks: what an input leaves running would stay, with all its memory.
+        self.shard.abandon();
+    }
+}
+
 impl World {
     fn new(snapshot: Snapshot) -> World {
         let clock = Clock { now: Cell::new(1_000_000_000), waits: Cell::new(0) };

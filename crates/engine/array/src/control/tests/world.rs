@@ -45,6 +45,15 @@ pub(super) struct World {
 
 static UUIDS: AtomicU64 = AtomicU64::new(1);
 
+impl Drop for World {
+    fn drop(&mut self) {
+        // Tasks hold their shards and shards their tasks: what a test leaves running would stay, with all its memory.
+        for shard in &self.shards {
+            shard.abandon();
+        }
+    }
+}
+
 impl World {
     pub(super) fn new(shards: u16) -> World {
         let clock = Rc::new(Clock(Cell::new(0)));
@@ -67,9 +76,7 @@ impl World {
 
     /// Everything stops at once; the world after it has one shard.
     pub(super) fn crash(self) -> World {
-        for shard in &self.shards {
-            shard.abandon();
-        }
+        drop(self);
         World::new(1)
     }
 

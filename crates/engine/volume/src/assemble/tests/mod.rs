@@ -53,6 +53,13 @@ struct Bricks {
     rams: Vec<Ram>,
 }
 
+impl Drop for Bricks {
+    fn drop(&mut self) {
+        // Tasks hold their shards and shards their tasks: what a test leaves running would stay, with all its memory.
+        self.shard.abandon();
+    }
+}
+
 impl Bricks {
     /// Of so many MiB each, holding nothing.
     fn blank(sizes: &[u64]) -> Bricks {
