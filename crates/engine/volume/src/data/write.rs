@@ -234,8 +234,9 @@ impl Volume {
     fn note_write(&self, inode: &Rc<Inode>, end: u64, clear_setid: bool) {
         let now = self.now();
         let grows = end > inode.size();
-        if grows {
-            // The last block was completed with zeroes.
+        // The last block was completed with zeroes, which says nothing of those after it in a granule that was there.
+        let granule = self.geometry.granule;
+        if grows && (granule == BLOCK || down(end, granule) != down(inode.size(), granule)) {
             inode.ragged.set(false);
         }
         self.edit(inode, grows, |record| {

@@ -126,3 +126,21 @@ fn one_byte_at_16_tib_takes_one_stripe() {
         assert_eq!(&volume.read(ino, (16 << 40) - 1, 10).await.unwrap()[..], b"\0x");
     });
 }
+
+#[test]
+fn what_was_cut_does_not_show_when_a_write_ends_in_the_same_granule_and_the_file_grows_later() {
+    // A granule has four blocks.
+    let (world, store) = World::new(512 << 10, &[8]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        write(&volume, ino, 0, &[1; 32 << 10]).await.unwrap();
+        let cut = SetAttr { size: Some(21_111), ..SetAttr::default() };
+        volume.set_attr(ME, ino, cut).await.unwrap();
+        write(&volume, ino, 0, &[2; 24 << 10]).await.unwrap();
+        write(&volume, ino, 60_000, &[3]).await.unwrap();
+        let held = read_all(&volume, ino).await;
+        assert!(held[..24 << 10].iter().all(|byte| *byte == 2));
+        assert!(held[24 << 10..60_000].iter().all(|byte| *byte == 0));
+    });
+}
