@@ -78,7 +78,7 @@ impl Volume {
             return Ok(());
         }
         self.trim(&inode, 0).await?;
-        let attributes = self.attribute_keys(ino).await?;
+        let attributes = self.attribute_keys(&inode).await?;
         if self.inodes.is_used(ino) {
             return Ok(());
         }
@@ -89,6 +89,7 @@ impl Volume {
         self.transactions.set(keys::inode(ino), None);
         self.transactions.set(keys::orphan(ino), None);
         self.inodes.remove(ino);
+        self.names.removed(ino);
         Ok(())
     }
 

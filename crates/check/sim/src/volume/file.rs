@@ -102,11 +102,18 @@ impl FileData {
         self.log.retain(|entry| entry.op != op);
     }
 
-    /// The change failed on the way: parts of it are there.
-    pub fn fail(&mut self, op: OpNr, now: Tick) {
+    /// The change failed on the way: parts of it are there. What of it is beyond `size`, the end of the file, goes when
+    /// the file grows.
+    pub fn fail(&mut self, op: OpNr, now: Tick, size: u64) {
+        let mut beyond = Vec::new();
         for entry in self.log.iter_mut().filter(|entry| entry.op == op) {
             (entry.ended, entry.partial) = (now, true);
+            if entry.range.start < size && size < entry.range.end {
+                beyond.push(Entry { range: size..entry.range.end, ..entry.clone() });
+                entry.range.end = size;
+            }
         }
+        self.log.append(&mut beyond);
     }
 
     /// Changes that ended before `tick` are durable. Those that ended before `keep` need not be kept apart any more.
@@ -141,9 +148,13 @@ impl FileData {
         self.base.written().chain(self.now.written()).chain(log).collect()
     }
 
-    /// True when every byte of `range` is zero.
+    /// True when every byte of `range` is zero, as far as that is known: what a failed change left need not be.
     pub fn is_hole(&self, range: Range<u64>) -> bool {
-        self.now.pieces(range).iter().all(|(_, version)| *version == stamp::ZEROES)
+        let is_unsure = |piece: &Range<u64>| {
+            self.log.iter().any(|entry| entry.partial && overlap(&entry.range, piece))
+        };
+        let pieces = self.now.pieces(range);
+        pieces.iter().all(|(piece, version)| *version == stamp::ZEROES || is_unsure(piece))
     }
 
     /// Compares bytes that were read at `offset` while no change was under way there. Gives the first that is wrong
@@ -435,7 +446,7 @@ mod tests {
     fn what_could_not_be_read_after_a_failure_or_a_crash_is_one_of_what_it_may_be() {
         let mut file = written(&[1]);
         file.begin(9, 0..1024, 2, false);
-        file.fail(9, 90);
+        file.fail(9, 90, u64::MAX);
         let unread = [0..512, 512..1024];
         assert_eq!(file.settle(SEED, 9, 95, 0..1024, (&[0; 1024], &unread)), None);
         let mixed = [bytes(1, 0..512), bytes(2, 512..1024)].concat();
@@ -453,10 +464,19 @@ mod tests {
     }
 
     #[test]
+    fn what_a_failed_write_left_beyond_the_end_goes_when_the_file_grows() {
+        let mut file = written(&[1]);
+        file.begin(9, 800..1500, 2, false);
+        file.fail(9, 90, 1024);
+        let left = [bytes(2, 800..1024), vec![0; 1500 - 1024]].concat();
+        assert_eq!(file.settle(SEED, 9, 95, 800..1500, (&left, &[])), None);
+    }
+
+    #[test]
     fn a_failed_write_is_there_in_part_and_settled_by_reading() {
         let mut file = written(&[1]);
         file.begin(9, 0..1024, 2, false);
-        file.fail(9, 90);
+        file.fail(9, 90, u64::MAX);
         let mixed = [bytes(1, 0..512), bytes(2, 512..1024)].concat();
         assert_eq!(file.settle(SEED, 9, 95, 0..1024, (&mixed, &[])), None);
         assert_eq!(file.check(SEED, 0, &mixed), None);

@@ -248,7 +248,8 @@ impl Model {
         let tick = self.tick();
         let Some(begun) = self.begun.get(&op) else { return };
         for bytes in &begun.plan.bytes {
-            self.data.entry(bytes.id).or_default().fail(op, tick);
+            let size = self.now.nodes.get(&bytes.id).map_or(u64::MAX, |node| node.size);
+            self.data.entry(bytes.id).or_default().fail(op, tick, size);
         }
     }
 

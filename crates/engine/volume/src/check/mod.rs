@@ -6,6 +6,7 @@
 //! | `watch` | what was seen of the part under way, kept true while files change |
 //! | `files` | names against files |
 //! | `entries` | what is wrong with the names of a directory, and putting it right |
+//! | `attributes` | extended attributes against files |
 //! | `places` | every recorded place, and the files that they belong to |
 //! | `blocks` | which blocks places name, against those in use |
 //! | `paths` | what a file is called |
@@ -21,6 +22,7 @@
 //! What can be repaired without guessing is: blocks that nobody names are freed, blocks that are named are marked, counts
 //! are corrected, files without a name go to `/lost+found`.
 
+mod attributes;
 mod blocks;
 mod entries;
 mod files;

@@ -100,6 +100,7 @@ impl Volume {
         walk.parts.set((0.0, 0.0, FILES_WORTH + windows.len() as f64));
         walk.begin(FILES_WORTH);
         self.check_files(&walk).await?;
+        self.check_attributes(&walk).await?;
         for (number, window) in windows.into_iter().enumerate() {
             walk.begin(1.0);
             self.check_places(&walk, window, number == 0).await?;

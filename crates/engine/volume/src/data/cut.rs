@@ -16,6 +16,8 @@ use std::rc::Rc;
 
 /// Groups of places that are looked for at a time.
 const GROUPS_AT_ONCE: usize = 256;
+/// Groups that are kept in memory when they were found while others were looked for.
+const FEW: usize = 4;
 
 impl Volume {
     /// Sets the size: cuts, or extends with a hole.
@@ -85,6 +87,9 @@ impl Volume {
         let end = up(to, BLOCK);
         let mut blocks = self.read_blocks(inode, start, end).await?;
         blocks[(from - start) as usize..(to - start) as usize].fill(0);
+        // As a write leaves it: what was cut before goes with what is changed here, not later.
+        let inside = inode.size().saturating_sub(start).min(end - start) as usize;
+        blocks[inside..].fill(0);
         let brick = self.brick(place.brick).ok_or(Errno::Io)?;
         let request = Request::write(brick.byte_of(place.start) + within, blocks.freeze(), false);
         self.request(&brick, request).await?;
@@ -98,10 +103,14 @@ impl Volume {
         if !size.is_multiple_of(stripe) {
             self.shorten(inode, size / stripe, size % stripe).await?;
         }
+        let mut known = known_groups(inode);
         let mut next = Some(whole_from / PER_GROUP);
         while let Some(group) = next {
             let groups;
-            (groups, next) = self.groups_from(inode, group).await?;
+            (groups, next) = match known.take() {
+                Some(groups) => (groups, None),
+                None => self.groups_from(inode, group).await?,
+            };
             for group in groups {
                 let places = self.places(inode, group).await?;
                 let placed = places.placed();
@@ -138,6 +147,13 @@ impl Volume {
             let scanned = self.transactions.scan(&from, &to, GROUPS_AT_ONCE).await;
             let (pairs, next) = scanned.map_err(|error| self.store_failed(&error))?;
             groups.extend(pairs.iter().filter_map(|(key, _)| keys::second_of(key)));
+            if pairs.len() <= FEW {
+                for (key, value) in &pairs {
+                    // One that is damaged is told of where it is looked at.
+                    let _ = keys::second_of(key)
+                        .map(|group| self.keep_places(inode, group, Some(value)));
+                }
+            }
             if let Some(next) = next {
                 bound = keys::second_of(&next[..next.len() - 1]).unwrap_or(u64::MAX);
             }
@@ -166,4 +182,15 @@ impl Volume {
         self.free_blocks(rest);
         Ok(())
     }
+}
+
+/// The groups of a file's places, when all are in memory: they take all the blocks that the file says to have.
+fn known_groups(inode: &Inode) -> Option<BTreeSet<u64>> {
+    let loaded = inode.places.borrow();
+    if loaded.len() > FEW {
+        return None;
+    }
+    let placed = loaded.values().flat_map(|places| places.placed());
+    let blocks: u64 = placed.map(|(_, place)| u64::from(place.blocks)).sum();
+    (blocks == inode.with(|record| record.blocks)).then(|| loaded.keys().copied().collect())
 }

@@ -27,11 +27,21 @@ impl Volume {
             true => None,
             false => self.stored(&keys::places(inode.ino(), group)).await?,
         };
+        self.keep_places(inode, group, bytes.as_deref())
+    }
+
+    /// The group whose record was read just now, unless another task has brought it to memory meanwhile.
+    pub(super) fn keep_places(
+        &self,
+        inode: &Rc<Inode>,
+        group: u64,
+        bytes: Option<&[u8]>,
+    ) -> Result<Rc<Places>, Errno> {
         if let Some(known) = inode.places.borrow().get(&group) {
             return Ok(Rc::clone(known));
         }
         let list = match bytes {
-            Some(bytes) => parse(inode.ino(), group, self.geometry.stripe, &bytes)
+            Some(bytes) => parse(inode.ino(), group, self.geometry.stripe, bytes)
                 .map_err(|error| self.damaged(&error))?,
             None => [Place::HOLE; PER_GROUP as usize],
         };

@@ -1,6 +1,7 @@
 //! Entries of one directory: found, added, taken away.
 
 use super::check_name;
+use super::known::OF_ONE;
 use crate::inode::{Inode, nibble_of};
 use crate::volume::Volume;
 use braid_filesystem::{Entry, Errno, Ino, Kind};
@@ -10,6 +11,8 @@ use std::rc::Rc;
 
 /// Cookies are below this; the newest entry of a directory has the lowest.
 const COOKIE_TOP: u64 = 1 << 62;
+/// Names that are read at a time.
+const NAMES_AT_ONCE: usize = 1024;
 
 /// What `next_cookie` of a directory must be at least when `cookie` is the lowest of its entries.
 pub(crate) fn next_cookie_after(cookie: u64) -> u64 {
@@ -23,12 +26,44 @@ impl Volume {
         if let Some(known) = self.names.get(directory, name) {
             return Ok(known);
         }
+        let entries = self.inodes.get(directory).map(|known| known.with(|record| record.entries));
+        if entries.is_some_and(|entries| self.names.missed(directory, entries)) {
+            self.read_names(directory).await?;
+            if let Some(known) = self.names.get(directory, name) {
+                return Ok(known);
+            }
+        }
         let changes = self.names.changes();
         let bytes = self.stored(&keys::name(directory, name)).await?;
         let entry = bytes.map(|bytes| ByName::parse(&bytes)).transpose();
         let entry = entry.map_err(|error| self.damaged(&error))?;
         self.names.read(directory, name, entry, changes);
         Ok(entry)
+    }
+
+    /// Brings all names of a directory to memory, unless there are too many.
+    async fn read_names(&self, directory: Ino) -> Result<(), Errno> {
+        let changes = self.names.changes();
+        let (mut from, to) = (keys::name(directory, b""), keys::after(&keys::name(directory, b"")));
+        let (mut names, mut read) = (Vec::new(), 0);
+        loop {
+            let scanned = self.transactions.scan(&from, &to, NAMES_AT_ONCE).await;
+            let (pairs, next) = scanned.map_err(|error| self.store_failed(&error))?;
+            let found = pairs.len();
+            names.extend(pairs.into_iter().filter_map(|(key, value)| {
+                Some((keys::name_of(&key)?.to_vec(), ByName::parse(&value).ok()?))
+            }));
+            read += found;
+            // One that is damaged is told of where it is looked for.
+            if names.len() < read || read >= OF_ONE {
+                self.names.refuse_whole(directory);
+                return Ok(());
+            }
+            let Some(next) = next else { break };
+            from = next;
+        }
+        self.names.read_whole(directory, names, changes);
+        Ok(())
     }
 
     /// Adds an entry in the open transaction; the caller holds the directory and knows that the name is free.

@@ -1,74 +1,201 @@
-//! Names that were looked for lately, whether they were there or not, so that making, opening or removing a file does
-//! not ask the store for what the look-up before it has just found out.
+//! Names that were looked for lately, whether they were there or not, and directories of which all names are known, so
+//! that making, opening or removing a file does not ask the store for what the look-up before it has just found out, nor
+//! for names that are not there.
 //!
-//! Entries change in three places only (`add_entry`, `take_entry` and repairs), which all tell; so what is known is
-//! never wrong.
+//! A new directory is known as a whole, others are when they were read. Entries change in three places only (`add_entry`,
+//! `take_entry` and repairs), which all tell; so what is known is never wrong.
 
 use braid_filesystem::Ino;
 use braid_format::volume::entry::ByName;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// Names kept: at most twice as many, some MiB.
-const KEPT: usize = 32 << 10;
+const KEPT: usize = 64 << 10;
+/// Names of a directory that are kept, at most; one with more is not known as a whole.
+pub(super) const OF_ONE: usize = KEPT / 4;
+/// What a directory takes beside its names, in names.
+const OVERHEAD: usize = 2;
+/// Names that are read in the time that it takes to ask for one, about.
+const READ_MEANWHILE: u64 = 32;
 
-/// The names of one directory each, and what they stand for; `None`: there is no such name.
-type Names = HashMap<(Ino, Box<[u8]>), Option<ByName>>;
+/// A directory, as far as it is known.
+#[derive(Default)]
+struct Directory {
+    /// `None`: there is no such name.
+    names: HashMap<Box<[u8]>, Option<ByName>>,
+    /// There are no other names.
+    whole: bool,
+    /// It was too large to be known as a whole, or could not be read.
+    refused: bool,
+    /// Names that had to be asked for.
+    missed: u64,
+    /// What [`KnownNames::changes`] was when a name changed last, at most.
+    changed: u64,
+}
+
+impl Directory {
+    fn get(&self, name: &[u8]) -> Option<Option<ByName>> {
+        self.names.get(name).copied().or_else(|| self.whole.then_some(None))
+    }
+}
+
+#[derive(Default)]
+struct State {
+    young: HashMap<Ino, Directory>,
+    /// Those that were not asked for since the young ones became too many.
+    old: HashMap<Ino, Directory>,
+    /// Names of the young ones, and what they take beside them.
+    weight: usize,
+    changes: u64,
+    /// What `changes` was when a directory was let go of last.
+    dropped: u64,
+}
+
+impl State {
+    /// The directory, among the young ones.
+    fn directory(&mut self, ino: Ino) -> &mut Directory {
+        let State { young, old, weight, dropped, .. } = self;
+        young.entry(ino).or_insert_with(|| {
+            let new = || Directory { changed: *dropped, ..Directory::default() };
+            let directory = old.remove(&ino).unwrap_or_else(new);
+            *weight += directory.names.len() + OVERHEAD;
+            directory
+        })
+    }
+
+    /// Notes a name.
+    fn keep(&mut self, ino: Ino, name: &[u8], entry: Option<ByName>) {
+        let directory = self.directory(ino);
+        let before = directory.names.len();
+        if directory.whole && entry.is_none() {
+            directory.names.remove(name);
+        } else {
+            directory.names.insert(name.into(), entry);
+        }
+        let after = directory.names.len();
+        self.weight = (self.weight + after).saturating_sub(before);
+        if after >= OF_ONE {
+            self.empty(ino);
+        }
+        self.shrink();
+    }
+
+    /// Forgets the names of a directory that has too many.
+    fn empty(&mut self, ino: Ino) {
+        let directory = self.directory(ino);
+        let names = std::mem::take(&mut directory.names).len();
+        directory.refused |= directory.whole;
+        directory.whole = false;
+        self.weight = self.weight.saturating_sub(names);
+    }
+
+    fn shrink(&mut self) {
+        if self.weight >= KEPT {
+            self.changes += 1;
+            self.dropped = self.changes;
+            self.old = std::mem::take(&mut self.young);
+            self.weight = 0;
+        }
+    }
+}
 
 /// What is known of names.
 #[derive(Default)]
-pub struct KnownNames {
-    young: RefCell<Names>,
-    /// Those that were not asked for since the young ones became too many.
-    old: RefCell<Names>,
-    changes: Cell<u64>,
-}
+pub struct KnownNames(RefCell<State>);
 
 impl KnownNames {
     /// What is known of a name.
     pub fn get(&self, directory: Ino, name: &[u8]) -> Option<Option<ByName>> {
-        let key = (directory, name.into());
-        if let Some(found) = self.young.borrow().get(&key) {
-            return Some(*found);
+        let state = &mut *self.0.borrow_mut();
+        if let Some(known) = state.young.get(&directory) {
+            return known.get(name);
         }
-        let found = self.old.borrow_mut().remove(&key)?;
-        self.keep(key, found);
-        Some(found)
+        if !state.old.contains_key(&directory) {
+            return None;
+        }
+        let found = state.directory(directory).get(name);
+        state.shrink();
+        found
     }
 
-    /// How often entries have changed: what is read from the store is known only when none has meanwhile.
+    /// A name was not known of a directory with so many. True: it pays to read all of them.
+    pub fn missed(&self, directory: Ino, entries: u64) -> bool {
+        let state = &mut *self.0.borrow_mut();
+        let known = state.directory(directory);
+        known.missed = known.missed.saturating_add(1);
+        let pays = entries < OF_ONE as u64 && known.missed >= entries / READ_MEANWHILE;
+        let pays = pays && !known.refused && !known.whole;
+        state.shrink();
+        pays
+    }
+
+    /// How often entries have changed, or were let go of: what is read from the store is known only when none of its
+    /// directory has changed meanwhile.
     pub fn changes(&self) -> u64 {
-        self.changes.get()
+        self.0.borrow().changes
     }
 
     /// The store holds this, as it was after so many [`changes`](KnownNames::changes).
     pub fn read(&self, directory: Ino, name: &[u8], entry: Option<ByName>, changes: u64) {
-        if changes == self.changes.get() {
-            self.keep((directory, name.into()), entry);
+        let state = &mut *self.0.borrow_mut();
+        if state.directory(directory).changed <= changes {
+            state.keep(directory, name, entry);
+        }
+    }
+
+    /// The store holds these names of a directory and no other, as it was after so many
+    /// [`changes`](KnownNames::changes).
+    pub fn read_whole(&self, directory: Ino, names: Vec<(Vec<u8>, ByName)>, changes: u64) {
+        let state = &mut *self.0.borrow_mut();
+        let known = state.directory(directory);
+        if known.changed > changes {
+            return;
+        }
+        let before = known.names.len();
+        known.names =
+            names.into_iter().map(|(name, entry)| (name.into_boxed_slice(), Some(entry))).collect();
+        known.whole = true;
+        let after = known.names.len();
+        state.weight = (state.weight + after).saturating_sub(before);
+        state.shrink();
+    }
+
+    /// The directory has too many names to be read as a whole, or one that cannot be read.
+    pub fn refuse_whole(&self, directory: Ino) {
+        self.0.borrow_mut().directory(directory).refused = true;
+    }
+
+    /// There is a new directory, without names.
+    pub fn made(&self, directory: Ino) {
+        let state = &mut *self.0.borrow_mut();
+        state.directory(directory).whole = true;
+        state.shrink();
+    }
+
+    /// A directory is no more.
+    pub fn removed(&self, directory: Ino) {
+        let state = &mut *self.0.borrow_mut();
+        state.old.remove(&directory);
+        if let Some(known) = state.young.remove(&directory) {
+            state.weight = state.weight.saturating_sub(known.names.len() + OVERHEAD);
         }
     }
 
     /// An entry has come, or gone.
     pub fn changed(&self, directory: Ino, name: &[u8], entry: Option<ByName>) {
-        self.changes.set(self.changes.get() + 1);
-        let key = (directory, name.into());
-        self.old.borrow_mut().remove(&key);
-        self.keep(key, entry);
+        let state = &mut *self.0.borrow_mut();
+        state.changes += 1;
+        let changes = state.changes;
+        state.directory(directory).changed = changes;
+        state.keep(directory, name, entry);
     }
 
     /// Entries have changed that nobody told of.
     pub fn forget(&self) {
-        self.changes.set(self.changes.get() + 1);
-        self.young.borrow_mut().clear();
-        self.old.borrow_mut().clear();
-    }
-
-    fn keep(&self, key: (Ino, Box<[u8]>), entry: Option<ByName>) {
-        let mut young = self.young.borrow_mut();
-        young.insert(key, entry);
-        if young.len() >= KEPT {
-            *self.old.borrow_mut() = std::mem::take(&mut *young);
-        }
+        let state = &mut *self.0.borrow_mut();
+        let changes = state.changes + 1;
+        *state = State { changes, dropped: changes, ..State::default() };
     }
 }
 
@@ -76,28 +203,79 @@ impl KnownNames {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_has_changed_since_it_was_read_is_not_taken_for_known() {
-        let known = KnownNames::default();
-        let entry = ByName { ino: 7, cookie: 1, kind: 8 };
-        let before = known.changes();
-        known.changed(1, b"a", Some(entry));
-        known.read(1, b"a", None, before);
-        assert_eq!(known.get(1, b"a"), Some(Some(entry)));
-        known.changed(1, b"a", None);
-        assert_eq!((known.get(1, b"a"), known.get(2, b"a")), (Some(None), None));
+    const ENTRY: Option<ByName> = Some(ByName { ino: 7, cookie: 1, kind: 8 });
+
+    fn kept(known: &KnownNames) -> usize {
+        let state = known.0.borrow();
+        let count = |all: &HashMap<Ino, Directory>| -> usize {
+            all.values().map(|directory| directory.names.len()).sum()
+        };
+        let young = count(&state.young);
+        assert_eq!(state.weight, young + OVERHEAD * state.young.len(), "what the young ones take");
+        young + count(&state.old)
     }
 
     #[test]
-    fn names_that_are_asked_for_stay_and_others_go() {
+    fn what_has_changed_since_it_was_read_is_not_taken_for_known() {
+        let known = KnownNames::default();
+        let before = known.changes();
+        known.changed(1, b"a", ENTRY);
+        known.read(1, b"a", None, before);
+        known.read_whole(1, Vec::new(), before);
+        assert_eq!(known.get(1, b"a"), Some(ENTRY));
+        assert_eq!(known.get(1, b"b"), None);
+        known.read(2, b"a", ENTRY, before);
+        assert_eq!(known.get(2, b"a"), Some(ENTRY), "that of another directory may have changed");
+        known.changed(1, b"a", None);
+        assert_eq!((known.get(1, b"a"), known.get(1, b"c")), (Some(None), None));
+        known.forget();
+        known.read(2, b"a", ENTRY, before);
+        assert_eq!(known.get(2, b"a"), None, "nobody knows what has changed");
+    }
+
+    #[test]
+    fn of_a_whole_directory_it_is_known_what_is_not_there() {
+        let known = KnownNames::default();
+        known.made(1);
+        assert_eq!(known.get(1, b"a"), Some(None));
+        known.changed(1, b"a", ENTRY);
+        known.changed(1, b"b", ENTRY);
+        known.changed(1, b"a", None);
+        assert_eq!((known.get(1, b"a"), known.get(1, b"b")), (Some(None), Some(ENTRY)));
+        known.removed(1);
+        assert_eq!(known.get(1, b"a"), None);
+        assert!(known.missed(2, 5) && !known.missed(3, 1000));
+        known.read_whole(2, vec![(b"x".to_vec(), ENTRY.unwrap())], known.changes());
+        assert_eq!((known.get(2, b"x"), known.get(2, b"y")), (Some(ENTRY), Some(None)));
+        assert_eq!(kept(&known), 1);
+    }
+
+    #[test]
+    fn one_with_too_many_names_is_not_known_as_a_whole() {
+        let known = KnownNames::default();
+        known.made(1);
+        for at in 0..OF_ONE {
+            known.changed(1, &at.to_le_bytes(), ENTRY);
+        }
+        assert_eq!(known.get(1, b"absent"), None);
+        assert!(!known.missed(1, 10), "it was too large once");
+        assert!(kept(&known) < OF_ONE);
+    }
+
+    #[test]
+    fn directories_that_are_asked_for_stay_and_others_go() {
         let known = KnownNames::default();
         known.read(1, b"asked", None, 0);
-        known.read(1, b"not asked", None, 0);
+        known.made(5);
+        let before = known.changes();
         for at in 0..3 * KEPT {
-            known.read(2, &at.to_le_bytes(), None, 0);
+            known.read(10 + at as u64 / 100, &at.to_le_bytes(), None, known.changes());
             assert!(known.get(1, b"asked").is_some());
+            assert!(known.get(5, b"any").is_some());
         }
-        assert_eq!(known.get(1, b"not asked"), None);
-        assert!(known.young.borrow().len() + known.old.borrow().len() <= 2 * KEPT);
+        assert_eq!(known.get(10, &0usize.to_le_bytes()), None);
+        known.read(10, b"x", None, before);
+        assert_eq!(known.get(10, b"x"), None, "it may have changed before it was let go of");
+        assert!(kept(&known) <= 2 * KEPT);
     }
 }

@@ -5,7 +5,7 @@ use crate::inode::{Inode, nibble_of};
 use crate::volume::Volume;
 use braid_filesystem::{Caller, Entry, Errno, Ino, Kind, MODE_MASK, NewNode};
 use braid_format::volume::NO_BRICK;
-use braid_format::volume::inode::{FLAG_PINNED, InodeRecord};
+use braid_format::volume::inode::{FLAG_NO_ATTRIBUTES, FLAG_PINNED, InodeRecord};
 use std::rc::Rc;
 
 /// Names that a file can have.
@@ -37,6 +37,9 @@ impl Volume {
         let record = self.new_record(caller, &directory, &node);
         let inode = self.keep(Inode::new(&self.shard, ino, record));
         inode.unstored.set(true);
+        if node.kind == Kind::Directory {
+            self.names.made(ino);
+        }
         self.edit(&inode, true, |_| ());
         self.add_entry(&directory, name, ino, node.kind);
         Ok(self.entry_of(&inode))
@@ -70,7 +73,7 @@ impl Volume {
                 gid: if inherits { parent.gid } else { caller.gid },
                 nlink: if is_directory { 2 } else { 1 },
                 rdev: node.rdev,
-                flags: pinned,
+                flags: pinned | FLAG_NO_ATTRIBUTES,
                 size: 0,
                 blocks: 0,
                 generation: 0,

@@ -3,7 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `entries` | entries of one directory: found, added, taken away |
-//! | `known` | names that were looked for lately |
+//! | `known` | names that were looked for lately, directories that are known as a whole |
 //! | `make` | new files and links |
 //! | `remove` | names that go |
 //! | `rename` | names that change |

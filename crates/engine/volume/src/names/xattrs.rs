@@ -1,8 +1,11 @@
 //! Extended attributes.
 
+use crate::inode::Inode;
 use crate::volume::Volume;
 use braid_filesystem::{Errno, Ino, XATTR_NAME_MAX, XATTR_VALUE_MAX, XattrMode};
+use braid_format::volume::inode::FLAG_NO_ATTRIBUTES;
 use braid_format::volume::keys;
+use std::rc::Rc;
 
 /// Attributes that are looked for at a time.
 const AT_ONCE: usize = 256;
@@ -37,7 +40,7 @@ impl Volume {
         self.may_grow().await?;
         let inode = self.inode(ino).await?;
         let key = keys::xattr(ino, name);
-        match (self.stored(&key).await?.is_some(), mode) {
+        match (self.stored_attribute(&inode, &key).await?.is_some(), mode) {
             (true, XattrMode::Create) => return Err(Errno::Exists),
             (false, XattrMode::Replace) => return Err(Errno::NoData),
             _ => {}
@@ -46,6 +49,7 @@ impl Volume {
         self.has_room_for(value.len() as u64)?;
         self.transactions.set(key, Some(value.to_vec()));
         self.touch(&inode, false);
+        inode.edit(|record| record.flags &= !FLAG_NO_ATTRIBUTES);
         inode.note_change(self.transactions.number(), true);
         Ok(())
     }
@@ -53,17 +57,36 @@ impl Volume {
     /// See [`braid_filesystem::FileSystem::xattr`].
     pub(crate) async fn attribute(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
         check(name)?;
-        self.stored(&keys::xattr(ino, name)).await?.ok_or(Errno::NoData)
+        let inode = self.inode(ino).await?;
+        self.stored_attribute(&inode, &keys::xattr(ino, name)).await?.ok_or(Errno::NoData)
+    }
+
+    /// The attribute of that key. Linux asks for one before it first writes to a file, so those that have none must say so
+    /// fast.
+    async fn stored_attribute(
+        &self,
+        inode: &Rc<Inode>,
+        key: &[u8],
+    ) -> Result<Option<Vec<u8>>, Errno> {
+        match inode.with(|record| record.may_have_attributes()) {
+            true => self.stored(key).await,
+            false => Ok(None),
+        }
     }
 
     /// See [`braid_filesystem::FileSystem::xattrs`].
     pub(crate) async fn attributes(&self, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
-        let keys = self.attribute_keys(ino).await?;
+        let inode = self.inode(ino).await?;
+        let keys = self.attribute_keys(&inode).await?;
         Ok(keys.iter().filter_map(|key| keys::name_of(key)).map(<[u8]>::to_vec).collect())
     }
 
     /// The keys of all attributes of a file.
-    pub(crate) async fn attribute_keys(&self, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
+    pub(crate) async fn attribute_keys(&self, inode: &Rc<Inode>) -> Result<Vec<Vec<u8>>, Errno> {
+        if !inode.with(|record| record.may_have_attributes()) {
+            return Ok(Vec::new());
+        }
+        let ino = inode.ino();
         let (mut from, to) = (keys::xattr(ino, b""), keys::after(&keys::xattr(ino, b"")));
         let mut found = Vec::new();
         loop {
@@ -83,7 +106,7 @@ impl Volume {
         self.writable()?;
         let inode = self.inode(ino).await?;
         let key = keys::xattr(ino, name);
-        if self.stored(&key).await?.is_none() {
+        if self.stored_attribute(&inode, &key).await?.is_none() {
             return Err(Errno::NoData);
         }
         self.transactions.set(key, None);

@@ -206,7 +206,7 @@ fn a_check_finds_nothing_wrong_in_files_that_change_and_move_meanwhile() {
             let done = Rc::new(std::cell::Cell::new(false));
             let says = Rc::clone(&done);
             volume.shard.spawn(async move {
-                stir(&stirring, seed, 3000).await;
+                stir(&stirring, seed, 9000).await;
                 says.set(true);
             });
             volume.set_weight(0, seed * 100 + 1).await.unwrap();

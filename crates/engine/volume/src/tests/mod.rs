@@ -1,5 +1,6 @@
 //! A volume over bricks in memory and a model of the store: what its files hold, before and after a remount.
 
+mod asked;
 mod checking;
 mod durability;
 mod failing;

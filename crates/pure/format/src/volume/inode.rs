@@ -6,6 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Stripes stay where they are: balance and flush leave them (Reiser5's "immobile").
 pub const FLAG_PINNED: u32 = 1;
+/// It has never had an extended attribute: there are none to look for. A file without the bit may have some, or none.
+pub const FLAG_NO_ATTRIBUTES: u32 = 2;
 
 /// A point in time as recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,7 +33,7 @@ pub struct InodeRecord {
     pub nlink: u32,
     /// Device number.
     pub rdev: u32,
-    /// [`FLAG_PINNED`]; other bits are kept.
+    /// [`FLAG_PINNED`], [`FLAG_NO_ATTRIBUTES`]; other bits are kept.
     pub flags: u32,
     /// Bytes.
     pub size: u64,
@@ -157,6 +159,11 @@ impl InodeRecord {
     /// True when balance and flush leave its stripes where they are.
     pub fn is_pinned(&self) -> bool {
         self.flags & FLAG_PINNED != 0
+    }
+
+    /// False when it has never had an extended attribute.
+    pub fn may_have_attributes(&self) -> bool {
+        self.flags & FLAG_NO_ATTRIBUTES == 0
     }
 
     /// The brick that its new stripes go to, when that is not placement's choice.
