@@ -1,6 +1,5 @@
-//! Mounts a file system in memory: `cargo run --release -p braid-fuse --example ram -- DIR [THREADS]`. It ends with its
-//! standard input. What the adapter costs beside a bare file of fuser is measured by the table `volume-fuse-memory` of
-//! braid-bench.
+//! Mounts a file system in memory: `cargo run --release -p braid-fuse --example ram -- DIR`. It ends with its standard
+//! input.
 
 #[path = "../tests/mounted/support/memory.rs"]
 #[allow(dead_code)]
@@ -10,13 +9,9 @@ use braid_fuse::{Mount, MountOptions};
 use std::io::Read;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut args = std::env::args().skip(1);
-    let dir = args.next().ok_or("a directory to mount at")?;
+    let dir = std::env::args().nth(1).ok_or("a directory to mount at")?;
     let shards = braid_shard::threads::start(1)?;
-    let mut options = MountOptions::new(dir, "ram");
-    if let Some(threads) = args.next() {
-        options.threads = threads.parse()?;
-    }
+    let options = MountOptions::new(dir, "ram");
     let remote = shards.remotes()[0].clone();
     let open = |shard: &braid_shard::Shard| memory::Memory::new(shard, 4 << 30);
     let mount = Mount::start(options, remote, open, |ended| eprintln!("{ended:?}"))?;

@@ -1,33 +1,34 @@
 //! Errors of a file system as the kernel wants them: a number each, the same as in errno.h.
 
 use braid_filesystem::Errno;
+use rustix::io::Errno as Number;
 
 /// What the kernel is told for `error`.
-pub(crate) fn of(error: Errno) -> fuser::Errno {
+pub(crate) fn of(error: Errno) -> Number {
     match error {
-        Errno::NotFound => fuser::Errno::ENOENT,
-        Errno::Exists => fuser::Errno::EEXIST,
-        Errno::NotDirectory => fuser::Errno::ENOTDIR,
-        Errno::IsDirectory => fuser::Errno::EISDIR,
-        Errno::NotEmpty => fuser::Errno::ENOTEMPTY,
-        Errno::NameTooLong => fuser::Errno::ENAMETOOLONG,
-        Errno::Invalid => fuser::Errno::EINVAL,
-        Errno::NotPermitted => fuser::Errno::EPERM,
-        Errno::Access => fuser::Errno::EACCES,
-        Errno::ReadOnly => fuser::Errno::EROFS,
-        Errno::NoSpace => fuser::Errno::ENOSPC,
-        Errno::TooBig => fuser::Errno::EFBIG,
-        Errno::TooManyLinks => fuser::Errno::EMLINK,
-        Errno::Loop => fuser::Errno::ELOOP,
-        Errno::NoData => fuser::Errno::ENODATA,
-        Errno::Range => fuser::Errno::ERANGE,
-        Errno::TooLarge => fuser::Errno::E2BIG,
-        Errno::Nxio => fuser::Errno::ENXIO,
-        Errno::Stale => fuser::Errno::ESTALE,
-        Errno::Busy => fuser::Errno::EBUSY,
-        Errno::Unsupported => fuser::Errno::EOPNOTSUPP,
-        Errno::CrossDevice => fuser::Errno::EXDEV,
-        Errno::Io => fuser::Errno::EIO,
+        Errno::NotFound => Number::NOENT,
+        Errno::Exists => Number::EXIST,
+        Errno::NotDirectory => Number::NOTDIR,
+        Errno::IsDirectory => Number::ISDIR,
+        Errno::NotEmpty => Number::NOTEMPTY,
+        Errno::NameTooLong => Number::NAMETOOLONG,
+        Errno::Invalid => Number::INVAL,
+        Errno::NotPermitted => Number::PERM,
+        Errno::Access => Number::ACCESS,
+        Errno::ReadOnly => Number::ROFS,
+        Errno::NoSpace => Number::NOSPC,
+        Errno::TooBig => Number::FBIG,
+        Errno::TooManyLinks => Number::MLINK,
+        Errno::Loop => Number::LOOP,
+        Errno::NoData => Number::NODATA,
+        Errno::Range => Number::RANGE,
+        Errno::TooLarge => Number::TOOBIG,
+        Errno::Nxio => Number::NXIO,
+        Errno::Stale => Number::STALE,
+        Errno::Busy => Number::BUSY,
+        Errno::Unsupported => Number::OPNOTSUPP,
+        Errno::CrossDevice => Number::XDEV,
+        Errno::Io => Number::IO,
     }
 }
 
@@ -65,7 +66,7 @@ mod tests {
             (Errno::Stale, 116),
         ];
         for (error, number) in all {
-            assert_eq!(i32::from(of(error)), number, "{error:?}");
+            assert_eq!(of(error).raw_os_error(), number, "{error:?}");
         }
     }
 }

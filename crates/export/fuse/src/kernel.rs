@@ -1,49 +1,89 @@
-//! What is agreed with the kernel when a mount starts: capabilities and limits (linux/fuse.h, FUSE_INIT).
+//! What is asked of the kernel when a mount starts, and the exchange in which it agrees.
 
+use crate::abi::init::{self, Offer, Wanted};
+use crate::abi::request::{Header, opcode};
+use crate::abi::{BEFORE_PAYLOAD, READ_MIN};
+use crate::channel::{Channel, Received, Reply, body};
 use crate::options::MountOptions;
-use fuser::{InitFlags, KernelConfig};
+use rustix::io::Errno;
+use std::sync::Arc;
 
 /// Requests that the kernel may have under way for readers ahead, writers behind and asynchronous direct I/O.
 const BACKGROUND: u16 = 256;
 
-/// Each is used where the kernel has it.
-fn wanted(options: &MountOptions) -> [InitFlags; 12] {
-    let writeback = if options.writeback_cache && !options.read_only {
-        InitFlags::FUSE_WRITEBACK_CACHE
-    } else {
-        InitFlags::empty()
-    };
-    [
-        writeback,
-        InitFlags::FUSE_ASYNC_READ,
-        InitFlags::FUSE_ASYNC_DIO,
-        InitFlags::FUSE_ATOMIC_O_TRUNC,
-        InitFlags::FUSE_CACHE_SYMLINKS,
-        InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-        InitFlags::FUSE_DO_READDIRPLUS,
-        InitFlags::FUSE_READDIRPLUS_AUTO,
-        InitFlags::FUSE_EXPORT_SUPPORT,
-        // Without it every write asks for the attribute security.capability first.
-        InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-        InitFlags::FUSE_MAX_PAGES,
-        InitFlags::FUSE_PARALLEL_DIROPS,
-    ]
+/// What the kernel has agreed to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Agreed {
+    /// Files that bypass the page cache can be mapped.
+    pub direct_mmap: bool,
 }
 
-pub(crate) fn configure(options: &MountOptions, config: &mut KernelConfig) {
-    for flag in wanted(options) {
-        if let Err(missing) = config.add_capabilities(flag) {
-            tracing::debug!(?missing, "the kernel has not this capability of FUSE; done without");
+fn wanted(options: &MountOptions) -> Wanted {
+    let mut flags = init::ASYNC_READ
+        | init::ASYNC_DIO
+        | init::ATOMIC_O_TRUNC
+        | init::BIG_WRITES
+        | init::CACHE_SYMLINKS
+        | init::DIRECT_IO_ALLOW_MMAP
+        | init::DO_READDIRPLUS
+        | init::READDIRPLUS_AUTO
+        | init::EXPORT_SUPPORT
+        // Without it every write asks for the attribute security.capability first.
+        | init::HANDLE_KILLPRIV_V2
+        | init::MAX_PAGES
+        | init::PARALLEL_DIROPS;
+    if options.writeback_cache && !options.read_only {
+        flags |= init::WRITEBACK_CACHE;
+    }
+    Wanted {
+        flags,
+        read_ahead: u32::try_from(options.read_ahead).unwrap_or(u32::MAX),
+        background: BACKGROUND,
+        congested: BACKGROUND / 4 * 3,
+        max_write: options.max_write,
+    }
+}
+
+/// Waits for the kernel's offer and answers it.
+///
+/// # Errors
+/// When the kernel is too old, or the device fails.
+pub(crate) fn agree(channel: &Arc<Channel>, options: &MountOptions) -> std::io::Result<Agreed> {
+    let unexpected = |why: &str| std::io::Error::other(why.to_owned());
+    let (mut head, mut rest) = ([0; BEFORE_PAYLOAD], vec![0; READ_MIN]);
+    let wanted = wanted(options);
+    loop {
+        let len = match channel.receive(&mut head, &mut rest)? {
+            Received::Request(len) => len,
+            Received::Nothing => continue,
+            Received::End => return Err(unexpected("the device was closed")),
+        };
+        let Some(header) = Header::parse(&head).filter(|header| header.opcode == opcode::INIT)
+        else {
+            return Err(unexpected("the first request was not the offer"));
+        };
+        let reply = Reply::new(channel, header.unique);
+        let mut scratch = Vec::new();
+        let Some(offer) = Offer::parse(body(&head, &rest, len, &mut scratch)) else {
+            reply.error(Errno::PROTO);
+            return Err(unexpected("the offer was too short"));
+        };
+        if offer.is_too_new() {
+            reply.with(&init::our_version());
+            continue;
         }
+        if !offer.is_spoken() {
+            reply.error(Errno::PROTO);
+            let (major, minor) = offer.version;
+            return Err(unexpected(&format!("the kernel's protocol is {major}.{minor}")));
+        }
+        reply.with(&init::agreed(&offer, &wanted));
+        let missing = wanted.flags & !offer.flags;
+        if missing != 0 {
+            tracing::debug!(
+                "capabilities of FUSE that the kernel has not: {missing:#x}; done without"
+            );
+        }
+        return Ok(Agreed { direct_mmap: offer.flags & init::DIRECT_IO_ALLOW_MMAP != 0 });
     }
-    // A refusal of these names the nearest possible value.
-    if let Err(possible) = config.set_max_write(options.max_write) {
-        let _ = config.set_max_write(possible);
-    }
-    let ahead = u32::try_from(options.read_ahead).unwrap_or(u32::MAX);
-    if let Err(possible) = config.set_max_readahead(ahead) {
-        let _ = config.set_max_readahead(possible);
-    }
-    let _ = config.set_max_background(BACKGROUND);
-    let _ = config.set_congestion_threshold(BACKGROUND / 4 * 3);
 }

@@ -1,28 +1,27 @@
 //! A [`FileSystem`](braid_filesystem::FileSystem) mounted through FUSE.
 //!
 //! ```text
-//!  kernel ──/dev/fuse──► fuser's threads: parse, copy a write's payload into an aligned buffer
-//!    ▲                                │ a job to the shard
-//!    └────────── reply ────────── the shard: a task that asks the file system
+//!  kernel ──/dev/fuse──► the shard: a request is read, a write's payload into an aligned buffer, and taken apart
+//!    ▲                                │
+//!    └────────── reply ────────── a task that asks the file system
 //! ```
 //!
 //! Permissions, locks and caches are the kernel's; this crate passes requests on and answers. What is under way is
-//! bounded: reads by a budget of bytes, writes by the buffers that they are copied into; all others are one per
-//! calling thread.
+//! bounded: reads and writes by budgets of bytes; all others are one per calling thread.
 //!
 //! What it does not know: volumes, bricks, where bytes lie.
 
 #![forbid(unsafe_code)]
 
-mod attributes;
+mod abi;
+mod channel;
 mod errno;
 mod kernel;
 mod mount;
 mod mountpoint;
 mod options;
-mod payload;
+mod receive;
 mod references;
-mod requests;
 mod serve;
 mod table;
 mod work;

@@ -1,31 +1,28 @@
 //! A mount from its start to its end.
 //!
-//! Threads: `threads` of fuser's read requests; one asks the kernel to write files out; one more waits for their end,
-//! which comes with the unmount, whoever does it, and then winds the mount up on the shard.
+//! Requests are read on the shard. Threads: one asks the kernel to write files out; one more waits for the end, which
+//! comes with the unmount, whoever does it, and then winds the mount up on the shard.
 
+use crate::channel::{Channel, Notices};
+use crate::kernel;
 use crate::mountpoint::MountPoint;
 use crate::options::{Ended, EndedBy, MountError, MountOptions, UnmountError};
-use crate::payload;
-use crate::requests::Requests;
-use crate::serve;
+use crate::serve::{self, Opened};
 use crate::write_out::WriteOut;
 use braid_filesystem::{Errno, FileSystem, Ino};
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
-use fuser::{Config, INodeNo, Notifier, Session, SessionACL};
-use std::ffi::OsStr;
-use std::marker::PhantomData;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 /// A mounted file system. Dropping it unmounts lazily: what is in use goes on until it is not.
 pub struct Mount {
     point: MountPoint,
-    notifier: Notifier,
+    notices: Notices,
     end: Arc<End>,
     /// Gives what came of the last sync.
     session: Option<JoinHandle<Result<(), Errno>>>,
@@ -63,48 +60,39 @@ impl Mount {
             }
             Err(error)
         };
-        let limits = options.clone();
+        let channel = Arc::new(Channel::new(fuse));
+        let handshake = |error| MountError::Handshake { dir: dir.clone(), error };
+        let agreed = kernel::agree(&channel, &options).and_then(|agreed| {
+            channel.do_not_wait()?;
+            Ok((agreed, channel.descriptor()?))
+        });
+        let (agreed, descriptor) = match agreed {
+            Ok(agreed) => agreed,
+            Err(error) => return undo(handshake(error)),
+        };
+        let notices = Notices::new(&channel);
         let write_out = Arc::new(WriteOut::default());
-        let for_reads = Arc::clone(&write_out);
+        if let Err(error) = write_out.start(notices.clone()) {
+            return undo(MountError::Thread { dir, error });
+        }
+        let (send_end, session_end) = mpsc::channel();
+        let opened = Opened { channel, descriptor, agreed, write_out, ended: send_end };
+        let limits = options.clone();
         let Some(key) = remote.call(move |shard| {
             let fs = open(shard);
-            serve::install(shard, fs, for_reads, &limits)
+            serve::install(shard, fs, opened, &limits)
         }) else {
             return undo(MountError::ShardGone { dir });
         };
-        let wind_up = WindUp { remote: remote.clone(), key };
-        let requests = Requests::<F> {
-            remote,
-            key,
-            options: options.clone(),
-            write_out: Arc::clone(&write_out),
-            file_system: PhantomData,
-        };
-        let mut config = Config::default();
-        config.n_threads = Some(options.threads);
-        config.clone_fd = options.threads > 1;
-        // Who may come in is the kernel's business.
-        let session = match Session::from_fd(requests, fuse, SessionACL::All, config) {
-            Ok(session) => session,
-            Err(error) => {
-                let undone = undo(MountError::Handshake { dir, error });
-                // Best effort: the error above is the one that matters.
-                let _ = wind_up.run::<F>();
-                return undone;
-            }
-        };
-        let notifier = session.notifier();
-        if let Err(error) = write_out.start(session.notifier()) {
-            let undone = undo(MountError::Thread { dir, error });
-            let _ = wind_up.run::<F>();
-            return undone;
-        }
+        let wind_up = WindUp { remote, key };
         let end = Arc::new(End::default());
         let known = Arc::clone(&end);
         let thread = std::thread::Builder::new().name("fuse-mount".to_owned());
         let spawned = thread.spawn(move || {
-            let result = session.run();
-            known.gone.store(true, Ordering::Release);
+            let lost = |_| Err(std::io::Error::other("the shard has ended"));
+            let result = session_end.recv().unwrap_or_else(lost);
+            // What failed may still be in the table of mounts.
+            known.gone.store(result.is_ok(), Ordering::Release);
             let by = match result {
                 _ if known.ours.load(Ordering::Acquire) => EndedBy::Us,
                 Ok(()) => EndedBy::Outside,
@@ -117,7 +105,7 @@ impl Mount {
         match spawned {
             Ok(session) => {
                 point.tune(&options);
-                Ok(Mount { point, notifier, end, session: Some(session) })
+                Ok(Mount { point, notices, end, session: Some(session) })
             }
             Err(error) => undo(MountError::Thread { dir, error }),
         }
@@ -181,7 +169,7 @@ impl Mount {
     /// What the kernel says.
     pub fn forget_content(&self, ino: Ino, offset: u64) -> std::io::Result<()> {
         let offset = i64::try_from(offset).unwrap_or(i64::MAX);
-        self.notifier.inval_inode(INodeNo(ino), offset, 0)
+        self.notices.forget_content(ino, offset)
     }
 
     /// Has the kernel forget what it knows of a name, or of its absence. As [`Mount::forget_content`].
@@ -189,7 +177,7 @@ impl Mount {
     /// # Errors
     /// What the kernel says.
     pub fn forget_name(&self, parent: Ino, name: &[u8]) -> std::io::Result<()> {
-        self.notifier.inval_entry(INodeNo(parent), OsStr::from_bytes(name))
+        self.notices.forget_name(parent, name)
     }
 }
 
@@ -212,8 +200,6 @@ struct WindUp {
 impl WindUp {
     /// What came of the last sync; nothing is left to be synced when the shard is gone.
     fn run<F: FileSystem + 'static>(self) -> Result<(), Errno> {
-        // This thread may have read requests, too.
-        payload::give_back();
         let key = self.key;
         let result = self.remote.call_async(move |shard, done| {
             serve::end::<F>(shard, key, done);

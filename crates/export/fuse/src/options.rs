@@ -18,8 +18,6 @@ pub struct MountOptions {
     pub read_only: bool,
     /// The kernel collects writes and hands them over in large pieces, later; fsync and close wait for them.
     pub writeback_cache: bool,
-    /// Threads that read requests from the kernel, 1 to 64.
-    pub threads: usize,
     /// Largest write and read of the kernel, in bytes: 4 KiB to 16 MiB. The kernel lowers it to what it can do,
     /// 1 MiB unless `fs.fuse.max_pages_limit` was raised.
     pub max_write: u32,
@@ -43,7 +41,6 @@ impl MountOptions {
             allow_other: rustix::process::geteuid().is_root(),
             read_only: false,
             writeback_cache: true,
-            threads: 2,
             max_write: 1 << 20,
             attr_timeout: Duration::from_secs(86_400),
             entry_timeout: Duration::from_secs(86_400),
@@ -59,9 +56,6 @@ impl MountOptions {
 
     pub(crate) fn check(&self) -> Result<(), MountError> {
         let wrong = |why: String| Err(MountError::Option { why });
-        if !(1..=64).contains(&self.threads) {
-            return wrong(format!("{} threads; 1 to 64 are possible", self.threads));
-        }
         if !(4096..=16 << 20).contains(&self.max_write) || !self.max_write.is_multiple_of(4096) {
             let now = self.max_write;
             return wrong(format!("max_write {now}; a multiple of 4096 up to 16 MiB is possible"));

@@ -1,58 +1,56 @@
 //! The shard's side of a mount: each request is a task that asks the file system and answers the kernel.
 
-use crate::attributes::{file_attr, file_type, nothing_but};
+use crate::abi::directory::{ENTRY, ENTRY_PLUS, Listed, Listing};
+use crate::abi::reply::{self, OPEN_DIRECT_IO, OPEN_KEEP_CACHE, OPEN_PARALLEL_DIRECT_WRITES};
+use crate::channel::{Channel, Reply};
 use crate::errno;
+use crate::kernel::Agreed;
 use crate::options::MountOptions;
-use crate::payload::{Lender, Payload, Shelves};
+use crate::receive::Receiver;
 use crate::references::References;
 use crate::work::{Opening, Work};
 use crate::write_out::WriteOut;
-use braid_filesystem::{
-    Attr, Caller, DirEntry, Entry, Errno, FileSystem, Ino, Kind, NewNode, SetAttr,
-};
+use braid_filesystem::{Attr, Caller, Entry, Errno, FileSystem, Ino, Kind, NewNode, SetAttr};
 use braid_shard::sync::{Budget, Notify};
 use braid_shard::{Shard, Spawner};
-use fuser::{FileHandle, FopenFlags, Generation, INodeNo};
 use slab::Slab;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Files have no state of their own at the kernel's end.
-const NO_HANDLE: FileHandle = FileHandle(0);
-/// Bytes of a directory entry in a reply before its name: fuse_dirent, and with what a look-up gives.
-const ENTRY: usize = 24;
-const ENTRY_PLUS: usize = ENTRY + 128;
-/// Bytes that the kernel asks for at once when it reads a directory: at least a page. fuser does not say how many.
-const DIRECTORY: usize = 4096;
 /// Positions in a directory that come before those of the file system: of `.` and of `..`.
 const DOTS: u64 = 2;
 
 /// One mount on its shard.
 pub(crate) struct Server<F> {
-    shard: Shard,
+    pub shard: Shard,
     fs: Rc<F>,
-    lender: Lender,
     /// Bytes of reads under way.
     reads: Rc<Budget>,
+    /// Bytes of writes under way.
+    pub writes: Rc<Budget>,
     references: References,
     under_way: Cell<usize>,
     ended: Notify,
     attr_timeout: Duration,
     entry_timeout: Duration,
-    direct_mmap: Cell<bool>,
+    direct_mmap: bool,
+    writeback: bool,
     /// Its own number.
     key: usize,
     write_out: Arc<WriteOut>,
+    tasks: Tasks<F>,
 }
+
+/// Starts requests.
+type Tasks<F> = Spawner<(Rc<Server<F>>, Work, Reply)>;
 
 /// The mounts of one kind of file system on a shard.
 struct Servers<F> {
     all: RefCell<Slab<Rc<Server<F>>>>,
-    tasks: OnceCell<Spawner<(Rc<Server<F>>, Work)>>,
+    tasks: OnceCell<Tasks<F>>,
 }
 
 impl<F> Default for Servers<F> {
@@ -61,71 +59,80 @@ impl<F> Default for Servers<F> {
     }
 }
 
-/// Makes the server of a new mount and gives its number.
+/// What a new mount brings with it.
+pub(crate) struct Opened {
+    /// The device.
+    pub channel: Arc<Channel>,
+    /// The same, to be waited on.
+    pub descriptor: OwnedFd,
+    /// What the kernel has agreed to.
+    pub agreed: Agreed,
+    /// Asks the kernel to write files out.
+    pub write_out: Arc<WriteOut>,
+    /// Is told when no more requests come; dropped when the shard ends before.
+    pub ended: std::sync::mpsc::Sender<std::io::Result<()>>,
+}
+
+/// Starts to serve a new mount and gives its number.
 pub(crate) fn install<F: FileSystem + 'static>(
     shard: &Shard,
     fs: Rc<F>,
-    write_out: Arc<WriteOut>,
+    opened: Opened,
     options: &MountOptions,
 ) -> usize {
     let servers = shard.local::<Servers<F>>();
-    servers.tasks.get_or_init(|| {
-        shard.spawner(|(server, work): (Rc<Server<F>>, Work)| async move {
-            server.serve(work).await;
+    let tasks = servers.tasks.get_or_init(|| {
+        shard.spawner(|(server, work, reply): (Rc<Server<F>>, Work, Reply)| async move {
+            server.serve(work, reply).await;
             server.under_way.set(server.under_way.get() - 1);
             server.ended.notify_all();
         })
     });
-    let memory = options.memory.max(options.max_write as usize);
+    let memory = options.memory.max(options.max_write as usize) as u64;
+    let key = servers.all.borrow().vacant_key();
     let server = Rc::new(Server {
         shard: shard.clone(),
         fs,
-        lender: Lender::new(options.max_write as usize, memory / options.threads.max(1)),
-        reads: Budget::new(shard, memory as u64),
+        reads: Budget::new(shard, memory),
+        writes: Budget::new(shard, memory),
         references: References::default(),
         under_way: Cell::new(0),
         ended: Notify::new(shard),
         attr_timeout: options.attr_timeout,
         entry_timeout: options.entry_timeout,
-        direct_mmap: Cell::new(false),
-        key: servers.all.borrow().vacant_key(),
-        write_out,
+        direct_mmap: opened.agreed.direct_mmap,
+        writeback: options.writeback_cache,
+        key,
+        write_out: opened.write_out,
+        tasks: tasks.clone(),
     });
-    servers.all.borrow_mut().insert(server)
+    servers.all.borrow_mut().insert(Rc::clone(&server));
+    let (channel, descriptor) = (opened.channel, opened.descriptor);
+    let receiver = Receiver::new(server, channel, descriptor, options.max_write as usize);
+    let ended = opened.ended;
+    shard.spawn(async move {
+        let result = receiver.run().await;
+        // Nobody listens when the mount was undone.
+        let _ = ended.send(result);
+    });
+    key
 }
 
 fn server<F: 'static>(servers: &Servers<F>, key: usize) -> Option<Rc<Server<F>>> {
     servers.all.borrow().get(key).cloned()
 }
 
-/// Files that bypass the page cache can be mapped.
-pub(crate) fn allow_direct_mmap<F: 'static>(shard: &Shard, key: usize) {
-    if let Some(server) = server(&shard.local::<Servers<F>>(), key) {
-        server.direct_mmap.set(true);
-    }
-}
-
-/// Buffers for payloads, for a further thread that reads requests; `None`: the mount has ended.
-pub(crate) fn lend<F: 'static>(shard: &Shard, key: usize) -> Option<Shelves> {
-    Some(server(&shard.local::<Servers<F>>(), key)?.lender.lend(shard))
-}
-
-/// A thread that read requests has ended.
-pub(crate) fn take_back<F: 'static>(shard: &Shard, key: usize, shelves: Shelves) {
-    if let Some(server) = server(&shard.local::<Servers<F>>(), key) {
-        server.lender.take_back(shelves);
-    }
-}
-
 /// Starts one request.
-pub(crate) fn start<F: FileSystem + 'static>(shard: &Shard, key: usize, work: Work) {
-    let servers = shard.local::<Servers<F>>();
-    let (Some(server), Some(tasks)) = (server(&servers, key), servers.tasks.get()) else { return };
-    if let Work::Forget { ino, count } = work {
-        return server.forget(ino, count);
-    }
+pub(crate) fn begin<F: FileSystem + 'static>(server: &Rc<Server<F>>, work: Work, reply: Reply) {
     server.under_way.set(server.under_way.get() + 1);
-    tasks.spawn((server, work));
+    server.tasks.spawn((Rc::clone(server), work, reply));
+}
+
+/// Starts one request that had to wait for another thread.
+fn resume<F: FileSystem + 'static>(shard: &Shard, key: usize, work: Work, reply: Reply) {
+    if let Some(server) = server(&shard.local::<Servers<F>>(), key) {
+        begin(&server, work, reply);
+    }
 }
 
 /// Ends a mount whose kernel side is gone: what is under way ends, what the kernel still held is given back, and
@@ -139,14 +146,14 @@ pub(crate) fn end<F: FileSystem + 'static>(
     let Some(server) = removed else { return done(Ok(())) };
     shard.spawn(async move {
         server.ended.wait_for(|| (server.under_way.get() == 0).then_some(())).await;
-        server.lender.settle(&server.shard);
         server.references.give_back(&*server.fs);
         done(server.fs.sync().await);
     });
 }
 
 impl<F: FileSystem + 'static> Server<F> {
-    fn forget(&self, ino: Ino, count: u64) {
+    /// `count` look-ups of `ino` are over.
+    pub(crate) fn forget(&self, ino: Ino, count: u64) {
         self.references.forgotten(ino, count);
         self.fs.forget(ino, count);
     }
@@ -156,134 +163,110 @@ impl<F: FileSystem + 'static> Server<F> {
         entry
     }
 
-    fn answer_entry(&self, result: Result<Entry, Errno>, reply: fuser::ReplyEntry) {
+    fn answer_entry(&self, result: Result<Entry, Errno>, reply: Reply) {
         match result {
             Ok(entry) => {
                 self.looked_up(entry);
-                let generation = Generation(entry.generation);
-                let (attr, timeouts) =
-                    (file_attr(&entry.attr), (&self.attr_timeout, &self.entry_timeout));
-                reply.entry_with_ttls(timeouts.0, timeouts.1, &attr, generation);
+                reply.with(&reply::entry(&entry, self.entry_timeout, self.attr_timeout));
             }
             Err(error) => reply.error(errno::of(error)),
         }
     }
 
-    fn answer_attr(&self, result: Result<Attr, Errno>, reply: fuser::ReplyAttr) {
+    fn answer_attr(&self, result: Result<Attr, Errno>, reply: Reply) {
         match result {
-            Ok(attr) => reply.attr(&self.attr_timeout, &file_attr(&attr)),
+            Ok(attr) => reply.with(&reply::attr(&attr, self.attr_timeout)),
             Err(error) => reply.error(errno::of(error)),
         }
     }
 
-    async fn serve(&self, work: Work) {
+    async fn serve(&self, work: Work, reply: Reply) {
         let fs = &*self.fs;
         match work {
-            Work::Lookup { parent, name, reply } => match fs.lookup(parent, &name).await {
-                // Number 0: the kernel may remember that there is no such name.
-                Err(Errno::NotFound) => {
-                    let none = nothing_but(0, Kind::File);
-                    reply.entry(&self.entry_timeout, &none, Generation(0));
-                }
+            Work::Lookup { parent, name } => match fs.lookup(parent, &name).await {
+                Err(Errno::NotFound) => reply.with(&reply::no_entry(self.entry_timeout)),
                 result => self.answer_entry(result, reply),
             },
-            // Forgotten without a task, in `start`.
-            Work::Forget { .. } => {}
-            Work::Attr { ino, reply } => self.answer_attr(fs.attr(ino).await, reply),
-            Work::SetAttr { caller, ino, set, reply } => {
+            Work::Attr { ino } => self.answer_attr(fs.attr(ino).await, reply),
+            Work::SetAttr { caller, ino, set } => {
                 self.answer_attr(fs.set_attr(caller, ino, set).await, reply);
             }
-            Work::Make { caller, parent, name, node, reply } => {
+            Work::Make { caller, parent, name, node } => {
                 let (kind, perm, rdev, target) = (node.kind, node.perm, node.rdev, &*node.target);
                 let new = NewNode { kind, perm, rdev, target };
                 self.answer_entry(fs.make(caller, parent, &name, new).await, reply);
             }
-            Work::Create { caller, parent, name, perm, how, reply } => {
+            Work::Create { caller, parent, name, perm, how } => {
                 match self.create(caller, parent, &name, perm, how).await {
                     Ok(entry) => {
-                        let (attr, generation) =
-                            (file_attr(&entry.attr), Generation(entry.generation));
-                        let flags = self.open_flags(how);
-                        reply.created(&self.attr_timeout, &attr, generation, NO_HANDLE, flags);
+                        let known = self.entry_timeout.min(self.attr_timeout);
+                        reply.with(&reply::created(&entry, known, self.open_flags(how)));
                     }
                     Err(error) => reply.error(errno::of(error)),
                 }
             }
-            Work::ReadLink { ino, reply } => match fs.read_link(ino).await {
+            Work::ReadLink { ino } => match fs.read_link(ino).await {
                 Ok(target) => reply.data(&target),
                 Err(error) => reply.error(errno::of(error)),
             },
-            Work::Link { ino, parent, name, reply } => {
+            Work::Link { ino, parent, name } => {
                 self.answer_entry(fs.link(ino, parent, &name).await, reply);
             }
-            Work::Unlink { parent, name, reply } => {
-                answer(fs.unlink(parent, &name).await, reply);
-            }
-            Work::RemoveDir { parent, name, reply } => {
-                answer(fs.remove_dir(parent, &name).await, reply);
-            }
-            Work::Rename { from, to, flags, reply } => {
+            Work::Unlink { parent, name } => answer(fs.unlink(parent, &name).await, reply),
+            Work::RemoveDir { parent, name } => answer(fs.remove_dir(parent, &name).await, reply),
+            Work::Rename { from, to, flags } => {
                 answer(fs.rename(from.0, &from.1, to.0, &to.1, flags).await, reply);
             }
-            Work::Open { caller, ino, how, reply } => match self.open(caller, ino, how).await {
-                Ok(()) => reply.opened(NO_HANDLE, self.open_flags(how)),
+            Work::Open { caller, ino, how } => match self.open(caller, ino, how).await {
+                Ok(()) => reply.with(&reply::opened(self.open_flags(how))),
                 Err(error) => reply.error(errno::of(error)),
             },
-            Work::Close { ino, reply } => {
+            Work::Close { ino } => {
                 self.references.closed(ino);
                 fs.close(ino);
-                reply.ok();
+                reply.done();
             }
-            Work::Read { ino, offset, len, direct, reply } => {
-                let _share = self.reads.take(len as u64).await;
-                match fs.read(ino, offset, len).await {
-                    Ok(data) if direct && data.len() < len => {
-                        let (remote, key) = (self.shard.remote(), self.key);
-                        let again = Work::Read { ino, offset, len, direct: false, reply };
-                        self.write_out.then(ino, move || {
-                            remote.run(move |shard| start::<F>(shard, key, again));
-                        });
-                    }
-                    Ok(data) => reply.data(&data),
+            Work::Read { ino, offset, len, direct } => {
+                self.read(ino, offset, len, direct, reply).await;
+            }
+            Work::Write { ino, offset, data, clear_setid, share } => {
+                // At most what the kernel writes at once.
+                let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
+                match fs.write(ino, offset, data.freeze(), clear_setid).await {
+                    Ok(()) => reply.with(&reply::written(len)),
+                    Err(error) => reply.error(errno::of(error)),
+                }
+                drop(share);
+            }
+            Work::Sync { ino, data_only } => answer(fs.fsync(ino, data_only).await, reply),
+            Work::Allocate { ino, how, offset, len } => {
+                answer(fs.allocate(ino, how, offset, len).await, reply);
+            }
+            Work::Seek { ino, offset, what, current } if current || !self.writeback => {
+                match fs.seek(ino, offset, what).await {
+                    Ok(found) => reply.with(&reply::sought(found)),
                     Err(error) => reply.error(errno::of(error)),
                 }
             }
-            Work::Write { ino, offset, data, clear_setid, reply } => {
-                self.write(ino, offset, data, clear_setid, reply).await;
+            Work::Seek { ino, offset, what, .. } => {
+                let again = move || Work::Seek { ino, offset, what, current: true };
+                self.written_out(ino, again, reply);
             }
-            Work::Sync { ino, data_only, reply } => answer(fs.fsync(ino, data_only).await, reply),
-            Work::Allocate { ino, how, offset, len, reply } => {
-                answer(fs.allocate(ino, how, offset, len).await, reply);
+            Work::ReadDir { ino, offset, size } => self.read_dir(ino, offset, size, reply).await,
+            Work::ReadDirPlus { ino, offset, size } => {
+                self.read_dir_plus(ino, offset, size, reply).await;
             }
-            Work::Seek { ino, offset, what, reply } => match fs.seek(ino, offset, what).await {
-                // The kernel's offsets are signed; no file is that long.
-                Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
+            Work::Space => match fs.space().await {
+                Ok(space) => reply.with(&reply::space(&space)),
                 Err(error) => reply.error(errno::of(error)),
             },
-            Work::ReadDir { ino, offset, reply } => self.read_dir(ino, offset, reply).await,
-            Work::ReadDirPlus { ino, offset, reply } => {
-                self.read_dir_plus(ino, offset, reply).await
-            }
-            Work::Space { reply } => match fs.space().await {
-                Ok(space) => reply.statfs(
-                    space.blocks,
-                    space.free,
-                    space.available,
-                    space.files,
-                    space.files_free,
-                    space.block,
-                    space.name_max,
-                    space.block,
-                ),
-                Err(error) => reply.error(errno::of(error)),
-            },
-            Work::SetXattr { ino, name, value, mode, reply } => {
+            Work::SetXattr { ino, name, value, mode } => {
                 answer(fs.set_xattr(ino, &name, &value, mode).await, reply);
             }
-            Work::Xattr { ino, name, size, reply } => {
+            Work::Xattr { ino, name, size } => {
                 answer_sized(fs.xattr(ino, &name).await, size, reply);
             }
-            Work::Xattrs { ino, size, reply } => {
+            Work::Xattrs { ino, size } => {
                 let joined = fs.xattrs(ino).await.map(|names| {
                     names.into_iter().fold(Vec::new(), |mut all, name| {
                         all.extend_from_slice(&name);
@@ -293,20 +276,40 @@ impl<F: FileSystem + 'static> Server<F> {
                 });
                 answer_sized(joined, size, reply);
             }
-            Work::RemoveXattr { ino, name, reply } => {
+            Work::RemoveXattr { ino, name } => {
                 answer(fs.remove_xattr(ino, &name).await, reply);
             }
         }
     }
 
-    /// Little space left, or a file opened for direct I/O: past the page cache, writers side by side.
-    fn open_flags(&self, how: Opening) -> FopenFlags {
-        // The kernel tells us of every change that it makes, and nobody else makes any.
-        let cached = FopenFlags::FOPEN_KEEP_CACHE;
-        if self.direct_mmap.get() && (how.direct || self.fs.is_nearly_full()) {
-            return cached | FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+    async fn read(&self, ino: Ino, offset: u64, len: usize, direct: bool, reply: Reply) {
+        let _share = self.reads.take(len as u64).await;
+        match self.fs.read(ino, offset, len).await {
+            Ok(data) if direct && self.writeback && data.len() < len => {
+                let again = move || Work::Read { ino, offset, len, direct: false };
+                self.written_out(ino, again, reply);
+            }
+            Ok(data) => reply.data(&data),
+            Err(error) => reply.error(errno::of(error)),
         }
-        cached
+    }
+
+    /// Goes on with `work` when the kernel holds nothing back of `ino`.
+    fn written_out(&self, ino: Ino, work: impl FnOnce() -> Work + Send + 'static, reply: Reply) {
+        let (remote, key) = (self.shard.remote(), self.key);
+        self.write_out.then(ino, move || {
+            // When the shard is gone the reply is dropped, which is EIO.
+            remote.run(move |shard| resume::<F>(shard, key, work(), reply));
+        });
+    }
+
+    /// Little space left, or a file opened for direct I/O: past the page cache, writers side by side.
+    fn open_flags(&self, how: Opening) -> u32 {
+        // The kernel tells us of every change that it makes, and nobody else makes any.
+        if self.direct_mmap && (how.direct || self.fs.is_nearly_full()) {
+            return OPEN_KEEP_CACHE | OPEN_DIRECT_IO | OPEN_PARALLEL_DIRECT_WRITES;
+        }
+        OPEN_KEEP_CACHE
     }
 
     async fn open(&self, caller: Caller, ino: Ino, how: Opening) -> Result<(), Errno> {
@@ -351,25 +354,6 @@ impl<F: FileSystem + 'static> Server<F> {
         }
     }
 
-    async fn write(
-        &self,
-        ino: Ino,
-        offset: u64,
-        data: Payload,
-        clear_setid: bool,
-        reply: fuser::ReplyWrite,
-    ) {
-        let Some((data, refill)) = self.lender.unpack(&self.shard, data) else {
-            return reply.error(fuser::Errno::EIO);
-        };
-        let len = data.len() as u32;
-        match self.fs.write(ino, offset, data, clear_setid).await {
-            Ok(()) => reply.written(len),
-            Err(error) => reply.error(errno::of(error)),
-        }
-        self.lender.refill(&self.shard, refill);
-    }
-
     /// `.` and `..` of directory `ino` that are due from `offset` on: number, next position, name.
     async fn dots(&self, ino: Ino, offset: u64) -> Result<Vec<(Ino, u64, &'static [u8])>, Errno> {
         let mut dots: Vec<(Ino, u64, &'static [u8])> = Vec::new();
@@ -382,57 +366,59 @@ impl<F: FileSystem + 'static> Server<F> {
         Ok(dots)
     }
 
-    async fn read_dir(&self, ino: Ino, offset: u64, mut reply: fuser::ReplyDirectory) {
+    async fn read_dir(&self, ino: Ino, offset: u64, size: usize, reply: Reply) {
         let dots = match self.dots(ino, offset).await {
             Ok(dots) => dots,
             Err(error) => return reply.error(errno::of(error)),
         };
+        let mut listing = Listing::new(size);
         for (ino, next, name) in dots {
-            if reply.add(INodeNo(ino), next, fuser::FileType::Directory, OsStr::from_bytes(name)) {
-                return reply.ok();
+            if listing.add(&Listed { ino, next, kind: Kind::Directory, name }) {
+                return reply.data(listing.bytes());
             }
         }
-        let (mut cookie, mut empty) = (offset.saturating_sub(DOTS), offset >= DOTS);
+        let (mut cookie, max) = (offset.saturating_sub(DOTS), (size / ENTRY).max(1));
         loop {
-            let entries = match self.fs.read_dir(ino, cookie, DIRECTORY / ENTRY).await {
+            let entries = match self.fs.read_dir(ino, cookie, max).await {
                 Ok(entries) => entries,
-                Err(error) if empty => return reply.error(errno::of(error)),
+                Err(error) if listing.bytes().is_empty() => return reply.error(errno::of(error)),
                 // What is there is answered; the error comes with the next part.
-                Err(_) => return reply.ok(),
+                Err(_) => return reply.data(listing.bytes()),
             };
             if entries.is_empty() {
-                return reply.ok();
+                return reply.data(listing.bytes());
             }
             for entry in entries {
-                let (next, kind) = (entry.cookie.saturating_add(DOTS), file_type(entry.kind));
-                if reply.add(INodeNo(entry.ino), next, kind, OsStr::from_bytes(&entry.name)) {
-                    return reply.ok();
+                let next = entry.cookie.saturating_add(DOTS);
+                let (ino, kind, name) = (entry.ino, entry.kind, &*entry.name);
+                if listing.add(&Listed { ino, next, kind, name }) {
+                    return reply.data(listing.bytes());
                 }
-                (cookie, empty) = (entry.cookie, false);
+                cookie = entry.cookie;
             }
         }
     }
 
-    async fn read_dir_plus(&self, ino: Ino, offset: u64, mut reply: fuser::ReplyDirectoryPlus) {
+    async fn read_dir_plus(&self, ino: Ino, offset: u64, size: usize, reply: Reply) {
         let dots = match self.dots(ino, offset).await {
             Ok(dots) => dots,
             Err(error) => return reply.error(errno::of(error)),
         };
-        let (none, generation) = (Duration::ZERO, Generation(0));
+        let mut listing = Listing::new(size);
+        let mut full = false;
         for (ino, next, name) in dots {
             // The kernel takes no look-up from these two.
-            let (ino, attr) = (INodeNo(ino), nothing_but(ino, Kind::Directory));
-            if reply.add(ino, next, OsStr::from_bytes(name), &none, &attr, generation) {
-                return reply.ok();
-            }
+            full =
+                full || listing.add_plus(&Listed { ino, next, kind: Kind::Directory, name }, None);
         }
-        // How much the kernel wants fuser does not say, so look-ups of the last part are done in vain.
-        let (mut cookie, max) = (offset.saturating_sub(DOTS), DIRECTORY / ENTRY_PLUS);
-        let (mut full, mut empty) = (false, offset >= DOTS);
+        let known = self.entry_timeout.min(self.attr_timeout);
+        let mut cookie = offset.saturating_sub(DOTS);
         while !full {
+            // As many as may have room: of the last ones a look-up is done in vain.
+            let max = (size.saturating_sub(listing.bytes().len()) / ENTRY_PLUS).max(1);
             let entries = match self.fs.read_dir_plus(ino, cookie, max).await {
                 Ok(entries) => entries,
-                Err(error) if empty => return reply.error(errno::of(error)),
+                Err(error) if listing.bytes().is_empty() => return reply.error(errno::of(error)),
                 // What is there is answered; the error comes with the next part.
                 Err(_) => break,
             };
@@ -440,50 +426,38 @@ impl<F: FileSystem + 'static> Server<F> {
                 break;
             }
             for (entry, found) in entries {
-                full = full || self.add_plus(&entry, found.as_ref(), &mut reply);
+                let next = entry.cookie.saturating_add(DOTS);
+                let listed = Listed { ino: entry.ino, next, kind: entry.kind, name: &entry.name };
+                full =
+                    full || listing.add_plus(&listed, found.as_ref().map(|found| (found, known)));
                 match found {
                     Some(found) if full => self.fs.forget(found.attr.ino, 1),
                     Some(found) => self.references.looked_up(found.attr.ino),
                     None => {}
                 }
-                (cookie, empty) = (entry.cookie, false);
+                cookie = entry.cookie;
             }
         }
-        reply.ok();
-    }
-
-    /// True when it did not fit.
-    fn add_plus(
-        &self,
-        entry: &DirEntry,
-        found: Option<&Entry>,
-        reply: &mut fuser::ReplyDirectoryPlus,
-    ) -> bool {
-        let (attr, generation) = match found {
-            Some(found) => (file_attr(&found.attr), Generation(found.generation)),
-            // Number 0: no look-up comes with it.
-            None => (nothing_but(0, entry.kind), Generation(0)),
-        };
-        let timeout = self.entry_timeout.min(self.attr_timeout);
-        let (next, name) = (entry.cookie.saturating_add(DOTS), OsStr::from_bytes(&entry.name));
-        reply.add(INodeNo(entry.ino), next, name, &timeout, &attr, generation)
+        reply.data(listing.bytes());
     }
 }
 
-fn answer(result: Result<(), Errno>, reply: fuser::ReplyEmpty) {
+fn answer(result: Result<(), Errno>, reply: Reply) {
     match result {
-        Ok(()) => reply.ok(),
+        Ok(()) => reply.done(),
         Err(error) => reply.error(errno::of(error)),
     }
 }
 
 /// An extended attribute, or the list of them: its length when room for 0 bytes is given, ERANGE when it does not
 /// fit, else itself.
-fn answer_sized(result: Result<Vec<u8>, Errno>, room: usize, reply: fuser::ReplyXattr) {
+fn answer_sized(result: Result<Vec<u8>, Errno>, room: usize, reply: Reply) {
     match result {
         // At most 64 KiB each, so a length fits.
-        Ok(bytes) if room == 0 => reply.size(u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
-        Ok(bytes) if bytes.len() > room => reply.error(fuser::Errno::ERANGE),
+        Ok(bytes) if room == 0 => {
+            reply.with(&reply::xattr_size(u32::try_from(bytes.len()).unwrap_or(u32::MAX)));
+        }
+        Ok(bytes) if bytes.len() > room => reply.error(rustix::io::Errno::RANGE),
         Ok(bytes) => reply.data(&bytes),
         Err(error) => reply.error(errno::of(error)),
     }

@@ -1,41 +1,30 @@
-//! A request on its way to the shard: what fuser parsed, owned, with the reply that is due.
+//! A request on its way to the file system: what the kernel asks, owned.
 
-use crate::payload::Payload;
 use braid_filesystem::{Allocate, Caller, Ino, Kind, RenameFlags, Seek, SetAttr, XattrMode};
-use fuser::{
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-};
+use braid_shard::BufMut;
+use braid_shard::sync::Share;
 
 pub(crate) type Name = Box<[u8]>;
 
-/// One request. Dropping it unanswered answers EIO.
+/// One request.
 pub(crate) enum Work {
     Lookup {
         parent: Ino,
         name: Name,
-        reply: ReplyEntry,
-    },
-    Forget {
-        ino: Ino,
-        count: u64,
     },
     Attr {
         ino: Ino,
-        reply: ReplyAttr,
     },
     SetAttr {
         caller: Caller,
         ino: Ino,
         set: SetAttr,
-        reply: ReplyAttr,
     },
     Make {
         caller: Caller,
         parent: Ino,
         name: Name,
         node: Node,
-        reply: ReplyEntry,
     },
     Create {
         caller: Caller,
@@ -43,43 +32,35 @@ pub(crate) enum Work {
         name: Name,
         perm: u16,
         how: Opening,
-        reply: ReplyCreate,
     },
     ReadLink {
         ino: Ino,
-        reply: ReplyData,
     },
     Link {
         ino: Ino,
         parent: Ino,
         name: Name,
-        reply: ReplyEntry,
     },
     Unlink {
         parent: Ino,
         name: Name,
-        reply: ReplyEmpty,
     },
     RemoveDir {
         parent: Ino,
         name: Name,
-        reply: ReplyEmpty,
     },
     Rename {
         from: (Ino, Name),
         to: (Ino, Name),
         flags: RenameFlags,
-        reply: ReplyEmpty,
     },
     Open {
         caller: Caller,
         ino: Ino,
         how: Opening,
-        reply: ReplyOpen,
     },
     Close {
         ino: Ino,
-        reply: ReplyEmpty,
     },
     /// `direct`: the kernel does not look into its cache, which may hold a longer file than the file system knows.
     Read {
@@ -87,68 +68,63 @@ pub(crate) enum Work {
         offset: u64,
         len: usize,
         direct: bool,
-        reply: ReplyData,
     },
+    /// `share`: of the bytes of writes that may be under way.
     Write {
         ino: Ino,
         offset: u64,
-        data: Payload,
+        data: BufMut,
         clear_setid: bool,
-        reply: ReplyWrite,
+        share: Share,
     },
     Sync {
         ino: Ino,
         data_only: bool,
-        reply: ReplyEmpty,
     },
     Allocate {
         ino: Ino,
         how: Allocate,
         offset: u64,
         len: u64,
-        reply: ReplyEmpty,
     },
+    /// `current`: the kernel holds nothing back of the file.
     Seek {
         ino: Ino,
         offset: u64,
         what: Seek,
-        reply: ReplyLseek,
+        current: bool,
     },
+    /// `size`: bytes that the kernel has room for.
     ReadDir {
         ino: Ino,
         offset: u64,
-        reply: ReplyDirectory,
+        size: usize,
     },
+    /// The same, with what a look-up of each gives.
     ReadDirPlus {
         ino: Ino,
         offset: u64,
-        reply: ReplyDirectoryPlus,
+        size: usize,
     },
-    Space {
-        reply: ReplyStatfs,
-    },
+    Space,
     SetXattr {
         ino: Ino,
         name: Name,
         value: Box<[u8]>,
         mode: XattrMode,
-        reply: ReplyEmpty,
     },
     Xattr {
         ino: Ino,
         name: Name,
         size: usize,
-        reply: ReplyXattr,
     },
     Xattrs {
         ino: Ino,
         size: usize,
-        reply: ReplyXattr,
     },
     RemoveXattr {
         ino: Ino,
         name: Name,
-        reply: ReplyEmpty,
     },
 }
 
@@ -161,7 +137,7 @@ pub(crate) struct Node {
 }
 
 /// How a file is opened.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     /// `O_TRUNC`.
     pub truncate: bool,
@@ -173,9 +149,9 @@ pub(crate) struct Opening {
 
 impl Opening {
     /// From the flags of open(2).
-    pub(crate) fn of(flags: i32) -> Opening {
+    pub(crate) fn of(flags: u32) -> Opening {
         use rustix::fs::OFlags;
-        let flags = OFlags::from_bits_retain(flags as u32);
+        let flags = OFlags::from_bits_retain(flags);
         Opening {
             truncate: flags.contains(OFlags::TRUNC),
             direct: flags.contains(OFlags::DIRECT),

@@ -1,10 +1,10 @@
 //! Requests that need what the kernel holds back: where the data of a file lie is known only when its cache has been
 //! written out. Linux does not do that before lseek(2) asks (fs/fuse/file.c: `fuse_lseek`), so it is asked to.
 //!
-//! The kernel waits for the writes, and those need the threads that read requests; so a thread of its own asks.
+//! The kernel waits for the writes, and those need the shard; so a thread of its own asks.
 
+use crate::channel::Notices;
 use braid_filesystem::Ino;
-use fuser::{INodeNo, Notifier};
 use std::sync::{OnceLock, mpsc};
 
 /// What is done afterwards.
@@ -21,12 +21,12 @@ impl WriteOut {
     ///
     /// # Errors
     /// When there can be no further thread.
-    pub fn start(&self, notifier: Notifier) -> std::io::Result<()> {
+    pub fn start(&self, notices: Notices) -> std::io::Result<()> {
         let (send, receive) = mpsc::channel::<(Ino, Then)>();
         std::thread::Builder::new().name("fuse-write-out".to_owned()).spawn(move || {
             for (ino, then) in receive {
                 // A file of which the kernel holds nothing is not known to it: just as well.
-                let _ = notifier.inval_inode(INodeNo(ino), 0, 0);
+                let _ = notices.forget_content(ino, 0);
                 then();
             }
         })?;

@@ -64,6 +64,19 @@ fn an_unmount_from_outside_is_noticed() {
 }
 
 #[test]
+fn a_shard_that_ends_leaves_nobody_waiting() {
+    let Some(mut m) = mounted() else { return };
+    fs::write(m.path("f"), "x").unwrap();
+    m.shards = braid_shard::threads::start(1).unwrap();
+    let ended = m.ended.recv_timeout(LONG).unwrap();
+    assert!(matches!(ended.by, EndedBy::Failed(_)), "{ended:?}");
+    let code = fs::metadata(m.path("new")).err().and_then(|error| error.raw_os_error());
+    assert_eq!(code, Some(Errno::NOTCONN.raw_os_error()));
+    m.mount.take().unwrap().unmount().map_err(|(error, _)| error).unwrap();
+    assert_eq!(fs::read_dir(m.dir()).unwrap().count(), 0, "nothing is mounted any more");
+}
+
+#[test]
 fn the_table_of_mounts_shows_what_it_is() {
     let Some(m) = mounted() else { return };
     let table = fs::read_to_string("/proc/self/mounts").unwrap();
@@ -95,8 +108,7 @@ fn places_where_nothing_can_be_mounted_are_named() {
     assert!(at(&other.path().join("file")).contains("not a directory"));
     assert!(at(&other.path().join("none")).contains("mkdir"));
     for change in [
-        (|options: &mut MountOptions| options.threads = 0) as fn(&mut MountOptions),
-        |options| options.max_write = 5000,
+        (|options: &mut MountOptions| options.max_write = 5000) as fn(&mut MountOptions),
         |options| options.name = "a\nb".to_owned(),
     ] {
         let mut options = MountOptions::new(other.path(), "test");

@@ -1,0 +1,152 @@
+//! Requests as they come: read on the shard, taken apart, and each started as a task.
+//!
+//! What a turn of the shard reads is bounded, so that what was started reaches the bricks before more is read. What
+//! is under way is bounded too: with too many bytes of writes, nothing is read until some have ended.
+
+use crate::abi::request::{self, Header, WriteHead, opcode};
+use crate::abi::{BEFORE_PAYLOAD, READ_MIN};
+use crate::channel::{Channel, Received, Reply, body};
+use crate::serve::{self, Server};
+use crate::work::Work;
+use braid_filesystem::FileSystem;
+use braid_shard::BufMut;
+use braid_shard::ring::RingOp;
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Payloads up to so many bytes are copied out of the buffer that requests are read into; for longer ones that costs
+/// more than another buffer.
+const COPIED_MAX: usize = 32 << 10;
+/// Requests, and bytes of payloads, that one turn reads.
+const REQUESTS_AT_ONCE: usize = 16;
+const BYTES_AT_ONCE: usize = 1 << 20;
+
+/// Reads requests until the mount ends.
+pub(crate) struct Receiver<F> {
+    server: Rc<Server<F>>,
+    channel: Arc<Channel>,
+    /// To be waited on.
+    descriptor: Rc<OwnedFd>,
+    /// The longest payload.
+    largest: usize,
+    head: [u8; BEFORE_PAYLOAD],
+    scratch: Vec<u8>,
+}
+
+impl<F: FileSystem + 'static> Receiver<F> {
+    pub(crate) fn new(
+        server: Rc<Server<F>>,
+        channel: Arc<Channel>,
+        descriptor: OwnedFd,
+        largest: usize,
+    ) -> Receiver<F> {
+        let largest = largest.max(READ_MIN);
+        let descriptor = Rc::new(descriptor);
+        Receiver {
+            server,
+            channel,
+            descriptor,
+            largest,
+            head: [0; BEFORE_PAYLOAD],
+            scratch: Vec::new(),
+        }
+    }
+
+    fn buffer(&self) -> BufMut {
+        self.server.shard.pool().get(self.largest)
+    }
+
+    /// To the end.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(crate) async fn run(mut self) -> std::io::Result<()> {
+        let mut buffer = self.buffer();
+        let (mut requests, mut bytes) = (0, 0);
+        loop {
+            let len = match self.channel.receive(&mut self.head, &mut buffer)? {
+                Received::Request(len) => len,
+                Received::End => return Ok(()),
+                Received::Nothing => {
+                    (requests, bytes) = (0, 0);
+                    self.readable().await?;
+                    continue;
+                }
+            };
+            let Some(header) =
+                Header::parse(&self.head).filter(|header| header.len as usize == len)
+            else {
+                return Err(std::io::Error::other("a request of another length than it says"));
+            };
+            match header.opcode {
+                opcode::WRITE => {
+                    bytes += len;
+                    buffer = self.write(&header, buffer, len).await;
+                }
+                opcode::DESTROY => {
+                    Reply::new(&self.channel, header.unique).done();
+                    return Ok(());
+                }
+                _ => self.start(&header, &buffer, len),
+            }
+            requests += 1;
+            if requests >= REQUESTS_AT_ONCE || bytes >= BYTES_AT_ONCE {
+                (requests, bytes) = (0, 0);
+                self.server.shard.next_turn().await;
+            }
+        }
+    }
+
+    async fn readable(&self) -> std::io::Result<()> {
+        let wait = RingOp::Readable { fd: Rc::clone(&self.descriptor) };
+        match self.server.shard.perform(wait).await {
+            Some((result, _)) if result >= 0 => Ok(()),
+            Some((error, _)) => Err(std::io::Error::from_raw_os_error(-error)),
+            None => Err(std::io::Error::other("the shard cannot wait for requests")),
+        }
+    }
+
+    fn start(&mut self, header: &Header, rest: &[u8], len: usize) {
+        let body = body(&self.head, rest, len, &mut self.scratch);
+        match header.opcode {
+            // These two are not answered.
+            opcode::FORGET => self.server.forget(header.ino, request::forgotten(body)),
+            opcode::BATCH_FORGET => {
+                for (ino, count) in request::forgets(body) {
+                    self.server.forget(ino, count);
+                }
+            }
+            _ => {
+                let reply = Reply::new(&self.channel, header.unique);
+                match request::parse(header, body) {
+                    Ok(work) => serve::begin(&self.server, work, reply),
+                    Err(error) => reply.error(error),
+                }
+            }
+        }
+    }
+
+    /// Starts a write whose payload is at the front of `buffer`; gives the buffer for what comes next.
+    async fn write(&mut self, header: &Header, mut buffer: BufMut, len: usize) -> BufMut {
+        let reply = Reply::new(&self.channel, header.unique);
+        let head = WriteHead::parse(&self.head[crate::abi::HEADER..]);
+        let Some(WriteHead { offset, size, clear_setid }) = head.filter(|head| {
+            head.size == len.saturating_sub(BEFORE_PAYLOAD) && head.size <= buffer.len()
+        }) else {
+            reply.error(Errno::INVAL);
+            return buffer;
+        };
+        let (data, next) = if size <= COPIED_MAX {
+            (self.server.shard.pool().copy_of(&buffer[..size]), buffer)
+        } else {
+            buffer.truncate(size);
+            (buffer, self.buffer())
+        };
+        let share = self.server.writes.take(data.len() as u64).await;
+        let ino = header.ino;
+        serve::begin(&self.server, Work::Write { ino, offset, data, clear_setid, share }, reply);
+        next
+    }
+}
