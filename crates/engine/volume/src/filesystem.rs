@@ -8,7 +8,7 @@ use braid_filesystem::{
     NewNode, ROOT, RenameFlags, Seek, SetAttr, SetTime, Space, XattrMode,
 };
 use braid_format::volume::BLOCK;
-use braid_shard::Buf;
+use braid_shard::{Buf, BufMut};
 
 /// Free space below which writers are told of errors at once, in bytes, or this part of the volume.
 const NEARLY_FULL_BYTES: u64 = 256 << 20;
@@ -17,6 +17,21 @@ const NEARLY_FULL_PART: u64 = 16;
 const DIRECTORY: u8 = 4;
 /// Bytes of metadata that a file takes, about: for `df -i`.
 const BYTES_PER_FILE: u64 = 512;
+
+impl Volume {
+    async fn timed_read(
+        &self,
+        ino: Ino,
+        offset: u64,
+        len: usize,
+        room: Option<BufMut>,
+    ) -> Result<Buf, Errno> {
+        let start = self.shard.now();
+        let read = self.read_file(ino, offset, len, room).await;
+        self.jobs.pace.saw_request(self.shard.now().saturating_sub(start));
+        read
+    }
+}
 
 impl FileSystem for Volume {
     async fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry, Errno> {
@@ -142,10 +157,17 @@ impl FileSystem for Volume {
     }
 
     async fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Buf, Errno> {
-        let start = self.shard.now();
-        let read = self.read_file(ino, offset, len).await;
-        self.jobs.pace.saw_request(self.shard.now().saturating_sub(start));
-        read
+        self.timed_read(ino, offset, len, None).await
+    }
+
+    async fn read_into(
+        &self,
+        ino: Ino,
+        offset: u64,
+        len: usize,
+        room: BufMut,
+    ) -> Result<Buf, Errno> {
+        self.timed_read(ino, offset, len, Some(room)).await
     }
 
     async fn write(

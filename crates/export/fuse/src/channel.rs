@@ -1,17 +1,15 @@
 //! /dev/fuse: requests read from it, replies and notices written to it.
 //!
 //! A write of the kernel's is read in two parts, so that its payload comes to lie in an aligned buffer and nowhere else
-//! before. Invariant: a request is answered once; one that is dropped is answered EIO.
+//! before.
 
 use crate::abi::fields::Out;
-use crate::abi::{BEFORE_PAYLOAD, HEADER};
+use crate::abi::{BEFORE_PAYLOAD, HEADER, OUT_HEADER};
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
-/// Bytes of `fuse_out_header`.
-const OUT_HEADER: u32 = 16;
 // Codes of notices (linux/fuse.h).
 const INVAL_INODE: i32 = 2;
 const INVAL_ENTRY: i32 = 3;
@@ -75,7 +73,11 @@ impl Channel {
         }
     }
 
-    fn send(&self, unique: u64, error: i32, body: &[&[u8]]) -> Result<(), Errno> {
+    /// Sends a reply or, with number 0 and its code as `error`, a notice; `body` has at most three parts.
+    ///
+    /// # Errors
+    /// What the kernel says: ENOENT when nobody waits for the reply any more.
+    pub fn send(&self, unique: u64, error: i32, body: &[&[u8]]) -> Result<(), Errno> {
         let bytes: usize = body.iter().map(|part| part.len()).sum();
         // A reply is at most as long as the largest read.
         let len = OUT_HEADER + u32::try_from(bytes).unwrap_or(u32::MAX - OUT_HEADER);
@@ -86,56 +88,6 @@ impl Channel {
             *place = IoSlice::new(part);
         }
         rustix::io::writev(&self.0, parts.get(..=body.len()).unwrap_or(&parts)).map(|_| ())
-    }
-}
-
-/// The kernel waits for it.
-pub(crate) struct Reply {
-    channel: Arc<Channel>,
-    /// 0 once it is answered.
-    unique: u64,
-}
-
-impl Reply {
-    /// To request number `unique`.
-    pub fn new(channel: &Arc<Channel>, unique: u64) -> Reply {
-        Reply { channel: Arc::clone(channel), unique }
-    }
-
-    /// Done, and nothing to say about it.
-    pub fn done(self) {
-        self.send(0, &[]);
-    }
-
-    /// With a body.
-    pub fn with(self, body: &Out) {
-        self.send(0, &[body.bytes()]);
-    }
-
-    /// With bytes as they are.
-    pub fn data(self, bytes: &[u8]) {
-        self.send(0, &[bytes]);
-    }
-
-    /// Not done.
-    pub fn error(self, error: Errno) {
-        self.send(-error.raw_os_error(), &[]);
-    }
-
-    fn send(mut self, error: i32, body: &[&[u8]]) {
-        let unique = std::mem::take(&mut self.unique);
-        if let Err(refused) = self.channel.send(unique, error, body) {
-            // ENOENT: nobody waits any more.
-            tracing::debug!(unique, %refused, "a reply was not taken");
-        }
-    }
-}
-
-impl Drop for Reply {
-    fn drop(&mut self) {
-        if self.unique != 0 {
-            let _ = self.channel.send(self.unique, -Errno::IO.raw_os_error(), &[]);
-        }
     }
 }
 
@@ -190,10 +142,10 @@ pub(crate) fn body<'a>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod testing {
     use super::*;
 
-    fn pair() -> (Arc<Channel>, OwnedFd) {
+    pub fn pair() -> (Arc<Channel>, OwnedFd) {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
         let pair =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
@@ -201,26 +153,18 @@ mod tests {
         (Arc::new(Channel::new(ours)), theirs)
     }
 
-    fn read(from: &OwnedFd) -> Vec<u8> {
+    pub fn read(from: &OwnedFd) -> Vec<u8> {
         let mut bytes = vec![0; 100];
         let len = rustix::io::read(from, &mut bytes[..]).expect("something was sent");
         bytes.truncate(len);
         bytes
     }
+}
 
-    #[test]
-    fn a_request_is_answered_once_and_a_dropped_one_with_eio() {
-        let (channel, kernel) = pair();
-        Reply::new(&channel, 7).data(b"abc");
-        let out = Out::new().u32(19).u32(0).u64(7);
-        assert_eq!(read(&kernel), [out.bytes(), b"abc"].concat());
-        drop(Reply::new(&channel, 8));
-        assert_eq!(read(&kernel), Out::new().u32(16).u32((-5i32).cast_unsigned()).u64(8).bytes());
-        Reply::new(&channel, 9).error(Errno::NOENT);
-        assert_eq!(read(&kernel), Out::new().u32(16).u32((-2i32).cast_unsigned()).u64(9).bytes());
-        Reply::new(&channel, 10).done();
-        assert_eq!(read(&kernel).len(), 16);
-    }
+#[cfg(test)]
+mod tests {
+    use super::testing::{pair, read};
+    use super::*;
 
     #[test]
     fn notices_end_with_the_mount() {

@@ -3,8 +3,9 @@
 use crate::abi::init::{self, Offer, Wanted};
 use crate::abi::request::{Header, opcode};
 use crate::abi::{BEFORE_PAYLOAD, READ_MIN};
-use crate::channel::{Channel, Received, Reply, body};
+use crate::channel::{Channel, Received, body};
 use crate::options::MountOptions;
+use crate::reply::Reply;
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -16,9 +17,12 @@ const BACKGROUND: u16 = 256;
 pub(crate) struct Agreed {
     /// Files that bypass the page cache can be mapped.
     pub direct_mmap: bool,
+    /// Requests come over io_uring.
+    pub over_io_uring: bool,
 }
 
-fn wanted(options: &MountOptions) -> Wanted {
+/// `takes_commands`: of the shard's ring.
+fn wanted(options: &MountOptions, takes_commands: bool) -> Wanted {
     let mut flags = init::ASYNC_READ
         | init::ASYNC_DIO
         | init::ATOMIC_O_TRUNC
@@ -35,6 +39,9 @@ fn wanted(options: &MountOptions) -> Wanted {
     if options.writeback_cache && !options.read_only {
         flags |= init::WRITEBACK_CACHE;
     }
+    if options.io_uring && takes_commands {
+        flags |= init::OVER_IO_URING;
+    }
     Wanted {
         flags,
         read_ahead: u32::try_from(options.read_ahead).unwrap_or(u32::MAX),
@@ -44,14 +51,18 @@ fn wanted(options: &MountOptions) -> Wanted {
     }
 }
 
-/// Waits for the kernel's offer and answers it.
+/// Waits for the kernel's offer and answers it. `takes_commands`: the ring of the shard that will serve does.
 ///
 /// # Errors
 /// When the kernel is too old, or the device fails.
-pub(crate) fn agree(channel: &Arc<Channel>, options: &MountOptions) -> std::io::Result<Agreed> {
+pub(crate) fn agree(
+    channel: &Arc<Channel>,
+    options: &MountOptions,
+    takes_commands: bool,
+) -> std::io::Result<Agreed> {
     let unexpected = |why: &str| std::io::Error::other(why.to_owned());
     let (mut head, mut rest) = ([0; BEFORE_PAYLOAD], vec![0; READ_MIN]);
-    let wanted = wanted(options);
+    let wanted = wanted(options, takes_commands);
     loop {
         let len = match channel.receive(&mut head, &mut rest)? {
             Received::Request(len) => len,
@@ -84,6 +95,10 @@ pub(crate) fn agree(channel: &Arc<Channel>, options: &MountOptions) -> std::io::
                 "capabilities of FUSE that the kernel has not: {missing:#x}; done without"
             );
         }
-        return Ok(Agreed { direct_mmap: offer.flags & init::DIRECT_IO_ALLOW_MMAP != 0 });
+        let agreed = |flag| wanted.flags & offer.flags & flag != 0;
+        return Ok(Agreed {
+            direct_mmap: agreed(init::DIRECT_IO_ALLOW_MMAP),
+            over_io_uring: agreed(init::OVER_IO_URING),
+        });
     }
 }

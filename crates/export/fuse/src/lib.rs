@@ -1,17 +1,18 @@
 //! A [`FileSystem`](braid_filesystem::FileSystem) mounted through FUSE.
 //!
 //! ```text
-//!  kernel ──/dev/fuse──► the shard: a request is read, a write's payload into an aligned buffer, and taken apart
-//!    ▲                                │
-//!    └────────── reply ────────── a task that asks the file system
+//!  kernel ──io_uring, or /dev/fuse──► the shard: a request, a write's payload in an aligned buffer, is taken apart
+//!    ▲                                      │
+//!    └────────── reply ──────────── a task that asks the file system
 //! ```
 //!
 //! Permissions, locks and caches are the kernel's; this crate passes requests on and answers. What is under way is
-//! bounded: reads and writes by budgets of bytes; all others are one per calling thread.
+//! bounded: over io_uring by the entries of its queues; through the device reads and writes by budgets of bytes, all
+//! others are one per calling thread.
 //!
 //! What it does not know: volumes, bricks, where bytes lie.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod abi;
 mod channel;
@@ -22,8 +23,10 @@ mod mountpoint;
 mod options;
 mod receive;
 mod references;
+mod reply;
 mod serve;
 mod table;
+mod uring;
 mod work;
 mod write_out;
 

@@ -1,6 +1,6 @@
 //! A mount from its start to its end.
 //!
-//! Requests are read on the shard. Threads: one asks the kernel to write files out; one more waits for the end, which
+//! Requests come to the shard, over its io_uring or through the device. Threads: one asks the kernel to write files out; one more waits for the end, which
 //! comes with the unmount, whoever does it, and then winds the mount up on the shard.
 
 use crate::channel::{Channel, Notices};
@@ -23,18 +23,20 @@ use std::thread::JoinHandle;
 pub struct Mount {
     point: MountPoint,
     notices: Notices,
-    end: Arc<End>,
+    end: Arc<Known>,
     /// Gives what came of the last sync.
     session: Option<JoinHandle<Result<(), Errno>>>,
 }
 
-/// What both sides know of the end.
+/// What both sides know.
 #[derive(Default)]
-struct End {
+struct Known {
     /// We are the ones who unmount.
     ours: AtomicBool,
     /// The kernel's side is gone, and with it the device number: what is mounted there now is another's.
     gone: AtomicBool,
+    /// How requests come.
+    over_io_uring: bool,
 }
 
 impl Mount {
@@ -62,7 +64,12 @@ impl Mount {
         };
         let channel = Arc::new(Channel::new(fuse));
         let handshake = |error| MountError::Handshake { dir: dir.clone(), error };
-        let agreed = kernel::agree(&channel, &options).and_then(|agreed| {
+        let takes_commands =
+            remote.call(|shard| shard.ring().is_some_and(|ring| ring.takes_commands()));
+        let Some(takes_commands) = takes_commands else {
+            return undo(MountError::ShardGone { dir });
+        };
+        let agreed = kernel::agree(&channel, &options, takes_commands).and_then(|agreed| {
             channel.do_not_wait()?;
             Ok((agreed, channel.descriptor()?))
         });
@@ -85,7 +92,8 @@ impl Mount {
             return undo(MountError::ShardGone { dir });
         };
         let wind_up = WindUp { remote, key };
-        let end = Arc::new(End::default());
+        let over_io_uring = agreed.over_io_uring;
+        let end = Arc::new(Known { over_io_uring, ..Known::default() });
         let known = Arc::clone(&end);
         let thread = std::thread::Builder::new().name("fuse-mount".to_owned());
         let spawned = thread.spawn(move || {
@@ -114,6 +122,11 @@ impl Mount {
     /// Where it is mounted.
     pub fn dir(&self) -> &Path {
         self.point.dir()
+    }
+
+    /// Whether requests come over io_uring, not through /dev/fuse.
+    pub fn is_over_io_uring(&self) -> bool {
+        self.end.over_io_uring
     }
 
     /// Unmounts, waits until all requests are answered, and makes everything durable.

@@ -30,6 +30,9 @@ pub struct MountOptions {
     /// Bytes of reads and, again, of writes that are under way at once; at least one of `max_write`. What is
     /// above waits.
     pub memory: usize,
+    /// Requests come over io_uring where the kernel offers that: Linux 6.14 and newer, with the parameter
+    /// `enable_uring` of its module fuse set. Else, and without this, through /dev/fuse.
+    pub io_uring: bool,
 }
 
 impl MountOptions {
@@ -46,6 +49,7 @@ impl MountOptions {
             entry_timeout: Duration::from_secs(86_400),
             read_ahead: 8 << 20,
             memory: 32 << 20,
+            io_uring: true,
         }
     }
 

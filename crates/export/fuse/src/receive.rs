@@ -1,12 +1,14 @@
-//! Requests as they come: read on the shard, taken apart, and each started as a task.
+//! Requests as they come through the device: read on the shard, taken apart, and each started as a task.
 //!
 //! What a turn of the shard reads is bounded, so that what was started reaches the bricks before more is read. What
 //! is under way is bounded too: with too many bytes of writes, nothing is read until some have ended.
 
 use crate::abi::request::{self, Header, WriteHead, opcode};
 use crate::abi::{BEFORE_PAYLOAD, READ_MIN};
-use crate::channel::{Channel, Received, Reply, body};
+use crate::channel::{Channel, Received, body};
+use crate::reply::Reply;
 use crate::serve::{self, Server};
+use crate::uring::Uring;
 use crate::work::Work;
 use braid_filesystem::FileSystem;
 use braid_shard::BufMut;
@@ -29,6 +31,8 @@ pub(crate) struct Receiver<F> {
     channel: Arc<Channel>,
     /// To be waited on.
     descriptor: Rc<OwnedFd>,
+    /// The other way that requests come.
+    _uring: Option<Rc<Uring<F>>>,
     /// The longest payload.
     largest: usize,
     head: [u8; BEFORE_PAYLOAD],
@@ -39,15 +43,16 @@ impl<F: FileSystem + 'static> Receiver<F> {
     pub(crate) fn new(
         server: Rc<Server<F>>,
         channel: Arc<Channel>,
-        descriptor: OwnedFd,
+        descriptor: Rc<OwnedFd>,
         largest: usize,
+        uring: Option<Rc<Uring<F>>>,
     ) -> Receiver<F> {
         let largest = largest.max(READ_MIN);
-        let descriptor = Rc::new(descriptor);
         Receiver {
             server,
             channel,
             descriptor,
+            _uring: uring,
             largest,
             head: [0; BEFORE_PAYLOAD],
             scratch: Vec::new(),
@@ -110,21 +115,13 @@ impl<F: FileSystem + 'static> Receiver<F> {
 
     fn start(&mut self, header: &Header, rest: &[u8], len: usize) {
         let body = body(&self.head, rest, len, &mut self.scratch);
-        match header.opcode {
-            // These two are not answered.
-            opcode::FORGET => self.server.forget(header.ino, request::forgotten(body)),
-            opcode::BATCH_FORGET => {
-                for (ino, count) in request::forgets(body) {
-                    self.server.forget(ino, count);
-                }
+        match asked(&self.server, header, body) {
+            Asked::Work(work) => {
+                serve::begin(&self.server, work, Reply::new(&self.channel, header.unique));
             }
-            _ => {
-                let reply = Reply::new(&self.channel, header.unique);
-                match request::parse(header, body) {
-                    Ok(work) => serve::begin(&self.server, work, reply),
-                    Err(error) => reply.error(error),
-                }
-            }
+            // Nobody waits for a reply about what was forgotten.
+            Asked::Nothing(Ok(())) => {}
+            Asked::Nothing(Err(error)) => Reply::new(&self.channel, header.unique).error(error),
         }
     }
 
@@ -132,21 +129,51 @@ impl<F: FileSystem + 'static> Receiver<F> {
     async fn write(&mut self, header: &Header, mut buffer: BufMut, len: usize) -> BufMut {
         let reply = Reply::new(&self.channel, header.unique);
         let head = WriteHead::parse(&self.head[crate::abi::HEADER..]);
-        let Some(WriteHead { offset, size, clear_setid }) = head.filter(|head| {
+        let Some(head) = head.filter(|head| {
             head.size == len.saturating_sub(BEFORE_PAYLOAD) && head.size <= buffer.len()
         }) else {
             reply.error(Errno::INVAL);
             return buffer;
         };
-        let (data, next) = if size <= COPIED_MAX {
-            (self.server.shard.pool().copy_of(&buffer[..size]), buffer)
+        let (data, next) = if head.size <= COPIED_MAX {
+            (self.server.shard.pool().copy_of(&buffer[..head.size]), buffer)
         } else {
-            buffer.truncate(size);
+            buffer.truncate(head.size);
             (buffer, self.buffer())
         };
         let share = self.server.writes.take(data.len() as u64).await;
-        let ino = header.ino;
-        serve::begin(&self.server, Work::Write { ino, offset, data, clear_setid, share }, reply);
+        serve::begin(&self.server, head.of(header.ino, data, Some(share)), reply);
         next
     }
+}
+
+/// What a request comes to.
+pub(crate) enum Asked {
+    /// Something for the file system.
+    Work(Work),
+    /// Nothing more; an error is the answer.
+    Nothing(Result<(), Errno>),
+}
+
+/// What `header` and the `body` after it ask for, but for a write. What the kernel has forgotten is dealt with.
+pub(crate) fn asked<F: FileSystem + 'static>(
+    server: &Server<F>,
+    header: &Header,
+    body: &[u8],
+) -> Asked {
+    match header.opcode {
+        opcode::FORGET => server.forget(header.ino, request::forgotten(body)),
+        opcode::BATCH_FORGET => {
+            for (ino, count) in request::forgets(body) {
+                server.forget(ino, count);
+            }
+        }
+        // The end, which the device tells too.
+        opcode::DESTROY => {}
+        _ => match request::parse(header, body) {
+            Ok(work) => return Asked::Work(work),
+            Err(error) => return Asked::Nothing(Err(error)),
+        },
+    }
+    Asked::Nothing(Ok(()))
 }

@@ -2,12 +2,14 @@
 
 use crate::abi::directory::{ENTRY, ENTRY_PLUS, Listed, Listing};
 use crate::abi::reply::{self, OPEN_DIRECT_IO, OPEN_KEEP_CACHE, OPEN_PARALLEL_DIRECT_WRITES};
-use crate::channel::{Channel, Reply};
+use crate::channel::Channel;
 use crate::errno;
 use crate::kernel::Agreed;
 use crate::options::MountOptions;
 use crate::receive::Receiver;
 use crate::references::References;
+use crate::reply::Reply;
+use crate::uring::{Entries, Uring};
 use crate::work::{Opening, Work};
 use crate::write_out::WriteOut;
 use braid_filesystem::{Attr, Caller, Entry, Errno, FileSystem, Ino, Kind, NewNode, SetAttr};
@@ -41,6 +43,8 @@ pub(crate) struct Server<F> {
     /// Its own number.
     key: usize,
     write_out: Arc<WriteOut>,
+    /// Replies to requests that wait for another thread.
+    parked: RefCell<Slab<Reply>>,
     tasks: Tasks<F>,
 }
 
@@ -104,11 +108,17 @@ pub(crate) fn install<F: FileSystem + 'static>(
         writeback: options.writeback_cache,
         key,
         write_out: opened.write_out,
+        parked: RefCell::default(),
         tasks: tasks.clone(),
     });
     servers.all.borrow_mut().insert(Rc::clone(&server));
-    let (channel, descriptor) = (opened.channel, opened.descriptor);
-    let receiver = Receiver::new(server, channel, descriptor, options.max_write as usize);
+    let (channel, descriptor) = (opened.channel, Rc::new(opened.descriptor));
+    let largest = options.max_write as usize;
+    let uring = opened.agreed.over_io_uring.then(|| {
+        let entries = Entries::new(shard, Rc::clone(&descriptor), largest, options.memory)?;
+        Some(Uring::start(Rc::clone(&server), entries))
+    });
+    let receiver = Receiver::new(server, channel, descriptor, largest, uring.flatten());
     let ended = opened.ended;
     shard.spawn(async move {
         let result = receiver.run().await;
@@ -128,9 +138,11 @@ pub(crate) fn begin<F: FileSystem + 'static>(server: &Rc<Server<F>>, work: Work,
     server.tasks.spawn((Rc::clone(server), work, reply));
 }
 
-/// Starts one request that had to wait for another thread.
-fn resume<F: FileSystem + 'static>(shard: &Shard, key: usize, work: Work, reply: Reply) {
-    if let Some(server) = server(&shard.local::<Servers<F>>(), key) {
+/// Starts one request that had to wait for another thread; its reply is parked as number `parked`.
+fn resume<F: FileSystem + 'static>(shard: &Shard, key: usize, work: Work, parked: usize) {
+    let Some(server) = server(&shard.local::<Servers<F>>(), key) else { return };
+    let reply = server.parked.borrow_mut().try_remove(parked);
+    if let Some(reply) = reply {
         begin(&server, work, reply);
     }
 }
@@ -283,13 +295,21 @@ impl<F: FileSystem + 'static> Server<F> {
     }
 
     async fn read(&self, ino: Ino, offset: u64, len: usize, direct: bool, reply: Reply) {
-        let _share = self.reads.take(len as u64).await;
-        match self.fs.read(ino, offset, len).await {
+        // What comes over io_uring brings its memory with it.
+        let (result, _share) = match reply.room() {
+            Some(room) => (self.fs.read_into(ino, offset, len, room).await, None),
+            None => {
+                let share = self.reads.take(len as u64).await;
+                (self.fs.read(ino, offset, len).await, Some(share))
+            }
+        };
+        match result {
             Ok(data) if direct && self.writeback && data.len() < len => {
+                drop(data);
                 let again = move || Work::Read { ino, offset, len, direct: false };
                 self.written_out(ino, again, reply);
             }
-            Ok(data) => reply.data(&data),
+            Ok(data) => reply.content(data),
             Err(error) => reply.error(errno::of(error)),
         }
     }
@@ -297,9 +317,10 @@ impl<F: FileSystem + 'static> Server<F> {
     /// Goes on with `work` when the kernel holds nothing back of `ino`.
     fn written_out(&self, ino: Ino, work: impl FnOnce() -> Work + Send + 'static, reply: Reply) {
         let (remote, key) = (self.shard.remote(), self.key);
+        let parked = self.parked.borrow_mut().insert(reply);
         self.write_out.then(ino, move || {
-            // When the shard is gone the reply is dropped, which is EIO.
-            remote.run(move |shard| resume::<F>(shard, key, work(), reply));
+            // When the mount has ended its parked replies are dropped, which is EIO.
+            remote.run(move |shard| resume::<F>(shard, key, work(), parked));
         });
     }
 

@@ -69,13 +69,13 @@ pub(crate) enum Work {
         len: usize,
         direct: bool,
     },
-    /// `share`: of the bytes of writes that may be under way.
+    /// `share`: of the bytes of writes that may be under way; what comes over io_uring brings its memory with it.
     Write {
         ino: Ino,
         offset: u64,
         data: BufMut,
         clear_setid: bool,
-        share: Share,
+        share: Option<Share>,
     },
     Sync {
         ino: Ino,

@@ -2,7 +2,7 @@
 
 use crate::attr::{Attr, Kind, Time};
 use crate::error::Errno;
-use braid_shard::Buf;
+use braid_shard::{Buf, BufMut};
 
 /// Number of a file.
 pub type Ino = u64;
@@ -217,6 +217,19 @@ pub trait FileSystem {
 
     /// Reads up to `len` bytes at `offset`; fewer only at the end of the file. The time of reading is not noted.
     async fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Buf, Errno>;
+
+    /// The same, in `room` if the file system can read to where it is told. What is given may be there or elsewhere,
+    /// and begin anywhere in it.
+    async fn read_into(
+        &self,
+        ino: Ino,
+        offset: u64,
+        len: usize,
+        room: BufMut,
+    ) -> Result<Buf, Errno> {
+        drop(room);
+        self.read(ino, offset, len).await
+    }
 
     /// Writes all of `data` at `offset`. `clear_setid`: the setuid and setgid bits are to go
     /// (`FUSE_WRITE_KILL_SUIDGID`).

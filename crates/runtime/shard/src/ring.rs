@@ -7,19 +7,23 @@
 //! Invariant: an entry that the kernel knows is never moved, reused or freed before its
 //! completion has been seen; dropping the ring waits for all of them.
 
-use crate::buffer::{Buf, BufMut};
+mod operation;
+pub mod perform;
+mod queues;
+
 use crate::mailbox::Doorbell;
 use crate::reactor::{Nanos, Reactor};
-use io_uring::squeue::Entry;
-use io_uring::{IoUring, opcode, types};
-use rustix::fd::{AsRawFd, OwnedFd, RawFd};
-use smallvec::SmallVec;
+use io_uring::{opcode, types};
+use queues::{Prepared, Queues};
+use rustix::fd::AsRawFd;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
+
+pub use operation::{ARGUMENT, BufMuts, Bufs, Command, RingOp};
 
 /// Entries of the submission queue; more operations wait in a queue of ours.
 const ENTRIES: u32 = 512;
@@ -35,11 +39,6 @@ pub const SEGMENTS_MAX: usize = 512;
 const SPIN_WITHIN: Nanos = 20_000;
 /// `user_data` of the read that waits for the doorbell.
 const BELL: u64 = u64::MAX;
-
-/// Reading handles of one vectored operation.
-pub type Bufs = SmallVec<[Buf; 2]>;
-/// Writable handles of one vectored operation.
-pub type BufMuts = SmallVec<[BufMut; 2]>;
 
 /// Why a ring could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -65,28 +64,6 @@ fn origin() -> Instant {
 /// IORING_ENTER_GETEVENTS of the kernel's io_uring.h.
 const ENTER_GETEVENTS: u32 = 1;
 
-/// One operation; owns its descriptor and buffers until it ends. Offsets and lengths in bytes.
-#[derive(Debug)]
-#[allow(missing_docs)] // The fields are named after the system calls' arguments.
-pub enum RingOp {
-    /// Reads into `bufs` from `offset`.
-    Read { fd: Rc<OwnedFd>, offset: u64, bufs: BufMuts },
-    /// Writes `bufs` at `offset`; with `durable` the data is on stable storage at completion.
-    Write { fd: Rc<OwnedFd>, offset: u64, bufs: Bufs, durable: bool },
-    /// Makes written data durable (fdatasync).
-    Sync { fd: Rc<OwnedFd> },
-    /// `fallocate` with `mode`: punch a hole, or zero a range, of a file or a block device.
-    Fallocate { fd: Rc<OwnedFd>, mode: i32, offset: u64, len: u64 },
-    /// Receives at most `buf.len()` bytes.
-    Receive { fd: Rc<OwnedFd>, buf: BufMut },
-    /// Sends all buffers, or as much as the socket takes at once.
-    Send { fd: Rc<OwnedFd>, bufs: Bufs },
-    /// Accepts one connection; the result is its descriptor.
-    Accept { fd: Rc<OwnedFd> },
-    /// Waits until the descriptor is readable.
-    Readable { fd: Rc<OwnedFd> },
-}
-
 /// Gets completed operations back.
 pub trait RingSink {
     /// `result` is what the system call would have returned: at least 0, or a negative errno.
@@ -101,16 +78,24 @@ struct InFlight {
     message: libc::msghdr,
 }
 
+impl InFlight {
+    fn is_command(&self) -> bool {
+        matches!(self.op, Some(RingOp::Command(_)))
+    }
+}
+
 /// See the module's documentation.
 pub struct Ring {
-    uring: RefCell<IoUring>,
+    queues: RefCell<Queues>,
     /// Boxed: the kernel holds pointers into an entry while it is in flight.
     #[allow(clippy::vec_box)]
     entries: RefCell<Vec<Box<InFlight>>>,
     free: RefCell<Vec<u32>>,
     /// Prepared, but the submission queue was full.
-    waiting: RefCell<VecDeque<Entry>>,
+    waiting: RefCell<VecDeque<Prepared>>,
     in_flight: Cell<usize>,
+    /// How many of them are commands, which end when their driver wants.
+    commands: Cell<usize>,
     unsubmitted: Cell<usize>,
     bell: Arc<Doorbell>,
     bell_armed: Cell<bool>,
@@ -128,23 +113,17 @@ impl Ring {
         if bell.event().is_none() {
             return Err(RingError::Doorbell);
         }
-        let uring = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_taskrun_flag()
-            .setup_cqsize(ENTRIES * 8)
-            .build(ENTRIES)
-            .or_else(|_| IoUring::builder().setup_cqsize(ENTRIES * 8).build(ENTRIES))
-            .map_err(RingError::Setup)?;
+        let queues = Queues::new(ENTRIES).map_err(RingError::Setup)?;
         // Timers are usually 50 us late, to save power; a modelled SSD answers in less. Where
         // this is refused, timers stay that late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         Ok(Ring {
-            uring: RefCell::new(uring),
+            queues: RefCell::new(queues),
             entries: RefCell::new(Vec::new()),
             free: RefCell::new(Vec::new()),
             waiting: RefCell::new(VecDeque::new()),
             in_flight: Cell::new(0),
+            commands: Cell::new(0),
             unsubmitted: Cell::new(0),
             bell,
             bell_armed: Cell::new(false),
@@ -154,8 +133,20 @@ impl Ring {
         })
     }
 
-    /// Prepares `op`; `sink` gets it back with `token` when it has ended. Never completes at once.
-    pub fn submit(&self, op: RingOp, sink: Rc<dyn RingSink>, token: u64) {
+    /// Whether [`RingOp::Command`] is possible: from Linux 6.1 on.
+    pub fn takes_commands(&self) -> bool {
+        self.queues.borrow().take_commands()
+    }
+
+    /// Prepares `op`; `sink` gets it back with `token` when it has ended. Never completes at once, but for a command
+    /// that is not possible.
+    pub fn submit(&self, mut op: RingOp, sink: Rc<dyn RingSink>, token: u64) {
+        if matches!(op, RingOp::Command(_)) {
+            if !self.takes_commands() {
+                return sink.ring_done(token, -libc::EOPNOTSUPP, op);
+            }
+            self.commands.set(self.commands.get() + 1);
+        }
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
             let mut entries = self.entries.borrow_mut();
             entries.push(Box::new(InFlight {
@@ -170,16 +161,13 @@ impl Ring {
         });
         let mut entries = self.entries.borrow_mut();
         let entry = &mut *entries[index as usize];
+        let prepared = operation::prepare(&mut op, &mut entry.vectors, &mut entry.message);
         entry.op = Some(op);
         entry.sink = Some(sink);
         entry.token = token;
-        let Some(sqe) = prepare(entry) else {
-            // Every operation has an entry as long as `op` is there, and it was set above.
-            return;
-        };
         drop(entries);
         self.in_flight.set(self.in_flight.get() + 1);
-        self.push(sqe.user_data(u64::from(index)));
+        self.push(prepared.user_data(u64::from(index)));
     }
 
     /// Operations that the kernel has, or will have at the end of the turn.
@@ -187,28 +175,24 @@ impl Ring {
         self.in_flight.get()
     }
 
-    fn push(&self, sqe: Entry) {
-        let mut uring = self.uring.borrow_mut();
+    fn push(&self, entry: Prepared) {
         // SAFETY: what the entry points to (buffers, vectors, descriptor) is owned by the InFlight
         // of its index, which stays as it is until the completion has been seen.
-        if unsafe { uring.submission().push(&sqe) }.is_ok() {
+        if unsafe { self.queues.borrow_mut().push(&entry) } {
             self.unsubmitted.set(self.unsubmitted.get() + 1);
         } else {
-            drop(uring);
-            self.waiting.borrow_mut().push_back(sqe);
+            self.waiting.borrow_mut().push_back(entry);
         }
     }
 
     fn push_waiting(&self) {
-        loop {
-            let Some(sqe) = self.waiting.borrow_mut().pop_front() else { return };
-            let mut uring = self.uring.borrow_mut();
+        let mut waiting = self.waiting.borrow_mut();
+        while let Some(entry) = waiting.front() {
             // SAFETY: as in `push`.
-            if unsafe { uring.submission().push(&sqe) }.is_err() {
-                drop(uring);
-                self.waiting.borrow_mut().push_front(sqe);
+            if !unsafe { self.queues.borrow_mut().push(entry) } {
                 return;
             }
+            waiting.pop_front();
             self.unsubmitted.set(self.unsubmitted.get() + 1);
         }
     }
@@ -217,12 +201,12 @@ impl Ring {
     fn enter(&self, wait: bool, timeout: Option<Nanos>) -> bool {
         self.push_waiting();
         {
-            let mut prepared = self.uring.borrow_mut().submission().len();
-            let uring = self.uring.borrow();
+            let mut prepared = self.queues.borrow_mut().unsubmitted();
+            let queues = self.queues.borrow();
             while prepared > SUBMITTED_AT_ONCE {
                 // SAFETY: entries of the queue point to memory that their InFlight owns.
                 let taken = unsafe {
-                    uring.submitter().enter::<libc::sigset_t>(SUBMITTED_AT_ONCE as u32, 0, 0, None)
+                    queues.submitter().enter::<libc::sigset_t>(SUBMITTED_AT_ONCE as u32, 0, 0, None)
                 };
                 match taken {
                     Ok(taken) if taken > 0 => prepared -= taken.min(prepared),
@@ -235,7 +219,7 @@ impl Ring {
                     // events, so this asks for zero of them.
                     // SAFETY: entries of the queue point to memory that their InFlight owns.
                     unsafe {
-                        uring.submitter().enter::<libc::sigset_t>(
+                        queues.submitter().enter::<libc::sigset_t>(
                             prepared as u32,
                             0,
                             ENTER_GETEVENTS,
@@ -243,29 +227,26 @@ impl Ring {
                         )
                     }
                 }
-                (true, None) => uring.submitter().submit_and_wait(1),
+                (true, None) => queues.submitter().submit_and_wait(1),
                 (true, Some(nanos)) => {
                     let span = types::Timespec::new()
                         .sec(nanos / 1_000_000_000)
                         .nsec((nanos % 1_000_000_000) as u32);
                     let args = types::SubmitArgs::new().timespec(&span);
-                    uring.submitter().submit_with_args(1, &args)
+                    queues.submitter().submit_with_args(1, &args)
                 }
             };
             // EINTR, ETIME and EBUSY leave everything in place for the next turn.
             let _ = result;
         }
         // What the kernel did not take now (it was interrupted, or is short of memory) stays.
-        self.unsubmitted.set(self.uring.borrow_mut().submission().len());
+        self.unsubmitted.set(self.queues.borrow_mut().unsubmitted());
         self.collect()
     }
 
     fn collect(&self) -> bool {
         let mut done = std::mem::take(&mut *self.done.borrow_mut());
-        {
-            let mut uring = self.uring.borrow_mut();
-            done.extend(uring.completion().map(|cqe| (cqe.user_data(), cqe.result())));
-        }
+        self.queues.borrow_mut().completed(&mut done);
         let any = !done.is_empty();
         for (user_data, result) in done.drain(..) {
             if user_data == BELL {
@@ -282,12 +263,17 @@ impl Ring {
         let (op, sink, token) = {
             let mut entries = self.entries.borrow_mut();
             let Some(entry) = entries.get_mut(index as usize) else { return };
-            let (Some(op), Some(sink)) = (entry.op.take(), entry.sink.take()) else { return };
-            (op, sink, entry.token)
+            let Some(op) = entry.op.take() else { return };
+            (op, entry.sink.take(), entry.token)
         };
         self.free.borrow_mut().push(index);
         self.in_flight.set(self.in_flight.get() - 1);
-        sink.ring_done(token, result, op);
+        if matches!(op, RingOp::Command(_)) {
+            self.commands.set(self.commands.get() - 1);
+        }
+        if let Some(sink) = sink {
+            sink.ring_done(token, result, op);
+        }
     }
 
     fn arm_bell(&self) {
@@ -300,79 +286,12 @@ impl Ring {
         let sqe = opcode::Read::new(types::Fd(event.as_raw_fd()), target.cast::<u8>(), 8)
             .build()
             .user_data(BELL);
-        let mut uring = self.uring.borrow_mut();
         // SAFETY: the counter is boxed and lives as long as the ring, which waits for this read
         // (or closes its descriptors) before it goes; only one such read is armed at a time.
-        if unsafe { uring.submission().push(&sqe) }.is_ok() {
+        if unsafe { self.queues.borrow_mut().push(&Prepared::Plain(sqe)) } {
             self.bell_armed.set(true);
         }
     }
-}
-
-fn vector_of(bytes: *const u8, len: usize) -> libc::iovec {
-    libc::iovec { iov_base: bytes.cast_mut().cast(), iov_len: len }
-}
-
-/// Builds the kernel's form of `entry.op`; vectors live in the entry.
-fn prepare(entry: &mut InFlight) -> Option<Entry> {
-    let vectors = &mut entry.vectors;
-    vectors.clear();
-    let fd_of = |fd: &Rc<OwnedFd>| -> RawFd { fd.as_raw_fd() };
-    Some(match entry.op.as_mut()? {
-        RingOp::Read { fd, offset, bufs } => {
-            let fd = types::Fd(fd_of(fd));
-            if let [buf] = bufs.as_mut_slice() {
-                return Some(
-                    opcode::Read::new(fd, buf.as_mut_ptr(), buf.len() as u32)
-                        .offset(*offset)
-                        .build(),
-                );
-            }
-            vectors.extend(bufs.iter_mut().map(|buf| vector_of(buf.as_mut_ptr(), buf.len())));
-            opcode::Readv::new(fd, vectors.as_ptr(), vectors.len() as u32).offset(*offset).build()
-        }
-        RingOp::Write { fd, offset, bufs, durable } => {
-            let fd = types::Fd(fd_of(fd));
-            let flags = if *durable { libc::RWF_DSYNC } else { 0 };
-            if let [buf] = bufs.as_slice() {
-                return Some(
-                    opcode::Write::new(fd, buf.as_ptr(), buf.len() as u32)
-                        .offset(*offset)
-                        .rw_flags(flags as _)
-                        .build(),
-                );
-            }
-            vectors.extend(bufs.iter().map(|buf| vector_of(buf.as_ptr(), buf.len())));
-            opcode::Writev::new(fd, vectors.as_ptr(), vectors.len() as u32)
-                .offset(*offset)
-                .rw_flags(flags as _)
-                .build()
-        }
-        RingOp::Sync { fd } => {
-            opcode::Fsync::new(types::Fd(fd_of(fd))).flags(types::FsyncFlags::DATASYNC).build()
-        }
-        RingOp::Fallocate { fd, mode, offset, len } => {
-            opcode::Fallocate::new(types::Fd(fd_of(fd)), *len).offset(*offset).mode(*mode).build()
-        }
-        RingOp::Receive { fd, buf } => {
-            opcode::Recv::new(types::Fd(fd_of(fd)), buf.as_mut_ptr(), buf.len() as u32).build()
-        }
-        RingOp::Send { fd, bufs } => {
-            let fd = types::Fd(fd_of(fd));
-            vectors.extend(bufs.iter().map(|buf| vector_of(buf.as_ptr(), buf.len())));
-            entry.message.msg_iov = vectors.as_mut_ptr();
-            entry.message.msg_iovlen = vectors.len() as _;
-            opcode::SendMsg::new(fd, &entry.message).flags(libc::MSG_NOSIGNAL as u32).build()
-        }
-        RingOp::Accept { fd } => {
-            opcode::Accept::new(types::Fd(fd_of(fd)), std::ptr::null_mut(), std::ptr::null_mut())
-                .flags(libc::SOCK_CLOEXEC)
-                .build()
-        }
-        RingOp::Readable { fd } => {
-            opcode::PollAdd::new(types::Fd(fd_of(fd)), libc::POLLIN as u32).build()
-        }
-    })
 }
 
 impl Reactor for Ring {
@@ -388,7 +307,7 @@ impl Reactor for Ring {
             if self.collect() {
                 return true;
             }
-            if !self.uring.borrow_mut().submission().taskrun() {
+            if !self.queues.borrow_mut().taskrun() {
                 return false;
             }
         }
@@ -416,64 +335,45 @@ impl Reactor for Ring {
 
 impl Ring {
     /// Cancels what is in flight and gives it back to its sinks, most with `ECANCELED`. Returns
-    /// although some is left only when the kernel does not let go of it for many seconds.
+    /// although some is left only when the kernel does not let go of it for many seconds, and of
+    /// commands: those end with the ring, and their sinks hear no more of them.
     pub(crate) fn cancel_all(&self) {
         let mut rounds = 0;
-        while self.in_flight.get() > 0 && rounds < 10_000 {
+        while self.in_flight.get() > self.commands.get() && rounds < 10_000 {
             // What is only prepared is submitted first, so that it can be cancelled.
             self.enter(false, None);
             // Sockets and pending accepts may never complete by themselves. Refused by old
             // kernels: the wait below then relies on the operations' own end.
             let cancel = types::CancelBuilder::any();
-            let _ = self.uring.borrow().submitter().register_sync_cancel(None, cancel);
-            if self.in_flight.get() > 0 {
+            let _ = self.queues.borrow().submitter().register_sync_cancel(None, cancel);
+            if self.in_flight.get() > self.commands.get() {
                 self.enter(true, Some(1_000_000));
             }
             rounds += 1;
         }
+        let sinks: Vec<_> = {
+            let mut entries = self.entries.borrow_mut();
+            let commands = entries.iter_mut().filter(|entry| entry.is_command());
+            commands.filter_map(|entry| entry.sink.take()).collect()
+        };
+        drop(sinks);
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
         self.cancel_all();
-        if self.in_flight.get() > 0 {
-            // Better to leak what the kernel may still write to than to reuse it.
-            std::mem::forget(std::mem::take(&mut *self.entries.borrow_mut()));
+        // Better to leak what the kernel may still write to than to reuse it.
+        for mut entry in self.entries.take() {
+            match entry.op.take() {
+                // Its descriptor goes: that the last one is closed is what ends others' waiting.
+                Some(RingOp::Command(command)) => std::mem::forget(command.into_memory()),
+                Some(op) => std::mem::forget((op, entry)),
+                None => {}
+            }
         }
         if self.bell_armed.get() {
             std::mem::forget(std::mem::replace(&mut *self.bell_count.borrow_mut(), Box::new(0)));
-        }
-    }
-}
-
-/// Waits for one ring operation from async code: `shard.perform(op).await`.
-pub mod perform {
-    use super::{RingOp, RingSink};
-    use crate::shard::Shard;
-    use crate::sync::{Promise, Promised, promise};
-    use std::cell::Cell;
-    use std::rc::Rc;
-
-    struct OneShot(Cell<Option<Promise<(i32, RingOp)>>>);
-
-    impl RingSink for OneShot {
-        fn ring_done(&self, _: u64, result: i32, op: RingOp) {
-            if let Some(promise) = self.0.take() {
-                promise.fulfil((result, op));
-            }
-        }
-    }
-
-    impl Shard {
-        /// Performs `op`; gives the result as the system call would (negative errno) with the
-        /// operation and its buffers. `None` when this shard has no ring or the ring is gone.
-        pub fn perform(&self, op: RingOp) -> Promised<(i32, RingOp)> {
-            let (give, wait) = promise(self);
-            if let Some(ring) = self.ring() {
-                ring.submit(op, Rc::new(OneShot(Cell::new(Some(give)))), 0);
-            }
-            wait
         }
     }
 }

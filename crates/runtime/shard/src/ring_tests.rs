@@ -1,6 +1,6 @@
 //! Operations through the kernel: files and sockets.
 
-use crate::ring::{Bufs, RingOp};
+use crate::ring::{ARGUMENT, Bufs, Command, RingOp};
 use crate::shard::Shard;
 use rustix::fd::OwnedFd;
 use smallvec::smallvec;
@@ -143,4 +143,24 @@ fn a_shard_without_a_ring_says_so() {
     let shard = crate::testing::shard();
     let fd = file(0);
     assert!(shard.block_on(shard.perform(RingOp::Sync { fd })).is_none());
+}
+
+#[test]
+fn commands_reach_the_driver_and_give_their_memory_back() {
+    let shard = shard();
+    let memory = shard.pool().copy_of(b"as it was");
+    let command = |path: &str, memory| {
+        let fd: Rc<OwnedFd> = Rc::new(std::fs::File::open(path).unwrap().into());
+        // SAFETY: neither driver knows of any memory.
+        let command = unsafe { Command::new(fd, 0, [0; ARGUMENT], smallvec![memory], true) };
+        let (result, op) = perform(&shard, RingOp::Command(command));
+        let RingOp::Command(command) = op else { panic!("not the command back") };
+        (result, command.into_memory().pop().unwrap())
+    };
+    let possible = shard.ring().unwrap().takes_commands();
+    // /dev/null has done nothing with success since Linux 6.0.
+    let (result, memory) = command("/dev/null", memory);
+    assert_eq!(result, if possible { 0 } else { -libc::EOPNOTSUPP });
+    let (result, memory) = command("/dev/zero", memory);
+    assert_eq!((result, &*memory), (-libc::EOPNOTSUPP, &b"as it was"[..]));
 }

@@ -85,7 +85,8 @@ impl Volume {
             return Ok(());
         }
         let end = up(to, BLOCK);
-        let mut blocks = self.read_blocks(inode, start, end).await?;
+        let memory = self.shard.pool().get((end - start) as usize);
+        let mut blocks = self.read_blocks(inode, start, end, memory).await?;
         blocks[(from - start) as usize..(to - start) as usize].fill(0);
         // As a write leaves it: what was cut before goes with what is changed here, not later.
         let inside = inode.size().saturating_sub(start).min(end - start) as usize;

@@ -10,8 +10,14 @@ use braid_shard::{Buf, BufMut};
 use std::rc::Rc;
 
 impl Volume {
-    /// See [`braid_filesystem::FileSystem::read`].
-    pub(crate) async fn read_file(&self, ino: Ino, offset: u64, len: usize) -> Result<Buf, Errno> {
+    /// See [`braid_filesystem::FileSystem::read_into`]; without `room` the memory is the shard's.
+    pub(crate) async fn read_file(
+        &self,
+        ino: Ino,
+        offset: u64,
+        len: usize,
+        room: Option<BufMut>,
+    ) -> Result<Buf, Errno> {
         let inode = self.file(ino).await?;
         let end = offset.saturating_add(len as u64);
         let _held = inode.locks.shared(offset..end).await;
@@ -20,20 +26,25 @@ impl Volume {
             return Ok(self.shard.pool().get(0).freeze());
         }
         let first = down(offset, BLOCK);
-        let buf = self.read_blocks(&inode, first, up(end, BLOCK)).await?;
+        let last = up(end, BLOCK);
+        let memory = room.filter(|room| room.len() as u64 >= last - first);
+        let memory = memory.unwrap_or_else(|| self.shard.pool().get((last - first) as usize));
+        let buf = self.read_blocks(&inode, first, last, memory).await?;
         let skip = (offset - first) as usize;
         Ok(buf.freeze().slice(skip..skip + (end - offset) as usize))
     }
 
-    /// The bytes from `first` to `end`, multiples of a block, as one buffer; all bricks at the same time. The caller
-    /// holds the range.
+    /// The bytes from `first` to `end`, multiples of a block, at the front of `memory`, which is at least as long; all
+    /// bricks at the same time. The caller holds the range.
     pub(crate) async fn read_blocks(
         &self,
         inode: &Rc<Inode>,
         first: u64,
         end: u64,
+        memory: BufMut,
     ) -> Result<BufMut, Errno> {
-        let mut rest = self.shard.pool().get((end - first) as usize);
+        let mut rest = memory;
+        rest.truncate((end - first) as usize);
         // The parts in the order of the file; those on their way are not there.
         let mut parts: Vec<Option<BufMut>> = Vec::new();
         let mut bricks = Vec::new();

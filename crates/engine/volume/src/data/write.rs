@@ -390,7 +390,8 @@ impl Volume {
 
     /// One block as it is read: zero after the end of the file.
     async fn old_block(&self, inode: &Rc<Inode>, start: u64) -> Result<Buf, Errno> {
-        let mut block = self.read_blocks(inode, start, start + BLOCK).await?;
+        let memory = self.shard.pool().get(BLOCK as usize);
+        let mut block = self.read_blocks(inode, start, start + BLOCK, memory).await?;
         let inside = inode.size().saturating_sub(start).min(BLOCK) as usize;
         block[inside..].fill(0);
         Ok(block.freeze())

@@ -4,7 +4,7 @@ use super::fields::{Fields, Out};
 
 /// The protocol's version that is spoken here; an older kernel is answered with its own.
 const MAJOR: u32 = 7;
-const MINOR: u32 = 39;
+const MINOR: u32 = 42;
 
 // Capabilities of linux/fuse.h.
 pub(crate) const ASYNC_READ: u64 = 1 << 0;
@@ -21,6 +21,7 @@ pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
 pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
 const INIT_EXT: u64 = 1 << 30;
 pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 
 /// What the kernel offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

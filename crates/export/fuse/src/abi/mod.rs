@@ -1,4 +1,4 @@
-//! The protocol of /dev/fuse (linux/fuse.h, version 7.39): what requests and replies look like as bytes.
+//! The protocol of /dev/fuse (linux/fuse.h, version 7.42): what requests and replies look like as bytes.
 //!
 //! | file | subject |
 //! |---|---|
@@ -7,6 +7,7 @@
 //! | `reply` | the bodies of replies |
 //! | `directory` | entries of a directory, as many as the kernel has room for |
 //! | `init` | what is agreed when a mount starts |
+//! | `ring` | commands and memory of FUSE over io_uring |
 //!
 //! Numbers are in the machine's order. Invariant: no bytes of a request cause a panic.
 
@@ -15,7 +16,10 @@ pub(crate) mod fields;
 pub(crate) mod init;
 pub(crate) mod reply;
 pub(crate) mod request;
+pub(crate) mod ring;
 
+/// Bytes of `fuse_out_header`.
+pub(crate) const OUT_HEADER: u32 = 16;
 /// Bytes of `fuse_in_header`.
 pub(crate) const HEADER: usize = 40;
 /// Bytes of a write before its payload: the header and `fuse_write_in`.

@@ -6,6 +6,8 @@ use braid_filesystem::{
     Allocate, Caller, Ino, Kind, MODE_MASK, RENAME_EXCHANGE, RENAME_NOREPLACE, RenameFlags, Seek,
     SetAttr, SetTime, Time, XattrMode,
 };
+use braid_shard::BufMut;
+use braid_shard::sync::Share;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -115,6 +117,12 @@ impl WriteHead {
             size: size as usize,
             clear_setid: flags & WRITE_KILL_SUIDGID != 0,
         })
+    }
+
+    /// The write of `data` to file `ino`; `share` as in [`Work::Write`].
+    pub fn of(&self, ino: Ino, data: BufMut, share: Option<Share>) -> Work {
+        let &WriteHead { offset, clear_setid, .. } = self;
+        Work::Write { ino, offset, data, clear_setid, share }
     }
 }
 

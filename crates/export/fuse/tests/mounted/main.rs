@@ -3,3 +3,6 @@
 mod lifecycle;
 mod operations;
 mod support;
+
+/// How requests come.
+const OVER_IO_URING: bool = false;

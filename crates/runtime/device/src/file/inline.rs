@@ -25,7 +25,8 @@ pub(super) fn carry_out(op: &mut RingOp) -> i32 {
         RingOp::Receive { .. }
         | RingOp::Send { .. }
         | RingOp::Accept { .. }
-        | RingOp::Readable { .. } => Err(Errno::OPNOTSUPP),
+        | RingOp::Readable { .. }
+        | RingOp::Command(_) => Err(Errno::OPNOTSUPP),
     };
     match done {
         // As the kernel does, no more than an i32 holds is reported at once.

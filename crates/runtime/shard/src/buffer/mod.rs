@@ -12,6 +12,7 @@
 //! Invariant: the ranges of two live `BufMut`s never overlap, nor does a `BufMut` with a `Buf`.
 
 pub mod in_place;
+mod lasting;
 mod loan;
 mod shared;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use lasting::Lasting;
 pub use loan::Loan;
 pub use shared::SharedMemory;
 

@@ -207,3 +207,28 @@ fn a_pool_with_the_same_number_is_not_home() {
     home.settle(loan).unwrap();
     assert_eq!(home.outstanding(), 0);
 }
+
+#[test]
+fn lasting_memory_is_handed_out_as_a_whole_when_nobody_has_a_part() {
+    let pool = Pool::new(0);
+    let lasting = pool.lasting(10_000);
+    let mut whole = lasting.take().unwrap();
+    whole[9_999] = 7;
+    let place = whole.as_ptr();
+    assert_eq!(
+        (whole.len(), lasting.position(&whole), lasting.take().is_none()),
+        (10_000, Some(0), true)
+    );
+    let rest = whole.split_off(4096).freeze();
+    drop(whole);
+    assert!(lasting.take().is_none(), "somebody reads the rest");
+    assert_eq!(lasting.position(&rest), Some(4096));
+    assert_eq!(lasting.position(&pool.get(1)), None);
+    assert!(rest.try_into_mut().is_err(), "it is not the only handle");
+    let whole = lasting.take().unwrap();
+    assert_eq!((whole.as_ptr(), whole[9_999]), (place, 7));
+    drop(lasting);
+    assert_eq!(pool.outstanding(), 16_384, "the handle keeps it");
+    drop(whole);
+    assert_eq!(pool.outstanding(), 0);
+}

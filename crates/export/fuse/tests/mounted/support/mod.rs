@@ -1,9 +1,11 @@
 //! What the tests share: a file system in memory, mounted on a shard in a folder of its own.
 
+pub mod enabled;
 pub mod memory;
 
 use braid_fuse::{Ended, Mount, MountOptions};
 use braid_shard::threads::Shards;
+use enabled::Enabled;
 use memory::Memory;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -15,6 +17,7 @@ pub struct Mounted {
     pub ended: Receiver<Ended>,
     pub shards: Shards,
     dir: tempfile::TempDir,
+    _enabled: Option<Enabled>,
 }
 
 /// Says why nothing is tested, and gives true, where FUSE is not to be had.
@@ -38,16 +41,20 @@ pub fn mounted_with(change: impl FnOnce(&mut MountOptions)) -> Option<Mounted> {
     if cannot_mount() {
         return None;
     }
+    let enabled = if crate::OVER_IO_URING { Some(Enabled::new()?) } else { None };
     let dir = tempfile::tempdir().expect("a folder");
     let shards = braid_shard::threads::start(1).expect("a shard");
     let mut options = MountOptions::new(dir.path(), "test");
+    options.io_uring = crate::OVER_IO_URING;
     change(&mut options);
     let (send, ended) = channel();
     let remote = shards.remotes()[0].clone();
     let mount = Mount::start(options, remote, open, move |end| {
         let _ = send.send(end);
     });
-    Some(Mounted { mount: Some(mount.expect("it mounts")), ended, shards, dir })
+    let mount = mount.expect("it mounts");
+    assert_eq!(mount.is_over_io_uring(), crate::OVER_IO_URING);
+    Some(Mounted { mount: Some(mount), ended, shards, dir, _enabled: enabled })
 }
 
 /// The shard's file system, made when it is first asked for, so that it can be mounted again and looked into.

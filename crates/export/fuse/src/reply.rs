@@ -1,0 +1,119 @@
+//! Replies to requests, on the way that the request came.
+//!
+//! Invariant: a request is answered once; one that is dropped is answered EIO.
+
+use crate::abi::fields::Out;
+use crate::channel::Channel;
+use crate::uring::Entries;
+use braid_shard::{Buf, BufMut};
+use rustix::io::Errno;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The kernel waits for it.
+pub(crate) struct Reply(Option<To>);
+
+/// Where it goes.
+enum To {
+    /// To the device, with the request's number.
+    Device(Arc<Channel>, u64),
+    /// Into the entry of the io_uring that the request came in.
+    Ring(Rc<Entries>, usize),
+}
+
+impl To {
+    fn send(self, error: i32, body: &[u8]) {
+        match self {
+            To::Device(channel, unique) => {
+                if let Err(refused) = channel.send(unique, error, &[body]) {
+                    // ENOENT: nobody waits any more.
+                    tracing::debug!(unique, %refused, "a reply was not taken");
+                }
+            }
+            To::Ring(entries, entry) => entries.answer(entry, error, body),
+        }
+    }
+}
+
+impl Reply {
+    /// To request number `unique`, which was read from the device.
+    pub fn new(channel: &Arc<Channel>, unique: u64) -> Reply {
+        Reply(Some(To::Device(Arc::clone(channel), unique)))
+    }
+
+    /// To the request in an entry of the io_uring.
+    pub fn into_entry(entries: &Rc<Entries>, entry: usize) -> Reply {
+        Reply(Some(To::Ring(Rc::clone(entries), entry)))
+    }
+
+    /// Memory from which [`Reply::content`] reaches the kernel without a further copy.
+    pub fn room(&self) -> Option<BufMut> {
+        match &self.0 {
+            Some(To::Ring(entries, entry)) => entries.room(*entry),
+            _ => None,
+        }
+    }
+
+    /// Done, and nothing to say about it.
+    pub fn done(self) {
+        self.send(0, &[]);
+    }
+
+    /// With a body.
+    pub fn with(self, body: &Out) {
+        self.send(0, body.bytes());
+    }
+
+    /// With bytes as they are.
+    pub fn data(self, bytes: &[u8]) {
+        self.send(0, bytes);
+    }
+
+    /// With the content of a file, which may lie in the [room](Reply::room).
+    pub fn content(mut self, content: Buf) {
+        match self.0.take() {
+            Some(To::Ring(entries, entry)) => entries.answer_with(entry, content),
+            Some(to) => to.send(0, &content),
+            None => {}
+        }
+    }
+
+    /// Not done.
+    pub fn error(self, error: Errno) {
+        self.send(-error.raw_os_error(), &[]);
+    }
+
+    fn send(mut self, error: i32, body: &[u8]) {
+        if let Some(to) = self.0.take() {
+            to.send(error, body);
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some(to) = self.0.take() {
+            to.send(-Errno::IO.raw_os_error(), &[]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::testing::{pair, read};
+
+    #[test]
+    fn a_request_is_answered_once_and_a_dropped_one_with_eio() {
+        let (channel, kernel) = pair();
+        Reply::new(&channel, 7).data(b"abc");
+        let out = Out::new().u32(19).u32(0).u64(7);
+        assert_eq!(read(&kernel), [out.bytes(), b"abc"].concat());
+        drop(Reply::new(&channel, 8));
+        assert_eq!(read(&kernel), Out::new().u32(16).u32((-5i32).cast_unsigned()).u64(8).bytes());
+        Reply::new(&channel, 9).error(Errno::NOENT);
+        assert_eq!(read(&kernel), Out::new().u32(16).u32((-2i32).cast_unsigned()).u64(9).bytes());
+        Reply::new(&channel, 10).done();
+        assert_eq!(read(&kernel).len(), 16);
+    }
+}

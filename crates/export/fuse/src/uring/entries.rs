@@ -1,0 +1,159 @@
+//! The entries of one mount, and replies into them.
+
+use super::cpus;
+use super::entry::Entry;
+use braid_shard::ring::{RingOp, RingSink};
+use braid_shard::{Buf, BufMut, Nanos, Shard};
+use rustix::io::Errno;
+use std::cell::OnceCell;
+use std::os::fd::OwnedFd;
+use std::rc::{Rc, Weak};
+
+/// Entries that each queue has at least: requests of one processor that are under way at once.
+const PER_QUEUE_MIN: usize = 4;
+/// And at most.
+const PER_QUEUE_MAX: usize = 64;
+/// How often is looked whether memory is free in which a late reply goes.
+const LATE: Nanos = 20_000;
+
+/// See the module's documentation.
+pub(crate) struct Entries {
+    shard: Shard,
+    fd: Rc<OwnedFd>,
+    all: Vec<Entry>,
+    /// Hears of the requests that come.
+    sink: OnceCell<Weak<dyn RingSink>>,
+}
+
+impl Entries {
+    /// For a mount whose device is `fd`, with payloads up to `largest` bytes and about `memory` bytes for all of
+    /// them. `None` when the kernel does not tell how many queues there are.
+    pub fn new(
+        shard: &Shard,
+        fd: Rc<OwnedFd>,
+        largest: usize,
+        memory: usize,
+    ) -> Option<Rc<Entries>> {
+        let queues = cpus::possible()?;
+        let each = memory / largest / usize::from(queues.max(1));
+        let each = each.clamp(PER_QUEUE_MIN, PER_QUEUE_MAX);
+        let of_queue = |queue| (0..each).map(move |_| Entry::new(shard, queue, largest));
+        let all = (0..queues).flat_map(of_queue).collect();
+        Some(Rc::new(Entries { shard: shard.clone(), fd, all, sink: OnceCell::new() }))
+    }
+
+    /// Makes all known to the kernel; `sink` hears of the requests that come, with the entry's number as token.
+    pub fn register(&self, sink: Weak<dyn RingSink>) {
+        // Once for each mount.
+        let _ = self.sink.set(sink);
+        for (nr, entry) in self.all.iter().enumerate() {
+            if let Some(op) = entry.register(&self.fd) {
+                self.submit(nr, op);
+            }
+        }
+    }
+
+    pub(super) fn get(&self, nr: usize) -> Option<&Entry> {
+        self.all.get(nr)
+    }
+
+    fn submit(&self, nr: usize, op: RingOp) {
+        // Without a sink the mount has ended, and with it everybody's waiting.
+        if let (Some(ring), Some(sink)) =
+            (self.shard.ring(), self.sink.get().and_then(Weak::upgrade))
+        {
+            ring.submit(op, sink, nr as u64);
+        }
+    }
+
+    /// The memory of an entry's payload; `None` while somebody has a part of it.
+    pub fn room(&self, nr: usize) -> Option<BufMut> {
+        self.all.get(nr)?.payload()
+    }
+
+    /// Answers the request in entry `nr`.
+    pub fn answer(self: Rc<Self>, nr: usize, error: i32, body: &[u8]) {
+        let Some(entry) = self.all.get(nr) else { return };
+        if entry.is_free() {
+            self.commit(nr, error, |payload| put(payload, body));
+        } else {
+            let body = body.to_vec();
+            self.commit_late(nr, error, move |payload| put(payload, &body));
+        }
+    }
+
+    /// Answers it with the content of a file, which may lie in the entry's own payload.
+    pub fn answer_with(self: Rc<Self>, nr: usize, content: Buf) {
+        let Some(entry) = self.all.get(nr) else { return };
+        let Some(at) = entry.position(&content) else { return self.answer(nr, 0, &content) };
+        let len = content.len();
+        // Who else has a part of the payload only reads it, so that the content stays.
+        drop(content);
+        let fill = move |payload: &mut [u8]| {
+            if at > 0 {
+                payload.copy_within(at..at + len, 0);
+            }
+            len
+        };
+        if entry.is_free() {
+            self.commit(nr, 0, fill);
+        } else {
+            self.commit_late(nr, 0, fill);
+        }
+    }
+
+    fn commit(&self, nr: usize, error: i32, fill: impl FnOnce(&mut [u8]) -> usize) {
+        if let Some(op) = self.all.get(nr).and_then(|entry| entry.commit(&self.fd, error, fill)) {
+            self.submit(nr, op);
+        }
+    }
+
+    /// Answers when nobody has a part of the entry's memory any more: a device may be slow to let go of what was
+    /// written long ago.
+    fn commit_late(
+        self: Rc<Self>,
+        nr: usize,
+        error: i32,
+        fill: impl FnOnce(&mut [u8]) -> usize + 'static,
+    ) {
+        let shard = self.shard.clone();
+        shard.spawn(async move {
+            while self.all.get(nr).is_some_and(|entry| !entry.is_free()) {
+                self.shard.sleep(LATE).await;
+            }
+            self.commit(nr, error, fill);
+        });
+    }
+}
+
+/// Puts `body` at the front; gives its length. The kernel asks for no more than there is room for.
+fn put(payload: &mut [u8], body: &[u8]) -> usize {
+    match payload.get_mut(..body.len()) {
+        Some(place) => {
+            place.copy_from_slice(body);
+            body.len()
+        }
+        None => 0,
+    }
+}
+
+/// Why the kernel gave an entry back without a request, when it is not the end of the mount.
+pub(super) fn unexpected(result: i32) -> Option<std::io::Error> {
+    let end = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED, Errno::NODEV];
+    let is_end = end.iter().any(|error| error.raw_os_error() == result.wrapping_neg());
+    (result < 0 && !is_end).then(|| std::io::Error::from_raw_os_error(result.wrapping_neg()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_that_comes_back_with_a_request_or_at_the_end_is_expected() {
+        assert!(
+            [0, 5, -107, -103, -125, -19].into_iter().all(|result| unexpected(result).is_none())
+        );
+        assert_eq!(unexpected(-22).and_then(|error| error.raw_os_error()), Some(22));
+        assert!(unexpected(i32::MIN).is_some());
+    }
+}

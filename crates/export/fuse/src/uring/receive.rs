@@ -1,0 +1,84 @@
+//! Requests as they come: taken from the entry that they are in, and each started as a task.
+
+use super::entries::{Entries, unexpected};
+use crate::abi::request::{WriteHead, opcode};
+use crate::abi::ring::{self, Arrived};
+use crate::receive::{self, Asked};
+use crate::reply::Reply;
+use crate::serve::{self, Server};
+use braid_filesystem::FileSystem;
+use braid_shard::BufMut;
+use braid_shard::ring::{BufMuts, RingOp, RingSink};
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+/// Receives the requests of one mount as long as it lives.
+pub(crate) struct Uring<F> {
+    server: Rc<Server<F>>,
+    entries: Rc<Entries>,
+    scratch: RefCell<Vec<u8>>,
+}
+
+impl<F: FileSystem + 'static> Uring<F> {
+    /// Makes `entries` known to the kernel, which sends requests there when it knows all of them.
+    pub fn start(server: Rc<Server<F>>, entries: Rc<Entries>) -> Rc<Uring<F>> {
+        let uring = Rc::new(Uring { server, entries, scratch: RefCell::default() });
+        let sink: Weak<Uring<F>> = Rc::downgrade(&uring);
+        uring.entries.register(sink);
+        uring
+    }
+
+    fn arrived(&self, nr: usize, memory: BufMuts) {
+        let Some(entry) = self.entries.get(nr) else { return };
+        let Some((headers, payload)) = entry.arrived(memory) else { return };
+        let asked = match ring::parse(&headers) {
+            Some(arrived) if arrived.payload <= payload.len() => self.asked(&arrived, payload),
+            _ => Asked::Nothing(Err(Errno::INVAL)),
+        };
+        // From here on all of the entry's memory but a write's data is there for the reply.
+        drop(headers);
+        let reply = Reply::into_entry(&self.entries, nr);
+        match asked {
+            Asked::Work(work) => serve::begin(&self.server, work, reply),
+            Asked::Nothing(Ok(())) => reply.done(),
+            Asked::Nothing(Err(error)) => reply.error(error),
+        }
+    }
+
+    fn asked(&self, arrived: &Arrived<'_>, mut payload: BufMut) -> Asked {
+        if arrived.header.opcode == opcode::WRITE {
+            let head = WriteHead::parse(arrived.fields).filter(|head| head.size == arrived.payload);
+            let Some(head) = head else { return Asked::Nothing(Err(Errno::INVAL)) };
+            payload.truncate(head.size);
+            return Asked::Work(head.of(arrived.header.ino, payload, None));
+        }
+        let mut scratch = self.scratch.borrow_mut();
+        let body = if arrived.payload == 0 {
+            arrived.fields
+        } else if arrived.fields.is_empty() {
+            &payload[..arrived.payload]
+        } else {
+            scratch.clear();
+            scratch.extend_from_slice(arrived.fields);
+            scratch.extend_from_slice(&payload[..arrived.payload]);
+            &scratch
+        };
+        receive::asked(&self.server, &arrived.header, body)
+    }
+}
+
+impl<F: FileSystem + 'static> RingSink for Uring<F> {
+    fn ring_done(&self, token: u64, result: i32, op: RingOp) {
+        let RingOp::Command(command) = op else { return };
+        if let Some(error) = unexpected(result) {
+            tracing::warn!(
+                entry = token,
+                "FUSE over io_uring: the kernel takes no more of this entry: {error}"
+            );
+        }
+        if result >= 0 {
+            self.arrived(token as usize, command.into_memory());
+        }
+    }
+}

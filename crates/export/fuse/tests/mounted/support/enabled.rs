@@ -1,0 +1,40 @@
+//! FUSE over io_uring, switched on in the kernel as long as a test needs it.
+
+use std::sync::{Mutex, PoisonError};
+
+const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// How many need it, and whether it was off before.
+static NEEDED: Mutex<(usize, bool)> = Mutex::new((0, false));
+
+/// Switched on until the drop of the last of them.
+pub struct Enabled(());
+
+impl Enabled {
+    /// `None`, and says why, when the kernel does not have it.
+    pub fn new() -> Option<Enabled> {
+        let mut needed = NEEDED.lock().unwrap_or_else(PoisonError::into_inner);
+        if needed.0 == 0 {
+            let set = std::fs::read_to_string(PARAMETER).and_then(|before| {
+                needed.1 = before.trim() == "N";
+                if needed.1 { std::fs::write(PARAMETER, "Y") } else { Ok(()) }
+            });
+            if let Err(error) = set {
+                eprintln!("skipped: {PARAMETER}: {error}");
+                return None;
+            }
+        }
+        needed.0 += 1;
+        Some(Enabled(()))
+    }
+}
+
+impl Drop for Enabled {
+    fn drop(&mut self) {
+        let mut needed = NEEDED.lock().unwrap_or_else(PoisonError::into_inner);
+        needed.0 -= 1;
+        if needed.0 == 0 && needed.1 {
+            let _ = std::fs::write(PARAMETER, "N");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What a ring can be asked to do, and the kernel's form of it.
+
+use super::queues::Prepared;
+use crate::buffer::{Buf, BufMut};
+use io_uring::{opcode, squeue, types};
+use rustix::fd::{AsRawFd, OwnedFd, RawFd};
+use smallvec::SmallVec;
+use std::rc::Rc;
+
+/// Reading handles of one vectored operation.
+pub type Bufs = SmallVec<[Buf; 2]>;
+/// Writable handles of one vectored operation.
+pub type BufMuts = SmallVec<[BufMut; 2]>;
+
+/// Bytes of a command's argument that a driver reads; the rest of its 80 are zero.
+pub const ARGUMENT: usize = 24;
+
+/// One operation; owns its descriptor and buffers until it ends. Offsets and lengths in bytes.
+#[derive(Debug)]
+#[allow(missing_docs)] // The fields are named after the system calls' arguments.
+pub enum RingOp {
+    /// Reads into `bufs` from `offset`.
+    Read { fd: Rc<OwnedFd>, offset: u64, bufs: BufMuts },
+    /// Writes `bufs` at `offset`; with `durable` the data is on stable storage at completion.
+    Write { fd: Rc<OwnedFd>, offset: u64, bufs: Bufs, durable: bool },
+    /// Makes written data durable (fdatasync).
+    Sync { fd: Rc<OwnedFd> },
+    /// `fallocate` with `mode`: punch a hole, or zero a range, of a file or a block device.
+    Fallocate { fd: Rc<OwnedFd>, mode: i32, offset: u64, len: u64 },
+    /// Receives at most `buf.len()` bytes.
+    Receive { fd: Rc<OwnedFd>, buf: BufMut },
+    /// Sends all buffers, or as much as the socket takes at once.
+    Send { fd: Rc<OwnedFd>, bufs: Bufs },
+    /// Accepts one connection; the result is its descriptor.
+    Accept { fd: Rc<OwnedFd> },
+    /// Waits until the descriptor is readable.
+    Readable { fd: Rc<OwnedFd> },
+    /// What the driver behind the descriptor defines. Only for a ring that
+    /// [takes commands](super::Ring::takes_commands); another gives `EOPNOTSUPP`.
+    Command(Command),
+}
+
+/// A command to a driver (`IORING_OP_URING_CMD`).
+#[derive(Debug)]
+pub struct Command {
+    fd: Rc<OwnedFd>,
+    code: u32,
+    argument: [u8; ARGUMENT],
+    memory: BufMuts,
+    with_vectors: bool,
+}
+
+impl Command {
+    /// Command number `code` of the driver behind `fd`. `memory` is what the driver may read and
+    /// write until the command ends; `with_vectors` tells it where that is.
+    ///
+    /// # Safety
+    /// Until the command ends the driver writes to no other memory of the process than `memory`:
+    /// nothing that it was told of earlier and has not let go of.
+    #[allow(unsafe_code)]
+    pub unsafe fn new(
+        fd: Rc<OwnedFd>,
+        code: u32,
+        argument: [u8; ARGUMENT],
+        memory: BufMuts,
+        with_vectors: bool,
+    ) -> Command {
+        Command { fd, code, argument, memory, with_vectors }
+    }
+
+    /// The memory, now that the command has ended.
+    pub fn into_memory(self) -> BufMuts {
+        self.memory
+    }
+}
+
+/// Builds the kernel's form of `op`; `vectors` and `message` stay where they are while it is in
+/// flight.
+pub(super) fn prepare(
+    op: &mut RingOp,
+    vectors: &mut Vec<libc::iovec>,
+    message: &mut libc::msghdr,
+) -> Prepared {
+    vectors.clear();
+    let fd_of = |fd: &Rc<OwnedFd>| -> RawFd { fd.as_raw_fd() };
+    let entry = match op {
+        RingOp::Read { fd, offset, bufs } => {
+            let fd = types::Fd(fd_of(fd));
+            if let [buf] = bufs.as_mut_slice() {
+                opcode::Read::new(fd, buf.as_mut_ptr(), buf.len() as u32).offset(*offset).build()
+            } else {
+                vectors.extend(bufs.iter_mut().map(|buf| vector_of(buf.as_mut_ptr(), buf.len())));
+                opcode::Readv::new(fd, vectors.as_ptr(), vectors.len() as u32)
+                    .offset(*offset)
+                    .build()
+            }
+        }
+        RingOp::Write { fd, offset, bufs, durable } => {
+            let fd = types::Fd(fd_of(fd));
+            let flags = if *durable { libc::RWF_DSYNC } else { 0 };
+            if let [buf] = bufs.as_slice() {
+                opcode::Write::new(fd, buf.as_ptr(), buf.len() as u32)
+                    .offset(*offset)
+                    .rw_flags(flags as _)
+                    .build()
+            } else {
+                vectors.extend(bufs.iter().map(|buf| vector_of(buf.as_ptr(), buf.len())));
+                opcode::Writev::new(fd, vectors.as_ptr(), vectors.len() as u32)
+                    .offset(*offset)
+                    .rw_flags(flags as _)
+                    .build()
+            }
+        }
+        RingOp::Sync { fd } => {
+            opcode::Fsync::new(types::Fd(fd_of(fd))).flags(types::FsyncFlags::DATASYNC).build()
+        }
+        RingOp::Fallocate { fd, mode, offset, len } => {
+            opcode::Fallocate::new(types::Fd(fd_of(fd)), *len).offset(*offset).mode(*mode).build()
+        }
+        RingOp::Receive { fd, buf } => {
+            opcode::Recv::new(types::Fd(fd_of(fd)), buf.as_mut_ptr(), buf.len() as u32).build()
+        }
+        RingOp::Send { fd, bufs } => {
+            let fd = types::Fd(fd_of(fd));
+            vectors.extend(bufs.iter().map(|buf| vector_of(buf.as_ptr(), buf.len())));
+            message.msg_iov = vectors.as_mut_ptr();
+            message.msg_iovlen = vectors.len() as _;
+            opcode::SendMsg::new(fd, message).flags(libc::MSG_NOSIGNAL as u32).build()
+        }
+        RingOp::Accept { fd } => {
+            opcode::Accept::new(types::Fd(fd_of(fd)), std::ptr::null_mut(), std::ptr::null_mut())
+                .flags(libc::SOCK_CLOEXEC)
+                .build()
+        }
+        RingOp::Readable { fd } => {
+            opcode::PollAdd::new(types::Fd(fd_of(fd)), libc::POLLIN as u32).build()
+        }
+        RingOp::Command(command) => return Prepared::Command(prepare_command(command, vectors)),
+    };
+    Prepared::Plain(entry)
+}
+
+fn vector_of(bytes: *const u8, len: usize) -> libc::iovec {
+    libc::iovec { iov_base: bytes.cast_mut().cast(), iov_len: len }
+}
+
+fn prepare_command(command: &mut Command, vectors: &mut Vec<libc::iovec>) -> squeue::Entry128 {
+    let mut argument = [0; 80];
+    argument[..ARGUMENT].copy_from_slice(&command.argument);
+    let fd = types::Fd(command.fd.as_raw_fd());
+    let plain = opcode::UringCmd80::new(fd, command.code).cmd(argument);
+    if !command.with_vectors {
+        return plain.build();
+    }
+    let memory = command.memory.iter_mut();
+    vectors.extend(memory.map(|buf| vector_of(buf.as_mut_ptr(), buf.len())));
+    let mut entry = plain.addr(Some(vectors.as_ptr() as u64)).build();
+    /// Where `struct io_uring_sqe` of linux/io_uring.h has `len`, which the crate leaves at zero.
+    const LEN_AT: usize = 24;
+    // SAFETY: an Entry128 is the kernel's structure of 128 bytes, plain numbers that may have any
+    // value; four bytes from 24 on are within it, and aligned for a u32 as the whole is for a u64.
+    unsafe { (&raw mut entry).byte_add(LEN_AT).cast::<u32>().write(vectors.len() as u32) };
+    entry
+}
