@@ -1,8 +1,12 @@
 //! The suites against a volume of braid, mounted through FUSE in this process, over bricks in memory.
 //!
-//! Without /dev/fuse, or the right to mount, it says that it did not run.
+//! Without /dev/fuse, or the right to mount, it says that it did not run; and so it does of FUSE over io_uring where the
+//! kernel does not have that.
 
 #![allow(clippy::unwrap_used)]
+
+#[path = "../../../export/fuse/tests/mounted/support/enabled.rs"]
+mod enabled;
 
 use braid_device::ram::Ram;
 use braid_filesystem::{Caller, Time};
@@ -12,6 +16,7 @@ use braid_kv::model::ModelStore;
 use braid_shard::Shard;
 use braid_shard::threads::Shards;
 use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, first_records};
+use enabled::Enabled;
 use std::cell::RefCell;
 use std::process::Command;
 use std::rc::Rc;
@@ -32,6 +37,7 @@ struct Mounted {
     dir: tempfile::TempDir,
     // After the mount: it needs the shard to its end.
     _shards: Shards,
+    _enabled: Option<Enabled>,
 }
 
 fn now() -> Time {
@@ -67,8 +73,9 @@ async fn start(shard: &Shard) {
 }
 
 impl Mounted {
-    /// `None` where nothing can be mounted.
-    fn new() -> Option<Mounted> {
+    /// `None` where nothing can be mounted, or not so that requests come over io_uring.
+    fn new(over_io_uring: bool) -> Option<Mounted> {
+        let enabled = if over_io_uring { Some(Enabled::new()?) } else { None };
         let shards = braid_shard::threads::start(1).unwrap();
         let remote = shards.remotes()[0].clone();
         let started = remote.call_async(move |shard, done| {
@@ -80,14 +87,19 @@ impl Mounted {
         });
         started.unwrap();
         let dir = tempfile::tempdir().unwrap();
+        let mut options = MountOptions::new(dir.path(), "posix");
+        options.io_uring = over_io_uring;
         let mounted = Mount::start(
-            MountOptions::new(dir.path(), "posix"),
+            options,
             remote,
             |shard| shard.local::<Ready>().0.borrow_mut().take().unwrap(),
             |_| (),
         );
         match mounted {
-            Ok(mount) => Some(Mounted { mount: Some(mount), dir, _shards: shards }),
+            Ok(mount) => {
+                assert_eq!(mount.is_over_io_uring(), over_io_uring);
+                Some(Mounted { mount: Some(mount), dir, _shards: shards, _enabled: enabled })
+            }
             Err(error) => {
                 eprintln!("not run: {error}");
                 None
@@ -114,16 +126,34 @@ impl Drop for Mounted {
     }
 }
 
+fn passes_every_case(over_io_uring: bool) {
+    let Some(mounted) = Mounted::new(over_io_uring) else { return };
+    mounted.passes(&[]);
+}
+
+fn holds_and_survives(over_io_uring: bool) {
+    let Some(mounted) = Mounted::new(over_io_uring) else { return };
+    mounted.passes(&["fsx", "--seed", "1", "--files", "2", "--operations", "1500"]);
+    mounted.passes(&["stress", "--seed", "1", "--operations", "1500"]);
+    mounted.passes(&["fill"]);
+}
+
 #[test]
 fn a_volume_passes_every_case() {
-    let Some(mounted) = Mounted::new() else { return };
-    mounted.passes(&[]);
+    passes_every_case(false);
+}
+
+#[test]
+fn a_volume_over_io_uring_passes_every_case() {
+    passes_every_case(true);
 }
 
 #[test]
 fn a_volume_holds_what_random_operations_write_and_survives_being_full() {
-    let Some(mounted) = Mounted::new() else { return };
-    mounted.passes(&["fsx", "--seed", "1", "--files", "2", "--operations", "1500"]);
-    mounted.passes(&["stress", "--seed", "1", "--operations", "1500"]);
-    mounted.passes(&["fill"]);
+    holds_and_survives(false);
+}
+
+#[test]
+fn a_volume_over_io_uring_holds_what_random_operations_write_and_survives_being_full() {
+    holds_and_survives(true);
 }

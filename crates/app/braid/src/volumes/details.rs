@@ -138,6 +138,7 @@ impl Hosted {
             name: self.name.clone(),
             uuid: self.uuid.to_string(),
             dir: self.dir.display().to_string(),
+            over_io_uring: self.is_over_io_uring(),
             state: self.state(&status),
             read_only: self.read_only,
             stripe: status.stripe,

@@ -243,6 +243,11 @@ impl Hosted {
         on_shard::run(&self.home, move |shard| async move { here::take_down(&shard, key).await })?
     }
 
+    /// Whether the kernel's requests come over io_uring.
+    pub fn is_over_io_uring(&self) -> bool {
+        locked(&self.mount).as_ref().is_some_and(Mount::is_over_io_uring)
+    }
+
     /// Has the kernel hand over what it holds back for writing.
     pub fn sync_from_above(&self) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

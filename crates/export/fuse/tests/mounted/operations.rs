@@ -330,6 +330,30 @@ fn many_threads_work_side_by_side() {
 }
 
 #[test]
+fn what_a_slow_device_holds_does_not_change() {
+    let Some(m) = mounted() else { return };
+    m.look(|fs| fs.holds.set(1_000_000));
+    let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let path = m.path(&format!("f{thread}"));
+            scope.spawn(move || {
+                let mut open = OpenOptions::new();
+                let open = open.read(true).write(true).create(true).custom_flags(direct);
+                let file = open.open(path).unwrap();
+                for round in 0..20 {
+                    let bytes = pattern(20_480, thread << 32 | round);
+                    file.write_all_at(&bytes, round * 20_480).unwrap();
+                    let mut read = vec![0; bytes.len()];
+                    file.read_exact_at(&mut read, round * 20_480).unwrap();
+                    assert!(read == bytes, "round {round}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn little_memory_makes_requests_wait_not_fail() {
     let tiny = mounted_with(|options| options.memory = 1 << 20);
     let Some(m) = tiny else { return };

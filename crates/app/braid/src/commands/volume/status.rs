@@ -62,6 +62,8 @@ fn text(status: &VolumeDetail) -> String {
     row("stripe", size::human(status.stripe));
     let on = status.metadata_on.join(" and ");
     row("metadata", format!("{} on {on}", part_of(status.metadata_used, status.metadata_size)));
+    let way = if status.over_io_uring { "over io_uring" } else { "through /dev/fuse" };
+    row("fuse", way.to_string());
     for job in status.job.iter().chain(&status.check) {
         row("job", job_line(&status.name, job));
     }

@@ -166,6 +166,8 @@ pub struct VolumeDetail {
     pub uuid: String,
     /// Where it is mounted.
     pub dir: String,
+    /// Requests come from the kernel over io_uring, not through /dev/fuse.
+    pub over_io_uring: bool,
     /// In words.
     pub state: String,
     /// Nothing can be changed.

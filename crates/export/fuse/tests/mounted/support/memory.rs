@@ -42,6 +42,8 @@ pub struct Memory {
     /// Bytes that all pieces may have.
     pub room: Cell<u64>,
     pub nearly_full: Cell<bool>,
+    /// How long what was written is held and must not change, in nanoseconds, as by a slow device.
+    pub holds: Cell<u64>,
     /// Calls of `sync` so far.
     pub syncs: Rc<Cell<u64>>,
 }
@@ -54,6 +56,7 @@ impl Memory {
             next: Cell::new(ROOT),
             room: Cell::new(room),
             nearly_full: Cell::new(false),
+            holds: Cell::new(0),
             syncs: Rc::default(),
         };
         let root = NewNode { kind: Kind::Directory, perm: 0o755, rdev: 0, target: &[] };
@@ -414,6 +417,14 @@ impl FileSystem for Memory {
         clear_setid: bool,
     ) -> Result<(), Errno> {
         assert_eq!(data.as_ptr() as usize % 4096, 0, "payloads are aligned");
+        if self.holds.get() > 0 {
+            let (held, expected, shard) = (data.clone(), data.to_vec(), self.shard.clone());
+            let nanos = self.holds.get();
+            self.shard.spawn(async move {
+                shard.sleep(nanos).await;
+                assert!(*held == *expected, "it was changed while it was held");
+            });
+        }
         let now = self.now();
         self.with(ino, |node| {
             let mut rest = &data[..];
