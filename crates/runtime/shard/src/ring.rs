@@ -379,5 +379,4 @@ impl Drop for Ring {
 }
 
 #[cfg(test)]
-#[path = "ring_tests.rs"]
 mod tests;
