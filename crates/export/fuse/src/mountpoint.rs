@@ -146,7 +146,9 @@ fn usable(dir: &Path) -> Result<PathBuf, MountError> {
 /// The server behind a mount is gone: "transport endpoint is not connected".
 fn is_dead(error: &std::io::Error) -> bool {
     let code = error.raw_os_error();
-    code == Some(Errno::NOTCONN.raw_os_error()) || code == Some(Errno::CONNABORTED.raw_os_error())
+    // The second for a request that was under way, the third for one that was to go into an io_uring just then.
+    let gone = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
+    gone.iter().any(|error| code == Some(error.raw_os_error()))
 }
 
 fn source_of(mounted: Option<Mounted>) -> String {
