@@ -153,6 +153,17 @@ fn a_volume_lives_through_all_that_is_done_to_it() {
 
     scene.run("unmount ./mnt").ok();
     assert!(!scene.file("large").exists());
+    let written = || {
+        let when = |brick| fs::metadata(scene.place.path(brick)).unwrap().modified().unwrap();
+        ["b", "c", "fast"].map(when)
+    };
+    let before = written();
+    scene.run("mount pool mnt fast c b --read-only").ok();
+    assert_eq!(fs::read(scene.file("large")).unwrap(), large);
+    assert!(fs::write(scene.file("new"), b"x").is_err());
+    scene.run("check pool").ok();
+    scene.run("unmount pool").ok();
+    assert_eq!(written(), before, "a mount that only reads has written");
     scene.run("mount pool mnt fast c b").ok();
     assert_eq!(fs::read(scene.file("large")).unwrap(), large);
     assert_eq!(fs::read(scene.file("second")).unwrap(), second);

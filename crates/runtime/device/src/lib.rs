@@ -17,6 +17,7 @@ pub mod file;
 mod io_set;
 pub mod meter;
 pub mod model;
+pub mod overlay;
 pub mod plug;
 pub mod ram;
 mod random;

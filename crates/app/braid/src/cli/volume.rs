@@ -159,7 +159,7 @@ pub struct Mount {
     /// old.
     #[arg(long)]
     pub take_back: bool,
-    /// Change no file.
+    /// Change no file, and write nothing to the bricks.
     #[arg(short = 'o', long, visible_alias = "readonly")]
     pub read_only: bool,
     /// Let other users in, within the permissions of the files [default: when root mounts].

@@ -111,7 +111,8 @@ pub async fn bring_up(
         uuids.push(Uuid::from_bytes(brick.superblock.brick_uuid));
         found.push(brick);
     }
-    let options = AssembleOptions { degraded: how.degraded, take_back: how.take_back };
+    let How { degraded, take_back, read_only } = how;
+    let options = AssembleOptions { degraded, take_back, read_only };
     let assembly = assemble::assemble(found, options)?;
     let (name, uuid) = (assembly.name.clone(), assembly.uuid);
     let unclean = assembly.unclean;

@@ -287,6 +287,7 @@ impl Volumes {
     pub(super) fn open(
         &self,
         members: &[Member],
+        mode: Mode,
         arrays: &dyn Arrays,
     ) -> Result<Vec<(Member, Arc<dyn Opener>)>> {
         let mut taken = Vec::new();
@@ -298,7 +299,7 @@ impl Volumes {
                     member.found(arrays.take(&array)?);
                     taken.push(array);
                 }
-                let opener = member.prepare(Mode::ReadWrite)?;
+                let opener = member.prepare(mode)?;
                 Ok((member, opener))
             })
             .collect::<Result<Vec<_>>>();
@@ -351,7 +352,8 @@ impl Volumes {
                 notes.extend(found.notes);
                 let members: Vec<Member> =
                     found.bricks.into_iter().map(|brick| brick.member).collect();
-                self.open(&members, arrays)?
+                let mode = if read_only { Mode::ReadOnly } else { Mode::ReadWrite };
+                self.open(&members, mode, arrays)?
             }
         };
         let start = Start {

@@ -17,6 +17,8 @@ pub struct AssembleOptions {
     pub degraded: bool,
     /// Use bricks again that were away while the volume was changed, if they are as they were when they went.
     pub take_back: bool,
+    /// Write nothing to the bricks: what would be is kept in memory until the end of the mount.
+    pub read_only: bool,
 }
 
 /// Bricks that make up a volume.
@@ -38,6 +40,8 @@ pub struct Assembly {
     pub missing: Vec<u16>,
     /// It was not unmounted in order.
     pub unclean: bool,
+    /// Nothing is written to the bricks.
+    pub read_only: bool,
     /// What the user should be told: one sentence each.
     pub notes: Vec<String>,
     /// Of the newest superblock.
@@ -70,6 +74,7 @@ pub fn assemble(
         metadata_behind: Vec::new(),
         missing: Vec::new(),
         unclean: false,
+        read_only: options.read_only,
         notes: Vec::new(),
         generation: newest.generation,
         away: Vec::new(),

@@ -11,6 +11,7 @@ use crate::error::VolumeError;
 use crate::mount::BrickDevice;
 use crate::volume::Clock;
 use braid_device::Device;
+use braid_device::overlay::Overlay;
 use braid_format::brick::{BLOCK, BrickSuperblock, MetadataState};
 use braid_format::volume::brick_record::{BrickRecord, BrickState};
 use braid_format::volume::keys;
@@ -44,16 +45,22 @@ pub struct Opened {
 
 /// Opens the superblocks and the store of `assembly`: marks the superblocks as mounted, opens the store (two halves are made
 /// equal after a crash), and lets bricks go that the metadata does not know. A copy of the metadata that is missing is made in
-/// the background, where a brick has room for it. `cache_bytes` is what is kept in memory of the metadata.
+/// the background, where a brick has room for it. `cache_bytes` is what is kept in memory of the metadata. Of an assembly
+/// that is only read, all that is written stays in memory.
 ///
 /// # Errors
 /// When superblocks or metadata cannot be read or written, or disagree.
 pub async fn open(
     shard: &Shard,
-    assembly: Assembly,
+    mut assembly: Assembly,
     clock: Clock,
     cache_bytes: usize,
 ) -> Result<Opened, AssembleError> {
+    if assembly.read_only {
+        for brick in assembly.bricks.values_mut().chain(&mut assembly.left_over) {
+            brick.device = Overlay::new(shard, Rc::clone(&brick.device));
+        }
+    }
     let superblocks = Rc::new(Superblocks::new(shard, &assembly, Rc::clone(&clock)));
     superblocks.mounted().await?;
     let how = if assembly.unclean { Open::AfterCrash } else { Open::AfterStop };
@@ -75,7 +82,9 @@ pub async fn open(
         }
         return Err(error);
     }
-    opened.copy_metadata();
+    if !assembly.read_only {
+        opened.copy_metadata();
+    }
     Ok(opened)
 }
 

@@ -4,8 +4,10 @@ use super::power::Power;
 use super::*;
 use braid_filesystem::FileSystem;
 
-const DEGRADED: AssembleOptions = AssembleOptions { degraded: true, take_back: false };
-const TAKE_BACK: AssembleOptions = AssembleOptions { degraded: false, take_back: true };
+const DEGRADED: AssembleOptions =
+    AssembleOptions { degraded: true, take_back: false, read_only: false };
+const TAKE_BACK: AssembleOptions =
+    AssembleOptions { degraded: false, take_back: true, read_only: false };
 
 /// What a device holds now, on another device of `size` bytes.
 fn image(ram: &Ram, size: u64) -> Ram {

@@ -2,8 +2,9 @@
 
 use super::power::{Cut, Power};
 use super::*;
+use crate::tests::make;
 use crate::{BrickToAdd, NewJob};
-use braid_filesystem::FileSystem;
+use braid_filesystem::{Errno, FileSystem, Kind, ROOT};
 use std::cell::Cell;
 
 /// What the bricks hold.
@@ -209,13 +210,13 @@ fn a_brick_that_is_lost_is_known_to_the_others_at_any_moment() {
         power.off();
         let missing = bricks.assemble_some(&[0, 1], AssembleOptions::default());
         assert!(matches!(missing, Err(AssembleError::Missing { .. })), "cut at {number}");
-        let degraded = AssembleOptions { degraded: true, take_back: false };
+        let degraded = AssembleOptions { degraded: true, ..AssembleOptions::default() };
         assert_eq!(bricks.assemble_some(&[0, 1], degraded).unwrap().missing, [2]);
         let all = bricks.assemble();
         let known = matches!(all, Err(AssembleError::WasAway { id: 2, .. }));
         // A superblock must be whole before it can say so.
         assert_eq!(known, number > 0, "cut at {number}: {all:?}");
-        let take_back = AssembleOptions { degraded: false, take_back: true };
+        let take_back = AssembleOptions { take_back: true, ..AssembleOptions::default() };
         let assembly = bricks.assemble_some(&[0, 1, 2], take_back).unwrap();
         let opened = bricks.open(assembly);
         bricks.run(async move { opened.close().await.unwrap() });
@@ -363,5 +364,62 @@ fn a_power_cut_while_a_volume_is_made_leaves_one_that_is_whole_or_unfinished() {
                 break;
             }
         }
+    }
+}
+
+/// Mounts what there is to be read only, looks at the files, and unmounts.
+fn read_only(bricks: &Bricks, which: &[usize], degraded: bool) -> bool {
+    let options = AssembleOptions { degraded, read_only: true, ..AssembleOptions::default() };
+    let assembly = bricks.assemble_some(which, options).unwrap();
+    let opened = Rc::new(bricks.open(assembly));
+    let (shard, own) = (bricks.shard.clone(), Rc::clone(&opened));
+    bricks.run(async move {
+        let from = MountOf {
+            devices: own.devices(),
+            store: own.store.clone(),
+            clock: clock(),
+            read_only: true,
+        };
+        let volume = Volume::mount(&shard, from).await.unwrap();
+        let right = degraded || holds(&volume, "a").await;
+        assert_eq!(make(&volume, ROOT, "b", Kind::File).await.err(), Some(Errno::ReadOnly));
+        // What goes on in the background has its time.
+        shard.sleep(20_000_000).await;
+        volume.close().await.unwrap();
+        own.close().await.unwrap();
+        right
+    })
+}
+
+#[test]
+fn a_mount_that_only_reads_leaves_every_byte_as_it_is() {
+    for (crash, which) in [(false, 0..3), (true, 0..3), (false, 1..3), (true, 1..3)] {
+        let bricks = Bricks::new(&[32, 48, 32]);
+        let saved = match crash {
+            false => {
+                bricks.with(|volume| async move { put(&volume, "a").await });
+                save(&bricks)
+            }
+            true => {
+                let (_opened, volume) = bricks.mount(bricks.assemble().unwrap());
+                bricks.run(async move {
+                    put(&volume, "a").await;
+                    volume.sync_all().await.unwrap();
+                    put(&volume, "not durable").await;
+                });
+                save(&bricks)
+            }
+        };
+        let bricks = restored(&saved);
+        let which: Vec<usize> = which.collect();
+        let whole = which.len() == 3;
+        for _ in 0..2 {
+            assert!(read_only(&bricks, &which, !whole), "{crash}, {which:?}");
+            let now = save(&bricks);
+            let same = now.iter().zip(&saved).all(|(now, saved)| now == saved);
+            assert!(same, "{crash}, {which:?}");
+        }
+        let right = bricks.with(|volume| async move { holds(&volume, "a").await });
+        assert!(right, "{crash}, {which:?}");
     }
 }
