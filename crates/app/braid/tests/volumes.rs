@@ -125,6 +125,9 @@ fn a_volume_lives_through_all_that_is_done_to_it() {
     assert_eq!(fs::read(scene.file("large")).unwrap(), large);
 
     scene.run("migrate pool mnt/large --to b").ok();
+    let started = scene.run("migrate pool mnt/large mnt/dir/small --to b --detach").ok();
+    assert!(started.contains("migration of 2 files to"), "{started}");
+    scene.run("jobs pool --wait").ok();
     scene.run("pin pool mnt/large dir/small").ok();
     let of_b = scene.status()["bricks"][0]["used"].as_u64().unwrap();
     assert!(of_b >= 24 << 20, "{of_b}");

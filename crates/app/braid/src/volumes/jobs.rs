@@ -4,7 +4,7 @@ use super::details::{job_name, job_of};
 use super::hosted::{Hosted, locked};
 use super::registry::{Tell, inside};
 use crate::daemon::protocol::Answer;
-use crate::daemon::protocol::volume::{JobDeed, VolumeJob};
+use crate::daemon::protocol::volume::{FileName, JobDeed, VolumeJob};
 use crate::output::size;
 use anyhow::{Context, Result, anyhow, bail};
 use braid_format::volume::BLOCK;
@@ -48,21 +48,39 @@ impl Hosted {
                 }
                 (NewJob::Remove { brick: brick.id }, format!("removal of brick {shown}"))
             }
-            VolumeJob::Migrate { file, brick } => {
-                let brick = self.select(brick)?;
-                let path = inside(&self.dir, file);
-                let wanted = path.clone();
-                let ino =
-                    self.with(
-                        move |here| async move { here.volume.resolve(wanted.as_bytes()).await },
-                    )?;
-                let ino = ino.with_context(|| format!("migrating {path}"))?;
-                let what = format!("migration of {path} to {}", self.name_of(&brick));
-                (NewJob::Migrate { ino, brick: brick.id }, what)
-            }
+            VolumeJob::Migrate { files, brick } => return self.start_migration(files, brick),
         };
         self.sync_from_above();
         let started = self.with(move |here| async move { here.volume.start_job(new).await })?;
+        started.with_context(|| format!("volume {name}"))?;
+        *locked(&self.started) = Some(what.clone());
+        Ok(format!("{what} started; `braid volume jobs {name} --wait` follows it"))
+    }
+
+    /// Files go to a brick: one job for all of them.
+    fn start_migration(&self, files: &[FileName], brick: &str) -> Result<String> {
+        let (name, brick) = (&self.name, self.select(brick)?);
+        let mut inos = Vec::with_capacity(files.len());
+        for file in files {
+            let path = inside(&self.dir, file);
+            let wanted = path.clone();
+            let ino =
+                self.with(move |here| async move { here.volume.resolve(wanted.as_bytes()).await })?;
+            inos.push(ino.with_context(|| format!("migrating {path}"))?);
+        }
+        let of = match files {
+            [only] => inside(&self.dir, only),
+            many => format!("{} files", many.len()),
+        };
+        let what = format!("migration of {of} to {}", self.name_of(&brick));
+        self.sync_from_above();
+        let id = brick.id;
+        let started = self.with(move |here| async move {
+            match inos.as_slice() {
+                [ino] => here.volume.start_job(NewJob::Migrate { ino: *ino, brick: id }).await,
+                many => here.volume.migrate_files(many, id).await,
+            }
+        })?;
         started.with_context(|| format!("volume {name}"))?;
         *locked(&self.started) = Some(what.clone());
         Ok(format!("{what} started; `braid volume jobs {name} --wait` follows it"))

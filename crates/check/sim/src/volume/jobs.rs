@@ -45,6 +45,7 @@ impl VolumeRun {
             0..3 => Some(NewJob::Balance),
             3..6 => Some(NewJob::Remove { brick }),
             6..8 => Some(NewJob::Flush),
+            8..10 if self.faults.is_multiple_of(3) => Some(NewJob::MigrateTold { brick }),
             8..10 => Some(NewJob::Migrate { ino, brick }),
             10..12 => Some(NewJob::Defrag),
             _ => None,

@@ -36,6 +36,12 @@ pub enum NewJob {
         /// The brick.
         brick: u16,
     },
+    /// The stripes of all files that were told to be on a brick go there; see
+    /// [`migrate_files`](Volume::migrate_files).
+    MigrateTold {
+        /// The brick.
+        brick: u16,
+    },
     /// Stripes of a file that lie apart on a brick are put together.
     Defrag,
 }
@@ -271,6 +277,9 @@ impl Volume {
             NewJob::Migrate { ino, brick } => {
                 JobRecord { kind: JobKind::Migrate, brick: Some(brick), ino, ..blank }
             }
+            NewJob::MigrateTold { brick } => {
+                JobRecord { kind: JobKind::Migrate, brick: Some(brick), ..blank }
+            }
         };
         let running = Running::new(&self.shard, record);
         // From here on no other job starts.
@@ -304,8 +313,10 @@ impl Volume {
                         "{name} takes no data: choose another brick"
                     )));
                 }
-                let inode = self.file(record.ino).await.map_err(failed)?;
-                self.edit(&inode, true, |inode| inode.brick = id);
+                if record.ino != 0 {
+                    let inode = self.file(record.ino).await.map_err(failed)?;
+                    self.edit(&inode, true, |inode| inode.brick = id);
+                }
             }
             _ => {}
         }

@@ -7,6 +7,7 @@
 //! | `pace` | how many moves are under way, and how fast |
 //! | `control` | start, pause, resume, cancel, progress |
 //! | `checking` | the same for the check, which moves nothing |
+//! | `migrating` | many files go to one brick |
 //! | `bricks` | bricks that come, change and go |
 //!
 //! One job at a time, and a check beside it. A job is recorded, with a cursor before which everything is done; after a crash it goes on from
@@ -15,6 +16,7 @@
 mod bricks;
 mod checking;
 mod control;
+mod migrating;
 mod pace;
 mod run;
 mod wanted;

@@ -163,7 +163,7 @@ impl Volume {
         from: &[u8],
     ) -> Result<(Vec<(Ino, u64)>, Option<Vec<u8>>), Errno> {
         let end = match job.kind {
-            JobKind::Migrate => keys::after(&keys::places(job.ino, u64::MAX)),
+            JobKind::Migrate if job.ino != 0 => keys::after(&keys::places(job.ino, u64::MAX)),
             _ => keys::after(b"P"),
         };
         let scanned = self.transactions.scan(from, &end, AT_ONCE).await;

@@ -27,6 +27,11 @@ impl Volume {
             // Whoever is to be let go keeps nothing, pinned or not.
             JobKind::Remove if Some(place.brick) == job.brick => regular(),
             JobKind::Migrate if inode.ino() == job.ino => job.brick?,
+            JobKind::Migrate
+                if job.ino == 0 && inode.with(|record| record.wanted_brick()) == job.brick =>
+            {
+                job.brick?
+            }
             _ => return None,
         };
         let is_there = |id| self.brick(id).is_some_and(|brick| brick.is_there());

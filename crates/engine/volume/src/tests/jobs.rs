@@ -195,6 +195,40 @@ fn a_file_that_was_migrated_stays_on_its_brick() {
 }
 
 #[test]
+fn many_files_are_migrated_by_one_job_which_goes_on_after_a_crash() {
+    let (world, store) = World::new(128 << 10, &[32, 32, 8]);
+    let volume = world.mount(&store);
+    let files = world.shard.block_on(async move {
+        let files = fill(&volume).await;
+        let directory = make(&volume, ROOT, "d", Kind::Directory).await.unwrap().attr.ino;
+        assert!(volume.migrate_files(&[files[0], directory], 1).await.is_err());
+        let refused = volume.migrate_files(&files, 2).await.err().map(|error| error.to_string());
+        assert_eq!(refused, None, "6 MiB fit on 8");
+        volume.cancel_job();
+        volume.wait_job().await.unwrap();
+        volume.set_job_speed(Some(512 << 10));
+        volume.migrate_files(&files[1..3], 1).await.unwrap();
+        assert!(volume.migrate_files(&files, 0).await.is_err());
+        let told = async |ino| volume.inode(ino).await.unwrap().with(|record| record.brick);
+        assert_eq!((told(files[0]).await, told(files[1]).await), (2, 1), "one job at a time");
+        volume.sync().await.unwrap();
+        assert!(volume.job().is_some_and(|job| job.done < job.total));
+        files
+    });
+    let store = world.crash(&store);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        volume.wait_job().await.unwrap();
+        for ino in &files[1..3] {
+            let inode = volume.inode(*ino).await.unwrap();
+            let placed = volume.places(&inode, 0).await.unwrap().placed();
+            assert!(placed.iter().all(|(_, place)| place.brick == 1));
+        }
+        check_all(&volume, &files).await;
+    });
+}
+
+#[test]
 fn a_job_goes_on_after_a_crash_and_after_a_remount() {
     for kept in [3, 20, 60] {
         let (mut world, store) = World::new(128 << 10, &[32, 32, 32]);

@@ -112,8 +112,9 @@ pub struct Weight {
 /// `braid volume migrate`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Move files to one brick: what of them lies elsewhere is read and written once. They go back with the \
-    next balance unless they are pinned: `braid volume pin`.",
+    long_about = "Move files to one brick, as one job: what of them lies elsewhere is read and written once, also what \
+    was migrated there before and is elsewhere. They stay there when the volume is balanced; `braid volume unpin` lets \
+    them go.",
     after_help = EXIT_CODES
 )]
 pub struct Migrate {

@@ -68,8 +68,8 @@ pub enum VolumeJob {
     Remove { brick: String, dry_run: bool },
     /// The proxy is emptied.
     Flush,
-    /// A file goes to a brick.
-    Migrate { file: FileName, brick: String },
+    /// Files go to a brick.
+    Migrate { files: Vec<FileName>, brick: String },
     /// The pieces of files are brought together.
     Defrag,
     /// Metadata and bricks are compared; `repair`: and corrected.
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn requests_and_answers_come_back_from_their_lines() {
         let file = FileName { typed: "a".into(), absolute: "/srv/a".into() };
-        let job = VolumeJob::Migrate { file: file.clone(), brick: "1".into() };
+        let job = VolumeJob::Migrate { files: vec![file.clone()], brick: "1".into() };
         for request in [
             VolumeRequest::List,
             VolumeRequest::Create {
