@@ -100,6 +100,11 @@ impl Transactions {
         self.ask_when_large();
     }
 
+    /// The record of something that has changed is longer than most by so many bytes.
+    pub fn count_bytes(&self, bytes: u64) {
+        self.bytes.set(self.bytes.get() + bytes);
+    }
+
     /// `inode` has changed.
     pub fn touch_inode(&self, inode: &Rc<Inode>) {
         self.inodes.borrow_mut().entry(inode.ino()).or_insert_with(|| Rc::clone(inode));

@@ -256,6 +256,11 @@ impl Volume {
                 brick.space.release(start, blocks);
                 continue;
             }
+            // Others have come here meanwhile, too.
+            if let Err(full) = self.has_room_for(0) {
+                brick.space.release(start, blocks);
+                return Err(full);
+            }
             let place = self.give_place(inode, &places, stripe, (&brick, start, blocks), 0);
             return Ok((places, place));
         }

@@ -1,6 +1,6 @@
 //! New files and links.
 
-use super::{check_name, is_dots};
+use super::{check_name, entry_bytes, is_dots};
 use crate::inode::{Inode, nibble_of};
 use crate::volume::Volume;
 use braid_filesystem::{Caller, Entry, Errno, Ino, Kind, MODE_MASK, NewNode};
@@ -33,6 +33,8 @@ impl Volume {
             return Err(Errno::Exists);
         }
         self.check_alive(&directory)?;
+        // Others have waited for the directory, too.
+        self.has_room_for(entry_bytes(name) + node.target.len() as u64)?;
         let ino = self.new_ino()?;
         let record = self.new_record(caller, &directory, &node);
         let inode = self.keep(Inode::new(&self.shard, ino, record));
@@ -41,6 +43,7 @@ impl Volume {
             self.names.made(ino);
         }
         self.edit(&inode, true, |_| ());
+        self.transactions.count_bytes(node.target.len() as u64);
         self.add_entry(&directory, name, ino, node.kind);
         Ok(self.entry_of(&inode))
     }
@@ -118,6 +121,7 @@ impl Volume {
             LINKS_MAX.. => return Err(Errno::TooManyLinks),
             _ => {}
         }
+        self.has_room_for(entry_bytes(name))?;
         self.edit(&inode, true, |record| record.nlink += 1);
         self.touch(&inode, false);
         self.add_entry(&directory, name, ino, inode.kind());

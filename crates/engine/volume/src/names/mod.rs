@@ -33,6 +33,11 @@ fn check_name(name: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Bytes of metadata that a new entry of that name takes, about: it is recorded twice.
+fn entry_bytes(name: &[u8]) -> u64 {
+    2 * name.len() as u64 + 256
+}
+
 /// `.` and `..`, which are never made, removed or renamed.
 fn is_dots(name: &[u8]) -> bool {
     name == b"." || name == b".."

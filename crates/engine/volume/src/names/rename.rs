@@ -1,6 +1,6 @@
 //! Names that change.
 
-use super::{check_name, is_dots};
+use super::{check_name, entry_bytes, is_dots};
 use crate::inode::Inode;
 use crate::locks::WHOLE;
 use crate::volume::Volume;
@@ -47,6 +47,8 @@ impl Volume {
             }
         };
         self.check_alive(&to)?;
+        // Others have waited for the tree, too.
+        self.has_room_for(entry_bytes(new_name))?;
         let source = self.found(parent, name).await?.ok_or(Errno::NotFound)?;
         let target = self.found(new_parent, new_name).await?;
         if source.kind == Kind::Directory {

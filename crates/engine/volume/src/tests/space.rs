@@ -125,3 +125,57 @@ fn a_file_is_cut_also_beyond_a_large_part_that_was_just_punched() {
         assert_eq!(volume.usage().0, 0);
     });
 }
+
+/// What many requests at once leave of a store with little room: it takes the commit, and some were refused.
+fn fill_at_once<F: Future<Output = Result<(), Errno>> + 'static>(
+    request: impl Fn(Rc<Volume>, u64) -> F + 'static,
+) {
+    let (world, store) = World::new(16 << 10, &[64]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        volume.sync().await.unwrap();
+        store.set_capacity(store.space().used + (256 << 10));
+        store.set_commit_time(20_000_000);
+        // Whoever reads the store meanwhile waits for this.
+        file(&volume, "b").await;
+        let syncing = Rc::clone(&volume);
+        volume.shard.spawn(async move { syncing.sync().await.unwrap() });
+        volume.shard.sleep(1_000_000).await;
+        let results = Rc::new(std::cell::RefCell::new(Vec::new()));
+        for at in 0..400 {
+            let (made, results) = (request(Rc::clone(&volume), at), Rc::clone(&results));
+            volume.shard.spawn(async move {
+                let result = made.await;
+                results.borrow_mut().push(result);
+            });
+        }
+        while results.borrow().len() < 400 {
+            volume.shard.sleep(1_000_000).await;
+        }
+        assert_eq!(volume.sync().await, Ok(()));
+        let results = results.borrow();
+        let count = |wanted| results.iter().filter(|result| **result == wanted).count();
+        assert!(count(Ok(())) > 10 && count(Err(Errno::NoSpace)) > 10, "{results:?}");
+        assert_eq!(count(Ok(())) + count(Err(Errno::NoSpace)), 400, "{results:?}");
+        volume.unlink(ROOT, b"a").await.unwrap();
+        volume.forget(ino, 1);
+        assert_eq!(volume.sync().await, Ok(()));
+    });
+}
+
+#[test]
+fn many_long_links_at_once_do_not_overrun_the_room_for_metadata() {
+    fill_at_once(|volume, at| async move {
+        let node = NewNode { kind: Kind::Symlink, perm: 0o777, rdev: 0, target: &[b't'; 4000] };
+        volume.make(ME, ROOT, format!("l{at}").as_bytes(), node).await.map(|_| ())
+    });
+}
+
+#[test]
+fn many_writes_at_once_do_not_overrun_the_room_for_metadata() {
+    fill_at_once(|volume, at| async move {
+        let ino = volume.resolve(b"a").await.unwrap();
+        write(&volume, ino, at << 24, &[1; 4096]).await
+    });
+}
