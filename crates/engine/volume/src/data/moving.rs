@@ -45,11 +45,7 @@ impl Volume {
             to.space.release(reserved, blocks);
             return Ok(Moved::NotThere);
         }
-        let copied = match self.copy_place(place, to, reserved).await {
-            Ok(()) => self.prepare_free(place).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = copied {
+        if let Err(error) = self.copy_to_stay(place, to, reserved).await {
             to.space.release(reserved, blocks);
             return Err(error);
         }

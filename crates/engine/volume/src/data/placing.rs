@@ -322,10 +322,7 @@ impl Volume {
         }
         let (brick, start, blocks) = loop {
             let (brick, start, blocks) = self.reserve_about(inode, stripe, wanted, needed).await?;
-            let copied = match self.copy_place(place, &brick, start).await {
-                Ok(()) => self.prepare_free(place).await,
-                Err(error) => Err(error),
-            };
+            let copied = self.copy_to_stay(place, &brick, start).await;
             let Err(error) = copied else { break (brick, start, blocks) };
             brick.space.release(start, blocks);
             // A brick that is found to be gone is left out next time.
@@ -339,13 +336,22 @@ impl Volume {
         Ok((Rc::clone(places), grown))
     }
 
-    /// Copies what is written of a place to blocks that were set aside on `to`.
-    pub(crate) async fn copy_place(
+    /// Copies what is written of a place to blocks that were set aside on `to`, so that they can be the place in the next
+    /// step, and what there was be freed.
+    pub(crate) async fn copy_to_stay(
         &self,
         place: Place,
         to: &Brick,
         start: u64,
     ) -> Result<(), Errno> {
+        self.copy_place(place, to, start).await?;
+        self.prepare_free(place).await?;
+        // One that failed a flush meanwhile has taken the copy, perhaps, and nobody will make it durable.
+        if to.is_there() { Ok(()) } else { Err(Errno::Io) }
+    }
+
+    /// Copies what is written of a place to blocks that were set aside on `to`.
+    async fn copy_place(&self, place: Place, to: &Brick, start: u64) -> Result<(), Errno> {
         let from = self.brick(place.brick).ok_or(Errno::Io)?;
         let source = from.device().ok_or(Errno::Io)?;
         let target = to.device().ok_or(Errno::Io)?;
