@@ -2,7 +2,8 @@
 //!
 //! A write holds its range, in whole granules, so that nobody else changes what it completes at the edges. Where a
 //! stripe has no place yet it gets one first, with nothing written; the bits of the granules are set when the bytes
-//! are on the brick. So whatever transaction is committed when, no place shows what was there before.
+//! are on the brick. So whatever transaction is committed when, no place shows what was there before. A stripe whose brick
+//! is lost keeps its place until all that was there is written elsewhere: after a crash it is lost, or written anew.
 
 use super::stripes::{down, up};
 use crate::brick::Brick;
@@ -15,6 +16,8 @@ use braid_filesystem::{Errno, Ino};
 use braid_format::volume::BLOCK;
 use braid_format::volume::place::Place;
 use braid_shard::Buf;
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -55,6 +58,36 @@ impl Payload {
     }
 }
 
+/// Blocks that were set aside for a stripe whose brick is lost, as its next place. Without that they are free again.
+struct Aside {
+    brick: Rc<Brick>,
+    start: u64,
+    blocks: u64,
+    taken: Cell<bool>,
+}
+
+impl Aside {
+    /// As a place in which nothing is written.
+    fn place(&self) -> Place {
+        // At most the blocks of a stripe, which fit.
+        Place { start: self.start, written: 0, blocks: self.blocks as u16, brick: self.brick.id }
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        if !self.taken.get() {
+            self.brick.space.release(self.start, self.blocks);
+        }
+    }
+}
+
+/// What a write holds: its range, and the next places of the stripes in it whose bricks are lost.
+struct Ready {
+    _held: Held,
+    asides: BTreeMap<u64, Aside>,
+}
+
 /// A part of a write that went to a brick.
 struct Sent {
     stripe: u64,
@@ -73,7 +106,7 @@ impl Sent {
 
 /// What became of it.
 enum Landed {
-    /// It is there, at the place that is one of these.
+    /// It is there, at the place that is one of these, or that is to be one of them.
     Here(Rc<Places>),
     /// The brick is gone, and nothing of the stripe was there: the stripe has no place any more, or another.
     Nowhere,
@@ -121,13 +154,15 @@ impl Volume {
         clear_setid: bool,
     ) -> Result<bool, Errno> {
         let end = offset + data.len() as u64;
-        let _held = self.lock_for_write(inode, offset..end).await?;
-        let Some(payload) = self.complete(inode, offset, data).await? else { return Ok(false) };
+        let ready = self.lock_for_write(inode, offset..end).await?;
+        let asides = &ready.asides;
+        let completed = self.complete(inode, offset, data, asides).await?;
+        let Some(payload) = completed else { return Ok(false) };
         let mut writes = self.io.start();
         let mut sent: Vec<Sent> = Vec::new();
         let (mut lost, mut again) = (false, false);
         for piece in self.geometry.pieces(payload.start..payload.end()) {
-            let (_, place) = match self.place(inode, piece.stripe).await {
+            let place = match self.place_to_write(inode, piece.stripe, asides).await {
                 Ok(found) => found,
                 Err(error) => {
                     let _ = writes.finish().await;
@@ -168,19 +203,29 @@ impl Volume {
         }
         let mut here = Vec::with_capacity(sent.len());
         for one in sent {
-            match self.landed(inode, &one).await? {
+            match self.landed(inode, &one, asides.get(&one.stripe)).await? {
                 Landed::Here(places) => here.push((places, one)),
                 Landed::Nowhere => again = true,
                 Landed::Lost => lost = true,
             }
         }
-        again |= here.iter().any(|(places, sent)| !sent.is_at(places.get(sent.stripe)));
+        again |= here.iter().any(|(places, sent)| match asides.get(&sent.stripe) {
+            Some(aside) => !aside.brick.is_there(),
+            None => !sent.is_at(places.get(sent.stripe)),
+        });
         if lost || again {
             self.note_part(inode, &here);
             return if lost { Err(Errno::Io) } else { Ok(false) };
         }
         for (places, sent) in &here {
-            self.set_written(inode, places, sent.stripe, sent.granules);
+            match asides.get(&sent.stripe) {
+                Some(aside) => {
+                    aside.taken.set(true);
+                    let run = (&*aside.brick, aside.start, aside.blocks);
+                    self.give_place(inode, places, sent.stripe, run, sent.granules);
+                }
+                None => self.set_written(inode, places, sent.stripe, sent.granules),
+            }
         }
         self.note_write(inode, end, clear_setid);
         Ok(true)
@@ -188,8 +233,18 @@ impl Volume {
 
     /// Finds out what became of a write to one stripe. The caller holds the granules, which keeps the place in memory and
     /// where it is, as long as its brick is there.
-    async fn landed(&self, inode: &Rc<Inode>, sent: &Sent) -> Result<Landed, Errno> {
+    async fn landed(
+        &self,
+        inode: &Rc<Inode>,
+        sent: &Sent,
+        aside: Option<&Aside>,
+    ) -> Result<Landed, Errno> {
         let (places, place) = self.place(inode, sent.stripe).await?;
+        if aside.is_some() {
+            // What was lost stays recorded until all of the write is there.
+            self.prepare_free(place).await?;
+            return Ok(if sent.failed { Landed::Nowhere } else { Landed::Here(places) });
+        }
         // Who holds another part of the stripe has met the failed brick first, and is perhaps writing elsewhere now.
         if !sent.is_at(place) {
             return Ok(Landed::Nowhere);
@@ -249,16 +304,18 @@ impl Volume {
         });
     }
 
-    /// Locks the range of a write and sees to it that all of its stripes have places long enough.
-    async fn lock_for_write(&self, inode: &Rc<Inode>, range: Range<u64>) -> Result<Held, Errno> {
+    /// Locks the range of a write and sees to it that all of its stripes have places long enough, or blocks set aside for
+    /// one.
+    async fn lock_for_write(&self, inode: &Rc<Inode>, range: Range<u64>) -> Result<Ready, Errno> {
         let geometry = self.geometry;
         let mut wanted = down(range.start, geometry.granule)..up(range.end, geometry.granule);
         'locking: loop {
             let held = inode.locks.exclusive(wanted.clone()).await;
+            let mut asides = BTreeMap::new();
             for piece in geometry.pieces(range.clone()) {
                 let needed = geometry.blocks_to(piece.to);
                 let start = piece.stripe * geometry.stripe;
-                let (places, place) = self.place(inode, piece.stripe).await?;
+                let (_, place) = self.place(inode, piece.stripe).await?;
                 let is_lost = !place.is_hole()
                     && self.brick(place.brick).is_none_or(|brick| !brick.is_there());
                 if place.is_hole() || (!is_lost && u64::from(place.blocks) >= needed) {
@@ -279,36 +336,34 @@ impl Volume {
                         return Err(Errno::Io);
                     }
                     // All that was there is written anew, so it may be anywhere.
-                    self.replace_lost(inode, &places, piece.stripe, needed, range.end).await?;
+                    let blocks = self.blocks_for(inode, piece.stripe, needed, range.end);
+                    let aside = self.reserve_about(inode, piece.stripe, blocks, needed).await?;
+                    let (brick, start, blocks) = aside;
+                    let taken = Cell::new(false);
+                    asides.insert(piece.stripe, Aside { brick, start, blocks, taken });
                 }
             }
             for piece in geometry.pieces(range.clone()) {
-                let needed = geometry.blocks_to(piece.to);
-                self.ensure_place(inode, piece.stripe, needed, range.end).await?;
+                if !asides.contains_key(&piece.stripe) {
+                    let needed = geometry.blocks_to(piece.to);
+                    self.ensure_place(inode, piece.stripe, needed, range.end).await?;
+                }
             }
-            return Ok(held);
+            return Ok(Ready { _held: held, asides });
         }
     }
 
-    /// Gives a stripe whose brick is not there another place, with nothing written; the caller holds all of it. Without
-    /// room it keeps the place that it has: the brick may come back.
-    async fn replace_lost(
+    /// Where a stripe is written: the blocks that were set aside for it, or its place.
+    async fn place_to_write(
         &self,
         inode: &Rc<Inode>,
-        places: &Rc<Places>,
         stripe: u64,
-        needed: u64,
-        end: u64,
-    ) -> Result<(), Errno> {
-        let place = places.get(stripe);
-        let wanted = self.blocks_for(inode, stripe, needed, end);
-        let (brick, start, blocks) = self.reserve_about(inode, stripe, wanted, needed).await?;
-        if let Err(error) = self.prepare_free(place).await {
-            brick.space.release(start, blocks);
-            return Err(error);
+        asides: &BTreeMap<u64, Aside>,
+    ) -> Result<Place, Errno> {
+        match asides.get(&stripe) {
+            Some(aside) => Ok(aside.place()),
+            None => Ok(self.place(inode, stripe).await?.1),
         }
-        self.give_place(inode, places, stripe, (&brick, start, blocks), 0);
-        Ok(())
     }
 
     /// Completes the payload to whole blocks, with what is there, and over granules that were never written, with
@@ -318,10 +373,15 @@ impl Volume {
         inode: &Rc<Inode>,
         offset: u64,
         data: &Buf,
+        asides: &BTreeMap<u64, Aside>,
     ) -> Result<Option<Payload>, Errno> {
         let end = offset + data.len() as u64;
-        let (start, old_head) = self.head(inode, offset).await?;
-        let (stop, old_tail) = self.tail(inode, end).await?;
+        let first = offset / self.geometry.stripe;
+        let first = self.place_to_write(inode, first, asides).await?;
+        let (start, old_head) = self.head(inode, offset, first).await?;
+        let last = (end - 1) / self.geometry.stripe;
+        let last = self.place_to_write(inode, last, asides).await?;
+        let (stop, old_tail) = self.tail(inode, end, last).await?;
         if stop < end {
             return Ok(None);
         }
@@ -354,9 +414,12 @@ impl Volume {
 
     /// Where the write has to start so that it begins with a whole block or granule, and the old content of its first
     /// block, if that is needed.
-    async fn head(&self, inode: &Rc<Inode>, offset: u64) -> Result<(u64, Option<Buf>), Errno> {
-        let stripe = offset / self.geometry.stripe;
-        let (_, place) = self.place(inode, stripe).await?;
+    async fn head(
+        &self,
+        inode: &Rc<Inode>,
+        offset: u64,
+        place: Place,
+    ) -> Result<(u64, Option<Buf>), Errno> {
         if !self.geometry.is_written(place, offset % self.geometry.stripe) {
             return Ok((down(offset, self.geometry.granule), None));
         }
@@ -369,10 +432,14 @@ impl Volume {
 
     /// Where the write has to end (before `end` where the place is too short), and the old content of its last block, if
     /// that is needed.
-    async fn tail(&self, inode: &Rc<Inode>, end: u64) -> Result<(u64, Option<Buf>), Errno> {
+    async fn tail(
+        &self,
+        inode: &Rc<Inode>,
+        end: u64,
+        place: Place,
+    ) -> Result<(u64, Option<Buf>), Errno> {
         let last = end - 1;
         let stripe = last / self.geometry.stripe;
-        let (_, place) = self.place(inode, stripe).await?;
         if !self.geometry.is_written(place, last % self.geometry.stripe) {
             let place_end = stripe * self.geometry.stripe + u64::from(place.blocks) * BLOCK;
             return Ok((up(end, self.geometry.granule).min(place_end), None));
