@@ -154,7 +154,7 @@ fn fill_at_once<F: Future<Output = Result<(), Errno>> + 'static>(
             volume.shard.sleep(1_000_000).await;
         }
         assert_eq!(volume.sync().await, Ok(()));
-        let results = results.borrow();
+        let results = results.take();
         let count = |wanted| results.iter().filter(|result| **result == wanted).count();
         assert!(count(Ok(())) > 10 && count(Err(Errno::NoSpace)) > 10, "{results:?}");
         assert_eq!(count(Ok(())) + count(Err(Errno::NoSpace)), 400, "{results:?}");
