@@ -210,6 +210,19 @@ impl Mirror {
         self.on_all("flushing", |region| region.sync())
     }
 
+    /// Both: makes `writes` durable on all halves, and what was written before. Those that fail are let go, unless all do.
+    ///
+    /// # Errors
+    /// When no half could.
+    pub(crate) fn write_durably(&mut self, writes: &Arc<Vec<Write>>) -> Result<(), IoError> {
+        if self.joining.is_none() && self.held().count() == 1 {
+            return self.on_all("writing", |region| region.write_durably(writes));
+        }
+        // None makes durable what another may not even have taken.
+        self.write(writes)?;
+        self.sync()
+    }
+
     fn on_all(
         &mut self,
         doing: &str,

@@ -75,6 +75,14 @@ pub trait Region: Send {
     /// Begins to make durable all that was written; an error when the device cannot promise that. Nothing else is asked
     /// for before it has ended.
     fn sync(&mut self) -> Underway;
+
+    /// Begins to do both, one after the other.
+    fn write_durably(&mut self, writes: &Arc<Vec<Write>>) -> Underway {
+        match self.write(writes).wait() {
+            Ok(()) => self.sync(),
+            Err(error) => Underway::Ended(Err(error)),
+        }
+    }
 }
 
 /// Devices that regions of this shard lie on: they stay here, the store's thread knows their numbers.
@@ -123,6 +131,10 @@ impl DeviceRegion {
     /// True when `len` bytes from `offset` on lie within.
     fn holds(&self, offset: u64, len: usize) -> bool {
         offset.checked_add(len as u64).is_some_and(|end| end <= self.size)
+    }
+
+    fn holds_all(&self, writes: &[Write]) -> bool {
+        writes.iter().all(|write| self.holds(write.offset, write.data.len()))
     }
 
     /// Has `work` done on the shard with the device; what comes of it is sent.
@@ -185,7 +197,7 @@ impl Region for DeviceRegion {
     }
 
     fn write(&mut self, writes: &Arc<Vec<Write>>) -> Underway {
-        if writes.iter().any(|write| !self.holds(write.offset, write.data.len())) {
+        if !self.holds_all(writes) {
             return Underway::Ended(Err(IoError::new(IoErrorKind::Invalid)));
         }
         let (start, writes) = (self.start, Arc::clone(writes));
@@ -193,10 +205,24 @@ impl Region for DeviceRegion {
     }
 
     fn sync(&mut self) -> Underway {
-        Underway::Sent(self.there(|shard, device| async move {
-            IoSets::new(&shard).one(&*device, Request::flush()).await.result
+        Underway::Sent(self.there(flush))
+    }
+
+    // One message to the shard and back rather than two: a commit waits for little else.
+    fn write_durably(&mut self, writes: &Arc<Vec<Write>>) -> Underway {
+        if !self.holds_all(writes) {
+            return Underway::Ended(Err(IoError::new(IoErrorKind::Invalid)));
+        }
+        let (start, writes) = (self.start, Arc::clone(writes));
+        Underway::Sent(self.there(move |shard, device| async move {
+            write_all(shard.clone(), Rc::clone(&device), start, writes).await?;
+            flush(shard, device).await
         }))
     }
+}
+
+async fn flush(shard: Shard, device: Rc<dyn Device>) -> Result<(), IoError> {
+    IoSets::new(&shard).one(&*device, Request::flush()).await.result
 }
 
 async fn read_all(

@@ -428,8 +428,14 @@ impl Image {
         Ok(())
     }
 
-    /// Writes what waits to the region, in runs of neighbours.
+    /// Writes what waits to the region.
     fn put_waiting(&mut self) -> Result<(), StoreError> {
+        let writes = self.take_waiting()?;
+        if writes.is_empty() { Ok(()) } else { self.put(writes) }
+    }
+
+    /// What waits, in runs of neighbours.
+    fn take_waiting(&mut self) -> Result<Vec<Write>, StoreError> {
         if self.checking == Checking::Repair {
             self.put_doubtful()?;
         }
@@ -452,7 +458,7 @@ impl Image {
                 _ => writes.push(Write { offset, data: bytes.into_vec() }),
             }
         }
-        if writes.is_empty() { Ok(()) } else { self.put(writes) }
+        Ok(writes)
     }
 
     /// Makes all that was written durable.
@@ -460,9 +466,14 @@ impl Image {
     /// # Errors
     /// From the region.
     pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
-        self.put_waiting()?;
-        self.put_table()?;
-        if self.unsynced {
+        let mut writes = self.take_waiting()?;
+        writes.append(&mut self.take_table());
+        if !writes.is_empty() {
+            self.unsynced = true;
+            let put = self.mirror.write_durably(&Arc::new(writes));
+            put.map_err(|error| failed("writing", &error))?;
+            self.unsynced = false;
+        } else if self.unsynced {
             self.flush_region()?;
         }
         Ok(())
@@ -470,12 +481,14 @@ impl Image {
 
     /// Writes what has changed of the table.
     fn put_table(&mut self) -> Result<(), StoreError> {
-        if self.dirty.is_empty() {
-            return Ok(());
-        }
+        let writes = self.take_table();
+        if writes.is_empty() { Ok(()) } else { self.put(writes) }
+    }
+
+    /// What has changed of the table.
+    fn take_table(&mut self) -> Vec<Write> {
         let dirty = std::mem::take(&mut self.dirty);
-        let writes = dirty.into_iter().map(|number| self.table_write(number)).collect();
-        self.put(writes)
+        dirty.into_iter().map(|number| self.table_write(number)).collect()
     }
 
     /// Makes the image `len` bytes long. New bytes are whatever was there: a database writes a page before it reads it.
