@@ -11,7 +11,6 @@ use braid_shard::mailbox::Remote;
 use braid_shard::sync::Budget;
 use braid_volume::assemble::{self, AssembleOptions, Opened};
 use braid_volume::{Clock, MountOf, Volume};
-use jiff::Timestamp;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -238,15 +237,12 @@ pub async fn take_down(shard: &Shard, key: u64) -> Result<()> {
     here.opened.close().await.context("closing the volume's metadata")
 }
 
-/// The time of day.
+/// The time of day as Linux stamps files with it, that of the last tick. The kernel holds the times of what is written back;
+/// a file that was made and written within a tick has them already, and they need not be set when it is closed.
 pub fn now() -> Time {
-    let now = Timestamp::now();
-    let (mut seconds, mut nanos) = (now.as_second(), now.subsec_nanosecond());
-    if nanos < 0 {
-        (seconds, nanos) = (seconds - 1, nanos + 1_000_000_000);
-    }
-    // Between 0 and 999,999,999 by now.
-    Time { seconds, nanos: nanos.unsigned_abs() }
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    // Between 0 and 999,999,999.
+    Time { seconds: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or(0) }
 }
 
 /// The time of day, as volumes want it.
