@@ -73,6 +73,9 @@ impl Hosted {
                 "{kind} of volume {name} is paused; `braid volume jobs {name} --resume` goes on with it"
             ));
         }
+        if self.with(|here| async move { here.volume.last_check().is_none() })? {
+            return Ok(format!("volume {name} has no check under way"));
+        }
         let report = self.last_check()?;
         let found = match report.found {
             0 => "no problems".to_string(),

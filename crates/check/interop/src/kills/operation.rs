@@ -24,6 +24,8 @@ pub enum Operation {
     Flush,
     /// Files that lie in pieces are put together.
     Defrag,
+    /// Metadata is checked and repaired, where there is nothing to be repaired.
+    Check,
 }
 
 /// By so much weights differ from kill to kill.
@@ -41,15 +43,17 @@ impl Operation {
             Operation::Migrate => "migrate",
             Operation::Flush => "flush",
             Operation::Defrag => "defrag",
+            Operation::Check => "check",
         }
     }
 
-    /// Bytes that its job moves in a second: so few that most kills come while it is under way.
+    /// Bytes that its job moves in a second, or looks at: so few that most kills come while it is under way.
     pub(super) fn job_speed(self) -> &'static str {
         match self {
             Operation::Migrate => "1M",
             Operation::Weight => "6M",
             Operation::Defrag => "1M",
+            Operation::Check => "64K",
             _ => "24M",
         }
     }
@@ -95,6 +99,7 @@ impl Operation {
                 files.remove_every_other()?;
                 server.volume(&["defrag", "pool", "--detach"])
             }
+            Operation::Check => server.volume(&["check", "pool", "--repair", "--detach"]),
         }
     }
 

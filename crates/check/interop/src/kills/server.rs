@@ -149,10 +149,11 @@ impl Server {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// True when a job is under way.
+    /// True when a job is under way, or a check.
     pub fn has_job(&self) -> Result<bool> {
         let status: serde_json::Value = serde_json::from_str(&self.status()?)?;
-        Ok(status.get("job").is_some_and(|job| !job.is_null()))
+        let is_there = |key| status.get(key).is_some_and(|job| !job.is_null());
+        Ok(is_there("job") || is_there("check"))
     }
 
     /// True when the volume has the brick at `path`.
@@ -165,8 +166,9 @@ impl Server {
         self.volume(&["jobs", "pool", "--wait"])
     }
 
-    /// `braid volume check` must find nothing.
+    /// `braid volume check` must find nothing; one that the kill has interrupted begins anew before.
     pub fn check(&self) -> Result<()> {
+        self.volume(&["jobs", "pool", "--check", "--wait"])?;
         self.volume(&["check", "pool"])
     }
 }
