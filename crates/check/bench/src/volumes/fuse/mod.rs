@@ -10,6 +10,7 @@ mod mounts;
 mod on_loop;
 mod servers;
 mod tree;
+mod way;
 
 pub use memory::table as memory;
 pub use on_loop::table as on_loop;

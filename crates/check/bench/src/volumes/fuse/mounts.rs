@@ -2,6 +2,7 @@
 //! device.
 
 use super::servers::FILE;
+use super::way::{Switched, Way};
 use crate::tables::Missing;
 use anyhow::{Context, bail};
 use std::io::{BufRead, BufReader, Read};
@@ -60,17 +61,25 @@ struct Server {
 }
 
 impl Mounted {
-    /// A volume on `brick`, stripes of 128 KiB.
+    /// A volume on `brick`, stripes of 128 KiB, in a folder of its own in `folder`, called `name`; its requests come
+    /// that `way`.
     ///
     /// # Errors
     /// What the program says.
-    pub fn volume(folder: &Path, brick: &str) -> anyhow::Result<Mounted> {
-        let dir = new_dir(folder, "volume")?;
+    pub fn volume(
+        folder: &Path,
+        name: &'static str,
+        brick: &str,
+        way: Way,
+    ) -> anyhow::Result<Mounted> {
+        let folder = new_dir(folder, name)?;
+        let dir = new_dir(&folder, "mounted")?;
         let mut braid = Command::new(braid()?);
         braid.args(["volume", "mount", "bench"]).arg(&dir).args(["--create", "--foreground"]);
         braid.arg("--control").arg(folder.join("control.sock"));
         braid.arg("--state-dir").arg(folder.join("state")).arg(brick);
-        Mounted::served("volume", dir, braid)
+        let _switched = Switched::to(way)?;
+        Mounted::served(name, dir, braid)
     }
 
     /// A file in memory that fuser alone answers.

@@ -3,6 +3,7 @@
 use super::loads::{self, Dbench, Fio};
 use super::memory::{rate, report, server};
 use super::mounts::{Loop, Mounted};
+use super::way::Way;
 use super::{Figures, Load, faster, in_turn, missing, server_us};
 use crate::tables::{Effort, Row, Table, spread};
 use anyhow::Context;
@@ -40,7 +41,7 @@ impl Three {
         let ext4 = below.directory("plain")?;
         let passed = below.directory("passed")?;
         Ok(Three {
-            volume: Mounted::volume(folder.path(), &devices[0].path)?,
+            volume: Mounted::volume(folder.path(), "volume", &devices[0].path, Way::best())?,
             passthrough: Mounted::passthrough(folder.path(), &passed.dir)?,
             ext4,
             _below: below,
@@ -55,9 +56,14 @@ impl Three {
 }
 
 /// What the three are, for the sentences above a table.
-pub(super) const THREE: &str = "a volume on a loop device over a file in memory (O_DIRECT, stripes of 128 KiB, durable \
-    metadata), ext4 on another, and a directory of that ext4 passed through by the crate fuser alone, with the same \
-    capabilities, sizes and threads as the volume's mount";
+pub(super) fn three() -> String {
+    format!(
+        "a volume on a loop device over a file in memory (O_DIRECT, stripes of 128 KiB, durable metadata; FUSE {}), ext4 on \
+         another, and a directory of that ext4 passed through by the crate fuser alone (two threads on /dev/fuse), with the \
+         capabilities and sizes of the volume's mount",
+        Way::best().words()
+    )
+}
 
 /// Measures it.
 pub fn table(effort: &Effort) -> anyhow::Result<Table> {
@@ -92,11 +98,12 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
     Ok(Table {
         title: "A mounted volume beside ext4 and a passthrough".to_owned(),
         about: format!(
-            "One file of {} MiB, and dbench 4.0 with {CLIENTS} clients for {seconds} s, on {THREE}. Cached: through the page cache, the \
+            "One file of {} MiB, and dbench 4.0 with {CLIENTS} clients for {seconds} s, on {}. Cached: through the page cache, the \
              whole file once, from dropped caches and with an fsync at the end; direct: O_DIRECT for {millis} ms. Server: \
              processor time of the process that answers, the kernel's part in its calls included; what the kernel's own \
              threads do for ext4 and the loop devices is in none of them.",
-            SIZE >> 20
+            SIZE >> 20,
+            self::three(),
         ),
         headings: HEADINGS.to_vec(),
         rows,

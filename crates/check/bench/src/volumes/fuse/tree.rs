@@ -1,6 +1,6 @@
 //! A tree of 50,000 small files, made, looked at, read and removed, on the same three mounts.
 
-use super::on_loop::{HEADINGS, THREE, Three, row};
+use super::on_loop::{HEADINGS, Three, row, three};
 use super::{Figures, missing, server_us};
 use crate::tables::{Effort, Row, Table};
 use anyhow::Context;
@@ -72,12 +72,13 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
         title: "A tree of small files on a mounted volume, ext4 and a passthrough".to_owned(),
         about: format!(
             "{files} files of {} MiB together in {} directories (sizes log-normal with a median of 5 KiB, as in a large source package), by one \
-             thread, on {THREE}. Create: directories made, files made, written and closed; FUSE hands a file's data over when \
+             thread, on {}. Create: directories made, files made, written and closed; FUSE hands a file's data over when \
              it is closed, ext4 keeps it in the page cache. The file systems are synced and caches dropped before stat (the \
              tree is listed, each file looked at) and before read (every byte compared); the volume keeps what it knows of \
              files in its own memory. Delete: all files, then all directories.",
             size >> 20,
             files / 16,
+            three(),
         ),
         headings: HEADINGS.to_vec(),
         rows,
