@@ -14,6 +14,12 @@ pub trait Reactor {
     /// True when at least one completion was delivered.
     fn poll(&self) -> bool;
 
+    /// The same for a caller that parks if this finds nothing and nothing else turns up: what was prepared may wait
+    /// until then, so that handing over and sleeping are one call of the kernel.
+    fn poll_before_park(&self) -> bool {
+        self.poll()
+    }
+
     /// Sleeps until something completes, the doorbell rings, or `deadline` has come.
     /// `still_idle` is asked once more after the doorbell has been armed; when it says false the
     /// reactor must not sleep. May return early for any reason.

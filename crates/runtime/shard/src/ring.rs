@@ -314,6 +314,10 @@ impl Reactor for Ring {
         self.enter(false, None)
     }
 
+    fn poll_before_park(&self) -> bool {
+        self.in_flight.get() > 0 && self.collect()
+    }
+
     fn park(&self, deadline: Option<Nanos>, still_idle: &dyn Fn() -> bool) {
         if let Some(deadline) = deadline
             && deadline.saturating_sub(self.now()) < SPIN_WITHIN

@@ -288,20 +288,32 @@ impl Shard {
 
     /// Advances what is runnable, lets plugs submit, takes completions and messages; never waits.
     pub fn turn(&self) -> Turn {
+        self.turn_of(false)
+    }
+
+    /// `parks`: the caller does, after a turn without progress.
+    fn turn_of(&self, parks: bool) -> Turn {
         self.next_part();
         let mut progressed = self.run_tasks();
         let busy_turns = self.0.busy_turns.get() + 1;
+        let mut more = false;
         if self.0.run.borrow().is_empty() || busy_turns >= BUSY_TURNS_MAX {
             self.0.busy_turns.set(0);
             self.next_part();
-            progressed |= self.run_idle_hooks();
+            more |= self.run_idle_hooks();
         } else {
             self.0.busy_turns.set(busy_turns);
         }
         self.next_part();
-        progressed |= self.take_messages();
+        more |= self.take_messages();
         self.next_part();
-        progressed |= self.0.reactor.poll();
+        more |= !self.0.run.borrow().is_empty() || !self.0.next_turn.borrow().is_empty();
+        progressed |= more;
+        progressed |= if parks && !more && !self.0.stopping.get() {
+            self.0.reactor.poll_before_park()
+        } else {
+            self.0.reactor.poll()
+        };
         self.next_part();
         progressed |= self.fire_timers();
         self.0.turns.set(self.0.turns.get() + 1);
@@ -366,7 +378,7 @@ impl Shard {
     /// Turns until [`stop`](Shard::stop), sleeping when there is nothing to do.
     pub fn run(&self) {
         while !self.0.stopping.get() {
-            let turn = self.turn();
+            let turn = self.turn_of(true);
             if !turn.progressed && !self.0.stopping.get() {
                 self.0.reactor.park(turn.next_deadline, &|| !self.has_messages());
             }
