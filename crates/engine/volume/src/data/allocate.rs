@@ -114,7 +114,8 @@ impl Volume {
             let _held = inode.locks.exclusive(start..start + stripe).await;
             let needed = self.geometry.blocks_to(piece.to);
             let file_end = if keep_size { inode.size() } else { end };
-            self.ensure_place(inode, piece.stripe, needed, file_end.max(start + piece.to)).await?;
+            let file_end = file_end.max(start + piece.to);
+            self.ensure_place(inode, piece.stripe, needed, file_end, true).await?;
             self.transactions.room().await;
         }
         Ok(())

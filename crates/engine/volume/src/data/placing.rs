@@ -232,23 +232,25 @@ impl Volume {
         reserved.map_err(|error| self.space_failed(&error))
     }
 
-    /// Makes sure that the stripe has a place of at least `needed` blocks on a brick that is there. The caller holds
-    /// the part of the stripe that it is about, and all of it when there is a place that is too short or not to be
-    /// reached. `end`: where the file will end, at least.
+    /// Makes sure that the stripe has a place of at least `needed` blocks. The caller holds the part of the stripe that it
+    /// is about, or all of it: `whole`. False: it has a place that is too short, which takes all of it; who writes another
+    /// part may have given it one meanwhile. `end`: where the file will end, at least.
     pub(crate) async fn ensure_place(
         &self,
         inode: &Rc<Inode>,
         stripe: u64,
         needed: u64,
         end: u64,
-    ) -> Result<(Rc<Places>, Place), Errno> {
+        whole: bool,
+    ) -> Result<bool, Errno> {
         loop {
             let (places, place) = self.place(inode, stripe).await?;
             if !place.is_hole() {
-                if u64::from(place.blocks) >= needed {
-                    return Ok((places, place));
+                let is_short = u64::from(place.blocks) < needed;
+                if is_short && whole {
+                    self.grow(inode, &places, stripe, needed, end).await?;
                 }
-                return self.grow(inode, &places, stripe, needed, end).await;
+                return Ok(whole || !is_short);
             }
             let blocks = self.blocks_for(inode, stripe, needed, end);
             let (brick, start, blocks) = self.reserve_about(inode, stripe, blocks, needed).await?;
@@ -261,8 +263,8 @@ impl Volume {
                 brick.space.release(start, blocks);
                 return Err(full);
             }
-            let place = self.give_place(inode, &places, stripe, (&brick, start, blocks), 0);
-            return Ok((places, place));
+            self.give_place(inode, &places, stripe, (&brick, start, blocks), 0);
+            return Ok(true);
         }
     }
 
@@ -275,14 +277,13 @@ impl Volume {
         stripe: u64,
         (brick, start, blocks): (&Brick, u64, u64),
         written: u32,
-    ) -> Place {
+    ) {
         let old = places.get(stripe);
         // At most the blocks of a stripe, which fit.
         let place = Place { start, written, blocks: blocks as u16, brick: brick.id };
         brick.space.confirm(start, blocks);
         self.set_place(inode, places, stripe, place);
         self.free_blocks(old);
-        place
     }
 
     /// Makes a place longer: where it is, or elsewhere with what it holds.
@@ -293,7 +294,7 @@ impl Volume {
         stripe: u64,
         needed: u64,
         end: u64,
-    ) -> Result<(Rc<Places>, Place), Errno> {
+    ) -> Result<(), Errno> {
         let place = places.get(stripe);
         let (old, whole) = (u64::from(place.blocks), self.geometry.blocks());
         let wanted = match self.blocks_for(inode, stripe, needed, end) {
@@ -316,7 +317,7 @@ impl Volume {
                     brick.space.confirm(end, blocks - old);
                     let grown = Place { blocks: blocks as u16, ..place };
                     self.set_place(inode, places, stripe, grown);
-                    return Ok((Rc::clone(places), grown));
+                    return Ok(());
                 }
             }
         }
@@ -332,8 +333,8 @@ impl Volume {
             }
         };
         let run = (&*brick, start, blocks);
-        let grown = self.give_place(inode, places, stripe, run, place.written);
-        Ok((Rc::clone(places), grown))
+        self.give_place(inode, places, stripe, run, place.written);
+        Ok(())
     }
 
     /// Copies what is written of a place to blocks that were set aside on `to`, so that they can be the place in the next

@@ -344,9 +344,16 @@ impl Volume {
                 }
             }
             for piece in geometry.pieces(range.clone()) {
-                if !asides.contains_key(&piece.stripe) {
-                    let needed = geometry.blocks_to(piece.to);
-                    self.ensure_place(inode, piece.stripe, needed, range.end).await?;
+                if asides.contains_key(&piece.stripe) {
+                    continue;
+                }
+                let needed = geometry.blocks_to(piece.to);
+                let start = piece.stripe * geometry.stripe;
+                let whole = wanted.start <= start && wanted.end >= start + geometry.stripe;
+                // Who writes another part has given it a place meanwhile that is to be changed.
+                if !self.ensure_place(inode, piece.stripe, needed, range.end, whole).await? {
+                    drop(held);
+                    continue 'locking;
                 }
             }
             return Ok(Ready { _held: held, asides });
