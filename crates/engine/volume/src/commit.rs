@@ -7,7 +7,7 @@ use braid_device::Request;
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::keys;
 use braid_format::volume::place::encode;
-use braid_kv::Change;
+use braid_kv::{Change, StoreError};
 use braid_shard::Shard;
 use std::rc::{Rc, Weak};
 
@@ -78,11 +78,7 @@ impl Volume {
             }
         }
         let batch = self.transactions.freeze(records);
-        #[cfg(not(feature = "plant-metadata-before-data"))]
-        self.flush_bricks(&self.unflushed()).await;
-        if !batch.is_empty()
-            && let Err(error) = self.transactions.store().commit(batch).await
-        {
+        if let Err(error) = self.write_batch(batch).await {
             tracing::error!(
                 "{error}; the volume is read-only from now on: unmount it, and see to its metadata bricks"
             );
@@ -93,6 +89,30 @@ impl Volume {
             brick.space.committed();
         }
         self.transactions.committed(closed.number);
+    }
+
+    /// Makes data durable, then the metadata that names it, which the store prepares meanwhile.
+    async fn write_batch(&self, batch: Vec<Change>) -> Result<(), StoreError> {
+        let store = self.transactions.store();
+        #[cfg(not(feature = "plant-metadata-before-data"))]
+        let unflushed = self.unflushed();
+        #[cfg(feature = "plant-metadata-before-data")]
+        let unflushed: Vec<(Rc<Brick>, u64)> = Vec::new();
+        if batch.is_empty() || unflushed.is_empty() {
+            self.flush_bricks(&unflushed).await;
+            return if batch.is_empty() { Ok(()) } else { store.commit(batch).await };
+        }
+        match store.begin_commit(batch) {
+            Ok(begun) => {
+                self.flush_bricks(&unflushed).await;
+                (begun.go)();
+                begun.done.await
+            }
+            Err(batch) => {
+                self.flush_bricks(&unflushed).await;
+                store.commit(batch).await
+            }
+        }
     }
 
     /// The bricks that have been written to since they were flushed, with the writes that had completed.

@@ -38,6 +38,14 @@ pub type Pair = (Vec<u8>, Vec<u8>);
 /// An answer that comes later, on the shard that asked.
 pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>>>;
 
+/// A commit that is being prepared. Nothing of it reaches a device before it is told to go on.
+pub struct Begun {
+    /// Tells it. Dropped instead, the commit fails, and the store with it.
+    pub go: Box<dyn FnOnce()>,
+    /// The answer, as that of [`Store::commit`].
+    pub done: Answer<()>,
+}
+
 /// Why the store did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
@@ -72,6 +80,15 @@ pub trait Store {
     /// Makes all changes, or none, and answers when they are durable. A key stands at most once among them. What was asked
     /// before this sees the state before, what is asked afterwards the state after.
     fn commit(&self, changes: Vec<Change>) -> Answer<()>;
+
+    /// Begins a commit while something else becomes durable that must be so before. A store that could do nothing yet
+    /// gives the changes back: then [`commit`](Store::commit) is as fast.
+    ///
+    /// # Errors
+    /// The changes, as they were given.
+    fn begin_commit(&self, changes: Vec<Change>) -> Result<Begun, Vec<Change>> {
+        Err(changes)
+    }
 
     /// How full it is.
     fn space(&self) -> StoreSpace;

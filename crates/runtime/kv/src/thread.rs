@@ -12,7 +12,7 @@ use crate::database::Database;
 use crate::image::Image;
 use crate::mirror::{Dropped, Mirror};
 use crate::region::Region;
-use crate::{Answer, Change, Pair, Store, StoreError, StoreSpace};
+use crate::{Answer, Begun, Change, Pair, Store, StoreError, StoreSpace};
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use braid_shard::sync::{Promise, promise};
@@ -46,7 +46,8 @@ type Reporter = Rc<dyn Fn(&Dropped)>;
 enum Request {
     Get(Vec<u8>),
     Scan(Vec<u8>, Vec<u8>, usize),
-    Commit(Vec<Change>),
+    /// The changes, and what it waits for before it writes them.
+    Commit(Vec<Change>, Option<mpsc::Receiver<()>>),
     AddHalf(Box<dyn Region>),
     DropHalf(usize),
     Stop,
@@ -235,7 +236,17 @@ impl Store for KvStore {
     }
 
     fn commit(&self, changes: Vec<Change>) -> Answer<()> {
-        self.ask_done(Request::Commit(changes))
+        self.ask_done(Request::Commit(changes, None))
+    }
+
+    fn begin_commit(&self, changes: Vec<Change>) -> Result<Begun, Vec<Change>> {
+        let (gate, opened) = mpsc::channel();
+        let done = self.ask_done(Request::Commit(changes, Some(opened)));
+        let go = move || {
+            // A thread that has ended meanwhile has answered.
+            let _ = gate.send(());
+        };
+        Ok(Begun { go: Box::new(go), done })
     }
 
     fn space(&self) -> StoreSpace {
@@ -345,10 +356,10 @@ impl KvThread {
                     let pairs = thread.database.scan(&from, &to, limit);
                     thread.answers.push((slot, Reply::Pairs(pairs)));
                 }
-                Request::Commit(changes) => {
+                Request::Commit(changes, gate) => {
                     // Reads that were asked before need not wait for it.
                     thread.deliver();
-                    let done = thread.database.commit(&changes);
+                    let done = thread.commit(&changes, gate);
                     thread.answers.push((slot, Reply::Done(done)));
                 }
                 Request::AddHalf(region) => thread.add_half(slot, region),
@@ -402,6 +413,18 @@ impl KvThread {
             .with_image(|image| (image.mirror().take_dropped(), image.mended))
             .unwrap_or_default();
         self.farewell.deliver(Delivery { answers, space: self.database.space(), dropped, mended });
+    }
+
+    fn commit(
+        &mut self,
+        changes: &[Change],
+        gate: Option<mpsc::Receiver<()>>,
+    ) -> Result<(), StoreError> {
+        self.database.with_image(|image| image.gate = gate)?;
+        let done = self.database.commit(changes);
+        // One that was refused has written nothing, and what comes next must not wait for it.
+        self.database.with_image(|image| image.gate = None)?;
+        done
     }
 
     fn add_half(&mut self, slot: usize, region: Box<dyn Region>) {

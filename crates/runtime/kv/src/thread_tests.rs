@@ -123,3 +123,34 @@ fn a_half_joins_also_where_requests_leave_no_pause() {
     });
     assert!(joined.get());
 }
+
+#[test]
+fn a_commit_that_was_begun_is_written_when_it_is_told_to_go_on() {
+    let shard = shard();
+    let ram = Ram::new("a", 8 << 20);
+    let store =
+        shard.block_on(KvStore::open(&shard, vec![region(&shard, &ram)], Open::Create, 1 << 20));
+    let store = store.unwrap();
+    let device = ram.open(&shard).unwrap();
+    let bytes = |device: &Rc<dyn braid_device::Device>| {
+        let mut all = vec![0; 8 << 20];
+        assert!(device.memory().unwrap().read(0, &mut all));
+        all
+    };
+    let before = bytes(&device);
+    let begun = store.begin_commit(vec![put("k", "v")]).ok().unwrap();
+    // Asked afterwards, it waits.
+    let after = store.get(b"k");
+    let pause = shard.clone();
+    shard.block_on(async move { pause.sleep(20_000_000).await });
+    assert!(bytes(&device) == before);
+    (begun.go)();
+    assert_eq!(shard.block_on(begun.done), Ok(()));
+    assert!(bytes(&device) != before);
+    assert_eq!(shard.block_on(after), Ok(Some(b"v".to_vec())));
+    // One that is given up ends the store.
+    let Begun { go, done } = store.begin_commit(vec![put("k", "w")]).ok().unwrap();
+    drop(go);
+    assert!(matches!(shard.block_on(done), Err(StoreError::Failed(_))));
+    assert!(matches!(shard.block_on(store.get(b"k")), Err(StoreError::Failed(_))));
+}

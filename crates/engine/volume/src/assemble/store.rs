@@ -6,7 +6,7 @@ use super::error::AssembleError;
 use super::superblocks::Superblocks;
 use braid_format::brick::MetadataState;
 use braid_kv::region::{DeviceRegion, Region};
-use braid_kv::{Answer, Change, KvStore, Open, Pair, Store, StoreError, StoreSpace};
+use braid_kv::{Answer, Begun, Change, KvStore, Open, Pair, Store, StoreError, StoreSpace};
 use braid_shard::sync::Budget;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -148,17 +148,9 @@ fn region(superblocks: &Superblocks, id: u16) -> Result<Box<dyn Region>, Assembl
     Ok(Box::new(region))
 }
 
-impl Store for BrickStore {
-    fn get(&self, key: &[u8]) -> Answer<Option<Vec<u8>>> {
-        self.kv.get(key)
-    }
-
-    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Answer<Vec<Pair>> {
-        self.kv.scan(from, to, limit)
-    }
-
-    fn commit(&self, changes: Vec<Change>) -> Answer<()> {
-        let done = self.kv.commit(changes);
+impl BrickStore {
+    /// A commit counts when the superblocks say which bricks have taken it.
+    fn acknowledged(&self, done: Answer<()>) -> Answer<()> {
         let superblocks = Rc::clone(&self.superblocks);
         Box::pin(async move {
             done.await?;
@@ -171,6 +163,25 @@ impl Store for BrickStore {
             }
             Ok(())
         })
+    }
+}
+
+impl Store for BrickStore {
+    fn get(&self, key: &[u8]) -> Answer<Option<Vec<u8>>> {
+        self.kv.get(key)
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Answer<Vec<Pair>> {
+        self.kv.scan(from, to, limit)
+    }
+
+    fn commit(&self, changes: Vec<Change>) -> Answer<()> {
+        self.acknowledged(self.kv.commit(changes))
+    }
+
+    fn begin_commit(&self, changes: Vec<Change>) -> Result<Begun, Vec<Change>> {
+        let Begun { go, done } = self.kv.begin_commit(changes)?;
+        Ok(Begun { go, done: self.acknowledged(done) })
     }
 
     fn space(&self) -> StoreSpace {

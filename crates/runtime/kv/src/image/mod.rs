@@ -27,6 +27,7 @@ use crate::sums::{SECTOR, Sums, UNKNOWN, is_sealed, seal, table_blocks};
 use braid_device::IoError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 /// The least size of a region, in bytes: what a database begins with, and some room.
 pub const REGION_MIN: u64 = 4 << 20;
@@ -75,6 +76,8 @@ pub(crate) struct Image {
     pub(crate) sums_lost: bool,
     /// Something was written that was not synced.
     unsynced: bool,
+    /// Nothing is written before this has been sent.
+    pub(crate) gate: Option<Receiver<()>>,
     /// The first error, as the store tells it.
     pub(crate) error: Option<StoreError>,
     /// Blocks that the database has written so far.
@@ -158,6 +161,7 @@ impl Image {
             disagreed: false,
             sums_lost: false,
             unsynced: false,
+            gate: None,
             error: None,
             written: 0,
             mended: 0,
@@ -257,8 +261,15 @@ impl Image {
     }
 
     fn put(&mut self, writes: Vec<Write>) -> Result<(), StoreError> {
+        self.pass_gate()?;
         self.unsynced = true;
         self.mirror.write(&Arc::new(writes)).map_err(|error| failed("writing", &error))
+    }
+
+    fn pass_gate(&mut self) -> Result<(), StoreError> {
+        let passed = self.gate.take().is_none_or(|gate| gate.recv().is_ok());
+        let given_up = || StoreError::Failed("a commit was given up on its way".to_string());
+        passed.then_some(()).ok_or_else(given_up)
     }
 
     fn flush_region(&mut self) -> Result<(), StoreError> {
@@ -469,6 +480,7 @@ impl Image {
         let mut writes = self.take_waiting()?;
         writes.append(&mut self.take_table());
         if !writes.is_empty() {
+            self.pass_gate()?;
             self.unsynced = true;
             let put = self.mirror.write_durably(&Arc::new(writes));
             put.map_err(|error| failed("writing", &error))?;
