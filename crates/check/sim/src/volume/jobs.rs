@@ -277,8 +277,9 @@ impl VolumeRun {
                 JobState::Running => {}
                 JobState::Paused => volume.resume_job(),
                 JobState::Failed(why) => {
+                    // Files may also be told to go to a brick that is for something else, such as a full proxy.
                     let roomy = |brick: &Rc<braid_volume::Brick>| {
-                        brick.state() != BrickState::Data
+                        (brick.state() != BrickState::Data && Some(brick.id) != job.brick)
                             || brick.space.used() * 2 < brick.space.blocks()
                     };
                     let well = !self.is_faulty() && volume.bricks().iter().all(roomy);
