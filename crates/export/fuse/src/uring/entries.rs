@@ -9,8 +9,9 @@ use std::cell::OnceCell;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 
-/// Entries that each queue has at least: requests of one processor that are under way at once.
-const PER_QUEUE_MIN: usize = 4;
+/// Entries that each queue has at least: requests of one processor that are under way at once. Of an entry's memory only
+/// what requests have filled is really there.
+const PER_QUEUE_MIN: usize = 16;
 /// And at most.
 const PER_QUEUE_MAX: usize = 64;
 /// How often is looked whether memory is free in which a late reply goes.
