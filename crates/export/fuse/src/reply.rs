@@ -54,6 +54,21 @@ impl Reply {
         }
     }
 
+    /// It is to wait until the kernel has done something; false when too many do.
+    pub fn park(&self) -> bool {
+        match &self.0 {
+            Some(To::Ring(entries, entry)) => entries.park(*entry),
+            _ => true,
+        }
+    }
+
+    /// It waits no more.
+    pub fn unpark(&self) {
+        if let Some(To::Ring(entries, entry)) = &self.0 {
+            entries.unpark(*entry);
+        }
+    }
+
     /// Done, and nothing to say about it.
     pub fn done(self) {
         self.send(0, &[]);

@@ -143,6 +143,7 @@ fn resume<F: FileSystem + 'static>(shard: &Shard, key: usize, work: Work, parked
     let Some(server) = server(&shard.local::<Servers<F>>(), key) else { return };
     let reply = server.parked.borrow_mut().try_remove(parked);
     if let Some(reply) = reply {
+        reply.unpark();
         begin(&server, work, reply);
     }
 }
@@ -262,7 +263,8 @@ impl<F: FileSystem + 'static> Server<F> {
             }
             Work::Seek { ino, offset, what, .. } => {
                 let again = move || Work::Seek { ino, offset, what, current: true };
-                self.written_out(ino, again, reply);
+                // Linux then takes all of a file for data, from now on: right for any file.
+                self.written_out(ino, again, reply, rustix::io::Errno::NOSYS);
             }
             Work::ReadDir { ino, offset, size } => self.read_dir(ino, offset, size, reply).await,
             Work::ReadDirPlus { ino, offset, size } => {
@@ -307,15 +309,24 @@ impl<F: FileSystem + 'static> Server<F> {
             Ok(data) if direct && self.writeback && data.len() < len => {
                 drop(data);
                 let again = move || Work::Read { ino, offset, len, direct: false };
-                self.written_out(ino, again, reply);
+                self.written_out(ino, again, reply, rustix::io::Errno::AGAIN);
             }
             Ok(data) => reply.content(data),
             Err(error) => reply.error(errno::of(error)),
         }
     }
 
-    /// Goes on with `work` when the kernel holds nothing back of `ino`.
-    fn written_out(&self, ino: Ino, work: impl FnOnce() -> Work + Send + 'static, reply: Reply) {
+    /// Goes on with `work` when the kernel holds nothing back of `ino`; the answer is `otherwise` when too many wait.
+    fn written_out(
+        &self,
+        ino: Ino,
+        work: impl FnOnce() -> Work + Send + 'static,
+        reply: Reply,
+        otherwise: rustix::io::Errno,
+    ) {
+        if !reply.park() {
+            return reply.error(otherwise);
+        }
         let (remote, key) = (self.shard.remote(), self.key);
         let parked = self.parked.borrow_mut().insert(reply);
         self.write_out.then(ino, move || {

@@ -5,15 +5,17 @@ use super::entry::Entry;
 use braid_shard::ring::{RingOp, RingSink};
 use braid_shard::{Buf, BufMut, Nanos, Shard};
 use rustix::io::Errno;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 
 /// Entries that each queue has at least: requests of one processor that are under way at once. Of an entry's memory only
 /// what requests have filled is really there.
-const PER_QUEUE_MIN: usize = 16;
+const PER_QUEUE_MIN: usize = 32;
 /// And at most.
 const PER_QUEUE_MAX: usize = 64;
+/// Entries of a queue that are left for requests that end by themselves, however many wait for the kernel.
+const UNPARKED_MIN: usize = 4;
 /// How often is looked whether memory is free in which a late reply goes.
 const LATE: Nanos = 20_000;
 
@@ -22,6 +24,9 @@ pub(crate) struct Entries {
     shard: Shard,
     fd: Rc<OwnedFd>,
     all: Vec<Entry>,
+    /// Entries of each queue, and in how many of them a request is parked, by queue.
+    each: usize,
+    parked: Vec<Cell<usize>>,
     /// Hears of the requests that come.
     sink: OnceCell<Weak<dyn RingSink>>,
 }
@@ -40,7 +45,9 @@ impl Entries {
         let each = each.clamp(PER_QUEUE_MIN, PER_QUEUE_MAX);
         let of_queue = |queue| (0..each).map(move |_| Entry::new(shard, queue, largest));
         let all = (0..queues).flat_map(of_queue).collect();
-        Some(Rc::new(Entries { shard: shard.clone(), fd, all, sink: OnceCell::new() }))
+        let parked = (0..queues).map(|_| Cell::new(0)).collect();
+        let sink = OnceCell::new();
+        Some(Rc::new(Entries { shard: shard.clone(), fd, all, each, parked, sink }))
     }
 
     /// Makes all known to the kernel; `sink` hears of the requests that come, with the entry's number as token.
@@ -64,6 +71,26 @@ impl Entries {
             (self.shard.ring(), self.sink.get().and_then(Weak::upgrade))
         {
             ring.submit(op, sink, nr as u64);
+        }
+    }
+
+    /// The request in entry `nr` is to wait until the kernel has done something, for which it sends others by the same
+    /// queue, behind all that wait there: with a request parked in every entry both would wait for ever. False when it
+    /// may not wait therefore.
+    pub fn park(&self, nr: usize) -> bool {
+        let parked = self.all.get(nr).and_then(|entry| self.parked.get(usize::from(entry.queue())));
+        let Some(parked) = parked.filter(|parked| parked.get() + UNPARKED_MIN < self.each) else {
+            return false;
+        };
+        parked.set(parked.get() + 1);
+        true
+    }
+
+    /// It goes on.
+    pub fn unpark(&self, nr: usize) {
+        let parked = self.all.get(nr).and_then(|entry| self.parked.get(usize::from(entry.queue())));
+        if let Some(parked) = parked {
+            parked.set(parked.get().saturating_sub(1));
         }
     }
 

@@ -28,6 +28,11 @@ impl Entry {
         Entry { queue, headers, payload: pool.lasting(payload), held: Cell::new(None) }
     }
 
+    /// Number of its queue.
+    pub fn queue(&self) -> u16 {
+        self.queue
+    }
+
     fn memory(&self) -> Option<(BufMut, BufMut)> {
         Some((self.headers.take()?, self.payload.take()?))
     }
