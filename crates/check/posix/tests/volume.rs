@@ -15,7 +15,7 @@ use braid_kv::Store;
 use braid_kv::model::ModelStore;
 use braid_shard::Shard;
 use braid_shard::threads::Shards;
-use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, first_records};
+use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, first_records, noted_nowhere};
 use enabled::Enabled;
 use std::cell::RefCell;
 use std::process::Command;
@@ -65,6 +65,7 @@ async fn start(shard: &Shard) {
     let from = MountOf {
         devices: devices.collect(),
         store: Rc::new(store),
+        note_lost: noted_nowhere(),
         clock: Rc::new(now),
         read_only: false,
     };

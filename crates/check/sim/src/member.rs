@@ -23,8 +23,8 @@
 //!   it, or cannot be read. The other blocks of such a write may have got through.
 //! - **Gone.** From some instant on every request fails with [`IoErrorKind::Gone`]; writes under way may
 //!   have got through in part. After a crash the member may be there again, with what it held.
-//! - **Flush errors.** A flush fails with `Medium`; what it was to make durable is there nevertheless. So is what a
-//!   brick of a volume has acknowledged before it is gone: that a brick loses its cache and nothing else does is outside.
+//! - **Flush errors.** A flush fails with `Medium`; of a member of an array, what it was to make durable is there
+//!   nevertheless. A brick of a volume loses any of it then, and also when it is gone.
 //! - **Slow, hanging.** A request takes milliseconds, or comes back seconds late, as if nothing had been.
 //! - **Lying.** The member acknowledges flushes and FUA and does nothing: outside of every promise. The
 //!   simulator must see the loss and say that it was the member.
@@ -84,6 +84,8 @@ struct State {
     /// Logical blocks that take no write.
     defects: BTreeSet<u64>,
     gone: bool,
+    /// It never comes back.
+    left: bool,
     /// The write that fails, counted from now.
     fail_write_in: Option<u32>,
     /// The next flush fails.
@@ -113,6 +115,8 @@ pub struct Member {
     pub dev_number: Cell<Option<u32>>,
     /// Its component in bytes, empty until the array is created.
     pub data: RefCell<Range<u64>>,
+    /// A flush that fails leaves any part of what it was for.
+    pub forgets: Cell<bool>,
     /// Requests take so many times as long.
     pub slowness: Cell<u64>,
     state: RefCell<State>,
@@ -149,6 +153,7 @@ impl Member {
             bad: BTreeSet::new(),
             defects: BTreeSet::new(),
             gone: false,
+            left: false,
             fail_write_in: None,
             fail_flush: false,
             fresh: None,
@@ -164,6 +169,7 @@ impl Member {
             was_bad: Cell::new(false),
             dev_number: Cell::new(None),
             data: RefCell::new(0..0),
+            forgets: Cell::new(false),
             slowness: Cell::new(1),
             state: RefCell::new(state),
         }
@@ -184,14 +190,24 @@ impl Member {
         self.state.borrow().gone
     }
 
-    /// It is gone, and has what it has acknowledged, should it come back.
-    pub fn die(&self) {
+    /// It is gone, and never comes back.
+    pub fn leave(&self) {
         let mut state = self.state.borrow_mut();
-        state.write_back(u32::MAX);
-        state.gone = true;
+        (state.gone, state.left) = (true, true);
     }
 
-    /// The next flush fails. What was to be flushed is there nevertheless: nobody can know.
+    /// It never comes back.
+    pub fn has_left(&self) -> bool {
+        self.state.borrow().left
+    }
+
+    /// It is gone, and has any part of what it has acknowledged, should it come back.
+    pub fn die(&self, rng: &Rng) {
+        self.lose_cache(rng);
+        self.state.borrow_mut().gone = true;
+    }
+
+    /// The next flush fails.
     pub fn fail_flush(&self) {
         self.state.borrow_mut().fail_flush = true;
     }
@@ -406,7 +422,12 @@ impl Member {
             return Err(IoError::new(IoErrorKind::Gone));
         }
         if std::mem::take(&mut state.fail_flush) {
-            state.write_back(u32::MAX);
+            if self.forgets.get() {
+                drop(state);
+                self.lose_cache(&Rng::new(seq.into(), self.kind.index as u64));
+            } else {
+                state.write_back(u32::MAX);
+            }
             return Err(IoError::new(IoErrorKind::Medium));
         }
         if !self.kind.lies {
@@ -415,9 +436,8 @@ impl Member {
         Ok(())
     }
 
-    /// Power fails while `under_way` is being written.
-    pub fn power_cut(&self, rng: &Rng, mut under_way: Vec<(u64, Vec<u8>)>) {
-        rng.shuffle(&mut under_way);
+    /// Any part of what is in its cache becomes durable, and the rest was never there.
+    fn lose_cache(&self, rng: &Rng) {
         let keep = *rng.pick(&[0, 50, 100]);
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
@@ -431,7 +451,7 @@ impl Member {
                 state.store_durable(write.seq, at, piece);
             }
         }
-        // The live image goes back to what is durable; then writes under way get through or not.
+        // The live image goes back to what is durable.
         if let Some(durable) = &state.durable {
             for range in ranges {
                 copy(durable, &mut state.live, range.clone());
@@ -441,6 +461,13 @@ impl Member {
                 }
             }
         }
+    }
+
+    /// Power fails while `under_way` is being written.
+    pub fn power_cut(&self, rng: &Rng, mut under_way: Vec<(u64, Vec<u8>)>) {
+        rng.shuffle(&mut under_way);
+        self.lose_cache(rng);
+        let mut state = self.state.borrow_mut();
         let keep = *rng.pick(&[0, 50, 50, 100]);
         for (offset, data) in &under_way {
             for (at, piece) in self.pieces(rng, keep, *offset, data) {

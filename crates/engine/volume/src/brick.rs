@@ -41,6 +41,8 @@ pub struct Brick {
     flushed: Cell<u64>,
     counts: Cell<BrickCounts>,
     failure: RefCell<Option<IoError>>,
+    /// The next mount will know of the failure.
+    failure_noted: Cell<bool>,
 }
 
 impl Brick {
@@ -64,6 +66,7 @@ impl Brick {
             flushed: Cell::new(0),
             counts: Cell::default(),
             failure: RefCell::new(None),
+            failure_noted: Cell::new(false),
         }
     }
 
@@ -187,5 +190,15 @@ impl Brick {
     /// Why it was let go.
     pub fn failure(&self) -> Option<IoError> {
         *self.failure.borrow()
+    }
+
+    /// It was let go with writes on it that may be missing when it is back, and the next mount would not know.
+    pub fn failed_unnoted(&self) -> bool {
+        self.failure().is_some() && self.unflushed().is_some() && !self.failure_noted.get()
+    }
+
+    /// The next mount will know that it was let go.
+    pub fn failure_noted(&self) {
+        self.failure_noted.set(true);
     }
 }

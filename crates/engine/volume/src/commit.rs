@@ -7,7 +7,7 @@ use braid_device::Request;
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::keys;
 use braid_format::volume::place::encode;
-use braid_kv::{Change, StoreError};
+use braid_kv::{Begun, Change, StoreError};
 use braid_shard::Shard;
 use std::rc::{Rc, Weak};
 
@@ -98,21 +98,30 @@ impl Volume {
         let unflushed = self.unflushed();
         #[cfg(feature = "plant-metadata-before-data")]
         let unflushed: Vec<(Rc<Brick>, u64)> = Vec::new();
-        if batch.is_empty() || unflushed.is_empty() {
-            self.flush_bricks(&unflushed).await;
-            return if batch.is_empty() { Ok(()) } else { store.commit(batch).await };
-        }
-        match store.begin_commit(batch) {
-            Ok(begun) => {
-                self.flush_bricks(&unflushed).await;
-                (begun.go)();
-                begun.done.await
+        let begun = match batch.is_empty() || unflushed.is_empty() {
+            true => Err(batch),
+            false => store.begin_commit(batch),
+        };
+        self.flush_bricks(&unflushed).await;
+        self.note_failed_bricks().await?;
+        match begun {
+            Ok(Begun { go, done }) => {
+                go();
+                done.await
             }
-            Err(batch) => {
-                self.flush_bricks(&unflushed).await;
-                store.commit(batch).await
-            }
+            Err(batch) if batch.is_empty() => Ok(()),
+            Err(batch) => store.commit(batch).await,
         }
+    }
+
+    /// What a brick had not made durable when it failed, the commit that comes may name: should the brick be back at the
+    /// next mount, it must not be used as if it had all of it. What is asked of the store here waits for the commit.
+    async fn note_failed_bricks(&self) -> Result<(), StoreError> {
+        for brick in self.bricks().iter().filter(|brick| brick.failed_unnoted()) {
+            (self.note_lost)(brick.id).await?;
+            brick.failure_noted();
+        }
+        Ok(())
     }
 
     /// The bricks that have been written to since they were flushed, with the writes that had completed.
@@ -135,7 +144,8 @@ impl Volume {
             flushes.submit(waiting.len() as u32, &*device, Request::flush());
             waiting.push((brick, written));
         }
-        for (tag, outcome) in flushes.finish().await {
+        // One by one: what a brick gives whose flush has failed may be old already.
+        while let Some((tag, outcome)) = flushes.next().await {
             let (brick, written) = &waiting[tag as usize];
             match outcome.result {
                 Ok(()) => brick.flushed(*written),

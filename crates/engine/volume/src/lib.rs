@@ -65,6 +65,6 @@ pub use create::{NewBrick, first_records};
 pub use data::{Geometry, Moved};
 pub use error::VolumeError;
 pub use jobs::{BrickToAdd, CheckEnd, JobState, JobStatus, NewJob};
-pub use mount::{BrickDevice, MountOf};
+pub use mount::{BrickDevice, MountOf, NoteLost, noted_nowhere};
 pub use status::{BrickStatus, VolumeStatus};
 pub use volume::{Clock, Volume};

@@ -16,7 +16,7 @@ use braid_device::{Device, IoSets};
 use braid_format::volume::brick_record::BrickRecord;
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_format::volume::{BLOCK, RecordError, keys};
-use braid_kv::Store;
+use braid_kv::{Answer, Store};
 use braid_layout::buckets::Buckets;
 use braid_shard::Shard;
 use std::cell::{Cell, RefCell};
@@ -39,6 +39,15 @@ pub struct BrickDevice {
     pub data_offset: u64,
 }
 
+/// Notes, where the next mount looks before it uses its bricks, that the brick of this number is not used any more until
+/// then. Answers when that is durable; on an error nothing may be made durable that relies on it.
+pub type NoteLost = Rc<dyn Fn(u16) -> Answer<()>>;
+
+/// For a volume that is not mounted again, or not by way of superblocks: nothing is noted.
+pub fn noted_nowhere() -> NoteLost {
+    Rc::new(|_| Box::pin(std::future::ready(Ok(()))))
+}
+
 /// What a volume is mounted from.
 pub struct MountOf {
     /// The devices that are there. Bricks of the volume that are not among them are missing: what lies there cannot
@@ -46,6 +55,8 @@ pub struct MountOf {
     pub devices: Vec<BrickDevice>,
     /// The metadata.
     pub store: Rc<dyn Store>,
+    /// Who is told of a brick that has failed, before a commit that may name what it has not taken.
+    pub note_lost: NoteLost,
     /// The time of day.
     pub clock: Clock,
     /// Nothing is changed, nor what an earlier life left finished.
@@ -99,6 +110,7 @@ impl Volume {
             clock: from.clock,
             read_only: Cell::new(from.read_only),
             flush_failures: Cell::new(0),
+            note_lost: from.note_lost,
             tree: RangeLocks::new(shard),
             gate: Gate::new(shard),
             jobs: Jobs::new(shard),

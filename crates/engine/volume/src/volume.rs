@@ -7,11 +7,12 @@ use crate::gate::Gate;
 use crate::inode::{Inode, Inodes, stamp};
 use crate::jobs::Jobs;
 use crate::locks::RangeLocks;
+use crate::mount::NoteLost;
 use crate::names::KnownNames;
 use crate::orphans::Orphans;
 use crate::space::SpaceError;
 use crate::transaction::Transactions;
-use braid_device::{IoError, IoSets, Op, Outcome, Request};
+use braid_device::{IoError, IoSets, Request};
 use braid_filesystem::{Errno, Ino, Kind, Time};
 use braid_format::volume::brick_record::BrickState;
 use braid_format::volume::inode::{InodeRecord, Stamp};
@@ -49,6 +50,7 @@ pub struct Volume {
     pub(crate) read_only: Cell<bool>,
     /// Flushes of bricks that failed: what an fsync waited for may not be durable.
     pub(crate) flush_failures: Cell<u64>,
+    pub(crate) note_lost: NoteLost,
     /// Held by whoever changes the tree: renames and removals of directories, one at a time.
     pub(crate) tree: Rc<RangeLocks>,
     /// Every change goes through it; shut while a check looks at something that is wrong.
@@ -227,24 +229,30 @@ impl Volume {
         })
     }
 
-    /// Submits one request to a brick and waits.
-    pub(crate) async fn request(&self, brick: &Brick, request: Request) -> Result<Outcome, Errno> {
+    /// Submits a write to a brick and waits.
+    pub(crate) async fn write_to(&self, brick: &Brick, request: Request) -> Result<(), Errno> {
         let Some(device) = brick.device() else { return Err(Errno::Io) };
         brick.note(&request);
-        let writes = matches!(request.op, Op::Write { .. });
-        let outcome = self.io.one(&*device, request).await;
-        match outcome.result {
+        match self.io.one(&*device, request).await.result {
             Ok(()) => {
-                if writes {
-                    brick.wrote();
-                }
-                Ok(outcome)
+                brick.wrote();
+                Ok(())
             }
             Err(error) => {
                 self.brick_failed(brick, error);
                 Err(Errno::Io)
             }
         }
+    }
+
+    /// A read of `brick` has come back. What one gives that was let go meanwhile may be what it held before the writes that
+    /// it has lost.
+    pub(crate) fn has_read(&self, brick: &Brick, result: Result<(), IoError>) -> Result<(), Errno> {
+        if let Err(error) = result {
+            self.brick_failed(brick, error);
+            return Err(Errno::Io);
+        }
+        if brick.is_there() { Ok(()) } else { Err(Errno::Io) }
     }
 
     /// Takes note of a failed request.

@@ -24,6 +24,8 @@ struct State {
     shard: Shard,
     pending: Cell<u32>,
     waiter: Cell<TaskId>,
+    /// The waiter waits for one outcome, not for all.
+    for_one: Cell<bool>,
     /// Offset and bytes of each request, in the order of submission.
     places: RefCell<Vec<(u64, u64)>>,
     /// By token: the request's number, then its tag.
@@ -35,7 +37,8 @@ impl Sink for State {
         self.done.borrow_mut().push_back((token, outcome));
         let pending = self.pending.get() - 1;
         self.pending.set(pending);
-        if pending == 0 {
+        if pending == 0 || self.for_one.get() {
+            self.for_one.set(false);
             self.shard.wake(self.waiter.replace(TaskId::NONE));
         }
     }
@@ -67,6 +70,7 @@ impl IoSets {
                 shard: self.shard.clone(),
                 pending: Cell::new(0),
                 waiter: Cell::new(TaskId::NONE),
+                for_one: Cell::new(false),
                 places: RefCell::new(Vec::new()),
                 done: RefCell::new(VecDeque::new()),
             })
@@ -105,7 +109,22 @@ impl IoSet {
         self.state.pending.get()
     }
 
-    /// Waits for all and gives the outcomes.
+    /// Waits for one, and gives its outcome with its tag; `None` when all have been given.
+    pub async fn next(&mut self) -> Option<(u32, Outcome)> {
+        let state = &self.state;
+        poll_fn(|_| {
+            let outcome = state.done.borrow_mut().pop_front();
+            if outcome.is_some() || state.pending.get() == 0 {
+                return Poll::Ready(outcome.map(|(token, outcome)| (token as u32, outcome)));
+            }
+            state.for_one.set(true);
+            state.waiter.set(state.shard.current_task());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Waits for all and gives the outcomes that were not given yet.
     pub async fn finish(self) -> Outcomes {
         if self.state.pending.get() > 0 {
             poll_fn(|_| {

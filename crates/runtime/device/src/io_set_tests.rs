@@ -35,6 +35,23 @@ fn outcomes_carry_their_tags_and_come_in_the_order_of_completion() {
 }
 
 #[test]
+fn outcomes_are_given_one_by_one_as_they_come() {
+    let shard = shard();
+    let (device, sets) = (slow(&shard), IoSets::new(&shard));
+    let (read, write) = (Request::read(0, shard.pool().get(4096)), fill(&shard, 8192, 4096, 2));
+    shard.block_on(async move {
+        let mut set = sets.start();
+        set.submit(1, &*device, read);
+        set.submit(2, &*device, write);
+        assert_eq!(set.next().await.map(|(tag, _)| tag), Some(2));
+        assert_eq!(set.pending(), 1);
+        assert_eq!(set.next().await.map(|(tag, _)| tag), Some(1));
+        assert!(set.next().await.is_none());
+        assert_eq!(set.finish().await.count(), 0);
+    });
+}
+
+#[test]
 fn outcomes_tell_where_they_were_also_when_a_set_is_used_again() {
     let shard = shard();
     let (device, sets) = (slow(&shard), IoSets::new(&shard));

@@ -10,7 +10,7 @@ use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use braid_shard::sync::Budget;
 use braid_volume::assemble::{self, AssembleOptions, Opened};
-use braid_volume::{Clock, MountOf, Volume};
+use braid_volume::{Clock, Volume};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -120,11 +120,9 @@ pub async fn bring_up(
     if unclean {
         notes.push(format!("volume {name} was not unmounted in order; its metadata was verified"));
     }
-    let store = Rc::clone(&opened.store) as Rc<dyn braid_kv::Store>;
-    let devices = opened.devices();
-    let is_gone = |uuid: &&Uuid| devices.iter().all(|device| device.uuid != **uuid);
+    let from = opened.mount_of();
+    let is_gone = |uuid: &&Uuid| from.devices.iter().all(|device| device.uuid != **uuid);
     let let_go = uuids.iter().filter(is_gone).copied().collect();
-    let from = MountOf { devices, store, clock: clock(), read_only: how.read_only };
     let volume = match Volume::mount(shard, from).await {
         Ok(volume) => volume,
         Err(error) => {
@@ -206,14 +204,16 @@ impl Here {
     pub async fn note_bricks(&self) -> Result<()> {
         let _turn = self.turn.take(1).await;
         for brick in self.volume.bricks() {
-            if self.opened.superblocks.brick(brick.id).is_none() {
-                continue;
-            }
+            let id = brick.id;
+            let known = self.opened.superblocks.brick(id).is_some();
             match brick.failure() {
-                Some(_) => self.opened.brick_lost(brick.id).await?,
-                None => {
-                    self.opened.brick_changed(brick.id, brick.state(), brick.weight()).await?;
+                Some(_) if known || self.opened.store.bricks().contains(&id) => {
+                    self.opened.brick_lost(id).await?;
                 }
+                None if known => {
+                    self.opened.brick_changed(id, brick.state(), brick.weight()).await?;
+                }
+                _ => {}
             }
         }
         Ok(())

@@ -16,6 +16,7 @@ use braid_shard::sync::promise;
 use braid_shard::{Buf, Shard};
 use braid_volume::{
     Brick, BrickCounts, BrickDevice, BrickToAdd, MountOf, NewBrick, NewJob, Volume, first_records,
+    noted_nowhere,
 };
 use hdrhistogram::Histogram;
 use std::cell::{Cell, RefCell};
@@ -160,6 +161,7 @@ impl Rig {
         let from = MountOf {
             devices,
             store: Rc::new(store),
+            note_lost: noted_nowhere(),
             clock: Rc::new(Time::default),
             read_only: false,
         };

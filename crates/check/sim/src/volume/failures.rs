@@ -11,10 +11,14 @@ use crate::run::Over;
 use braid_filesystem::Ino;
 use braid_format::volume::place::{self, PER_GROUP, Place};
 use braid_format::volume::{BLOCK, keys};
-use braid_volume::{CheckReport, Geometry};
+use braid_shard::Shard;
+use braid_volume::{CheckReport, Geometry, NoteLost};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
+
+/// What noting that a brick is lost takes.
+const NOTING_NANOS: u64 = 2_000_000;
 
 /// Pairs of a store.
 pub(super) type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -52,7 +56,7 @@ impl VolumeRun {
         let mut only_gone = false;
         let what = match rng.range(0..20) {
             0..7 => {
-                member.die();
+                member.die(rng);
                 only_gone = true;
                 "is gone".to_string()
             }
@@ -100,6 +104,31 @@ impl VolumeRun {
         Ok(())
     }
 
+    /// What superblocks do in a volume: they say which bricks have failed, a little later.
+    pub(super) fn note_lost(&self, shard: &Shard) -> NoteLost {
+        let (shard, noted) = (shard.clone(), Rc::clone(&self.noted));
+        Rc::new(move |id| {
+            let (shard, noted) = (shard.clone(), Rc::clone(&noted));
+            Box::pin(async move {
+                shard.sleep(NOTING_NANOS).await;
+                noted.borrow_mut().insert(id);
+                Ok(())
+            })
+        })
+    }
+
+    /// A brick that was noted as lost does not come back: who took it back would find old data.
+    pub(super) fn keep_noted_away(&mut self) {
+        let Some(life) = &self.life else { return };
+        for id in self.noted.take() {
+            let member = life.volume.brick(id).and_then(|brick| self.member_of(&brick));
+            if let Some(member) = member {
+                self.world.trace(|| format!("{} is noted as lost", member.name()));
+                member.leave();
+            }
+        }
+    }
+
     /// Bricks come back, or not.
     pub(super) fn bricks_between_lives(&mut self) {
         if self.plan.faults == 0 {
@@ -107,7 +136,7 @@ impl VolumeRun {
         }
         for member in self.world.members.borrow().iter() {
             member.slowness.set(1);
-            if member.is_gone() && self.faults_rng.percent(60) {
+            if member.is_gone() && self.faults_rng.percent(60) && !member.has_left() {
                 self.world.trace(|| format!("{} is there again", member.name()));
                 member.set_gone(false);
             }

@@ -21,6 +21,8 @@ use braid_format::superblock::Version;
 use braid_kv::Store;
 use braid_kv::model::{ModelStore, Snapshot, UnderWay};
 use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, first_records};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use uuid::Uuid;
 
@@ -45,6 +47,8 @@ pub(super) struct VolumeRun {
     pub(super) commands_rng: Rng,
     /// Choices of what fails, likewise.
     pub(super) faults_rng: Rng,
+    /// Bricks that the volume has noted as lost: it is not given them any more.
+    pub(super) noted: Rc<RefCell<BTreeSet<u16>>>,
     /// Bricks that were not there, all the while that everything was read last.
     pub(super) dead_when_read: Option<Vec<u16>>,
     pub(super) model: Option<Model>,
@@ -72,11 +76,13 @@ pub fn run(seed: u64, verbose: bool) -> Report {
         let at = world.add_member(Member::new(brick.kind.clone()));
         // All of it is data, to the faults of the member.
         *world.member(at).data.borrow_mut() = 0..brick.kind.info.size;
+        world.member(at).forgets.set(true);
     }
     let mut run = VolumeRun {
         rng: Rng::new(seed, 31),
         commands_rng: Rng::new(seed, 35),
         faults_rng: Rng::new(seed, 38),
+        noted: Rc::default(),
         dead_when_read: None,
         outcomes: Outcomes::default(),
         world: Rc::clone(&world),
@@ -208,6 +214,7 @@ impl VolumeRun {
         let from = MountOf {
             devices,
             store: Rc::new(store.clone()),
+            note_lost: self.note_lost(machine.home()),
             clock: Rc::clone(&clock),
             read_only: false,
         };
@@ -363,6 +370,7 @@ impl VolumeRun {
 
     /// The process is gone; what the client knew of it goes with it.
     fn end_life(&mut self) -> Result<(), Over> {
+        self.keep_noted_away();
         let Some(life) = self.life.take() else { return Err(Over) };
         self.requests += life.client.ended;
         let Life { mut client, volume, store, machine } = life;

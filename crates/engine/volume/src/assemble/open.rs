@@ -8,7 +8,7 @@ use super::plan::{BrickPlan, plan_add};
 use super::store::BrickStore;
 use super::superblocks::Superblocks;
 use crate::error::VolumeError;
-use crate::mount::BrickDevice;
+use crate::mount::{BrickDevice, MountOf};
 use crate::volume::Clock;
 use braid_device::Device;
 use braid_device::overlay::Overlay;
@@ -34,13 +34,14 @@ pub struct Opened {
     pub uuid: Uuid,
     /// The superblocks of its bricks.
     pub superblocks: Rc<Superblocks>,
-    /// Its metadata: for [`MountOf`](crate::MountOf).
+    /// Its metadata.
     pub store: Rc<BrickStore>,
     /// Bricks that are not there.
     pub missing: Vec<u16>,
     /// What the user should be told: one sentence each.
     pub notes: RefCell<Vec<String>>,
     clock: Clock,
+    read_only: bool,
 }
 
 /// Opens the superblocks and the store of `assembly`: marks the superblocks as mounted, opens the store (two halves are made
@@ -73,6 +74,7 @@ pub async fn open(
         missing: assembly.missing.clone(),
         notes: RefCell::new(assembly.notes.clone()),
         clock,
+        read_only: assembly.read_only,
     };
     if let Err(error) = opened.reconcile(&assembly).await {
         // Nothing was changed: it is as clean as it was.
@@ -89,7 +91,19 @@ pub async fn open(
 }
 
 impl Opened {
-    /// The bricks that are there, for [`MountOf`](crate::MountOf).
+    /// What the volume is mounted from.
+    pub fn mount_of(&self) -> MountOf {
+        let store = Rc::clone(&self.store);
+        MountOf {
+            devices: self.devices(),
+            store: Rc::clone(&self.store) as Rc<dyn Store>,
+            note_lost: Rc::new(move |id| store.note_lost(id)),
+            clock: Rc::clone(&self.clock),
+            read_only: self.read_only,
+        }
+    }
+
+    /// The bricks that are there.
     pub fn devices(&self) -> Vec<BrickDevice> {
         let bricks = self.superblocks.present().into_iter();
         bricks
@@ -202,7 +216,11 @@ impl Opened {
         if held.contains(&id) {
             self.store.drop_half(id).await?;
         }
-        self.superblocks.lost(id).await
+        match self.superblocks.brick(id) {
+            Some(_) => self.superblocks.lost(id).await,
+            // A commit had it noted.
+            None => Ok(()),
+        }
     }
 
     /// A brick is for something else now, or has another weight.

@@ -123,6 +123,22 @@ impl BrickStore {
         self.superblocks.settle().await
     }
 
+    /// Notes in the superblocks of the others that brick `id` has failed. The store is not asked, which may be waiting with
+    /// a commit for just that; a half that lies there is to be let go afterwards.
+    pub fn note_lost(&self, id: u16) -> Answer<()> {
+        let superblocks = Rc::clone(&self.superblocks);
+        Box::pin(async move {
+            if !superblocks.hold_metadata().iter().any(|held| *held != id) {
+                let why = format!(
+                    "brick {id}, the only one with a copy of the metadata, did not make durable what was written to it"
+                );
+                return Err(StoreError::Failed(why));
+            }
+            let noted = superblocks.lost(id).await;
+            noted.map_err(|error| StoreError::Failed(error.to_string()))
+        })
+    }
+
     /// Blocks that one half had lost and that were mended from the other, since the mount.
     pub fn mended(&self) -> u64 {
         self.kv.mended()
@@ -157,7 +173,7 @@ impl BrickStore {
             let settled = superblocks.settle().await;
             settled.map_err(|error| StoreError::Failed(error.to_string()))?;
             // A brick that is away counts no more at the next mount, although its region may have taken this.
-            if !superblocks.hold_metadata() {
+            if superblocks.hold_metadata().is_empty() {
                 let why = "every brick that holds the metadata has failed".to_string();
                 return Err(StoreError::Failed(why));
             }

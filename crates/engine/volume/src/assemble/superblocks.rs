@@ -252,11 +252,12 @@ impl Superblocks {
         self.write(&turn).await
     }
 
-    /// The superblock of a brick that is there says that it holds the metadata.
-    pub(super) fn hold_metadata(&self) -> bool {
+    /// The bricks that are there and whose superblocks say that they hold the metadata.
+    pub(super) fn hold_metadata(&self) -> Vec<u16> {
         let roster = self.roster.borrow();
         let state = |brick: &Present| brick.superblock.metadata_state;
-        roster.present.values().any(|brick| state(brick) == MetadataState::InSync)
+        let held = roster.present.iter().filter(|(_, brick)| state(brick) == MetadataState::InSync);
+        held.map(|(id, _)| *id).collect()
     }
 
     /// Bricks that are not there, or were lost.

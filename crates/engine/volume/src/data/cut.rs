@@ -93,8 +93,7 @@ impl Volume {
         blocks[inside..].fill(0);
         let brick = self.brick(place.brick).ok_or(Errno::Io)?;
         let request = Request::write(brick.byte_of(place.start) + within, blocks.freeze(), false);
-        self.request(&brick, request).await?;
-        Ok(())
+        self.write_to(&brick, request).await
     }
 
     /// Takes away the places beyond `size`. The caller holds all that is there.

@@ -370,11 +370,10 @@ impl Volume {
         }
         let mut writes = self.io.start();
         for (tag, outcome) in reads.finish().await {
-            if let Err(error) = outcome.result {
-                self.brick_failed(&from, error);
+            if let Err(errno) = self.has_read(&from, outcome.result) {
                 // The writes that are under way end by themselves; nobody names what they write.
                 let _ = writes.finish().await;
-                return Err(Errno::Io);
+                return Err(errno);
             }
             if let Op::Read(bufs) = outcome.op {
                 let bufs = bufs.into_iter().map(|buf| buf.freeze()).collect();

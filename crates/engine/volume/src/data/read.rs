@@ -83,11 +83,8 @@ impl Volume {
         }
         let mut failed = false;
         for (tag, outcome) in reads.finish().await {
-            if let Err(error) = outcome.result {
-                if let Some(brick) = &bricks[tag as usize] {
-                    self.brick_failed(brick, error);
-                }
-                failed = true;
+            if let Some(brick) = &bricks[tag as usize] {
+                failed |= self.has_read(brick, outcome.result).is_err();
             }
             if let Op::Read(mut bufs) = outcome.op {
                 parts[tag as usize] = bufs.pop();

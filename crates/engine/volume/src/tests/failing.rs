@@ -5,6 +5,7 @@ use crate::{BrickToAdd, NewJob};
 use braid_device::{Completion, Device, DeviceInfo, IoError, IoErrorKind, Request};
 use braid_filesystem::{Allocate, SetAttr};
 use braid_format::volume::brick_record::BrickState;
+use braid_kv::StoreError;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
@@ -449,4 +450,117 @@ fn a_lost_stripe_that_is_written_anew_is_lost_or_new_after_a_crash() {
             }
         });
     }
+}
+
+/// Mounts the volume over bricks with caches and moods; what is to be noted as lost goes to `noted`.
+fn mount_noting(
+    world: &World,
+    store: &ModelStore,
+    noted: impl Fn(u16) -> Result<(), StoreError> + 'static,
+) -> (Rc<Volume>, Vec<Frail>) {
+    let bricks: Vec<Frail> = world.bricks.iter().map(|ram| Frail::new(ram, true)).collect();
+    let mut from = world.mount_of(store);
+    for (brick, frail) in from.devices.iter_mut().zip(&bricks) {
+        brick.device = Rc::new(frail.clone());
+    }
+    let shard = world.shard.clone();
+    let noted = Rc::new(noted);
+    from.note_lost = Rc::new(move |id| {
+        let (shard, noted) = (shard.clone(), Rc::clone(&noted));
+        Box::pin(async move {
+            shard.sleep(1_000_000).await;
+            noted(id)
+        })
+    });
+    let shard = world.shard.clone();
+    let volume = world.shard.block_on(async move { Volume::mount(&shard, from).await }).unwrap();
+    (volume, bricks)
+}
+
+#[test]
+fn a_brick_that_may_have_lost_writes_is_noted_once_before_the_commit_that_names_them() {
+    for dies in [IoErrorKind::Medium, IoErrorKind::Gone] {
+        let (world, store) = World::new(STRIPE, &[32, 32]);
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let (own, records) = (Rc::clone(&seen), store.clone());
+        let (volume, bricks) = mount_noting(&world, &store, move |id| {
+            own.borrow_mut().push((id, records.snapshot().pairs().len()));
+            Ok(())
+        });
+        world.shard.block_on(async move {
+            let ino = file(&volume, "a").await;
+            volume.sync().await.unwrap();
+            let before = store.snapshot().pairs().len();
+            write(&volume, ino, 0, &vec![7; 8 * STRIPE as usize]).await.unwrap();
+            bricks[1].fail(dies);
+            assert_eq!(volume.fsync(ino, false).await, Err(Errno::Io));
+            assert_eq!(*seen.borrow(), [(1, before)], "noted, and nothing was committed yet");
+            assert!(store.snapshot().pairs().len() > before);
+            write(&volume, ino, 9 * STRIPE, &[8; 4096]).await.unwrap();
+            volume.fsync(ino, false).await.unwrap();
+            assert_eq!(seen.borrow().len(), 1);
+        });
+    }
+}
+
+#[test]
+fn where_it_cannot_be_noted_that_a_brick_has_lost_writes_nothing_is_committed_any_more() {
+    let (world, store) = World::new(STRIPE, &[32, 32]);
+    let (volume, bricks) =
+        mount_noting(&world, &store, |_| Err(StoreError::Failed("nowhere".to_string())));
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        volume.sync().await.unwrap();
+        let before = store.snapshot();
+        write(&volume, ino, 0, &vec![7; 8 * STRIPE as usize]).await.unwrap();
+        bricks[1].fail(IoErrorKind::Medium);
+        assert_eq!(volume.fsync(ino, false).await, Err(Errno::Io));
+        assert_eq!(write(&volume, ino, 0, &[7; 10]).await, Err(Errno::ReadOnly));
+        assert_eq!(store.snapshot().pairs(), before.pairs());
+    });
+}
+
+#[test]
+fn what_a_brick_gives_after_it_was_let_go_is_not_taken() {
+    let (world, store) = World::new(STRIPE, &[32, 32]);
+    let (volume, bricks) = mount(&world, &store, true);
+    world.shard.block_on(async move {
+        let (one, other) = hemmed_in(&volume).await;
+        write(&volume, other, 0, &[4; 4096]).await.unwrap();
+        bricks.iter().for_each(Frail::hold);
+        // Brick 0 is asked for a file's bytes, and for those of a place that is to grow on the proxy.
+        let read = Rc::new(RefCell::new(None));
+        let (own, into) = (Rc::clone(&volume), Rc::clone(&read));
+        volume.shard.spawn(async move {
+            let result = own.read(other, 0, 4096).await;
+            into.borrow_mut().replace(result.map(|_| ()));
+        });
+        until(&volume, || bricks[0].waiting() == 1).await;
+        let results = Results::default();
+        begin(&volume, &results, (one, 4096, 8192, 3));
+        until(&volume, || bricks[0].waiting() == 2).await;
+        let synced = Rc::clone(&volume);
+        volume.shard.spawn(async move {
+            assert_eq!(synced.fsync(other, false).await, Err(Errno::Io));
+        });
+        until(&volume, || bricks[0].waiting() == 3).await;
+        bricks[0].fail(IoErrorKind::Medium);
+        bricks[0].release_last();
+        until(&volume, || !volume.brick(0).unwrap().is_there()).await;
+        // The flush of the other brick is on its way still.
+        bricks[0].moods.error.set(None);
+        for brick in &bricks {
+            brick.moods.holds.set(false);
+            while brick.waiting() > 0 {
+                brick.release();
+            }
+        }
+        until(&volume, || read.borrow().is_some() && results.borrow().len() == 1).await;
+        assert_eq!(*read.borrow(), Some(Err(Errno::Io)));
+        assert_eq!(
+            volume.read(one, 0, 4096).await.err(),
+            Some(Errno::Io),
+            "nothing old was copied"
+        );
+    });
 }

@@ -10,7 +10,7 @@ mod mounting;
 mod names;
 mod space;
 
-use crate::{BrickDevice, MountOf, NewBrick, Volume, first_records};
+use crate::{BrickDevice, MountOf, NewBrick, Volume, first_records, noted_nowhere};
 use braid_device::ram::Ram;
 use braid_filesystem::{Caller, Entry, Errno, FileSystem, Ino, Kind, NewNode, ROOT, Time};
 use braid_format::volume::BLOCK;
@@ -69,6 +69,7 @@ impl World {
         MountOf {
             devices: devices.collect(),
             store: Rc::new(store.clone()),
+            note_lost: noted_nowhere(),
             clock: Rc::new(|| Time { seconds: 5, nanos: 6 }),
             read_only: false,
         }

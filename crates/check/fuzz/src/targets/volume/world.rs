@@ -9,7 +9,7 @@ use braid_format::volume::BLOCK;
 use braid_kv::model::{ModelStore, Snapshot};
 use braid_kv::{Answer, Change, Pair, Store, StoreSpace};
 use braid_shard::{Nanos, Reactor, Shard};
-use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, first_records};
+use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, first_records, noted_nowhere};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -129,6 +129,7 @@ impl World {
         MountOf {
             devices: devices.collect(),
             store: Rc::new(Counted { store: self.store.clone(), requests: Cell::new(0) }),
+            note_lost: noted_nowhere(),
             clock: Rc::new(|| Time { seconds: 5, nanos: 6 }),
             read_only: false,
         }

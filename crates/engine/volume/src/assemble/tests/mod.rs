@@ -6,9 +6,9 @@ mod planning;
 mod power;
 
 use super::*;
+use crate::Volume;
 use crate::tests::{ME, file, read_all, write};
 use crate::volume::Clock;
-use crate::{MountOf, Volume};
 use braid_device::Device;
 use braid_device::ram::Ram;
 use braid_filesystem::{Ino, ROOT, Time};
@@ -134,12 +134,7 @@ impl Bricks {
     }
 
     fn mount_opened(&self, opened: &Opened) -> Rc<Volume> {
-        let from = MountOf {
-            devices: opened.devices(),
-            store: opened.store.clone(),
-            clock: clock(),
-            read_only: false,
-        };
+        let from = opened.mount_of();
         let shard = self.shard.clone();
         self.run(async move { Volume::mount(&shard, from).await }).unwrap()
     }

@@ -40,12 +40,7 @@ fn mount_with(bricks: &Bricks, power: &Power, count: usize) -> Result<Mounted, S
     let shard = bricks.shard.clone();
     let opened = bricks.run(async move { open(&shard, assembly, clock(), CACHE).await });
     let opened = Rc::new(opened.map_err(|error| error.to_string())?);
-    let from = MountOf {
-        devices: opened.devices(),
-        store: opened.store.clone(),
-        clock: clock(),
-        read_only: false,
-    };
+    let from = opened.mount_of();
     let shard = bricks.shard.clone();
     let volume = bricks.run(async move { Volume::mount(&shard, from).await });
     Ok((opened, volume.map_err(|error| error.to_string())?, cuts))
@@ -229,6 +224,52 @@ fn a_brick_that_is_lost_is_known_to_the_others_at_any_moment() {
 }
 
 #[test]
+fn a_commit_that_may_name_what_a_brick_has_lost_is_not_found_with_that_brick_after_a_crash() {
+    // Of three bricks the first two hold the metadata.
+    for fails in [0, 1, 2] {
+        let bricks = Bricks::new(&[32, 32, 32]);
+        let power = Power::default();
+        let (opened, volume, cuts) = mount_with(&bricks, &power, 3).unwrap();
+        let (cut, own) = (Rc::clone(&cuts[fails]), Rc::clone(&volume));
+        let synced = bricks.run(async move {
+            let ino = file(&own, "a").await;
+            write(&own, ino, 0, &vec![7; 3 << 20]).await.unwrap();
+            cut.fail_flush();
+            own.fsync(ino, false).await
+        });
+        assert!(synced.is_err());
+        power.off();
+        let id = fails as u16;
+        let away = bricks.assemble().unwrap_err();
+        assert!(matches!(away, AssembleError::WasAway { id: away, .. } if away == id), "{away}");
+        drop((opened, volume));
+    }
+}
+
+#[test]
+fn a_flush_that_the_only_brick_with_metadata_fails_ends_the_commits() {
+    let bricks = Bricks::new(&[64, 16]);
+    let power = Power::default();
+    let (opened, volume, cuts) = mount_with(&bricks, &power, 2).unwrap();
+    assert_eq!(opened.store.bricks(), [0]);
+    let own = Rc::clone(&volume);
+    bricks.run(async move {
+        let ino = put(&own, "a").await;
+        own.fsync(ino, false).await.unwrap();
+        let late = file(&own, "b").await;
+        write(&own, late, 0, &vec![7; 3 << 20]).await.unwrap();
+        cuts[0].fail_flush();
+        assert!(own.fsync(late, false).await.is_err());
+        assert_eq!(make(&own, ROOT, "c", Kind::File).await.err(), Some(Errno::ReadOnly));
+    });
+    power.off();
+    drop((opened, volume));
+    assert!(bricks.with(|volume| async move {
+        holds(&volume, "a").await && volume.lookup(ROOT, b"b").await.is_err()
+    }));
+}
+
+#[test]
 fn a_brick_whose_superblock_cannot_be_written_is_lost_and_the_others_go_on() {
     let bricks = Bricks::new(&[32, 32, 32]);
     let power = Power::default();
@@ -374,13 +415,7 @@ fn read_only(bricks: &Bricks, which: &[usize], degraded: bool) -> bool {
     let opened = Rc::new(bricks.open(assembly));
     let (shard, own) = (bricks.shard.clone(), Rc::clone(&opened));
     bricks.run(async move {
-        let from = MountOf {
-            devices: own.devices(),
-            store: own.store.clone(),
-            clock: clock(),
-            read_only: true,
-        };
-        let volume = Volume::mount(&shard, from).await.unwrap();
+        let volume = Volume::mount(&shard, own.mount_of()).await.unwrap();
         let right = degraded || holds(&volume, "a").await;
         assert_eq!(make(&volume, ROOT, "b", Kind::File).await.err(), Some(Errno::ReadOnly));
         // What goes on in the background has its time.

@@ -41,21 +41,30 @@ impl Power {
 
     pub fn device(&self, ram: &Ram) -> Rc<Cut> {
         let inner = ram.device();
-        Rc::new(Cut { inner, power: self.clone(), refused: RefCell::new(None) })
+        let info = DeviceInfo { volatile_cache: true, ..inner.info().clone() };
+        let (refused, fails_flush) = (RefCell::new(None), Cell::new(false));
+        Rc::new(Cut { info, inner, power: self.clone(), refused, fails_flush })
     }
 }
 
 /// A device with such power.
 pub struct Cut {
+    info: DeviceInfo,
     inner: Rc<dyn Device>,
     power: Power,
     refused: RefCell<Option<Range<u64>>>,
+    fails_flush: Cell<bool>,
 }
 
 impl Cut {
     /// Writes to these bytes fail from now on.
     pub fn refuse(&self, range: Range<u64>) {
         *self.refused.borrow_mut() = Some(range);
+    }
+
+    /// The next flush fails.
+    pub fn fail_flush(&self) {
+        self.fails_flush.set(true);
     }
 
     fn is_superblock(&self, request: &Request) -> bool {
@@ -66,7 +75,7 @@ impl Cut {
 
 impl Device for Cut {
     fn info(&self) -> &DeviceInfo {
-        self.inner.info()
+        &self.info
     }
 
     fn submit(&self, request: Request, done: Completion) {
@@ -85,7 +94,7 @@ impl Device for Cut {
         let refused = self.refused.borrow().as_ref().is_some_and(|range| {
             matches!(request.op, Op::Write { .. }) && range.contains(&request.offset)
         });
-        if refused {
+        if refused || matches!(request.op, Op::Flush) && self.fails_flush.take() {
             return fail(request, done, IoErrorKind::Medium);
         }
         if self.is_superblock(&request) {
