@@ -197,7 +197,7 @@ impl Volume {
             if check.ends.get() {
                 return Err(Halt::Ended);
             }
-            match pace.wait(self.shard.now(), fresh) {
+            match pace.wait_check(self.shard.now(), fresh) {
                 0 => return Ok(()),
                 wait => self.shard.sleep(wait.min(STEP_NANOS)).await,
             }

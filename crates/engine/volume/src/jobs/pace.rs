@@ -34,6 +34,8 @@ pub struct Pace {
     /// Bytes per second, when limited, and when the next byte is due.
     speed: Cell<Option<u64>>,
     due: Cell<Nanos>,
+    /// The same of checks: one that shared the speed with the moves of a job would find it taken each time.
+    check_due: Cell<Nanos>,
 }
 
 impl Default for Pace {
@@ -46,6 +48,7 @@ impl Default for Pace {
             target: Cell::new(TARGET_NANOS),
             speed: Cell::new(None),
             due: Cell::new(0),
+            check_due: Cell::new(0),
         }
     }
 }
@@ -61,10 +64,11 @@ impl Pace {
         self.target.set(nanos.max(1));
     }
 
-    /// Sets the most bytes that are moved in a second.
+    /// Sets the most bytes that are moved in a second, and the most that a check looks at.
     pub fn set_speed(&self, bytes_per_second: Option<u64>) {
         self.speed.set(bytes_per_second.map(|speed| speed.max(1)));
         self.due.set(0);
+        self.check_due.set(0);
     }
 
     /// Moves of `bytes` each that may be under way together; `heads`: whether any brick has heads to be moved.
@@ -91,13 +95,22 @@ impl Pace {
 
     /// How long the next move of `bytes` must wait for the speed that was set; it is counted when that is not at all.
     pub fn wait(&self, now: Nanos, bytes: u64) -> Nanos {
+        self.wait_until(&self.due, now, bytes)
+    }
+
+    /// The same for the next step of a check, which has looked at `bytes`.
+    pub fn wait_check(&self, now: Nanos, bytes: u64) -> Nanos {
+        self.wait_until(&self.check_due, now, bytes)
+    }
+
+    fn wait_until(&self, next: &Cell<Nanos>, now: Nanos, bytes: u64) -> Nanos {
         let Some(speed) = self.speed.get() else { return 0 };
-        let due = self.due.get().max(now.saturating_sub(INTERVAL_NANOS));
+        let due = next.get().max(now.saturating_sub(INTERVAL_NANOS));
         if due > now {
             return due - now;
         }
         let cost = u128::from(bytes) * 1_000_000_000 / u128::from(speed);
-        self.due.set(due.saturating_add(u64::try_from(cost).unwrap_or(u64::MAX)));
+        next.set(due.saturating_add(u64::try_from(cost).unwrap_or(u64::MAX)));
         0
     }
 }
@@ -162,5 +175,16 @@ mod tests {
             }
         }
         assert!((10 << 20..=11 << 20).contains(&bytes), "{bytes} bytes in ten seconds at 1 MiB/s");
+    }
+
+    #[test]
+    fn a_check_and_moves_that_keep_to_a_speed_do_not_wait_for_each_other() {
+        let pace = Pace::default();
+        pace.set_speed(Some(1 << 20));
+        let now = 1_000_000_000;
+        assert_eq!(pace.wait(now, 1 << 30), 0);
+        assert!(pace.wait(now, 1) > 0);
+        assert_eq!(pace.wait_check(now, 1 << 30), 0);
+        assert!(pace.wait_check(now, 1) > 0);
     }
 }
