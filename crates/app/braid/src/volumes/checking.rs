@@ -1,6 +1,5 @@
 //! The check of a mounted volume: started, steered, waited for, and what it found.
 
-use super::details::job_name;
 use super::hosted::Hosted;
 use super::registry::Tell;
 use crate::daemon::protocol::volume::{CheckDetail, JobDeed};
@@ -50,7 +49,7 @@ impl Hosted {
                 _ => here.volume.cancel_check(),
             }
         })?;
-        Ok(format!("{} of volume {name}: {said}", job_name(job.kind)))
+        Ok(format!("{} of volume {name}: {said}", job.kind.name()))
     }
 
     fn wait_check(&self, tell: &mut Tell<'_>) -> Result<String> {
@@ -68,7 +67,7 @@ impl Hosted {
             self.tell_until(&ended, Volume::check_job, &mut last, tell)?;
         }
         if let Some(job) = self.check_job()? {
-            let kind = job_name(job.kind);
+            let kind = job.kind.name();
             return Ok(format!(
                 "{kind} of volume {name} is paused; `braid volume jobs {name} --resume` goes on with it"
             ));
@@ -93,7 +92,7 @@ impl Hosted {
     pub fn last_check(&self) -> Result<CheckDetail> {
         let name = &self.name;
         if let Some(job) = self.check_job()? {
-            let (kind, paused) = (job_name(job.kind), job.state == JobState::Paused);
+            let (kind, paused) = (job.kind.name(), job.state == JobState::Paused);
             let how = if paused { "paused" } else { "under way" };
             bail!(
                 "{kind} of volume {name} is {how}; `braid volume jobs {name} --check` with --wait, --resume or \

@@ -8,7 +8,6 @@ use crate::daemon::protocol::volume::{
 use anyhow::Result;
 use braid_format::volume::BLOCK;
 use braid_format::volume::brick_record::BrickState;
-use braid_format::volume::job::JobKind;
 use braid_volume::{BrickStatus, CheckReport, JobState, JobStatus, VolumeStatus};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,25 +17,12 @@ const SAMPLE_MIN: Duration = Duration::from_millis(250);
 /// A sample that is older says nothing of now.
 const SAMPLE_MAX: Duration = Duration::from_secs(10);
 
-/// What a job does, in a word.
-pub fn job_name(kind: JobKind) -> &'static str {
-    match kind {
-        JobKind::Balance => "balance",
-        JobKind::Remove => "remove",
-        JobKind::Flush => "flush",
-        JobKind::Migrate => "migrate",
-        JobKind::Defrag => "defrag",
-        JobKind::Check => "check",
-        JobKind::Repair => "repair",
-    }
-}
-
 /// A job with its rate in bytes per second, where that is known.
 pub fn job_of(status: &JobStatus, rate: Option<u64>) -> Job {
     let left = status.total.saturating_sub(status.done);
     let rate = rate.unwrap_or(0);
     Job {
-        kind: job_name(status.kind).to_string(),
+        kind: status.kind.name().to_string(),
         done: status.done,
         total: status.total,
         rate,
@@ -179,12 +165,12 @@ impl Hosted {
         }
         if let Some(job) = &status.job {
             let paused = if job.state == JobState::Running { "" } else { " (stopped)" };
-            words.push(format!("{}{paused}", job_name(job.kind)));
+            words.push(format!("{}{paused}", job.kind.name()));
         } else if status.unbalanced {
             words.push("unbalanced".to_string());
         }
         if let Some(check) = &status.check {
-            words.push(job_name(check.kind).to_string());
+            words.push(check.kind.name().to_string());
         }
         if words.is_empty() { "clean".to_string() } else { words.join(", ") }
     }

@@ -1,6 +1,7 @@
 //! Jobs of a mounted volume: started, steered, waited for; and what is to be done when one has ended.
 
-use super::details::{job_name, job_of};
+use super::details::job_of;
+use super::here::Here;
 use super::hosted::{Hosted, locked};
 use super::registry::{Tell, inside};
 use crate::daemon::protocol::Answer;
@@ -8,8 +9,9 @@ use crate::daemon::protocol::volume::{FileName, JobDeed, VolumeJob};
 use crate::output::size;
 use anyhow::{Context, Result, anyhow, bail};
 use braid_format::volume::BLOCK;
-use braid_volume::{BrickStatus, JobState, JobStatus, NewJob, Volume};
+use braid_volume::{BrickStatus, JobState, JobStatus, NewJob, Volume, VolumeError};
 use std::collections::HashSet;
+use std::rc::Rc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -50,16 +52,12 @@ impl Hosted {
             }
             VolumeJob::Migrate { files, brick } => return self.start_migration(files, brick),
         };
-        self.sync_from_above();
-        let started = self.with(move |here| async move { here.volume.start_job(new).await })?;
-        started.with_context(|| format!("volume {name}"))?;
-        *locked(&self.started) = Some(what.clone());
-        Ok(format!("{what} started; `braid volume jobs {name} --wait` follows it"))
+        self.begin(what, move |here| async move { here.volume.start_job(new).await })
     }
 
     /// Files go to a brick: one job for all of them.
     fn start_migration(&self, files: &[FileName], brick: &str) -> Result<String> {
-        let (name, brick) = (&self.name, self.select(brick)?);
+        let brick = self.select(brick)?;
         let mut inos = Vec::with_capacity(files.len());
         for file in files {
             let path = inside(&self.dir, file);
@@ -73,15 +71,24 @@ impl Hosted {
             many => format!("{} files", many.len()),
         };
         let what = format!("migration of {of} to {}", self.name_of(&brick));
-        self.sync_from_above();
         let id = brick.id;
-        let started = self.with(move |here| async move {
+        self.begin(what, move |here| async move {
             match inos.as_slice() {
                 [ino] => here.volume.start_job(NewJob::Migrate { ino: *ino, brick: id }).await,
                 many => here.volume.migrate_files(many, id).await,
             }
-        })?;
-        started.with_context(|| format!("volume {name}"))?;
+        })
+    }
+
+    /// Has `start` start a job, and notes it as `what`.
+    fn begin<F, W>(&self, what: String, start: F) -> Result<String>
+    where
+        F: FnOnce(Rc<Here>) -> W + Send + 'static,
+        W: Future<Output = Result<(), VolumeError>> + 'static,
+    {
+        let name = &self.name;
+        self.sync_from_above();
+        self.with(start)?.with_context(|| format!("volume {name}"))?;
         *locked(&self.started) = Some(what.clone());
         Ok(format!("{what} started; `braid volume jobs {name} --wait` follows it"))
     }
@@ -106,7 +113,7 @@ impl Hosted {
             return self.wait_job(tell);
         }
         let Some(job) = job else { bail!("volume {} has no job under way", self.name) };
-        let kind = job_name(job.kind);
+        let kind = job.kind.name();
         let said = match deed {
             JobDeed::Pause => "paused; --resume goes on with it",
             JobDeed::Resume => "goes on",
@@ -146,7 +153,7 @@ impl Hosted {
         })?;
         let result = self.tell_until(&ended, Volume::job, &mut last, tell)?;
         self.wait_until_closed()?;
-        let kind = job_name(last.kind);
+        let kind = last.kind.name();
         if let Err(why) = result {
             return Err(anyhow!(
                 "{kind} of volume {name} failed: {why}; `braid volume jobs {name} --resume` tries again, --cancel gives \

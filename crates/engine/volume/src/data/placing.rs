@@ -275,14 +275,13 @@ impl Volume {
         inode: &Rc<Inode>,
         places: &Rc<Places>,
         stripe: u64,
-        (brick, start, blocks): (&Brick, u64, u64),
+        run: (&Brick, u64, u64),
         written: u32,
     ) {
         let old = places.get(stripe);
-        // At most the blocks of a stripe, which fit.
-        let place = Place { start, written, blocks: blocks as u16, brick: brick.id };
+        let (brick, start, blocks) = run;
         brick.space.confirm(start, blocks);
-        self.set_place(inode, places, stripe, place);
+        self.set_place(inode, places, stripe, place_of(run, written));
         self.free_blocks(old);
     }
 
@@ -392,4 +391,10 @@ impl Volume {
         }
         Ok(())
     }
+}
+
+/// Blocks that were set aside for a stripe as its place, in which granules `written` hold something.
+pub(super) fn place_of((brick, start, blocks): (&Brick, u64, u64), written: u32) -> Place {
+    // At most the blocks of a stripe, which fit.
+    Place { start, written, blocks: blocks as u16, brick: brick.id }
 }

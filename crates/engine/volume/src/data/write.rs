@@ -5,6 +5,7 @@
 //! are on the brick. So whatever transaction is committed when, no place shows what was there before. A stripe whose brick
 //! is lost keeps its place until all that was there is written elsewhere: after a crash it is lost, or written anew.
 
+use super::placing::place_of;
 use super::stripes::{down, up};
 use crate::brick::Brick;
 use crate::inode::Inode;
@@ -67,10 +68,8 @@ struct Aside {
 }
 
 impl Aside {
-    /// As a place in which nothing is written.
-    fn place(&self) -> Place {
-        // At most the blocks of a stripe, which fit.
-        Place { start: self.start, written: 0, blocks: self.blocks as u16, brick: self.brick.id }
+    fn run(&self) -> (&Brick, u64, u64) {
+        (&self.brick, self.start, self.blocks)
     }
 }
 
@@ -221,8 +220,7 @@ impl Volume {
             match asides.get(&sent.stripe) {
                 Some(aside) => {
                     aside.taken.set(true);
-                    let run = (&*aside.brick, aside.start, aside.blocks);
-                    self.give_place(inode, places, sent.stripe, run, sent.granules);
+                    self.give_place(inode, places, sent.stripe, aside.run(), sent.granules);
                 }
                 None => self.set_written(inode, places, sent.stripe, sent.granules),
             }
@@ -368,7 +366,7 @@ impl Volume {
         asides: &BTreeMap<u64, Aside>,
     ) -> Result<Place, Errno> {
         match asides.get(&stripe) {
-            Some(aside) => Ok(aside.place()),
+            Some(aside) => Ok(place_of(aside.run(), 0)),
             None => Ok(self.place(inode, stripe).await?.1),
         }
     }

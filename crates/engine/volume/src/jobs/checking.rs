@@ -4,20 +4,17 @@
 //! at the next mount. It is recorded only so that it does.
 
 use super::control::{JobState, JobStatus};
+use super::pace::STEP_NANOS;
 use crate::check::{CheckReport, Halt};
 use crate::error::VolumeError;
 use crate::volume::Volume;
 use braid_filesystem::Errno;
 use braid_format::volume::job::{JobKind, JobRecord};
 use braid_format::volume::keys;
-use braid_shard::Shard;
 use braid_shard::sync::Notify;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// The longest sleep of a check, so that it sees a pause or a new speed.
-const STEP_NANOS: u64 = 50_000_000;
 
 /// How a check has ended.
 #[derive(Clone, Debug)]
@@ -46,16 +43,16 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    fn new(shard: &Shard, repair: bool, total: u64) -> Rc<Check> {
+    fn new(volume: &Volume, repair: bool) -> Rc<Check> {
         Rc::new(Check {
             repair,
             paused: Cell::new(false),
             ends: Cell::new(false),
-            total,
+            total: volume.transactions.store().space().used.max(1),
             done: Cell::new(0),
             fresh: Cell::new(0),
             end: RefCell::new(None),
-            changed: Notify::new(shard),
+            changed: Notify::new(&volume.shard),
         })
     }
 
@@ -129,13 +126,13 @@ impl Volume {
             return Err(VolumeError::Refused("the volume is being unmounted".into()));
         }
         if let Some(current) = self.jobs.checks.current() {
-            return Err(VolumeError::Busy { running: super::control::name(current.kind()) });
+            return Err(VolumeError::Busy { running: current.kind().name() });
         }
         if repair {
             let doing = "starting a repair";
             self.writable().map_err(|errno| VolumeError::File { doing, errno })?;
         }
-        let check = Check::new(&self.shard, repair, self.transactions.store().space().used.max(1));
+        let check = Check::new(self, repair);
         self.run_in_background(&check);
         self.record_check(&check);
         Ok(check)
@@ -260,8 +257,7 @@ impl Volume {
     pub(super) async fn resume_recorded_check(self: &Rc<Self>) -> Result<(), VolumeError> {
         let Some(bytes) = self.transactions.get(keys::CHECK).await? else { return Ok(()) };
         let record = JobRecord::parse(&bytes)?;
-        let total = self.transactions.store().space().used.max(1);
-        let check = Check::new(&self.shard, record.kind == JobKind::Repair, total);
+        let check = Check::new(self, record.kind == JobKind::Repair);
         check.paused.set(record.paused);
         self.run_in_background(&check);
         Ok(())
@@ -270,8 +266,7 @@ impl Volume {
     /// Ends the check, so that the volume can be closed; the next mount begins it anew.
     pub(super) async fn suspend_check(&self) {
         if let Some(check) = self.jobs.checks.current() {
-            check.ends.set(true);
-            check.changed.notify_all();
+            self.cancel_check();
             check.wait_end().await;
         }
     }

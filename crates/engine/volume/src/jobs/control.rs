@@ -219,19 +219,6 @@ impl Jobs {
     }
 }
 
-/// What people call it.
-pub(super) fn name(kind: JobKind) -> &'static str {
-    match kind {
-        JobKind::Balance => "balance",
-        JobKind::Remove => "remove",
-        JobKind::Flush => "flush",
-        JobKind::Migrate => "migrate",
-        JobKind::Defrag => "defrag",
-        JobKind::Check => "check",
-        JobKind::Repair => "repair",
-    }
-}
-
 impl Volume {
     /// Starts a job. It runs in the background, and goes on after a crash or a remount.
     ///
@@ -248,7 +235,7 @@ impl Volume {
                     self.forget_job();
                     Box::pin(self.start_job(new)).await
                 }
-                _ => Err(VolumeError::Busy { running: name(current.record.get().kind) }),
+                _ => Err(VolumeError::Busy { running: current.record.get().kind.name() }),
             };
         }
         self.writable().map_err(|errno| VolumeError::File { doing: "starting a job", errno })?;
@@ -371,7 +358,7 @@ impl Volume {
                     own.record_job(&running);
                 }
                 Err(Stop::Failed(why)) => {
-                    tracing::error!("{}: {why}", name(running.record.get().kind));
+                    tracing::error!("{}: {why}", running.record.get().kind.name());
                     own.jobs.set_state(JobState::Failed(why));
                     own.record_job(&running);
                 }

@@ -5,6 +5,7 @@
 //! is the oldest group that has a move under way.
 
 use super::control::{Running, Stop};
+use super::pace::STEP_NANOS;
 use crate::data::Moved;
 use crate::inode::Inode;
 use crate::volume::Volume;
@@ -238,8 +239,7 @@ impl Volume {
             }
             match self.jobs.pace.wait(now, one.bytes) {
                 0 => break,
-                // Short steps, so that a pause or a new speed is seen.
-                wait => self.shard.sleep(wait.min(50_000_000)).await,
+                wait => self.shard.sleep(wait.min(STEP_NANOS)).await,
             }
         }
         let group = (one.inode.ino(), one.stripe / PER_GROUP);

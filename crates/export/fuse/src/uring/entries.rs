@@ -5,7 +5,9 @@ use super::entry::Entry;
 use braid_shard::ring::{RingOp, RingSink};
 use braid_shard::{Buf, BufMut, Nanos, Shard};
 use rustix::io::Errno;
+use std::borrow::Borrow;
 use std::cell::{Cell, OnceCell};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 
@@ -74,22 +76,24 @@ impl Entries {
         }
     }
 
+    /// In how many entries of the queue of entry `nr` a request is parked.
+    fn parked(&self, nr: usize) -> Option<&Cell<usize>> {
+        self.parked.get(usize::from(self.all.get(nr)?.queue()))
+    }
+
     /// The request in entry `nr` is to wait until the kernel has done something, for which it sends others by the same
     /// queue, behind all that wait there: with a request parked in every entry both would wait for ever. False when it
     /// may not wait therefore.
     pub fn park(&self, nr: usize) -> bool {
-        let parked = self.all.get(nr).and_then(|entry| self.parked.get(usize::from(entry.queue())));
-        let Some(parked) = parked.filter(|parked| parked.get() + UNPARKED_MIN < self.each) else {
-            return false;
-        };
+        let has_room = |parked: &&Cell<usize>| parked.get() + UNPARKED_MIN < self.each;
+        let Some(parked) = self.parked(nr).filter(has_room) else { return false };
         parked.set(parked.get() + 1);
         true
     }
 
     /// It goes on.
     pub fn unpark(&self, nr: usize) {
-        let parked = self.all.get(nr).and_then(|entry| self.parked.get(usize::from(entry.queue())));
-        if let Some(parked) = parked {
+        if let Some(parked) = self.parked(nr) {
             parked.set(parked.get().saturating_sub(1));
         }
     }
@@ -101,13 +105,7 @@ impl Entries {
 
     /// Answers the request in entry `nr`.
     pub fn answer(self: Rc<Self>, nr: usize, error: i32, body: &[u8]) {
-        let Some(entry) = self.all.get(nr) else { return };
-        if entry.is_free() {
-            self.commit(nr, error, |payload| put(payload, body));
-        } else {
-            let body = body.to_vec();
-            self.commit_late(nr, error, move |payload| put(payload, &body));
-        }
+        self.commit_when_free(nr, error, body, put);
     }
 
     /// Answers it with the content of a file, which may lie in the entry's own payload.
@@ -117,17 +115,7 @@ impl Entries {
         let len = content.len();
         // Who else has a part of the payload only reads it, so that the content stays.
         drop(content);
-        let fill = move |payload: &mut [u8]| {
-            if at > 0 {
-                payload.copy_within(at..at + len, 0);
-            }
-            len
-        };
-        if entry.is_free() {
-            self.commit(nr, 0, fill);
-        } else {
-            self.commit_late(nr, 0, fill);
-        }
+        self.commit_when_free(nr, 0, &(at..at + len), bring_forward);
     }
 
     fn commit(&self, nr: usize, error: i32, fill: impl FnOnce(&mut [u8]) -> usize) {
@@ -136,20 +124,31 @@ impl Entries {
         }
     }
 
-    /// Answers when nobody has a part of the entry's memory any more: a device may be slow to let go of what was
-    /// written long ago.
-    fn commit_late(
+    fn is_free(&self, nr: usize) -> bool {
+        self.all.get(nr).is_none_or(Entry::is_free)
+    }
+
+    /// Answers with what `fill` makes of `body`, as soon as nobody has a part of the entry's memory: a device may be slow
+    /// to let go of what was written long ago. `body` is copied only if it has to wait for that.
+    fn commit_when_free<B>(
         self: Rc<Self>,
         nr: usize,
         error: i32,
-        fill: impl FnOnce(&mut [u8]) -> usize + 'static,
-    ) {
+        body: &B,
+        fill: fn(&mut [u8], &B) -> usize,
+    ) where
+        B: ToOwned<Owned: 'static> + ?Sized + 'static,
+    {
+        if self.is_free(nr) {
+            return self.commit(nr, error, |payload| fill(payload, body));
+        }
+        let body = body.to_owned();
         let shard = self.shard.clone();
         shard.spawn(async move {
-            while self.all.get(nr).is_some_and(|entry| !entry.is_free()) {
+            while !self.is_free(nr) {
                 self.shard.sleep(LATE).await;
             }
-            self.commit(nr, error, fill);
+            self.commit(nr, error, |payload| fill(payload, body.borrow()));
         });
     }
 }
@@ -163,6 +162,14 @@ fn put(payload: &mut [u8], body: &[u8]) -> usize {
         }
         None => 0,
     }
+}
+
+/// Brings the part of the payload that is the body to the front; gives its length.
+fn bring_forward(payload: &mut [u8], body: &Range<usize>) -> usize {
+    if body.start > 0 {
+        payload.copy_within(body.clone(), 0);
+    }
+    body.len()
 }
 
 /// Why the kernel gave an entry back without a request, when it is not the end of the mount.

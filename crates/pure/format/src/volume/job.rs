@@ -33,6 +33,19 @@ impl JobKind {
         JobKind::Check,
         JobKind::Repair,
     ];
+
+    /// What people call it: a word in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            JobKind::Balance => "balance",
+            JobKind::Remove => "remove",
+            JobKind::Flush => "flush",
+            JobKind::Migrate => "migrate",
+            JobKind::Defrag => "defrag",
+            JobKind::Check => "check",
+            JobKind::Repair => "repair",
+        }
+    }
 }
 
 /// The record of a job.
