@@ -148,7 +148,9 @@ impl Volume {
         while let Some((tag, outcome)) = flushes.next().await {
             let (brick, written) = &waiting[tag as usize];
             match outcome.result {
-                Ok(()) => brick.flushed(*written),
+                // After one that failed, a flush that succeeds says nothing.
+                Ok(()) if brick.is_there() => brick.flushed(*written),
+                Ok(()) => {}
                 Err(error) => self.flush_failed(brick, error),
             }
         }

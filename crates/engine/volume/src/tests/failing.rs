@@ -504,6 +504,37 @@ fn a_brick_that_may_have_lost_writes_is_noted_once_before_the_commit_that_names_
 }
 
 #[test]
+fn a_flush_that_succeeds_beside_one_that_failed_proves_nothing() {
+    let (world, store) = World::new(STRIPE, &[32]);
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let own = Rc::clone(&seen);
+    let (volume, bricks) = mount_noting(&world, &store, move |id| {
+        own.borrow_mut().push(id);
+        Ok(())
+    });
+    world.shard.block_on(async move {
+        let (one, other) = (file(&volume, "a").await, file(&volume, "b").await);
+        volume.sync().await.unwrap();
+        write(&volume, one, 0, &[7; 4096]).await.unwrap();
+        bricks[0].hold();
+        for (ino, waiting) in [(one, 1), (other, 2)] {
+            let own = Rc::clone(&volume);
+            volume.shard.spawn(async move {
+                assert_eq!(own.fsync(ino, false).await, Err(Errno::Io));
+            });
+            until(&volume, || bricks[0].waiting() == waiting).await;
+        }
+        bricks[0].fail(IoErrorKind::Medium);
+        bricks[0].release_last();
+        until(&volume, || !volume.brick(0).unwrap().is_there()).await;
+        bricks[0].moods.error.set(None);
+        bricks[0].release();
+        volume.shard.sleep(20_000_000).await;
+        assert_eq!(*seen.borrow(), [0]);
+    });
+}
+
+#[test]
 fn where_it_cannot_be_noted_that_a_brick_has_lost_writes_nothing_is_committed_any_more() {
     let (world, store) = World::new(STRIPE, &[32, 32]);
     let (volume, bricks) =
