@@ -1,11 +1,13 @@
 //! Where a server listens or a client connects: `unix:PATH` or `tcp:HOST:PORT`.
 //!
-//! Owns parsing, printing and the NBD URI. Does not know sockets that are open.
+//! Owns parsing and printing. Does not know sockets that are open; URIs are [`crate::ExportUri`]'s.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
+
+use crate::uri::{of_socket, percent_encoded};
 
 /// An address of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -62,28 +64,11 @@ impl Address {
     /// The NBD URI of export `name` here, as NBD clients take it.
     #[must_use]
     pub fn uri(&self, name: &str) -> String {
-        let name = percent_encoded(name.as_bytes());
         match self {
-            Address::Unix(path) => {
-                let path = percent_encoded(path.as_os_str().as_encoded_bytes());
-                format!("nbd+unix:///{name}?socket={path}")
-            }
-            Address::Tcp(place) => format!("nbd://{place}/{name}"),
+            Address::Unix(path) => of_socket(path, name),
+            Address::Tcp(place) => format!("nbd://{place}/{}", percent_encoded(name.as_bytes())),
         }
     }
-}
-
-/// Leaves letters, digits and `-._~/` (RFC 3986: unreserved, and the path's separator) as they are.
-fn percent_encoded(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for byte in bytes {
-        if byte.is_ascii_alphanumeric() || b"-._~/".contains(byte) {
-            text.push(char::from(*byte));
-        } else {
-            text.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! An NBD client that is a [`Device`]: the same load or engine runs over it as over a local disk.
 //!
-//! Owns one connection: handshake, batching of requests, matching of replies, buffers received in
-//! place. Does not know what it is used for. Invariant: every request completes exactly once, with
+//! Owns one connection: batching of requests, matching of replies, buffers received in place. How it is made is
+//! `dial`'s; it is made at once ([`Client::connect`]) or with the first request ([`Client::when_needed`]), and once: what
+//! is lost stays lost. Does not know what it is used for. Invariant: every request completes exactly once, with
 //! [`IoErrorKind::Gone`] when the connection ends first.
 //!
 //! Limits: one request carries at most the server's maximum block size of data (32 MiB with
@@ -11,9 +12,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpStream;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use braid_device::{
@@ -24,48 +22,28 @@ use braid_shard::sync::Notify;
 use slab::Slab;
 
 use crate::Address;
+use crate::dial::{Callee, Dialled};
 use crate::protocol::constants::{CHUNK_BYTES, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE};
 use crate::protocol::{
-    ClientHandshake, ClientHandshakeError, ClientHandshakeStep, ClientOptions, Command, ErrorCode,
-    Features, ReplyDecoder, ReplyEvent, ReplyViolation, Request, ServerOffer,
+    ClientOptions, Command, ErrorCode, Features, ReplyDecoder, ReplyEvent, ReplyViolation, Request,
+    ServerOffer,
 };
 use crate::stream::{Outgoing, Receiver, Stream};
+use crate::uri::ExportUri;
+
+pub use crate::dial::{ANSWER_WITHIN, ConnectError};
 
 /// Payload bytes of one send.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-
-/// Why a connection could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// Nobody listens there, or the way is barred.
-    #[error("connecting to {address}: {source}; check that a server listens there")]
-    Connect {
-        /// Where.
-        address: Address,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The server ended the connection, or it broke.
-    #[error("the NBD server at {address} ended the handshake: {source}")]
-    Cut {
-        /// Where.
-        address: Address,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The handshake failed.
-    #[error(transparent)]
-    Handshake(#[from] ClientHandshakeError),
-    /// The shard has no io_uring.
-    #[error("shard {0} has no io_uring, so it has no sockets: start shards with a ring")]
-    NoRing(u16),
-}
 
 /// A connection to one export.
 pub struct Client {
     info: DeviceInfo,
     offer: ServerOffer,
     state: Rc<State>,
+    shard: Shard,
+    /// Whom the first request connects to.
+    callee: Cell<Option<Callee>>,
 }
 
 struct Pending {
@@ -91,38 +69,32 @@ struct State {
 }
 
 impl Client {
-    /// Connects to `address` and enters the export that `options` name. Blocks its thread while
-    /// the system connects, then waits without blocking.
+    /// Connects to `address` and enters the export that `options` name. Waits without blocking the shard, for
+    /// [`ANSWER_WITHIN`] at most.
     ///
     /// # Errors
-    /// Nobody listens, the server refuses, or it is no NBD server.
+    /// Nobody listens or answers, the server refuses, or it is no NBD server.
     pub async fn connect(
         shard: &Shard,
         address: &Address,
         options: ClientOptions,
     ) -> Result<Rc<Client>, ConnectError> {
-        let mut handshake = ClientHandshake::new(options)?;
-        let fd = open(address)
-            .map_err(|source| ConnectError::Connect { address: address.clone(), source })?;
-        let stream = Stream::new(shard, fd).ok_or(ConnectError::NoRing(shard.id()))?;
-        let stream = Rc::new(stream);
-        // The longest head before data: a chunk's header and its offset.
-        let mut receiver = Receiver::new(&stream, CHUNK_BYTES + 8);
-        let mut out = Outgoing::new();
-        let cut = |source| ConnectError::Cut { address: address.clone(), source };
-        let offer = loop {
-            match receiver.take(|input| handshake.step(input, out.heads()))? {
-                ClientHandshakeStep::Transmission(offer) => break *offer,
-                ClientHandshakeStep::NeedMore => {
-                    if !out.is_empty() {
-                        out.send(&stream).await.map_err(cut)?;
-                    }
-                    if !receiver.fill().await.map_err(cut)? {
-                        return Err(cut(io::ErrorKind::UnexpectedEof.into()));
-                    }
-                }
-            }
-        };
+        let callee = Callee::Address(address.clone(), options);
+        let dialled = callee.dial_from(shard).await?;
+        let name = dialled.address.uri(&dialled.offer.export.name);
+        let client = Client::new(shard, name, dialled.offer.clone(), None);
+        client.state.begin(shard, dialled)?;
+        Ok(client)
+    }
+
+    /// The export at `uri`, which has offered `offer` before. The first request connects; it, and all others, fail with
+    /// [`IoErrorKind::Gone`] when that cannot be done within [`ANSWER_WITHIN`], or something else is offered by then.
+    #[must_use]
+    pub fn when_needed(shard: &Shard, uri: &ExportUri, offer: ServerOffer) -> Rc<Client> {
+        Client::new(shard, uri.to_string(), offer, Some(Callee::Uri(uri.clone())))
+    }
+
+    fn new(shard: &Shard, name: String, offer: ServerOffer, callee: Option<Callee>) -> Rc<Client> {
         let state = Rc::new(State {
             pending: RefCell::new(Slab::new()),
             unsent: RefCell::new(VecDeque::new()),
@@ -132,10 +104,8 @@ impl Client {
             leaving: Cell::new(false),
             gone: Cell::new(false),
         });
-        shard.spawn(Rc::clone(&state).send(Rc::clone(&stream)));
-        shard.spawn(Rc::clone(&state).receive(stream, receiver));
-        let info = info_of(address, &offer);
-        Ok(Rc::new(Client { info, offer, state }))
+        let (info, shard) = (info_of(name, &offer), shard.clone());
+        Rc::new(Client { info, offer, state, shard, callee: Cell::new(callee) })
     }
 
     /// What the server offered.
@@ -171,21 +141,14 @@ impl Device for Client {
         let key = self.state.pending.borrow_mut().insert(pending);
         self.state.unsent.borrow_mut().push_back(key);
         self.state.to_send.notify_all();
+        if let Some(callee) = self.callee.take() {
+            let (state, shard) = (Rc::clone(&self.state), self.shard.clone());
+            self.shard.spawn(state.call(shard, callee, self.offer.clone()));
+        }
     }
 }
 
-fn open(address: &Address) -> io::Result<OwnedFd> {
-    Ok(match address {
-        Address::Unix(path) => UnixStream::connect(path)?.into(),
-        Address::Tcp(place) => {
-            let stream = TcpStream::connect(place)?;
-            stream.set_nodelay(true)?;
-            stream.into()
-        }
-    })
-}
-
-fn info_of(address: &Address, offer: &ServerOffer) -> DeviceInfo {
+fn info_of(name: String, offer: &ServerOffer) -> DeviceInfo {
     let export = &offer.export;
     DeviceInfo {
         logical_block: export.block.minimum,
@@ -194,11 +157,44 @@ fn info_of(address: &Address, offer: &ServerOffer) -> DeviceInfo {
         writes_zeroes: export.features.write_zeroes,
         volatile_cache: export.features.flush,
         rotational: export.features.rotational,
-        ..DeviceInfo::plain(address.uri(&export.name), export.size)
+        ..DeviceInfo::plain(name, export.size)
     }
 }
 
 impl State {
+    /// Connects, and sends what has come meanwhile.
+    async fn call(self: Rc<Self>, shard: Shard, callee: Callee, offer: ServerOffer) {
+        let begun = match callee.dial_from(&shard).await {
+            Ok(dialled) if is_same(&dialled.offer, &offer) => self.begin(&shard, dialled),
+            Ok(dialled) => Err(ConnectError::Changed(dialled.address)),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = begun {
+            tracing::warn!("{error}");
+            self.lose();
+        }
+    }
+
+    fn begin(self: &Rc<Self>, shard: &Shard, dialled: Dialled) -> Result<(), ConnectError> {
+        let stream = Stream::new(shard, dialled.fd).ok_or(ConnectError::NoRing(shard.id()))?;
+        let stream = Rc::new(stream);
+        // The longest head before data: a chunk's header and its offset.
+        let receiver = Receiver::new(&stream, CHUNK_BYTES + 8);
+        shard.spawn(Rc::clone(self).send(Rc::clone(&stream)));
+        shard.spawn(Rc::clone(self).receive(stream, receiver));
+        Ok(())
+    }
+
+    /// The connection is of no further use: what is under way ends.
+    fn lose(&self) {
+        self.gone.set(true);
+        self.to_send.notify_all();
+        let mut pending = std::mem::take(&mut *self.pending.borrow_mut());
+        for request in pending.drain() {
+            finish(request, Err(IoError::new(IoErrorKind::Gone)));
+        }
+    }
+
     /// Whether the server takes such a request.
     fn admissible(&self, request: &DeviceRequest) -> Result<(), IoErrorKind> {
         let features = self.features;
@@ -240,6 +236,10 @@ impl State {
                 return;
             }
             if goodbye {
+                if self.pending.borrow().is_empty() {
+                    // A server that is stuck would else keep the connection, and with it the receiving task.
+                    stream.shutdown();
+                }
                 return;
             }
         }
@@ -275,13 +275,8 @@ impl State {
         if let Err(error) = self.take_replies(&mut decoder, &mut receiver).await {
             tracing::warn!(%error, "NBD connection lost");
         }
-        self.gone.set(true);
-        self.to_send.notify_all();
         stream.shutdown();
-        let mut pending = std::mem::take(&mut *self.pending.borrow_mut());
-        for request in pending.drain() {
-            finish(request, Err(IoError::new(IoErrorKind::Gone)));
-        }
+        self.lose();
     }
 
     /// Completes requests until the server ends the stream between two replies.
@@ -465,6 +460,12 @@ fn finish(request: Pending, result: Result<(), IoError>) {
 
 fn total(bufs: &BufMuts) -> u64 {
     bufs.iter().map(|buf| buf.len() as u64).sum()
+}
+
+/// Whether what was said of a device on the strength of one offer holds with the other.
+fn is_same(one: &ServerOffer, other: &ServerOffer) -> bool {
+    let (one, other) = (&one.export, &other.export);
+    (one.size, one.block, one.features) == (other.size, other.block, other.features)
 }
 
 /// The wire's form of an operation whose length was found admissible.

@@ -1,5 +1,6 @@
-//! NBD: the protocol without I/O ([`protocol`]), the server over it ([`serve`]), and a client
-//! that is a device ([`client`]).
+//! NBD: the protocol without I/O ([`protocol`]), the server over it ([`serve`]), a client
+//! that is a device ([`client`]), and an export of another server as a device that takes any request
+//! ([`RemoteExport`]).
 //!
 //! The protocol half takes bytes and gives bytes and events; it knows no socket, no device and no
 //! executor. The rest moves those bytes over a shard's sockets. Spec references name sections and
@@ -8,8 +9,14 @@
 
 mod address;
 pub mod client;
+mod dial;
+mod fitted;
 pub mod protocol;
+mod remote;
 pub mod serve;
 mod stream;
+mod uri;
 
 pub use address::{Address, AddressError};
+pub use remote::RemoteExport;
+pub use uri::{DEFAULT_PORT, ExportUri, Place, UriError, UriFault};

@@ -1,0 +1,81 @@
+//! An export of another server as a device: reached and looked at once, then opened on any shard.
+//!
+//! Owns what such an export must be to be used. Each opened device has a connection of its own, made with its first
+//! request. Does not know what is on it.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use braid_device::{Device, OpenError, Opener};
+use braid_shard::Shard;
+
+use crate::client::Client;
+use crate::dial::{self, ANSWER_WITHIN};
+use crate::fitted::{BLOCK_MAX, Fitted};
+use crate::protocol::ServerOffer;
+use crate::uri::ExportUri;
+
+/// An export that was reached.
+#[derive(Debug)]
+pub struct RemoteExport {
+    name: String,
+    uri: ExportUri,
+    offer: ServerOffer,
+}
+
+impl RemoteExport {
+    /// Asks the server of `uri` what it offers, and leaves again. Blocks for [`ANSWER_WITHIN`] at most, so it must not be
+    /// called on a shard.
+    ///
+    /// # Errors
+    /// When nobody listens or answers, the server refuses, what it offers has blocks of more than 4096 bytes, or is
+    /// read-only although it is to be `writable`.
+    pub fn reach(uri: &ExportUri, writable: bool) -> Result<RemoteExport, OpenError> {
+        RemoteExport::reach_within(uri, writable, ANSWER_WITHIN)
+    }
+
+    fn reach_within(
+        uri: &ExportUri,
+        writable: bool,
+        within: Duration,
+    ) -> Result<RemoteExport, OpenError> {
+        let name = uri.to_string();
+        let failed = |why: String| OpenError { name: name.clone(), why };
+        let offer = dial::ask(uri, within).map_err(|error| failed(error.to_string()))?;
+        let (block, features) = (offer.export.block, offer.export.features);
+        if writable && features.read_only {
+            return Err(failed(
+                "the server exports it read-only; have the server allow writing, or mount with --read-only".to_string(),
+            ));
+        }
+        if block.minimum > BLOCK_MAX || block.maximum < BLOCK_MAX {
+            return Err(failed(format!(
+                "the server takes requests of {} to {} bytes; one that takes {BLOCK_MAX} is needed",
+                block.minimum, block.maximum
+            )));
+        }
+        Ok(RemoteExport { name, uri: uri.clone(), offer })
+    }
+}
+
+impl Opener for RemoteExport {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
+        let client = Client::when_needed(shard, &self.uri, self.offer.clone());
+        Ok(Rc::new(Fitted::new(shard, client)))
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let features = self.offer.export.features;
+        if features.flush || features.read_only {
+            return Vec::new();
+        }
+        vec![format!(
+            "{}: the server has no flush, so what it has taken counts as durable: that it is, nobody can check",
+            self.name
+        )]
+    }
+}
