@@ -9,6 +9,7 @@ use crate::daemon::protocol::{Answer, Detail, Job, LINE_MAX, LastJob, Request, S
 use crate::exit::{Ended, Unreadable};
 use anyhow::{Context, Result, anyhow, bail};
 use braid_array::stacking::PREFIX;
+use braid_nbd::ExportUri;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -170,11 +171,17 @@ fn not_reached(path: &Path, error: &std::io::Error) -> String {
     }
 }
 
-/// A member as the server shall look for it: a path made absolute, anything else as it is.
+/// A member as the server shall look for it: a path made absolute, and the socket of an NBD URI; anything else as it is.
 ///
 /// # Errors
-/// When the current folder is not known.
+/// When the current folder is not known, or what is meant as an NBD URI is none.
 pub fn member_argument(text: &str) -> Result<String> {
+    if ExportUri::is_meant(text) {
+        let uri = text.parse::<ExportUri>()?.absolute();
+        return Ok(uri
+            .with_context(|| format!("making the socket of {text} absolute"))?
+            .to_string());
+    }
     let is_number = text.parse::<u32>().is_ok() && !Path::new(text).exists();
     let in_server = ["ram:", "model:", PREFIX].iter().any(|kind| text.starts_with(kind));
     if is_number || in_server {

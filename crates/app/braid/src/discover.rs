@@ -1,6 +1,6 @@
 //! What is on a device before it becomes a member: signatures, who uses it, how large it is.
 //!
-//! Reads through ordinary file calls; writes nothing. What a signature looks like is `braid-format`'s.
+//! Reads through ordinary file calls, and through the device where there is no file; writes nothing. What a signature looks like is `braid-format`'s.
 
 use crate::members::Member;
 use crate::on_shard;
@@ -79,11 +79,12 @@ pub fn look(member: &Member) -> Result<Found> {
     Ok(Found { name: member.name.clone(), size: info.size, signatures, in_use })
 }
 
-/// Looks at what the users of an array would see, which runs on `home`. Who uses it is for the server to know.
+/// Looks at what the users of an array would see, which runs on `home`, or at an export of another server. Who uses it is
+/// for the server to know.
 ///
 /// # Errors
 /// When it was not found, or cannot be read.
-pub fn look_at_array(home: &Remote, member: &Member) -> Result<Found> {
+pub fn look_through(home: &Remote, member: &Member) -> Result<Found> {
     let (name, opener) = (member.name.clone(), member.prepare(Mode::ReadOnly)?);
     let read = on_shard::run(home, move |shard| async move {
         let device = opener.open(&shard)?;

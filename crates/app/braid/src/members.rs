@@ -1,5 +1,6 @@
 //! The members that were typed, opened: names made absolute and distinct, the same device found twice.
-//! `array:NAME` is an array that runs in the same server; only a server can open it.
+//! `array:NAME` is an array that runs in the same server; only a server can open it. An NBD URI is an export of another
+//! server, which can be a brick of a volume and no member of an array.
 //!
 //! Owns what a member is called from here on. Does not know what is on it.
 //!
@@ -10,6 +11,7 @@ use braid_array::stacking;
 use braid_device::file::Mode;
 use braid_device::spec::MemberSpec;
 use braid_device::{Device, OpenError, Opener};
+use braid_nbd::{ExportUri, Place, RemoteExport};
 use braid_shard::Shard;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -24,7 +26,7 @@ pub const MISSING: &str = "missing";
 /// A member as it was typed, understood.
 #[derive(Clone)]
 pub struct Member {
-    /// Its name from here on: an absolute path, the kind with a number, or `array:NAME`.
+    /// Its name from here on: an absolute path, the kind with a number, `array:NAME`, or an NBD URI.
     pub name: String,
     source: Source,
 }
@@ -34,6 +36,7 @@ enum Source {
     Device(MemberSpec),
     /// An array's name, and the array once it was found.
     Array(String, Option<Arc<dyn Opener>>),
+    Remote(ExportUri),
 }
 
 impl fmt::Debug for Member {
@@ -43,7 +46,7 @@ impl fmt::Debug for Member {
 }
 
 impl Member {
-    /// Its path; `None` for a member in memory.
+    /// Its path; `None` for all but files and block devices.
     pub fn path(&self) -> Option<&Path> {
         match &self.source {
             Source::Device(MemberSpec::Path(path)) => Some(path),
@@ -55,8 +58,13 @@ impl Member {
     pub fn array(&self) -> Option<&str> {
         match &self.source {
             Source::Array(name, _) => Some(name),
-            Source::Device(_) => None,
+            Source::Device(_) | Source::Remote(_) => None,
         }
+    }
+
+    /// It is an export of another server.
+    pub fn is_remote(&self) -> bool {
+        matches!(self.source, Source::Remote(_))
     }
 
     /// It is the array that `opener` opens.
@@ -68,17 +76,21 @@ impl Member {
     }
 
     /// It lives in the memory of a process.
-    fn in_memory(&self) -> bool {
-        self.path().is_none() && self.array().is_none()
+    pub fn in_memory(&self) -> bool {
+        self.path().is_none() && self.array().is_none() && !self.is_remote()
     }
 
-    /// Opens it.
+    /// Opens it. Where that is an export of another server, it blocks until the server answers, or for ten seconds: not
+    /// for a shard's thread.
     ///
     /// # Errors
-    /// When it is not there, is in use, or there is not enough memory.
+    /// When it is not there, is in use, does not answer, or there is not enough memory.
     pub fn prepare(&self, mode: Mode) -> Result<Arc<dyn Opener>, OpenError> {
         let opener = match &self.source {
             Source::Device(spec) => spec.prepare_as(mode)?,
+            Source::Remote(uri) => {
+                return Ok(Arc::new(RemoteExport::reach(uri, mode == Mode::ReadWrite)?));
+            }
             Source::Array(_, Some(opener)) => return Ok(Arc::clone(opener)),
             Source::Array(_, None) => {
                 let why = "an array can be used by the server that runs it only; `braid create` and `braid add` \
@@ -93,11 +105,32 @@ impl Member {
     }
 }
 
-/// Understands one member.
+/// Understands one member of an array.
+///
+/// # Errors
+/// Says what was not understood, or can be a brick of a volume only.
+pub fn parse_one(text: &str) -> Result<Member> {
+    let member = parse_brick(text)?;
+    if member.is_remote() {
+        bail!(
+            "member {text:?}: an NBD export can be a brick of a volume (braid volume), not a member of an array; attach \
+             it with nbd-client and give the block device"
+        );
+    }
+    Ok(member)
+}
+
+/// Understands one brick of a volume: what can be a member of an array, or an export of another server.
 ///
 /// # Errors
 /// Says what was not understood.
-pub fn parse_one(text: &str) -> Result<Member> {
+pub fn parse_brick(text: &str) -> Result<Member> {
+    if ExportUri::is_meant(text) {
+        let uri = text.parse::<ExportUri>()?;
+        let uri =
+            uri.absolute().with_context(|| format!("making the socket of {text} absolute"))?;
+        return Ok(Member { name: uri.to_string(), source: Source::Remote(uri) });
+    }
     if let Some(array) = text.strip_prefix(stacking::PREFIX) {
         if array.is_empty() {
             bail!("member {text:?}: the name of the array is missing");
@@ -113,11 +146,27 @@ pub fn parse_one(text: &str) -> Result<Member> {
     Ok(Member { name: spec.to_string(), source: Source::Device(spec) })
 }
 
-/// Understands members; `None` is a missing one, where `missing` is allowed.
+/// Understands members of an array; `None` is a missing one, where `missing` is allowed.
 ///
 /// # Errors
 /// Says which was not understood, or was given twice.
 pub fn parse_all(texts: &[String], missing: bool) -> Result<Vec<Option<Member>>> {
+    parse_each(texts, missing, parse_one)
+}
+
+/// Understands bricks of a volume.
+///
+/// # Errors
+/// Says which was not understood, or was given twice.
+pub fn parse_bricks(texts: &[String]) -> Result<Vec<Member>> {
+    Ok(parse_each(texts, false, parse_brick)?.into_iter().flatten().collect())
+}
+
+fn parse_each(
+    texts: &[String],
+    missing: bool,
+    parse: fn(&str) -> Result<Member>,
+) -> Result<Vec<Option<Member>>> {
     let mut members = Vec::new();
     let mut in_memory = 0;
     for text in texts {
@@ -128,7 +177,7 @@ pub fn parse_all(texts: &[String], missing: bool) -> Result<Vec<Option<Member>>>
             members.push(None);
             continue;
         }
-        let mut member = parse_one(text)?;
+        let mut member = parse(text)?;
         if member.in_memory() {
             member.name = format!("{}#{in_memory}", member.name);
             in_memory += 1;
@@ -183,15 +232,29 @@ pub fn same_device(one: &Path, other: &Path) -> bool {
     identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
+/// What tells a member from others, as far as that can be known without opening it; the second part is empty for all but
+/// exports of a server behind a socket, of which it is the name.
+fn place_of(member: &Member) -> Option<((u64, u64), &str)> {
+    match &member.source {
+        Source::Device(MemberSpec::Path(path)) => Some((identity(path)?, "")),
+        Source::Remote(uri) => match uri.place() {
+            Place::Unix(path) => Some((identity(path)?, uri.export())),
+            Place::Tcp { .. } => None,
+        },
+        _ => None,
+    }
+}
+
 fn refuse_twice<'a>(members: impl Iterator<Item = &'a Member>) -> Result<()> {
-    let mut seen: HashMap<(u64, u64), &Member> = HashMap::new();
-    let mut arrays: HashSet<&str> = HashSet::new();
+    let mut seen: HashMap<((u64, u64), &str), &Member> = HashMap::new();
+    let mut named: HashSet<&str> = HashSet::new();
     for member in members {
-        if member.array().is_some_and(|array| !arrays.insert(array)) {
+        let has_one_name = member.array().is_some() || member.is_remote();
+        if has_one_name && !named.insert(&member.name) {
             bail!("{} was given twice; give each member once", member.name);
         }
-        let Some(identity) = member.path().and_then(identity) else { continue };
-        if let Some(other) = seen.insert(identity, member) {
+        let Some(place) = place_of(member) else { continue };
+        if let Some(other) = seen.insert(place, member) {
             if other.name == member.name {
                 bail!("{} was given twice; give each member once", member.name);
             }
@@ -272,6 +335,36 @@ mod tests {
         assert!(refused.to_string().contains("the server that runs it"), "{refused}");
         assert!(parse(&["array:m0", "array:m0"]).unwrap_err().to_string().contains("given twice"));
         assert!(parse(&["array:"]).unwrap_err().to_string().contains("name of the array"));
+    }
+
+    #[test]
+    fn an_export_of_another_server_is_a_brick_once_and_no_member() {
+        let bricks = |texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(|text| text.to_string()).collect();
+            let bricks = parse_bricks(&texts)?;
+            Ok::<_, anyhow::Error>(bricks.into_iter().map(|brick| brick.name).collect::<Vec<_>>())
+        };
+        let here = std::env::current_dir().unwrap();
+        let socket = |name: &str| format!("nbd+unix:///x?socket={}/{name}", here.display());
+        let named = bricks(&["nbd://Host:10809/x", "nbd+unix:///x?socket=a", "ram:1M"]).unwrap();
+        assert_eq!(named, ["nbd://host/x".to_string(), socket("a"), "ram:1M#0".to_string()]);
+        let twice = bricks(&["nbd://host/x", "nbd://HOST:10809/x"]).unwrap_err().to_string();
+        assert!(twice.starts_with("nbd://host/x was given twice"), "{twice}");
+        let folder = tempfile::tempdir().unwrap();
+        let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+        std::fs::write(&one, "").unwrap();
+        std::os::unix::fs::symlink(&one, &two).unwrap();
+        let of =
+            |export: &str, path: &Path| format!("nbd+unix:///{export}?socket={}", path.display());
+        assert!(bricks(&[&of("x", &one), &of("y", &two)]).is_ok());
+        let same = bricks(&[&of("x", &one), &of("x", &two)]).unwrap_err().to_string();
+        assert!(same.contains("are the same device"), "{same}");
+        assert!(bricks(&["nbd://"]).unwrap_err().to_string().contains("is no host"));
+        let refused = parse(&["nbd://host/x"]).unwrap_err().to_string();
+        assert!(
+            refused.contains("brick of a volume") && refused.contains("nbd-client"),
+            "{refused}"
+        );
     }
 
     #[test]

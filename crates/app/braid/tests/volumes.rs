@@ -1,5 +1,5 @@
-//! Logical volumes with a real mount: made, mounted, filled, changed under way, killed, mounted again; and what is
-//! refused.
+//! Logical volumes with a real mount: made, mounted, filled, changed under way, killed, mounted again, over exports of
+//! other servers; and what is refused.
 //!
 //! Without /dev/fuse, or the right to mount, the tests that mount say so and end.
 
@@ -7,10 +7,12 @@
 
 mod support;
 
+use rustix::fs::{Advice, fadvise};
 use std::fs::{self, File};
 use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
-use support::{Place, Ran};
+use support::{Place, Ran, Server};
 
 const BRICK: u64 = 256 << 20;
 
@@ -48,6 +50,17 @@ impl Scene {
         serde_json::from_str(&self.run("status pool --json").ok()).unwrap()
     }
 
+    /// Writes a file that is durable afterwards, and that the kernel has to ask for when it is read.
+    fn write_through(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.file(name), bytes).unwrap();
+        File::open(self.file(name)).unwrap().sync_all().unwrap();
+        self.forget(name);
+    }
+
+    fn forget(&self, name: &str) {
+        fadvise(File::open(self.file(name)).unwrap(), 0, None, Advice::DontNeed).unwrap();
+    }
+
     fn used(&self, brick: usize) -> u64 {
         self.status()["bricks"][brick]["used"].as_u64().unwrap()
     }
@@ -74,6 +87,68 @@ impl Drop for Scene {
         wait_until("the server has ended", || {
             !self.place.path("control.sock").exists() || ran.code != 0
         });
+    }
+}
+
+/// Another machine, as far as can be told: a server with control socket and folder of its own that exports a mirror.
+struct Far {
+    place: Place,
+}
+
+impl Far {
+    fn new() -> Far {
+        let place = Place::new();
+        new_brick(&place, "b0", BRICK);
+        new_brick(&place, "b1", BRICK);
+        place.run("create m0 -l 1 -n 2 --assume-clean b0 b1").ok();
+        Far { place }
+    }
+
+    /// Serves it until what comes back is dropped, which kills the server.
+    fn serve(&self) -> Server {
+        self.place.serve("b0 b1 --nbd tcp:127.0.0.1:0")
+    }
+
+    fn uri(&self) -> String {
+        self.place.uri("m0")
+    }
+
+    /// The same export by another name.
+    fn tcp_uri(&self, server: &Server) -> String {
+        let uri = |line: &str| Some(line[line.find("nbd://127")?..].trim().to_string());
+        let found = server.said.lines().find_map(uri);
+        found.unwrap_or_else(|| panic!("no URI in: {}", server.said))
+    }
+}
+
+/// A server that is not ours: `nbdkit` over the file `far` of a place.
+struct Nbdkit(Child);
+
+impl Nbdkit {
+    /// With these options, and with these parameters of filters.
+    fn start(place: &Place, options: &[&str], parameters: &[&str]) -> Nbdkit {
+        let socket = place.path("kit.sock");
+        // What a server that was killed has left.
+        let _ = fs::remove_file(&socket);
+        let mut command = Command::new("nbdkit");
+        command.arg("--foreground").arg("--unix").arg(&socket).args(options);
+        command.arg("file").arg(place.path("far")).args(parameters);
+        let mut child = command.spawn().unwrap_or_else(|error| {
+            panic!("nbdkit: {error}; install it: scripts/setup-packages test")
+        });
+        while !socket.exists() {
+            assert_eq!(child.try_wait().unwrap(), None, "nbdkit ended");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Nbdkit(child)
+    }
+}
+
+impl Drop for Nbdkit {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -344,4 +419,148 @@ fn arrays_of_the_server_are_bricks_and_come_back_when_they_are_not() {
     assert_eq!(fs::read(scene.file("file")).unwrap(), data);
     place.run("stop --all").ok();
     server.ended().ok();
+}
+
+#[test]
+fn an_export_of_another_server_is_a_brick_like_others() {
+    let Some(scene) = Scene::new(&["a", "c"]) else { return };
+    let far = Far::new();
+    let server = far.serve();
+    let uri = far.uri();
+    let created = scene.run(&format!("create pool a {uri} --weight {uri}=200000")).ok();
+    assert!(created.contains(&uri) && created.contains("200000"), "{created}");
+    scene.run("mount pool mnt").ok();
+    let data = bytes(12 << 20, 21);
+    scene.write_through("file", &data);
+    assert_eq!(fs::read(scene.file("file")).unwrap(), data);
+    let status = scene.status();
+    assert_eq!(status["bricks"][1]["name"], uri.as_str(), "{status}");
+    assert_eq!(status["metadata_on"].as_array().unwrap().len(), 2, "{status}");
+    assert!(scene.used(1) > scene.used(0));
+    scene.run(&format!("add pool {uri} --force")).refused(2, &["in use as a brick of volume pool"]);
+    scene.run(&format!("create q {uri} --force")).refused(2, &["in use as a brick of volume pool"]);
+    let socket = far.place.path("other.sock");
+    std::os::unix::fs::symlink(far.place.path("nbd.sock"), &socket).unwrap();
+    let other = format!("nbd+unix:///m0?socket={}", socket.display());
+    scene.run(&format!("add pool {other} --force")).refused(2, &[&other, "in use as a brick"]);
+    scene.run("unmount pool").ok();
+    wait_until("the server has ended", || !scene.place.path("control.sock").exists());
+
+    let mounted = scene.run("mount pool mnt").ok();
+    assert!(mounted.contains("2 bricks, clean"), "{mounted}");
+    assert_eq!(fs::read(scene.file("file")).unwrap(), data);
+    scene.run(&format!("weight pool {uri} 100 --no-balance")).ok();
+    scene.run("add pool c").ok();
+    scene.run(&format!("remove pool {uri}")).ok();
+    scene.run(&format!("examine {uri}")).refused(4, &["not a brick"]);
+    let tcp = far.tcp_uri(&server);
+    let words = [&tcp, "in use as a brick of volume pool", &format!("added before that: {uri}")];
+    scene.run(&format!("add pool {uri} {tcp}")).refused(2, &words);
+    scene.forget("file");
+    assert_eq!(fs::read(scene.file("file")).unwrap(), data);
+    let checked = scene.run("check pool").ok();
+    assert!(checked.contains("no problems"), "{checked}");
+    scene.run("unmount pool").ok();
+    let examined = scene.run(&format!("examine {uri}")).ok();
+    assert!(examined.contains("Volume : pool"), "{examined}");
+    server.signal(rustix::process::Signal::TERM);
+    server.ended().ok();
+}
+
+#[test]
+fn a_server_that_dies_takes_what_lies_there_until_it_is_back() {
+    let Some(scene) = Scene::new(&["a"]) else { return };
+    let far = Far::new();
+    let server = far.serve();
+    let uri = far.uri();
+    scene.run(&format!("create pool a {uri}")).ok();
+    scene.run("mount pool mnt").ok();
+    let (near_data, far_data) = (bytes(3 << 20, 31), bytes(3 << 20, 32));
+    for (name, data, brick) in [("near", &near_data, "a"), ("far", &far_data, uri.as_str())] {
+        scene.write_through(name, data);
+        scene.run(&format!("migrate pool mnt/{name} --to {brick}")).ok();
+        assert_eq!(&fs::read(scene.file(name)).unwrap(), data);
+        scene.forget(name);
+    }
+    drop(server);
+    let error = fs::read(scene.file("far")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+    assert_eq!(fs::read(scene.file("near")).unwrap(), near_data);
+    let new_data = bytes(2 << 20, 33);
+    scene.write_through("new", &new_data);
+    assert_eq!(fs::read(scene.file("new")).unwrap(), new_data);
+    let status = scene.status();
+    assert_eq!(status["bricks"][1]["state"], "missing", "{status}");
+    assert_eq!(status["bricks"][1]["name"], uri.as_str(), "{status}");
+    scene.run("unmount pool").ok();
+    let words = ["--degraded", &uri, "check that a server listens there"];
+    scene.run("mount pool mnt").refused(2, &words);
+
+    let _server = far.serve();
+    scene.run("mount pool mnt").refused(2, &["--take-back"]);
+    scene.run("mount pool mnt --take-back").ok();
+    for (name, data) in [("near", &near_data), ("far", &far_data), ("new", &new_data)] {
+        assert_eq!(&fs::read(scene.file(name)).unwrap(), data, "{name}");
+    }
+    let checked = scene.run("check pool").ok();
+    assert!(checked.contains("no problems"), "{checked}");
+    scene.run("unmount pool").ok();
+}
+
+#[test]
+fn a_server_that_takes_little_at_once_will_do_and_one_that_is_read_only_to_read() {
+    let Some(scene) = Scene::new(&["a", "far"]) else { return };
+    let uri = format!("nbd+unix:///?socket={}", scene.place.path("kit.sock").display());
+    let parameters = [
+        "blocksize-minimum=4096",
+        "blocksize-preferred=4096",
+        "blocksize-maximum=65536",
+        "blocksize-error-policy=error",
+    ];
+    let server = Nbdkit::start(&scene.place, &["--filter=blocksize-policy"], &parameters);
+    scene.run(&format!("create pool a {uri} --stripe 1M")).ok();
+    scene.run("mount pool mnt").ok();
+    let data = bytes(5 << 20, 41);
+    scene.write_through("file", &data);
+    scene.run("unmount pool").ok();
+    drop(server);
+    let _server = Nbdkit::start(&scene.place, &["--readonly"], &[]);
+    scene.run("mount pool mnt").refused(2, &[&uri, "--read-only"]);
+    scene.run("mount pool mnt --read-only").ok();
+    assert_eq!(fs::read(scene.file("file")).unwrap(), data);
+    scene.run("unmount pool").ok();
+    scene.run(&format!("create q {uri} --force")).refused(2, &["exports it read-only"]);
+}
+
+#[test]
+fn what_cannot_be_a_brick_of_another_server_is_refused() {
+    let place = Place::new();
+    new_brick(&place, "a", BRICK);
+    let volume = |line: &str| place.run(&format!("volume {line}"));
+    let nowhere = place.uri("m0");
+    volume(&format!("create pool a {nowhere}"))
+        .refused(2, &[&nowhere, "check that a server listens"]);
+    volume(&format!("examine {nowhere}")).refused(4, &["check that a server listens"]);
+    volume("create pool nbd://").refused(2, &["is no host", "nbd+unix:///EXPORT?socket=PATH"]);
+    volume("create pool nbds://host/x").refused(2, &["TLS"]);
+    place.run(&format!("create m -l 1 -n 2 a {nowhere}")).refused(2, &["brick of a volume"]);
+    place.run(&format!("serve a {nowhere} --nbd unix:x.sock")).refused(2, &["brick of a volume"]);
+
+    let far = Far::new();
+    let server = far.serve();
+    let uri = far.uri();
+    volume(&format!("create pool {uri} {uri}")).refused(2, &["given twice"]);
+    volume(&format!("create pool {}", far.place.uri("none")))
+        .refused(2, &["refused export \"none\""]);
+    // What is on an export counts as what is on a disk.
+    let mut content = vec![0; 64 << 10];
+    content[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    fs::write(far.place.path("ext"), &content).unwrap();
+    far.place.copy_in("ext", "m0");
+    volume(&format!("create pool a {uri}")).refused(2, &["ext", "--force"]);
+    volume(&format!("create pool a {uri} --force")).ok();
+    volume(&format!("create again {uri}")).refused(2, &["braid volume", "--force"]);
+    // One export by two names, which only shows when it is written to.
+    let tcp = far.tcp_uri(&server);
+    volume(&format!("create pool {uri} {tcp} --force")).refused(2, &["are the same export"]);
 }

@@ -101,11 +101,12 @@ pub struct NewVolume {
 #[command(
     long_about = "Make a volume of one or more bricks: write their superblocks and the metadata of an empty \
     volume.\n\n\
-    A brick is a file, a block device, or array:NAME, an array that the running server has and no client uses. \
-    First it is shown what is found on each; when there is anything, it is refused unless --force is given. Files \
-    are cut into stripes, which go to the bricks in proportion to their weights. There is no redundancy between \
-    bricks but for the metadata, which is mirrored on the first two that have room: what lies on a brick that dies \
-    is lost, so make bricks of arrays where that matters.\n\n\
+    A brick is a file, a block device, array:NAME, an array that the running server has and no client uses, or an \
+    export of another NBD server, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. First it is shown what \
+    is found on each; when there is anything, it is refused unless --force is given. Files are cut into stripes, \
+    which go to the bricks in proportion to their weights. There is no redundancy between bricks but for the \
+    metadata, which is mirrored on the first two that have room: what lies on a brick that dies is lost, so make \
+    bricks of arrays where that matters.\n\n\
     It takes a second or so, whatever the size. The volume is not mounted afterwards: `braid volume mount` does \
     that.",
     after_help = EXIT_CODES
@@ -239,7 +240,7 @@ pub struct Status {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct Examine {
-    /// Files or block devices; they may be in use.
+    /// Files, block devices or NBD URIs; they may be in use.
     #[arg(required = true, value_name = "BRICK")]
     pub bricks: Vec<PathBuf>,
     /// Answer in JSON.

@@ -10,7 +10,7 @@ mod stand_in;
 
 use crate::array_name::ROOM;
 use crate::cli::{self, BitmapPlace, ConsistencyPolicy};
-use crate::discover::{Found, look, look_at_array};
+use crate::discover::{Found, look, look_through};
 use crate::members::Member;
 use crate::on_shard;
 use crate::output::{size, table};
@@ -91,7 +91,7 @@ pub fn plan(
     let mut found = Vec::new();
     for member in members.iter().flatten() {
         found.push(match member.array() {
-            Some(_) => look_at_array(home, member)?,
+            Some(_) => look_through(home, member)?,
             None => look(member)?,
         });
     }

@@ -168,7 +168,7 @@ fn refuse_occupied(
 
 /// Refuses an array whose users have something on it, other than it being a member.
 fn refuse_occupied_array(array: &Array, member: &members::Member, force: bool) -> Result<()> {
-    let found = discover::look_at_array(array.home(), member)?;
+    let found = discover::look_through(array.home(), member)?;
     let other = |line: &&braid_format::signature::Signature| line.kind != "linux_raid_member";
     refuse_content(array, &member.name, found.signatures.iter().filter(other), force)
 }

@@ -1,6 +1,7 @@
 //! Bricks of a mounted volume that come, and what each is for.
 
 use super::creating::{self, Prepared};
+use super::examining;
 use super::here::{self, Here};
 use super::hosted::{Held, Hosted};
 use super::registry::{Arrays, Volumes, inside};
@@ -9,11 +10,13 @@ use crate::daemon::protocol::volume::FileName;
 use crate::members::Member;
 use crate::output::size;
 use anyhow::{Context, Result, bail};
+use braid_device::file::Mode;
 use braid_device::{DeviceInfo, Opener};
 use braid_format::brick::BrickState as Written;
 use braid_format::volume::BLOCK;
+use braid_shard::mailbox::Remote;
 use braid_volume::BrickToAdd;
-use braid_volume::assemble::BrickPlan;
+use braid_volume::assemble::{AssembleError, BrickPlan};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -46,9 +49,10 @@ impl Volumes {
             bail!("volume {} is mounted read-only", hosted.name);
         }
         let doing = format!("adding to volume {}", hosted.name);
+        self.refuse_used(hosted.home(), &members).with_context(|| doing.clone())?;
         let prepared = creating::prepare(hosted.home(), &doing, members, how.force, arrays)?;
         let mut added: Vec<String> = Vec::new();
-        let done = add_all(hosted, &prepared, how, &mut added);
+        let done = self.add_all(hosted, &prepared, how, &mut added);
         let not_added: Vec<String> = prepared
             .bricks
             .iter()
@@ -72,26 +76,58 @@ impl Volumes {
         let proxy = if how.proxy { " as its proxy" } else { "" };
         Ok(format!("added to volume {}{proxy}: {}", hosted.name, added.join(", ")))
     }
-}
 
-fn add_all(
-    hosted: &Hosted,
-    prepared: &Prepared,
-    how: HowAdded,
-    added: &mut Vec<String>,
-) -> Result<()> {
-    let infos = creating::infos(hosted.home(), prepared.openers())?;
-    let bricks = prepared.bricks.iter().zip(&prepared.stale);
-    for (((brick, opener), stale), info) in bricks.zip(infos) {
-        let uuid = Uuid::new_v4();
-        let new = New { opener: Arc::clone(opener), stale: stale.clone(), uuid, info };
-        let done = hosted.with(move |here| async move { add_one(here, new, how).await })?;
-        done.with_context(|| brick.name.clone())?;
-        let held = Held { uuid, name: brick.name.clone(), _open: Arc::clone(opener) };
-        hosted.hold(held);
-        added.push(brick.name.clone());
+    fn add_all(
+        &self,
+        hosted: &Hosted,
+        prepared: &Prepared,
+        how: HowAdded,
+        added: &mut Vec<String>,
+    ) -> Result<()> {
+        let infos = creating::infos(hosted.home(), prepared.openers())?;
+        let bricks = prepared.bricks.iter().zip(&prepared.stale);
+        for (((brick, opener), stale), info) in bricks.zip(infos) {
+            // The one before it may be the same export by another URI.
+            self.refuse_used(hosted.home(), std::slice::from_ref(brick))?;
+            let uuid = Uuid::new_v4();
+            let new = New { opener: Arc::clone(opener), stale: stale.clone(), uuid, info };
+            let done = hosted.with(move |here| async move { add_one(here, new, how).await })?;
+            done.with_context(|| brick.name.clone())?;
+            let held = Held { uuid, name: brick.name.clone(), _open: Arc::clone(opener) };
+            hosted.hold(held);
+            added.push(brick.name.clone());
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Refuses exports of other servers that are bricks of volumes that are mounted here, by whatever URI: no lock keeps
+    /// them from being used twice.
+    ///
+    /// # Errors
+    /// When one is, or cannot be read.
+    pub(super) fn refuse_used(&self, home: &Remote, members: &[Member]) -> Result<()> {
+        for member in members.iter().filter(|member| member.is_remote()) {
+            let uuid = match examining::read_on(home, member.prepare(Mode::Examine)?) {
+                Ok(read) => Some(Uuid::from_bytes(read.superblock.brick_uuid)),
+                Err(error) => match error.downcast_ref::<AssembleError>() {
+                    Some(AssembleError::NotABrick { .. } | AssembleError::Superblock { .. }) => {
+                        None
+                    }
+                    _ => return Err(error.context(format!("looking at {}", member.name))),
+                },
+            };
+            let is = |held: &Held| held.name == member.name || Some(held.uuid) == uuid;
+            let uses = |hosted: &&Arc<Hosted>| hosted.bricks().iter().any(is);
+            if let Some(user) = self.all().iter().find(uses) {
+                bail!(
+                    "{} is in use as a brick of volume {}; braid volume remove takes it out of there",
+                    member.name,
+                    user.name
+                );
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A device that becomes a brick.

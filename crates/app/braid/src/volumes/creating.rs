@@ -3,14 +3,15 @@
 //!
 //! Invariant: nothing is written before everything that can be checked was checked.
 
+use super::examining;
 use super::here;
 use super::kept;
 use super::registry::Arrays;
 use crate::cli::NewVolume;
 use crate::creating::wipe_device;
 use crate::daemon::protocol::volume::{CreatedBrick, CreatedVolume};
-use crate::discover::{Found, look, look_at_array};
-use crate::members::{Member, parse_all};
+use crate::discover::{Found, look, look_through};
+use crate::members::{Member, parse_bricks};
 use crate::on_shard;
 use crate::output::{size, table};
 use crate::settings::kept::Kept;
@@ -110,8 +111,9 @@ pub fn prepare(
         found.push(match member.array().map(str::to_string) {
             Some(array) => {
                 member.found(arrays.look(&array)?);
-                look_at_array(home, member)?
+                look_through(home, member)?
             }
+            None if member.is_remote() => look_through(home, member)?,
             None => look(member)?,
         });
     }
@@ -159,7 +161,7 @@ pub fn prepare(
 /// # Errors
 /// As [`prepare`] and [`create`].
 pub fn create_here(home: &Remote, wish: &Wish<'_>, kept: &Kept) -> Result<CreatedVolume> {
-    let members = parse_all(wish.bricks, false)?.into_iter().flatten().collect();
+    let members = parse_bricks(wish.bricks)?;
     let doing = format!("creating volume {}", wish.name);
     let prepared = prepare(home, &doing, members, wish.new.force, &NoArrays)?;
     create(home, wish, &prepared, kept)
@@ -184,6 +186,7 @@ pub fn create(
     let plans: Vec<BrickPlan> = plans
         .map(|(info, weight)| BrickPlan { uuid: Uuid::new_v4(), weight: *weight, info })
         .collect();
+    let uuids: Vec<Uuid> = plans.iter().map(|plan| plan.uuid).collect();
     let volume = assemble::NewVolume {
         name: name.to_string(),
         uuid,
@@ -212,12 +215,32 @@ pub fn create(
     })?;
     let made: Result<()> = made;
     made.with_context(doing)?;
+    refuse_one_for_two(home, prepared, &uuids).with_context(doing)?;
     created.uuid = uuid.to_string();
     let names: Vec<String> = prepared.bricks.iter().map(|(brick, _)| brick.name.clone()).collect();
     if let Err(error) = kept::store(kept, name, uuid, &names) {
         created.notes.push(format!("{error:#}; give the bricks to `braid volume mount`"));
     }
     Ok(created)
+}
+
+/// Several URIs may lead to one export, and only what is on it tells.
+fn refuse_one_for_two(home: &Remote, prepared: &Prepared, uuids: &[Uuid]) -> Result<()> {
+    for ((brick, opener), uuid) in prepared.bricks.iter().zip(uuids) {
+        if !brick.is_remote() {
+            continue;
+        }
+        let read = examining::read_on(home, Arc::clone(opener))
+            .with_context(|| format!("reading back what was written to {}", brick.name))?;
+        if read.superblock.brick_uuid != uuid.into_bytes() {
+            bail!(
+                "{} has what was written to another brick: two of the bricks are the same export. The volume cannot be \
+                 used; make it anew with --force, each export once",
+                brick.name
+            );
+        }
+    }
+    Ok(())
 }
 
 /// What devices say of themselves, under the names that they were given.

@@ -1,10 +1,12 @@
 //! What the superblock of a brick says, read from a device that may be in use.
 
+use crate::members::parse_brick;
 use crate::on_shard;
 use anyhow::{Context, Result};
 use braid_device::Opener;
 use braid_device::file::{FileMember, Mode};
 use braid_format::brick::BrickSuperblock;
+use braid_nbd::ExportUri;
 use braid_shard::mailbox::Remote;
 use braid_volume::assemble::examine;
 use std::path::Path;
@@ -19,14 +21,17 @@ pub struct Read {
     pub notes: Vec<String>,
 }
 
-/// Reads the superblock of the device at `path`, in use or not.
+/// Reads the superblock of the device at `path`, or of the export with that URI, in use or not.
 ///
 /// # Errors
 /// When it cannot be read or is no brick's.
 pub fn read(path: &Path) -> Result<Read> {
     let shards = on_shard::start_shards(1)?;
     let home = shards.remotes().first().context("one shard was started")?;
-    let opener: Arc<dyn Opener> = Arc::new(FileMember::open(path, Mode::Examine)?);
+    let opener: Arc<dyn Opener> = match path.to_str().filter(|text| ExportUri::is_meant(text)) {
+        Some(uri) => parse_brick(uri)?.prepare(Mode::Examine)?,
+        None => Arc::new(FileMember::open(path, Mode::Examine)?),
+    };
     read_on(home, opener)
 }
 

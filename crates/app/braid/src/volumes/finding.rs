@@ -4,7 +4,7 @@
 
 use super::examining::{self, Read};
 use super::kept::{self, Known};
-use crate::members::{Member, parse_all, parse_one, same_device};
+use crate::members::{Member, parse_brick, parse_bricks, same_device};
 use crate::settings::kept::Kept;
 use anyhow::{Context, Result, bail};
 use braid_device::Opener;
@@ -85,7 +85,7 @@ fn of_given(
         given.iter().partition(|text| Path::new(text).is_dir());
     let single: Vec<String> = single.into_iter().cloned().collect();
     let mut bricks: Vec<Candidate> = Vec::new();
-    for member in parse_all(&single, false)?.into_iter().flatten() {
+    for member in parse_bricks(&single)? {
         let brick = look(home, member, arrays)?;
         let superblock = &brick.read.superblock;
         if !is_of(&brick.read, wanted) {
@@ -121,7 +121,7 @@ fn noted_or_anywhere(
     let mut all_there = !known.is_empty();
     for Known { bricks: texts, uuid, .. } in &known {
         for text in texts {
-            let looked = parse_one(text).and_then(|member| look(home, member, arrays));
+            let looked = parse_brick(text).and_then(|member| look(home, member, arrays));
             match looked {
                 Ok(brick) if is_of(&brick.read, uuid) => bricks.push(brick),
                 Ok(brick) => {
@@ -156,7 +156,7 @@ fn look_quietly(
 ) {
     let known = |brick: &Candidate| brick.member.path().is_some_and(|own| same_device(own, path));
     let Some(text) = path.to_str().filter(|_| !bricks.iter().any(known)) else { return };
-    let looked = parse_one(text).and_then(|member| look(home, member, arrays));
+    let looked = parse_brick(text).and_then(|member| look(home, member, arrays));
     if let Ok(brick) = looked
         && is_of(&brick.read, wanted)
     {

@@ -23,7 +23,7 @@ pub struct Known {
     pub name: String,
     /// Its UUID, as text.
     pub uuid: String,
-    /// Where its bricks were: absolute paths, or `array:NAME`.
+    /// Where its bricks were: absolute paths, `array:NAME`, or NBD URIs.
     pub bricks: Vec<String>,
 }
 
@@ -87,12 +87,12 @@ mod tests {
         let kept = Kept::new(Some(&folder.path().join("state")));
         assert!(all(&kept).is_empty());
         let uuid = Uuid::from_bytes([7; 16]);
-        let bricks = ["/srv/a".to_string(), "ram:1G#0".to_string(), "array:m0".to_string()];
+        let bricks = ["/srv/a", "ram:1G#0", "array:m0", "nbd://host/x"].map(str::to_string);
         store(&kept, "pool", uuid, &bricks).unwrap();
         fs::write(folder.path().join("state/x.volume"), "{\"name\":").unwrap();
         let known = named(&kept, "pool");
         assert_eq!(known.len(), 1);
-        assert_eq!(known[0].bricks, ["/srv/a", "array:m0"]);
+        assert_eq!(known[0].bricks, ["/srv/a", "array:m0", "nbd://host/x"]);
         assert_eq!(named(&kept, &uuid.to_string().to_uppercase()), known);
         assert!(named(&kept, "other").is_empty());
         store(&kept, "pool", uuid, &bricks[..1]).unwrap();

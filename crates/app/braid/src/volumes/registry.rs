@@ -10,7 +10,7 @@ use super::hosted::{Events, Hosted, Start, locked};
 use super::kept;
 use crate::daemon::protocol::Answer;
 use crate::daemon::protocol::volume::{FileName, VolumeAnswer, VolumeRequest};
-use crate::members::{Member, parse_all};
+use crate::members::{Member, parse_bricks};
 use crate::output;
 use crate::output::size;
 use crate::settings::kept::Kept;
@@ -145,6 +145,7 @@ impl Volumes {
                 let _turn = locked(&self.turn);
                 let wish = Wish { name: &name, bricks: &bricks, new: &new, dry_run };
                 let (home, members) = (self.home()?, self.members(&bricks)?);
+                self.refuse_used(home, &members)?;
                 let doing = format!("creating volume {name}");
                 let prepared = creating::prepare(home, &doing, members, new.force, arrays)?;
                 let created = creating::create(home, &wish, &prepared, &self.kept);
@@ -272,9 +273,9 @@ impl Volumes {
 
     /// Understands bricks; those in memory get names that no other has.
     fn members(&self, texts: &[String]) -> Result<Vec<Member>> {
-        let mut members: Vec<Member> = parse_all(texts, false)?.into_iter().flatten().collect();
+        let mut members = parse_bricks(texts)?;
         for member in &mut members {
-            if member.path().is_none() && member.array().is_none() {
+            if member.in_memory() {
                 let number = self.next_in_memory.fetch_add(1, Ordering::Relaxed);
                 let kind = member.name.split('#').next().unwrap_or_default();
                 member.name = format!("{kind}#{number}");
@@ -338,6 +339,7 @@ impl Volumes {
                 let wish = Wish { name: &name, bricks: &bricks, new, dry_run: false };
                 let doing = format!("creating volume {name}");
                 let members = self.members(&bricks)?;
+                self.refuse_used(&home, &members)?;
                 let prepared = creating::prepare(&home, &doing, members, new.force, arrays)?;
                 let made = creating::create(&home, &wish, &prepared, &self.kept);
                 if made.is_err() {
@@ -370,7 +372,9 @@ impl Volumes {
             Ok(started) => started,
             Err(error) => {
                 give_back(arrays, &opened);
-                return Err(error).with_context(|| format!("mounting volume {name}"));
+                // Why a brick that was noted is not among them may be what the user has to mend.
+                let notes: String = notes.iter().map(|note| format!("\n  note: {note}")).collect();
+                bail!("mounting volume {name}: {error:#}{notes}");
             }
         };
         notes.extend(more);

@@ -1,8 +1,9 @@
-//! `braid volume create`: makes a volume in this process; over running arrays, has the server do it that runs them.
+//! `braid volume create`: makes a volume in this process; over running arrays, has the server do it that runs them, and
+//! over exports of other servers the one that runs here, since that knows which of them it uses itself.
 
-use super::{ask, connect, unexpected};
+use super::{ask, connect, socket, unexpected};
 use crate::cli::volume::Create;
-use crate::client::member_argument;
+use crate::client::{Client, member_argument};
 use crate::daemon::protocol::volume::{CreatedVolume, VolumeAnswer, VolumeRequest};
 use crate::on_shard;
 use crate::output::{self, size, table};
@@ -10,6 +11,7 @@ use crate::settings::kept::Kept;
 use crate::volumes::creating::{self, Wish};
 use anyhow::{Context, Result, bail};
 use braid_array::stacking;
+use braid_nbd::ExportUri;
 use std::process::ExitCode;
 
 pub fn run(options: Create) -> Result<ExitCode> {
@@ -30,7 +32,11 @@ pub fn run(options: Create) -> Result<ExitCode> {
         *brick = member_argument(brick)?;
     }
     let name = options.name.as_str().to_string();
-    let created = if bricks.iter().any(|brick| brick.starts_with(stacking::PREFIX)) {
+    let is_server_s = |brick: &String| {
+        brick.starts_with(stacking::PREFIX)
+            || ExportUri::is_meant(brick) && Client::is_listening(&socket(&options.control))
+    };
+    let created = if bricks.iter().any(is_server_s) {
         let request = VolumeRequest::Create { name, bricks, new, dry_run: options.dry_run };
         match ask(&mut connect(&options.control)?, request)? {
             VolumeAnswer::Created { created } => created,

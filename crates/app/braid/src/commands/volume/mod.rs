@@ -21,12 +21,13 @@ mod weight;
 
 use crate::cli::Control;
 use crate::cli::volume::{Verb, WholeVolume};
-use crate::client::Client;
+use crate::client::{Client, member_argument};
 use crate::daemon::control_socket::default_path;
 use crate::daemon::protocol::volume::{FileName, VolumeAnswer, VolumeJob, VolumeRequest};
 use crate::daemon::protocol::{Answer, Request};
 use crate::exit::Unreadable;
 use anyhow::{Context, Result};
+use braid_nbd::ExportUri;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -128,8 +129,12 @@ fn volume_name(typed: &str) -> String {
     absolute.map_or_else(|_| typed.to_string(), |path| path.display().to_string())
 }
 
-/// A brick as it was typed: a path that is there made absolute, else a number, a UUID or a kind.
+/// A brick as it was typed: a path that is there made absolute, an NBD URI as bricks are called by it, else a number, a
+/// UUID or a kind.
 fn brick_name(typed: &str) -> String {
+    if ExportUri::is_meant(typed) {
+        return member_argument(typed).unwrap_or_else(|_| typed.to_string());
+    }
     let path = Path::new(typed);
     match path.exists() {
         true => {
