@@ -82,6 +82,19 @@ fn stop(disks: &[Disk], dice: &mut Dice) {
     }
 }
 
+/// A half that was let go because it was being made equal to the other becomes one again.
+fn join_again(database: &mut Database, disks: &[Disk]) {
+    for dropped in database.with_image(|image| image.mirror().take_dropped()).unwrap() {
+        assert!(dropped.why.contains("being made equal"), "{}", dropped.why);
+        let disk = disks.iter().find(|disk| disk.region().name() == dropped.name).unwrap();
+        database.with_image(|image| image.join(disk.region())).unwrap().unwrap();
+        let mut next = Some(0);
+        while let Some(block) = next {
+            next = database.with_image(|image| image.copy_window(block)).unwrap().unwrap();
+        }
+    }
+}
+
 fn survives(seed: u64) {
     let mut dice = Dice::new(seed);
     let fuse = Fuse::default();
@@ -107,6 +120,7 @@ fn survives(seed: u64) {
         fuse.mend();
         let mut again = open(&in_some_order(&disks, &mut dice), true)
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        join_again(&mut again, &disks);
         held = all(&mut again).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert!(
             held == acknowledged || held == under_way,
@@ -293,6 +307,48 @@ fn a_block_that_the_first_half_cannot_read_is_had_from_the_second() {
     }
     let alone = open(&disks[..1], false).and_then(|mut database| all(&mut database));
     assert!(matches!(alone, Err(StoreError::Failed(_))), "{alone:?}");
+}
+
+#[test]
+fn a_half_that_was_being_made_equal_to_the_other_is_not_taken_for_a_store() {
+    let fuse = Fuse::default();
+    let unequal = [Disk::new("a", SIZE, &fuse), Disk::new("b", SIZE, &fuse)];
+    let mut dice = Dice::new(9);
+    let mut held = filled(&unequal, &mut dice);
+    // Commits, and what the database does after them, come to the first only.
+    let mut database = open(&unequal[..1], false).unwrap();
+    for _ in 0..3 {
+        let changes = changes(&mut dice);
+        database.commit(&changes).unwrap();
+        held = apply(&held, &changes);
+    }
+    drop(database);
+    let (mut interrupted, mut alone) = (0, 0);
+    for cut in (1..20).chain((20..).step_by(11)) {
+        let disks = [unequal[0].fork(), unequal[1].fork()];
+        fuse.set(cut);
+        drop(open(&disks, true));
+        let whole = !fuse.is_blown();
+        fuse.mend();
+        // Without the other it is as good as the database finds it.
+        if let Ok(mut database) = open(&[disks[1].fork()], true) {
+            alone += 1;
+            all(&mut database).unwrap();
+        }
+        let reversed = [disks[1].clone(), disks[0].clone()];
+        let mut database =
+            open(&reversed, true).unwrap_or_else(|error| panic!("cut {cut}: {error}"));
+        let dropped = database.with_image(|image| image.mirror().take_dropped()).unwrap();
+        interrupted += dropped.len();
+        if dropped.is_empty() && !whole {
+            continue;
+        }
+        assert_eq!(all(&mut database).unwrap(), held, "cut {cut}");
+        if whole {
+            break;
+        }
+    }
+    assert!(interrupted > 5 && alone > 1, "{interrupted} {alone}");
 }
 
 /// What a disk may hold before a store is made on it, or copied to it: nothing, anything, or a store.

@@ -119,6 +119,7 @@ impl Database {
         let mut database = Database::over(image, cache_bytes);
         database.open_redb(verify)?;
         database.set_up()?;
+        database.with_image(Image::note_whole)??;
         Ok(database)
     }
 

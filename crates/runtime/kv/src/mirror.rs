@@ -211,16 +211,13 @@ impl Mirror {
     }
 
     /// Both: makes `writes` durable on all halves, and what was written before. Those that fail are let go, unless all do.
+    /// One half may have all of it durable before another has taken any.
     ///
     /// # Errors
     /// When no half could.
     pub(crate) fn write_durably(&mut self, writes: &Arc<Vec<Write>>) -> Result<(), IoError> {
-        if self.joining.is_none() && self.held().count() == 1 {
-            return self.on_all("writing", |region| region.write_durably(writes));
-        }
-        // None makes durable what another may not even have taken.
-        self.write(writes)?;
-        self.sync()
+        self.on_joining(|region| region.write_durably(writes).wait());
+        self.on_all("writing", |region| region.write_durably(writes))
     }
 
     fn on_all(

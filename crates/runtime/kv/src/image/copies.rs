@@ -2,7 +2,8 @@
 //!
 //! A block that was never written has no sum, and is neither compared nor copied.
 
-use super::{Image, failed, header};
+use super::header::State;
+use super::{Image, failed};
 use crate::StoreError;
 use crate::region::{BLOCK, Region, Write};
 use crate::sums::{Sums, UNKNOWN, table_blocks};
@@ -94,7 +95,9 @@ impl Image {
         Ok(false)
     }
 
-    /// Makes the second half equal to the first: reads both, writes what differs.
+    /// Makes the second half equal to the first: reads both, writes what differs. The header of the second says so before
+    /// anything else is written there: cut short, it may hold neither what it held before nor what the first does, and the
+    /// next start might take it for the first.
     pub(super) fn compare(&mut self) -> Result<(), StoreError> {
         let held: Vec<usize> = self.mirror.held().collect();
         let [source, target] = held[..] else { return Ok(()) };
@@ -114,14 +117,29 @@ impl Image {
                 let write = self.table_write(number);
                 self.rewrite(target, write.offset, write.data)?;
             }
-            self.rewrite(target, 0, header::block(self.blocks))?;
+            self.flush_region()?;
+            self.state = State::Whole;
+            let header = self.header();
+            self.rewrite(target, header.offset, header.data)?;
         }
+        self.state = State::Whole;
         self.flush_region()?;
         // Only now, when the other holds all that could be read of it.
         match unreadable {
             Some(error) => self.let_go(source, "reading", &error),
             None => Ok(()),
         }
+    }
+
+    /// Before anything of the second half is overwritten.
+    fn begin_rewrite(&mut self, target: usize) -> Result<(), StoreError> {
+        if self.state == State::Unequal {
+            return Ok(());
+        }
+        self.state = State::Unequal;
+        let header = self.header();
+        self.rewrite(target, header.offset, header.data)?;
+        self.flush_region()
     }
 
     /// True when some of these blocks have ever been written.
@@ -175,6 +193,7 @@ impl Image {
                 self.mended += 1;
                 self.rewrite(source, self.place(block), theirs.to_vec())?;
             } else {
+                self.begin_rewrite(target)?;
                 self.rewrite(target, self.place(block), ours.to_vec())?;
             }
         }
@@ -218,7 +237,7 @@ impl Image {
         if first >= self.blocks {
             let mut writes: Vec<Write> =
                 (0..table_blocks(self.blocks)).map(|number| self.table_write(number)).collect();
-            writes.push(Write { offset: 0, data: header::block(self.blocks) });
+            writes.push(self.header());
             self.mirror.write_joining(&Arc::new(writes)).map_err(told)?;
             self.mirror.finish_joining().map_err(told)?;
             return Ok(None);

@@ -25,6 +25,7 @@ use crate::mirror::Mirror;
 use crate::region::{BLOCK, Write};
 use crate::sums::{SECTOR, Sums, UNKNOWN, is_sealed, seal, table_blocks};
 use braid_device::IoError;
+use header::State;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -72,8 +73,10 @@ pub(crate) struct Image {
     doubtful: BTreeSet<u64>,
     /// One of them had another.
     disagreed: bool,
-    /// Sectors of the table were lost: some blocks' sums are not known.
+    /// Sectors of the table were lost, or it is not that of the blocks: some blocks' sums are not known.
     pub(crate) sums_lost: bool,
+    /// What the header says, or will say.
+    state: State,
     /// Something was written that was not synced.
     unsynced: bool,
     /// Nothing is written before this has been sent.
@@ -121,7 +124,7 @@ impl Image {
         }
         image.put(vec![Write { offset: image.data_start(), data: vec![0; BLOCK] }])?;
         image.flush_region()?;
-        image.put(vec![Write { offset: 0, data: header::block(image.blocks) }])?;
+        image.put(vec![image.header()])?;
         image.flush_region()?;
         Ok(image)
     }
@@ -134,15 +137,18 @@ impl Image {
     /// [`StoreError::Damaged`] when there is no image, or it is of another version; [`StoreError::Failed`] when the region
     /// cannot be read.
     pub(crate) fn open(mut mirror: Mirror, compare: bool) -> Result<Image, StoreError> {
-        let blocks = header::read(&mut mirror)?;
+        let (blocks, state) = header::read(&mut mirror)?;
         let mut image = Image::empty(mirror, blocks);
         image.len = image.capacity();
+        image.state = state;
         if compare {
             image.load_sums_of_first()?;
             image.compare()?;
         } else {
             image.load_sums()?;
         }
+        // Then the database has to say whether there is a state that is all there.
+        image.sums_lost |= state == State::Unequal;
         Ok(image)
     }
 
@@ -160,6 +166,7 @@ impl Image {
             doubtful: BTreeSet::new(),
             disagreed: false,
             sums_lost: false,
+            state: State::Whole,
             unsynced: false,
             gate: None,
             error: None,
@@ -240,6 +247,21 @@ impl Image {
         self.flush_region()
     }
 
+    /// The database has verified what is there: the header says so, if it did not.
+    ///
+    /// # Errors
+    /// From the region.
+    pub(crate) fn note_whole(&mut self) -> Result<(), StoreError> {
+        if self.state == State::Whole {
+            return Ok(());
+        }
+        self.put_table()?;
+        self.flush_region()?;
+        self.state = State::Whole;
+        self.put(vec![self.header()])?;
+        self.flush_region()
+    }
+
     /// Forgets what was not synced, and is as long as its blocks again: for a database that is opened once more.
     pub(crate) fn reset(&mut self) {
         self.len = self.capacity();
@@ -254,6 +276,10 @@ impl Image {
 
     fn place(&self, block: u64) -> u64 {
         self.data_start() + block * BLOCK as u64
+    }
+
+    fn header(&self) -> Write {
+        Write { offset: 0, data: header::block(self.blocks, self.state) }
     }
 
     fn table_write(&self, number: u64) -> Write {
