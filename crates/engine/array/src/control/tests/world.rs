@@ -283,6 +283,10 @@ pub(super) struct TestMember {
     pub(super) slow: AtomicU64,
     /// It does not give these until they are written.
     pub(super) decayed: Arc<Mutex<Vec<Range<u64>>>>,
+    /// The next flush fails, and the device then holds these older bytes there: its cache is lost.
+    pub(super) trap: Arc<Mutex<Option<(u64, Vec<u8>)>>>,
+    /// Flushes and writes never complete.
+    pub(super) hangs: Arc<AtomicBool>,
 }
 
 impl Opener for TestMember {
@@ -313,6 +317,9 @@ impl Opener for TestMember {
             power,
             read,
             written,
+            trap: Arc::clone(&self.trap),
+            hangs: Arc::clone(&self.hangs),
+            hung: RefCell::new(Vec::new()),
         }))
     }
 }
@@ -336,6 +343,9 @@ struct TestDevice {
     power: Arc<AtomicU64>,
     read: Arc<AtomicU64>,
     written: Arc<AtomicU64>,
+    trap: Arc<Mutex<Option<(u64, Vec<u8>)>>>,
+    hangs: Arc<AtomicBool>,
+    hung: RefCell<Vec<(Request, Completion)>>,
 }
 
 impl Device for TestDevice {
@@ -346,6 +356,18 @@ impl Device for TestDevice {
     fn submit(&self, request: Request, done: Completion) {
         if self.dead.load(Ordering::Relaxed) {
             return done.finish(Err(IoError::new(IoErrorKind::Gone)), request.op);
+        }
+        if self.hangs.load(Ordering::Relaxed) && !matches!(request.op, Op::Read(_)) {
+            self.hung.borrow_mut().push((request, done));
+            return;
+        }
+        if matches!(request.op, Op::Flush)
+            && let Some((at, old)) = self.trap.lock().unwrap().take()
+        {
+            let buf = self.shard.pool().copy_of(&old).freeze();
+            let sink = Rc::new(Nobody) as Rc<dyn braid_device::Sink>;
+            self.inner.submit(Request::write(at, buf, true), Completion::new(sink, 0));
+            return done.finish(Err(IoError::new(IoErrorKind::Medium)), request.op);
         }
         let refused = match &request.op {
             Op::Read(_) => meets(&self.unreadable, &request) || meets(&self.decayed, &request),
@@ -409,6 +431,8 @@ pub(super) fn members(prefix: &str, count: usize, size: u64) -> Vec<Arc<TestMemb
                 rotational: AtomicBool::new(false),
                 slow: AtomicU64::new(0),
                 decayed: Arc::default(),
+                trap: Arc::default(),
+                hangs: Arc::default(),
             })
         })
         .collect()
@@ -418,4 +442,11 @@ pub(super) fn members(prefix: &str, count: usize, size: u64) -> Vec<Arc<TestMemb
 pub(super) fn pattern(offset: u64, len: usize) -> Vec<u8> {
     let at = |i: usize| (offset + i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
     (0..len).map(|i| at(i) as u8).collect()
+}
+
+/// Takes a completion that nobody waits for.
+struct Nobody;
+
+impl braid_device::Sink for Nobody {
+    fn complete(&self, _: u64, _: Outcome) {}
 }
