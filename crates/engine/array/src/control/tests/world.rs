@@ -257,6 +257,9 @@ impl World {
     }
 }
 
+/// Where a device holds older bytes once its cache is lost, and which.
+type Trap = Arc<Mutex<Option<(u64, Vec<u8>)>>>;
+
 /// A RAM member that can be made to fail.
 pub(super) struct TestMember {
     pub(super) ram: Arc<Ram>,
@@ -284,7 +287,7 @@ pub(super) struct TestMember {
     /// It does not give these until they are written.
     pub(super) decayed: Arc<Mutex<Vec<Range<u64>>>>,
     /// The next flush fails, and the device then holds these older bytes there: its cache is lost.
-    pub(super) trap: Arc<Mutex<Option<(u64, Vec<u8>)>>>,
+    pub(super) trap: Trap,
     /// Flushes and writes never complete.
     pub(super) hangs: Arc<AtomicBool>,
 }
@@ -343,7 +346,7 @@ struct TestDevice {
     power: Arc<AtomicU64>,
     read: Arc<AtomicU64>,
     written: Arc<AtomicU64>,
-    trap: Arc<Mutex<Option<(u64, Vec<u8>)>>>,
+    trap: Trap,
     hangs: Arc<AtomicBool>,
     hung: RefCell<Vec<(Request, Completion)>>,
 }
