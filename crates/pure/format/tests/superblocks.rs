@@ -184,6 +184,41 @@ fn features_have_names() {
 }
 
 #[test]
+fn a_number_of_slots_that_no_table_can_name_is_refused() {
+    let slots = |raid_disks| Superblock { raid_disks, ..sample(Version::V1_2) };
+    for raid_disks in [0, 1921, 0x4000_0000, u32::MAX] {
+        let found = parse(&slots(raid_disks));
+        assert!(
+            matches!(&found, Err(SuperblockError::Field { field: "raid_disks", .. })),
+            "{found:?}"
+        );
+    }
+    assert_eq!(parse(&slots(1920)).unwrap().slots(), 1920);
+    // During a reshape the number before it counts as well, whatever the version.
+    for (version, most) in [(Version::V1_2, 1920), (Version::V0_90, 27)] {
+        let reshape = |delta_disks| Superblock {
+            reshape: Some(Reshape {
+                new_level: 5,
+                position: 0,
+                delta_disks,
+                new_layout: 2,
+                new_chunk_sectors: 128,
+                backwards: delta_disks < 0,
+            }),
+            size: 1 << 20,
+            ..sample(version)
+        };
+        for delta_disks in [3, 4, i32::MAX, 2 - most, i32::MIN] {
+            assert!(parse(&reshape(delta_disks)).is_err(), "{version}: {delta_disks}");
+        }
+        for delta_disks in [2, 3 - most] {
+            let parsed = parse(&reshape(delta_disks)).unwrap();
+            assert!(parsed.slots() <= most as u32, "{version}: {delta_disks}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_right_is_refused_by_name() {
     use SuperblockError as E;
     let set = |at: usize, bytes: &[u8]| {
@@ -321,6 +356,20 @@ fn any_reshape() -> impl Strategy<Value = Reshape> {
     )
 }
 
+/// The reshape with a number of slots before it that an array can have had.
+fn slots_that_fit(reshape: Reshape, raid_disks: u32) -> Reshape {
+    if reshape.delta_disks == 0 {
+        return reshape;
+    }
+    let before = reshape.delta_disks.unsigned_abs() % MAX_ROLES as u32 + 1;
+    let delta_disks = raid_disks as i32 - before as i32;
+    Reshape {
+        delta_disks,
+        backwards: delta_disks < 0 || (delta_disks == 0 && reshape.backwards),
+        ..reshape
+    }
+}
+
 prop_compose! {
     /// A superblock that a reader takes, every field arbitrary within that.
     fn any_superblock()(
@@ -346,11 +395,13 @@ prop_compose! {
         leftover in any::<([u8; 4], [u8; 24], [u8; 4], [u8; 8])>(),
     ) -> Superblock {
         let dev_number = if roles.is_empty() { own.index(99) } else { own.index(roles.len() + 1) } as u32;
+        let raid_disks = array.5 % MAX_ROLES as u32 + 1;
+        let reshape = reshape.map(|change| slots_that_fit(change, raid_disks));
         let journal_device = roles.get(dev_number as usize) == Some(&Role::Journal);
         let mut sb = Superblock {
             set_uuid: ids.0, set_name: Name(ids.1), device_uuid: ids.2,
             ctime: array.0, level: array.1, layout: array.2, size: array.3,
-            chunk_sectors: array.4, raid_disks: array.5,
+            chunk_sectors: array.4, raid_disks,
             utime: times.0, events: times.1, resync_offset: times.2,
             super_offset: location(version, DEV).unwrap(),
             data_offset: place.0, data_size: place.1,

@@ -2,8 +2,8 @@
 
 use super::raw::{self, FIXED, Raw, RawPpl, RawReshape};
 use super::{
-    Features, Leftover, MAX_ROLES, Name, Ppl, Reshape, Role, Superblock, SuperblockError, Version,
-    v0,
+    Features, Leftover, MAX_ROLES, Name, Ppl, Reshape, Role, Superblock, SuperblockError, V0_DISKS,
+    Version, v0,
 };
 use zerocopy::byteorder::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes, transmute};
@@ -166,6 +166,27 @@ fn reshape(raw: &RawReshape, features: Features) -> Reshape {
     }
 }
 
+/// Readers take memory for each slot, so a number that no role table can name is refused before anybody counts on it.
+/// Linux has the same limit (`max_disks` in `md.c`) and so has 0.90 with its 27 entries.
+pub(super) fn check_slots(sb: &Superblock, at: u64) -> Result<(), SuperblockError> {
+    let (most, must) = match sb.version {
+        Version::V0_90 => (V0_DISKS as i64, "from 1 to 27"),
+        _ => (MAX_ROLES as i64, "from 1 to 1920"),
+    };
+    let slots = 1..=most;
+    if !slots.contains(&sb.raid_disks.into()) {
+        let found = sb.raid_disks.into();
+        return Err(SuperblockError::Field { at, field: "raid_disks", found, must });
+    }
+    let Some(reshape) = sb.reshape else { return Ok(()) };
+    let before = i64::from(sb.raid_disks) - i64::from(reshape.delta_disks);
+    if !slots.contains(&before) {
+        let (field, found) = ("raid_disks less delta_disks", before.unsigned_abs());
+        return Err(SuperblockError::Field { at, field, found, must });
+    }
+    Ok(())
+}
+
 fn check_rest(
     raw: &Raw,
     sb: &Superblock,
@@ -173,6 +194,7 @@ fn check_rest(
     dev_sectors: u64,
     len: usize,
 ) -> Result<(), SuperblockError> {
+    check_slots(sb, at)?;
     if sb.data_size < DATA_MIN {
         return Err(SuperblockError::DataSize { at, found: sb.data_size });
     }

@@ -10,6 +10,7 @@
 //!
 //! Source of the format: Linux `md_p.h` (`mdp_super_t`) and `md.c` (super_90_load, _validate, _sync).
 
+use super::parse::check_slots;
 use super::raw::MAGIC;
 use super::{
     CLEAN, Leftover, Name, READ_LEN, Reshape, Role, Superblock, SuperblockError, Version,
@@ -178,6 +179,7 @@ pub(super) fn parse(bytes: &[u8], at: u64) -> Result<Superblock, SuperblockError
     }
     check_fields(raw, at)?;
     let sb = from_raw(raw, at);
+    check_slots(&sb, at)?;
     if sb.level >= 1 && sb.size > sb.data_size {
         return Err(SuperblockError::DataBeyondMember {
             at,
@@ -194,7 +196,6 @@ fn check_fields(raw: &Raw, at: u64) -> Result<(), SuperblockError> {
     let disks = V0_DISKS as u32;
     let whole = "a multiple of 512";
     for (field, found, right, must) in [
-        ("raid_disks", raw.raid_disks, (1..=disks).contains(&raw.raid_disks.get()), "from 1 to 27"),
         ("this_disk", raw.this_disk.number, raw.this_disk.number.get() < disks, "below 27"),
         ("chunk_size", raw.chunk_bytes, raw.chunk_bytes.get().is_multiple_of(512), whole),
         ("new_chunk", raw.new_chunk_bytes, raw.new_chunk_bytes.get().is_multiple_of(512), whole),

@@ -5,7 +5,7 @@ use crate::discover;
 use crate::output::size;
 use anyhow::{Context, Result, bail};
 use braid_format::SECTOR;
-use braid_format::bitmap::{BitmapSuperblock, Bits, HEADER, area_len};
+use braid_format::bitmap::{BitmapSuperblock, Bits, HEADER};
 use braid_format::uuid_text;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -60,14 +60,24 @@ pub fn text(path: &Path) -> Result<String> {
     Ok(lines.join("\n"))
 }
 
+/// Bytes of bits that are read at a time: a superblock can ask for 256 MiB of them.
+const PIECE: u64 = 64 << 10;
+
 /// How many bits are set.
 fn dirty(file: &File, start: u64, bitmap: &BitmapSuperblock) -> Result<usize> {
     let bits = bitmap.bits();
     // A file may end with its last bit, where an area on a member is a number of whole pages.
-    let size = usize::try_from(area_len(bits).min(HEADER as u64 + bits.div_ceil(8)))?;
-    let mut area = vec![0; size];
-    file.read_exact_at(&mut area, start)?;
-    Ok(Bits::from_area(&area, bits).iter_set().count())
+    let bytes = bits.div_ceil(8);
+    let first = start.saturating_add(HEADER as u64);
+    let mut dirty = 0;
+    for at in (0..bytes).step_by(PIECE as usize) {
+        let len = PIECE.min(bytes - at);
+        // `Bits` reads an area, whose first bytes are the superblock's.
+        let mut area = vec![0; HEADER + len as usize];
+        file.read_exact_at(area.split_at_mut(HEADER).1, first.saturating_add(at))?;
+        dirty += Bits::from_area(&area, (bits - 8 * at).min(8 * len)).iter_set().count();
+    }
+    Ok(dirty)
 }
 
 fn state(state: u32) -> &'static str {
@@ -123,6 +133,23 @@ mod tests {
         assert!(error.contains("cut short"), "{error}");
         std::fs::write(file.path(), [0; 8192]).unwrap();
         assert!(text(file.path()).is_err());
+    }
+
+    #[test]
+    fn bits_of_several_pieces_are_counted() {
+        let bits = 8 * (2 * PIECE + 3) - 5;
+        let bitmap = BitmapSuperblock::new([7; 16], bits * 8, 4096);
+        let mut bytes = bitmap.to_bytes().to_vec();
+        bytes.resize(HEADER + bits.div_ceil(8) as usize, 0);
+        // The last byte has bits beyond the end, which do not count.
+        let last = bytes.len() - 1;
+        bytes[HEADER + PIECE as usize - 1] = 0x80;
+        bytes[HEADER + PIECE as usize] = 0x01;
+        bytes[last] = 0xff;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &bytes).unwrap();
+        let shown = text(file.path()).unwrap();
+        assert!(shown.contains(&format!("{bits} bits (chunks), 5 dirty")), "{shown}");
     }
 
     #[test]
