@@ -132,21 +132,19 @@ impl Member {
     /// A member at rest.
     pub fn new(kind: MemberKind) -> Member {
         let size = kind.info.size as usize;
-        // Zeroed memory costs nothing until it is touched: the images are made twice, not copied.
-        let image = || {
-            let mut image = vec![0; size];
-            if let Some(seed) = kind.garbage {
-                let rng = Rng::new(seed, kind.index as u64);
-                for word in image.chunks_exact_mut(8) {
-                    word.copy_from_slice(&rng.next().to_le_bytes());
-                }
+        let mut live = vec![0; size];
+        if let Some(seed) = kind.garbage {
+            let rng = Rng::new(seed, kind.index as u64);
+            for word in live.chunks_exact_mut(8) {
+                word.copy_from_slice(&rng.next().to_le_bytes());
             }
-            image
-        };
+        }
         let volatile = kind.info.volatile_cache;
+        // Zeroed memory costs nothing until it is touched: what is empty is made twice, not copied.
+        let durable = || if kind.garbage.is_some() { live.clone() } else { vec![0; size] };
         let state = State {
-            durable: volatile.then(image),
-            live: image(),
+            durable: volatile.then(durable),
+            live,
             cache: VecDeque::new(),
             durable_seq: if volatile { vec![0; size / SECTOR as usize] } else { Vec::new() },
             seq: 0,

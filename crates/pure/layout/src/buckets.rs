@@ -14,6 +14,7 @@
 
 mod bytes;
 mod spread;
+mod sums;
 #[cfg(test)]
 mod tests;
 

@@ -4,6 +4,7 @@
 //! function that can be turned back. So any word found anywhere says whose it is. Does not know which is right.
 
 use crate::rng::mix;
+use std::ops::Range;
 
 /// Names one write: the bytes follow from it and their offset. 0 is zeroes.
 pub type Version = u32;
@@ -33,40 +34,40 @@ fn unmix(mut value: u64) -> u64 {
 
 /// Fills `bytes` with what `version` holds from `offset` of its file on.
 pub fn fill(seed: u64, version: Version, offset: u64, bytes: &mut [u8]) {
-    each_word(seed, version, offset, bytes.len(), |range, word| {
-        bytes[range].copy_from_slice(word);
-    });
+    let place = offset.div_ceil(8);
+    let (edges, whole) = cut(offset, bytes.len());
+    for (place, bytes) in (place..).zip(bytes[whole].chunks_exact_mut(8)) {
+        bytes.copy_from_slice(&word(seed, version, place).to_le_bytes());
+    }
+    for at in edges.into_iter().flatten() {
+        bytes[at] = byte(seed, version, offset + at as u64);
+    }
 }
 
 /// The first byte of `bytes`, read at `offset`, that is not of `version`.
 pub fn first_difference(seed: u64, version: Version, offset: u64, bytes: &[u8]) -> Option<usize> {
-    let mut found = None;
-    each_word(seed, version, offset, bytes.len(), |range, word| {
-        if found.is_none() && bytes[range.clone()] != *word {
-            let wrong = bytes[range.clone()].iter().zip(word).position(|(a, b)| a != b);
-            found = Some(range.start + wrong.unwrap_or(0));
-        }
+    let place = offset.div_ceil(8);
+    let ([mut before, mut after], whole) = cut(offset, bytes.len());
+    let wrong = |at: &usize| bytes[*at] != byte(seed, version, offset + *at as u64);
+    let same = (place..).zip(bytes[whole.clone()].chunks_exact(8)).position(|(place, bytes)| {
+        // Loaded as one number: this loop reads every byte of every file over and over.
+        bytes.try_into().map(u64::from_le_bytes).ok() != Some(word(seed, version, place))
     });
-    found
+    let in_word = |nr: usize| whole.start + nr * 8..whole.start + nr * 8 + 8;
+    let inside = || same.and_then(|nr| in_word(nr).find(wrong));
+    before.find(wrong).or_else(inside).or_else(|| after.find(wrong))
 }
 
-/// Calls `each` with the words, or parts of words, of a range of `len` bytes.
-fn each_word(
-    seed: u64,
-    version: Version,
-    offset: u64,
-    len: usize,
-    mut each: impl FnMut(std::ops::Range<usize>, &[u8]),
-) {
-    let mut at = 0;
-    while at < len {
-        let place = offset + at as u64;
-        let skip = (place % 8) as usize;
-        let take = (8 - skip).min(len - at);
-        let whole = word(seed, version, place / 8).to_le_bytes();
-        each(at..at + take, &whole[skip..skip + take]);
-        at += take;
-    }
+/// The bytes of `len` at `offset` that whole words cover, and those before and after them.
+fn cut(offset: u64, len: usize) -> ([Range<usize>; 2], Range<usize>) {
+    let head = ((8 - offset % 8) % 8).min(len as u64) as usize;
+    let tail = len - (len - head) % 8;
+    ([0..head, tail..len], head..tail)
+}
+
+/// One byte of what `version` holds.
+fn byte(seed: u64, version: Version, offset: u64) -> u8 {
+    word(seed, version, offset / 8).to_le_bytes()[(offset % 8) as usize]
 }
 
 /// What the aligned word around byte `at` of `bytes` (read at `offset`) says of itself: which write, and which

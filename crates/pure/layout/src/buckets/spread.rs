@@ -8,6 +8,7 @@
 //! hands them to those that lag most. Then pairs of buckets near each other are exchanged while that brings the buckets of each
 //! brick nearer to equal distances and costs no further change.
 
+use super::sums::Sums;
 use super::{BUCKETS, BucketsError, MAX_BRICKS};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -121,6 +122,8 @@ struct Work {
     buckets: Vec<Vec<usize>>,
     /// Where a bucket stands among those of its brick.
     rank: Vec<usize>,
+    /// What moving the buckets of each brick is worth; made for each pass of [`Work::smooth`].
+    moves: Vec<Moves>,
 }
 
 impl Work {
@@ -131,7 +134,7 @@ impl Work {
             rank[bucket] = buckets[brick].len();
             buckets[brick].push(bucket);
         }
-        Work { owner: old.clone(), old, quotas, buckets, rank }
+        Work { owner: old.clone(), old, quotas, buckets, rank, moves: Vec::new() }
     }
 
     /// The buckets, ascending, that bricks with more than their quota give up: evenly spaced, and each from one
@@ -216,7 +219,7 @@ impl Work {
         // A bucket near which nothing changed has found its best already.
         let mut stirred = vec![true; BUCKETS];
         for _ in 0..PASSES {
-            let phases: Vec<i64> = (0..self.quotas.len()).map(|brick| self.phase(brick)).collect();
+            self.moves = (0..self.quotas.len()).map(|brick| self.moves_of(brick)).collect();
             let mut changed: Vec<usize> =
                 (0..BUCKETS).filter(|&at| self.owner[at] != self.old[at]).collect();
             let last = std::mem::replace(&mut stirred, vec![false; BUCKETS]);
@@ -229,7 +232,7 @@ impl Work {
                 }
                 let best = self
                     .candidates(&changed, nr)
-                    .filter_map(|other| Some((self.gain(one, other, &phases)?, other)))
+                    .filter_map(|other| Some((self.gain(one, other)?, other)))
                     .max_by_key(|&(gain, other)| (gain, Reverse(one.abs_diff(other))));
                 if let Some((gain, other)) = best
                     && gain > 0
@@ -269,7 +272,7 @@ impl Work {
     }
 
     /// What an exchange of two buckets is worth; `None` where it may not be.
-    fn gain(&self, one: usize, other: usize, phases: &[i64]) -> Option<i64> {
+    fn gain(&self, one: usize, other: usize) -> Option<i64> {
         let (u, v) = (self.owner[one], self.owner[other]);
         if u == v {
             return None;
@@ -280,53 +283,40 @@ impl Work {
         if changes(v, u) > changes(u, v) {
             return None;
         }
-        Some(self.worth(one, other, phases[u]) + self.worth(other, one, phases[v]))
+        Some(self.worth(one, other) + self.worth(other, one))
     }
 
     /// By how much the errors of the brick of `from` get less when it gives that bucket for `to`.
-    fn worth(&self, from: usize, to: usize, phase: i64) -> i64 {
+    fn worth(&self, from: usize, to: usize) -> i64 {
         let brick = self.owner[from];
-        let own = &self.buckets[brick];
-        let mut rank = self.rank[from];
-        let mut gain = self.error(brick, rank, from, phase);
+        let (own, rank, moves) = (&self.buckets[brick], self.rank[from], &self.moves[brick]);
+        let behind = own.partition_point(|&bucket| bucket < to);
         // Those between the two move up or down by one.
-        if to > from {
-            while let Some(&next) = own.get(rank + 1).filter(|&&next| next < to) {
-                gain +=
-                    self.error(brick, rank + 1, next, phase) - self.error(brick, rank, next, phase);
-                rank += 1;
-            }
+        let (moved, then) = if to > from {
+            (moves.down.of(rank + 1..behind), behind - 1)
         } else {
-            while rank > 0 && own[rank - 1] > to {
-                let next = own[rank - 1];
-                gain +=
-                    self.error(brick, rank - 1, next, phase) - self.error(brick, rank, next, phase);
-                rank -= 1;
-            }
-        }
-        gain -= self.error(brick, rank, to, phase);
+            (moves.up.of(behind..rank), behind)
+        };
+        let places = &moves.places;
+        let gain = places.error(rank as i64, from) + moved - places.error(then as i64, to);
         // A brick that has buckets has a quota. Those of a brick with few stand for longer.
-        gain * 8 / self.quotas[brick].max(1) as i64
+        gain * 8 / places.quota.max(1)
     }
 
-    /// How far a brick's bucket is from where it would be at equal distances: in parts of the brick's distance,
-    /// to the fourth power (few large errors are worse than many small ones), for as long as it lasts.
-    fn error(&self, brick: usize, rank: usize, bucket: usize, phase: i64) -> i64 {
-        let error = (self.offset(brick, rank, bucket) - phase) * 64 / BUCKETS as i64;
-        let square = error.clamp(-0x800, 0x800).pow(2);
-        square * square
-    }
-
-    /// Distance from the place of this rank, were the first one at 0, times the quota.
-    fn offset(&self, brick: usize, rank: usize, bucket: usize) -> i64 {
-        (bucket * self.quotas[brick]) as i64 - (rank * BUCKETS) as i64
+    fn moves_of(&self, brick: usize) -> Moves {
+        let quota = self.quotas[brick] as i64;
+        let places = Places { quota, phase: self.phase(brick) };
+        let own = || (0..).zip(&self.buckets[brick]);
+        let down = own().map(|(rank, &bucket)| places.down(rank, bucket)).collect();
+        let up = own().map(|(rank, &bucket)| places.up(rank, bucket)).collect();
+        Moves { down: Sums::new(down), up: Sums::new(up), places }
     }
 
     /// The offset of the brick's buckets, on average.
     fn phase(&self, brick: usize) -> i64 {
         let own = &self.buckets[brick];
-        let sum: i64 =
-            own.iter().enumerate().map(|(rank, &bucket)| self.offset(brick, rank, bucket)).sum();
+        let places = Places { quota: self.quotas[brick] as i64, phase: 0 };
+        let sum: i64 = (0..).zip(own).map(|(rank, &bucket)| places.offset(rank, bucket)).sum();
         sum / (own.len().max(1)) as i64
     }
 
@@ -354,8 +344,51 @@ impl Work {
         } else {
             moved.rotate_right(1)
         }
-        for (at, &bucket) in moved.iter().enumerate() {
-            self.rank[bucket] = low + at;
+        let moves = &mut self.moves[brick];
+        for (rank, &bucket) in (low..).zip(moved.iter()) {
+            self.rank[bucket] = rank;
+            moves.down.set(rank, moves.places.down(rank as i64, bucket));
+            moves.up.set(rank, moves.places.up(rank as i64, bucket));
         }
+    }
+}
+
+/// What it is worth to move buckets of one brick by one rank.
+struct Moves {
+    places: Places,
+    /// By rank: by how much the error of that bucket gets less when its rank does.
+    down: Sums,
+    /// The same when it moves up.
+    up: Sums,
+}
+
+/// Where the buckets of one brick would be at equal distances.
+struct Places {
+    /// Buckets of the brick.
+    quota: i64,
+    /// The offset that all of them may have.
+    phase: i64,
+}
+
+impl Places {
+    /// How far a bucket is from where it would be at equal distances: in parts of the brick's distance,
+    /// to the fourth power (few large errors are worse than many small ones), for as long as it lasts.
+    fn error(&self, rank: i64, bucket: usize) -> i64 {
+        let error = (self.offset(rank, bucket) - self.phase) * 64 / BUCKETS as i64;
+        let square = error.clamp(-0x800, 0x800).pow(2);
+        square * square
+    }
+
+    fn down(&self, rank: i64, bucket: usize) -> i64 {
+        self.error(rank, bucket) - self.error(rank - 1, bucket)
+    }
+
+    fn up(&self, rank: i64, bucket: usize) -> i64 {
+        self.error(rank, bucket) - self.error(rank + 1, bucket)
+    }
+
+    /// Distance from the place of this rank, were the first one at 0, times the quota.
+    fn offset(&self, rank: i64, bucket: usize) -> i64 {
+        bucket as i64 * self.quota - rank * BUCKETS as i64
     }
 }
