@@ -37,7 +37,11 @@ impl Hosted {
     /// # Errors
     /// When it is not mounted any more.
     pub fn status(&self) -> Result<VolumeStatus> {
-        self.with(|here| async move { here.volume.status() })
+        self.with(|here| async move {
+            let mut status = here.volume.status();
+            status.failure = status.failure.or_else(|| here.opened.superblocks.stopped());
+            status
+        })
     }
 
     /// A line of a list.

@@ -146,14 +146,19 @@ pub async fn bring_up(
 fn look_after(here: &Rc<Here>, gone: OnGone) {
     let (weak, shard) = (Rc::downgrade(here), here.shard.clone());
     here.shard.spawn(async move {
+        let mut told = String::new();
         loop {
             shard.sleep(LOOK_EVERY).await;
             let Some(here) = weak.upgrade() else { break };
-            if let Err(error) = here.note_bricks().await {
+            let noted = here.note_bricks().await;
+            let error = noted.err().map_or(String::new(), |error| error.to_string());
+            // It is tried again with every look; one line is enough.
+            if !error.is_empty() && error != told {
                 tracing::error!(
                     "writing to the superblocks what has become of the bricks: {error}"
                 );
             }
+            told = error;
             for uuid in here.let_go().await {
                 let gone = Arc::clone(&gone);
                 // The shard does not wait for what is noted in files.

@@ -48,6 +48,8 @@ pub struct Assembly {
     pub(super) generation: u64,
     /// What is known of those that are missing.
     pub(super) away: Vec<Away>,
+    /// What is known of those that were away and are taken back.
+    pub(super) returning: Vec<Away>,
     /// Bricks of the volume no more, whose superblocks are left over.
     pub(super) left_over: Vec<FoundBrick>,
 }
@@ -78,6 +80,7 @@ pub fn assemble(
         notes: Vec::new(),
         generation: newest.generation,
         away: Vec::new(),
+        returning: Vec::new(),
         left_over: Vec::new(),
     };
     // Bricks that are of an earlier state of the volume, if that is accepted: as good as missing.
@@ -113,6 +116,8 @@ pub fn assemble(
                     "{name}: brick {id} was away while volume {volume:?} was in use, and is taken back; what was under way when it \
                      went may be missing on it: run: braid volume check"
                 ));
+                let known = newest.away.iter().find(|away| away.brick_id == id);
+                assembly.returning.extend(known.copied());
                 back.push(id);
             }
             Standing::Back | Standing::Stale if options.degraded => {
@@ -146,7 +151,7 @@ pub fn assemble(
         assembly.bricks.insert(id, brick);
     }
     find_missing(&mut assembly, &newest, options)?;
-    find_metadata(&mut assembly, &back)?;
+    find_metadata(&mut assembly, &back, &newest)?;
     Ok(assembly)
 }
 
@@ -214,13 +219,30 @@ fn standing(brick: &BrickSuperblock, newest: &BrickSuperblock) -> Standing {
     if let Some(away) = newest.away.iter().find(|away| away.brick_id == id) {
         // It may have been given the last generation it was to get, or not.
         let as_it_went = (generation..=generation.saturating_add(1)).contains(&away.generation);
-        return if as_it_went { Standing::Back } else { Standing::Stale };
+        // One that is called away and is as new as the others was being taken back when that was interrupted.
+        let back = as_it_went || current || ran_on_without_metadata(brick, away);
+        return if back { Standing::Back } else { Standing::Stale };
     }
     match (current, creating) {
         (true, _) => Standing::Member,
         (false, true) => Standing::NotYet,
         (false, false) => Standing::Stale,
     }
+}
+
+/// The brick is of a later generation than the one at which the others went on without it, and yet took part in no commit
+/// that they do not know: it has no metadata, and from that generation on its superblocks call every other brick away.
+/// Earlier versions wrote them so; see [`last_holder`].
+fn ran_on_without_metadata(brick: &BrickSuperblock, known: &Away) -> bool {
+    let went = |id: u16| {
+        brick.away.iter().any(|away| {
+            away.brick_id == id && away.generation <= known.generation.saturating_add(1)
+        })
+    };
+    brick.metadata_state == MetadataState::Unused
+        && brick.generation > known.generation
+        && brick.brick_ids.are_told()
+        && brick.brick_ids.iter().all(|id| id == brick.brick_id || went(id))
 }
 
 /// Notes which bricks are missing, unless there must be none.
@@ -264,7 +286,11 @@ fn find_missing(
 }
 
 /// Finds the current metadata.
-fn find_metadata(assembly: &mut Assembly, back: &[u16]) -> Result<(), AssembleError> {
+fn find_metadata(
+    assembly: &mut Assembly,
+    back: &[u16],
+    newest: &BrickSuperblock,
+) -> Result<(), AssembleError> {
     let mut current = Vec::new();
     for (id, brick) in &assembly.bricks {
         let superblock = &brick.superblock;
@@ -275,6 +301,18 @@ fn find_metadata(assembly: &mut Assembly, back: &[u16]) -> Result<(), AssembleEr
             MetadataState::Unused => {}
             MetadataState::InSync | MetadataState::OutOfSync => assembly.metadata_behind.push(*id),
         }
+    }
+    if current.is_empty()
+        && let Some(id) = last_holder(assembly, back, newest)
+    {
+        let brick = assembly.bricks.get(&id);
+        assembly.notes.push(format!(
+            "{}: all bricks with the metadata were called away. Brick {id} was the last of them, and without metadata nothing \
+             can have been committed since, so its metadata is taken for the current one",
+            brick.map_or("", |brick| brick.name())
+        ));
+        assembly.metadata_behind.retain(|behind| *behind != id);
+        current.push((0, id));
     }
     if current.is_empty() {
         let missing = are(&assembly.missing);
@@ -291,4 +329,22 @@ fn find_metadata(assembly: &mut Assembly, back: &[u16]) -> Result<(), AssembleEr
     let more = assembly.metadata.split_off(assembly.metadata.len().min(2));
     assembly.metadata_behind.extend(more);
     Ok(())
+}
+
+/// The brick that held the metadata last, where the superblocks call all holders away. Earlier versions wrote them so when
+/// the last holder could not be written to. A commit is answered only while a holder is there, so what the last one
+/// has is the newest that there can be; unless a brick that is not here was there after it.
+fn last_holder(assembly: &Assembly, back: &[u16], newest: &BrickSuperblock) -> Option<u16> {
+    let went = |id: u16| {
+        let away = newest.away.iter().find(|away| away.brick_id == id);
+        away.map(|away| away.generation)
+    };
+    let held = back.iter().filter_map(|id| {
+        let superblock = &assembly.bricks.get(id)?.superblock;
+        let held = superblock.metadata_state == MetadataState::InSync;
+        held.then_some((went(*id)?, superblock.metadata_generation, std::cmp::Reverse(*id)))
+    });
+    let (last, _, std::cmp::Reverse(id)) = held.max()?;
+    let before = |missing: &u16| went(*missing).is_some_and(|generation| generation <= last);
+    assembly.missing.iter().all(before).then_some(id)
 }

@@ -245,6 +245,20 @@ pub enum AssembleError {
     /// The volume has no such brick, or it is not there.
     #[error("the volume has no brick {0} that is there; see: braid volume status")]
     NoSuchBrick(u16),
+    /// The last bricks that hold the metadata do not take a superblock.
+    #[error(
+        "volume {volume:?}: {bricks}, the last with its metadata, {}; nothing more is written to any brick, so that the \
+         volume can be mounted when it is back: bring it back, then unmount the volume and mount it again",
+        why(*.error)
+    )]
+    NoHolder {
+        /// Its name.
+        volume: String,
+        /// Their devices.
+        bricks: String,
+        /// What one of them answered; `None` where it was to be noted as lost.
+        error: Option<IoError>,
+    },
     /// No superblock could be written any more.
     #[error("volume {volume:?}: no brick takes its superblock any more (the last: {last})")]
     AllGone {
@@ -283,6 +297,13 @@ pub struct BrickOf {
 impl fmt::Display for BrickOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is a brick of volume {:?} ({})", self.device, self.volume, self.uuid)
+    }
+}
+
+fn why(error: Option<IoError>) -> String {
+    match error {
+        Some(error) => format!("cannot be written to ({error})"),
+        None => "has failed".to_string(),
     }
 }
 

@@ -209,7 +209,8 @@ impl Opened {
     /// When the superblocks of the others cannot be written.
     pub async fn brick_lost(&self, id: u16) -> Result<(), AssembleError> {
         let held = self.store.settled_bricks().await;
-        if held == [id] {
+        let others = self.superblocks.hold_metadata().into_iter().any(|other| other != id);
+        if held == [id] || !others {
             return Ok(());
         }
         // Else the store might go on with that copy only, which does not count at the next mount.

@@ -11,6 +11,11 @@ use braid_shard::sync::Budget;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+/// How often a commit tries to write superblocks that no brick with the metadata takes: for half a minute.
+const PATIENCE: u32 = 60;
+/// Nanoseconds between two tries.
+const TRY_EVERY: u64 = 500_000_000;
+
 /// Which bricks hold the halves of the store.
 type Halves = Rc<RefCell<[Option<u16>; 2]>>;
 
@@ -134,7 +139,10 @@ impl BrickStore {
                 );
                 return Err(StoreError::Failed(why));
             }
-            let noted = superblocks.lost(id).await;
+            let noted = match superblocks.lost(id).await {
+                Err(AssembleError::NoHolder { error: Some(_), .. }) => settle(&superblocks).await,
+                other => other,
+            };
             noted.map_err(|error| StoreError::Failed(error.to_string()))
         })
     }
@@ -155,6 +163,23 @@ impl BrickStore {
     }
 }
 
+/// Has the superblocks written. Where no brick with the metadata takes one, that is tried again for some time, unless
+/// they are gone for good: whoever changes something waits meanwhile.
+async fn settle(superblocks: &Superblocks) -> Result<(), AssembleError> {
+    let mut tries = PATIENCE;
+    loop {
+        match superblocks.settle().await {
+            Err(AssembleError::NoHolder { error: Some(error), .. })
+                if !error.means_gone() && tries > 0 =>
+            {
+                tries -= 1;
+                superblocks.shard().sleep(TRY_EVERY).await;
+            }
+            other => return other,
+        }
+    }
+}
+
 fn region(superblocks: &Superblocks, id: u16) -> Result<Box<dyn Region>, AssembleError> {
     let (device, superblock) = superblocks.brick(id).ok_or(AssembleError::NoSuchBrick(id))?;
     let name = device.info().name.clone();
@@ -170,7 +195,7 @@ impl BrickStore {
         let superblocks = Rc::clone(&self.superblocks);
         Box::pin(async move {
             done.await?;
-            let settled = superblocks.settle().await;
+            let settled = settle(&superblocks).await;
             settled.map_err(|error| StoreError::Failed(error.to_string()))?;
             // A brick that is away counts no more at the next mount, although its region may have taken this.
             if superblocks.hold_metadata().is_empty() {

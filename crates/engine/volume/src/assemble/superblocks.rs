@@ -5,6 +5,10 @@
 //! and one that is two behind missed a change. A brick that cannot be written to is lost: the others note with which
 //! generation it went, and both passes are made again.
 //!
+//! The bricks that hold the metadata are written before the others, and the others only when one of them has taken it: a
+//! brick without metadata is never ahead of all that have it. When none takes it the pass stops. Nobody is noted as away
+//! then, and the next try writes the same generation.
+//!
 //! Invariant: at any moment the bricks that are there can be put together. What this module does not know: what the
 //! metadata holds.
 
@@ -31,9 +35,15 @@ struct Present {
 
 struct Roster {
     generation: u64,
+    /// The last pass stopped: its generation is given again, since some bricks may have it and others not.
+    stopped: bool,
+    /// The time in the superblocks that were written last: of two with one generation the later is right.
+    updated: u64,
     volume_state: VolumeState,
     present: BTreeMap<u16, Present>,
     away: BTreeMap<u16, u64>,
+    /// Bricks that are there again and that the superblocks still call away, until they are as new as the others.
+    returning: BTreeMap<u16, u64>,
     /// Bricks that are none any more and whose superblocks are still to be erased.
     left_over: Vec<(Rc<dyn Device>, BrickSuperblock)>,
 }
@@ -50,6 +60,8 @@ pub struct Superblocks {
     /// Changes that were made, and how many of them are written.
     changes: Cell<u64>,
     written: Cell<u64>,
+    /// Why the last pass stopped.
+    why_stopped: RefCell<Option<String>>,
 }
 
 impl Superblocks {
@@ -64,11 +76,16 @@ impl Superblocks {
             (*id, Present { device: Rc::clone(&brick.device), superblock })
         };
         let left_over = assembly.left_over.iter();
+        let by_id = |away: &Away| (away.brick_id, away.generation);
+        let times = assembly.bricks.values().map(|brick| brick.superblock.updated);
         let roster = Roster {
             generation: assembly.generation,
+            stopped: false,
+            updated: times.max().unwrap_or(0),
             volume_state: VolumeState::Clean,
             present: assembly.bricks.iter().map(of).collect(),
-            away: assembly.away.iter().map(|away| (away.brick_id, away.generation)).collect(),
+            away: assembly.away.iter().map(by_id).collect(),
+            returning: assembly.returning.iter().map(by_id).collect(),
             left_over: left_over
                 .map(|brick| (Rc::clone(&brick.device), brick.superblock.clone()))
                 .collect(),
@@ -82,6 +99,7 @@ impl Superblocks {
             turn: Budget::new(shard, 1),
             changes: Cell::new(0),
             written: Cell::new(0),
+            why_stopped: RefCell::default(),
         }
     }
 
@@ -100,6 +118,13 @@ impl Superblocks {
         let left_over = std::mem::take(&mut self.roster.borrow_mut().left_over);
         self.roster.borrow_mut().volume_state = VolumeState::Mounted;
         self.note_change();
+        if !self.roster.borrow().returning.is_empty() {
+            // Interrupted now, this is a volume whose bricks are still to be taken back. Were they not called away any more
+            // while one of them has its old generation, that one would be taken for a stale copy.
+            self.passes(1, &turn).await?;
+            self.roster.borrow_mut().returning.clear();
+            self.note_change();
+        }
         self.write(&turn).await?;
         for (device, superblock) in left_over {
             if let Err(error) = erase(&self.shard, &*device, &superblock).await {
@@ -186,9 +211,16 @@ impl Superblocks {
     /// Notes that a brick is not used any more until the next mount.
     ///
     /// # Errors
-    /// When the others cannot be written.
+    /// [`AssembleError::NoHolder`] when it is the last that holds the metadata: it stays. When the others cannot be
+    /// written.
     pub async fn lost(&self, id: u16) -> Result<(), AssembleError> {
         let turn = self.turn.take(1).await;
+        let held = self.hold_metadata();
+        if held == [id] {
+            let name =
+                self.brick(id).map_or_else(String::new, |(device, _)| device.info().name.clone());
+            return Err(self.no_holder(name, None));
+        }
         self.roster.borrow_mut().lose(id);
         self.note_change();
         self.write(&turn).await
@@ -205,7 +237,9 @@ impl Superblocks {
         weight: u64,
     ) -> Result<(), AssembleError> {
         let turn = self.turn.take(1).await;
-        if self.set_state(id, state, Some(weight)) { self.write(&turn).await } else { Ok(()) }
+        self.set_state(id, state, Some(weight));
+        // What a pass that stopped has not written is tried again.
+        if self.is_written() { Ok(()) } else { self.write(&turn).await }
     }
 
     /// Changes in memory what a brick that is there is for, and its weight. False where that is so already.
@@ -242,14 +276,20 @@ impl Superblocks {
     /// # Errors
     /// When the superblocks cannot be written.
     pub async fn settle(&self) -> Result<(), AssembleError> {
-        if self.written.get() == self.changes.get() {
+        if self.is_written() {
             return Ok(());
         }
         let turn = self.turn.take(1).await;
-        if self.written.get() == self.changes.get() {
-            return Ok(());
-        }
-        self.write(&turn).await
+        if self.is_written() { Ok(()) } else { self.write(&turn).await }
+    }
+
+    /// Why superblocks could not be written when that was tried last: nothing can be made durable until they can.
+    pub fn stopped(&self) -> Option<String> {
+        self.why_stopped.borrow().clone()
+    }
+
+    fn is_written(&self) -> bool {
+        self.written.get() == self.changes.get()
     }
 
     /// The bricks that are there and whose superblocks say that they hold the metadata.
@@ -301,9 +341,14 @@ impl Superblocks {
 
     /// Both passes.
     async fn write(&self, turn: &Share) -> Result<(), AssembleError> {
+        self.passes(2, turn).await
+    }
+
+    /// So many passes in a row that all bricks have taken.
+    async fn passes(&self, wanted: u32, turn: &Share) -> Result<(), AssembleError> {
         let mut whole = 0;
         let mut last = None;
-        while whole < 2 {
+        while whole < wanted {
             let changes = self.changes.get();
             let superblocks = self.roster.borrow_mut().next(nanos((self.clock)()));
             if superblocks.is_empty() {
@@ -311,7 +356,7 @@ impl Superblocks {
                 let last = last.map_or("none was there".to_string(), |error| error.to_string());
                 return Err(AssembleError::AllGone { volume: self.name.clone(), last });
             }
-            let failed = self.pass(&superblocks, turn).await;
+            let failed = self.pass_in_order(&superblocks, turn).await?;
             // What was noted meanwhile is in no pass, or in one only.
             whole = if failed.is_empty() && changes == self.changes.get() { whole + 1 } else { 0 };
             if failed.is_empty() {
@@ -319,7 +364,14 @@ impl Superblocks {
             }
             for (id, error) in failed {
                 last = Some(error);
+                // A commit that relies on this waits until it is written.
+                self.note_change();
                 let mut roster = self.roster.borrow_mut();
+                if roster.returning.contains_key(&id) {
+                    // It is of its old generation or of this one, which nobody knows: the next mount finds out.
+                    let device = roster.lose(id).unwrap_or_default();
+                    return Err(AssembleError::Io { device, doing: "writing", error });
+                }
                 let name = roster.lose(id).unwrap_or_default();
                 tracing::error!(brick = %name, "its superblock could not be written: {error}; the brick is not used any more");
                 if roster.away.len() > MAX_AWAY {
@@ -331,8 +383,46 @@ impl Superblocks {
         Ok(())
     }
 
+    /// One pass: first the bricks that hold the metadata, then the others. Says who failed.
+    async fn pass_in_order(
+        &self,
+        superblocks: &[BrickSuperblock],
+        turn: &Share,
+    ) -> Result<Vec<(u16, IoError)>, AssembleError> {
+        let holds = |brick: &&BrickSuperblock| brick.metadata_state == MetadataState::InSync;
+        let holders: Vec<&BrickSuperblock> = superblocks.iter().filter(holds).collect();
+        let others: Vec<&BrickSuperblock> =
+            superblocks.iter().filter(|brick| !holds(brick)).collect();
+        let mut failed = self.pass(&holders, turn).await;
+        if failed.len() == holders.len() {
+            self.roster.borrow_mut().stopped = true;
+            let (mut names, mut why) = (Vec::new(), None);
+            for (id, error) in failed {
+                names.extend(self.brick(id).map(|(device, _)| device.info().name.clone()));
+                // Where one may come back, it is worth waiting.
+                why = why.filter(|known: &IoError| !known.means_gone()).or(Some(error));
+            }
+            let names = if names.is_empty() { "the brick".to_string() } else { names.join(", ") };
+            let error = self.no_holder(names, why);
+            if self.why_stopped.replace(Some(error.to_string())).is_none() {
+                tracing::error!("{error}");
+            }
+            return Err(error);
+        }
+        failed.extend(self.pass(&others, turn).await);
+        self.roster.borrow_mut().stopped = false;
+        if self.why_stopped.take().is_some() {
+            tracing::info!(volume = %self.name, "a brick with its metadata takes superblocks again");
+        }
+        Ok(failed)
+    }
+
+    fn no_holder(&self, bricks: String, error: Option<IoError>) -> AssembleError {
+        AssembleError::NoHolder { volume: self.name.clone(), bricks, error }
+    }
+
     /// Writes both copies of all `superblocks` and says who failed.
-    async fn pass(&self, superblocks: &[BrickSuperblock], _turn: &Share) -> Vec<(u16, IoError)> {
+    async fn pass(&self, superblocks: &[&BrickSuperblock], _turn: &Share) -> Vec<(u16, IoError)> {
         let mut failed: Vec<(u16, IoError)> = Vec::new();
         for half in [Half::First, Half::Second] {
             let mut set = self.io.start();
@@ -369,12 +459,16 @@ impl Roster {
 
     /// The superblocks of the next generation.
     fn next(&mut self, now: u64) -> Vec<BrickSuperblock> {
-        self.generation += 1;
+        if !std::mem::take(&mut self.stopped) {
+            self.generation += 1;
+        }
+        self.updated = now.max(self.updated.saturating_add(1));
         let ids = BrickIds::new(self.present.keys().chain(self.away.keys()).copied());
         // A volume has at most 4096 bricks.
         let count = (self.present.len() + self.away.len()) as u16;
-        let away: Vec<Away> = self
-            .away
+        let known: BTreeMap<u16, u64> =
+            self.away.iter().chain(&self.returning).map(|(id, at)| (*id, *at)).collect();
+        let away: Vec<Away> = known
             .iter()
             .map(|(id, generation)| Away { brick_id: *id, generation: *generation })
             .collect();
@@ -386,7 +480,9 @@ impl Roster {
             superblock.brick_count = count;
             superblock.brick_ids = ids.clone();
             superblock.away = away.clone();
-            superblock.updated = now;
+            // No superblock calls its own brick away.
+            superblock.away.retain(|away| away.brick_id != superblock.brick_id);
+            superblock.updated = self.updated;
             if superblock.metadata_state == MetadataState::InSync {
                 superblock.metadata_generation = self.generation;
             }

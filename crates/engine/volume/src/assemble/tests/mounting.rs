@@ -8,7 +8,7 @@ use braid_filesystem::{Errno, FileSystem, Kind, ROOT};
 use std::cell::Cell;
 
 /// What the bricks hold.
-fn save(bricks: &Bricks) -> Vec<Vec<u8>> {
+pub(super) fn save(bricks: &Bricks) -> Vec<Vec<u8>> {
     let save = |ram: &Ram| {
         let device = ram.device();
         let mut bytes = vec![0; device.info().size as usize];
@@ -19,7 +19,7 @@ fn save(bricks: &Bricks) -> Vec<Vec<u8>> {
 }
 
 /// Bricks that hold this.
-fn restored(saved: &[Vec<u8>]) -> Bricks {
+pub(super) fn restored(saved: &[Vec<u8>]) -> Bricks {
     let sizes: Vec<u64> = saved.iter().map(|bytes| bytes.len() as u64 / MIB).collect();
     let bricks = Bricks::blank(&sizes);
     for (ram, bytes) in bricks.rams.iter().zip(saved) {
@@ -29,10 +29,10 @@ fn restored(saved: &[Vec<u8>]) -> Bricks {
 }
 
 /// What is mounted, and its devices.
-type Mounted = (Rc<Opened>, Rc<Volume>, Vec<Rc<Cut>>);
+pub(super) type Mounted = (Rc<Opened>, Rc<Volume>, Vec<Rc<Cut>>);
 
 /// Mounts the first `count` bricks, with such power.
-fn mount_with(bricks: &Bricks, power: &Power, count: usize) -> Result<Mounted, String> {
+pub(super) fn mount_with(bricks: &Bricks, power: &Power, count: usize) -> Result<Mounted, String> {
     let cuts: Vec<Rc<Cut>> = bricks.rams.iter().map(|ram| power.device(ram)).collect();
     let devices = cuts[..count].iter().map(|cut| Rc::clone(cut) as Rc<dyn Device>).collect();
     let found = bricks.found(devices);
