@@ -13,10 +13,7 @@ use std::sync::Arc;
 /// # Errors
 /// When the system refuses a thread or an io_uring.
 pub fn start_shards(count: usize) -> Result<Shards> {
-    start(count).context(
-        "braid needs io_uring; in a container its seccomp profile may forbid it, and \
-         /proc/sys/kernel/io_uring_disabled must be 0",
-    )
+    start(count).context("braid works through the kernel's io_uring, which is not to be had here")
 }
 
 /// Runs `job` on the shard `home` and waits for what it gives. Must not be called on a shard.

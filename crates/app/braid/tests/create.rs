@@ -2,6 +2,7 @@
 
 mod support;
 
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 use std::fs;
 use support::{MEMBER, Place, damage};
 
@@ -70,6 +71,28 @@ fn a_new_array_is_what_mdadm_expects() {
     ] {
         assert_eq!(field(&ours, name), field(&theirs, name), "{name}\n{ours}\n{theirs}");
     }
+}
+
+/// A syscall of the kernel's ABI, by architecture-independent number: io_uring's are the same everywhere.
+const IO_URING_ENTER: i64 = 426;
+
+#[test]
+fn a_filter_that_denies_io_uring_is_named_rather_than_hung_on() {
+    let place = Place::new();
+    place.members(&["a", "b", "c"]);
+    let filtered = std::thread::spawn(move || {
+        let arch: TargetArch = std::env::consts::ARCH.try_into().unwrap();
+        let denied = SeccompAction::Errno(rustix::io::Errno::PERM.raw_os_error() as u32);
+        let rules = [(IO_URING_ENTER, vec![])].into_iter().collect();
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, arch).unwrap();
+        let program: BpfProgram = filter.try_into().unwrap();
+        // Of this thread, which the program inherits it from.
+        apply_filter(&program).unwrap();
+        for line in [format!("create data {SHAPE} a b c"), "serve a b c --nbd unix:n.sock".into()] {
+            place.run(&line).refused(2, &["io_uring_enter is not permitted here", "seccomp"]);
+        }
+    });
+    filtered.join().unwrap();
 }
 
 #[test]

@@ -5,11 +5,13 @@
 //! prepared now and handed to the kernel in one system call at the end of the turn.
 //!
 //! Invariant: an entry that the kernel knows is never moved, reused or freed before its
-//! completion has been seen; dropping the ring waits for all of them.
+//! completion has been seen; dropping the ring waits for all of them. Nor does the shard sleep
+//! without a limit while an operation has not been handed to the kernel.
 
 mod operation;
 pub mod perform;
 mod queues;
+mod refusal;
 
 use crate::mailbox::Doorbell;
 use crate::reactor::{Nanos, Reactor};
@@ -18,12 +20,14 @@ use queues::{Prepared, Queues};
 use rustix::fd::AsRawFd;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 pub use operation::{ARGUMENT, BufMuts, Bufs, Command, RingOp};
+pub use refusal::RingError;
 
 /// Entries of the submission queue; more operations wait in a queue of ours.
 const ENTRIES: u32 = 512;
@@ -37,23 +41,11 @@ pub const SEGMENTS_MAX: usize = 512;
 /// A deadline that is nearer than this, in nanoseconds, is waited for awake: to fall asleep and be
 /// woken takes longer.
 const SPIN_WITHIN: Nanos = 20_000;
+/// Nanoseconds to sleep when the kernel takes no operation for want of memory, or because too many
+/// completions wait, before it is asked again.
+const REFUSED_NANOS: Nanos = 1_000_000;
 /// `user_data` of the read that waits for the doorbell.
 const BELL: u64 = u64::MAX;
-
-/// Why a ring could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum RingError {
-    /// The kernel refused.
-    #[error(
-        "setting up io_uring: {0}; braid needs Linux 5.15 or newer with io_uring allowed (kernel.io_uring_disabled=0, and a container profile that permits it)"
-    )]
-    Setup(std::io::Error),
-    /// No eventfd for the doorbell.
-    #[error(
-        "creating an eventfd for the doorbell failed; raise the limit on open files (ulimit -n)"
-    )]
-    Doorbell,
-}
 
 /// The time zero of all rings of the process, so that times agree between shards.
 fn origin() -> Instant {
@@ -63,6 +55,8 @@ fn origin() -> Instant {
 
 /// IORING_ENTER_GETEVENTS of the kernel's io_uring.h.
 const ENTER_GETEVENTS: u32 = 1;
+/// IORING_ENTER_EXT_ARG: the argument is a structure with a time limit.
+const ENTER_EXT_ARG: u32 = 8;
 
 /// Gets completed operations back.
 pub trait RingSink {
@@ -108,12 +102,13 @@ impl Ring {
     /// A ring whose sleep ends when `bell` rings.
     ///
     /// # Errors
-    /// When the kernel refuses an io_uring or an eventfd.
+    /// When the kernel refuses an io_uring or an eventfd, or its io_uring lacks what braid uses.
     pub fn new(bell: Arc<Doorbell>) -> Result<Ring, RingError> {
         if bell.event().is_none() {
             return Err(RingError::Doorbell);
         }
-        let queues = Queues::new(ENTRIES).map_err(RingError::Setup)?;
+        let queues = Queues::new(ENTRIES).map_err(|error| RingError::of_setup(&error))?;
+        refusal::check(&queues)?;
         // Timers are usually 50 us late, to save power; a modelled SSD answers in less. Where
         // this is refused, timers stay that late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
@@ -197,51 +192,86 @@ impl Ring {
         }
     }
 
-    /// Submits, and collects completions; waits for at least one, or until `timeout`, if asked.
-    fn enter(&self, wait: bool, timeout: Option<Nanos>) -> bool {
-        self.push_waiting();
-        {
-            let mut prepared = self.queues.borrow_mut().unsubmitted();
-            let queues = self.queues.borrow();
-            while prepared > SUBMITTED_AT_ONCE {
+    /// Submits everything, and collects completions; waits for at least one, or until `timeout`, if
+    /// asked. It does not wait without a limit while something is left that the kernel does not take.
+    ///
+    /// # Errors
+    /// What the kernel answered when it is neither a wait that ended nor a shortage that passes:
+    /// nothing can be submitted to this ring any more.
+    fn enter(&self, wait: bool, timeout: Option<Nanos>) -> io::Result<bool> {
+        let entered = match self.hand_over() {
+            Ok(true) => {
+                let prepared = self.queues.borrow_mut().unsubmitted();
+                self.wait(prepared, wait, timeout)
+            }
+            Ok(false) => {
+                let timeout = timeout.unwrap_or(REFUSED_NANOS).min(REFUSED_NANOS);
+                self.wait(0, wait, Some(timeout))
+            }
+            Err(error) => Err(error),
+        };
+        // What the kernel did not take now stays for the next call.
+        self.unsubmitted.set(self.queues.borrow_mut().unsubmitted());
+        entered?;
+        Ok(self.collect())
+    }
+
+    /// Hands what was prepared to the kernel, but for a last piece that goes with the call that
+    /// waits. False when the kernel takes no more for now.
+    fn hand_over(&self) -> io::Result<bool> {
+        loop {
+            self.push_waiting();
+            let last = self.waiting.borrow().is_empty();
+            loop {
+                let prepared = self.queues.borrow_mut().unsubmitted();
+                if prepared == 0 || (last && prepared <= SUBMITTED_AT_ONCE) {
+                    break;
+                }
+                let piece = prepared.min(SUBMITTED_AT_ONCE) as u32;
                 // SAFETY: entries of the queue point to memory that their InFlight owns.
                 let taken = unsafe {
-                    queues.submitter().enter::<libc::sigset_t>(SUBMITTED_AT_ONCE as u32, 0, 0, None)
+                    let queues = self.queues.borrow();
+                    queues.submitter().enter::<libc::sigset_t>(piece, 0, 0, None)
                 };
                 match taken {
-                    Ok(taken) if taken > 0 => prepared -= taken.min(prepared),
-                    _ => break,
+                    Ok(taken) if taken > 0 => {}
+                    Ok(_) => return Ok(false),
+                    Err(error) if passes(&error) => return Ok(false),
+                    Err(error) => return Err(error),
                 }
             }
-            let result = match (wait, timeout) {
-                (false, _) => {
-                    // With DEFER_TASKRUN completions appear only when the kernel is entered for
-                    // events, so this asks for zero of them.
-                    // SAFETY: entries of the queue point to memory that their InFlight owns.
-                    unsafe {
-                        queues.submitter().enter::<libc::sigset_t>(
-                            prepared as u32,
-                            0,
-                            ENTER_GETEVENTS,
-                            None,
-                        )
-                    }
-                }
-                (true, None) => queues.submitter().submit_and_wait(1),
-                (true, Some(nanos)) => {
+            if last {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Submits `prepared` entries and, when asked, waits. The kernel waits only after it has taken
+    /// all of them.
+    fn wait(&self, prepared: usize, wait: bool, timeout: Option<Nanos>) -> io::Result<()> {
+        let queues = self.queues.borrow();
+        let (submitter, prepared) = (queues.submitter(), prepared as u32);
+        // With DEFER_TASKRUN completions appear only when the kernel is entered for events, so a
+        // call that does not wait asks for zero of them.
+        let (events, timed) = (u32::from(wait), ENTER_GETEVENTS | ENTER_EXT_ARG);
+        // SAFETY: entries of the queue point to memory that their InFlight owns; the argument is
+        // the structure that the flag announces, and outlives the call.
+        let result = unsafe {
+            match timeout.filter(|_| wait) {
+                None => submitter.enter::<libc::sigset_t>(prepared, events, ENTER_GETEVENTS, None),
+                Some(nanos) => {
                     let span = types::Timespec::new()
                         .sec(nanos / 1_000_000_000)
                         .nsec((nanos % 1_000_000_000) as u32);
                     let args = types::SubmitArgs::new().timespec(&span);
-                    queues.submitter().submit_with_args(1, &args)
+                    submitter.enter(prepared, events, timed, Some(&args))
                 }
-            };
-            // EINTR, ETIME and EBUSY leave everything in place for the next turn.
-            let _ = result;
+            }
+        };
+        match result {
+            Err(error) if !passes(&error) => Err(error),
+            _ => Ok(()),
         }
-        // What the kernel did not take now (it was interrupted, or is short of memory) stays.
-        self.unsubmitted.set(self.queues.borrow_mut().unsubmitted());
-        self.collect()
     }
 
     fn collect(&self) -> bool {
@@ -286,12 +316,33 @@ impl Ring {
         let sqe = opcode::Read::new(types::Fd(event.as_raw_fd()), target.cast::<u8>(), 8)
             .build()
             .user_data(BELL);
-        // SAFETY: the counter is boxed and lives as long as the ring, which waits for this read
-        // (or closes its descriptors) before it goes; only one such read is armed at a time.
-        if unsafe { self.queues.borrow_mut().push(&Prepared::Plain(sqe)) } {
-            self.bell_armed.set(true);
+        // The counter is boxed and lives as long as the ring, which leaks it when this read is still
+        // armed as it goes; only one such read is armed at a time. With a full queue it goes first
+        // of those that wait, all of which are handed over before the shard sleeps.
+        self.bell_armed.set(true);
+        let bell = Prepared::Plain(sqe);
+        // SAFETY: the counter stays where it is until the completion has been seen, as said.
+        if !unsafe { self.queues.borrow_mut().push(&bell) } {
+            self.waiting.borrow_mut().push_front(bell);
         }
     }
+}
+
+/// The kernel may take the same later: it was interrupted, the time was over, it is short of memory, or
+/// completions must be fetched first.
+fn passes(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINTR | libc::ETIME | libc::EAGAIN | libc::EBUSY | libc::ENOMEM)
+    )
+}
+
+/// Nothing that the shard has under way can go on, and nobody waiting for it would ever hear: the
+/// thread ends with what the kernel said.
+fn lost(error: &io::Error) -> ! {
+    panic!(
+        "the kernel refuses io_uring_enter: {error}; a filter of system calls that was set after the start does this"
+    )
 }
 
 impl Reactor for Ring {
@@ -307,11 +358,11 @@ impl Reactor for Ring {
             if self.collect() {
                 return true;
             }
-            if !self.queues.borrow_mut().taskrun() {
+            if !self.queues.borrow_mut().holds_back() {
                 return false;
             }
         }
-        self.enter(false, None)
+        self.enter(false, None).unwrap_or_else(|error| lost(&error))
     }
 
     fn poll_before_park(&self) -> bool {
@@ -331,7 +382,7 @@ impl Reactor for Ring {
         self.bell.going_to_sleep();
         if still_idle() {
             let timeout = deadline.map(|deadline| deadline.saturating_sub(self.now()));
-            self.enter(true, timeout);
+            self.enter(true, timeout).unwrap_or_else(|error| lost(&error));
         }
         self.bell.awake();
     }
@@ -344,14 +395,17 @@ impl Ring {
     pub(crate) fn cancel_all(&self) {
         let mut rounds = 0;
         while self.in_flight.get() > self.commands.get() && rounds < 10_000 {
-            // What is only prepared is submitted first, so that it can be cancelled.
-            self.enter(false, None);
+            // What is only prepared is submitted first, so that it can be cancelled. What a ring that
+            // is lost still has is leaked.
+            if self.enter(false, None).is_err() {
+                break;
+            }
             // Sockets and pending accepts may never complete by themselves. Refused by old
             // kernels: the wait below then relies on the operations' own end.
             let cancel = types::CancelBuilder::any();
             let _ = self.queues.borrow().submitter().register_sync_cancel(None, cancel);
             if self.in_flight.get() > self.commands.get() {
-                self.enter(true, Some(1_000_000));
+                let _ = self.enter(true, Some(1_000_000));
             }
             rounds += 1;
         }

@@ -2,7 +2,7 @@
 //! commands to drivers.
 
 use io_uring::squeue::{Entry, Entry128};
-use io_uring::{IoUring, Submitter};
+use io_uring::{IoUring, Parameters, Submitter};
 
 /// Room for completions, for each entry of the submission queue.
 const COMPLETIONS: u32 = 8;
@@ -80,11 +80,22 @@ impl Queues {
         }
     }
 
-    /// The kernel has work that waits for this thread to enter it.
-    pub fn taskrun(&mut self) -> bool {
+    /// The kernel has completions, or work that leads to some, that wait for this thread to enter it.
+    pub fn holds_back(&mut self) -> bool {
         match self {
-            Queues::Long(queues) => queues.submission().taskrun(),
-            Queues::Short(queues) => queues.submission().taskrun(),
+            Queues::Long(queues) => {
+                let queue = queues.submission();
+                queue.taskrun() || queue.cq_overflow()
+            }
+            Queues::Short(queues) => queues.submission().cq_overflow(),
+        }
+    }
+
+    /// What the kernel's io_uring has.
+    pub fn parameters(&self) -> &Parameters {
+        match self {
+            Queues::Long(queues) => queues.params(),
+            Queues::Short(queues) => queues.params(),
         }
     }
 

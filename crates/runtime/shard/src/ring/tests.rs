@@ -1,5 +1,6 @@
 //! Operations through the kernel: files and sockets.
 
+use crate::reactor::Reactor;
 use crate::ring::{ARGUMENT, Bufs, Command, RingOp};
 use crate::shard::Shard;
 use rustix::fd::OwnedFd;
@@ -89,6 +90,40 @@ fn more_operations_than_the_queue_holds_all_complete() {
     let numbers = bufs[0].chunks(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
     assert!(numbers.eq(0..3000));
     assert_eq!(shard.ring().unwrap().in_flight(), 0);
+}
+
+/// More than the submission queue holds twice over, none of which ends by itself.
+fn many_waits(shard: &Shard) -> OwnedFd {
+    let (read, write) = std::io::pipe().unwrap();
+    let read: Rc<OwnedFd> = Rc::new(read.into());
+    for _ in 0..1500 {
+        drop(shard.perform(RingOp::Readable { fd: Rc::clone(&read) }));
+    }
+    write.into()
+}
+
+#[test]
+fn a_shard_sleeps_only_when_all_is_handed_over() {
+    let shard = shard();
+    let write = many_waits(&shard);
+    let sync = shard.perform(RingOp::Sync { fd: file(0) });
+    let ring = shard.ring().unwrap();
+    // Without the deadline it would sleep for ever where it sleeps too early.
+    ring.park(Some(ring.now() + 1_000_000_000), &|| true);
+    assert_eq!((ring.unsubmitted.get(), ring.waiting.borrow().len()), (0, 0));
+    assert_eq!(shard.block_on(sync).unwrap().0, 0);
+    drop(write);
+}
+
+#[test]
+fn the_bell_is_armed_though_the_queue_is_full() {
+    let shard = shard();
+    let write = many_waits(&shard);
+    let (ring, remote) = (shard.ring().unwrap(), shard.remote());
+    // The message comes after the last look: nothing but the bell can end the sleep before its time.
+    ring.park(Some(ring.now() + 1_000_000_000), &|| remote.run(|_| {}));
+    assert_eq!(**ring.bell_count.borrow(), 1, "the bell was heard");
+    drop(write);
 }
 
 #[test]
