@@ -120,6 +120,7 @@ pub async fn assemble(
         bitmap: keeper.as_ref().map(Keeper::shape),
         settings: (options.settings, options.memory_max),
         aggregate: options.aggregate,
+        reports: Arc::default(),
     };
     let engine = running::start_engines(ctx, start, &title).await?;
     let uuid = roster.shared.set_uuid;

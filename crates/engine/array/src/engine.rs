@@ -5,12 +5,14 @@ use crate::bitmap::{FIRST_BITMAP, Shape};
 use crate::cache::StripeCache;
 use crate::cut_from::CutFrom;
 use crate::figures::MemberFigures;
+use crate::flush::Asked;
 use crate::front::ArrayDevice;
 use crate::gather::Gather;
 use crate::geometry::Geometry;
 use crate::lock::RangeLocks;
 use crate::mirror::balance::Balance;
 use crate::parity::waiting::Waiting;
+use crate::reports::Reports;
 use crate::route::Router;
 use crate::settings::Settings;
 use crate::spawners::Spawners;
@@ -115,7 +117,7 @@ pub struct Engine {
     on_memory: Cell<bool>,
     /// Requests wait: stripes are being given to other shards.
     held: Cell<bool>,
-    held_back: RefCell<VecDeque<(Request, Completion)>>,
+    held_back: RefCell<VecDeque<(Request, ArrayDevice, Completion)>>,
     pub(crate) router: Router,
     /// This shard's part of the bitmap; one without bits when there is none.
     pub(crate) intent: RefCell<Rc<Intent>>,
@@ -142,6 +144,9 @@ pub struct Engine {
     writes_in_flight: Cell<u32>,
     wrote_since_asked: Cell<bool>,
     questions: RefCell<Slab<Promise<bool>>>,
+    pub(crate) flushes: Asked,
+    /// What all shards of the array know at once.
+    pub(crate) reports: Arc<Reports>,
     unrecovered: RefCell<VecDeque<Unrecovered>>,
     unrecovered_there: Notify,
     pub(crate) stopping: Cell<bool>,
@@ -161,6 +166,8 @@ pub(crate) struct Setup {
     pub(crate) memory_max: u64,
     /// Requests are collected and merged.
     pub(crate) aggregate: bool,
+    /// Shared with the array's other engines.
+    pub(crate) reports: Arc<Reports>,
 }
 
 /// Held while a write is under way: the array is not marked clean meanwhile.
@@ -193,7 +200,8 @@ impl Engine {
         geometry: Arc<Geometry>,
         setup: Setup,
     ) -> Rc<Engine> {
-        let Setup { home, info, router, update, bitmap, settings, memory_max, aggregate } = setup;
+        let Setup { home, info, router, update, bitmap, settings, .. } = setup;
+        let (memory_max, aggregate, reports) = (setup.memory_max, setup.aggregate, setup.reports);
         let intent = match bitmap {
             Some(shape) => Intent::new(shard, FIRST_BITMAP, shape),
             None => Intent::none(shard),
@@ -235,6 +243,8 @@ impl Engine {
             writes_in_flight: Cell::new(0),
             wrote_since_asked: Cell::new(false),
             questions: RefCell::new(Slab::new()),
+            flushes: Asked::default(),
+            reports,
             unrecovered: RefCell::new(VecDeque::new()),
             unrecovered_there: Notify::new(shard),
             stopping: Cell::new(false),
@@ -447,16 +457,15 @@ impl Engine {
     }
 
     /// Keeps a request until [`Engine::release`].
-    pub(crate) fn keep(&self, request: Request, done: Completion) {
-        self.held_back.borrow_mut().push_back((request, done));
+    pub(crate) fn keep(&self, request: Request, device: ArrayDevice, done: Completion) {
+        self.held_back.borrow_mut().push_back((request, device, done));
     }
 
     /// Requests go on, those that waited first.
     pub(crate) fn release(self: &Rc<Engine>) {
         self.held.set(false);
-        let device = self.device();
         // Taken out first: what is submitted may complete at once and submit more.
-        for (request, done) in self.held_back.take() {
+        for (request, device, done) in self.held_back.take() {
             device.submit(request, done);
         }
     }
@@ -532,12 +541,22 @@ impl Engine {
     /// superblocks say so and no shard uses the member any more.
     pub(crate) async fn fail_member(self: &Rc<Engine>, slot: Slot, view: &View, error: IoError) {
         let Some(nr) = view.member_nr(slot) else { return };
-        let id = self.id;
+        let (id, report) = (self.id, self.reports.begin());
         let answer = self.ask(move |shard, answer| {
-            crate::control::Control::fail_for_engine(shard, id, nr, error, answer);
+            crate::control::Control::fail_for_engine(shard, id, (nr, error, report), answer);
         });
         // No answer means that the array was stopped meanwhile.
         let _ = answer.await;
+    }
+
+    /// Has control know that the member of `slot` has failed; it is recorded by
+    /// [`Engine::fail_member`], which has to follow. Until then nothing that it makes durable counts.
+    pub(crate) fn suspect_member(&self, slot: Slot, view: &View, error: IoError) {
+        let Some(nr) = view.member_nr(slot) else { return };
+        let (id, report) = (self.id, self.reports.begin());
+        self.home.run(move |shard| {
+            crate::control::Control::suspect_for_engine(shard, id, (nr, error, report));
+        });
     }
 
     /// Enters a write: the superblocks say "active" before the first byte is written.

@@ -16,17 +16,24 @@ use braid_device::{
 };
 use braid_layout::{Layout, Slot};
 use braid_shard::{Buf, BufMut};
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// See the module's documentation.
+/// One for each connection.
+#[derive(Clone)]
 pub(crate) struct ArrayDevice {
     engine: Rc<Engine>,
     info: Rc<DeviceInfo>,
+    /// Losses that its client has been told of.
+    told: Rc<Cell<u64>>,
 }
 
 impl ArrayDevice {
     pub(crate) fn new(engine: &Rc<Engine>) -> ArrayDevice {
-        ArrayDevice { engine: Rc::clone(engine), info: engine.info() }
+        // What was lost before was none of its client's.
+        let told = Rc::new(Cell::new(engine.reports.losses()));
+        ArrayDevice { engine: Rc::clone(engine), info: engine.info(), told }
     }
 }
 
@@ -50,7 +57,7 @@ impl Device for ArrayDevice {
             return done.finish(Err(IoError::new(IoErrorKind::Refused)), request.op);
         }
         if engine.waits() {
-            return engine.keep(request, done);
+            return engine.keep(request, self.clone(), done);
         }
         let len = request.len();
         if len == 0 && !matches!(request.op, Op::Flush) {
@@ -74,7 +81,10 @@ impl Device for ArrayDevice {
                 engine.note_size(len);
                 write(engine, offset, bufs, fua, done);
             }
-            Op::Flush => engine.spawners().flush.spawn((Rc::clone(engine), done)),
+            Op::Flush => {
+                let (engine, told) = (Rc::clone(engine), Rc::clone(&self.told));
+                engine.spawners().flush.spawn((Rc::clone(&engine), told, done));
+            }
             Op::Discard { len } => crate::zeroing::discard(engine, offset, len, done),
             Op::WriteZeroes { len, unmap, fua } => {
                 crate::zeroing::write_zeroes(engine, offset, len, unmap, fua, done);

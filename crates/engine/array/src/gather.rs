@@ -135,6 +135,9 @@ impl Gather {
         let done = self.done.take();
         let result = self.error.get().map_or(Ok(()), Err);
         if let (Some(engine), Some(own)) = (self.engine.upgrade(), self.own.upgrade()) {
+            if let (Err(error), Kind::Write { fua: true }) = (result, self.kind.get()) {
+                engine.durable_write_failed(error);
+            }
             engine.keep_gather(own);
         }
         if let Some(done) = done {

@@ -40,6 +40,7 @@ mod lock;
 mod mirror;
 pub mod options;
 mod parity;
+mod reports;
 mod route;
 pub mod settings;
 mod settle;

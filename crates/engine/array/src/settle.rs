@@ -97,17 +97,24 @@ impl Engine {
     }
 
     async fn settle_refused(self: &Rc<Engine>, view: &Rc<View>, all: &[Refused]) {
+        // As in md writes are no reason to fail a write-mostly member fast: it is likely to be slow.
+        let fails_fast = |slot| view.failfast(slot) && !view.write_mostly(slot);
+        let recordable = |refused: &Refused| {
+            refused.error.kind == IoErrorKind::Medium && view.has_log(refused.slot)
+        };
+        // Before anything is waited for: what these make durable meanwhile counts for nothing.
+        for refused in all.iter().filter(|refused| !recordable(refused)) {
+            if !fails_fast(refused.slot) {
+                self.suspect_member(refused.slot, view, refused.error);
+            }
+        }
         for refused in all {
             let Refused { slot, error, .. } = refused;
-            // As in md writes are no reason to fail a write-mostly member fast: it is likely to be slow.
-            if view.failfast(*slot)
-                && !view.write_mostly(*slot)
-                && self.fail_fast(*slot, view, *error).await
-            {
+            if fails_fast(*slot) && self.fail_fast(*slot, view, *error).await {
                 continue;
             }
-            let recordable = error.kind == IoErrorKind::Medium && view.has_log(*slot);
-            let bad = if recordable { self.narrow(view, refused).await } else { Err(*error) };
+            let bad =
+                if recordable(refused) { self.narrow(view, refused).await } else { Err(*error) };
             match bad {
                 Ok(bad) => {
                     self.record_bad(*slot, view, bad, *error, true).await;
@@ -143,7 +150,15 @@ impl Engine {
     }
 
     /// Writes again in small pieces, and gives those that the member does not take either.
-    async fn narrow(&self, view: &View, refused: &Refused) -> Result<Vec<Range<u64>>, IoError> {
+    ///
+    /// # Errors
+    /// What means that the member has failed: also that a durable write is taken now, and so failed for what
+    /// came before it. Members make writes durable by a flush, and one that failed is told once.
+    async fn narrow(
+        self: &Rc<Engine>,
+        view: &View,
+        refused: &Refused,
+    ) -> Result<Vec<Range<u64>>, IoError> {
         let Refused { slot, bytes, op, error } = refused;
         let Some((device, data_offset)) = view.member(*slot) else { return Err(*error) };
         let mut bad = Vec::new();
@@ -157,16 +172,24 @@ impl Engine {
             };
             // A device that does not give the payload back leaves nothing to try again with.
             let Some(bufs) = payload else { return Ok(vec![bytes.clone()]) };
-            let fua = matches!(op, Op::Write { fua: true, .. } | Op::WriteZeroes { fua: true, .. });
             let request =
-                Request { offset: data_offset + piece.start, op: Op::Write { bufs, fua } };
+                Request { offset: data_offset + piece.start, op: Op::Write { bufs, fua: false } };
             match self.sets.one(&**device, request).await.result {
                 Ok(()) => self.good_again(view, *slot, piece),
                 Err(error) if error.kind == IoErrorKind::Medium => bad.push(piece),
                 Err(error) => return Err(error),
             }
         }
-        Ok(bad)
+        let durable = matches!(op, Op::Write { fua: true, .. } | Op::WriteZeroes { fua: true, .. });
+        if durable && bad.is_empty() {
+            return Err(*error);
+        }
+        // By way of the home shard like every flush; it has failed the member if it did not end well.
+        let flushed = if durable { crate::flush::ask(self).await } else { None };
+        match flushed.and_then(|flushed| flushed.error) {
+            Some(error) => Err(error),
+            None => Ok(bad),
+        }
     }
 
     /// Bytes of the pieces in which blocks are tried and recorded.

@@ -6,7 +6,7 @@ use crate::parity::segment::Extent;
 use crate::route::PieceDone;
 use braid_device::{Completion, IoError};
 use braid_shard::{Buf, BufMut, Shard, Spawner};
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 /// What a write of one unit needs.
@@ -69,7 +69,7 @@ pub(crate) struct Spawners {
     pub(crate) parity_recover: Spawner<RecoverArgs>,
     pub(crate) mirror_write: Spawner<WriteArgs>,
     pub(crate) mirror_recover: Spawner<RecoverArgs>,
-    pub(crate) flush: Spawner<(Rc<Engine>, Completion)>,
+    pub(crate) flush: Spawner<(Rc<Engine>, Rc<Cell<u64>>, Completion)>,
 }
 
 #[derive(Default)]
@@ -86,7 +86,8 @@ impl Spawners {
                 parity_recover: shard.spawner(crate::parity::recover::recover),
                 mirror_write: shard.spawner(crate::mirror::write::write),
                 mirror_recover: shard.spawner(crate::mirror::recover::recover),
-                flush: shard.spawner(|(engine, done)| crate::flush::flush(engine, done)),
+                flush: shard
+                    .spawner(|(engine, told, done)| crate::flush::flush(engine, told, done)),
             })
         }))
     }

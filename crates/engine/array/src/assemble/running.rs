@@ -7,6 +7,7 @@ use crate::engine::{ArrayId, Engine, Setup};
 use crate::error::AssembleError;
 use crate::geometry::Geometry;
 use crate::options::Context;
+use crate::reports::Reports;
 use crate::route::{Msg, Router};
 use crate::settings::Settings;
 use crate::view::{MemberNr, ViewUpdate};
@@ -35,6 +36,8 @@ pub(super) struct Start {
     pub(super) settings: (Settings, u64),
     /// See [`AssembleOptions::aggregate`](crate::options::AssembleOptions::aggregate).
     pub(super) aggregate: bool,
+    /// Shared by the engines.
+    pub(super) reports: Arc<Reports>,
 }
 
 /// Starts an engine on every shard and gives the home shard's. When one does not start, none is
@@ -85,11 +88,12 @@ fn start_here(
     home: Remote,
     end: Option<MeshEnd<Msg>>,
 ) -> Result<(), OpenError> {
-    let Start { id, geometry, info, openers, update, bitmap, settings, aggregate } = start;
+    let Start { id, geometry, info, openers, update, bitmap, settings, aggregate, reports } = start;
     let router = Router::new(shard);
     let (settings, memory_max) = settings;
     let view = update.clone();
-    let setup = Setup { home, info, router, update, bitmap, settings, memory_max, aggregate };
+    let setup =
+        Setup { home, info, router, update, bitmap, settings, memory_max, aggregate, reports };
     let engine = Engine::start(shard, id, geometry, setup);
     if let Some(end) = end {
         engine.router.attach(end, &engine);

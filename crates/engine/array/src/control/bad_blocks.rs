@@ -15,7 +15,7 @@ use crate::control::members::Member;
 use crate::engine::ArrayId;
 use crate::geometry::Geometry;
 use crate::view::MemberNr;
-use braid_device::{IoError, IoErrorKind, Request};
+use braid_device::{IoError, Request};
 use braid_format::{SECTOR, badblocks};
 use braid_shard::{Buf, Shard};
 use std::ops::Range;
@@ -200,29 +200,27 @@ impl Control {
         self.post_view();
     }
 
-    /// Writes the logs that do not say what is known, before the superblocks that make them count. Gives
-    /// the members that this cannot be done on. The caller holds the turn.
-    pub(super) async fn write_bad_block_logs(&self) -> Vec<(MemberNr, IoError)> {
+    /// Writes the logs that do not say what is known, before the superblocks that make them count. The
+    /// caller holds the turn.
+    ///
+    /// # Errors
+    /// The members that this cannot be done on; none of them when a suspect is to be dropped first.
+    pub(super) async fn write_bad_block_logs(&self) -> Result<(), Vec<(MemberNr, IoError)>> {
         let due = self.logs_due();
         if due.is_empty() {
-            return Vec::new();
+            return Ok(());
         }
         // What was written over bad blocks must not be lost after the log has ceased to list them.
-        let mut set = self.sets.start();
-        for (nr, list, _) in &due {
-            if let Some(member) = self.roster.borrow().member(*nr)
-                && !member.bad.logged.is_within(list)
-            {
-                set.submit(*nr, &*member.device, Request::flush());
+        let shrinks = |member: &Member| {
+            let list = due.iter().find(|(nr, _, _)| *nr == member.nr).map(|(_, list, _)| list);
+            list.is_some_and(|list| !member.bad.logged.is_within(list))
+        };
+        let any = self.roster.borrow().members.iter().any(shrinks);
+        if any {
+            self.flush_some(shrinks).await;
+            if self.any_suspect() {
+                return Err(Vec::new());
             }
-        }
-        let flushed = set.finish().await.filter_map(|(nr, outcome)| {
-            let error = outcome.result.err().filter(|e| e.kind != IoErrorKind::Unsupported);
-            error.map(|error| (nr, error))
-        });
-        let failures: Vec<(MemberNr, IoError)> = flushed.collect();
-        if !failures.is_empty() {
-            return failures;
         }
         let mut set = self.sets.start();
         for (nr, _, log) in &due {
@@ -247,7 +245,7 @@ impl Control {
                 }
             }
         }
-        failures
+        if failures.is_empty() { Ok(()) } else { Err(failures) }
     }
 
     /// Members whose log says something else than is known, what it shall list, and its bytes: none for an

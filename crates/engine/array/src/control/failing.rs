@@ -5,6 +5,7 @@ use crate::control::members::Standing;
 use crate::engine::ArrayId;
 use crate::error::ControlError;
 use crate::options::MemberSelector;
+use crate::reports::Report;
 use crate::view::MemberNr;
 use braid_device::IoError;
 use braid_shard::Shard;
@@ -30,15 +31,28 @@ impl Control {
     pub(crate) fn fail_for_engine(
         shard: &Shard,
         id: ArrayId,
-        nr: MemberNr,
-        error: IoError,
+        (nr, error, report): (MemberNr, IoError, Report),
         answer: Box<dyn FnOnce(bool) + Send>,
     ) {
+        Control::suspect_for_engine(shard, id, (nr, error, report));
         let Some(control) = Control::find(shard, id) else { return answer(false) };
         shard.spawn(async move {
             let dropped = control.fail_nr(nr, &error.to_string()).await;
             answer(matches!(dropped, Dropped::Faulty | Dropped::Already));
         });
+    }
+
+    /// An engine says that member `nr` of array `id` gave `error`, and will say it again by
+    /// [`Control::fail_for_engine`].
+    pub(crate) fn suspect_for_engine(
+        shard: &Shard,
+        id: ArrayId,
+        (nr, error, report): (MemberNr, IoError, Report),
+    ) {
+        let Some(control) = Control::find(shard, id) else { return };
+        control.suspect(nr, error.to_string());
+        drop(report);
+        control.heard();
     }
 
     /// Marks a member faulty, as if it had failed, and starts to fill a spare if there is one.
@@ -63,6 +77,7 @@ impl Control {
     }
 
     pub(crate) async fn fail_nr(self: &Rc<Self>, nr: MemberNr, why: &str) -> Dropped {
+        self.suspect(nr, why.to_string());
         self.fail_nr_unless_needed(nr, why, false).await
     }
 
@@ -103,6 +118,7 @@ impl Control {
         if !self.geometry.level.has_redundancy() {
             return Dropped::Kept;
         }
+        self.no_suspect_any_more(nr);
         let mut roster = self.roster.borrow_mut();
         let survives = roster.survives_without(&self.geometry, nr);
         let Some(member) = roster.member_mut(nr) else { return Dropped::Already };

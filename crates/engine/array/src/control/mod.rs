@@ -7,6 +7,7 @@
 //! | `superblocks` | writing them |
 //! | `failing`, `changes`, `readding` | members that fail; members added and removed; former ones taken back |
 //! | `flags` | write-mostly and failfast, set and cleared |
+//! | `flushing` | flushes of members, one at a time; failures that are not recorded yet |
 //! | `read_errors` | errors that another copy made good: counted, and how many are too many |
 //! | `bitmap` | its pages: bits set before data is written, cleared when writes have ended |
 //! | `bad_blocks` | the members' bad-block logs |
@@ -31,6 +32,7 @@ pub(crate) mod bitmap;
 pub mod changes;
 mod failing;
 mod flags;
+mod flushing;
 mod growing;
 pub(crate) mod members;
 pub(crate) mod read_errors;
@@ -94,6 +96,8 @@ pub struct Control {
     changed: Notify,
     /// A member is faulty in the roster and not yet in the survivors' superblocks.
     unrecorded: Cell<bool>,
+    suspects: flushing::Suspects,
+    flushes: flushing::Flushes,
     stopping: Cell<bool>,
     stopped: Cell<bool>,
     settings: Cell<Settings>,
@@ -171,6 +175,8 @@ impl Control {
             foreground: supervisor::Foreground::default(),
             changed: Notify::new(shard),
             unrecorded: Cell::new(false),
+            suspects: flushing::Suspects::new(shard),
+            flushes: flushing::Flushes::new(shard),
             stopping: Cell::new(false),
             stopped: Cell::new(false),
             settings: Cell::new(options.settings),

@@ -5,10 +5,9 @@
 
 use crate::control::Control;
 use crate::control::failing::Dropped;
-use crate::control::members::{Member, Standing};
 use crate::examine::superblock_bytes;
 use crate::view::MemberNr;
-use braid_device::{IoError, IoErrorKind, Request};
+use braid_device::{IoError, Request};
 use braid_format::SECTOR;
 use braid_format::superblock::pack_time;
 use braid_shard::sync::Share;
@@ -22,11 +21,8 @@ impl Control {
             if self.read_only || self.roster.borrow().broken {
                 break;
             }
-            let failures = self.write_once().await;
-            if failures.is_empty() {
-                break;
-            }
-            let mut again = false;
+            let Err(failures) = self.write_once().await else { break };
+            let mut again = self.drop_suspects().await;
             for (nr, error) in failures {
                 let why = format!(
                     "its superblock, bitmap or bad-block log could not be written: {error}"
@@ -47,7 +43,11 @@ impl Control {
         }
     }
 
-    async fn write_once(&self) -> Vec<(MemberNr, IoError)> {
+    /// One update.
+    ///
+    /// # Errors
+    /// The members that did not take it. None of them: it has to be made anew without a suspect.
+    async fn write_once(&self) -> Result<(), Vec<(MemberNr, IoError)>> {
         let before = self.roster.borrow().shared.events;
         self.roster.borrow_mut().prepare_update(pack_time((self.wall_clock)(), 0));
         let failures = self.write_bitmap_header().await;
@@ -55,12 +55,11 @@ impl Control {
             // No superblock has this update. Counted twice, it would put who misses the next one two
             // behind, which is stale.
             self.roster.borrow_mut().shared.events = before;
-            return failures;
+            return Err(failures);
         }
-        let failures = self.write_bad_block_logs().await;
-        if !failures.is_empty() {
+        if let Err(failures) = self.write_bad_block_logs().await {
             self.roster.borrow_mut().shared.events = before;
-            return failures;
+            return Err(failures);
         }
         let mut set = self.sets.start();
         for member in self.roster.borrow().members.iter() {
@@ -73,33 +72,9 @@ impl Control {
             set.submit(member.nr, &*member.device, Request::write(at, bytes, true));
         }
         let outcomes = set.finish().await;
-        outcomes.filter_map(|(nr, outcome)| outcome.result.err().map(|error| (nr, error))).collect()
-    }
-
-    /// Makes what was written to the members' data durable; a member that cannot is faulty. The
-    /// caller holds the turn and writes the superblocks afterwards.
-    pub(crate) async fn flush_members(&self, turn: &Share, which: impl Fn(&Member) -> bool) {
-        let mut set = self.sets.start();
-        for member in self.roster.borrow().members.iter() {
-            let holds =
-                matches!(member.standing, Standing::InSync(_) | Standing::Rebuilding { .. });
-            if holds && which(member) {
-                set.submit(member.nr, &*member.device, Request::flush());
-            }
-        }
-        let mut dropped = false;
-        for (nr, outcome) in set.finish().await {
-            match outcome.result {
-                Err(error) if error.kind != IoErrorKind::Unsupported => {
-                    let why = format!("it could not be flushed: {error}");
-                    dropped |= self.drop_member(nr, &why) != Dropped::Kept;
-                }
-                _ => {}
-            }
-        }
-        if dropped {
-            self.write_superblocks(turn).await;
-            self.send_view().await;
-        }
+        let failures: Vec<(MemberNr, IoError)> = outcomes
+            .filter_map(|(nr, outcome)| outcome.result.err().map(|error| (nr, error)))
+            .collect();
+        if failures.is_empty() { Ok(()) } else { Err(failures) }
     }
 }

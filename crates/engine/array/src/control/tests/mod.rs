@@ -6,6 +6,7 @@ mod bitmap;
 mod bitmap_cost;
 mod copies;
 mod failing_members;
+mod flushing;
 mod growing;
 mod lifecycle;
 mod memory;

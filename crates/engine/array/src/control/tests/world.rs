@@ -288,6 +288,8 @@ pub(super) struct TestMember {
     pub(super) decayed: Arc<Mutex<Vec<Range<u64>>>>,
     /// The next flush fails, and the device then holds these older bytes there: its cache is lost.
     pub(super) trap: Trap,
+    /// It refuses the next write that meets these bytes, and takes it when it is tried again.
+    pub(super) refuses_once: Arc<Mutex<Option<Range<u64>>>>,
     /// Flushes and writes never complete.
     pub(super) hangs: Arc<AtomicBool>,
 }
@@ -321,6 +323,7 @@ impl Opener for TestMember {
             read,
             written,
             trap: Arc::clone(&self.trap),
+            refuses_once: Arc::clone(&self.refuses_once),
             hangs: Arc::clone(&self.hangs),
             hung: RefCell::new(Vec::new()),
         }))
@@ -330,6 +333,15 @@ impl Opener for TestMember {
 fn meets(list: &Mutex<Vec<Range<u64>>>, request: &Request) -> bool {
     let bytes = request.offset..request.offset + request.len();
     list.lock().unwrap().iter().any(|bad| bad.start < bytes.end && bytes.start < bad.end)
+}
+
+impl TestDevice {
+    fn refuses_once(&self, request: &Request) -> bool {
+        let bytes = request.offset..request.offset + request.len();
+        let mut once = self.refuses_once.lock().unwrap();
+        let meets = |bad: &mut Range<u64>| bad.start < bytes.end && bytes.start < bad.end;
+        once.take_if(meets).is_some()
+    }
 }
 
 struct TestDevice {
@@ -347,6 +359,7 @@ struct TestDevice {
     read: Arc<AtomicU64>,
     written: Arc<AtomicU64>,
     trap: Trap,
+    refuses_once: Arc<Mutex<Option<Range<u64>>>>,
     hangs: Arc<AtomicBool>,
     hung: RefCell<Vec<(Request, Completion)>>,
 }
@@ -374,7 +387,9 @@ impl Device for TestDevice {
         }
         let refused = match &request.op {
             Op::Read(_) => meets(&self.unreadable, &request) || meets(&self.decayed, &request),
-            Op::Write { .. } | Op::WriteZeroes { .. } => meets(&self.defects, &request),
+            Op::Write { .. } | Op::WriteZeroes { .. } => {
+                meets(&self.defects, &request) || self.refuses_once(&request)
+            }
             _ => false,
         };
         if refused {
@@ -435,6 +450,7 @@ pub(super) fn members(prefix: &str, count: usize, size: u64) -> Vec<Arc<TestMemb
                 slow: AtomicU64::new(0),
                 decayed: Arc::default(),
                 trap: Arc::default(),
+                refuses_once: Arc::default(),
                 hangs: Arc::default(),
             })
         })

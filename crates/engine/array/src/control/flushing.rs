@@ -1,0 +1,217 @@
+//! Flushes of members, one at a time: for clients of all shards together, and before anything is recorded that
+//! relies on what members have made durable.
+//!
+//! A member that fails a flush, or is gone for a moment, has lost an unknown part of what it acknowledged, and its
+//! next flush may succeed. So from the moment that such a failure is met the member is a *suspect*: what it
+//! makes durable counts for nothing until the superblocks of the others say that it has failed. Flushes that come
+//! while one is under way share the next.
+//!
+//! Invariant: a flush is answered with success, and a flush under the turn comes back, only when no failure that
+//! was met before its end is unrecorded.
+
+use crate::control::Control;
+use crate::control::failing::Dropped;
+use crate::control::members::{Member, Standing};
+use crate::engine::ArrayId;
+use crate::flush::{Answer, Flushed};
+use crate::view::MemberNr;
+use braid_device::{IoError, IoErrorKind, Request};
+use braid_shard::Shard;
+use braid_shard::sync::{Budget, Notify, Share};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// The flushes of one array.
+pub(crate) struct Flushes {
+    /// The right to flush members.
+    alone: Rc<Budget>,
+    /// Clients that wait for the next flush.
+    waiting: RefCell<Vec<Answer>>,
+    /// A task flushes for clients.
+    busy: Cell<bool>,
+}
+
+/// Members that have failed and are not recorded as such, and why.
+pub(crate) struct Suspects {
+    noted: RefCell<Vec<(MemberNr, String)>>,
+    /// Told when a report of an engine has arrived.
+    heard: Notify,
+}
+
+impl Flushes {
+    pub(crate) fn new(shard: &Shard) -> Flushes {
+        let (waiting, busy) = (RefCell::default(), Cell::new(false));
+        Flushes { alone: Budget::new(shard, 1), waiting, busy }
+    }
+}
+
+impl Suspects {
+    pub(crate) fn new(shard: &Shard) -> Suspects {
+        Suspects { noted: RefCell::default(), heard: Notify::new(shard) }
+    }
+}
+
+fn holds_data(member: &Member) -> bool {
+    matches!(member.standing, Standing::InSync(_) | Standing::Rebuilding { .. })
+}
+
+impl Control {
+    /// A client of some shard wants array `id` to be flushed; `answer` is called when that has been tried
+    /// and what failed is recorded.
+    pub(crate) fn flush_for_engine(shard: &Shard, id: ArrayId, answer: Answer) {
+        let Some(control) = Control::find(shard, id) else {
+            let error = Some(IoError::new(IoErrorKind::Refused));
+            return answer(Flushed { error, losses: 0 });
+        };
+        control.flushes.waiting.borrow_mut().push(answer);
+        if !control.flushes.busy.replace(true) {
+            shard.spawn(async move { control.flush_for_clients().await });
+        }
+    }
+
+    async fn flush_for_clients(self: Rc<Self>) {
+        loop {
+            let alone = self.flushes.alone.take(1).await;
+            // Whoever comes from here on may have had writes completed that this flush does not cover.
+            let waiting = self.flushes.waiting.take();
+            if waiting.is_empty() {
+                self.flushes.busy.set(false);
+                return;
+            }
+            let first = self.flush_alone(alone, holds_data).await;
+            if self.is_unrecorded() {
+                let turn = self.turn().await;
+                self.record_suspects(&turn).await;
+            }
+            let broken = self.roster.borrow().broken;
+            let redundant = self.geometry.level.has_redundancy();
+            let error = match first {
+                Some(error) if broken || !redundant => Some(error),
+                // What a member that is missing too many had not made durable is nowhere else.
+                None if broken => Some(IoError::new(IoErrorKind::Lost)),
+                // What the failed member lost is still in the redundancy of the others, or counted as a loss.
+                _ => None,
+            };
+            let losses = self.engine.reports.losses();
+            for answer in waiting {
+                answer(Flushed { error, losses });
+            }
+        }
+    }
+
+    /// Makes what was written to the members' data durable; a member that cannot is faulty, and recorded as
+    /// that, like any other of which a failure is known. Gives the first error. The caller holds the turn and
+    /// writes the superblocks afterwards.
+    pub(crate) async fn flush_members(
+        &self,
+        turn: &Share,
+        which: impl Fn(&Member) -> bool,
+    ) -> Option<IoError> {
+        let first = self.flush_some(|member| holds_data(member) && which(member)).await;
+        self.record_suspects(turn).await;
+        first
+    }
+
+    /// Flushes these members; those that fail are suspects when this comes back. Gives the first error.
+    pub(super) async fn flush_some(&self, which: impl Fn(&Member) -> bool) -> Option<IoError> {
+        let alone = self.flushes.alone.take(1).await;
+        self.flush_alone(alone, which).await
+    }
+
+    /// One flush of these members. Those that fail are suspects before any other flush begins. Gives
+    /// the first error.
+    async fn flush_alone(&self, _alone: Share, which: impl Fn(&Member) -> bool) -> Option<IoError> {
+        let mut set = self.sets.start();
+        for member in self.roster.borrow().members.iter().filter(|member| which(member)) {
+            // The engine's handle, since that is measured.
+            let device = self.engine.member_device(member.nr);
+            let device = device.unwrap_or_else(|| Rc::clone(&member.device));
+            set.submit(member.nr, &*device, Request::flush());
+        }
+        let mut first = None;
+        for (nr, outcome) in set.finish().await {
+            match outcome.result {
+                Err(error) if error.kind != IoErrorKind::Unsupported => {
+                    first.get_or_insert(error);
+                    self.flush_failed(nr, error);
+                }
+                _ => {}
+            }
+        }
+        first
+    }
+
+    fn flush_failed(&self, nr: MemberNr, error: IoError) {
+        if self.geometry.level.has_redundancy() {
+            // What the others have recorded as bad was perhaps nowhere but here.
+            let roster = self.roster.borrow();
+            let mut others = roster.members.iter().filter(|m| m.nr != nr && !m.is_faulty());
+            if others.any(|member| !member.bad.now.is_empty()) {
+                self.engine.reports.count_loss();
+            }
+            drop(roster);
+            return self.suspect(nr, format!("it could not be flushed: {error}"));
+        }
+        tracing::error!(
+            "array {}: {}: it could not be flushed: {error}; writes that were acknowledged may be lost, and the \
+             next flush of every client fails. Check the device, and what is on the array",
+            self.name,
+            self.member_name(nr)
+        );
+        self.engine.reports.count_loss();
+    }
+
+    // --- Suspects ------------------------------------------------------------------------------
+
+    /// Member `nr` has failed: nothing that it makes durable counts from here on.
+    pub(crate) fn suspect(&self, nr: MemberNr, why: String) {
+        let redundant = self.geometry.level.has_redundancy();
+        let there = self.roster.borrow().member(nr).is_some_and(|member| !member.is_faulty());
+        let mut noted = self.suspects.noted.borrow_mut();
+        if redundant && there && noted.iter().all(|(known, _)| *known != nr) {
+            noted.push((nr, why));
+        }
+    }
+
+    /// Member `nr` is being dropped, under the turn.
+    pub(super) fn no_suspect_any_more(&self, nr: MemberNr) {
+        self.suspects.noted.borrow_mut().retain(|(known, _)| *known != nr);
+    }
+
+    /// A report of an engine has arrived, and is noted.
+    pub(crate) fn heard(&self) {
+        self.suspects.heard.notify_all();
+    }
+
+    /// Some failure has been met and is not in the superblocks.
+    fn is_unrecorded(&self) -> bool {
+        self.unrecorded.get() || self.any_suspect()
+    }
+
+    /// Some failure has been met that nobody has begun to record.
+    pub(crate) fn any_suspect(&self) -> bool {
+        self.engine.reports.any_on_the_way() || !self.suspects.noted.borrow().is_empty()
+    }
+
+    /// Records all failures that have been met. The caller holds the turn.
+    pub(crate) async fn record_suspects(&self, turn: &Share) {
+        if !self.drop_suspects().await {
+            return;
+        }
+        self.write_superblocks(turn).await;
+        self.send_view().await;
+        self.members_changed();
+    }
+
+    /// The change in the roster alone, like [`Control::drop_member`]. True when there was any.
+    pub(crate) async fn drop_suspects(&self) -> bool {
+        // Reports are noted when they arrive, without a turn.
+        let heard = || (!self.engine.reports.any_on_the_way()).then_some(());
+        self.suspects.heard.wait_for(heard).await;
+        let mut dropped = false;
+        for (nr, why) in self.suspects.noted.take() {
+            dropped |= matches!(self.drop_member(nr, &why), Dropped::Faulty | Dropped::Broken);
+        }
+        dropped
+    }
+}

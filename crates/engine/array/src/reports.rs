@@ -1,0 +1,50 @@
+//! What the shards of one array must know of each other before a message could tell them: that a member has
+//! failed something, and that acknowledged writes were lost.
+//!
+//! Counters only. What follows from them is the business of [`Control`](crate::control::Control).
+//!
+//! Invariant: from the moment at which a shard finds a failure until the home shard has noted which member it
+//! was, [`Reports::any_on_the_way`] is true.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// See the module's documentation; all shards of the array share one.
+#[derive(Debug, Default)]
+pub(crate) struct Reports {
+    on_the_way: AtomicU32,
+    losses: AtomicU64,
+}
+
+/// A report that the home shard has not taken note of yet; dropped once it has, or when it is gone.
+#[derive(Debug)]
+pub(crate) struct Report(Arc<Reports>);
+
+impl Reports {
+    /// A shard has found that a member failed, and is about to tell the home shard.
+    pub(crate) fn begin(self: &Arc<Reports>) -> Report {
+        self.on_the_way.fetch_add(1, Ordering::SeqCst);
+        Report(Arc::clone(self))
+    }
+
+    /// The home shard has yet to hear of some failure.
+    pub(crate) fn any_on_the_way(&self) -> bool {
+        self.on_the_way.load(Ordering::SeqCst) > 0
+    }
+
+    /// Writes that were acknowledged may be gone, and no redundancy has them.
+    pub(crate) fn count_loss(&self) {
+        self.losses.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Losses so far. Who finds more than at the time before has to tell its client.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.0.on_the_way.fetch_sub(1, Ordering::SeqCst);
+    }
+}
