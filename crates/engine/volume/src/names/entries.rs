@@ -68,8 +68,21 @@ impl Volume {
 
     /// Adds an entry in the open transaction; the caller holds the directory and knows that the name is free.
     pub(crate) fn add_entry(&self, directory: &Rc<Inode>, name: &[u8], ino: Ino, kind: Kind) {
-        let now = self.now();
         let cookie = self.new_cookie(directory);
+        self.add_entry_at(directory, name, cookie, ino, kind);
+    }
+
+    /// The same, at a place in the order of reading that is free, or was until just now. A name that stands for another file
+    /// from now on keeps its place: who reads the directory would miss it otherwise.
+    pub(super) fn add_entry_at(
+        &self,
+        directory: &Rc<Inode>,
+        name: &[u8],
+        cookie: u64,
+        ino: Ino,
+        kind: Kind,
+    ) {
+        let now = self.now();
         self.edit(directory, true, |record| {
             // Damage may have left any number; a check corrects it.
             record.entries = record.entries.saturating_add(1);

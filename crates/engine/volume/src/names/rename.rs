@@ -65,6 +65,7 @@ impl Volume {
             self.exchange((&from, name, &source), (&to, new_name, &target));
             return Ok(());
         }
+        let replaced = target.as_ref().map(|target| target.entry.cookie);
         if let Some(target) = target {
             if flags == RENAME_NOREPLACE {
                 return Err(Errno::Exists);
@@ -95,7 +96,12 @@ impl Volume {
             }
         }
         self.take_entry(&from, name, &source.entry, source.kind);
-        self.add_entry(&to, new_name, source.entry.ino, source.kind);
+        match replaced {
+            Some(cookie) => {
+                self.add_entry_at(&to, new_name, cookie, source.entry.ino, source.kind);
+            }
+            None => self.add_entry(&to, new_name, source.entry.ino, source.kind),
+        }
         self.moved_to(&source, &to);
         Ok(())
     }
@@ -132,8 +138,9 @@ impl Volume {
     fn exchange(&self, one: (&Rc<Inode>, &[u8], &Found), other: (&Rc<Inode>, &[u8], &Found)) {
         self.take_entry(one.0, one.1, &one.2.entry, one.2.kind);
         self.take_entry(other.0, other.1, &other.2.entry, other.2.kind);
-        self.add_entry(one.0, one.1, other.2.entry.ino, other.2.kind);
-        self.add_entry(other.0, other.1, one.2.entry.ino, one.2.kind);
+        let (first, second) = (&one.2.entry, &other.2.entry);
+        self.add_entry_at(one.0, one.1, first.cookie, second.ino, other.2.kind);
+        self.add_entry_at(other.0, other.1, second.cookie, first.ino, one.2.kind);
         self.moved_to(one.2, other.0);
         self.moved_to(other.2, one.0);
     }

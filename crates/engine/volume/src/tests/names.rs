@@ -49,7 +49,7 @@ fn names_are_made_moved_and_removed() {
         own.set_xattr(directory, b"user.a", b"1", XattrMode::Create).await.unwrap();
         own.sync().await.unwrap();
         let left = names(&own, directory).await;
-        assert_eq!(left, ["f4", "e", "f9", "f8", "f7", "f6", "f2", "f0"]);
+        assert_eq!(left, ["f9", "f8", "f7", "f6", "f4", "f2", "f0", "e"]);
     });
     let store = world.crash(&store);
     let volume = world.mount(&store);
@@ -57,8 +57,42 @@ fn names_are_made_moved_and_removed() {
         let directory = volume.lookup(ROOT, b"d").await.unwrap().attr;
         assert_eq!((directory.nlink, directory.uid), (2, 7));
         let left = names(&volume, directory.ino).await;
-        assert_eq!(left, ["f4", "e", "f9", "f8", "f7", "f6", "f2", "f0"]);
+        assert_eq!(left, ["f9", "f8", "f7", "f6", "f4", "f2", "f0", "e"]);
         assert_eq!(volume.xattr(directory.ino, b"user.a").await.unwrap(), b"1");
         assert_eq!(volume.xattrs(directory.ino).await.unwrap(), [b"user.a"]);
+    });
+}
+
+#[test]
+fn a_scan_finds_names_that_are_replaced_or_exchanged_meanwhile() {
+    let (world, store) = World::new(128 << 10, &[8]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let directory = make(&volume, ROOT, "d", Kind::Directory).await.unwrap().attr.ino;
+        let other = make(&volume, ROOT, "o", Kind::Directory).await.unwrap().attr.ino;
+        for at in 0..10 {
+            make(&volume, directory, &format!("f{at}"), Kind::File).await.unwrap();
+        }
+        make(&volume, other, "far", Kind::File).await.unwrap();
+        let mut found = volume.read_dir(directory, 0, 3).await.unwrap();
+        let cookie = found.last().unwrap().cookie;
+        make(&volume, directory, "saved", Kind::File).await.unwrap();
+        volume.rename(directory, b"saved", directory, b"f0", RenameFlags(0)).await.unwrap();
+        volume.rename(other, b"far", directory, b"f1", RenameFlags(0)).await.unwrap();
+        make(&volume, other, "far", Kind::Directory).await.unwrap();
+        volume.rename(other, b"far", directory, b"f2", RENAME_EXCHANGE).await.unwrap();
+        // Past the scan already: it must not come a second time.
+        volume.rename(directory, b"f3", directory, b"f9", RENAME_EXCHANGE).await.unwrap();
+        found.extend(volume.read_dir(directory, cookie, 100).await.unwrap());
+        let kind = |name: &[u8]| found.iter().find(|entry| entry.name == name).unwrap().kind;
+        assert_eq!(kind(b"f2"), Kind::Directory);
+        let mut names: Vec<String> =
+            found.into_iter().map(|entry| String::from_utf8(entry.name).unwrap()).collect();
+        names.sort();
+        let all: Vec<String> = (0..10).map(|at| format!("f{at}")).collect();
+        assert_eq!(names, all);
+        volume.sync().await.unwrap();
+        let report = volume.check(false).await.unwrap();
+        assert_eq!(report.problems, Vec::<String>::new());
     });
 }
