@@ -5,7 +5,7 @@ use crate::volume::Volume;
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::keys;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Orphans that are looked for at a time at the mount.
 const AT_ONCE: usize = 256;
@@ -15,6 +15,9 @@ const AT_ONCE: usize = 256;
 pub struct Orphans {
     queue: RefCell<VecDeque<Ino>>,
     running: Cell<bool>,
+    /// Files that are shorter than their places, which are still to be taken away: before anything is written beyond their
+    /// ends.
+    pub(crate) cut: RefCell<BTreeSet<Ino>>,
 }
 
 impl Orphans {
@@ -62,17 +65,16 @@ impl Volume {
                 if self.stored(&keys::orphan(ino)).await?.is_some() {
                     self.transactions.set(keys::orphan(ino), None);
                 }
+                self.orphans.cut.borrow_mut().remove(&ino);
                 return Ok(());
             }
             other => other?,
         };
         let _held = inode.locks.exclusive(crate::locks::WHOLE).await;
         if inode.with(|record| record.nlink > 0) {
-            if self.stored(&keys::orphan(ino)).await?.is_some() {
-                self.trim(&inode, inode.size()).await?;
-                self.transactions.set(keys::orphan(ino), None);
-            }
-            return Ok(());
+            // Whoever made it grow has trimmed it.
+            let is_cut = self.orphans.cut.borrow().contains(&ino);
+            return if is_cut { self.trim_cut(&inode).await } else { Ok(()) };
         }
         if self.inodes.is_used(ino) {
             return Ok(());
@@ -88,6 +90,7 @@ impl Volume {
         self.transactions.drop_inode(ino);
         self.transactions.set(keys::inode(ino), None);
         self.transactions.set(keys::orphan(ino), None);
+        self.orphans.cut.borrow_mut().remove(&ino);
         self.inodes.remove(ino);
         self.names.removed(ino);
         Ok(())
@@ -100,6 +103,7 @@ impl Volume {
             let scanned = self.transactions.scan(&from, &to, AT_ONCE).await;
             let (pairs, next) = scanned.map_err(|error| self.store_failed(&error))?;
             for ino in pairs.iter().filter_map(|(key, _)| keys::ino_of(key)) {
+                self.orphans.cut.borrow_mut().insert(ino);
                 self.queue_removal(ino);
             }
             match next {

@@ -32,18 +32,14 @@ impl Volume {
             Allocate::ZeroRange { keep_size } => {
                 self.may_grow().await?;
                 self.check_room(&inode, offset..end).await?;
-                if !keep_size {
-                    self.settle_end(&inode, end).await?;
-                }
+                self.settle_end(&inode, if keep_size { 0 } else { end }).await?;
                 self.punch(&inode, offset, end).await?;
                 self.set_aside(&inode, offset, end, keep_size).await?;
             }
             Allocate::Reserve { keep_size } => {
                 self.may_grow().await?;
                 self.check_room(&inode, offset..end).await?;
-                if !keep_size {
-                    self.settle_end(&inode, end).await?;
-                }
+                self.settle_end(&inode, if keep_size { 0 } else { end }).await?;
                 self.set_aside(&inode, offset, end, keep_size).await?;
             }
         }
@@ -53,8 +49,8 @@ impl Volume {
                 | Allocate::ZeroRange { keep_size: true }
                 | Allocate::Reserve { keep_size: true }
         );
-        if grows && end > inode.size() {
-            self.edit(&inode, true, |record| record.size = record.size.max(end));
+        if grows {
+            self.extend(&inode, end).await?;
         }
         self.touch(&inode, true);
         Ok(())
@@ -121,7 +117,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The range reads as zero from now on, and whole granules of it take no space.
+    /// The range reads as zero from now on, and stripes of which nothing is left take no space.
     async fn punch(&self, inode: &Rc<Inode>, offset: u64, end: u64) -> Result<(), Errno> {
         let stripe = self.geometry.stripe;
         let mut next = Some(offset / stripe / PER_GROUP);

@@ -2,6 +2,9 @@
 //!
 //! A cut within a granule leaves the rest of the granule as it is, so that a crash before the commit loses nothing; it is
 //! zeroed when the file grows over it ([`Volume::settle_end`]).
+//!
+//! Invariant: a file that was cut keeps its size until the places beyond it are taken away. Whatever makes it grow takes
+//! them away first, be it after a crash, or after that failed.
 
 use super::stripes::{down, up};
 use super::write::SIZE_MAX;
@@ -25,41 +28,86 @@ impl Volume {
         if size > SIZE_MAX {
             return Err(Errno::TooBig);
         }
-        self.settle_end(inode, size).await?;
-        // Whoever grows the file meanwhile holds something beyond its end.
-        let _held = inode.locks.exclusive(down(size, self.geometry.stripe)..u64::MAX).await;
+        let _held = loop {
+            self.settle_end(inode, size).await?;
+            // Whoever grows the file meanwhile holds something beyond its end.
+            let held = inode.locks.exclusive(down(size, self.geometry.stripe)..u64::MAX).await;
+            if self.may_reach(inode, size, size) {
+                break held;
+            }
+        };
         let old = inode.size();
         if size < old {
-            self.transactions.set(keys::orphan(inode.ino()), Some(Vec::new()));
+            self.note_cut(inode);
             inode.ragged.set(true);
         }
         self.edit(inode, true, |record| record.size = size);
         self.touch(inode, true);
-        if size < old {
-            self.trim(inode, size).await?;
-            // A file without a name is still to be removed.
-            if inode.with(|record| record.nlink > 0) {
-                self.transactions.set(keys::orphan(inode.ino()), None);
+        if size < old { self.trim_cut(inode).await } else { Ok(()) }
+    }
+
+    /// Makes the file at least so long; what it has beyond its end was set aside for that.
+    pub(super) async fn extend(&self, inode: &Rc<Inode>, size: u64) -> Result<(), Errno> {
+        while inode.size() < size {
+            self.settle_end(inode, size).await?;
+            let _held = inode.locks.exclusive(down(size, self.geometry.stripe)..u64::MAX).await;
+            if self.may_reach(inode, size, size) {
+                self.edit(inode, true, |record| record.size = record.size.max(size));
             }
         }
         Ok(())
     }
 
-    /// Makes the bytes after the end of the file in its last granule zero, if the file is going to reach `until` and
-    /// they may be something else.
-    pub(crate) async fn settle_end(&self, inode: &Rc<Inode>, until: u64) -> Result<(), Errno> {
+    /// Notes that places beyond the end of the file are still to be taken away.
+    fn note_cut(&self, inode: &Rc<Inode>) {
+        self.orphans.cut.borrow_mut().insert(inode.ino());
+        self.transactions.set(keys::orphan(inode.ino()), Some(Vec::new()));
+    }
+
+    /// Takes the places beyond the end of a file away that was cut. The caller holds all that is there.
+    pub(crate) async fn trim_cut(&self, inode: &Rc<Inode>) -> Result<(), Errno> {
+        self.trim(inode, inode.size()).await?;
+        self.orphans.cut.borrow_mut().remove(&inode.ino());
+        // A file without a name is still to be removed.
+        if inode.with(|record| record.nlink > 0) {
+            self.transactions.set(keys::orphan(inode.ino()), None);
+        }
+        Ok(())
+    }
+
+    /// Nothing that was cut off would show if a change that begins at `from` made the file reach `end`. Stays so for who
+    /// holds a range that ends there.
+    pub(super) fn may_reach(&self, inode: &Inode, from: u64, end: u64) -> bool {
+        let is_cut = || self.orphans.cut.borrow().contains(&inode.ino());
+        end <= inode.size() || (!self.shows_end(inode, from) && !is_cut())
+    }
+
+    /// Bytes after the end of the file in its last granule may be something, and a change that begins at `from` does not
+    /// write over them.
+    fn shows_end(&self, inode: &Inode, from: u64) -> bool {
         let granule = self.geometry.granule;
-        while inode.ragged.get() {
+        let size = inode.size();
+        let start = down(size, granule);
+        // A write that begins in the same block completes it with zeroes itself.
+        let writes_over = from <= size && (granule == BLOCK || from < start);
+        inode.ragged.get() && size != start && !writes_over
+    }
+
+    /// Before a change that begins at `from` and may make the file grow: takes away what was cut off and is still there, and
+    /// makes the bytes after the end of the file in its last granule zero, where they may be something else.
+    pub(crate) async fn settle_end(&self, inode: &Rc<Inode>, from: u64) -> Result<(), Errno> {
+        let (granule, stripe) = (self.geometry.granule, self.geometry.stripe);
+        while self.orphans.cut.borrow().contains(&inode.ino()) {
+            let size = inode.size();
+            let _held = inode.locks.exclusive(down(size, stripe)..u64::MAX).await;
+            let is_cut = self.orphans.cut.borrow().contains(&inode.ino());
+            if is_cut && inode.size() == size {
+                self.trim_cut(inode).await?;
+            }
+        }
+        while self.shows_end(inode, from) {
             let size = inode.size();
             let start = down(size, granule);
-            if size == start {
-                inode.ragged.set(false);
-                break;
-            }
-            // A write that begins in the same block completes it with zeroes itself.
-            if until <= size && (granule == BLOCK || until < start) {
-                break;
-            }
             let _held = inode.locks.exclusive(start..start + granule).await;
             if inode.size() != size || !inode.ragged.get() {
                 continue;

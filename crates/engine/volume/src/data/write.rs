@@ -131,7 +131,6 @@ impl Volume {
         if data.is_empty() {
             return Ok(());
         }
-        self.settle_end(&inode, offset).await?;
         // A brick that fails under a write of stripes that were nowhere else yet is left out next time. Of two writes of
         // such a stripe one may have to try again for the other's sake, too.
         let mut tries = 2 * self.bricks.borrow().len() + 1;
@@ -153,7 +152,14 @@ impl Volume {
         clear_setid: bool,
     ) -> Result<bool, Errno> {
         let end = offset + data.len() as u64;
-        let ready = self.lock_for_write(inode, offset..end).await?;
+        let ready = loop {
+            self.settle_end(inode, offset).await?;
+            let ready = self.lock_for_write(inode, offset..end).await?;
+            // The file may have been cut until the range was held.
+            if self.may_reach(inode, offset, end) {
+                break ready;
+            }
+        };
         let asides = &ready.asides;
         let completed = self.complete(inode, offset, data, asides).await?;
         let Some(payload) = completed else { return Ok(false) };

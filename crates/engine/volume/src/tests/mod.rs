@@ -2,6 +2,7 @@
 
 mod asked;
 mod checking;
+mod cut;
 mod durability;
 mod failing;
 mod files;
