@@ -6,6 +6,7 @@ use crate::inode::Inode;
 use crate::volume::Volume;
 use braid_filesystem::{Allocate, Errno, Ino};
 use braid_format::volume::BLOCK;
+use braid_format::volume::inode::FLAG_RESERVED;
 use braid_format::volume::place::{PER_GROUP, Place};
 use std::ops::Range;
 use std::rc::Rc;
@@ -105,6 +106,9 @@ impl Volume {
         keep_size: bool,
     ) -> Result<(), Errno> {
         let stripe = self.geometry.stripe;
+        if inode.with(|record| record.flags & FLAG_RESERVED == 0) {
+            self.edit(inode, false, |record| record.flags |= FLAG_RESERVED);
+        }
         for piece in self.geometry.pieces(offset..end) {
             let start = piece.stripe * stripe;
             let _held = inode.locks.exclusive(start..start + stripe).await;
@@ -142,13 +146,17 @@ impl Volume {
         if place.is_hole() {
             return Ok(());
         }
+        // What was set aside stays so where it is not punched: a place goes as a whole only.
+        let place_end = u64::from(place.blocks) * BLOCK;
+        let keeps = inode.with(|record| record.flags & FLAG_RESERVED != 0)
+            && (piece.from > 0 || piece.to < place_end);
         // After the end of the file nothing is read, so the last granule may go as a whole.
         let to = if start + piece.to >= inode.size() { self.geometry.stripe } else { piece.to };
         let gone = self.geometry.covered(piece.from, to);
         let left = place.written & !gone;
         self.zero_edges(inode, piece, to, left).await?;
         self.prepare_free(place).await?;
-        if left == 0 {
+        if left == 0 && !keeps {
             self.set_place(inode, &places, piece.stripe, Place::HOLE);
             self.free_blocks(place);
         } else if left != place.written {

@@ -12,6 +12,7 @@ use crate::inode::Inode;
 use crate::volume::Volume;
 use braid_device::Request;
 use braid_filesystem::Errno;
+use braid_format::volume::inode::FLAG_RESERVED;
 use braid_format::volume::place::{PER_GROUP, Place};
 use braid_format::volume::{BLOCK, keys};
 use std::collections::BTreeSet;
@@ -41,7 +42,12 @@ impl Volume {
             self.note_cut(inode);
             inode.ragged.set(true);
         }
-        self.edit(inode, true, |record| record.size = size);
+        self.edit(inode, true, |record| {
+            record.size = size;
+            if size == 0 {
+                record.flags &= !FLAG_RESERVED;
+            }
+        });
         self.touch(inode, true);
         if size < old { self.trim_cut(inode).await } else { Ok(()) }
     }

@@ -184,3 +184,32 @@ fn a_file_that_is_cut_while_a_write_waits_shows_nothing_of_before() {
         volume.close().await.unwrap();
     });
 }
+
+#[test]
+fn what_is_set_aside_stays_so_when_a_part_is_punched() {
+    let (world, store) = World::new(128 << 10, &[8]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        let reserve = Allocate::Reserve { keep_size: false };
+        volume.allocate(ino, reserve, 0, 256 << 10).await.unwrap();
+        let blocks = || async { volume.attr(ino).await.unwrap().blocks };
+        let before = blocks().await;
+        volume.allocate(ino, Allocate::PunchHole, 0, 4096).await.unwrap();
+        assert!(blocks().await >= before - 8);
+        write(&volume, ino, 8192, &[1; 4096]).await.unwrap();
+        volume.allocate(ino, Allocate::PunchHole, 8192, 4096).await.unwrap();
+        assert!(blocks().await >= before - 16);
+        assert!(read_all(&volume, ino).await.iter().all(|byte| *byte == 0));
+        // What is punched as a whole is free.
+        volume.allocate(ino, Allocate::PunchHole, 0, 128 << 10).await.unwrap();
+        assert_eq!(blocks().await, before / 2);
+        // Nothing was set aside for this one: it is free when nothing is left of it.
+        let other = file(&volume, "b").await;
+        write(&volume, other, 0, &[1; 128 << 10]).await.unwrap();
+        for at in 0..4 {
+            volume.allocate(other, Allocate::PunchHole, at * (32 << 10), 32 << 10).await.unwrap();
+        }
+        assert_eq!(volume.attr(other).await.unwrap().blocks, 0);
+    });
+}

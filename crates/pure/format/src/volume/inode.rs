@@ -8,6 +8,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const FLAG_PINNED: u32 = 1;
 /// It has never had an extended attribute: there are none to look for. A file without the bit may have some, or none.
 pub const FLAG_NO_ATTRIBUTES: u32 = 2;
+/// Space was set aside for it: a stripe keeps its place as long as a part of that is not punched. Without the bit a stripe in
+/// which nothing is written any more has none.
+pub const FLAG_RESERVED: u32 = 4;
 
 /// A point in time as recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +36,7 @@ pub struct InodeRecord {
     pub nlink: u32,
     /// Device number.
     pub rdev: u32,
-    /// [`FLAG_PINNED`], [`FLAG_NO_ATTRIBUTES`]; other bits are kept.
+    /// [`FLAG_PINNED`], [`FLAG_NO_ATTRIBUTES`], [`FLAG_RESERVED`]; other bits are kept.
     pub flags: u32,
     /// Bytes.
     pub size: u64,
