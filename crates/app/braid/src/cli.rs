@@ -4,6 +4,7 @@
 
 mod as_text;
 mod figures;
+mod nbd;
 mod new_members;
 mod settings;
 pub mod volume;
@@ -231,6 +232,8 @@ pub struct Serve {
     /// Where NBD clients connect: unix:PATH or tcp:ADDR:PORT. May be given several times.
     #[arg(long, required = true, value_name = "ADDRESS")]
     pub nbd: Vec<Address>,
+    #[command(flatten)]
+    pub nbd_limits: nbd::NbdLimits,
     /// Number of threads that carry out requests [default: one for each core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub shards: Option<u16>,
@@ -674,6 +677,8 @@ mod tests {
             "braid serve a",
             "braid serve a --nbd /tmp/s",
             "braid serve a --nbd unix:/s --shards 0",
+            "braid serve a --nbd unix:/s --nbd-memory 63M",
+            "braid serve a --nbd unix:/s --nbd-connections 0",
             "braid stop",
             "braid fail data",
         ] {

@@ -5,15 +5,16 @@ mod support;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
+use std::time::Duration;
 
-use braid_device::{Device, IoErrorKind, IoSets, Op, Request as DeviceRequest};
+use braid_device::{Device, IoErrorKind, IoSets, Op, Request as DeviceRequest, Target};
 use braid_nbd::Address;
 use braid_nbd::client::{Client, ConnectError};
 use braid_nbd::protocol::constants::*;
 use braid_nbd::protocol::{ClientOptions, Command, Request};
-use braid_nbd::serve::{ListenError, ServeError, Server};
+use braid_nbd::serve::{Limits, ListenError, ServeError, Server};
 use braid_shard::Shard;
 use support::{DISK_BYTES, Plain, RamTarget, World};
 
@@ -431,4 +432,66 @@ fn what_is_offered_may_change_while_the_server_runs() {
     });
     assert!(names.is_err(), "{names:?}");
     assert_eq!(world.server().withdraw_unused("fixed"), Ok(()));
+}
+
+#[test]
+fn stalled_clients_neither_starve_others_nor_fill_the_memory() {
+    const MEMORY: u64 = 64 << 20;
+    const CONNECTIONS: usize = 64;
+    let limits = Limits { connections: CONNECTIONS, memory: MEMORY, patience: PATIENCE };
+    // A second for each MiB is for real clients; these requests are small enough for a test.
+    const PATIENCE: Duration = Duration::from_millis(200);
+    let world = World::within(&limits);
+    let mut stalled: Vec<Plain> = (0..60).map(|_| world.plain("disk", false)).collect();
+    for (number, client) in stalled.iter_mut().enumerate() {
+        if number % 2 == 0 {
+            // All of a write but its last byte.
+            let head = request(1, Command::Write, 0, 1 << 20).encode();
+            client.socket.write_all(&[&head[..], &vec![7; (1 << 20) - 1]].concat()).unwrap();
+        } else {
+            // Reads whose replies are not taken.
+            for cookie in 0..64 {
+                client.send(request(cookie, Command::Read, 0, 1 << 20), &[]);
+            }
+        }
+    }
+    // Requests within a connection's reserve never wait, large ones until the stalled clients are gone.
+    assert_serves(&world);
+    let mut client = world.plain("disk", false);
+    let large = 32 << 20;
+    for cookie in 0..3 {
+        client.send(request(cookie, Command::Write, 0, large), &vec![cookie as u8; large as usize]);
+        assert_eq!(client.receive::<16>()[..], simple_reply(0, cookie));
+        let used: usize = world
+            .shards
+            .remotes()
+            .iter()
+            .map(|remote| remote.call(|shard| shard.pool().outstanding()).unwrap())
+            .sum();
+        // Beside payloads: what each connection receives requests into.
+        let other = CONNECTIONS * (128 << 10);
+        assert!(used as u64 <= MEMORY + other as u64, "{used}");
+    }
+    drop(stalled);
+    assert_serves(&world);
+}
+
+#[test]
+fn more_clients_than_the_limit_are_turned_away_until_one_leaves() {
+    let world = World::within(&Limits { connections: 2, ..Limits::default() });
+    let (first, mut second) = (world.plain("disk", false), world.plain("disk", false));
+    let mut third = UnixStream::connect(world.socket()).unwrap();
+    assert_eq!(third.read(&mut [0; 8]).unwrap_or(0), 0, "closed at once");
+    drop(first);
+    // Its place is free when the server has seen it leave.
+    let entered = (0..).find_map(|_| Plain::try_enter(world.socket(), "disk")).unwrap();
+    second.send(request(1, Command::Flush, 0, 0), &[]);
+    assert_eq!(second.receive::<16>()[..], simple_reply(0, 1));
+    drop(entered);
+    let few = Limits { memory: 1 << 20, ..Limits::default() };
+    let address = Address::Unix(world.folder.path().join("few.sock"));
+    let disk: Arc<dyn Target> = Arc::new(RamTarget::new("disk", DISK_BYTES));
+    let refused =
+        Server::start_within(&few, world.shards.remotes(), &[address], vec![disk], None).err();
+    assert!(matches!(refused, Some(ServeError::Memory { memory }) if memory == 1 << 20));
 }

@@ -71,7 +71,9 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         // What another array is made of is not for clients.
         let free = |target: &Arc<dyn Target>| !below.contains(&target.info().name);
         let targets = running.chain(looked_at).filter(free).collect();
-        Ok(Arc::new(Server::start(shards.remotes(), &options.nbd, targets, None)?))
+        let limits = options.nbd_limits.limits();
+        let (shards, addresses) = (shards.remotes(), &options.nbd);
+        Ok(Arc::new(Server::start_within(&limits, shards, addresses, targets, None)?))
     });
     let around = Around {
         remotes: shards.remotes().to_vec(),

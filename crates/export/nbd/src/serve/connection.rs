@@ -16,6 +16,7 @@ use braid_device::{Completion, Device, Op, OpenError, Request as DeviceRequest};
 use braid_shard::Shard;
 use braid_shard::sync::{Promise, promise};
 
+use super::memory::{Account, Shared, Way};
 use super::offer::Offer;
 use super::replies::Replies;
 use crate::protocol::constants::REQUEST_BYTES;
@@ -55,6 +56,7 @@ pub(super) async fn serve(
     fd: OwnedFd,
     socket: Arc<OwnedFd>,
     offer: Arc<Offer>,
+    memory: Arc<Shared>,
 ) -> Result<(), ConnectionError> {
     let stream = Stream::new(&shard, fd).ok_or(ConnectionError::NoRing(shard.id()))?;
     let stream = Rc::new(stream);
@@ -68,7 +70,21 @@ pub(super) async fn serve(
     let Some((target, _using)) = offer.enter(&export.name, socket) else { return Ok(()) };
     let device = target.open(&shard)?;
     let decoder = RequestDecoder::new(RequestRules::new(export, negotiated));
-    transmit(&shard, stream, receiver, decoder, device, negotiated).await
+    let ended = Rc::downgrade(&stream);
+    let account = Account::open(&memory, &shard, move || {
+        if let Some(stream) = ended.upgrade() {
+            stream.shutdown();
+        }
+    });
+    let replies = Replies::new(&shard, negotiated.structured, Rc::clone(&account));
+    shard.spawn(Rc::clone(&replies).write(Rc::clone(&stream), Rc::clone(&device)));
+    let mut reader = Reader { shard, receiver, decoder, device, replies, account };
+    let result = reader.run().await;
+    // After a disconnect request all outstanding requests are still answered (`NBD_CMD_DISC`).
+    reader.replies.close();
+    reader.replies.finished().await;
+    stream.shutdown();
+    result
 }
 
 /// Ends a connection whose handshake takes too long; dropping it stops the clock.
@@ -130,31 +146,13 @@ async fn shake_hands(
     }
 }
 
-async fn transmit(
-    shard: &Shard,
-    stream: Rc<Stream>,
-    receiver: Receiver,
-    decoder: RequestDecoder,
-    device: Rc<dyn Device>,
-    negotiated: Negotiated,
-) -> Result<(), ConnectionError> {
-    let replies = Replies::new(shard, negotiated.structured);
-    shard.spawn(Rc::clone(&replies).write(Rc::clone(&stream), Rc::clone(&device)));
-    let mut reader = Reader { shard: shard.clone(), receiver, decoder, device, replies };
-    let result = reader.run().await;
-    // After a disconnect request all outstanding requests are still answered (`NBD_CMD_DISC`).
-    reader.replies.close();
-    reader.replies.finished().await;
-    stream.shutdown();
-    result
-}
-
 struct Reader {
     shard: Shard,
     receiver: Receiver,
     decoder: RequestDecoder,
     device: Rc<dyn Device>,
     replies: Rc<Replies>,
+    account: Rc<Account>,
 }
 
 impl Reader {
@@ -200,7 +198,10 @@ impl Reader {
                 // Held while the payload arrives: dropped, it gives the slot back.
                 let done = self.replies.completion(token);
                 let buf = self.shard.pool().get(length as usize);
-                let buf = self.receiver.read_into(buf).await.map_err(ConnectionError::Cut)?;
+                self.account.begin(Way::In, len);
+                let received = self.receiver.read_into(buf).await;
+                self.account.done(Way::In);
+                let buf = received.map_err(ConnectionError::Cut)?;
                 let bufs = [buf.freeze()].into_iter().collect();
                 self.submit(offset, Op::Write { bufs, fua: request.fua() }, done);
                 return Ok(());

@@ -13,6 +13,7 @@
 mod connection;
 mod exports;
 mod listener;
+mod memory;
 mod offer;
 mod register;
 mod replies;
@@ -33,16 +34,36 @@ use crate::Address;
 pub use crate::protocol::ExportTableError;
 pub use listener::ListenError;
 use listener::Listener;
+use memory::{Memory, Shared};
 use offer::Offer;
 use register::Register;
 
-/// Connections at a time; further ones are closed at once. Bounds memory together with the bound
-/// on each connection.
-pub const CONNECTIONS_MAX: usize = 256;
+/// Bytes below which a budget has no room for a largest request beside the clients' reserves.
+pub const MEMORY_MIN: u64 = 64 << 20;
 /// How long [`Server::stop`] waits for requests in flight.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept (out of descriptors), in nanoseconds.
 const ACCEPT_PAUSE_NANOS: u64 = 100_000_000;
+
+/// What all clients of a server may use together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at a time, at least one; further ones are closed at once.
+    pub connections: usize,
+    /// Bytes of payload in memory, from [`MEMORY_MIN`] on. A quarter is divided among the connections
+    /// (at most 256 KiB for each), so that a client's small requests never wait for others; the rest goes
+    /// to longer and further requests, first come first served.
+    pub memory: u64,
+    /// While memory is short, a client that keeps some of what others wait for must take its data, and send
+    /// what it has announced, within this time and one second for each MiB; else it is disconnected.
+    pub patience: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { connections: 256, memory: 256 << 20, patience: Duration::from_secs(10) }
+    }
+}
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +77,14 @@ pub enum ServeError {
     /// No shard or no address was given.
     #[error("an NBD server needs at least one shard and one address to listen on")]
     Nothing,
+    /// Less memory than a largest request needs.
+    #[error(
+        "{memory} bytes for the payloads of NBD clients are too few: at least {MEMORY_MIN} (64M)"
+    )]
+    Memory {
+        /// What was given, in bytes.
+        memory: u64,
+    },
     /// A descriptor could not be duplicated.
     #[error(
         "preparing the socket of {address}: {source}; raise the limit on open files (ulimit -n)"
@@ -74,16 +103,32 @@ pub struct Server {
     listening: Vec<OwnedFd>,
     register: Arc<Register>,
     offer: Arc<Offer>,
+    /// Dropped last: what is given back after that comes to nobody.
+    memory: Memory,
 }
 
 impl Server {
+    /// [`start_within`](Server::start_within) the usual limits.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start(
+        shards: &[Remote],
+        addresses: &[Address],
+        targets: Vec<Arc<dyn Target>>,
+        default: Option<&str>,
+    ) -> Result<Server, ServeError> {
+        Server::start_within(&Limits::default(), shards, addresses, targets, default)
+    }
+
     /// Offers `targets` at `addresses`. Connections are served on `shards` in turn; `default`
     /// names the target that clients get who ask for none (with a single target it is that one).
     /// Must not be called on a shard's thread.
     ///
     /// # Errors
-    /// An address that is in use or impossible, exports with equal or impossible names.
-    pub fn start(
+    /// An address that is in use or impossible, exports with equal or impossible names, too little memory.
+    pub fn start_within(
+        limits: &Limits,
         shards: &[Remote],
         addresses: &[Address],
         targets: Vec<Arc<dyn Target>>,
@@ -92,14 +137,18 @@ impl Server {
         if shards.is_empty() || addresses.is_empty() {
             return Err(ServeError::Nothing);
         }
+        if limits.memory < MEMORY_MIN {
+            return Err(ServeError::Memory { memory: limits.memory });
+        }
         let offer = Arc::new(Offer::new(targets, default)?);
         let listeners =
             addresses.iter().map(Listener::bind).collect::<Result<Vec<_>, ListenError>>()?;
         let mut server = Server {
             addresses: Vec::new(),
             listening: Vec::new(),
-            register: Arc::default(),
+            register: Arc::new(Register::new(limits.connections.max(1))),
             offer: Arc::clone(&offer),
+            memory: Memory::new(limits, shards),
         };
         // All descriptors first, so that a failure leaves no listener running.
         let mut ready = Vec::new();
@@ -116,6 +165,8 @@ impl Server {
                 listener,
                 offer: Arc::clone(&offer),
                 register: Arc::clone(&server.register),
+                memory: server.memory.shared(),
+                connections_max: limits.connections.max(1),
                 shards: shards.to_vec(),
             };
             let guard = server.register.listener();
@@ -197,6 +248,8 @@ struct Acceptor {
     listener: Listener,
     offer: Arc<Offer>,
     register: Arc<Register>,
+    memory: Arc<Shared>,
+    connections_max: usize,
     shards: Vec<Remote>,
 }
 
@@ -233,7 +286,10 @@ impl Acceptor {
         let guard = match self.register.connection(&fd) {
             Ok(Some(guard)) => guard,
             Ok(None) => {
-                tracing::warn!(max = CONNECTIONS_MAX, "too many NBD clients: closing a new one");
+                tracing::warn!(
+                    max = self.connections_max,
+                    "too many NBD clients: closing a new one; --nbd-connections sets how many there may be"
+                );
                 return;
             }
             Err(error) => {
@@ -243,9 +299,9 @@ impl Acceptor {
         };
         // At least one shard (checked at the start).
         let Some(home) = self.shards.get(turn % self.shards.len().max(1)) else { return };
-        let offer = Arc::clone(&self.offer);
+        let (offer, memory) = (Arc::clone(&self.offer), Arc::clone(&self.memory));
         home.run(move |shard| {
-            let serving = connection::serve(shard.clone(), fd, guard.socket(), offer);
+            let serving = connection::serve(shard.clone(), fd, guard.socket(), offer, memory);
             shard.spawn(async move {
                 if let Err(error) = serving.await {
                     tracing::info!(%error, "NBD connection ended");

@@ -10,8 +10,6 @@ use std::time::Duration;
 
 use rustix::net::Shutdown;
 
-use super::CONNECTIONS_MAX;
-
 #[derive(Default)]
 struct Entries {
     /// Descriptors of their own, to shut connections down with.
@@ -27,8 +25,8 @@ impl Entries {
 }
 
 /// See the module's documentation.
-#[derive(Default)]
 pub(super) struct Register {
+    connections_max: usize,
     entries: Mutex<Entries>,
     changed: Condvar,
 }
@@ -53,6 +51,11 @@ pub(super) struct Listening {
 }
 
 impl Register {
+    /// For at most so many connections at a time.
+    pub fn new(connections_max: usize) -> Register {
+        Register { connections_max, entries: Mutex::default(), changed: Condvar::new() }
+    }
+
     /// A panic elsewhere leaves the entries as they were: each change is a single step.
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
@@ -69,7 +72,9 @@ impl Register {
         let index = free.unwrap_or(entries.connections.len());
         match entries.connections.get_mut(index) {
             Some(place) => *place = Some(Arc::clone(&socket)),
-            None if index < CONNECTIONS_MAX => entries.connections.push(Some(Arc::clone(&socket))),
+            None if index < self.connections_max => {
+                entries.connections.push(Some(Arc::clone(&socket)))
+            }
             None => return Ok(None),
         }
         Ok(Some(Connected { register: Arc::clone(self), index, socket }))

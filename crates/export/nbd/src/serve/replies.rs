@@ -1,6 +1,6 @@
 //! Requests in flight of one connection, from admission until their reply has been sent.
 //!
-//! Owns the bound on what a client may have outstanding, the outcomes that wait for the writer,
+//! Owns the bound on how many requests a client may have outstanding, the outcomes that wait for the writer,
 //! and the writer: every outcome that is there goes out in one vectored send.
 //! Does not know where requests come from. Invariant: an admitted request holds its slot until its
 //! reply has left or the connection is dead, so memory is bounded even if the client never reads.
@@ -16,14 +16,12 @@ use braid_shard::Shard;
 use braid_shard::sync::Notify;
 
 use super::exports::error_code;
-use crate::protocol::constants::PAYLOAD_BYTES_MAX;
+use super::memory::{Account, Way};
 use crate::protocol::{Command, ErrorCode, Refusal, ReplyEncoder, Request};
 use crate::stream::{Outgoing, Stream};
 
 /// Requests in flight per connection; further ones stay in the socket.
 const REQUESTS_MAX: usize = 128;
-/// Payload bytes in flight per connection: one largest request.
-const BYTES_MAX: u64 = PAYLOAD_BYTES_MAX as u64;
 /// Payload bytes of finished reads above which no further request is taken until they have been
 /// sent: what was read last should still be in the cache when it goes out.
 const UNSENT_BYTES_MAX: u64 = 512 << 10;
@@ -57,7 +55,7 @@ pub(super) struct Replies {
     free: RefCell<Vec<Token>>,
     ready: RefCell<VecDeque<(Token, Answer)>>,
     in_flight: Cell<usize>,
-    bytes: Cell<u64>,
+    account: Rc<Account>,
     unsent: Cell<u64>,
     /// Nothing further will be admitted.
     closing: Cell<bool>,
@@ -68,14 +66,14 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    pub fn new(shard: &Shard, structured: bool) -> Rc<Replies> {
+    pub fn new(shard: &Shard, structured: bool, account: Rc<Account>) -> Rc<Replies> {
         Rc::new(Replies {
             encoder: ReplyEncoder::new(structured),
             slots: RefCell::new(Vec::new()),
             free: RefCell::new(Vec::new()),
             ready: RefCell::new(VecDeque::new()),
             in_flight: Cell::new(0),
-            bytes: Cell::new(0),
+            account,
             unsent: Cell::new(0),
             closing: Cell::new(false),
             dead: Cell::new(false),
@@ -87,12 +85,12 @@ impl Replies {
     /// Waits until `request` may be taken, and counts it in.
     pub async fn admit(&self, request: Request) -> Token {
         let bytes = match request.command {
-            Command::Read | Command::Write => u64::from(request.length),
+            Command::Read | Command::Write => Account::size_of(request.length),
             _ => 0,
         };
         self.room.wait_for(|| self.has_room(bytes).then_some(())).await;
+        self.account.take(bytes).await;
         self.in_flight.set(self.in_flight.get() + 1);
-        self.bytes.set(self.bytes.get() + bytes);
         let slot = Slot { request, bytes, flushing: false };
         let mut slots = self.slots.borrow_mut();
         match self.free.borrow_mut().pop() {
@@ -112,9 +110,9 @@ impl Replies {
 
     fn has_room(&self, bytes: u64) -> bool {
         let fits = self.in_flight.get() < REQUESTS_MAX
-            && self.bytes.get() + bytes <= BYTES_MAX
+            && self.account.allows(bytes)
             && self.unsent.get() <= UNSENT_BYTES_MAX;
-        // One request alone is always taken: none is larger than BYTES_MAX.
+        // One request alone is always taken.
         fits || self.in_flight.get() == 0
     }
 
@@ -135,7 +133,7 @@ impl Replies {
 
     fn answer(&self, token: Token, answer: Answer) {
         let read = self.slot(token).filter(|slot| slot.request.command == Command::Read);
-        self.unsent.set(self.unsent.get() + read.map_or(0, |slot| slot.bytes));
+        self.unsent.set(self.unsent.get() + read.map_or(0, |slot| u64::from(slot.request.length)));
         self.ready.borrow_mut().push_back((token, answer));
         self.to_write.notify_all();
     }
@@ -176,10 +174,14 @@ impl Replies {
             self.collect(&device, &mut out, &mut sent);
             if self.dead.get() {
                 out.clear();
-            } else if !out.is_empty() && out.send(&stream).await.is_err() {
-                self.dead.set(true);
-                out.clear();
-                stream.shutdown();
+            } else if !out.is_empty() {
+                self.account.begin(Way::Out, out.payload_bytes() as u64);
+                if out.send(&stream).await.is_err() {
+                    self.dead.set(true);
+                    out.clear();
+                    stream.shutdown();
+                }
+                self.account.done(Way::Out);
             }
             self.release(&mut sent);
         }
@@ -242,9 +244,9 @@ impl Replies {
     fn release(&self, sent: &mut Vec<Token>) {
         for token in sent.drain(..) {
             if let Some(slot) = self.slot(token) {
-                self.bytes.set(self.bytes.get() - slot.bytes);
+                self.account.give(slot.bytes);
                 if slot.request.command == Command::Read {
-                    self.unsent.set(self.unsent.get() - slot.bytes);
+                    self.unsent.set(self.unsent.get() - u64::from(slot.request.length));
                 }
             }
             self.in_flight.set(self.in_flight.get() - 1);

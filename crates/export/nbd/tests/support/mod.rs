@@ -16,7 +16,7 @@ use braid_nbd::Address;
 use braid_nbd::protocol::{
     ClientHandshake, ClientHandshakeStep, ClientOptions, Request, ServerOffer,
 };
-use braid_nbd::serve::Server;
+use braid_nbd::serve::{Limits, Server};
 use braid_shard::Shard;
 use braid_shard::threads::{Shards, start};
 
@@ -66,19 +66,29 @@ pub const DISK_BYTES: u64 = 64 << 20;
 impl World {
     /// Serves "disk" (the default, 64 MiB) and "fixed" (read-only) on two shards.
     pub fn new() -> World {
+        World::within(&Limits::default())
+    }
+
+    /// The same within limits.
+    pub fn within(limits: &Limits) -> World {
         let targets: Vec<Arc<dyn Target>> = vec![
             Arc::new(RamTarget::new("disk", DISK_BYTES)),
             Arc::new(RamTarget::new("fixed", 1 << 20).read_only()),
         ];
-        World::with(targets)
+        World::build(limits, targets)
     }
 
     pub fn with(targets: Vec<Arc<dyn Target>>) -> World {
+        World::build(&Limits::default(), targets)
+    }
+
+    fn build(limits: &Limits, targets: Vec<Arc<dyn Target>>) -> World {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let shards = start(2).expect("two shards with io_uring");
         let unix = Address::Unix(folder.path().join("nbd.sock"));
         let tcp = "tcp:127.0.0.1:0".parse().expect("a loopback address");
-        let server = Server::start(shards.remotes(), &[unix, tcp], targets, Some("disk"));
+        let server =
+            Server::start_within(limits, shards.remotes(), &[unix, tcp], targets, Some("disk"));
         World { server: Some(server.expect("a server")), shards, folder }
     }
 
@@ -136,6 +146,15 @@ pub struct Plain {
 
 impl Plain {
     pub fn enter(path: PathBuf, export: &str, structured: bool) -> Plain {
+        Plain::try_enter_with(path, export, structured).expect("the server speaks")
+    }
+
+    /// `None` when the server closes at once.
+    pub fn try_enter(path: PathBuf, export: &str) -> Option<Plain> {
+        Plain::try_enter_with(path, export, false)
+    }
+
+    fn try_enter_with(path: PathBuf, export: &str, structured: bool) -> Option<Plain> {
         let mut socket = UnixStream::connect(path).expect("a listening server");
         let options = ClientOptions { export: export.into(), structured };
         let mut handshake = ClientHandshake::new(options).expect("a short name");
@@ -143,11 +162,11 @@ impl Plain {
         loop {
             let mut out = Vec::new();
             // Byte by byte, so that nothing of the transmission phase is taken.
-            socket.read_exact(&mut input).expect("the server speaks");
+            socket.read_exact(&mut input).ok()?;
             let step = handshake.step(&mut &input[..], &mut out).expect("the server agrees");
             socket.write_all(&out).expect("the server listens");
             if let ClientHandshakeStep::Transmission(offer) = step {
-                return Plain { socket, offer: *offer };
+                return Some(Plain { socket, offer: *offer });
             }
         }
     }
