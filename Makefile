@@ -14,7 +14,7 @@ SEED ?= 1
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: help demo test bench sim fuzz posix lint setup
+.PHONY: help demo test bench sim canaries fuzz posix lint setup
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -38,6 +38,9 @@ bench: ## The tables of docs/benchmarks, with rivals beside them
 
 sim: ## Run SEEDS fresh simulator seeds; a failing one is printed and replays alone
 	cargo run $(CHECKED) -p braid-sim -- run --seeds $(SEEDS)
+
+canaries: ## Plant each bug of the simulator's table in the engine and count the seeds that find it
+	cargo run $(CHECKED) -p braid-sim --features plants -- canaries --write docs/simulator-canaries.md
 
 fuzz: ## Feed INPUTS bad inputs to every parser; one that fails is saved and replays alone
 	cargo run $(CHECKED) -p braid-fuzz -- run --inputs $(INPUTS) --seed $(SEED) --save target

@@ -1,23 +1,12 @@
 //! The command line: which seeds to run, and what is printed of them.
 
-use crate::rng::Rng;
-use crate::rng::mix;
 use crate::run::{Report, Verdict};
-use anyhow::{Context, Result, bail};
+use crate::seeds::{Kind, Seed, each, fresh_number, saved};
+use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
-
-/// Seeds that failed once, with what each of them found.
-const SAVED: &str = include_str!("../seeds.txt");
-/// Runs that go on side by side.
-const THREADS: u64 = 2;
-/// Seeds within which every planted bug must be found.
-const CANARY_SEEDS: u64 = 1000;
-/// Of 100 fresh seeds, how many are volumes, and how many of the others stacks.
-const VOLUMES: u64 = 15;
-const STACKS: u64 = 15;
+use std::time::Instant;
 
 /// The deterministic simulator: the RAID engine on simulated members, all choices from one seed.
 #[derive(Parser)]
@@ -52,29 +41,31 @@ enum Command {
         /// Go on after a failure, and list all
         #[arg(long)]
         keep_going: bool,
-        /// Stacks only; otherwise some seeds are stacks
+        /// Run single arrays; without any of the three options seeds are of all kinds
         #[arg(long)]
-        stacked: bool,
-        /// Volumes only; otherwise some seeds are volumes
-        #[arg(long, conflicts_with = "stacked")]
+        arrays: bool,
+        /// Run stacks: arrays of arrays
+        #[arg(long, alias = "stacked")]
+        stacks: bool,
+        /// Run volumes of files
+        #[arg(long, alias = "volume")]
         volumes: bool,
     },
     /// Run the seeds that failed once (seeds.txt)
     Saved,
-    /// Say how many seeds it takes to find the bug that was planted into this build
-    Canary {
+    /// Plant each bug of the table in the engine and say how many seeds it takes to find it (a build with `--features
+    /// plants`)
+    Canaries {
+        /// Plant this bug alone
+        #[arg(long, value_name = "NAME")]
+        only: Option<String>,
         /// The first seed
         #[arg(long, default_value_t = 1)]
         first: u64,
-        /// In stacks only
-        #[arg(long)]
-        stacked: bool,
-        /// In volumes only
-        #[arg(long, conflicts_with = "stacked")]
-        volumes: bool,
+        /// Write the table there, in Markdown
+        #[arg(long, value_name = "FILE", conflicts_with = "only")]
+        write: Option<PathBuf>,
     },
-    /// Build with each planted bug in turn and say how many seeds it takes to find it
-    Canaries,
 }
 
 /// Does what was asked.
@@ -84,108 +75,30 @@ enum Command {
 pub fn main(cli: Cli) -> Result<()> {
     match (cli.seed, cli.command) {
         (Some(seed), _) => {
-            let kind = Kind::only(cli.stacked, cli.volume).unwrap_or(Kind::Array);
+            let kind = match (cli.stacked, cli.volume) {
+                (true, _) => Kind::Stack,
+                (_, true) => Kind::Volume,
+                _ => Kind::Array,
+            };
             one(Seed { seed, kind }, cli.verbose)
         }
-        (None, Some(Command::Run { seeds, first, keep_going, stacked, volumes })) => {
-            let first = first.unwrap_or_else(fresh);
+        (None, Some(Command::Run { seeds, first, keep_going, arrays, stacks, volumes })) => {
+            let first = first.unwrap_or_else(fresh_number);
             println!("first seed {first}");
             let seeds = first..first.saturating_add(seeds);
-            let only = Kind::only(stacked, volumes);
-            many(&seeds.map(|seed| Seed::fresh(seed, only)).collect::<Vec<_>>(), keep_going)
+            let asked = [(arrays, Kind::Array), (stacks, Kind::Stack), (volumes, Kind::Volume)];
+            let kinds: Vec<Kind> =
+                asked.into_iter().filter(|(asked, _)| *asked).map(|(_, kind)| kind).collect();
+            many(&seeds.map(|seed| Seed::fresh(seed, &kinds)).collect::<Vec<_>>(), keep_going)
         }
         (None, Some(Command::Saved)) => many(&saved()?, true),
-        (None, Some(Command::Canary { first, stacked, volumes })) => {
-            canary(first, Kind::only(stacked, volumes))
+        (None, Some(Command::Canaries { only, first, write })) => {
+            crate::canaries::canaries(only.as_deref(), first, write.as_deref())
         }
-        (None, Some(Command::Canaries)) => canaries(),
         (None, None) => {
             bail!("what shall be run? see --help: a seed (--seed N), or `run --seeds N`")
         }
     }
-}
-
-/// A seed that was probably never run: short enough to be read out.
-fn fresh() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-    mix(since as u64 ^ u64::from(std::process::id()) << 48) % 1_000_000_000_000
-}
-
-/// What a run is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-enum Kind {
-    /// One array.
-    Array,
-    /// Arrays of arrays.
-    Stack,
-    /// A volume of files.
-    Volume,
-}
-
-impl Kind {
-    /// What was asked for, if it was.
-    fn only(stacked: bool, volume: bool) -> Option<Kind> {
-        match (stacked, volume) {
-            (true, _) => Some(Kind::Stack),
-            (_, true) => Some(Kind::Volume),
-            _ => None,
-        }
-    }
-}
-
-/// What to run: the same seed gives one run of a single array, another of a stack, and a third of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-struct Seed {
-    seed: u64,
-    kind: Kind,
-}
-
-impl Seed {
-    /// A seed that nothing has been said about: of the kind `only`, else of one by chance.
-    fn fresh(seed: u64, only: Option<Kind>) -> Seed {
-        // Streams of their own.
-        let kind = only.unwrap_or_else(|| {
-            let volume = Rng::new(seed, 8).percent(VOLUMES);
-            let stacked = Rng::new(seed, 7).percent(STACKS);
-            Kind::only(stacked && !volume, volume).unwrap_or(Kind::Array)
-        });
-        Seed { seed, kind }
-    }
-
-    fn run(self, verbose: bool) -> Report {
-        match self.kind {
-            Kind::Array => crate::run::run(self.seed, verbose),
-            Kind::Stack => crate::stack::run(self.seed, verbose),
-            Kind::Volume => crate::volume::run(self.seed, verbose),
-        }
-    }
-}
-
-impl std::fmt::Display for Seed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let option = match self.kind {
-            Kind::Array => "",
-            Kind::Stack => " --stacked",
-            Kind::Volume => " --volume",
-        };
-        write!(f, "{}{option}", self.seed)
-    }
-}
-
-fn saved() -> Result<Vec<Seed>> {
-    let lines = SAVED.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
-    lines
-        .map(|line| {
-            let of = |word: &str, kind| Some((kind, line.strip_prefix(word)?));
-            let (kind, rest) = of("stacked ", Kind::Stack)
-                .or_else(|| of("volume ", Kind::Volume))
-                .unwrap_or((Kind::Array, line));
-            let seed = rest.split_whitespace().next().unwrap_or(rest).parse();
-            let seed =
-                seed.with_context(|| format!("reading seeds.txt: {line:?} begins with no seed"))?;
-            Ok(Seed { seed, kind })
-        })
-        .collect()
 }
 
 fn print_failure(seed: Seed, report: &Report) {
@@ -254,12 +167,16 @@ impl Totals {
 fn many(seeds: &[Seed], keep_going: bool) -> Result<()> {
     let start = Instant::now();
     let totals = Mutex::new(Totals::default());
-    each(seeds, |seed, report| {
-        let mut totals = totals.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        print_failure(seed, report);
-        totals.add(seed, report);
-        keep_going || totals.failed.is_empty()
-    });
+    each(
+        seeds,
+        || (),
+        |seed, report| {
+            let mut totals = totals.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            print_failure(seed, report);
+            totals.add(seed, report);
+            keep_going || totals.failed.is_empty()
+        },
+    );
     let totals = totals.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     let seconds = start.elapsed().as_secs_f64();
     println!(
@@ -285,88 +202,5 @@ fn many(seeds: &[Seed], keep_going: bool) -> Result<()> {
     } else {
         let failed: Vec<String> = totals.failed.iter().map(Seed::to_string).collect();
         bail!("failed: {}", failed.join(", "))
-    }
-}
-
-/// Runs `seeds` side by side; `done` gets each report and says whether to go on.
-fn each(seeds: &[Seed], done: impl Fn(Seed, &Report) -> bool + Sync) {
-    let (next, enough) = (AtomicU64::new(0), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                while !enough.load(Ordering::Relaxed) {
-                    let at = next.fetch_add(1, Ordering::Relaxed) as usize;
-                    let Some(seed) = seeds.get(at) else { return };
-                    if !done(*seed, &seed.run(false)) {
-                        enough.store(true, Ordering::Relaxed);
-                    }
-                }
-            });
-        }
-    });
-}
-
-fn canary(first: u64, only: Option<Kind>) -> Result<()> {
-    let found: Mutex<Option<(Seed, Report)>> = Mutex::new(None);
-    let seeds = first..first.saturating_add(CANARY_SEEDS);
-    let seeds: Vec<Seed> = seeds.map(|seed| Seed::fresh(seed, only)).collect();
-    each(&seeds, |seed, report| {
-        let mut found = found.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if matches!(report.verdict, Verdict::Failed(_))
-            && found.as_ref().is_none_or(|(known, _)| seed < *known)
-        {
-            *found = Some((seed, report.clone()));
-        }
-        found.is_none()
-    });
-    match found.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
-        Some((seed, report)) => {
-            let Verdict::Failed(failure) = report.verdict else { return Ok(()) };
-            println!("found after {} seeds by {}", seed.seed - first + 1, failure.checker);
-            println!("  {}", failure.text);
-            Ok(())
-        }
-        None => bail!("not found within {CANARY_SEEDS} seeds"),
-    }
-}
-
-/// The planted bugs, as features of this crate, and in which kind of run they are looked for.
-const PLANTS: [(&str, Option<&str>); 9] = [
-    ("plant-parity-segment", None),
-    ("plant-unrecorded-failure", None),
-    ("plant-read-past-recovery", None),
-    ("plant-bit-after-data", None),
-    ("plant-stale-line", None),
-    ("plant-unrecorded-bad-block", None),
-    // Only arrays that are members say that they have lost too much.
-    ("plant-lost-array", Some("--stacked")),
-    ("plant-metadata-before-data", Some("--volumes")),
-    ("plant-early-reuse", Some("--volumes")),
-];
-
-fn canaries() -> Result<()> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_string());
-    for (plant, only) in PLANTS {
-        println!("{plant}:");
-        let status = std::process::Command::new(&cargo)
-            .args(["run", "--quiet", "--profile", "checked", "-p", "braid-sim"])
-            .args(["--features", plant, "--", "canary"])
-            .args(only)
-            .status()
-            .with_context(|| format!("running {cargo} for {plant}; is cargo in the PATH?"))?;
-        if !status.success() {
-            bail!("{plant} was not found: the simulator has become blind to it");
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_saved_seed_is_a_number() {
-        assert!(!saved().unwrap().is_empty());
     }
 }

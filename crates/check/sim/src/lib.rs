@@ -11,13 +11,14 @@
 //! ```
 //!
 //! `member` opens with the fault model in prose, `stack` is the same for arrays of arrays, `volume` for volumes of
-//! files. A seed that failed once
-//! is kept in `seeds.txt`.
+//! files. A seed that failed once is kept in `seeds.txt`; `plants` is the table of bugs that are planted in the engines
+//! to show that runs find them.
 //!
 //! Invariant: a run depends on its seed alone; nothing reads a clock, a thread or an address.
 
 #![forbid(unsafe_code)]
 
+mod canaries;
 pub mod checkers;
 pub mod cli;
 pub mod client;
@@ -31,9 +32,11 @@ mod lives;
 pub mod machine;
 pub mod member;
 pub mod oracle;
+mod plants;
 pub mod rng;
 pub mod run;
 pub mod scenario;
+pub mod seeds;
 mod settings;
 pub mod stack;
 mod steps;

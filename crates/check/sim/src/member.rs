@@ -349,6 +349,15 @@ impl Member {
         *self.data.borrow_mut() = 0..0;
     }
 
+    /// It is gone for good, with all that it held.
+    pub fn scrap(&self) {
+        let mut state = self.state.borrow_mut();
+        (state.gone, state.left) = (true, true);
+        (state.live, state.durable) = (Vec::new(), None);
+        (state.durable_seq, state.fresh) = (Vec::new(), None);
+        state.cache.clear();
+    }
+
     /// Changes bytes without an error, on both images.
     pub fn rot(&self, offset: u64, bytes: &[u8]) {
         let mut state = self.state.borrow_mut();

@@ -122,7 +122,7 @@ pub fn run(seed: u64, verbose: bool) -> Report {
         let _ = run.go();
         counts = (run.requests(), run.crashes, run.faults, run.re_added, run.bitmap_changes);
     }
-    world.unit_of.borrow_mut().take();
+    world.end();
     let verdict = match world.failure() {
         None => Verdict::Passed,
         Some(failure) if lies && world.power_cuts.get() > 0 => Verdict::Outside(failure),

@@ -165,6 +165,14 @@ impl World {
         self.failure.borrow_mut().take()
     }
 
+    /// The run is over. What a process that crashed has left behind may hold members; their images are not kept for that.
+    pub fn end(&self) {
+        self.unit_of.borrow_mut().take();
+        for member in self.members.take() {
+            member.scrap();
+        }
+    }
+
     /// Adds a member and gives its index.
     pub fn add_member(&self, member: Member) -> usize {
         let mut members = self.members.borrow_mut();

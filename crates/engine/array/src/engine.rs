@@ -24,6 +24,7 @@ use braid_device::{
 };
 use braid_layout::Slot;
 use braid_shard::mailbox::Remote;
+use braid_shard::plant::planted;
 use braid_shard::sync::{Budget, Notify, Promise, promise};
 use braid_shard::{Buf, BufMut, Shard};
 use slab::Slab;
@@ -545,6 +546,9 @@ impl Engine {
         let answer = self.ask(move |shard, answer| {
             crate::control::Control::fail_for_engine(shard, id, (nr, error, report), answer);
         });
+        if planted("failure-after-reply") {
+            return;
+        }
         // No answer means that the array was stopped meanwhile.
         let _ = answer.await;
     }

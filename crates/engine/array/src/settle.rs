@@ -17,6 +17,7 @@ use braid_device::{Bufs, IoError, IoErrorKind, Op, Outcomes, Request};
 use braid_format::SECTOR;
 use braid_layout::{Layout, Place, Slot};
 use braid_shard::Buf;
+use braid_shard::plant::planted;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
@@ -88,8 +89,7 @@ impl Engine {
             match outcome.result {
                 Ok(()) => self.good_again(view, slot, bytes),
                 // The planted bug goes on with an array that has lost too much.
-                Err(error)
-                    if cfg!(feature = "plant-lost-array") && error.kind == IoErrorKind::Lost => {}
+                Err(error) if planted("array-too-degraded") && error.kind == IoErrorKind::Lost => {}
                 Err(error) => refused.push(Refused { slot, bytes, op: outcome.op, error }),
             }
         }

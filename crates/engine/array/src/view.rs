@@ -8,6 +8,7 @@ use crate::options::MemberFlags;
 use braid_device::{Device, IoError, IoErrorKind};
 use braid_layout::Slot;
 use braid_shard::buffer::in_place::Place;
+use braid_shard::plant::planted;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
@@ -165,7 +166,7 @@ impl View {
         let valid = match slot.state {
             SlotState::InSync => true,
             SlotState::Rebuilding { recovered } => {
-                bytes.end <= recovered || cfg!(feature = "plant-read-past-recovery")
+                bytes.end <= recovered || planted("read-past-recovery")
             }
             SlotState::Missing => false,
         };
@@ -232,7 +233,8 @@ impl View {
     /// What to say to a reader when nothing is left that its bytes could come from.
     pub fn no_copy_left(&self) -> IoError {
         // An array above this one goes on with its other blocks, or fails it.
-        IoError::new(if self.broken { IoErrorKind::Lost } else { IoErrorKind::Medium })
+        let lost = self.broken && !planted("lost-as-medium");
+        IoError::new(if lost { IoErrorKind::Lost } else { IoErrorKind::Medium })
     }
 
     /// The slot has a member, so it must be written.

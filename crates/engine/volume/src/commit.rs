@@ -9,6 +9,7 @@ use braid_format::volume::keys;
 use braid_format::volume::place::encode;
 use braid_kv::{Begun, Change, StoreError};
 use braid_shard::Shard;
+use braid_shard::plant::planted;
 use std::rc::{Rc, Weak};
 
 /// The longest that a change waits for its commit, unless somebody asks before: what Linux's file systems do.
@@ -94,10 +95,10 @@ impl Volume {
     /// Makes data durable, then the metadata that names it, which the store prepares meanwhile.
     async fn write_batch(&self, batch: Vec<Change>) -> Result<(), StoreError> {
         let store = self.transactions.store();
-        #[cfg(not(feature = "plant-metadata-before-data"))]
-        let unflushed = self.unflushed();
-        #[cfg(feature = "plant-metadata-before-data")]
-        let unflushed: Vec<(Rc<Brick>, u64)> = Vec::new();
+        let mut unflushed = self.unflushed();
+        if planted("metadata-before-data") {
+            unflushed.clear();
+        }
         let begun = match batch.is_empty() || unflushed.is_empty() {
             true => Err(batch),
             false => store.begin_commit(batch),

@@ -10,6 +10,7 @@
 use braid_format::volume::space::{GROUP_BLOCKS, PER_USAGE, WORDS, encode_blocks, encode_usage};
 use braid_format::volume::{RecordError, keys, space as records};
 use braid_kv::{Change, StoreError};
+use braid_shard::plant::planted;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
@@ -420,10 +421,10 @@ impl Space {
             group.0 -= len as i64;
         });
         if blocks > 0 {
-            #[cfg(not(feature = "plant-early-reuse"))]
+            if planted("early-reuse") {
+                return self.release(start, blocks);
+            }
             self.freed.borrow_mut().push((start, blocks));
-            #[cfg(feature = "plant-early-reuse")]
-            self.release(start, blocks);
         }
     }
 

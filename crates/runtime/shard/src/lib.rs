@@ -22,6 +22,7 @@
 pub mod buffer;
 pub mod executor;
 pub mod mailbox;
+pub mod plant;
 pub mod reactor;
 #[allow(unsafe_code)]
 pub mod ring;

@@ -117,7 +117,7 @@ pub fn run(seed: u64, verbose: bool) -> Report {
         report.re_added = run.re_added;
         report.bitmap_changes = run.bitmap_changes;
     }
-    world.unit_of.borrow_mut().take();
+    world.end();
     report.verdict = match world.failure() {
         None => Verdict::Passed,
         Some(failure) if lies && world.power_cuts.get() > 0 => Verdict::Outside(failure),

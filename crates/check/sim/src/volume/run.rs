@@ -99,6 +99,7 @@ pub fn run(seed: u64, verbose: bool) -> Report {
     // The failure, if there is one, is in the world.
     let _ = run.go();
     let ended = run.life.as_ref().map_or(0, |life| life.client.ended);
+    world.end();
     let verdict = match world.failure() {
         None => Verdict::Passed,
         Some(failure) => Verdict::Failed(failure),

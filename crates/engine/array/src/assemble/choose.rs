@@ -14,6 +14,7 @@ use braid_format::SECTOR;
 use braid_format::superblock::{Role, Superblock};
 use braid_format::uuid_text;
 use braid_layout::Slot;
+use braid_shard::plant::planted;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -249,7 +250,9 @@ fn standing(
         (_, Role::Spare) => Ok(Ok(Standing::Spare)),
         (Role::Spare, _) if misses_freshest => Ok(Err(apart)),
         (Role::Spare, _) | (_, Role::Faulty) => Ok(Err(stale)),
-        (Role::Slot(_), Role::Slot(_)) if behind > 1 => Ok(Err(stale)),
+        (Role::Slot(_), Role::Slot(_)) if behind > if planted("two-behind") { 2 } else { 1 } => {
+            Ok(Err(stale))
+        }
         (Role::Slot(slot), Role::Slot(held)) if slot != held => Ok(Err(stale)),
         (Role::Slot(slot), Role::Slot(_)) => {
             agrees(shared, reference, found)?;

@@ -6,6 +6,7 @@
 use crate::control::Control;
 use crate::engine::{ArrayId, Engine};
 use braid_shard::Shard;
+use braid_shard::plant::planted;
 use std::rc::Rc;
 
 impl Control {
@@ -26,7 +27,7 @@ impl Control {
             return false;
         }
         let was_dirty = std::mem::replace(&mut self.roster.borrow_mut().dirty, true);
-        if !was_dirty {
+        if !was_dirty && !planted("active-unrecorded") {
             self.write_superblocks(&turn).await;
             self.changed.notify_all();
         }
@@ -80,7 +81,9 @@ impl Control {
     /// for a moment would be left behind by it, and be refused for ever.
     pub(crate) async fn mark_clean(&self, turn: &braid_shard::sync::Share) {
         let resynced = self.roster.borrow().resynced;
-        self.flush_members(turn, |_| true).await;
+        if !planted("clean-unflushed") {
+            self.flush_members(turn, |_| true).await;
+        }
         if !self.geometry.level.has_redundancy() {
             return;
         }

@@ -17,6 +17,7 @@ use crate::geometry::Geometry;
 use crate::view::MemberNr;
 use braid_device::{IoError, Request};
 use braid_format::{SECTOR, badblocks};
+use braid_shard::plant::planted;
 use braid_shard::{Buf, Shard};
 use std::ops::Range;
 use std::rc::Rc;
@@ -138,7 +139,7 @@ impl Control {
                     self.member_name(nr)
                 );
                 // The planted bug forgets the invariant of this file.
-                if !cfg!(feature = "plant-unrecorded-bad-block") {
+                if !planted("bad-block-unrecorded") {
                     self.write_superblocks(&turn).await;
                 }
                 // Only now: a write that they are missing from may be acknowledged at once.

@@ -17,6 +17,7 @@ use crate::view::MemberNr;
 use braid_device::{Device, IoError, IoErrorKind, Request};
 use braid_format::SECTOR;
 use braid_format::superblock::Superblock;
+use braid_shard::plant::planted;
 use braid_shard::sync::{Budget, Notify, Share};
 use braid_shard::{Buf, Nanos, Shard};
 use std::cell::{Cell, RefCell};
@@ -142,7 +143,7 @@ impl Control {
         let batch = bitmap.keeper.borrow_mut().hold(bits);
         if let Some(batch) = batch {
             // The planted bug forgets the first line of the invariant in `bitmap`.
-            if cfg!(feature = "plant-bit-after-data") {
+            if planted("bit-after-data") {
                 self.start_writing(&bitmap);
                 return true;
             }
@@ -316,7 +317,9 @@ impl Control {
             return;
         }
         let turn = self.turn().await;
-        self.flush_members(&turn, |_| true).await;
+        if !planted("bits-cleared-unflushed") {
+            self.flush_members(&turn, |_| true).await;
+        }
         // It may have been removed while this waited for its turn.
         if self.bitmap().is_none_or(|now| now.nr != nr) {
             return;
@@ -336,6 +339,9 @@ impl Control {
     /// Records that a member which saw less than the present event count may lack what bits no longer
     /// say. False when a member could not be told. The caller holds the turn.
     async fn raise_events_cleared(&self, bitmap: &Bitmap, turn: &Share) -> bool {
+        if planted("events-cleared-not-raised") {
+            return true;
+        }
         let events = self.roster.borrow().shared.events;
         {
             let mut keeper = bitmap.keeper.borrow_mut();

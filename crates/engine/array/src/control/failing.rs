@@ -9,6 +9,7 @@ use crate::reports::Report;
 use crate::view::MemberNr;
 use braid_device::IoError;
 use braid_shard::Shard;
+use braid_shard::plant::planted;
 use std::rc::Rc;
 
 /// What became of a member that failed.
@@ -96,7 +97,7 @@ impl Control {
         match dropped {
             Dropped::Faulty => {
                 // The planted bug forgets the second line of the invariant in `control`.
-                if !cfg!(feature = "plant-unrecorded-failure") {
+                if !planted("failure-unrecorded") {
                     self.write_superblocks(&turn).await;
                 }
                 // Only now: a write that leaves the member out may be acknowledged at once.

@@ -17,6 +17,7 @@ use crate::flush::{Answer, Flushed};
 use crate::view::MemberNr;
 use braid_device::{IoError, IoErrorKind, Request};
 use braid_shard::Shard;
+use braid_shard::plant::planted;
 use braid_shard::sync::{Budget, Notify, Share};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -78,8 +79,12 @@ impl Control {
                 self.flushes.busy.set(false);
                 return;
             }
-            let first = self.flush_alone(alone, holds_data).await;
-            if self.is_unrecorded() {
+            let which = |member: &Member| {
+                let rebuilt = matches!(member.standing, Standing::Rebuilding { .. });
+                holds_data(member) && !(rebuilt && planted("flush-leaves-out-rebuilt"))
+            };
+            let first = self.flush_alone(alone, which).await;
+            if self.is_unrecorded() && !planted("flushed-before-record") {
                 let turn = self.turn().await;
                 self.record_suspects(&turn).await;
             }
@@ -88,7 +93,9 @@ impl Control {
             let error = match first {
                 Some(error) if broken || !redundant => Some(error),
                 // What a member that is missing too many had not made durable is nowhere else.
-                None if broken => Some(IoError::new(IoErrorKind::Lost)),
+                None if broken && !planted("flush-of-too-degraded") => {
+                    Some(IoError::new(IoErrorKind::Lost))
+                }
                 // What the failed member lost is still in the redundancy of the others, or counted as a loss.
                 _ => None,
             };
@@ -143,6 +150,9 @@ impl Control {
 
     fn flush_failed(&self, nr: MemberNr, error: IoError) {
         if self.geometry.level.has_redundancy() {
+            if planted("flush-failure-ignored") {
+                return;
+            }
             // What the others have recorded as bad was perhaps nowhere but here.
             let roster = self.roster.borrow();
             let mut others = roster.members.iter().filter(|m| m.nr != nr && !m.is_faulty());

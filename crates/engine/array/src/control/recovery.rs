@@ -14,6 +14,7 @@ use crate::status::JobKind;
 use crate::view::MemberNr;
 use braid_layout::{Layout, Level, Slot};
 use braid_shard::Nanos;
+use braid_shard::plant::planted;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -163,7 +164,9 @@ impl Control {
     async fn finish_recovery(&self, nr: MemberNr, slot: Slot) -> JobEnd {
         let gone = JobEnd::Failed(braid_device::IoError::new(braid_device::IoErrorKind::Gone));
         let turn = self.turn().await;
-        self.flush_members(&turn, |member| member.nr == nr).await;
+        if !planted("rebuilt-unflushed") {
+            self.flush_members(&turn, |member| member.nr == nr).await;
+        }
         {
             let mut roster = self.roster.borrow_mut();
             let Some(member) = roster.member_mut(nr) else { return gone };

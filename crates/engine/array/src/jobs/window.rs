@@ -4,6 +4,7 @@ use crate::engine::Engine;
 use crate::lock::Held;
 use braid_device::{IoError, IoErrorKind};
 use braid_layout::{Layout, Slot};
+use braid_shard::plant::planted;
 use std::rc::Rc;
 
 /// What is done in a window.
@@ -63,7 +64,8 @@ pub(crate) fn differing_sectors(a: &[u8], b: &[u8]) -> u64 {
 /// Locks the units of a window, in ascending order, wholly.
 pub(crate) async fn lock_units(engine: &Engine, window: &Window) -> Vec<Held> {
     let mut held = Vec::with_capacity(window.count as usize);
-    for unit in window.first..window.first + window.count {
+    let end = if planted("window-unlocked") { window.first } else { window.first + window.count };
+    for unit in window.first..end {
         held.push(engine.locks.lock(unit, 0, u64::MAX).await);
     }
     held

@@ -6,6 +6,7 @@ use crate::parity::segment::Extent;
 use crate::spawners::{WriteArgs, WritePayload};
 use crate::view::View;
 use braid_device::{IoError, IoErrorKind, Op, Outcomes, Request};
+use braid_shard::plant::planted;
 use std::rc::Rc;
 
 /// Carries out one write and tells `done`.
@@ -23,9 +24,10 @@ async fn write_copies(
     fua: bool,
 ) -> Result<(), IoError> {
     // Overlapping writes must reach all copies in the same order.
-    let _held = match engine.locks.try_lock(unit, extent.start, extent.end) {
+    let end = if planted("copies-unlocked") { extent.start } else { extent.end };
+    let _held = match engine.locks.try_lock(unit, extent.start, end) {
         Some(held) => held,
-        None => engine.locks.lock(unit, extent.start, extent.end).await,
+        None => engine.locks.lock(unit, extent.start, end).await,
     };
     let _writing = match engine.try_begin_write() {
         Some(writing) => writing,
@@ -57,6 +59,9 @@ async fn write_once(
     let mut copies = 0;
     for place in places(engine, unit, extent.start) {
         let Some((device, data_offset)) = view.member(place.slot) else { continue };
+        if planted("target-left-out") && !view.readable(place.slot, &(place.offset..place.offset)) {
+            continue;
+        }
         let op = match payload {
             WritePayload::Data(buf) => Op::Write { bufs: [buf.clone()].into_iter().collect(), fua },
             WritePayload::Zeroes { unmap } if by_member => {

@@ -6,6 +6,7 @@ use super::write::{Batch, Work};
 use crate::view::View;
 use braid_layout::Slot;
 use braid_shard::BufMut;
+use braid_shard::plant::planted;
 use std::ops::Range;
 
 impl Batch<'_> {
@@ -13,7 +14,7 @@ impl Batch<'_> {
     pub(super) fn compute(&self, view: &View, work: &mut Work) -> Result<(), TooManyMissing> {
         let segment = &work.segment;
         let low = segment.rows.start == 0 && segment.rows.end < self.chunk;
-        if cfg!(feature = "plant-parity-segment") && low && segment.touched.len() == 1 {
+        if planted("parity-of-a-segment") && low && segment.touched.len() == 1 {
             return Ok(());
         }
         let p_slot = Some(self.map.p_slot()).filter(|slot| view.writable(*slot));

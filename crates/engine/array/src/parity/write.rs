@@ -14,6 +14,7 @@ use crate::view::View;
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Parity, Slot, StripeMap};
 use braid_shard::Buf;
+use braid_shard::plant::planted;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
@@ -277,7 +278,8 @@ impl Batch<'_> {
             for (slot, buf) in &work.parity {
                 if let Some((device, data_offset)) = view.member(*slot) {
                     let offset = data_offset + self.base + work.segment.rows.start;
-                    let request = Request::write(offset, buf.clone(), self.fua);
+                    let fua = self.fua && !planted("parity-without-fua");
+                    let request = Request::write(offset, buf.clone(), fua);
                     set.submit(*slot as u32, &**device, request);
                     count += 1;
                 }
@@ -342,7 +344,7 @@ impl Batch<'_> {
                     }
                 }
             }
-            for (slot, buf) in work.parity.iter().filter(|_| !cfg!(feature = "plant-stale-line")) {
+            for (slot, buf) in work.parity.iter().filter(|_| !planted("stale-line")) {
                 cache.store(self.stripe, *slot, rows.clone(), buf, admit);
             }
         }

@@ -1,0 +1,138 @@
+//! Canaries: each planted bug is looked for until a run finds it, and the table of how long that took.
+
+use crate::plants::{PLANTS, Plant};
+use crate::run::{Report, Verdict};
+use crate::seeds::{Seed, each};
+use anyhow::{Context, Result, bail};
+use braid_shard::plant;
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Seeds within which every planted bug must be found.
+const SEEDS_MAX: u64 = 2000;
+/// The median of the seeds that it takes must be below this.
+const MEDIAN_MAX: u64 = 100;
+
+/// How a search for a planted bug ended.
+struct Found {
+    plant: &'static Plant,
+    /// Seeds that it took, and the checker that saw it; `None`: no run failed.
+    by: Option<(u64, Report)>,
+    /// Some run came by it.
+    reached: bool,
+}
+
+impl Found {
+    fn checker(&self) -> &'static str {
+        match self.by.as_ref().map(|(_, report)| &report.verdict) {
+            Some(Verdict::Failed(failure)) => failure.checker,
+            _ if self.reached => "nothing",
+            _ => "nothing: no run came by it",
+        }
+    }
+
+    fn seeds(&self) -> String {
+        self.by.as_ref().map_or("–".to_string(), |(seeds, _)| seeds.to_string())
+    }
+}
+
+/// Looks for all planted bugs, or for the one named `only`, from seed `first` on; writes the table to `write`.
+///
+/// # Errors
+/// A build without planted bugs, no bug of that name, or bugs that are found too late or not at all.
+pub fn canaries(only: Option<&str>, first: u64, write: Option<&Path>) -> Result<()> {
+    if !cfg!(feature = "plants") {
+        bail!(
+            "no bugs are planted in this build; run: cargo run --profile checked -p braid-sim --features plants -- canaries"
+        );
+    }
+    let chosen: Vec<&Plant> =
+        PLANTS.iter().filter(|plant| only.is_none_or(|only| only == plant.name)).collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = PLANTS.iter().map(|plant| plant.name).collect();
+        bail!("no planted bug has that name; there are: {}", names.join(", "));
+    }
+    let mut found = Vec::new();
+    for plant in chosen {
+        let one = search(plant, first);
+        println!(
+            "{:<28} {:<8} {:>5} {}",
+            plant.name,
+            plant.kind.plural(),
+            one.seeds(),
+            one.checker()
+        );
+        if let (Some(_), Some((_, Report { verdict: Verdict::Failed(failure), .. }))) =
+            (only, &one.by)
+        {
+            println!("  {}", failure.text);
+        }
+        found.push(one);
+    }
+    if let Some(path) = write {
+        std::fs::write(path, table(&found))
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    let lost: Vec<&str> =
+        found.iter().filter(|one| one.by.is_none()).map(|one| one.plant.name).collect();
+    if !lost.is_empty() {
+        bail!("not found within {SEEDS_MAX} seeds: {}", lost.join(", "));
+    }
+    match median(&found) {
+        Some(median) if median >= MEDIAN_MAX => {
+            bail!("the median is {median} seeds; it must be below {MEDIAN_MAX}")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn search(planted: &'static Plant, first: u64) -> Found {
+    let seeds = first..first.saturating_add(SEEDS_MAX);
+    let seeds: Vec<Seed> = seeds.map(|seed| Seed { seed, kind: planted.kind }).collect();
+    let by: Mutex<Option<(u64, Report)>> = Mutex::new(None);
+    let reached = AtomicBool::new(false);
+    let plant_it = || plant::select(Some(planted.name));
+    each(&seeds, plant_it, |seed, report| {
+        reached.fetch_or(plant::reached(), Ordering::Relaxed);
+        let took = seed.seed - first + 1;
+        let mut by = by.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if matches!(report.verdict, Verdict::Failed(_))
+            && by.as_ref().is_none_or(|(known, _)| took < *known)
+        {
+            *by = Some((took, report.clone()));
+        }
+        by.is_none()
+    });
+    let by = by.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    Found { plant: planted, by, reached: reached.into_inner() }
+}
+
+/// The seeds that half of the bugs took at most; `None` when more were not found.
+fn median(found: &[Found]) -> Option<u64> {
+    let mut seeds: Vec<u64> =
+        found.iter().map(|one| one.by.as_ref().map_or(u64::MAX, |(seeds, _)| *seeds)).collect();
+    seeds.sort_unstable();
+    seeds.get(seeds.len().saturating_sub(1) / 2).copied().filter(|seeds| *seeds != u64::MAX)
+}
+
+/// The table for people.
+fn table(found: &[Found]) -> String {
+    let mut text = String::from(
+        "# Planted bugs and the seeds that find them\n\n\
+         Written by `make canaries`; do not edit. Each bug is planted in the engine, one at a time, and fresh seeds run\n\
+         from 1 on until a checker fails. Every bug must be found within 2000 seeds, half of them within 100.\n\n\
+         | bug | class | the engine | runs | seeds | found by |\n|---|---|---|---|---|---|\n",
+    );
+    for one in found {
+        let Plant { name, class, does, kind } = one.plant;
+        let (runs, seeds, by) = (kind.plural(), one.seeds(), one.checker());
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "| `{name}` | {class} | {does} | {runs} | {seeds} | `{by}` |");
+    }
+    if let Some(median) = median(found) {
+        let _ = writeln!(text, "\n{} bugs, median {median} seeds.", found.len());
+    }
+    text
+}

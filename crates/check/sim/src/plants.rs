@@ -1,0 +1,119 @@
+//! The table of bugs that are planted on purpose in the engines, one at a time, to show that runs find them.
+//!
+//! A name stands here and, as `planted("name")`, once or more in the code of an engine. A bug is of the class of
+//! a real one that was found otherwise, or that nothing but a simulator would find.
+//!
+//! Owns no way to plant them: `braid_shard::plant` has that. `canaries` looks for each.
+
+use crate::seeds::Kind;
+
+/// One planted bug.
+#[derive(Clone, Copy, Debug)]
+pub struct Plant {
+    /// As the engine asks for it.
+    pub name: &'static str,
+    /// The kind of run that must find it.
+    pub kind: Kind,
+    /// The kind of fault.
+    pub class: &'static str,
+    /// The engine with this bug does this.
+    pub does: &'static str,
+}
+
+const fn plant(kind: Kind, class: &'static str, name: &'static str, does: &'static str) -> Plant {
+    Plant { name, kind, class, does }
+}
+
+const fn array(class: &'static str, name: &'static str, does: &'static str) -> Plant {
+    plant(Kind::Array, class, name, does)
+}
+
+const fn stack(class: &'static str, name: &'static str, does: &'static str) -> Plant {
+    plant(Kind::Stack, class, name, does)
+}
+
+const fn volume(class: &'static str, name: &'static str, does: &'static str) -> Plant {
+    plant(Kind::Volume, class, name, does)
+}
+
+const FLUSH: &str = "lost flushes";
+const ORDER: &str = "order on disk";
+const STALE: &str = "stale members";
+const COPIES: &str = "copies apart";
+const PARITY: &str = "parity";
+const CACHE: &str = "stripe cache";
+const JOBS: &str = "jobs";
+const LIVENESS: &str = "liveness and bounds";
+const ERRORS: &str = "errors";
+
+/// All of them: arrays, then stacks, then volumes.
+#[rustfmt::skip]
+pub const PLANTS: &[Plant] = &[
+    array(FLUSH, "flush-failure-ignored", "takes a member's failed flush for success where there is redundancy"),
+    array(FLUSH, "flushed-before-record", "answers a flush with success while a failed one is not recorded yet"),
+    array(FLUSH, "failure-after-reply", "replies before a member's failure is recorded"),
+    array(FLUSH, "flush-leaves-out-rebuilt", "does not flush a member that is being rebuilt"),
+    array(FLUSH, "bits-cleared-unflushed", "clears bits of the bitmap without flushing the members first"),
+    array(FLUSH, "clean-unflushed", "marks the array clean without flushing the members first"),
+    array(FLUSH, "rebuilt-unflushed", "calls a rebuilt member in sync without flushing it first"),
+    array(FLUSH, "parity-without-fua", "writes parity of a FUA write without FUA"),
+    array(ORDER, "failure-unrecorded", "does not write the superblocks when a member fails"),
+    array(ORDER, "bit-after-data", "writes data before the bit that covers it is durable"),
+    array(ORDER, "active-unrecorded", "writes before the superblocks say that the array is active"),
+    array(ORDER, "bad-block-unrecorded", "does not record a bad block before the reply"),
+    array(STALE, "read-past-recovery", "reads from a rebuilding member beyond what has been rebuilt"),
+    array(STALE, "two-behind", "accepts a member that is two updates behind"),
+    array(STALE, "events-cleared-not-raised", "clears bits without raising events_cleared, so that a stale member is re-added"),
+    array(STALE, "target-left-out", "leaves a rebuilding member out of writes beyond the last known cursor"),
+    array(COPIES, "reads-in-turn", "reads copies in turn before the resync after a crash"),
+    array(COPIES, "copies-unlocked", "writes overlapping requests to the copies without the lock that orders them"),
+    array(COPIES, "window-unlocked", "resyncs and rebuilds without locking the window"),
+    array(PARITY, "parity-of-a-segment", "leaves parity of a small write at the start of a chunk as it was"),
+    array(PARITY, "mended-with-its-neighbours", "mends an unreadable block together with readable ones of its chunk, from parity"),
+    array(PARITY, "check-blind-to-q", "does not count where Q differs"),
+    array(CACHE, "stale-line", "does not put new parity into the stripe cache"),
+    array(CACHE, "repair-keeps-cache", "leaves the stripe cache as it was when a repair writes past it"),
+    array(JOBS, "resync-counts-without-member", "counts resync windows that ended without a member that has failed meanwhile"),
+    array(LIVENESS, "waiter-forgotten", "forgets to wake a request that waited for a range, now and then"),
+    array(LIVENESS, "recovered-by-any-shard", "recovers what cannot be read on a shard that does not own the stripe"),
+    array(LIVENESS, "buffer-leaked", "leaks a buffer for each read that needs redundancy"),
+    stack(ERRORS, "array-too-degraded", "goes on as if nothing was with a member array that has lost too much"),
+    stack(ERRORS, "lost-as-medium", "says of an array that has lost too much that single blocks cannot be read"),
+    stack(FLUSH, "flush-of-too-degraded", "lets a flush of an array succeed that has lost too much"),
+    volume(ORDER, "metadata-before-data", "commits metadata before the data that it names is durable"),
+    volume(ORDER, "early-reuse", "gives freed blocks away again before the commit that frees them"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    /// The names that the sources below `folder` ask for.
+    fn asked(folder: &Path, found: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                asked(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let names =
+                    text.split("planted(\"").skip(1).filter_map(|rest| rest.split('"').next());
+                found.extend(names.map(str::to_string));
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_has_each_planted_bug_once_and_no_other() {
+        let mut found = BTreeSet::new();
+        for engine in ["array", "volume"] {
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../engine");
+            asked(&root.join(engine).join("src"), &mut found);
+        }
+        let names: BTreeSet<String> = PLANTS.iter().map(|plant| plant.name.to_string()).collect();
+        assert_eq!(names.len(), PLANTS.len());
+        assert_eq!(names, found);
+    }
+}

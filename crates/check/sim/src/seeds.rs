@@ -1,0 +1,182 @@
+//! Seeds: which kind of run each one is, and how a run of it is carried out.
+
+use crate::rng::{Rng, mix};
+use crate::run::{Report, Verdict};
+use crate::world::Failure;
+use anyhow::{Context, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Seeds that failed once, with what each of them found.
+const SAVED: &str = include_str!("../seeds.txt");
+/// Runs that go on side by side.
+const THREADS: u64 = 2;
+/// Of 100 fresh seeds, how many are volumes, and how many of the others stacks.
+const VOLUMES: u64 = 15;
+const STACKS: u64 = 15;
+
+/// What a run is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// One array.
+    Array,
+    /// Arrays of arrays.
+    Stack,
+    /// A volume of files.
+    Volume,
+}
+
+impl Kind {
+    /// How tables name runs of it.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Kind::Array => "arrays",
+            Kind::Stack => "stacks",
+            Kind::Volume => "volumes",
+        }
+    }
+}
+
+/// What to run: the same number gives one run of a single array, another of a stack, and a third of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+pub struct Seed {
+    /// The number.
+    pub seed: u64,
+    /// What the run is of.
+    pub kind: Kind,
+}
+
+impl Seed {
+    /// A seed that nothing has been said about: of the only kind of `kinds`, or of one of them by chance.
+    pub fn fresh(seed: u64, kinds: &[Kind]) -> Seed {
+        // Streams of their own.
+        let drawn = if Rng::new(seed, 8).percent(VOLUMES) {
+            Kind::Volume
+        } else if Rng::new(seed, 7).percent(STACKS) {
+            Kind::Stack
+        } else {
+            Kind::Array
+        };
+        let kind = match kinds {
+            [first, ..] if !kinds.contains(&drawn) => *first,
+            _ => drawn,
+        };
+        Seed { seed, kind }
+    }
+
+    /// Carries out the run. A panic fails it like anything else.
+    pub fn run(self, verbose: bool) -> Report {
+        let run = || match self.kind {
+            Kind::Array => crate::run::run(self.seed, verbose),
+            Kind::Stack => crate::stack::run(self.seed, verbose),
+            Kind::Volume => crate::volume::run(self.seed, verbose),
+        };
+        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+            let said = panic.downcast_ref::<String>().map(String::as_str);
+            let said = said.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+            Report::failed(Failure { checker: "no_panic", text: said.to_string() })
+        })
+    }
+}
+
+impl std::fmt::Display for Seed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let option = match self.kind {
+            Kind::Array => "",
+            Kind::Stack => " --stacked",
+            Kind::Volume => " --volume",
+        };
+        write!(f, "{}{option}", self.seed)
+    }
+}
+
+/// A number that was probably never run: short enough to be read out.
+pub fn fresh_number() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    mix(since as u64 ^ u64::from(std::process::id()) << 48) % 1_000_000_000_000
+}
+
+/// The seeds of seeds.txt.
+///
+/// # Errors
+/// A line that begins with no seed.
+pub fn saved() -> Result<Vec<Seed>> {
+    let lines = SAVED.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
+    lines
+        .map(|line| {
+            let of = |word: &str, kind| Some((kind, line.strip_prefix(word)?));
+            let (kind, rest) = of("stacked ", Kind::Stack)
+                .or_else(|| of("volume ", Kind::Volume))
+                .unwrap_or((Kind::Array, line));
+            let seed = rest.split_whitespace().next().unwrap_or(rest).parse();
+            let seed =
+                seed.with_context(|| format!("reading seeds.txt: {line:?} begins with no seed"))?;
+            Ok(Seed { seed, kind })
+        })
+        .collect()
+}
+
+/// Runs `seeds` side by side, those that come first first, after `prepare` on each thread; `done` gets each report and
+/// says whether to go on. Whatever was begun by then is ended and told, so that the first seed of all that fail is among
+/// those told.
+pub fn each(
+    seeds: &[Seed],
+    prepare: impl Fn() + Sync,
+    done: impl Fn(Seed, &Report) -> bool + Sync,
+) {
+    let (next, enough) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                prepare();
+                while !enough.load(Ordering::Relaxed) {
+                    let at = next.fetch_add(1, Ordering::Relaxed) as usize;
+                    let Some(seed) = seeds.get(at) else { return };
+                    if !done(*seed, &seed.run(false)) {
+                        enough.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+}
+
+impl Report {
+    /// Of a run of which nothing but its failure is known.
+    fn failed(failure: Failure) -> Report {
+        Report {
+            verdict: Verdict::Failed(failure),
+            scenario: String::new(),
+            requests: 0,
+            crashes: 0,
+            faults: 0,
+            re_added: 0,
+            bitmap_changes: 0,
+            lies: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_saved_seed_is_a_number() {
+        assert!(!saved().unwrap().is_empty());
+    }
+
+    #[test]
+    fn fresh_seeds_are_of_the_kinds_that_were_asked_for() {
+        let two = [Kind::Array, Kind::Volume];
+        let kinds = |asked: &[Kind]| {
+            (0..200)
+                .map(|seed| Seed::fresh(seed, asked).kind)
+                .collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(kinds(&[]).len(), 3);
+        assert_eq!(kinds(&two), two.into_iter().collect());
+        assert_eq!(kinds(&[Kind::Stack]), [Kind::Stack].into_iter().collect());
+    }
+}
