@@ -25,10 +25,12 @@ use crate::error::AssembleError;
 use crate::examine::read_superblock;
 use crate::geometry::Geometry;
 use crate::options::{AssembleOptions, Context};
+use braid_device::meter::Metered;
 use braid_device::{Device, Opener};
 use braid_format::SECTOR;
 use braid_format::superblock::Superblock;
 use braid_layout::{Layout, Level, Slot, Spec};
+use braid_shard::Shard;
 use choose::{Choice, Chosen, Found, choose};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -108,7 +110,7 @@ pub async fn assemble(
     }
     geometry.set_owners(settings.shards.unwrap_or(there));
     let options = AssembleOptions { settings, ..options };
-    let (roster, left_out) = roster(choice, level, loaded);
+    let (roster, left_out) = roster(&ctx.shard, choice, level, loaded);
     let keeper = bitmap.map(|loaded| loaded.keeper);
     let openers = roster.members.iter().map(|member| (member.nr, Arc::clone(&member.opener)));
     let start = running::Start {
@@ -351,7 +353,12 @@ async fn bitmap(
     })
 }
 
-fn roster(choice: Choice, level: Level, (resynced, usable): (u64, bool)) -> (Roster, Vec<String>) {
+fn roster(
+    shard: &Shard,
+    choice: Choice,
+    level: Level,
+    (resynced, usable): (u64, bool),
+) -> (Roster, Vec<String>) {
     let Choice { shared, members, left_out } = choice;
     let members: Vec<Member> = members
         .into_iter()
@@ -372,7 +379,18 @@ fn roster(choice: Choice, level: Level, (resynced, usable): (u64, bool)) -> (Ros
                 other => other,
             };
             let (bad, read_errors) = (Bad::logged(bad), ReadErrors::default());
-            Member { nr, name, opener, device, superblock, standing, bad, read_errors }
+            let device = Metered::new(shard, device);
+            Member {
+                nr,
+                name,
+                opener,
+                device,
+                superblock,
+                standing,
+                given_up: None,
+                bad,
+                read_errors,
+            }
         })
         .collect();
     let next_nr = members.iter().map(|member| member.nr + 1).max().unwrap_or(0);

@@ -84,12 +84,12 @@ struct Unrecovered {
 }
 
 /// A member that is open on this shard.
-struct OpenMember {
-    nr: MemberNr,
-    device: Rc<dyn Device>,
+pub(crate) struct OpenMember {
+    pub(crate) nr: MemberNr,
+    pub(crate) device: Rc<dyn Device>,
     plug: Option<Rc<Plug>>,
     /// Measures what the member is asked, unless it lends its memory.
-    metered: Option<Rc<Metered>>,
+    pub(crate) metered: Option<Rc<Metered>>,
 }
 
 /// See the module's documentation.
@@ -128,10 +128,8 @@ pub struct Engine {
     pub(crate) home: Remote,
     info: RefCell<Rc<DeviceInfo>>,
     view: RefCell<Rc<View>>,
-    /// Views that operations under way may still hold.
-    old_views: RefCell<Vec<Weak<View>>>,
     update: RefCell<ViewUpdate>,
-    devices: RefCell<Vec<OpenMember>>,
+    pub(crate) devices: RefCell<Vec<OpenMember>>,
     gathers: RefCell<Vec<Rc<Gather>>>,
     requests_in_flight: Cell<u32>,
     counters: Cell<Counters>,
@@ -231,7 +229,6 @@ impl Engine {
             home,
             info: RefCell::new(Rc::new(info)),
             view: RefCell::new(Rc::new(View::new(&update, |_| None))),
-            old_views: RefCell::new(Vec::new()),
             update: RefCell::new(update),
             devices: RefCell::new(Vec::new()),
             gathers: RefCell::new(Vec::new()),
@@ -372,7 +369,9 @@ impl Engine {
         }
         self.timed.set(self.timed.get() || wants_plug);
         device.cut_from(self.cut_from.bytes());
-        self.devices.borrow_mut().push(OpenMember { nr, device, plug, metered });
+        let member = OpenMember { nr, device, plug, metered };
+        self.limit_member(&member);
+        self.devices.borrow_mut().push(member);
         Ok(())
     }
 
@@ -400,18 +399,8 @@ impl Engine {
             .set((0..view.slots()).all(|slot| {
                 view.member(slot).is_some_and(|(device, _)| device.memory().is_some())
             }));
-        let old = std::mem::replace(&mut *self.view.borrow_mut(), Rc::new(view));
-        let mut old_views = self.old_views.borrow_mut();
-        old_views.retain(|view| view.strong_count() > 0);
-        old_views.push(Rc::downgrade(&old));
+        *self.view.borrow_mut() = Rc::new(view);
         *self.update.borrow_mut() = update;
-    }
-
-    /// True while an operation that began under an earlier view may still use member `nr`.
-    pub(crate) fn uses(&self, nr: MemberNr) -> bool {
-        let old_views = self.old_views.borrow();
-        let mut views = old_views.iter().filter_map(Weak::upgrade);
-        self.view.borrow().uses(nr) || views.any(|view| view.uses(nr))
     }
 
     /// Some member lends its memory, so that it is worth looking whether those concerned do.

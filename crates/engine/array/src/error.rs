@@ -521,6 +521,21 @@ pub enum ControlError {
         /// Why not.
         why: String,
     },
+    /// The device has not completed what it was asked when it was a member before.
+    #[error(
+        "{doing} {member} of array {array}: {requests} requests that were given up are still under way in it, and what \
+         they write would come after what is written now; try again when it has ended them, or use another device"
+    )]
+    UnderWay {
+        /// What was asked for.
+        doing: &'static str,
+        /// The array.
+        array: String,
+        /// The device.
+        member: String,
+        /// How many.
+        requests: u32,
+    },
     /// The new member is too small, or its blocks are too large.
     #[error("adding {member} to array {array}: {why}")]
     Unfit {

@@ -47,6 +47,14 @@ impl Device for ArrayDevice {
         self.engine.set_cut_from(bytes);
     }
 
+    fn layers(&self) -> u32 {
+        self.engine.layers()
+    }
+
+    fn may_hang(&self) -> bool {
+        self.engine.may_hang()
+    }
+
     fn submit(&self, request: Request, done: Completion) {
         let engine = &self.engine;
         let Request { offset, op } = request;
@@ -187,7 +195,6 @@ fn read(engine: &Rc<Engine>, offset: u64, bufs: braid_device::BufMuts, done: Com
             }
         }
     }
-    gather.hold(view);
     gather.all_submitted();
 }
 

@@ -4,7 +4,6 @@
 //! task. Gathers are kept for reuse.
 
 use crate::engine::Engine;
-use crate::view::View;
 use braid_device::{BufMuts, Completion, IoError, Op, Outcome, Sink};
 use braid_layout::Slot;
 use braid_shard::BufMut;
@@ -52,8 +51,6 @@ pub(crate) struct Gather {
     kind: Cell<Kind>,
     parts: RefCell<SmallVec<[Part; 4]>>,
     done: Cell<Option<Completion>>,
-    /// Kept until the end: members that it names are not let go while their answers are due.
-    view: Cell<Option<Rc<View>>>,
 }
 
 impl Gather {
@@ -66,7 +63,6 @@ impl Gather {
             kind: Cell::new(Kind::Read),
             parts: RefCell::new(SmallVec::new()),
             done: Cell::new(None),
-            view: Cell::new(None),
         })
     }
 
@@ -84,11 +80,6 @@ impl Gather {
         let mut parts = self.parts.borrow_mut();
         parts.push(Part { offset, buf: None, starts });
         parts.len() as u32 - 1
-    }
-
-    /// Keeps the view that parts were submitted under until the request ends.
-    pub(crate) fn hold(&self, view: Rc<View>) {
-        self.view.set(Some(view));
     }
 
     /// No further parts will be announced.
@@ -131,7 +122,6 @@ impl Gather {
             Kind::WriteZeroes { len, unmap, fua } => Op::WriteZeroes { len, unmap, fua },
         };
         self.parts.borrow_mut().clear();
-        drop(self.view.take());
         let done = self.done.take();
         let result = self.error.get().map_or(Ok(()), Err);
         if let (Some(engine), Some(own)) = (self.engine.upgrade(), self.own.upgrade()) {
@@ -147,19 +137,46 @@ impl Gather {
 
     fn take_buffers(&self) -> BufMuts {
         let mut bufs = BufMuts::new();
+        // Of the buffer in work: parts that are not where they were cut from it.
+        let mut strays: SmallVec<[BufMut; 4]> = SmallVec::new();
         for part in self.parts.borrow_mut().drain(..) {
             let Some(buf) = part.buf else { continue };
+            if part.starts || bufs.is_empty() {
+                self.join(&mut bufs, &mut strays);
+                bufs.push(buf);
+                continue;
+            }
             match bufs.last_mut() {
-                Some(last) if !part.starts => {
-                    if let Err(buf) = last.rejoin(buf) {
-                        // A part is missing before this one: the request has failed anyway.
-                        bufs.push(buf);
+                Some(last) if strays.is_empty() => {
+                    if let Err(stray) = last.rejoin(buf) {
+                        strays.push(stray);
                     }
                 }
-                _ => bufs.push(buf),
+                _ => strays.push(buf),
             }
         }
+        self.join(&mut bufs, &mut strays);
         bufs
+    }
+
+    /// Makes one buffer again of the last one and what does not lie behind it in memory: a device that was given up
+    /// keeps the part that it was to fill, and another was filled instead. Or a part is missing, and the request has
+    /// failed anyway.
+    fn join(&self, bufs: &mut BufMuts, strays: &mut SmallVec<[BufMut; 4]>) {
+        if strays.is_empty() {
+            return;
+        }
+        let (Some(engine), Some(first)) = (self.engine.upgrade(), bufs.pop()) else {
+            return strays.clear();
+        };
+        let len = first.len() + strays.iter().map(|stray| stray.len()).sum::<usize>();
+        let mut joined = engine.shard.pool().get(len);
+        let mut at = 0;
+        for part in std::iter::once(first).chain(strays.drain(..)) {
+            joined[at..at + part.len()].copy_from_slice(&part);
+            at += part.len();
+        }
+        bufs.push(joined);
     }
 }
 

@@ -47,5 +47,6 @@ mod settle;
 mod spawners;
 pub mod stacking;
 pub mod status;
+mod unanswered;
 pub mod view;
 mod zeroing;

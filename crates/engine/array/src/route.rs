@@ -255,8 +255,8 @@ fn received(engine: &Rc<Engine>, from: ShardId, message: Msg) {
                         }
                         (Ok(buf), None) => gather.part_done(index, result, Some(buf)),
                         (Err(loan), onto) => {
-                            settle(engine, loan);
-                            gather.part_done(index, result, onto);
+                            let buf = copied(engine, loan, onto);
+                            gather.part_done(index, result, buf);
                         }
                     }
                 }
@@ -275,6 +275,21 @@ fn received(engine: &Rc<Engine>, from: ShardId, message: Msg) {
         }
         Msg::Return(loan) => settle(engine, loan),
     }
+}
+
+/// What the other shard read into memory of its own: that which was lent to it is kept by a device that was given up.
+fn copied(engine: &Engine, loan: Loan, onto: Option<BufMut>) -> Option<BufMut> {
+    let theirs = match engine.shard.pool().adopt_mut(loan) {
+        Ok(theirs) => theirs,
+        Err(loan) => {
+            settle(engine, loan);
+            return onto;
+        }
+    };
+    let mut own = onto.unwrap_or_else(|| engine.shard.pool().get(theirs.len()));
+    let len = own.len().min(theirs.len());
+    own[..len].copy_from_slice(&theirs[..len]);
+    Some(own)
 }
 
 fn settle(engine: &Engine, loan: Loan) {

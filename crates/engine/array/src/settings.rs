@@ -20,6 +20,10 @@ pub const PREREAD_BYPASS_THRESHOLD: u32 = 1;
 /// How many read errors a member may have at levels 1 and 10 before it fails, unless set: md's.
 pub const MAX_READ_ERRORS: u32 = 20;
 
+/// How long a request to a member may take unless set, in seconds: longer than disks try to read a bad block (7 to 20 s),
+/// as long as Linux waits for a SCSI command.
+pub const MEMBER_TIMEOUT: u32 = 30;
+
 /// Height of a line of the stripe cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StripeSize {
@@ -57,6 +61,41 @@ pub enum RmwLevel {
     Prefer,
 }
 
+/// How long a request to a member may take before the member is failed, or, where the data depends on it, before the
+/// log says that the array waits for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemberTimeout {
+    /// [`MEMBER_TIMEOUT`].
+    #[default]
+    Auto,
+    /// For ever.
+    Off,
+    /// Seconds, not 0.
+    Seconds(u32),
+}
+
+impl MemberTimeout {
+    /// The limit in nanoseconds; `None`: there is none.
+    pub fn limit(self) -> Option<u64> {
+        match self {
+            MemberTimeout::Auto => Some(MEMBER_TIMEOUT),
+            MemberTimeout::Off => None,
+            MemberTimeout::Seconds(seconds) => Some(seconds),
+        }
+        .map(|seconds| u64::from(seconds) * 1_000_000_000)
+    }
+}
+
+impl fmt::Display for MemberTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MemberTimeout::Auto => f.pad("auto"),
+            MemberTimeout::Off => f.pad("off"),
+            MemberTimeout::Seconds(seconds) => f.pad(&seconds.to_string()),
+        }
+    }
+}
+
 /// See the module's documentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -73,16 +112,19 @@ pub struct Settings {
     /// Read errors that a member may have at levels 1 and 10, corrected from another copy; the count
     /// halves each hour, and with one more it fails. `None`: [`MAX_READ_ERRORS`].
     pub max_read_errors: Option<u32>,
+    /// How long a request to a member may take.
+    pub member_timeout: MemberTimeout,
 }
 
 /// Names of the settings, as on the command line.
-pub const NAMES: [&str; 6] = [
+pub const NAMES: [&str; 7] = [
     "stripe_size",
     "stripe_cache_size",
     "rmw_level",
     "preread_bypass_threshold",
     "shards",
     "max_read_errors",
+    "member_timeout",
 ];
 
 /// Why a setting was refused. Nothing has changed then.
@@ -258,6 +300,15 @@ impl Settings {
                 let want = "\"auto\", or a number from 0";
                 self.max_read_errors = value("max_read_errors", text, want, parse)?;
             }
+            "member_timeout" => {
+                let parse = |text: &str| match text {
+                    "off" | "0" => Some(MemberTimeout::Off),
+                    seconds => u32::from_str(seconds).ok().map(MemberTimeout::Seconds),
+                };
+                let want = "\"auto\", seconds, or \"off\" (0) to wait for ever";
+                self.member_timeout =
+                    value("member_timeout", text, want, parse)?.unwrap_or_default();
+            }
             _ => return Err(SettingError::Unknown { name: name.to_string() }),
         }
         Ok(())
@@ -275,6 +326,7 @@ impl Settings {
             "preread_bypass_threshold" => or_auto(self.preread_bypass_threshold),
             "shards" => or_auto(self.shards),
             "max_read_errors" => or_auto(self.max_read_errors),
+            "member_timeout" => self.member_timeout.to_string(),
             _ => return None,
         })
     }
@@ -301,8 +353,7 @@ impl Settings {
             return Err(SettingError::NoCopies { name, level });
         }
         if !geometry.has_parity() {
-            let Settings { shards, max_read_errors, .. } = *self;
-            let plain = Settings { shards, max_read_errors, ..Settings::default() };
+            let plain = self.without_parity();
             let differs = |name: &&&str| self.get(name) != plain.get(name);
             return match NAMES.iter().find(differs) {
                 Some(name) => {
@@ -357,14 +408,19 @@ impl Settings {
                 SettingError::Memory { .. } => self.stripe_cache_size = StripeCacheSize::Auto,
                 SettingError::NoCopies { .. } => self.max_read_errors = None,
                 SettingError::NoParity { .. } => {
-                    let Settings { shards, max_read_errors, .. } = self;
-                    self = Settings { shards, max_read_errors, ..Settings::default() };
+                    self = self.without_parity();
                 }
                 _ => self.stripe_size = StripeSize::Auto,
             }
             refused.push(why);
         }
         (self, refused)
+    }
+
+    /// Those that suit an array without parity.
+    fn without_parity(&self) -> Settings {
+        let Settings { shards, max_read_errors, member_timeout, .. } = *self;
+        Settings { shards, max_read_errors, member_timeout, ..Settings::default() }
     }
 
     /// Height of a line in bytes: what is set, else as small as lines can be.
@@ -425,6 +481,8 @@ mod tests {
             ("rmw_level", "2"),
             ("preread_bypass_threshold", "0"),
             ("shards", "3"),
+            ("member_timeout", "5"),
+            ("member_timeout", "off"),
         ];
         for (name, text) in cases {
             let mut settings = Settings::default();
@@ -437,6 +495,8 @@ mod tests {
         let mut settings = Settings::default();
         settings.set("stripe_size", "64K").unwrap();
         assert_eq!(settings.stripe_size, StripeSize::Bytes(65536));
+        settings.set("member_timeout", "0").unwrap();
+        assert_eq!(settings.member_timeout.limit(), None);
     }
 
     #[test]
@@ -450,6 +510,7 @@ mod tests {
             ("stripe_cache_size", "12X"),
             ("rmw_level", "3"),
             ("shards", "70000"),
+            ("member_timeout", "-1"),
         ] {
             assert!(settings.set(name, text).is_err(), "{name}={text}");
             assert_eq!(settings, Settings::default());

@@ -263,11 +263,6 @@ impl View {
         self.slots.get(slot).and_then(|slot| slot.nr)
     }
 
-    /// True when the view has a handle on member `nr`.
-    pub(crate) fn uses(&self, nr: MemberNr) -> bool {
-        self.slots.iter().any(|slot| slot.nr == Some(nr) && slot.device.is_some())
-    }
-
     /// Devices of all slots that have one.
     pub fn devices(&self) -> impl Iterator<Item = (Slot, &Rc<dyn Device>)> {
         self.slots

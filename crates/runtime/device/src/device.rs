@@ -235,6 +235,17 @@ pub trait Device {
         let _ = bytes;
     }
 
+    /// How many arrays lie above each other in it: 0 for all that is no array. Every layer may take its time to find out
+    /// that a member does not answer.
+    fn layers(&self) -> u32 {
+        0
+    }
+
+    /// A request may stay under way for long, or for ever. False where all complete at submit: nobody need look.
+    fn may_hang(&self) -> bool {
+        true
+    }
+
     /// The device's bytes, when they are memory of this process and nothing but memory: then who
     /// holds a range may also work on it in place ([`braid_shard::buffer::in_place`]). `None` for
     /// every device that must see each request.

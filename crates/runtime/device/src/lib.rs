@@ -26,6 +26,7 @@ mod target;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod trace;
+pub mod watch;
 
 pub use braid_shard::ring::{BufMuts, Bufs};
 pub use completion::{Completion, Outcome, Sink};

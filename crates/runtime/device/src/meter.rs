@@ -6,16 +6,23 @@
 //! by, divided by the interval (Little's law). The clock is looked at once for what is submitted or completes
 //! together ([`Shard::recently`]).
 //!
-//! Invariant: it changes nothing, neither order nor outcome, and allocates nothing for a request in steady state.
+//! A device that does not answer can be given up ([`Metered::give_up`]): who waits is answered, later requests are refused,
+//! and what the device still has of earlier ones stays its own until it completes them. `watch` looks for requests that
+//! are under way for too long.
+//!
+//! Invariant: until a device is given up nothing is changed, neither order nor outcome, and nothing is allocated for a
+//! request in steady state.
 
 use crate::completion::{Completion, Outcome, Sink};
 use crate::counts::{Counts, Direction};
-use crate::device::{Device, DeviceInfo, Op, Request};
+use crate::device::{Device, DeviceInfo, IoError, IoErrorKind, Op, Request};
+use crate::watch::{Overdue, Watch};
 use braid_shard::buffer::SharedMemory;
+use braid_shard::ring::BufMuts;
 use braid_shard::{Nanos, Shard};
 use hdrhistogram::Histogram;
 use slab::Slab;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 /// The shortest latency that is told from none, in nanoseconds.
@@ -114,6 +121,15 @@ struct Started {
     done: Completion,
     direction: Direction,
     since: Nanos,
+    /// Bytes of a read into one buffer; 0 for all else.
+    one_buffer: usize,
+}
+
+fn one_buffer(op: &Op) -> usize {
+    match op {
+        Op::Read(bufs) if bufs.len() == 1 => bufs.first().map_or(0, |buf| buf.len()),
+        _ => 0,
+    }
 }
 
 #[derive(Default)]
@@ -131,6 +147,8 @@ pub struct Meter {
     times: RefCell<Times>,
     made: Nanos,
     shard: Shard,
+    /// Requests that were given up and that the device has not completed yet.
+    owed: Cell<u32>,
     own: Weak<Meter>,
 }
 
@@ -142,6 +160,7 @@ impl Meter {
             times: RefCell::default(),
             made: shard.now(),
             shard: shard.clone(),
+            owed: Cell::new(0),
             own: own.clone(),
         })
     }
@@ -160,8 +179,41 @@ impl Meter {
         if times.started.is_empty() {
             times.busy_since = since;
         }
-        let key = times.started.insert(Started { done, direction, since });
+        let one_buffer = one_buffer(op);
+        let key = times.started.insert(Started { done, direction, since, one_buffer });
         Completion::new(own, key as u64)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.times.borrow().started.is_empty()
+    }
+
+    fn oldest(&self) -> Option<Nanos> {
+        self.times.borrow().started.iter().map(|(_, started)| started.since).min()
+    }
+
+    /// Answers whoever waits. The buffers are the device's until it completes: reads get others.
+    fn give_up(&self) {
+        let given_up = {
+            let mut times = self.times.borrow_mut();
+            if !times.started.is_empty() {
+                times.busy += self.shard.recently().saturating_sub(times.busy_since);
+            }
+            std::mem::take(&mut times.started)
+        };
+        self.owed.set(self.owed.get().saturating_add(given_up.len() as u32));
+        let error = IoError { kind: IoErrorKind::Gone, errno: libc::ETIMEDOUT };
+        for (_, started) in given_up {
+            let op = match started.direction {
+                Direction::Read => {
+                    let len = started.one_buffer;
+                    let buf = (len > 0).then(|| self.shard.pool().get(len));
+                    Op::Read(buf.into_iter().collect::<BufMuts>())
+                }
+                _ => Op::Flush,
+            };
+            started.done.complete(Outcome::failed(error, op));
+        }
     }
 
     /// What has been counted so far.
@@ -190,7 +242,11 @@ impl Sink for Meter {
     fn complete(&self, token: u64, outcome: Outcome) {
         let now = self.shard.recently();
         let mut times = self.times.borrow_mut();
-        let Some(ended) = times.started.try_remove(token as usize) else { return };
+        let Some(ended) = times.started.try_remove(token as usize) else {
+            // It was given up. Nothing has been submitted since, so that no other request has its token.
+            self.owed.set(self.owed.get().saturating_sub(1));
+            return;
+        };
         times.latency[ended.direction as usize].add(now.saturating_sub(ended.since));
         if times.started.is_empty() {
             times.busy += now.saturating_sub(times.busy_since);
@@ -207,23 +263,101 @@ pub struct Metered {
     inner: Rc<dyn Device>,
     meter: Rc<Meter>,
     timed: bool,
+    /// The shard's watch, which looks here while something is under way.
+    watch: Rc<Watch>,
+    overdue: RefCell<Option<Overdue>>,
+    given_up: Cell<bool>,
+    own: Weak<Metered>,
 }
 
 impl Metered {
     /// Measures what goes to `inner` on `shard`.
     pub fn new(shard: &Shard, inner: Rc<dyn Device>) -> Rc<Metered> {
-        let timed = inner.info().wants_plug;
-        Rc::new(Metered { inner, meter: Meter::new(shard), timed })
+        let timed = inner.info().wants_plug || inner.may_hang();
+        let watch = shard.local::<Watch>();
+        Rc::new_cyclic(|own| Metered {
+            inner,
+            meter: Meter::new(shard),
+            timed,
+            watch,
+            overdue: RefCell::default(),
+            given_up: Cell::new(false),
+            own: own.clone(),
+        })
+    }
+
+    /// The same as any device.
+    pub fn as_device(self: &Rc<Metered>) -> Rc<dyn Device> {
+        Rc::clone(self) as Rc<dyn Device>
     }
 
     /// Nothing is under way; not known, and so false, of a device that is not timed.
     pub fn is_idle(&self) -> bool {
-        self.timed && self.meter.times.borrow().started.is_empty()
+        self.timed && self.meter.is_idle()
     }
 
     /// What has been measured so far.
     pub fn figures(&self) -> Figures {
         Figures { timed: self.timed, ..self.meter.figures() }
+    }
+
+    /// Has `overdue` called once a second while a request is under way for longer than it says. Of devices that are
+    /// not timed nothing is known.
+    pub fn when_overdue(&self, overdue: Option<Overdue>) {
+        if self.given_up.get() {
+            return;
+        }
+        let watched = overdue.is_some();
+        *self.overdue.borrow_mut() = overdue;
+        if watched {
+            self.watch.add(&self.own);
+            if self.timed && !self.is_idle() {
+                self.watch.start(&self.meter.shard);
+            }
+        }
+    }
+
+    /// For how long the oldest request is under way, in nanoseconds; `None` when there is none.
+    pub fn waiting(&self) -> Option<Nanos> {
+        let since = self.meter.oldest()?;
+        Some(self.meter.shard.now().saturating_sub(since))
+    }
+
+    /// The device does not answer, or its answers are not wanted any more: requests under way end with
+    /// [`IoErrorKind::Gone`], and so do all later ones. What the device completes afterwards is dropped.
+    pub fn give_up(&self) {
+        if self.given_up.replace(true) {
+            return;
+        }
+        self.overdue.take();
+        self.meter.give_up();
+        if let Some(own) = self.own.upgrade()
+            && self.owed() > 0
+        {
+            self.watch.owes(own);
+        }
+    }
+
+    /// Requests that were given up and that the device has still to complete: it may yet write what they say.
+    pub fn owed(&self) -> u32 {
+        self.meter.owed.get()
+    }
+
+    /// Looks at what is under way; true while there is anything.
+    pub(crate) fn look(&self) -> bool {
+        let Some(waiting) = self.waiting() else { return false };
+        // Taken out meanwhile: it may set another.
+        let overdue = self.overdue.take();
+        if let Some(overdue) = overdue {
+            if waiting >= overdue.limit {
+                (overdue.tell)(waiting);
+            }
+            let mut slot = self.overdue.borrow_mut();
+            if slot.is_none() && !self.given_up.get() {
+                *slot = Some(overdue);
+            }
+        }
+        !self.given_up.get()
     }
 }
 
@@ -233,13 +367,31 @@ impl Device for Metered {
     }
 
     fn submit(&self, request: Request, done: Completion) {
+        if self.given_up.get() {
+            let error = IoError { kind: IoErrorKind::Gone, errno: libc::ETIMEDOUT };
+            return done.complete(Outcome::failed(error, request.op));
+        }
         self.meter.count(&request.op, request.len());
-        let done = if self.timed { self.meter.time(&request.op, done) } else { done };
+        if !self.timed {
+            return self.inner.submit(request, done);
+        }
+        if self.meter.is_idle() {
+            self.watch.start(&self.meter.shard);
+        }
+        let done = self.meter.time(&request.op, done);
         self.inner.submit(request, done);
     }
 
     fn cut_from(&self, bytes: u64) {
         self.inner.cut_from(bytes);
+    }
+
+    fn layers(&self) -> u32 {
+        self.inner.layers()
+    }
+
+    fn may_hang(&self) -> bool {
+        self.timed
     }
 
     fn memory(&self) -> Option<&SharedMemory> {

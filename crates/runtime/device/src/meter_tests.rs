@@ -6,6 +6,7 @@ use crate::counts::Direction;
 use crate::device::{Device, DeviceInfo, IoErrorKind, Op, Request};
 use crate::ram::Ram;
 use crate::testing::{Seen, VirtualClock, fill};
+use crate::watch::{Overdue, Watch};
 use braid_shard::{Nanos, Shard};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -167,4 +168,52 @@ fn a_device_in_memory_is_counted_and_not_timed_and_lends_its_memory_still() {
     let figures = meter.figures();
     assert_eq!(figures.counts.writes.requests, 1);
     assert_eq!(figures.latency(Direction::Write).requests(), 0);
+}
+
+#[test]
+fn a_device_that_is_given_up_answers_at_once_and_keeps_what_it_has() {
+    let bench = Bench::new();
+    bench.read(8192);
+    bench.submit(fill(&bench.shard, 0, 4096, 1));
+    bench.meter.give_up();
+    let gone = (0, Some(IoErrorKind::Gone));
+    assert_eq!(bench.seen.results(), [gone, gone]);
+    // The reader got a buffer of the same length, which is not the device's.
+    {
+        let seen = bench.seen.0.borrow();
+        let Op::Read(bufs) = &seen[0].1.op else { panic!("no read") };
+        let waiting = bench.slow.waiting.borrow();
+        let Op::Read(kept) = &waiting[0].0.op else { panic!("no read") };
+        assert_eq!(bufs[0].len(), 8192);
+        assert_ne!(bufs[0].as_ptr(), kept[0].as_ptr());
+    }
+    bench.read(4096);
+    assert_eq!(bench.seen.results(), [gone, gone, gone]);
+    assert_eq!(bench.meter.figures().in_flight, 0);
+    let watch = bench.shard.local::<Watch>();
+    assert_eq!((bench.meter.owed(), watch.owed("slow"), watch.owed("other")), (2, 2, 0));
+    bench.end_oldest();
+    bench.end_oldest();
+    assert_eq!((bench.meter.owed(), watch.owed("slow")), (0, 0));
+    assert_eq!(bench.seen.results().len(), 3);
+}
+
+#[test]
+fn whoever_wants_to_know_is_told_of_what_is_overdue() {
+    let bench = Bench::new();
+    let told: Rc<RefCell<Vec<Nanos>>> = Rc::default();
+    let tell = Rc::clone(&told);
+    let tell = Box::new(move |waiting| tell.borrow_mut().push(waiting / (1_000 * MS)));
+    bench.meter.when_overdue(Some(Overdue { limit: 3_000 * MS, tell }));
+    bench.read(4096);
+    let sleep = |seconds: u64| {
+        let shard = bench.shard.clone();
+        bench.shard.block_on(async move { shard.sleep(seconds * 1_000 * MS).await });
+    };
+    sleep(5);
+    assert_eq!(*told.borrow(), [3, 4, 5]);
+    bench.end_oldest();
+    sleep(60);
+    assert_eq!(*told.borrow(), [3, 4, 5]);
+    assert_eq!(bench.shard.live_tasks(), 0, "nothing is under way, and the shard is kept awake");
 }

@@ -13,7 +13,7 @@ use crate::completion::{Completion, Outcome, Sink};
 use crate::counts::Counts;
 use crate::device::{Device, DeviceInfo, IoErrorKind, Op, Request};
 use crate::meter::Metered;
-use braid_shard::ring::SEGMENTS_MAX;
+use braid_shard::ring::{BufMuts, SEGMENTS_MAX};
 use braid_shard::{IdleHook, Shard};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -207,6 +207,14 @@ impl Device for Plug {
         self.inner.cut_from(bytes);
     }
 
+    fn layers(&self) -> u32 {
+        self.inner.layers()
+    }
+
+    fn may_hang(&self) -> bool {
+        self.inner.may_hang()
+    }
+
     fn submit(&self, request: Request, done: Completion) {
         self.arrived.borrow_mut().add(&request.op, request.len());
         if matches!(request.op, Op::Flush) || !self.collects {
@@ -284,6 +292,7 @@ fn append(op: &mut Op, next: Op) {
 struct Part {
     done: Completion,
     offset: u64,
+    len: u64,
     segments: usize,
 }
 
@@ -296,7 +305,8 @@ struct Merge {
 
 impl Merge {
     fn add(&self, done: Completion, request: &Request) {
-        let part = Part { done, offset: request.offset, segments: segments(&request.op) };
+        let (offset, len) = (request.offset, request.len());
+        let part = Part { done, offset, len, segments: segments(&request.op) };
         self.parts.borrow_mut().push(part);
     }
 }
@@ -310,8 +320,13 @@ impl Sink for Merge {
         match outcome.op {
             Op::Read(bufs) => {
                 let mut bufs = bufs.into_iter();
-                for Part { done, offset, segments } in parts.drain(..) {
-                    let op = Op::Read(bufs.by_ref().take(segments).collect());
+                for Part { done, offset, len, segments } in parts.drain(..) {
+                    let mut own: BufMuts = bufs.by_ref().take(segments).collect();
+                    if let (true, 1, Some(plug)) = (own.is_empty(), segments, &plug) {
+                        // A device that was given up keeps the buffers.
+                        own.push(plug.shard.pool().get(len as usize));
+                    }
+                    let op = Op::Read(own);
                     match &plug {
                         // Submitted when the shard is idle: a sink must not submit.
                         Some(plug) if medium => {

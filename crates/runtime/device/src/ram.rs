@@ -68,6 +68,10 @@ impl Device for RamDevice {
         }
     }
 
+    fn may_hang(&self) -> bool {
+        false
+    }
+
     fn memory(&self) -> Option<&SharedMemory> {
         Some(&self.memory)
     }

@@ -26,6 +26,8 @@ Settings (\"auto\" wherever nobody knows better):
   shards                    threads that own stripes, up to `braid serve --shards`
   max_read_errors           read errors that a member of level 1 or 10 may have, corrected from a copy, before
                             it fails; the count halves each hour
+  member_timeout            seconds that a request to a member may take before the member fails; off (or 0): it is
+                            waited for. One that the data depends on is waited for in any case
   sync_speed_min            below this rate jobs give no way to clients, in KiB per second and member
   sync_speed_max            jobs are never faster than this; \"none\" is auto";
 

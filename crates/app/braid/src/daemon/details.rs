@@ -63,7 +63,8 @@ pub(super) fn detail(status: ArrayStatus, exports: Vec<String>) -> Detail {
 
 /// Major and minor number of a block device.
 pub(super) fn device_numbers(path: &str) -> Option<(u32, u32)> {
-    let found = std::fs::metadata(path).ok()?;
+    // Nowhere else: to look at a file of a file system that does not answer would wait for it.
+    let found = path.starts_with("/dev/").then(|| std::fs::metadata(path).ok())??;
     found.file_type().is_block_device().then(|| (major(found.rdev()), minor(found.rdev())))
 }
 

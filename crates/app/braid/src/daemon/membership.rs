@@ -13,8 +13,8 @@ use braid_array::status::MemberStatus;
 use braid_device::file::Mode;
 use braid_device::{Opener, Target};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 
 impl Running {
     /// The array `name` as a member, taken from its clients; under [`Running::stack_turn`].
@@ -36,6 +36,9 @@ impl Running {
     /// When another has it, or it does not run or is only read.
     pub(super) fn unused(&self, name: &str) -> Result<Arc<dyn Opener>> {
         let array = self.find(Some(name))?;
+        if self.is_stopping(&array) {
+            bail!("array {name} is being stopped");
+        }
         if let Some(user) = stacking::users(&self.arrays())?.get(array.name()) {
             bail!("array {name} is a member of array {user} already");
         }
@@ -59,6 +62,11 @@ impl Running {
         Ok(())
     }
 
+    /// Other members change nothing in which array uses which, and may take their time to answer.
+    fn turn_for(&self, member: &members::Member) -> Option<MutexGuard<'_, ()>> {
+        member.array().map(|_| self.stack_turn())
+    }
+
     /// Adds a member; one that was of the array before may catch up.
     ///
     /// # Errors
@@ -71,7 +79,7 @@ impl Running {
         flags: MemberFlags,
     ) -> Result<String> {
         let mut member = parse_one(text)?;
-        let _turn = self.stack_turn();
+        let _turn = self.turn_for(&member);
         match (member.path(), member.array()) {
             (Some(path), _) => refuse_occupied(array, path, &member, force)?,
             (None, Some(below)) => {
@@ -113,7 +121,7 @@ impl Running {
     /// When it is in use, or the array does not take it.
     pub(super) fn re_add(&self, array: &Arc<Array>, text: &str) -> Result<String> {
         let mut member = parse_one(text)?;
-        let _turn = self.stack_turn();
+        let _turn = self.turn_for(&member);
         if let Some(path) = member.path() {
             // What is on it is what it is taken back for, unless somebody uses it.
             refuse_occupied(array, path, &member, true)?;
@@ -137,12 +145,14 @@ impl Running {
 /// `detail` shows. With its name.
 pub(super) fn select(array: &Array, text: &str) -> Result<(MemberSelector, String)> {
     let members = status(array)?.members;
-    let same = |member: &&MemberStatus| {
-        member.name == text || members::same_device(Path::new(&member.name), Path::new(text))
-    };
+    let named = members.iter().find(|member| member.name == text);
     let number = text.parse().ok();
     let by_number = || members.iter().find(|member| Some(member.dev_number) == number);
-    Ok(match members.iter().find(same).or_else(by_number) {
+    // Last of all: to look at a file of a file system that does not answer would wait for it.
+    let same =
+        |member: &&MemberStatus| members::same_device(Path::new(&member.name), Path::new(text));
+    let by_path = || members.iter().find(same);
+    Ok(match named.or_else(by_number).or_else(by_path) {
         Some(member) => (MemberSelector::Nr(member.nr), member.name.clone()),
         // The array says which members it has.
         None => (MemberSelector::Name(text.to_string()), text.to_string()),

@@ -15,10 +15,11 @@ use super::{flags, salvaged, stacking};
 use crate::on_shard;
 use crate::settings::kept::Kept;
 use crate::volumes::Volumes;
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use braid_array::array::Array;
 use braid_array::assemble::salvage::Salvage;
 use braid_array::control::Control;
+use braid_array::engine::ArrayId;
 use braid_array::error::ControlError;
 use braid_array::options::MemberFlags;
 use braid_array::status::{ArrayStatus, JobKind, JobStatus, MemberState, MemberStatus};
@@ -47,8 +48,10 @@ pub struct Running {
     /// Bytes that the caches of an array may take.
     pub(super) memory_max: u64,
     pub(super) setter: Setter,
-    /// Held while arrays are made, stacked or stopped: which array uses which does not change otherwise.
+    /// Held while arrays are made, stacked or chosen to be stopped: which array uses which does not change otherwise.
     stack: Mutex<()>,
+    /// Arrays that are being stopped: nothing is made of them any more.
+    stopping: Mutex<Vec<ArrayId>>,
     pub(super) volumes: Volumes,
     pub(super) ends: Mutex<Sender<End>>,
     pub(super) door: Door,
@@ -96,6 +99,7 @@ impl Running {
             remotes,
             setter: Setter::new(kept),
             stack: Mutex::new(()),
+            stopping: Mutex::default(),
             ends: Mutex::new(ends),
             door,
             next_in_memory: AtomicU64::new(1000),
@@ -116,8 +120,16 @@ impl Running {
         self.volumes.unmount_all();
         let _turn = self.stack_turn();
         self.salvaged().drain(..).for_each(|array| array.stop());
-        let arrays = stacking::tops_first(std::mem::take(&mut *self.arrays()));
-        arrays.iter().try_for_each(stop_array)
+        stop_arrays(std::mem::take(&mut *self.arrays()))
+    }
+
+    pub(super) fn is_stopping(&self, array: &Array) -> bool {
+        self.stopping().contains(&array.id())
+    }
+
+    fn stopping(&self) -> MutexGuard<'_, Vec<ArrayId>> {
+        // Every change of the list is a single call.
+        self.stopping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Memory is short: caches that size themselves give back half of what they have.
@@ -247,9 +259,11 @@ impl Running {
             Request::Remove { array, member } => {
                 let array = self.find(Some(&array))?;
                 let (member, name) = select(&array, &member)?;
-                let _turn = self.stack_turn();
+                let below = stacking::array_of(&name);
+                // Any other member may take its time and changes nothing in which array uses which.
+                let _turn = below.map(|_| self.stack_turn());
                 order(&array, move |control| async move { control.remove(&member).await })?;
-                self.offer_free(stacking::array_of(&name).into_iter())?;
+                self.offer_free(below.into_iter())?;
                 done(format!("member {name} was removed from array {}", array.name()))
             }
             Request::Add { array, member, force, flags } => {
@@ -416,35 +430,41 @@ impl Running {
         if wanted.is_none() {
             self.volumes.unmount_all();
         }
-        let _turn = self.stack_turn();
+        let turn = self.stack_turn();
         let arrays = match wanted {
             Some(_) if chosen.is_some() => Vec::new(),
             Some(name) => vec![self.find(Some(name))?],
-            None => stacking::tops_first(self.arrays().clone()),
+            None => stacking::tops_first(self.arrays().clone()).into_iter().flatten().collect(),
         };
         let mut left = Vec::new();
-        for array in arrays {
-            if let Some(user) = stacking::users(&self.arrays())?.get(array.name()) {
-                let name = array.name();
+        for array in &arrays {
+            let name = array.name();
+            let users = stacking::users(&self.arrays())?;
+            if let Some(user) = users.get(name).filter(|_| wanted.is_some()) {
                 bail!(
                     "array {name} is a member of array {user}: stop {user} first, or fail array:{name} there and \
                      remove it"
                 );
             }
-            self.no_brick(array.name())?;
-            let members = status(&array)?.members;
-            stop_array(&array)?;
+            self.no_brick(name)?;
+            let members = status(array)?.members;
+            let below = members.iter().filter_map(|member| stacking::array_of(&member.name));
+            left.extend(below.map(str::to_string));
+        }
+        let ids: Vec<ArrayId> = arrays.iter().map(|array| array.id()).collect();
+        self.stopping().extend(&ids);
+        // A member that does not answer may hold an array's end up: others go on meanwhile.
+        drop(turn);
+        let ended = stop_arrays(arrays.clone());
+        let _turn = self.stack_turn();
+        self.stopping().retain(|id| !ids.contains(id));
+        ended?;
+        for array in &arrays {
             self.arrays().retain(|known| known.id() != array.id());
             if let Some(server) = &self.server {
                 server.withdraw(array.name());
             }
             names.push(array.name().to_string());
-            left.extend(
-                members
-                    .iter()
-                    .filter_map(|member| stacking::array_of(&member.name))
-                    .map(str::to_string),
-            );
         }
         left.retain(|name| self.arrays().iter().any(|array| array.name() == name));
         self.offer_free(left.iter().map(String::as_str))?;
@@ -475,6 +495,21 @@ fn stop_array(array: &Arc<Array>) -> Result<()> {
             control.stop().await;
         }
     })
+}
+
+/// Stops arrays, each before those that it is made of; those that have nothing to do with each other at the same time.
+fn stop_arrays(arrays: Vec<Arc<Array>>) -> Result<()> {
+    for layer in stacking::tops_first(arrays) {
+        std::thread::scope(|scope| {
+            let stops: Vec<_> =
+                layer.iter().map(|array| scope.spawn(move || stop_array(array))).collect();
+            let mut ends = stops.into_iter().map(|stop| stop.join());
+            // The thread does nothing that could panic; if it did, the array would not have been stopped.
+            let failed = || Err(anyhow!("stopping an array failed"));
+            ends.try_for_each(|end| end.unwrap_or_else(|_| failed()))
+        })?;
+    }
+    Ok(())
 }
 
 pub(super) fn status(array: &Array) -> Result<ArrayStatus> {

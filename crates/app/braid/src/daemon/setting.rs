@@ -11,6 +11,7 @@ use crate::settings::{AUTO, ArraySettings, Assignment, NAMES, fit, list};
 use anyhow::{Context, Result};
 use braid_array::array::Array;
 use braid_array::geometry::Geometry;
+use braid_array::settings::MEMBER_TIMEOUT;
 use braid_array::status::ArrayStatus;
 use braid_device::Target;
 use braid_layout::Level;
@@ -145,6 +146,10 @@ fn auto(
             }
             level => (format!("not used at level {level}"), BTreeMap::new()),
         },
+        "member_timeout" => {
+            let seconds = MEMBER_TIMEOUT;
+            (format!("{seconds} s"), numbers(&[("seconds", seconds.into())]))
+        }
         _ if !status.level.is_parity() => {
             (format!("not used at level {}", status.level), BTreeMap::new())
         }

@@ -46,20 +46,20 @@ pub fn is_below(arrays: &[Arc<Array>], upper: &str, lower: &str) -> Result<bool>
     Ok(false)
 }
 
-/// In an order in which they can be stopped: each array before those that it is made of.
-pub fn tops_first(arrays: Vec<Arc<Array>>) -> Vec<Arc<Array>> {
+/// In an order in which they can be stopped: each array in an earlier layer than those that it is made of.
+pub fn tops_first(arrays: Vec<Arc<Array>>) -> Vec<Vec<Arc<Array>>> {
     let mut left = arrays;
-    let mut order: Vec<Arc<Array>> = Vec::with_capacity(left.len());
+    let mut order: Vec<Vec<Arc<Array>>> = Vec::new();
     while !left.is_empty() {
         // One that is being stopped elsewhere says nothing of its members any more.
         let users = users(&left).unwrap_or_default();
         let free = |array: &Arc<Array>| !users.contains_key(array.name());
         let (tops, lower): (Vec<_>, Vec<_>) = left.into_iter().partition(free);
         if tops.is_empty() {
-            order.extend(lower);
+            order.push(lower);
             break;
         }
-        order.extend(tops);
+        order.push(tops);
         left = lower;
     }
     order

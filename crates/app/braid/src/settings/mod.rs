@@ -17,9 +17,9 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The names, in the order in which they are shown.
-pub const NAMES: [&str; 8] = {
-    let path = braid_array::settings::NAMES;
-    [path[0], path[1], path[2], path[3], path[4], path[5], "sync_speed_min", "sync_speed_max"]
+pub const NAMES: [&str; 9] = {
+    let [a, b, c, d, e, f, g] = braid_array::settings::NAMES;
+    [a, b, c, d, e, f, g, "sync_speed_min", "sync_speed_max"]
 };
 
 /// All settings of an array; the default is auto everywhere.
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn all_names_can_be_set_and_are_read_back() {
         let text = "stripe_size=16384 stripe_cache_size=4096 rmw_level=0 preread_bypass_threshold=2 shards=3 \
-                    max_read_errors=4 sync_speed_min=10 sync_speed_max=20";
+                    max_read_errors=4 member_timeout=90 sync_speed_min=10 sync_speed_max=20";
         let settings = ArraySettings::default().with(&parsed(text).unwrap()).unwrap();
         let shown: Vec<String> = settings.chosen().iter().map(Assignment::to_string).collect();
         assert_eq!(shown.join(" "), text);

@@ -11,6 +11,9 @@ impl Engine {
     /// lines, their number or their owners change.
     pub(crate) fn set(&self, settings: Settings) {
         let old = self.settings.replace(settings);
+        if old.member_timeout != settings.member_timeout {
+            self.limit_members();
+        }
         let made = self.cache.borrow().is_some();
         let same = old.stripe_size == settings.stripe_size
             && old.stripe_cache_size == settings.stripe_cache_size

@@ -15,7 +15,7 @@ use crate::control::members::Member;
 use crate::engine::ArrayId;
 use crate::geometry::Geometry;
 use crate::view::MemberNr;
-use braid_device::{IoError, Request};
+use braid_device::{Device, IoError, Request};
 use braid_format::{SECTOR, badblocks};
 use braid_shard::plant::planted;
 use braid_shard::{Buf, Shard};

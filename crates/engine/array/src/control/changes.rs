@@ -9,6 +9,7 @@ use crate::error::{ControlError, ExamineError};
 use crate::examine::{read_superblock, remove_other_superblocks, sectors};
 use crate::options::{MemberFlags, MemberSelector};
 use crate::view::MemberNr;
+use braid_device::meter::Metered;
 use braid_device::{Device, OpenError, Opener};
 use braid_format::SECTOR;
 use braid_format::placement::{Consistency, MemberPlace, PlacementError, Request, place};
@@ -18,8 +19,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
-/// How often engines are asked whether they still use a member, in nanoseconds.
-const ASK_EVERY: u64 = 1_000_000;
 
 /// What became of a device that was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +43,7 @@ impl Control {
             return Err(ControlError::Stopping { doing, array: self.name.clone() });
         }
         let turn = self.turn().await;
+        let mut given_up = None;
         {
             let mut roster = self.roster.borrow_mut();
             let in_use = roster.member(nr).and_then(|member| match member.standing {
@@ -56,11 +56,15 @@ impl Control {
                 let array = self.name.clone();
                 return Err(ControlError::NotRemovable { array, member, state });
             }
+            if let Some(member) = roster.member(nr) {
+                // Operations that began under an earlier view end with an error, and write nothing to it any more.
+                given_up = Some(Rc::clone(&member.device));
+            }
             roster.members.retain(|member| member.nr != nr);
         }
+        self.give_up_devices(nr, given_up);
         self.write_superblocks(&turn).await;
         drop(turn);
-        self.let_go(nr).await;
         self.close_everywhere(nr).await;
         self.changed.notify_all();
         Ok(())
@@ -94,7 +98,8 @@ impl Control {
         let doing = "adding a member";
         let name = opener.name().to_string();
         let device = self.open_candidate(&*opener, doing)?;
-        let old = match read_superblock(&self.shard, &device, &name).await {
+        self.check_owes_nothing(doing, &name).await?;
+        let old = match read_superblock(&self.shard, &device.as_device(), &name).await {
             Ok(old) => old,
             // What cannot be read as a superblock is overwritten, when that is wanted.
             Err(ExamineError::Superblock { .. }) if force => None,
@@ -128,7 +133,7 @@ impl Control {
             self.close_everywhere(nr).await;
             return Err(ControlError::Open { array: self.name.clone(), source });
         }
-        self.roster.borrow_mut().members.push(member);
+        self.enter(member);
         self.write_superblocks(&turn).await;
         self.check_taken(nr, &name).await?;
         drop(turn);
@@ -141,12 +146,15 @@ impl Control {
         &self,
         opener: &dyn Opener,
         doing: &'static str,
-    ) -> Result<Rc<dyn Device>, ControlError> {
+    ) -> Result<Rc<Metered>, ControlError> {
         self.needs_redundancy(doing)?;
         self.needs_working(doing)?;
-        opener
+        let device = opener
             .open(&self.shard)
-            .map_err(|source| ControlError::Open { array: self.name.clone(), source })
+            .map_err(|source| ControlError::Open { array: self.name.clone(), source })?;
+        let device = Metered::new(&self.shard, device);
+        self.give_up_when_overdue(&device);
+        Ok(device)
     }
 
     /// The superblock of a candidate under the turn. In 0.90 only the event count tells a member from one
@@ -154,13 +162,13 @@ impl Control {
     pub(crate) async fn as_of_now(
         &self,
         name: &str,
-        device: &Rc<dyn Device>,
+        device: &Rc<Metered>,
         old: Option<Superblock>,
     ) -> Result<Option<Superblock>, ControlError> {
         if old.as_ref().is_none_or(|old| old.version != Version::V0_90) {
             return Ok(old);
         }
-        let read = read_superblock(&self.shard, device, name).await;
+        let read = read_superblock(&self.shard, &device.as_device(), name).await;
         read.map_err(|source| ControlError::Examine { array: self.name.clone(), source })
     }
 
@@ -195,7 +203,7 @@ impl Control {
     pub(crate) fn check_blocks(
         &self,
         name: &str,
-        device: &Rc<dyn Device>,
+        device: &Rc<Metered>,
     ) -> Result<(), ControlError> {
         let (block, most) = (device.info().logical_block, self.geometry.logical_block);
         if block <= most {
@@ -215,7 +223,7 @@ impl Control {
     fn place_new_member(
         &self,
         name: &str,
-        device: &Rc<dyn Device>,
+        device: &Rc<Metered>,
     ) -> Result<MemberPlace, ControlError> {
         let roster = self.roster.borrow();
         let shared = &roster.shared;
@@ -259,7 +267,7 @@ impl Control {
     fn new_member(
         &self,
         opener: Arc<dyn Opener>,
-        device: Rc<dyn Device>,
+        device: Rc<Metered>,
         at: MemberPlace,
     ) -> Result<Member, ControlError> {
         let mut roster = self.roster.borrow_mut();
@@ -287,12 +295,22 @@ impl Control {
         }
         let (name, standing) = (opener.name().to_string(), Standing::Spare);
         let (bad, read_errors) = (Bad::default(), ReadErrors::default());
-        Ok(Member { nr, name, opener, device, superblock, standing, bad, read_errors })
+        Ok(Member {
+            nr,
+            name,
+            opener,
+            device,
+            superblock,
+            standing,
+            given_up: None,
+            bad,
+            read_errors,
+        })
     }
 
     /// Removes superblocks of earlier arrays.
     async fn prepare_device(&self, member: &Member) -> Result<(), ControlError> {
-        remove_other_superblocks(&self.shard, &member.device, member.superblock.version)
+        remove_other_superblocks(&self.shard, &member.device.as_device(), member.superblock.version)
             .await
             .map_err(|error| ControlError::Io {
                 array: self.name.clone(),
@@ -303,7 +321,7 @@ impl Control {
     }
 
     fn check_room_for_bitmap(&self, member: &Member) -> Result<(), ControlError> {
-        if self.has_room_for_bitmap(&member.device, &member.superblock) {
+        if self.has_room_for_bitmap(&member.device.as_device(), &member.superblock) {
             return Ok(());
         }
         let why = "it has no room for the array's bitmap before its data; use a larger device";
@@ -319,14 +337,6 @@ impl Control {
         let answers =
             self.ask_engines(move |engine: &Engine| engine.open_member(nr, &*opener)).await;
         answers.into_iter().flatten().collect()
-    }
-
-    /// Waits until no operation under way can write to member `nr` any more: the same device may be
-    /// added again, with its data elsewhere.
-    async fn let_go(&self, nr: MemberNr) {
-        while self.ask_engines(move |engine: &Engine| engine.uses(nr)).await.contains(&Some(true)) {
-            self.shard.sleep(ASK_EVERY).await;
-        }
     }
 
     pub(crate) async fn close_everywhere(&self, nr: MemberNr) {

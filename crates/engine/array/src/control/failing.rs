@@ -12,6 +12,8 @@ use braid_shard::Shard;
 use braid_shard::plant::planted;
 use std::rc::Rc;
 
+const BY_COMMAND: &str = "it was failed by command";
+
 /// What became of a member that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dropped {
@@ -67,7 +69,9 @@ impl Control {
         if !self.roster.borrow().survives_without(&self.geometry, nr) {
             return Err(self.last_redundancy(nr));
         }
-        match self.fail_nr_unless_needed(nr, "it was failed by command", true).await {
+        // At once: whoever holds the turn may be waiting for this member.
+        self.give_up(nr, BY_COMMAND);
+        match self.fail_nr(nr, BY_COMMAND).await {
             Dropped::Broken => Err(self.last_redundancy(nr)),
             _ => Ok(()),
         }
@@ -126,6 +130,9 @@ impl Control {
         if member.is_faulty() {
             return Dropped::Already;
         }
+        // What failed because it was given up is not the reason.
+        let given_up = member.given_up.clone();
+        let why = given_up.as_deref().unwrap_or(why);
         let (name, array) = (member.name.clone(), &self.name);
         if !survives {
             if !roster.broken {
@@ -137,9 +144,12 @@ impl Control {
             return Dropped::Broken;
         }
         member.standing = Standing::Faulty(why.to_string());
+        member.given_up = Some(why.to_string());
+        let device = Rc::clone(&member.device);
         self.unrecorded.set(true);
         tracing::warn!("array {array}: {name} is faulty: {why}");
         drop(roster);
+        self.give_up_devices(nr, Some(device));
         // Before any engine knows: a window without the member does less than the resync promises.
         self.abandon_resync();
         Dropped::Faulty

@@ -132,7 +132,7 @@ impl Control {
         for member in self.roster.borrow().members.iter().filter(|member| which(member)) {
             // The engine's handle, since that is measured.
             let device = self.engine.member_device(member.nr);
-            let device = device.unwrap_or_else(|| Rc::clone(&member.device));
+            let device = device.unwrap_or_else(|| member.device.as_device());
             set.submit(member.nr, &*device, Request::flush());
         }
         let mut first = None;

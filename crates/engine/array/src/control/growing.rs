@@ -133,7 +133,7 @@ impl Control {
             .map_err(|error| refuse(error.to_string()))?;
         let bitmap = self.bitmap_at(&place, &roster.shared);
         for member in members {
-            if !bitmap.fits(&member.device, &member.superblock) {
+            if !bitmap.fits(&member.device.as_device(), &member.superblock) {
                 return Err(refuse(format!("{} has no room for it", member.name)));
             }
         }

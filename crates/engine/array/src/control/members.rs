@@ -6,7 +6,8 @@ use crate::control::read_errors::ReadErrors;
 use crate::geometry::Geometry;
 use crate::options::MemberFlags;
 use crate::view::{MemberNr, SlotState, SlotUpdate, ViewUpdate};
-use braid_device::{Device, Opener};
+use braid_device::Opener;
+use braid_device::meter::Metered;
 use braid_format::SECTOR;
 use braid_format::superblock::{CLEAN, Role, Superblock, role_table_len};
 use braid_layout::{Level, Slot};
@@ -53,10 +54,13 @@ pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) opener: Arc<dyn Opener>,
     /// The home shard's handle.
-    pub(crate) device: Rc<dyn Device>,
+    pub(crate) device: Rc<Metered>,
     /// As it was last written to this member.
     pub(crate) superblock: Superblock,
     pub(crate) standing: Standing,
+    /// Why it gets no more requests: it does not answer, or was failed by command. It is recorded as faulty as soon as the
+    /// superblocks can be written.
+    pub(crate) given_up: Option<String>,
     pub(crate) bad: Bad,
     pub(crate) read_errors: ReadErrors,
 }
@@ -107,7 +111,8 @@ impl Roster {
     }
 
     fn in_sync(&self, slot: Slot) -> bool {
-        self.members.iter().any(|member| member.standing == Standing::InSync(slot))
+        let holds = |member: &Member| member.standing == Standing::InSync(slot);
+        self.members.iter().any(|member| holds(member) && member.given_up.is_none())
     }
 
     /// Slots without a member that is wholly in sync.
@@ -127,6 +132,22 @@ impl Roster {
             _ => None,
         });
         lost.is_none() || geometry.survives(|slot| lost != Some(slot) && self.in_sync(slot))
+    }
+
+    /// The array can go on if member `nr` fails and those of `others` do, too.
+    pub(crate) fn survives_without_all(
+        &self,
+        geometry: &Geometry,
+        nr: MemberNr,
+        others: &[MemberNr],
+    ) -> bool {
+        let held = |nr: &MemberNr| match self.member(*nr).map(|member| &member.standing) {
+            Some(Standing::InSync(slot)) => Some(*slot),
+            _ => None,
+        };
+        let Some(own) = held(&nr) else { return true };
+        let lost: Vec<Slot> = others.iter().filter_map(held).collect();
+        geometry.survives(|slot| slot != own && !lost.contains(&slot) && self.in_sync(slot))
     }
 
     /// What the engines are to know.

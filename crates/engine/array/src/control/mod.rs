@@ -6,6 +6,7 @@
 //! | `members` | what is known of each member; the view and the role table that follow |
 //! | `superblocks` | writing them |
 //! | `failing`, `changes`, `readding` | members that fail; members added and removed; former ones taken back |
+//! | `unanswered` | members that do not answer: given up, or waited for |
 //! | `flags` | write-mostly and failfast, set and cleared |
 //! | `flushing` | flushes of members, one at a time; failures that are not recorded yet |
 //! | `read_errors` | errors that another copy made good: counted, and how many are too many |
@@ -46,6 +47,7 @@ mod superblocks;
 mod supervisor;
 #[cfg(test)]
 mod tests;
+pub(crate) mod unanswered;
 
 use crate::bitmap::keeper::Keeper;
 use crate::bitmap::{BitmapNr, FIRST_BITMAP};
@@ -108,6 +110,10 @@ pub struct Control {
     moving: Cell<bool>,
     /// A task gives the memory of idle caches back.
     cooling: Cell<bool>,
+    /// Members that do not answer are being looked at.
+    judging: Cell<bool>,
+    /// Members that the array waits for because it cannot do without them.
+    awaited: RefCell<Vec<MemberNr>>,
 }
 
 /// Jobs: the one that runs, and what decides on the next.
@@ -184,7 +190,10 @@ impl Control {
             settings_turn: Budget::new(shard, 1),
             moving: Cell::new(false),
             cooling: Cell::new(false),
+            judging: Cell::new(false),
+            awaited: RefCell::default(),
         });
+        control.limit_members();
         shard.local::<Controls>().0.borrow_mut().push(Rc::clone(&control));
         control
     }

@@ -14,7 +14,8 @@ use crate::control::read_errors::ReadErrors;
 use crate::error::{ControlError, ExamineError};
 use crate::examine::read_superblock;
 use crate::view::MemberNr;
-use braid_device::{Device, Opener};
+use braid_device::Opener;
+use braid_device::meter::Metered;
 use braid_format::superblock::{Role, Superblock};
 use braid_layout::Slot;
 use braid_shard::sync::Share;
@@ -34,7 +35,8 @@ impl Control {
         let doing = "re-adding a member";
         let name = opener.name().to_string();
         let device = self.open_candidate(&*opener, doing)?;
-        let old = match read_superblock(&self.shard, &device, &name).await {
+        self.check_owes_nothing(doing, &name).await?;
+        let old = match read_superblock(&self.shard, &device.as_device(), &name).await {
             Ok(Some(old)) => old,
             Ok(None) => return Err(self.cannot(&name, "it has no superblock".to_string())),
             Err(source @ ExamineError::Superblock { .. }) => {
@@ -124,7 +126,7 @@ impl Control {
         self: &Rc<Self>,
         turn: Share,
         opener: Arc<dyn Opener>,
-        device: Rc<dyn Device>,
+        device: Rc<Metered>,
         old: Superblock,
         slot: Slot,
     ) -> Result<MemberNr, ControlError> {
@@ -150,17 +152,27 @@ impl Control {
                 Standing::Rebuilding { slot, recovered: 0, checkpoint: 0, by_bitmap: true };
             let (name, bad) = (name.clone(), Bad::default());
             let read_errors = ReadErrors::default();
-            Member { nr, name, opener, device, superblock, standing, bad, read_errors }
+            Member {
+                nr,
+                name,
+                opener,
+                device,
+                superblock,
+                standing,
+                given_up: None,
+                bad,
+                read_errors,
+            }
         };
         let nr = member.nr;
-        if !self.has_room_for_bitmap(&member.device, &member.superblock) {
+        if !self.has_room_for_bitmap(&member.device.as_device(), &member.superblock) {
             return Err(self.cannot(&name, "it has no room for the array's bitmap".to_string()));
         }
         if let Err(source) = self.open_everywhere(nr, &member.opener).await {
             self.close_everywhere(nr).await;
             return Err(ControlError::Open { array: self.name.clone(), source });
         }
-        let pen = match self.give_bitmap(&member.device, &member.superblock).await {
+        let pen = match self.give_bitmap(&member.device.as_device(), &member.superblock).await {
             Ok(pen) => pen,
             Err(error) => {
                 self.close_everywhere(nr).await;
@@ -173,7 +185,7 @@ impl Control {
                 });
             }
         };
-        self.roster.borrow_mut().members.push(member);
+        self.enter(member);
         drop(pen);
         self.write_superblocks(&turn).await;
         self.check_taken(nr, &name).await?;

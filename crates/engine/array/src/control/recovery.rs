@@ -91,7 +91,7 @@ impl Control {
         let (device, superblock) = {
             let roster = self.roster.borrow();
             let member = roster.member(nr).filter(|member| member.standing == Standing::Spare)?;
-            (Rc::clone(&member.device), member.superblock.clone())
+            (member.device.as_device(), member.superblock.clone())
         };
         let given = match self.has_room_for_bitmap(&device, &superblock) {
             true => self.give_bitmap(&device, &superblock).await.map_err(|e| e.to_string()),

@@ -7,6 +7,7 @@ use crate::engine::{Counters, Engine};
 use crate::options::MemberFlags;
 use crate::status::{ArrayState, ArrayStatus, JobKind, JobStatus, MemberState, MemberStatus};
 use crate::view::MemberNr;
+use braid_device::Device;
 use braid_device::plug::PlugStats;
 use braid_format::SECTOR;
 use braid_format::superblock::{Version, time_seconds};

@@ -48,6 +48,7 @@ impl Control {
             self.ask_engines(move |engine: &Engine| engine.set(settings)).await;
         }
         self.settings.set(settings);
+        self.limit_members();
         drop(turn);
         Ok(())
     }

@@ -23,6 +23,7 @@ impl Control {
         self.changed.wait_for(|| (!self.work.borrow().busy).then_some(())).await;
 
         self.ask_engines(|engine: &Engine| engine.stopping.set(true)).await;
+        self.limit_the_end().await;
         // Not under the turn: a write that finds a failed member ends only when that is recorded.
         loop {
             let ended =

@@ -7,7 +7,7 @@ use crate::control::Control;
 use crate::control::failing::Dropped;
 use crate::examine::superblock_bytes;
 use crate::view::MemberNr;
-use braid_device::{IoError, Request};
+use braid_device::{Device, IoError, Request};
 use braid_format::SECTOR;
 use braid_format::superblock::pack_time;
 use braid_shard::sync::Share;

@@ -233,9 +233,8 @@ fn take_back(buf: &mut BufMut, op: Op) {
         && let Some(part) = bufs.pop()
         && let Err(part) = buf.rejoin(part)
     {
-        // It was cut from this very buffer, so it rejoins; a device that swaps buffers is answered
-        // by copying.
-        let len = buf.len().min(part.len());
-        buf[..len].copy_from_slice(&part[..len]);
+        // All of it was given away, so nothing is left to join: a device that was given up keeps the buffer, and
+        // gives another of the same length.
+        *buf = part;
     }
 }

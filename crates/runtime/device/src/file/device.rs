@@ -91,6 +91,10 @@ impl Device for FileDevice {
             Err((done, error, op)) => done.complete(Outcome::failed(error, op)),
         }
     }
+
+    fn may_hang(&self) -> bool {
+        self.core.ring.is_some()
+    }
 }
 
 impl Core {

@@ -8,6 +8,7 @@ mod copies;
 mod failing_members;
 mod flushing;
 mod growing;
+mod hanging;
 mod lifecycle;
 mod memory;
 mod mixed_blocks;

@@ -290,8 +290,10 @@ pub(super) struct TestMember {
     pub(super) trap: Trap,
     /// It refuses the next write that meets these bytes, and takes it when it is tried again.
     pub(super) refuses_once: Arc<Mutex<Option<Range<u64>>>>,
-    /// Flushes and writes never complete.
+    /// Flushes and writes do not complete until this is false again.
     pub(super) hangs: Arc<AtomicBool>,
+    /// Nor do reads.
+    pub(super) deaf: Arc<AtomicBool>,
 }
 
 impl Opener for TestMember {
@@ -325,7 +327,7 @@ impl Opener for TestMember {
             trap: Arc::clone(&self.trap),
             refuses_once: Arc::clone(&self.refuses_once),
             hangs: Arc::clone(&self.hangs),
-            hung: RefCell::new(Vec::new()),
+            deaf: Arc::clone(&self.deaf),
         }))
     }
 }
@@ -361,7 +363,7 @@ struct TestDevice {
     trap: Trap,
     refuses_once: Arc<Mutex<Option<Range<u64>>>>,
     hangs: Arc<AtomicBool>,
-    hung: RefCell<Vec<(Request, Completion)>>,
+    deaf: Arc<AtomicBool>,
 }
 
 impl Device for TestDevice {
@@ -373,9 +375,17 @@ impl Device for TestDevice {
         if self.dead.load(Ordering::Relaxed) {
             return done.finish(Err(IoError::new(IoErrorKind::Gone)), request.op);
         }
-        if self.hangs.load(Ordering::Relaxed) && !matches!(request.op, Op::Read(_)) {
-            self.hung.borrow_mut().push((request, done));
-            return;
+        let (hangs, deaf) = (Arc::clone(&self.hangs), Arc::clone(&self.deaf));
+        let writes = !matches!(request.op, Op::Read(_));
+        let hung = move || deaf.load(Ordering::Relaxed) || writes && hangs.load(Ordering::Relaxed);
+        if hung() {
+            let (inner, shard) = (Rc::clone(&self.inner), self.shard.clone());
+            return self.shard.spawn(async move {
+                while hung() {
+                    shard.sleep(100_000_000).await;
+                }
+                inner.submit(request, done);
+            });
         }
         if matches!(request.op, Op::Flush)
             && let Some((at, old)) = self.trap.lock().unwrap().take()
@@ -452,6 +462,7 @@ pub(super) fn members(prefix: &str, count: usize, size: u64) -> Vec<Arc<TestMemb
                 trap: Arc::default(),
                 refuses_once: Arc::default(),
                 hangs: Arc::default(),
+                deaf: Arc::default(),
             })
         })
         .collect()

@@ -1,0 +1,240 @@
+//! Members that do not answer: given up where the array can do without them, else waited for.
+//!
+//! A member that is given up gets no more requests, and whoever waits for one is answered at once that it is gone: also
+//! who holds the turn, so that its failure can be recorded. It counts as lost from that moment on. What its device still
+//! has of earlier requests it may yet carry out; no device is added while that is so.
+//!
+//! A member that the data depends on is waited for. So are members that fall silent together with so many others that the
+//! array could not go on without them all: what they have in common (a controller, a network) is likely to come back.
+//!
+//! Invariant: a member is given up only when the array survives without it, or is being stopped.
+
+use crate::control::Control;
+use crate::control::members::Member;
+use crate::control::shards::ask;
+use crate::engine::{ArrayId, Engine};
+use crate::error::ControlError;
+use crate::settings::MemberTimeout;
+use crate::unanswered::{limit, owed};
+use crate::view::MemberNr;
+use braid_device::Device;
+use braid_device::meter::Metered;
+use braid_device::watch::{LOOK_EVERY, Overdue};
+use braid_shard::{Nanos, Shard};
+use std::rc::Rc;
+
+const SECOND: Nanos = 1_000_000_000;
+/// A device that was failed in health has ended its requests within this time, in nanoseconds.
+const ENDS_WITHIN: Nanos = SECOND;
+/// How often it is asked, in nanoseconds.
+const ASK_EVERY: Nanos = 10_000_000;
+
+impl Control {
+    // --- Limits ----------------------------------------------------------------------------------
+
+    /// Takes over the limit that is set, on the home shard's own handles.
+    pub(crate) fn limit_members(&self) {
+        self.roster.borrow().members.iter().for_each(|member| self.limit_member(member));
+    }
+
+    fn limit_member(&self, member: &Member) {
+        let (home, settings) = (self.shard.remote(), self.settings.get());
+        limit(&member.device, &settings, &home, self.id);
+    }
+
+    /// A stop waits for no member for ever.
+    pub(crate) async fn limit_the_end(&self) {
+        let mut settings = self.settings.get();
+        if settings.member_timeout == MemberTimeout::Off {
+            settings.member_timeout = MemberTimeout::Auto;
+            self.settings.set(settings);
+            self.limit_members();
+            self.ask_engines(move |engine: &Engine| engine.set(settings)).await;
+        }
+    }
+
+    /// A device that is to become a member: nobody else would notice that it does not answer.
+    pub(crate) fn give_up_when_overdue(&self, device: &Rc<Metered>) {
+        let candidate = Rc::downgrade(device);
+        let tell = move |_| {
+            if let Some(device) = candidate.upgrade() {
+                device.give_up();
+            }
+        };
+        let overdue = self.settings.get().member_timeout.limit().map(|limit| {
+            let limit = limit.saturating_mul(u64::from(device.layers()) + 1);
+            Overdue { limit, tell: Box::new(tell) }
+        });
+        device.when_overdue(overdue);
+    }
+
+    /// Makes a member of what was a candidate. The caller holds the turn.
+    pub(crate) fn enter(&self, member: Member) {
+        self.limit_member(&member);
+        self.roster.borrow_mut().members.push(member);
+    }
+
+    /// Refuses a device that was given up and has not ended its requests: they may be carried out after those to come.
+    pub(crate) async fn check_owes_nothing(
+        &self,
+        doing: &'static str,
+        name: &str,
+    ) -> Result<(), ControlError> {
+        let until = self.shard.now().saturating_add(ENDS_WITHIN);
+        loop {
+            let requests = self.owed(name).await;
+            if requests == 0 {
+                return Ok(());
+            }
+            if self.shard.now() >= until {
+                let (array, member) = (self.name.clone(), name.to_string());
+                return Err(ControlError::UnderWay { doing, array, member, requests });
+            }
+            self.shard.sleep(ASK_EVERY).await;
+        }
+    }
+
+    async fn owed(&self, name: &str) -> u32 {
+        let answers: Vec<_> = self
+            .remotes
+            .iter()
+            .map(|remote| {
+                let name = name.to_string();
+                ask(&self.shard, remote, move |shard| owed(shard, &name))
+            })
+            .collect();
+        let mut requests = 0;
+        for answer in answers {
+            requests += answer.get().await.unwrap_or(0);
+        }
+        requests
+    }
+
+    // --- Members that are overdue ----------------------------------------------------------------
+
+    /// A request to a member of array `id` is under way for longer than it may be.
+    pub(crate) fn overdue_for_engine(shard: &Shard, id: ArrayId) {
+        let Some(control) = Control::find(shard, id) else { return };
+        if !control.judging.replace(true) {
+            shard.spawn(async move {
+                control.judge().await;
+                control.judging.set(false);
+            });
+        }
+    }
+
+    /// For how long the oldest request to each member is under way, on whichever shard.
+    pub(crate) async fn waiting(&self) -> Vec<(MemberNr, Nanos)> {
+        let engines = self.ask_engines(Engine::waiting).await;
+        let roster = self.roster.borrow();
+        let own = roster.members.iter().filter_map(|m| Some((m.nr, m.device.waiting()?)));
+        let mut longest: Vec<(MemberNr, Nanos)> = Vec::new();
+        for (nr, nanos) in own.chain(engines.into_iter().flatten().flatten()) {
+            match longest.iter_mut().find(|(known, _)| *known == nr) {
+                Some((_, most)) => *most = nanos.max(*most),
+                None => longest.push((nr, nanos)),
+            }
+        }
+        longest
+    }
+
+    async fn judge(self: &Rc<Self>) {
+        let waiting = self.waiting().await;
+        let Some(limit) = self.settings.get().member_timeout.limit() else { return };
+        // Half of the limit: members that fell silent for the same reason did so at about the same time.
+        let (late, silent) = {
+            let roster = self.roster.borrow();
+            let longer_than = |part: u64| -> Vec<MemberNr> {
+                let within = |member: &Member| {
+                    let layers = u64::from(member.device.layers()) + 1;
+                    limit.saturating_mul(layers) / part
+                };
+                let members = roster.members.iter().filter(|member| member.given_up.is_none());
+                let over = members.filter(|member| {
+                    let own = waiting.iter().find(|(nr, _)| *nr == member.nr);
+                    own.is_some_and(|(_, nanos)| *nanos >= within(member))
+                });
+                over.map(|member| member.nr).collect()
+            };
+            (longer_than(1), longer_than(2))
+        };
+        for nr in late {
+            let spared = self.geometry.level.has_redundancy()
+                && self.roster.borrow().survives_without_all(&self.geometry, nr, &silent);
+            let seconds =
+                waiting.iter().find(|(known, _)| *known == nr).map_or(0, |(_, n)| n / SECOND);
+            if !spared && !self.stopping.get() {
+                self.wait_for_member(nr, seconds);
+                continue;
+            }
+            let why = format!("a request to it is under way for {seconds} s (member_timeout)");
+            self.give_up(nr, &why);
+            let control = Rc::clone(self);
+            self.shard.spawn(async move {
+                control.fail_nr(nr, &why).await;
+            });
+        }
+    }
+
+    /// Says that requests wait for a member, and when they do no more.
+    fn wait_for_member(self: &Rc<Self>, nr: MemberNr, seconds: u64) {
+        if self.awaited.borrow().contains(&nr) {
+            return;
+        }
+        let (array, name) = (&self.name, self.member_name(nr));
+        tracing::error!(
+            "array {array}: a request to {name} is under way for {seconds} s, and the array cannot do without it: what \
+             needs it waits until it answers"
+        );
+        self.awaited.borrow_mut().push(nr);
+        let control = Rc::clone(self);
+        self.shard.spawn(async move {
+            loop {
+                control.shard.sleep(LOOK_EVERY).await;
+                let there =
+                    control.roster.borrow().member(nr).is_some_and(|m| m.given_up.is_none());
+                let limit = control.settings.get().member_timeout.limit().unwrap_or(Nanos::MAX);
+                let waiting = control.waiting().await;
+                let still = waiting.iter().any(|(known, nanos)| *known == nr && *nanos >= limit);
+                if !there || control.stopped.get() {
+                    break;
+                }
+                if !still {
+                    let (array, name) = (&control.name, control.member_name(nr));
+                    tracing::warn!("array {array}: {name} answers again");
+                    break;
+                }
+            }
+            control.awaited.borrow_mut().retain(|known| *known != nr);
+        });
+    }
+
+    // --- Members that are given up ---------------------------------------------------------------
+
+    /// From now on member `nr` gets no requests and counts as lost; recording it is for the caller.
+    pub(crate) fn give_up(&self, nr: MemberNr, why: &str) {
+        let device = {
+            let mut roster = self.roster.borrow_mut();
+            let Some(member) = roster.member_mut(nr) else { return };
+            member.given_up.get_or_insert_with(|| why.to_string());
+            Rc::clone(&member.device)
+        };
+        self.give_up_devices(nr, Some(device));
+    }
+
+    /// Ends the requests to member `nr` on all shards.
+    pub(crate) fn give_up_devices(&self, nr: MemberNr, own: Option<Rc<Metered>>) {
+        if let Some(own) = own {
+            own.give_up();
+        }
+        let id = self.id;
+        for remote in &self.remotes {
+            // Not waited for: what comes in between is as if the device had answered a moment later.
+            drop(ask(&self.shard, remote, move |shard| {
+                if let Some(engine) = Engine::find(shard, id) {
+                    engine.give_up_member(nr);
+                }
+            }));
+        }
+    }
+}
