@@ -7,6 +7,9 @@ use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 
 /// Feeds bad input to every parser and checks that none panics, allocates without bound, loops or forgets.
+///
+/// An input that holds too much memory at a time ends the process ("memory allocation of … bytes failed"), and so
+/// does one that never ends; `run --write-each` then leaves it in a file.
 #[derive(Debug, Parser)]
 #[command(name = "braid-fuzz", version)]
 pub struct Cli {

@@ -21,6 +21,14 @@ pub mod targets;
 #[global_allocator]
 static ALLOCATOR: cap::Cap<std::alloc::System> = cap::Cap::new(std::alloc::System, usize::MAX);
 
+/// From now on no more than so many bytes beyond what is held may be held at a time: an allocation that goes further
+/// fails, which ends the process. `None`: as many as there are.
+pub fn hold_at_most(more: Option<usize>) {
+    let limit = more.map_or(usize::MAX, |more| ALLOCATOR.allocated().saturating_add(more));
+    // The limit is above what is held, and other threads of a run allocate next to nothing.
+    let _ = ALLOCATOR.set_limit(limit);
+}
+
 /// Bytes allocated so far in this process, whether freed or not.
 #[must_use]
 pub fn allocated() -> usize {

@@ -2,15 +2,19 @@
 
 use crate::mutate::{MAX_LEN, mutate};
 use crate::targets::{Target, Verdict};
-use crate::{allocated, corpus};
+use crate::{allocated, corpus, hold_at_most};
 use anyhow::{Context, Result};
 use fastrand::Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// Bytes that an input may make a parser allocate for each byte of its length.
 const BUDGET_PER_BYTE: usize = 256;
+/// An input that takes longer is taken for one that never ends, on a machine that is busy with other things, too.
+const ENDS_WITHIN: Duration = Duration::from_secs(120);
 /// Of so many inputs one gets no right checksums: the checks before them are input too.
 const UNFIXED: u32 = 10;
 
@@ -70,6 +74,7 @@ pub fn fuzz(target: &Target, settings: &Settings) -> Result<Report> {
     };
     let mut input = Vec::with_capacity(2 * MAX_LEN);
     let quiet = QuietPanics::begin();
+    let watched = Watched::begin(target.name, settings.seed);
     let started = Instant::now();
     let inputs = settings.inputs.div_ceil(target.slowness.max(1)).max(corpus.len() as u64);
     while report.done < inputs {
@@ -79,6 +84,7 @@ pub fn fuzz(target: &Target, settings: &Settings) -> Result<Report> {
                 .with_context(|| format!("writing the current input to {}", path.display()))?;
         }
         let before = Instant::now();
+        watched.next(report.done);
         let result = run_one(target, &input, settings.budget);
         report.slowest = report.slowest.max(before.elapsed());
         report.done += 1;
@@ -93,7 +99,7 @@ pub fn fuzz(target: &Target, settings: &Settings) -> Result<Report> {
         }
     }
     report.elapsed = started.elapsed();
-    drop(quiet);
+    drop((watched, quiet));
     Ok(report)
 }
 
@@ -124,7 +130,11 @@ fn make(target: &Target, corpus: &[Vec<u8>], number: u64, input: &mut Vec<u8>, r
 
 fn run_one(target: &Target, input: &[u8], budget: bool) -> Result<Verdict, String> {
     let before = allocated();
+    if budget {
+        hold_at_most(Some(target.peak));
+    }
     let result = catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
+    hold_at_most(None);
     let used = allocated() - before;
     let verdict = match result {
         Ok(verdict) => verdict?,
@@ -142,6 +152,48 @@ fn run_one(target: &Target, input: &[u8], budget: bool) -> Result<Verdict, Strin
         ));
     }
     Ok(verdict)
+}
+
+/// Ends the process when one input takes too long: there is no other way out of a loop.
+struct Watched {
+    input: Arc<AtomicU64>,
+    ended: mpsc::Sender<()>,
+}
+
+impl Watched {
+    fn begin(target: &'static str, seed: u64) -> Watched {
+        let input = Arc::new(AtomicU64::new(0));
+        let (ended, end) = mpsc::channel();
+        let current = Arc::clone(&input);
+        std::thread::spawn(move || {
+            let mut last = u64::MAX;
+            // An error of another kind: the run has ended.
+            while let Err(mpsc::RecvTimeoutError::Timeout) = end.recv_timeout(ENDS_WITHIN) {
+                let now = current.load(Ordering::Relaxed);
+                if now == last {
+                    eprintln!(
+                        "braid-fuzz: {target}: input {now} of seed {seed} has not ended after {} s; \
+                         run it again with --write-each",
+                        ENDS_WITHIN.as_secs()
+                    );
+                    std::process::abort();
+                }
+                last = now;
+            }
+        });
+        Watched { input, ended }
+    }
+
+    fn next(&self, number: u64) {
+        self.input.store(number, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // The thread may have gone already.
+        let _ = self.ended.send(());
+    }
 }
 
 type Hook = Box<dyn Fn(&std::panic::PanicHookInfo<'_>) + Sync + Send + 'static>;

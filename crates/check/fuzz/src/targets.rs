@@ -1,8 +1,10 @@
 //! The parsers, and what must hold of each for any bytes.
 
+mod array;
 mod bitmap;
 mod brick;
 mod buckets;
+mod clock;
 mod journal;
 mod logs;
 mod nbd;
@@ -29,6 +31,8 @@ pub struct Target {
     pub run: fn(&[u8]) -> Result<Verdict, String>,
     /// Bytes that any input may make it allocate; more are justified by the input's length.
     pub memory: usize,
+    /// Bytes that it may hold at any moment, whatever the input.
+    pub peak: usize,
     /// An input takes about as long as so many of a parser's: of so many that are asked for, one is run.
     pub slowness: u64,
 }
@@ -41,6 +45,7 @@ const PLAIN: Target = Target {
     fix: no_checksum,
     run: |_| Ok(Verdict::Refused),
     memory: 1 << 20,
+    peak: 64 << 20,
     slowness: 1,
 };
 
@@ -83,6 +88,7 @@ pub const ALL: &[&Target] = &[
     &records::JOB,
     &records::KEYS,
     &volume::VOLUME,
+    &array::ARRAY,
     &signatures::SIGNATURES,
     &nbd::SERVER_HANDSHAKE,
     &nbd::REQUESTS,

@@ -47,6 +47,7 @@ fn planted(run: fn(&[u8]) -> Result<Verdict, String>) -> Target {
         fix: |_| {},
         run,
         memory: 1 << 20,
+        peak: 8 << 30,
         slowness: 1,
     }
 }

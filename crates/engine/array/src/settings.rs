@@ -12,6 +12,8 @@ use thiserror::Error;
 
 /// The smallest `stripe_size`, in bytes: a page of every machine that md runs on.
 pub const STRIPE_SIZE_MIN: u64 = 4096;
+/// Lines of a stripe, unless their height is set: a stripe of which one line is cached takes an entry for each.
+const HEIGHTS_MAX: u64 = 4096;
 /// Largest `stripe_cache_size` in lines: beyond md's 32768, and few enough for 32-bit line numbers.
 pub const STRIPE_CACHE_LINES_MAX: u32 = 1 << 24;
 /// How often a stripe that has to be read from first lets whole stripes pass, unless set: md's.
@@ -423,12 +425,15 @@ impl Settings {
         Settings { shards, max_read_errors, member_timeout, ..Settings::default() }
     }
 
-    /// Height of a line in bytes: what is set, else as small as lines can be.
+    /// Height of a line in bytes: what is set, else as small as lines can be, of which a stripe has [`HEIGHTS_MAX`].
     pub fn granule(&self, geometry: &Geometry) -> u64 {
         let smallest = STRIPE_SIZE_MIN.max(u64::from(geometry.logical_block));
         match self.stripe_size {
             StripeSize::Bytes(bytes) => bytes,
-            StripeSize::Auto => smallest.min(geometry.layout.chunk_size().max(1)),
+            StripeSize::Auto => {
+                let chunk = geometry.layout.chunk_size().max(1);
+                smallest.max(chunk / HEIGHTS_MAX).min(chunk)
+            }
         }
     }
 

@@ -24,7 +24,8 @@ pub const V0: Target = Target {
     ..PLAIN
 };
 
-const V1_FIELDS: &[Field] = &[
+/// Fields of inputs, whose superblock begins at byte 2.
+pub(super) const V1_FIELDS: &[Field] = &[
     le(0, 1),
     le(1, 1),
     le(6, 4),
@@ -66,7 +67,8 @@ const V1_FIELDS: &[Field] = &[
     le(264, 2),
 ];
 
-const V0_FIELDS: &[Field] = &[
+/// The same of version 0.90.
+pub(super) const V0_FIELDS: &[Field] = &[
     le(1, 1),
     le(6, 4),
     le(10, 4),
@@ -169,9 +171,15 @@ fn refused(error: &SuperblockError, at: u64) -> Result<Verdict, String> {
     Ok(Verdict::Refused)
 }
 
-/// The sum of words, its own taken as zero; the superblock begins behind the two choosing bytes.
+/// The superblock begins behind the two choosing bytes.
 fn fix_v1(input: &mut [u8]) {
-    let Some(block) = input.get_mut(2..) else { return };
+    if let Some(block) = input.get_mut(2..) {
+        seal_v1(block);
+    }
+}
+
+/// The sum of words of a 1.x superblock, its own taken as zero.
+pub(super) fn seal_v1(block: &mut [u8]) {
     let Some(max_dev) = block.get(220..224) else { return };
     let max_dev = u32::from_le_bytes(max_dev.try_into().unwrap_or_default()).min(1920) as usize;
     let len = (256 + 2 * max_dev).min(block.len());
@@ -179,7 +187,14 @@ fn fix_v1(input: &mut [u8]) {
 }
 
 fn fix_v0(input: &mut [u8]) {
-    if let Some(block) = input.get_mut(2..2 + 4096) {
+    if let Some(block) = input.get_mut(2..) {
+        seal_v0(block);
+    }
+}
+
+/// The same of a 0.90 superblock.
+pub(super) fn seal_v0(block: &mut [u8]) {
+    if let Some(block) = block.get_mut(..4096) {
         seal(block, 152);
     }
 }

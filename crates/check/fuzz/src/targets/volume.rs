@@ -21,6 +21,7 @@ pub const VOLUME: Target = Target {
     fields: FIELDS,
     run,
     memory: 1 << 30,
+    peak: 256 << 20,
     slowness: 500,
     ..PLAIN
 };

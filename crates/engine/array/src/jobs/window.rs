@@ -71,8 +71,30 @@ pub(crate) async fn lock_units(engine: &Engine, window: &Window) -> Vec<Held> {
     held
 }
 
+/// A chunk that is larger is gone through slice by slice: a window holds so much of each member at a time, and the
+/// size of a chunk is what a superblock says.
+const CHUNK_AT_ONCE: u64 = 16 << 20;
+
 /// Carries out a window on this shard, which owns its units.
 pub(crate) async fn carry_out(engine: &Rc<Engine>, window: Window) -> WindowReport {
+    if engine.geometry.layout.chunk_size() <= CHUNK_AT_ONCE {
+        return carry_out_at_once(engine, window).await;
+    }
+    let mut mismatches = 0;
+    for first in window.first..window.first + window.count {
+        for nr in (0..64).filter(|nr| window.slices >> nr & 1 != 0) {
+            let slice = Window { first, count: 1, slices: 1 << nr, ..window };
+            let report = carry_out_at_once(engine, slice).await;
+            mismatches += report.mismatches;
+            if let Err(error) = report.result {
+                return WindowReport { result: Err(error), mismatches };
+            }
+        }
+    }
+    WindowReport { result: Ok(()), mismatches }
+}
+
+async fn carry_out_at_once(engine: &Rc<Engine>, window: Window) -> WindowReport {
     if engine.stopping.get() {
         return WindowReport::failed(IoError::new(IoErrorKind::Refused));
     }

@@ -5,7 +5,7 @@
 //! resync or repair, one that is recorded as bad. What a rebuild cannot have is recorded as bad on its target.
 
 use super::blocks::Blocks;
-use crate::bitmap::ranges::runs;
+use crate::bitmap::ranges::{runs, slice_bytes};
 use crate::engine::Engine;
 use crate::jobs::window::{Window, WindowKind, WindowReport, differing_sectors, lock_units};
 use crate::settle::pieces;
@@ -34,7 +34,12 @@ pub(crate) async fn window(engine: &Rc<Engine>, parity: &Parity, window: Window)
             engine.cache_forget(stripe, 0..parity.chunk_size());
         }
     }
-    let bytes = window.count * parity.chunk_size() * parity.slots() as u64;
+    let rows = match window.slices {
+        u64::MAX => window.count * parity.chunk_size(),
+        // Its runs are read one after another.
+        slices => slice_bytes(parity.chunk_size(), 1) * u64::from(slices.count_ones()),
+    };
+    let bytes = rows * parity.slots() as u64;
     let _scratch = engine.scratch.take(bytes).await;
     let mut scrub = Scrub { engine, parity, kind: window.kind, mismatches: 0, lost: Vec::new() };
     let mut result =

@@ -1,6 +1,6 @@
-//! The sample volume: bricks in memory, a model of the store, time that jumps when everything waits.
+//! The sample volume: bricks in memory, a model of the store.
 //!
-//! Invariant: what never ends is found: the store counts what it is asked for, and the clock how often all waited.
+//! Invariant: what never ends is found: the store counts what it is asked for, as the clock counts waits.
 
 use super::uses;
 use braid_device::ram::Ram;
@@ -8,7 +8,7 @@ use braid_filesystem::{Caller, FileSystem, Kind, NewNode, ROOT, Time, XattrMode}
 use braid_format::volume::BLOCK;
 use braid_kv::model::{ModelStore, Snapshot};
 use braid_kv::{Answer, Change, Pair, Store, StoreSpace};
-use braid_shard::{Nanos, Reactor, Shard};
+use braid_shard::Shard;
 use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, first_records, noted_nowhere};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -24,8 +24,6 @@ const BRICKS: [u64; 3] = [8, 16, 8];
 const STRIPE: u64 = 16 << 10;
 /// More requests of the store than any use of the sample makes.
 const REQUESTS_MAX: u64 = 1_000_000;
-/// More times than all waits in any use of the sample.
-const WAITS_MAX: u64 = 1_000_000;
 
 thread_local! {
     /// What is done now: what goes wrong can be told where it came from.
@@ -35,29 +33,6 @@ thread_local! {
 /// Notes what is done now.
 pub fn doing(what: impl Into<String>) {
     DOING.set(what.into());
-}
-
-struct Clock {
-    now: Cell<Nanos>,
-    waits: Cell<u64>,
-}
-
-impl Reactor for Clock {
-    fn now(&self) -> Nanos {
-        self.now.get()
-    }
-
-    fn poll(&self) -> bool {
-        false
-    }
-
-    fn park(&self, deadline: Option<Nanos>, _: &dyn Fn() -> bool) {
-        self.waits.set(self.waits.get() + 1);
-        assert!(self.waits.get() < WAITS_MAX, "it waits for ever");
-        // A panic is what the harness reports.
-        let deadline = deadline.expect("everything waits, and nothing will wake it");
-        self.now.set(self.now.get().max(deadline));
-    }
 }
 
 /// A store that is asked for so much only.
@@ -109,8 +84,7 @@ impl Drop for World {
 
 impl World {
     fn new(snapshot: Snapshot) -> World {
-        let clock = Clock { now: Cell::new(1_000_000_000), waits: Cell::new(0) };
-        let shard = Shard::with_reactor(0, Rc::new(clock));
+        let shard = super::super::clock::shard();
         let bricks = BRICKS.iter().map(|size| Ram::new("ram", size << 20)).collect();
         let store = ModelStore::from_snapshot(&shard, snapshot);
         World { shard, bricks, store }

@@ -9,6 +9,7 @@ mod failing_members;
 mod flushing;
 mod growing;
 mod hanging;
+mod large_chunks;
 mod lifecycle;
 mod memory;
 mod mixed_blocks;
