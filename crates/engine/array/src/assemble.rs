@@ -8,6 +8,7 @@
 //!
 //! Does not write anything itself; the first superblocks are written by control, after all checks.
 
+pub mod apart;
 mod bad_blocks;
 mod choose;
 mod running;

@@ -288,6 +288,18 @@ pub enum AssembleError {
         /// Its value.
         bytes: u64,
     },
+    /// Members that were written while they took each other for lost.
+    #[error(
+        "assembling {array}: its members ran apart: each side was written while the others were away, so each may hold \
+         data that the others lack. Nothing says which is right: look at each alone (braid serve --read-only), keep one \
+         and give the others up{sides}"
+    )]
+    RanApart {
+        /// The array.
+        array: String,
+        /// The sides.
+        sides: crate::assemble::apart::Sides,
+    },
     /// Not enough members.
     #[error(
         "assembling {array}: {have} of {raid_disks} members are usable, and {level} cannot run with that; \
@@ -508,6 +520,22 @@ pub enum ControlError {
         member: String,
         /// The array that it belongs to.
         other: String,
+    },
+    /// The new member is of a half that was written apart from this one.
+    #[error(
+        "adding {member} to array {array}: it ran apart from this array: it was written while it took this array's members \
+         for lost (its last update is number {events}, {updated}), and may hold data that is nowhere else; look at it \
+         alone (braid serve --read-only {member}), and to give its data up: braid add {array} {member} --force"
+    )]
+    RanApart {
+        /// The array.
+        array: String,
+        /// The device.
+        member: String,
+        /// Updates that its superblock has seen.
+        events: u64,
+        /// The time of the last one, as text.
+        updated: String,
     },
     /// A former member cannot be brought up to date by the bitmap.
     #[error(

@@ -2,10 +2,11 @@
 //!
 //! The rules are md's (`md.c`, `mdadm:Assemble.c`): the freshest superblock is that with the most
 //! events among members that hold a slot; its role table says what everybody is; a member that is
-//! more than one event behind is stale.
+//! more than one event behind is stale. Beyond md's rules, halves that ran apart (`apart`) are refused.
 //!
 //! Invariant: no member that is left out becomes a source of data.
 
+use super::apart;
 use crate::bad_blocks::BadBlocks;
 use crate::control::members::Standing;
 use crate::error::AssembleError;
@@ -84,6 +85,9 @@ pub(super) fn choose(found: Vec<Found>, uuid: Option<[u8; 16]>) -> Result<Choice
     let Some(freshest) = freshest(&found) else {
         return Err(no_holder(&found, left_out));
     };
+    if let Some(sides) = apart::sides(&found, &freshest.superblock) {
+        return Err(AssembleError::RanApart { array: title(&freshest.superblock), sides });
+    }
     let shared = freshest.superblock.clone();
     let reference = freshest.name.clone();
     let mut choice = Choice { shared, members: Vec::new(), left_out };

@@ -1,5 +1,6 @@
 //! Members added as spares, and spares and faulty members removed, while the array runs.
 
+use crate::assemble::apart;
 use crate::control::Control;
 use crate::control::bad_blocks::Bad;
 use crate::control::members::{Member, Standing};
@@ -13,7 +14,7 @@ use braid_device::meter::Metered;
 use braid_device::{Device, OpenError, Opener};
 use braid_format::SECTOR;
 use braid_format::placement::{Consistency, MemberPlace, PlacementError, Request, place};
-use braid_format::superblock::{Superblock, Version};
+use braid_format::superblock::{Superblock, Version, time_seconds};
 use braid_format::uuid_text;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -76,7 +77,7 @@ impl Control {
     ///
     /// # Errors
     /// A device that does not open, is too small, is a member already, or (without `force`) belongs
-    /// to another array.
+    /// to another array, or to a half of this one that ran apart.
     pub async fn add(
         self: &Rc<Self>,
         opener: Arc<dyn Opener>,
@@ -115,13 +116,13 @@ impl Control {
         self.needs_working(doing)?;
         let old = self.as_of_now(&name, &device, old).await?;
         self.check_not_a_member(&name, old.as_ref(), force)?;
-        if !force
-            && let Some(mut old) = old
-            && let Ok(slot) = self.former_slot(&old)
-        {
-            old.devflags |= flags.within(0);
-            let nr = self.take_back(turn, opener, device, old, slot).await?;
-            return Ok(Added { nr, re_added: true });
+        if !force && let Some(mut old) = old {
+            if let Ok(slot) = self.former_slot(&old) {
+                old.devflags |= flags.within(0);
+                let nr = self.take_back(turn, opener, device, old, slot).await?;
+                return Ok(Added { nr, re_added: true });
+            }
+            self.check_not_apart(&name, &old)?;
         }
         let at = self.place_new_member(&name, &device)?;
         let mut member = self.new_member(opener, device, at)?;
@@ -194,6 +195,21 @@ impl Control {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses a member of another half of this array, which may hold data that is nowhere else.
+    fn check_not_apart(&self, name: &str, old: &Superblock) -> Result<(), ControlError> {
+        let roster = self.roster.borrow();
+        let holders = roster.members.iter().filter(|member| member.standing.slot().is_some());
+        if !holders.into_iter().any(|member| apart::ran_apart(&member.superblock, old)) {
+            return Ok(());
+        }
+        Err(ControlError::RanApart {
+            array: self.name.clone(),
+            member: name.to_string(),
+            events: old.events,
+            updated: apart::utc(time_seconds(old.utime)),
+        })
     }
 
     pub(crate) fn unfit(&self, member: &str, why: String) -> ControlError {

@@ -321,14 +321,16 @@ fn a_member_that_ran_apart_is_not_taken_back() {
         world.write(&array, 0, nr as u64 * MIB, &pattern(nr as u64, 4096)).unwrap();
         world.stop(&control);
     }
-    let (array, control) = world.assemble(&members);
-    let status = world.status(&control);
-    assert_eq!((status.degraded, status.left_out.len()), (1, 1));
-    assert!(status.left_out[0].contains("ran apart"), "{:?}", status.left_out);
+    assert!(world.try_assemble(&members, AssembleOptions::default()).is_err());
+    let (array, control) = world.assemble(&some(&members, [0]));
     let error = re_add(&world, &control, &members[1]).unwrap_err();
     assert!(error.to_string().contains("run apart"), "{error}");
-    let opener = Arc::clone(&members[1]) as Arc<dyn Opener>;
-    with(&world, &control, |control| async move { control.add(opener, false).await }).unwrap();
+    for force in [false, true] {
+        let opener = Arc::clone(&members[1]) as Arc<dyn Opener>;
+        let added =
+            with(&world, &control, move |control| async move { control.add(opener, force).await });
+        assert_eq!(added.is_ok(), force);
+    }
     world.wait_idle(&control);
     assert_eq!(world.check(&control), 0);
     assert_eq!(world.read(&array, 0, MIB, 4096).unwrap(), vec![0; 4096]);
