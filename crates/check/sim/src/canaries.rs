@@ -90,7 +90,8 @@ pub fn canaries(only: Option<&str>, first: u64, write: Option<&Path>) -> Result<
 
 fn search(planted: &'static Plant, first: u64) -> Found {
     let seeds = first..first.saturating_add(SEEDS_MAX);
-    let seeds: Vec<Seed> = seeds.map(|seed| Seed { seed, kind: planted.kind }).collect();
+    let seeds: Vec<Seed> =
+        seeds.map(|seed| Seed { seed, kind: planted.kind, plain: false }).collect();
     let by: Mutex<Option<(u64, Report)>> = Mutex::new(None);
     let reached = AtomicBool::new(false);
     let plant_it = || plant::select(Some(planted.name));

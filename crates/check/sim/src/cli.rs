@@ -21,6 +21,9 @@ pub struct Cli {
     /// With --seed: the run is that of a volume of files
     #[arg(long, requires = "seed", conflicts_with = "stacked")]
     volume: bool,
+    /// With --seed and --volume: nothing is done on purpose, as in runs from before anything was
+    #[arg(long, requires = "volume")]
+    plain: bool,
     /// With --seed: print every request, completion, fault and command
     #[arg(long, requires = "seed")]
     verbose: bool,
@@ -80,7 +83,7 @@ pub fn main(cli: Cli) -> Result<()> {
                 (_, true) => Kind::Volume,
                 _ => Kind::Array,
             };
-            one(Seed { seed, kind }, cli.verbose)
+            one(Seed { seed, kind, plain: cli.plain }, cli.verbose)
         }
         (None, Some(Command::Run { seeds, first, keep_going, arrays, stacks, volumes })) => {
             let first = first.unwrap_or_else(fresh_number);

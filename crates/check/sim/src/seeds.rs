@@ -45,6 +45,8 @@ pub struct Seed {
     pub seed: u64,
     /// What the run is of.
     pub kind: Kind,
+    /// The run of a volume does nothing on purpose, like those from before anything was.
+    pub plain: bool,
 }
 
 impl Seed {
@@ -62,7 +64,7 @@ impl Seed {
             [first, ..] if !kinds.contains(&drawn) => *first,
             _ => drawn,
         };
-        Seed { seed, kind }
+        Seed { seed, kind, plain: false }
     }
 
     /// Carries out the run. A panic fails it like anything else.
@@ -70,7 +72,7 @@ impl Seed {
         let run = || match self.kind {
             Kind::Array => crate::run::run(self.seed, verbose),
             Kind::Stack => crate::stack::run(self.seed, verbose),
-            Kind::Volume => crate::volume::run(self.seed, verbose),
+            Kind::Volume => crate::volume::run(self.seed, !self.plain, verbose),
         };
         catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
             let said = panic.downcast_ref::<String>().map(String::as_str);
@@ -85,6 +87,7 @@ impl std::fmt::Display for Seed {
         let option = match self.kind {
             Kind::Array => "",
             Kind::Stack => " --stacked",
+            Kind::Volume if self.plain => " --volume --plain",
             Kind::Volume => " --volume",
         };
         write!(f, "{}{option}", self.seed)
@@ -106,13 +109,15 @@ pub fn saved() -> Result<Vec<Seed>> {
     lines
         .map(|line| {
             let of = |word: &str, kind| Some((kind, line.strip_prefix(word)?));
+            let plain = line.starts_with("plain ");
             let (kind, rest) = of("stacked ", Kind::Stack)
                 .or_else(|| of("volume ", Kind::Volume))
+                .or_else(|| of("plain volume ", Kind::Volume))
                 .unwrap_or((Kind::Array, line));
             let seed = rest.split_whitespace().next().unwrap_or(rest).parse();
             let seed =
                 seed.with_context(|| format!("reading seeds.txt: {line:?} begins with no seed"))?;
-            Ok(Seed { seed, kind })
+            Ok(Seed { seed, kind, plain })
         })
         .collect()
 }

@@ -609,7 +609,8 @@ impl<F: FileSystem + 'static> Client<F> {
             }
         }
         let missing = model.now.entries(call.on).find(|(name, _)| {
-            !names.contains(*name) && !begun.names.contains(&(call.on, name.to_vec()))
+            // A name that a rename gave to another file was there all the while.
+            !names.contains(*name) && !begun.vanished.contains(&(call.on, name.to_vec()))
         });
         if let Some((name, _)) = missing {
             let text = format!("did not give {}", String::from_utf8_lossy(name));

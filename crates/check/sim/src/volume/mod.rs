@@ -18,12 +18,19 @@
 //! does it fail; the volume's own check finds nothing after each mount, beside requests, and when all jobs are done.
 //! Before each mount `ledger` reads the records alone: what is named is there, once, and nothing of a removed brick.
 //!
+//! Some runs do on purpose what chance seldom does just so (`aimed`); at their end every block is accounted for (`account`),
+//! and a record is damaged, which the volume's check must find (`damage`).
+//!
 //! In some runs bricks fail (`failures`): requests on data may then give EIO. What a brick has taken with it cannot be
 //! read until it is back, and is what it was then; all else is as above, and the check names exactly that.
 
+mod account;
+mod aimed;
 pub mod call;
 mod choose;
 pub mod client;
+mod cut;
+mod damage;
 pub mod extents;
 mod failures;
 pub mod file;

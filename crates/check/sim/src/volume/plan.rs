@@ -74,11 +74,13 @@ pub struct VolumePlan {
     pub faults: u64,
     /// Bytes of metadata that there is room for; none: no end.
     pub metadata: Option<u64>,
+    /// Some things are done on purpose that chance alone seldom does just so (`aimed`).
+    pub aimed: bool,
 }
 
 impl VolumePlan {
-    /// That of `seed`.
-    pub fn of(seed: u64) -> VolumePlan {
+    /// That of `seed`; without `aimed` nothing is done on purpose.
+    pub fn of(seed: u64, aimed: bool) -> VolumePlan {
         let rng = Rng::new(seed, 30);
         let count = rng.log_range(1..7) as usize;
         let stripe = *rng.pick(&[16 << 10, 32 << 10, 64 << 10, 128 << 10, 128 << 10, 512 << 10]);
@@ -97,6 +99,7 @@ impl VolumePlan {
         let metadata = room.percent(15).then(|| room.log_range(METADATA));
         let faults_often = room.log_range(2..40);
         VolumePlan {
+            aimed: aimed && Rng::new(seed, 48).percent(60),
             metadata,
             bricks,
             spares: spares.collect(),
@@ -140,10 +143,11 @@ impl VolumePlan {
             false => String::new(),
         };
         let faults = if self.faults > 0 { ", faults" } else { "" };
+        let aimed = if self.aimed { ", aimed" } else { "" };
         let metadata =
             self.metadata.map_or(String::new(), |room| format!(", metadata {}K", room >> 10));
         format!(
-            "volume of {} bricks [{}]{}{faults}{metadata}, stripe {}K, depth {}, {} rounds of {}",
+            "volume of {} bricks [{}]{}{faults}{aimed}{metadata}, stripe {}K, depth {}, {} rounds of {}",
             self.bricks.len(),
             bricks.collect::<Vec<_>>().join(", "),
             commands,

@@ -6,11 +6,12 @@ use super::failures::Pairs;
 use super::history::History;
 use super::jobs::Outcomes;
 use super::ledger;
+use super::meta::Id;
 use super::model::Model;
 use super::plan::VolumePlan;
 use super::verify::wait;
 use crate::device::SimOpener;
-use crate::machine::{Machine, Step};
+use crate::machine::{Later, Machine, Step};
 use crate::member::Member;
 use crate::rng::Rng;
 use crate::run::{Over, Report, Verdict};
@@ -20,7 +21,7 @@ use braid_filesystem::{Caller, Errno, FileSystem, ROOT, Time};
 use braid_format::superblock::Version;
 use braid_kv::Store;
 use braid_kv::model::{ModelStore, Snapshot, UnderWay};
-use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, first_records};
+use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, VolumeError, first_records};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -38,6 +39,14 @@ pub(super) struct Life {
     pub(super) machine: Machine,
 }
 
+/// A mount that is on its way.
+pub(super) struct Mounting {
+    // Dropped in this order: what stands on the shards before them.
+    pub(super) later: Later<Result<Rc<Volume>, VolumeError>>,
+    pub(super) store: ModelStore,
+    pub(super) machine: Machine,
+}
+
 /// See the module's documentation.
 pub(super) struct VolumeRun {
     pub(super) plan: VolumePlan,
@@ -47,12 +56,16 @@ pub(super) struct VolumeRun {
     pub(super) commands_rng: Rng,
     /// Choices of what fails, likewise.
     pub(super) faults_rng: Rng,
+    /// Choices of what is done on purpose, likewise (`aimed`).
+    pub(super) aimed_rng: Rng,
+    /// Files that were cut right before the last crash.
+    pub(super) cut: Vec<Id>,
     /// Bricks that the volume has noted as lost: it is not given them any more.
     pub(super) noted: Rc<RefCell<BTreeSet<u16>>>,
     /// Bricks that were not there, all the while that everything was read last.
     pub(super) dead_when_read: Option<Vec<u16>>,
     pub(super) model: Option<Model>,
-    metadata: Snapshot,
+    pub(super) metadata: Snapshot,
     pub(super) life: Option<Life>,
     /// What became of commands of this life.
     pub(super) outcomes: Outcomes,
@@ -64,9 +77,9 @@ pub(super) struct VolumeRun {
     requests: u64,
 }
 
-/// Carries out the run of the volume of `seed`.
-pub fn run(seed: u64, verbose: bool) -> Report {
-    let plan = VolumePlan::of(seed);
+/// Carries out the run of the volume of `seed`; with `aimed` some runs also do what chance alone seldom does.
+pub fn run(seed: u64, aimed: bool, verbose: bool) -> Report {
+    let plan = VolumePlan::of(seed, aimed);
     let scenario = plan.describe();
     if verbose {
         println!("volume {seed}: {scenario}");
@@ -82,6 +95,8 @@ pub fn run(seed: u64, verbose: bool) -> Report {
         rng: Rng::new(seed, 31),
         commands_rng: Rng::new(seed, 35),
         faults_rng: Rng::new(seed, 38),
+        aimed_rng: Rng::new(seed, 39),
+        cut: Vec::new(),
         noted: Rc::default(),
         dead_when_read: None,
         outcomes: Outcomes::default(),
@@ -154,7 +169,9 @@ impl VolumeRun {
             match self.rng.range(0..20) {
                 0..12 => {
                     self.crash()?;
+                    self.interrupt_a_mount()?;
                     self.mount()?;
+                    self.grow_what_was_cut()?;
                 }
                 12..16 => {
                     self.stop()?;
@@ -165,9 +182,11 @@ impl VolumeRun {
         }
         self.compare()?;
         self.finish_jobs()?;
+        self.account()?;
         self.stop()?;
         self.mount()?;
-        self.stop()
+        self.stop()?;
+        self.damage()
     }
 
     fn create(&mut self) -> Result<(), Over> {
@@ -200,30 +219,13 @@ impl VolumeRun {
     fn mount(&mut self) -> Result<(), Over> {
         self.check_metadata()?;
         self.bricks_between_lives();
-        let machine = Machine::start(&self.world, 1);
-        let store = ModelStore::from_snapshot(machine.home(), self.metadata.clone());
-        store.set_commit_time(self.rng.range(0..self.plan.commit_time));
-        store.set_capacity(self.plan.metadata.unwrap_or(u64::MAX));
-        let mut devices = Vec::new();
-        for (index, brick) in self.plan.all_bricks().enumerate() {
-            if let Ok(device) = SimOpener::of(&self.world, index).open(machine.home()) {
-                let data_offset = brick.data_offset;
-                devices.push(BrickDevice { uuid: uuid_of(index), device, data_offset });
-            }
-        }
-        let (shard, clock) = (machine.home().clone(), clock(&self.world));
-        let from = MountOf {
-            devices,
-            store: Rc::new(store.clone()),
-            note_lost: self.note_lost(machine.home()),
-            clock: Rc::clone(&clock),
-            read_only: false,
-        };
-        let later = machine.begin(async move { Volume::mount(&shard, from).await });
+        let commit_time = self.rng.range(0..self.plan.commit_time);
+        let Mounting { machine, store, later } = self.begin_mount(commit_time);
         let volume = match wait(&machine, "the mount", &later)? {
             Ok(volume) => volume,
             Err(error) => return self.fail("mounts", error.to_string()),
         };
+        let clock = clock(&self.world);
         self.lives += 1;
         let rng = Rng::new(self.world.seed, 40 + self.lives);
         let mut client = Client::new(rng, Rc::clone(&volume), &machine, clock);
@@ -250,6 +252,32 @@ impl VolumeRun {
         self.expect_failures();
         self.dead_when_read = Some(self.dead());
         self.check()
+    }
+
+    /// A mount of what there is begins on a machine of its own. Commits take the store up to `commit_time`
+    /// nanoseconds.
+    pub(super) fn begin_mount(&self, commit_time: u64) -> Mounting {
+        let machine = Machine::start(&self.world, 1);
+        let store = ModelStore::from_snapshot(machine.home(), self.metadata.clone());
+        store.set_commit_time(commit_time);
+        store.set_capacity(self.plan.metadata.unwrap_or(u64::MAX));
+        let mut devices = Vec::new();
+        for (index, brick) in self.plan.all_bricks().enumerate() {
+            if let Ok(device) = SimOpener::of(&self.world, index).open(machine.home()) {
+                let data_offset = brick.data_offset;
+                devices.push(BrickDevice { uuid: uuid_of(index), device, data_offset });
+            }
+        }
+        let from = MountOf {
+            devices,
+            store: Rc::new(store.clone()),
+            note_lost: self.note_lost(machine.home()),
+            clock: clock(&self.world),
+            read_only: false,
+        };
+        let shard = machine.home().clone();
+        let later = machine.begin(async move { Volume::mount(&shard, from).await });
+        Mounting { machine, store, later }
     }
 
     /// Lets the volume run, or the clock, and looks at what came back.
@@ -314,7 +342,7 @@ impl VolumeRun {
         Ok(())
     }
 
-    fn drain(&mut self) -> Result<(), Over> {
+    pub(super) fn drain(&mut self) -> Result<(), Over> {
         while self.life()?.client.waiting() > 0 {
             self.step()?;
         }
@@ -333,8 +361,10 @@ impl VolumeRun {
     }
 
     fn crash(&mut self) -> Result<(), Over> {
-        for _ in 0..self.rng.log_range(1..200) {
-            self.step()?;
+        if !self.sync_or_cut()? {
+            for _ in 0..self.rng.log_range(1..200) {
+                self.step()?;
+            }
         }
         self.world.trace(|| "CRASH".to_string());
         self.crashes += 1;
