@@ -79,7 +79,14 @@ impl Volume {
             }
         }
         let batch = self.transactions.freeze(records);
-        if let Err(error) = self.write_batch(batch).await {
+        let written = self.write_batch(batch).await;
+        if written == Err(StoreError::NoSpace) {
+            // Nothing is lost yet: what is removed next may make room.
+            tracing::error!("{}; what was changed last is not durable", StoreError::NoSpace);
+            self.transactions.refused();
+            return;
+        }
+        if let Err(error) = written {
             tracing::error!(
                 "{error}; the volume is read-only from now on: unmount it, and see to its metadata bricks"
             );

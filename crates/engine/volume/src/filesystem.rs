@@ -2,7 +2,7 @@
 
 use crate::data::clear_setid_bits;
 use crate::inode::stamp;
-use crate::volume::Volume;
+use crate::volume::{Volume, room_of};
 use braid_filesystem::{
     Allocate, Attr, Caller, DirEntry, Entry, Errno, FileSystem, Ino, Kind, MODE_MASK, NAME_MAX,
     NewNode, ROOT, RenameFlags, Seek, SetAttr, SetTime, Space, XattrMode,
@@ -222,13 +222,14 @@ impl FileSystem for Volume {
     async fn space(&self) -> Result<Space, Errno> {
         let (used, all) = self.usage();
         let store = self.transactions.store().space();
-        let files_free = store.capacity.saturating_sub(store.used) / BYTES_PER_FILE;
+        let room = room_of(&store);
+        let files_free = room.saturating_sub(store.used) / BYTES_PER_FILE;
         Ok(Space {
             block: BLOCK as u32,
             blocks: all,
             free: all - used,
             available: all - used,
-            files: store.capacity / BYTES_PER_FILE,
+            files: room / BYTES_PER_FILE,
             files_free,
             name_max: NAME_MAX as u32,
         })

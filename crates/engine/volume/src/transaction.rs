@@ -42,6 +42,8 @@ pub struct Transactions {
     /// The same of the one that is being committed.
     closed_bytes: Cell<u64>,
     failed: RefCell<Option<String>>,
+    /// Commits for which there was no room.
+    refused: Cell<u64>,
     closing: Cell<bool>,
     /// A commit is wanted, or one has ended.
     changed: Notify,
@@ -72,6 +74,7 @@ impl Transactions {
             bytes: Cell::new(0),
             closed_bytes: Cell::new(0),
             failed: RefCell::new(None),
+            refused: Cell::new(0),
             closing: Cell::new(false),
             changed: Notify::new(shard),
         }
@@ -154,15 +157,23 @@ impl Transactions {
         self.open.borrow().len() + self.inodes.borrow().len() + self.places.borrow().len()
     }
 
+    /// Objects that a transaction may change: fewer where the store may have no room for a larger commit.
+    fn objects_max(&self) -> usize {
+        usize::try_from(self.store.space().changes).unwrap_or(usize::MAX)
+    }
+
     fn ask_when_large(&self) {
-        if self.changed_objects() >= CHANGED_MANY {
+        let changed = self.changed_objects();
+        if changed >= CHANGED_MANY || changed.saturating_mul(2) >= self.objects_max() {
             self.ask(self.number.get());
         }
     }
 
     /// Waits while so much has changed that the commit under way should end first.
     pub async fn room(&self) {
-        if self.changed_objects() >= CHANGED_MAX && self.failed.borrow().is_none() {
+        while self.changed_objects() >= CHANGED_MAX.min(self.objects_max())
+            && self.failed.borrow().is_none()
+        {
             let number = self.number.get();
             self.ask(number);
             self.changed
@@ -251,13 +262,17 @@ impl Transactions {
     /// Waits until transaction `number` is durable.
     ///
     /// # Errors
-    /// When a commit failed.
+    /// [`StoreError::NoSpace`] when there was no room for it: it is tried again with the next. When a commit failed.
     pub async fn wait_durable(&self, number: TransactionNr) -> Result<(), StoreError> {
+        let refused = self.refused.get();
         self.ask(number);
         self.changed
             .wait_for(|| {
                 if self.durable.get() >= number {
                     return Some(Ok(()));
+                }
+                if self.refused.get() > refused && self.number.get() > number {
+                    return Some(Err(StoreError::NoSpace));
                 }
                 self.failed.borrow().clone().map(|why| Err(StoreError::Failed(why)))
             })
@@ -319,6 +334,20 @@ impl Transactions {
         *self.closed.borrow_mut() = Rc::default();
         self.closed_bytes.set(0);
         self.durable.set(number);
+        self.changed.notify_all();
+    }
+
+    /// There was no room for the closed transaction, and nothing of it is in the store: it is a part of the open one again.
+    pub fn refused(&self) {
+        let closed = self.closed.take();
+        let mut open = self.open.borrow_mut();
+        for (key, value) in closed.iter() {
+            // What was changed since counts. Records of objects that have changed again come when this is closed.
+            open.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        drop(open);
+        self.bytes.set(self.bytes.get() + self.closed_bytes.take());
+        self.refused.set(self.refused.get() + 1);
         self.changed.notify_all();
     }
 

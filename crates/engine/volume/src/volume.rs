@@ -18,12 +18,20 @@ use braid_format::volume::brick_record::BrickState;
 use braid_format::volume::inode::{InodeRecord, Stamp};
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_format::volume::{RecordError, keys};
-use braid_kv::StoreError;
+use braid_kv::{StoreError, StoreSpace};
 use braid_layout::buckets::Buckets;
 use braid_shard::Shard;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
+
+/// How often what needs room for metadata waits for the commit of what is under way, before it is refused.
+const ROOM_WAITS: usize = 4;
+
+/// Bytes of metadata that may be taken. What removes may take more.
+pub(crate) fn room_of(space: &StoreSpace) -> u64 {
+    space.capacity - space.capacity / 16
+}
 
 /// Tells the time of day.
 pub type Clock = Rc<dyn Fn() -> Time>;
@@ -94,8 +102,16 @@ impl Volume {
 
     /// Waits until there is room in the open transaction, and refuses what would fill the metadata store up.
     pub(crate) async fn may_grow(&self) -> Result<(), Errno> {
-        self.writable()?;
-        self.transactions.room().await;
+        for _ in 0..ROOM_WAITS {
+            self.writable()?;
+            self.transactions.room().await;
+            if self.has_room_for(0).is_ok() || self.transactions.pending_bytes() == 0 {
+                break;
+            }
+            // It is not known what is under way will take, until it is there.
+            let durable = self.transactions.wait_durable(self.transactions.number()).await;
+            durable.map_err(|error| self.store_failed(&error))?;
+        }
         self.has_room_for(0)
     }
 
@@ -105,10 +121,7 @@ impl Volume {
         // A commit may write a good part of the pages that its changes touch anew.
         let pending = self.transactions.pending_bytes().saturating_add(bytes);
         let wanted = space.used.saturating_add(pending.saturating_mul(3));
-        if wanted > space.capacity - space.capacity / 16 {
-            return Err(Errno::NoSpace);
-        }
-        Ok(())
+        if wanted > room_of(&space) { Err(Errno::NoSpace) } else { Ok(()) }
     }
 
     pub(crate) fn store_failed(&self, error: &StoreError) -> Errno {

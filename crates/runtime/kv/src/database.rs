@@ -6,8 +6,9 @@
 //! again. What does not fit then is [`StoreError::NoSpace`], and redb has not seen an error.
 //!
 //! A commit itself takes pages, too. Before one, when room is not known to be plenty, pages are taken and given back
-//! within the transaction: as many as the commit may need, and beside them the reserve, unless the transaction makes the
-//! store no larger. So what removes can be committed when nothing else can.
+//! within the transaction: as many as the commit may need, and beside them half of the reserve, unless the transaction makes
+//! the store no larger. So what removes can be committed when nothing else can. The store calls itself full when the other
+//! half cannot be had beside what the next commits may take: what its user had begun by then is still taken.
 //!
 //! Commits have one phase: one flush, after which the newer of two roots is valid or its checksums say that it is not.
 //! After an unclean stop redb verifies the tree below the newest root, and takes the one before it if that is torn.
@@ -53,10 +54,14 @@ const LOOK_EVERY: usize = 16;
 /// longer over its proof than over itself.
 const PLENTY_MAX: u64 = 10_000;
 
-/// Of all pages, the part that is kept for commits that make the store no larger: one in so many, within bounds.
+/// Of all pages, the part that is kept: one half for commits that make the store no larger, the other for those that were
+/// begun before the store called itself full. One page in so many, within bounds, and a quarter of them at most.
 const RESERVE_PART: u64 = 16;
-const RESERVE_MIN: u64 = 64;
+const RESERVE_MIN: u64 = 320;
 const RESERVE_MAX: u64 = 4096;
+
+/// Changes that a commit may have at least, however little room there is.
+const CHANGES_MIN: u64 = 32;
 
 /// How a transaction ended.
 enum Attempt {
@@ -92,6 +97,8 @@ pub(crate) struct Database {
     known_free: (u64, u64),
     /// There was not plenty when that was last looked for: so it is not looked for until the store is smaller.
     scarce_at: Option<u64>,
+    /// Pages that the last commit has written: those that they take the place of are free after the next.
+    last_written: u64,
     /// How often the database was opened once more to have the whole length.
     pub(crate) reopened: u64,
 }
@@ -136,6 +143,7 @@ impl Database {
             commits: 0,
             known_free: (0, 0),
             scarce_at: None,
+            last_written: 0,
             reopened: 0,
         }
     }
@@ -281,7 +289,7 @@ impl Database {
     /// # Errors
     /// [`StoreError::NoSpace`] when there is no room: nothing was changed, and the store goes on.
     pub(crate) fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
-        if self.scarce_at.is_some_and(|bytes| self.bytes < bytes - bytes / 16) {
+        if self.scarce_at.is_some_and(|bytes| self.bytes < bytes - bytes / 64) {
             self.scarce_at = None;
         }
         let first = match (self.needs_proof(changes)?, self.scarce_at) {
@@ -308,9 +316,33 @@ impl Database {
     /// How full the store is.
     pub(crate) fn space(&self) -> StoreSpace {
         let capacity = self.capacity - self.reserve() * BLOCK as u64;
-        // Pages of a tree are two thirds full where keys come in any order, and fuller where they come in theirs.
-        let used = (self.bytes.saturating_mul(3) / 2).min(capacity);
-        StoreSpace { capacity, used }
+        // Pages of a tree that grows at one end are half full, others two thirds: nobody knows but the database, which is
+        // asked when it may come near the end.
+        let used = match self.scarce_at {
+            Some(_) => capacity,
+            None => (self.bytes.saturating_mul(15) / 8).min(capacity - capacity / 8),
+        };
+        StoreSpace { capacity, used, changes: self.changes() }
+    }
+
+    /// Changes for which a commit surely finds the pages.
+    fn changes(&self) -> u64 {
+        let len = self.with_image(|image| image.len()).unwrap_or(0);
+        let (known, at_len) = self.known_free;
+        let known = if at_len == len { known } else { 0 };
+        // What makes the store larger has left half of the reserve.
+        let left = if self.scarce_at.is_some() { self.reserve() / 2 } else { 0 };
+        let left = left.saturating_sub(self.last_written);
+        let commit = COMMIT_PAGES + 16 + self.capacity / BLOCK as u64 / 4096;
+        let free = self.surely_free().max(known).max(left);
+        (free.saturating_sub(commit) / 3).max(CHANGES_MIN)
+    }
+
+    /// Pages that are free, or can be, as far as the bytes say that are held.
+    fn surely_free(&self) -> u64 {
+        // No page of a tree is emptier than a third for long.
+        let trees = self.bytes.saturating_mul(3) / BLOCK as u64;
+        (self.capacity / BLOCK as u64).saturating_sub(trees + self.last_written)
     }
 
     /// Closes the database in order; nothing can be asked of it any more. The image is there until it is dropped.
@@ -326,7 +358,8 @@ impl Database {
     }
 
     fn reserve(&self) -> u64 {
-        (self.capacity / BLOCK as u64 / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX)
+        let pages = self.capacity / BLOCK as u64;
+        (pages / RESERVE_PART).clamp(RESERVE_MIN.min(pages / 4), RESERVE_MAX)
     }
 
     /// Pages that the commit of a transaction may take, beside those of its tables.
@@ -340,7 +373,9 @@ impl Database {
         let (len, room) = self.with_image(|image| (image.len(), image.capacity()))?;
         let pages = pages_touched(changes) + self.commit_pages(changes);
         let (free, at_len) = self.known_free;
-        let plenty = at_len == len && free >= pages + self.wanted_free(true, len, changes);
+        let wanted = pages + self.wanted_free(true, len, changes);
+        let plenty =
+            (at_len == len && free >= wanted) || (len >= room && self.surely_free() >= wanted);
         // The image doubles until it has what it needs, and may do so once more in the commit.
         let grows = len.max(pages * BLOCK as u64).saturating_mul(6) <= room;
         Ok(!plenty && !grows)
@@ -351,7 +386,7 @@ impl Database {
         let commit = self.commit_pages(changes);
         match larger {
             // What the image lacks in length can be had by opening it once more.
-            true => (commit + self.reserve())
+            true => (commit + self.reserve() / 2)
                 .saturating_sub(self.capacity.saturating_sub(len) / BLOCK as u64)
                 .max(commit),
             false => commit,
@@ -372,7 +407,10 @@ impl Database {
                 let wanted = database.wanted_free(after > before, len, changes);
                 let pages = match proof {
                     Proof::Plenty => {
-                        wanted + (2 * (pages_touched(changes) + wanted)).min(PLENTY_MAX)
+                        let most = PLENTY_MAX.min(database.reserve());
+                        wanted
+                            + database.reserve() / 2
+                            + (2 * (pages_touched(changes) + wanted)).min(most)
                     }
                     _ => wanted,
                 };
@@ -394,6 +432,7 @@ impl Database {
         if let Ok(Attempt::Done) = result {
             (self.bytes, self.commits) = (after, commits);
             let (written, len) = self.with_image(|image| (image.written - written, image.len()))?;
+            self.last_written = written;
             let (free, at_len) = self.known_free;
             let free = if at_len == len { free.max(proved) } else { proved };
             self.known_free = (free.saturating_sub(written), len);

@@ -50,7 +50,7 @@ pub struct Begun {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// Nothing was changed; the store goes on.
-    #[error("the metadata region is full: remove files, or add a brick with room for metadata")]
+    #[error("the metadata region is full: remove files")]
     NoSpace,
     /// What was read is not what was written, and no other copy has it. Nothing was changed.
     #[error("the metadata is damaged: {0}")]
@@ -60,13 +60,16 @@ pub enum StoreError {
     Failed(String),
 }
 
-/// Bytes of a store.
+/// How full a store is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreSpace {
-    /// What it can hold.
+    /// Bytes that it can hold.
     pub capacity: u64,
-    /// What is taken.
+    /// Bytes that are taken. All of them: what makes it larger may be refused, and only what makes it smaller is sure to be
+    /// taken.
     pub used: u64,
+    /// Changes that one commit may have; one with more may be refused for want of room.
+    pub changes: u64,
 }
 
 /// Keys and values, ordered by key as bytes.

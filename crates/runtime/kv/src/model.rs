@@ -226,7 +226,8 @@ impl Store for ModelStore {
     }
 
     fn space(&self) -> StoreSpace {
-        StoreSpace { capacity: self.state.capacity.get(), used: self.state.seen_bytes.get() }
+        let (capacity, used) = (self.state.capacity.get(), self.state.seen_bytes.get());
+        StoreSpace { capacity, used, changes: u64::MAX }
     }
 }
 

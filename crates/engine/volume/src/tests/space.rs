@@ -179,3 +179,44 @@ fn many_writes_at_once_do_not_overrun_the_room_for_metadata() {
         write(&volume, ino, at << 24, &[1; 4096]).await
     });
 }
+
+#[test]
+fn a_commit_without_room_is_tried_again_when_something_was_removed() {
+    let (world, store) = World::new(128 << 10, &[8]);
+    let volume = world.mount(&store);
+    let own = Rc::clone(&volume);
+    let held = store.clone();
+    world.shard.block_on(async move {
+        let kept = file(&own, "kept").await;
+        write(&own, kept, 0, &[5; 9000]).await.unwrap();
+        own.sync().await.unwrap();
+        for at in 0..20 {
+            let ino = file(&own, &format!("f{at}")).await;
+            own.forget(ino, 1);
+        }
+        held.set_capacity(held.space().used + 100);
+        assert_eq!(own.sync().await, Err(Errno::NoSpace));
+        assert_eq!(make(&own, ROOT, "late", Kind::File).await, Err(Errno::NoSpace));
+        assert_eq!(own.space().await.unwrap().files_free, 0);
+        // What was made before is not lost, only not durable.
+        assert!(own.lookup(ROOT, b"f19").await.is_ok());
+        for at in 0..19 {
+            own.unlink(ROOT, format!("f{at}").as_bytes()).await.unwrap();
+        }
+        own.unlink(ROOT, b"kept").await.unwrap();
+        own.forget(kept, 1);
+        while own.orphans.is_busy() {
+            own.shard.yield_now().await;
+        }
+        assert_eq!(own.sync().await, Ok(()));
+        assert_eq!(own.usage().0, 0);
+    });
+    let store = world.crash(&store);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        assert!(volume.lookup(ROOT, b"f19").await.is_ok());
+        assert!(volume.lookup(ROOT, b"f18").await.is_err());
+        let report = volume.check(false).await.unwrap();
+        assert_eq!(report.problems, Vec::<String>::new());
+    });
+}

@@ -1,5 +1,6 @@
 //! Bricks in memory that become volumes, with the real store in their metadata regions.
 
+mod full;
 mod holders;
 mod mixing;
 mod mounting;
