@@ -22,6 +22,7 @@ use braid_shard::sync::Notify;
 use slab::Slab;
 
 use crate::Address;
+use crate::coverage::Coverage;
 use crate::dial::{Callee, Dialled};
 use crate::protocol::constants::{CHUNK_BYTES, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE};
 use crate::protocol::{
@@ -50,8 +51,8 @@ struct Pending {
     done: Option<Completion>,
     offset: u64,
     op: Option<Op>,
-    /// Bytes of a read that have come.
-    filled: u64,
+    /// The parts of a read that have come, or are being received.
+    come: Coverage,
     /// What a chunk of its reply has reported.
     error: Option<IoError>,
 }
@@ -137,7 +138,13 @@ impl Device for Client {
             return;
         }
         let DeviceRequest { offset, op } = request;
-        let pending = Pending { done: Some(done), offset, op: Some(op), filled: 0, error: None };
+        let pending = Pending {
+            done: Some(done),
+            offset,
+            op: Some(op),
+            come: Coverage::default(),
+            error: None,
+        };
         let key = self.state.pending.borrow_mut().insert(pending);
         self.state.unsent.borrow_mut().push_back(key);
         self.state.to_send.notify_all();
@@ -349,7 +356,8 @@ impl State {
         })
     }
 
-    /// The buffers of a read whose range holds `offset..offset + length`, and where it starts.
+    /// The buffers of a read whose range holds `offset..offset + length`, of which nothing has come before, and
+    /// where it starts.
     fn take_bufs(
         &self,
         cookie: u64,
@@ -360,13 +368,13 @@ impl State {
             let start = offset.checked_sub(request.offset)?;
             let Some(Op::Read(bufs)) = &mut request.op else { return None };
             let inside = start.checked_add(length).is_some_and(|end| end <= total(bufs));
-            inside.then(|| (std::mem::take(bufs), start as usize))
+            (inside && request.come.add(start, length))
+                .then(|| (std::mem::take(bufs), start as usize))
         })
     }
 
-    fn put_bufs(&self, cookie: u64, bufs: BufMuts, filled: u64) -> Result<(), LostError> {
+    fn put_bufs(&self, cookie: u64, bufs: BufMuts) -> Result<(), LostError> {
         self.with(cookie, |request| {
-            request.filled += filled;
             request.op = Some(Op::Read(bufs));
             Some(())
         })
@@ -401,7 +409,7 @@ impl State {
             bufs.insert(at, head);
             (left, start, at) = (left - piece, 0, at + 1);
         }
-        self.put_bufs(cookie, bufs, length)
+        self.put_bufs(cookie, bufs)
     }
 
     fn zero(&self, cookie: u64, offset: u64, length: u64) -> Result<(), LostError> {
@@ -415,7 +423,7 @@ impl State {
             left -= to - from;
             start -= from;
         }
-        self.put_bufs(cookie, bufs, length)
+        self.put_bufs(cookie, bufs)
     }
 
     fn complete_if(&self, done: bool, cookie: u64) -> Result<(), LostError> {
@@ -427,7 +435,7 @@ impl State {
         let request = key.and_then(|key| self.pending.borrow_mut().try_remove(key));
         let request = request.ok_or(LostError::Cookie(cookie))?;
         let missing = match &request.op {
-            Some(Op::Read(bufs)) => request.filled != total(bufs),
+            Some(Op::Read(bufs)) => !request.come.is_all_of(total(bufs)),
             _ => false,
         };
         let result = match request.error {
@@ -447,7 +455,9 @@ enum LostError {
     Io(#[from] io::Error),
     #[error("{0}")]
     Reply(#[from] ReplyViolation),
-    #[error("the server's reply with cookie {0} fits no request in flight")]
+    #[error(
+        "the server's reply with cookie {0} fits no request in flight, or what of it came before"
+    )]
     Cookie(u64),
 }
 

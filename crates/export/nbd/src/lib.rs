@@ -9,6 +9,7 @@
 
 mod address;
 pub mod client;
+mod coverage;
 mod dial;
 mod fitted;
 pub mod protocol;
