@@ -679,6 +679,7 @@ mod tests {
             "braid serve a --nbd unix:/s --shards 0",
             "braid serve a --nbd unix:/s --nbd-memory 63M",
             "braid serve a --nbd unix:/s --nbd-connections 0",
+            "braid serve a --nbd unix:/s --nbd-mode 1777",
             "braid stop",
             "braid fail data",
         ] {

@@ -15,6 +15,7 @@ mod fitted;
 pub mod protocol;
 mod remote;
 pub mod serve;
+pub mod socket_file;
 mod stream;
 mod uri;
 

@@ -381,7 +381,7 @@ fn a_live_socket_is_not_taken_and_a_dead_one_is_replaced() {
 
     let nowhere = Address::Unix(world.folder.path().join("no/such/folder"));
     let refused = start(&world, nowhere).err();
-    assert!(matches!(refused, Some(ServeError::Listen(ListenError::System { .. }))));
+    assert!(matches!(refused, Some(ServeError::Listen(ListenError::File(_)))));
 
     let dead = world.folder.path().join("dead");
     drop(UnixListener::bind(&dead).expect("a writable folder"));
@@ -438,7 +438,12 @@ fn what_is_offered_may_change_while_the_server_runs() {
 fn stalled_clients_neither_starve_others_nor_fill_the_memory() {
     const MEMORY: u64 = 64 << 20;
     const CONNECTIONS: usize = 64;
-    let limits = Limits { connections: CONNECTIONS, memory: MEMORY, patience: PATIENCE };
+    let limits = Limits {
+        connections: CONNECTIONS,
+        memory: MEMORY,
+        patience: PATIENCE,
+        ..Limits::default()
+    };
     // A second for each MiB is for real clients; these requests are small enough for a test.
     const PATIENCE: Duration = Duration::from_millis(200);
     let world = World::within(&limits);

@@ -17,6 +17,9 @@ pub struct NbdLimits {
     /// each MiB.
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory)]
     nbd_memory: u64,
+    /// Permissions of unix sockets for NBD, in octal, whatever the umask: 660 lets the group in.
+    #[arg(long, value_name = "MODE", default_value = "600", value_parser = mode)]
+    nbd_mode: u32,
 }
 
 impl NbdLimits {
@@ -25,6 +28,7 @@ impl NbdLimits {
         Limits {
             connections: self.nbd_connections as usize,
             memory: self.nbd_memory,
+            socket_mode: self.nbd_mode,
             ..Limits::default()
         }
     }
@@ -36,4 +40,11 @@ fn memory(text: &str) -> Result<u64, String> {
         return Err("at least 64M: one request may have 32M".into());
     }
     Ok(bytes)
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err("not an octal mode from 000 to 777".into()),
+    }
 }

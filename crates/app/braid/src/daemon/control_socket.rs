@@ -5,9 +5,10 @@
 //! client that sends garbage, nothing, or too much gets an error and harms nobody else.
 
 use super::protocol::{Answer, LINE_MAX, Request};
-use anyhow::{Context, Result, bail};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use anyhow::{Context, Result};
+use braid_nbd::socket_file::{SocketFile, SocketFileError};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,10 +33,8 @@ pub struct ControlSocket(Door);
 pub struct Door(Arc<Listening>);
 
 struct Listening {
-    path: PathBuf,
+    file: SocketFile,
     listener: UnixListener,
-    /// Device and inode of our file.
-    own: (u64, u64),
     closed: AtomicBool,
 }
 
@@ -57,26 +56,14 @@ impl ControlSocket {
                 format!("making the folder {} of the control socket", folder.display())
             })?;
         }
-        clear_stale(path)?;
-        let listener = UnixListener::bind(path)
-            .with_context(|| format!("listening on the control socket {}", path.display()))?;
-        let found = std::fs::symlink_metadata(path)
-            .and_then(|found| {
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-                Ok(found)
-            })
-            .with_context(|| format!("preparing the control socket {}", path.display()))?;
-        Ok(ControlSocket(Door(Arc::new(Listening {
-            path: path.to_owned(),
-            listener,
-            own: (found.dev(), found.ino()),
-            closed: AtomicBool::new(false),
-        }))))
+        let (listener, file) = SocketFile::bind(path, 0o600).map_err(of_control)?;
+        let closed = AtomicBool::new(false);
+        Ok(ControlSocket(Door(Arc::new(Listening { file, listener, closed }))))
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0.0.path
+        self.0.0.file.path()
     }
 
     /// What closes it before it is dropped.
@@ -120,38 +107,29 @@ impl Drop for ControlSocket {
 impl Door {
     /// Nobody connects any more, and the file is gone: the next server may begin. Those who are connected stay so.
     pub fn close(&self) {
-        let Listening { path, listener, own, closed } = &*self.0;
+        let Listening { file, listener, closed } = &*self.0;
         if closed.swap(true, Ordering::AcqRel) {
             return;
         }
-        let ours =
-            std::fs::symlink_metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == *own);
-        if ours {
-            // A file that cannot be removed is replaced by the next server.
-            let _ = std::fs::remove_file(path);
-        }
+        file.remove();
         // Wakes the thread that accepts; a listener that failed has ended already.
         let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
     }
 }
 
-fn clear_stale(path: &Path) -> Result<()> {
-    let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
-    if !found.file_type().is_socket() {
-        bail!(
-            "{} exists and is no socket; choose another control socket with --control",
-            path.display()
-        );
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)
-            .with_context(|| format!("removing the stale control socket {}", path.display())),
-        // A full backlog and denied permission mean a running server as well.
-        _ => bail!(
+/// The error, and the option that gets around it.
+fn of_control(error: SocketFileError) -> anyhow::Error {
+    match &error {
+        SocketFileError::InUse(path) => anyhow::anyhow!(
             "a server is running already with the control socket {}; give its members to that one, \
              stop it (braid stop --all), or choose another socket with --control",
             path.display()
         ),
+        SocketFileError::NotASocket(path) => anyhow::anyhow!(
+            "{} exists and is no socket; choose another control socket with --control",
+            path.display()
+        ),
+        _ => anyhow::Error::new(error).context("making the control socket"),
     }
 }
 
@@ -233,6 +211,7 @@ fn answer(out: &mut UnixStream, answer: &Answer) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn echo() -> Arc<Handler> {
         Arc::new(|request, answer| {

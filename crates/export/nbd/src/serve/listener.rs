@@ -1,17 +1,15 @@
 //! Listening sockets: binding them, taking connections from them, leaving nothing behind.
 //!
-//! Owns the socket file. Does not know what a connection is for. Invariant: a socket file is
-//! removed only when it is this listener's own or nobody listens on it.
+//! Does not know what a connection is for.
 
-use std::fs;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 
 use crate::Address;
+use crate::socket_file::{SocketFile, SocketFileError};
 
 /// Why nothing can listen at an address.
 #[derive(Debug, thiserror::Error)]
@@ -22,10 +20,11 @@ pub enum ListenError {
     /// The path is taken by something that is not a socket.
     #[error("{} exists and is not a socket: choose another path", .0.display())]
     NotASocket(PathBuf),
+    /// The socket file cannot be made.
+    #[error("{0}; check that its folder exists and is writable")]
+    File(SocketFileError),
     /// The system refused.
-    #[error(
-        "listening on {address}: {source}; check that the address is this machine's and the path's folder exists and is writable"
-    )]
+    #[error("listening on {address}: {source}; check that the address is this machine's")]
     System {
         /// Where.
         address: Address,
@@ -43,24 +42,22 @@ enum Socket {
 pub(super) struct Listener {
     socket: Socket,
     address: Address,
-    /// Device and inode of our socket file.
-    file: Option<(u64, u64)>,
+    file: Option<SocketFile>,
 }
 
 impl Listener {
-    /// Binds `address`; a socket file that nobody listens on is replaced.
-    pub fn bind(address: &Address) -> Result<Listener, ListenError> {
+    /// Binds `address`; a socket file gets the permissions `mode`, one that nobody listens on is replaced.
+    pub fn bind(address: &Address, mode: u32) -> Result<Listener, ListenError> {
         let failed = |source| ListenError::System { address: address.clone(), source };
         let listener = match address {
             Address::Unix(path) => {
-                clear_stale(path, address)?;
-                let socket = UnixListener::bind(path).map_err(failed)?;
-                let file = fs::symlink_metadata(path).map_err(failed)?;
-                Listener {
-                    socket: Socket::Unix(socket),
-                    address: address.clone(),
-                    file: Some((file.dev(), file.ino())),
-                }
+                let (socket, file) = SocketFile::bind(path, mode).map_err(|error| match error {
+                    SocketFileError::InUse(_) => ListenError::InUse(address.clone()),
+                    SocketFileError::NotASocket(path) => ListenError::NotASocket(path),
+                    error => ListenError::File(error),
+                })?;
+                let (socket, address) = (Socket::Unix(socket), address.clone());
+                Listener { socket, address, file: Some(file) }
             }
             Address::Tcp(place) => {
                 let socket = TcpListener::bind(place).map_err(|error| match error.kind() {
@@ -108,26 +105,8 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let (Address::Unix(path), Some(own)) = (&self.address, self.file) else { return };
-        let still_ours =
-            fs::symlink_metadata(path).is_ok_and(|file| (file.dev(), file.ino()) == own);
-        if still_ours {
-            // A file that cannot be removed is replaced by the next server.
-            let _ = fs::remove_file(path);
+        if let Some(file) = &self.file {
+            file.remove();
         }
-    }
-}
-
-/// Removes a socket file that a dead server left behind.
-fn clear_stale(path: &Path, address: &Address) -> Result<(), ListenError> {
-    let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
-    if !file.file_type().is_socket() {
-        return Err(ListenError::NotASocket(path.to_owned()));
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)
-            .map_err(|source| ListenError::System { address: address.clone(), source }),
-        // Full backlog and denied permission mean a live server as well.
-        _ => Err(ListenError::InUse(address.clone())),
     }
 }

@@ -45,7 +45,7 @@ const STOP_WAIT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept (out of descriptors), in nanoseconds.
 const ACCEPT_PAUSE_NANOS: u64 = 100_000_000;
 
-/// What all clients of a server may use together.
+/// What all clients of a server may use together, and who may be one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at a time, at least one; further ones are closed at once.
@@ -57,11 +57,18 @@ pub struct Limits {
     /// While memory is short, a client that keeps some of what others wait for must take its data, and send
     /// what it has announced, within this time and one second for each MiB; else it is disconnected.
     pub patience: Duration,
+    /// Permissions of unix sockets.
+    pub socket_mode: u32,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { connections: 256, memory: 256 << 20, patience: Duration::from_secs(10) }
+        Limits {
+            connections: 256,
+            memory: 256 << 20,
+            patience: Duration::from_secs(10),
+            socket_mode: 0o600,
+        }
     }
 }
 
@@ -141,8 +148,8 @@ impl Server {
             return Err(ServeError::Memory { memory: limits.memory });
         }
         let offer = Arc::new(Offer::new(targets, default)?);
-        let listeners =
-            addresses.iter().map(Listener::bind).collect::<Result<Vec<_>, ListenError>>()?;
+        let bind = |address| Listener::bind(address, limits.socket_mode);
+        let listeners = addresses.iter().map(bind).collect::<Result<Vec<_>, ListenError>>()?;
         let mut server = Server {
             addresses: Vec::new(),
             listening: Vec::new(),

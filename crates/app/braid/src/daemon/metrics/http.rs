@@ -2,14 +2,14 @@
 //!
 //! Requests are parsed by httparse. Owns the listening socket. Does not know what is served.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
+use braid_nbd::socket_file::SocketFile;
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -68,6 +68,7 @@ pub struct MetricsServer {
     listener: Arc<Listener>,
     place: Place,
     closed: Arc<AtomicBool>,
+    file: Option<SocketFile>,
 }
 
 enum Listener {
@@ -114,10 +115,13 @@ impl MetricsServer {
     /// When the address is taken or may not be used, or the system refuses a thread.
     pub fn start(place: &Place, page: Arc<Page>) -> Result<MetricsServer> {
         let doing = || format!("listening for metrics at {place}");
+        let mut file = None;
         let (listener, place) = match place {
             Place::Unix(path) => {
-                clear_stale(path)?;
-                (Listener::Unix(UnixListener::bind(path).with_context(doing)?), place.clone())
+                let (listener, bound) = SocketFile::bind(path, 0o600)
+                    .map_err(|error| anyhow!("{error}; choose another place with --metrics"))?;
+                file = Some(bound);
+                (Listener::Unix(listener), place.clone())
             }
             Place::Tcp(address) => {
                 let listener = TcpListener::bind(address).with_context(doing)?;
@@ -131,7 +135,7 @@ impl MetricsServer {
             .name("metrics".to_string())
             .spawn(move || accept_all(&accepts, &ends, &page))
             .context("starting the thread of the metrics")?;
-        Ok(MetricsServer { listener, place, closed })
+        Ok(MetricsServer { listener, place, closed, file })
     }
 
     /// Where it listens.
@@ -145,24 +149,9 @@ impl Drop for MetricsServer {
         self.closed.store(true, Ordering::Release);
         // Wakes the thread that accepts; a listener that failed has ended already.
         let _ = rustix::net::shutdown(self.listener.fd(), rustix::net::Shutdown::Both);
-        if let Place::Unix(path) = &self.place {
-            // A file that cannot be removed is replaced by the next server.
-            let _ = std::fs::remove_file(path);
+        if let Some(file) = &self.file {
+            file.remove();
         }
-    }
-}
-
-fn clear_stale(path: &Path) -> Result<()> {
-    let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
-    let shown = path.display();
-    if !found.file_type().is_socket() {
-        bail!("{shown} exists and is no socket; choose another place with --metrics");
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).with_context(|| format!("removing the stale socket {shown}"))
-        }
-        _ => bail!("{shown} is in use by another program; choose another place with --metrics"),
     }
 }
 
@@ -285,6 +274,8 @@ fn parse(bytes: &[u8]) -> Option<Asked> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anyhow::bail;
+    use std::path::Path;
 
     fn say(path: &Path, bytes: &[u8]) -> String {
         let mut stream = UnixStream::connect(path).unwrap();
