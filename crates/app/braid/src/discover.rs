@@ -4,18 +4,20 @@
 
 use crate::members::Member;
 use crate::on_shard;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use braid_device::file::{FileMember, Mode};
-use braid_device::{DeviceInfo, IoSets, Op, Request};
+use braid_device::{DeviceInfo, IoSets, Op, Opener, Request};
 use braid_format::bitmap::{self, BitmapSuperblock};
 use braid_format::signature::{Areas, Signature, detect, ranges};
 use braid_format::superblock::{READ_LEN, Superblock, SuperblockError, candidates, choose};
 use braid_shard::mailbox::Remote;
 use rustix::fs::{major, minor};
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 
 const SECTOR: u64 = braid_format::SECTOR as u64;
 
@@ -30,6 +32,8 @@ pub struct Found {
     pub signatures: Vec<Signature>,
     /// Who uses it, or why it cannot be opened; `None`: nobody, and it can.
     pub in_use: Option<String>,
+    /// Tells the bytes that were looked at from others; `None` where nothing was read.
+    digest: Option<u64>,
 }
 
 impl Found {
@@ -60,7 +64,7 @@ pub fn look(member: &Member) -> Result<Found> {
         let opener = member.prepare(Mode::ReadOnly)?;
         drop(opener);
         let name = member.name.clone();
-        return Ok(Found { name, size: 0, signatures: Vec::new(), in_use: None });
+        return Ok(Found { name, size: 0, signatures: Vec::new(), in_use: None, digest: None });
     };
     let in_use = mounted(path).or_else(|| match FileMember::open(path, Mode::ReadOnly) {
         Ok(_) => None,
@@ -68,15 +72,17 @@ pub fn look(member: &Member) -> Result<Found> {
     });
     let info = info(path)?;
     let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
-    let mut areas = Areas::new();
+    let (mut areas, mut digest) = (Areas::new(), DefaultHasher::new());
     for (offset, len) in ranges(info.size) {
         let mut bytes = vec![0; len];
         file.read_exact_at(&mut bytes, offset)
             .with_context(|| format!("reading {len} bytes at {offset} of {}", path.display()))?;
+        bytes.hash(&mut digest);
         areas.push(offset, bytes);
     }
     let signatures = detect(info.size, &areas);
-    Ok(Found { name: member.name.clone(), size: info.size, signatures, in_use })
+    let digest = Some(digest.finish());
+    Ok(Found { name: member.name.clone(), size: info.size, signatures, in_use, digest })
 }
 
 /// Looks at what the users of an array would see, which runs on `home`, or at an export of another server. Who uses it is
@@ -85,10 +91,19 @@ pub fn look(member: &Member) -> Result<Found> {
 /// # Errors
 /// When it was not found, or cannot be read.
 pub fn look_through(home: &Remote, member: &Member) -> Result<Found> {
-    let (name, opener) = (member.name.clone(), member.prepare(Mode::ReadOnly)?);
+    look_opened(home, &member.name, &member.prepare(Mode::ReadOnly)?)
+}
+
+/// The same of a device that is open. Who has it locked finds what stays.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn look_opened(home: &Remote, name: &str, opener: &Arc<dyn Opener>) -> Result<Found> {
+    let (name, opener) = (name.to_string(), Arc::clone(opener));
     let read = on_shard::run(home, move |shard| async move {
         let device = opener.open(&shard)?;
         let (size, mut areas) = (device.info().size, Areas::new());
+        let mut digest = DefaultHasher::new();
         for (offset, len) in ranges(size) {
             let block = device.info().logical_block.max(1) as usize;
             // What is looked at begins and ends at sectors; a device may have larger blocks.
@@ -100,12 +115,44 @@ pub fn look_through(home: &Remote, member: &Member) -> Result<Found> {
             outcome.result?;
             let Op::Read(bufs) = outcome.op else { continue };
             let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
-            areas.push(offset, bytes.get(before..before + len).unwrap_or_default().to_vec());
+            let bytes = bytes.get(before..before + len).unwrap_or_default().to_vec();
+            bytes.hash(&mut digest);
+            areas.push(offset, bytes);
         }
-        Ok::<_, anyhow::Error>((size, areas))
+        Ok::<_, anyhow::Error>((size, areas, digest.finish()))
     })?;
-    let (size, areas) = read.with_context(|| format!("looking at what is on {name}"))?;
-    Ok(Found { name, size, signatures: detect(size, &areas), in_use: None })
+    let (size, areas, digest) = read.with_context(|| format!("looking at what is on {name}"))?;
+    let (signatures, digest) = (detect(size, &areas), Some(digest));
+    Ok(Found { name, size, signatures, in_use: None, digest })
+}
+
+/// Looks again at devices that are locked by now, before anything is written: between the first look and the lock somebody
+/// else may have used them. `doing` begins the message.
+///
+/// # Errors
+/// When one holds something else than was found, or cannot be read.
+pub fn look_again<'a>(
+    home: &Remote,
+    doing: &str,
+    devices: impl Iterator<Item = (&'a Found, &'a Arc<dyn Opener>)>,
+) -> Result<()> {
+    for (found, opener) in devices.filter(|(found, _)| found.digest.is_some()) {
+        let now = look_opened(home, &found.name, opener)?;
+        if (now.size, now.digest) == (found.size, found.digest) {
+            continue;
+        }
+        let what = match now.lines().as_slice() {
+            [] => "nothing that is recognised".to_string(),
+            lines => lines.join("; "),
+        };
+        bail!(
+            "{doing}: {} was changed by somebody else between the look at it and its lock, and holds now: {what}. Nothing \
+             was written; look again (braid examine {}) and start anew",
+            found.name,
+            found.name
+        );
+    }
+    Ok(())
 }
 
 /// What a device says of itself, also while somebody uses it.

@@ -10,7 +10,7 @@ mod stand_in;
 
 use crate::array_name::ROOM;
 use crate::cli::{self, BitmapPlace, ConsistencyPolicy};
-use crate::discover::{Found, look, look_through};
+use crate::discover::{Found, look, look_again, look_through};
 use crate::members::Member;
 use crate::on_shard;
 use crate::output::{size, table};
@@ -24,12 +24,8 @@ use braid_format::signature::Signature;
 use braid_layout::{Level, layout_number};
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
-use rustix::fs::{OFlags, open};
 use stand_in::StandIn;
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Members whose sizes differ by more than this part waste space worth a warning.
@@ -38,7 +34,6 @@ const SIZE_DIFFERENCE_PERCENT: u64 = 1;
 /// A new array that can be made.
 pub struct Plan {
     options: CreateOptions,
-    members: Vec<Option<Member>>,
     openers: Vec<Option<Arc<dyn Opener>>>,
     found: Vec<Found>,
     /// The largest logical block of the members, in bytes.
@@ -77,7 +72,8 @@ pub struct Wish<'a> {
     pub force: bool,
 }
 
-/// Looks at the members and plans the array; `show` gets what was found on them, as a table.
+/// Looks at the members, locks them and plans the array; `show` gets what was found on them, as a table. [`make`] looks
+/// at them again.
 ///
 /// # Errors
 /// Members that are occupied or in use, a shape that cannot be.
@@ -87,9 +83,18 @@ pub fn plan(
     show: &mut dyn FnMut(String) -> Result<()>,
 ) -> Result<Plan, Refusal> {
     let options = create_options(wish)?;
-    let members = wish.members.to_vec();
+    let found = look_at(home, wish, show)?;
+    lock(home, wish, options, found)
+}
+
+/// What is on the members, when nobody uses them and nothing on them is wanted. They may change until they are locked.
+fn look_at(
+    home: &Remote,
+    wish: &Wish<'_>,
+    show: &mut dyn FnMut(String) -> Result<()>,
+) -> Result<Vec<Found>, Refusal> {
     let mut found = Vec::new();
-    for member in members.iter().flatten() {
+    for member in wish.members.iter().flatten() {
         found.push(match member.array() {
             Some(_) => look_through(home, member)?,
             None => look(member)?,
@@ -113,8 +118,18 @@ pub fn plan(
     if !wish.force && found.iter().any(|found| !found.is_free()) {
         return Err(Refusal::Occupied(occupied(wish.name, &found)));
     }
+    Ok(found)
+}
+
+/// Opens and locks the members that were looked at, and plans the array.
+fn lock(
+    home: &Remote,
+    wish: &Wish<'_>,
+    options: CreateOptions,
+    found: Vec<Found>,
+) -> Result<Plan, Refusal> {
     let mut openers: Vec<Option<Arc<dyn Opener>>> = Vec::new();
-    for member in &members {
+    for member in wish.members {
         openers.push(match member {
             Some(member) => Some(member.prepare(Mode::ReadWrite).map_err(anyhow::Error::from)?),
             None => None,
@@ -131,14 +146,17 @@ pub fn plan(
         .collect();
     let logical_block = infos.iter().flatten().map(|info| info.logical_block).max().unwrap_or(0);
     let planned = write(home, stand_ins, options.clone())?;
-    Ok(Plan { options, members, openers, found, logical_block, planned, warnings })
+    Ok(Plan { options, openers, found, logical_block, planned, warnings })
 }
 
 /// Writes what was planned.
 ///
 /// # Errors
-/// A member that fails.
+/// A member that fails, or that somebody else has written to since it was looked at: then nothing was written.
 pub fn make(home: &Remote, plan: Plan) -> Result<Created> {
+    let doing = format!("creating array {}", plan.planned.name);
+    // A file was locked when it was opened; an array of this server has been taken from its clients since.
+    look_again(home, &doing, plan.found.iter().zip(plan.openers.iter().flatten()))?;
     wipe(home, &plan)?;
     write(home, plan.openers, plan.options)
 }
@@ -267,8 +285,9 @@ fn write(
 fn wipe(home: &Remote, plan: &Plan) -> Result<()> {
     for found in &plan.found {
         let place = plan.planned.members.iter().find(|member| member.name == found.name);
-        let member = plan.members.iter().flatten().find(|member| member.name == found.name);
-        let (Some(place), Some(member)) = (place, member) else { continue };
+        let openers = plan.openers.iter().flatten();
+        let opener = openers.into_iter().find(|opener| opener.name() == found.name);
+        let (Some(place), Some(opener)) = (place, opener) else { continue };
         let outside = |signature: &&Signature| {
             let end = signature.at.saturating_add(signature.len);
             let data_end = place.data_offset.saturating_add(place.data_size);
@@ -283,32 +302,18 @@ fn wipe(home: &Remote, plan: &Plan) -> Result<()> {
         if ranges.is_empty() {
             continue;
         }
-        let doing = || format!("removing what was on {}", member.name);
-        match member.path() {
-            Some(path) => wipe_file(path, &ranges).with_context(doing)?,
-            None => {
-                let opener = member.prepare(Mode::ReadWrite).with_context(doing)?;
-                on_shard::run(home, move |shard| async move {
-                    wipe_device(&shard, &*opener, &ranges).await
-                })?
-                .with_context(doing)?;
-            }
-        }
+        // Through what is locked: by its path it could be another device by now.
+        let opener = Arc::clone(opener);
+        on_shard::run(
+            home,
+            move |shard| async move { wipe_device(&shard, &*opener, &ranges).await },
+        )?
+        .with_context(|| format!("removing what was on {}", found.name))?;
     }
     Ok(())
 }
 
-fn wipe_file(path: &Path, ranges: &[Range<u64>]) -> Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-    let file: File = open(path, flags, rustix::fs::Mode::empty()).map(File::from)?;
-    for range in ranges {
-        let len = usize::try_from(range.end - range.start)?;
-        file.write_all_at(&vec![0; len], range.start)?;
-    }
-    Ok(file.sync_all()?)
-}
-
-/// The same through a device, which takes whole blocks only: what stands beside is kept.
+/// Overwrites ranges of a device, which takes whole blocks only: what stands beside is kept.
 ///
 /// # Errors
 /// When the device cannot be opened, read or written.
@@ -398,3 +403,6 @@ fn list(found: &[Found], what: impl Fn(&Found) -> Vec<String>) -> String {
     let line = |found: &Found| format!("\n  {}: {}", found.name, what(found).join("; "));
     found.iter().filter(|found| !what(found).is_empty()).map(line).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 
 use super::running::{Running, order, outlook, status};
 use super::stacking;
-use crate::discover;
+use crate::discover::{self, Found, look_again};
 use crate::members::{self, parse_one};
 use anyhow::{Result, bail};
 use braid_array::array::Array;
@@ -80,8 +80,9 @@ impl Running {
     ) -> Result<String> {
         let mut member = parse_one(text)?;
         let _turn = self.turn_for(&member);
+        let mut found = None;
         match (member.path(), member.array()) {
-            (Some(path), _) => refuse_occupied(array, path, &member, force)?,
+            (Some(path), _) => found = Some(refuse_occupied(array, path, &member, force)?),
             (None, Some(below)) => {
                 if stacking::is_below(&self.arrays(), array.name(), below)? {
                     bail!(
@@ -92,7 +93,7 @@ impl Running {
                 let opener = self.unused(below)?;
                 let below = below.to_string();
                 member.found(opener);
-                refuse_occupied_array(array, &member, force)?;
+                found = Some(refuse_occupied_array(array, &member, force)?);
                 self.take(&below)?;
             }
             (None, None) => {
@@ -101,11 +102,13 @@ impl Running {
             }
         }
         let opener = member.prepare(Mode::ReadWrite)?;
-        let added =
-            order(
-                array,
-                move |control| async move { control.add_with(opener, force, flags).await },
-            );
+        let doing = format!("adding {} to array {}", member.name, array.name());
+        let locked = found.iter().map(|found| (found, &opener));
+        let added = look_again(array.home(), &doing, locked).and_then(|()| {
+            let opener = Arc::clone(&opener);
+            order(array, move |control| async move { control.add_with(opener, force, flags).await })
+        });
+        drop(opener);
         if added.is_err() {
             self.offer_free(member.array().into_iter())?;
         }
@@ -164,23 +167,25 @@ fn refuse_occupied(
     path: &Path,
     member: &members::Member,
     force: bool,
-) -> Result<()> {
+) -> Result<Found> {
     let superblock = discover::examine(path)?.superblock;
     let own = matches!(&superblock, Ok(Some(found)) if found.set_uuid == array.uuid());
     let found = discover::look(member)?;
-    if let Some(user) = found.in_use {
+    if let Some(user) = &found.in_use {
         bail!("adding {} to array {}: it is in use: {user}", member.name, array.name());
     }
     // Whether a member of this array or of another may be added is for the array to say.
     let other = |line: &&braid_format::signature::Signature| line.kind != "linux_raid_member";
-    refuse_content(array, &member.name, found.signatures.iter().filter(other), force || own)
+    refuse_content(array, &member.name, found.signatures.iter().filter(other), force || own)?;
+    Ok(found)
 }
 
 /// Refuses an array whose users have something on it, other than it being a member.
-fn refuse_occupied_array(array: &Array, member: &members::Member, force: bool) -> Result<()> {
+fn refuse_occupied_array(array: &Array, member: &members::Member, force: bool) -> Result<Found> {
     let found = discover::look_through(array.home(), member)?;
     let other = |line: &&braid_format::signature::Signature| line.kind != "linux_raid_member";
-    refuse_content(array, &member.name, found.signatures.iter().filter(other), force)
+    refuse_content(array, &member.name, found.signatures.iter().filter(other), force)?;
+    Ok(found)
 }
 
 fn refuse_content<'a>(

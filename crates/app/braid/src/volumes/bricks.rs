@@ -85,8 +85,9 @@ impl Volumes {
         added: &mut Vec<String>,
     ) -> Result<()> {
         let infos = creating::infos(hosted.home(), prepared.openers())?;
-        let bricks = prepared.bricks.iter().zip(&prepared.stale);
-        for (((brick, opener), stale), info) in bricks.zip(infos) {
+        let bricks = prepared.bricks.iter().zip(&prepared.stale).enumerate();
+        for ((at, ((brick, opener), stale)), info) in bricks.zip(infos) {
+            prepared.look_again(hosted.home(), "before it is written to", at)?;
             // The one before it may be the same export by another URI.
             self.refuse_used(hosted.home(), std::slice::from_ref(brick))?;
             let uuid = Uuid::new_v4();

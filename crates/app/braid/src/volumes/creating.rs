@@ -10,7 +10,7 @@ use super::registry::Arrays;
 use crate::cli::NewVolume;
 use crate::creating::wipe_device;
 use crate::daemon::protocol::volume::{CreatedBrick, CreatedVolume};
-use crate::discover::{Found, look, look_through};
+use crate::discover::{Found, look, look_again, look_through};
 use crate::members::{Member, parse_bricks};
 use crate::on_shard;
 use crate::output::{size, table};
@@ -48,6 +48,8 @@ pub struct Prepared {
     pub found: Option<String>,
     /// Where old signatures are on each, which nobody shall find beside the new superblocks.
     pub stale: Vec<Vec<Range<u64>>>,
+    /// What each held before it was locked.
+    pub before: Vec<Found>,
 }
 
 impl Prepared {
@@ -59,6 +61,22 @@ impl Prepared {
     /// The openers, in order.
     pub fn openers(&self) -> Vec<Arc<dyn Opener>> {
         self.bricks.iter().map(|(_, opener)| Arc::clone(opener)).collect()
+    }
+
+    /// Looks at the device at `at` again, now that nobody else can write to it. An export of another server cannot be
+    /// locked; what is written to it is read back afterwards.
+    ///
+    /// # Errors
+    /// When it holds something else than was found before.
+    pub fn look_again(&self, home: &Remote, doing: &str, at: usize) -> Result<()> {
+        let (Some((brick, opener)), Some(found)) = (self.bricks.get(at), self.before.get(at))
+        else {
+            return Ok(());
+        };
+        if brick.is_remote() {
+            return Ok(());
+        }
+        look_again(home, doing, std::iter::once((found, opener)))
     }
 
     /// Overwrites the old signatures.
@@ -152,8 +170,8 @@ pub fn prepare(
     if opened.is_err() {
         arrays.give_back(&taken);
     }
-    let found = found.iter().any(|found| found.size > 0).then(|| found_table(&found));
-    Ok(Prepared { bricks: opened?, found, stale })
+    let table = found.iter().any(|found| found.size > 0).then(|| found_table(&found));
+    Ok(Prepared { bricks: opened?, found: table, stale, before: found })
 }
 
 /// Makes a volume in this process.
@@ -204,6 +222,7 @@ pub fn create(
         return Ok(created);
     }
     kept.prepare()?;
+    (0..prepared.bricks.len()).try_for_each(|at| prepared.look_again(home, &doing(), at))?;
     prepared.wipe(home)?;
     let openers = prepared.openers();
     let made = on_shard::run(home, move |shard| async move {
@@ -319,3 +338,7 @@ fn found_table(found: &[Found]) -> String {
     table::align_right(&mut table, &[1]);
     table::text(&table)
 }
+
+#[cfg(test)]
+#[path = "creating_tests.rs"]
+mod tests;
