@@ -391,6 +391,7 @@ fn roster(
                 given_up: None,
                 bad,
                 read_errors,
+                wrong: 0,
             }
         })
         .collect();

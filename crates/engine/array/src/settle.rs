@@ -35,6 +35,15 @@ struct Refused {
     error: IoError,
 }
 
+/// What came of [`Engine::mend`].
+#[derive(Default)]
+pub(crate) struct Mended {
+    /// Component bytes that were written and can be read now.
+    pub(crate) written: Vec<Range<u64>>,
+    /// The member gives all that was asked for.
+    pub(crate) all: bool,
+}
+
 impl Engine {
     /// Looks at the outcomes of writes tagged with their slots: what members did not take is recorded as
     /// bad, or the members as failed, before this comes back.
@@ -308,18 +317,19 @@ impl Engine {
         error: IoError,
         good: &[u8],
         leave: bool,
-    ) {
+    ) -> Mended {
         let Place { slot, offset } = place;
         if error.means_gone() {
-            return self.fail_member(slot, view, error).await;
+            self.fail_member(slot, view, error).await;
+            return Mended::default();
         }
-        let Some((device, data_offset)) = view.member(slot) else { return };
+        let Some((device, data_offset)) = view.member(slot) else { return Mended::default() };
         if view.read_only || self.failed_for_read_error(slot, view, error).await {
-            return;
+            return Mended::default();
         }
         let has_log = view.has_log(slot);
         let bytes = offset..offset + good.len() as u64;
-        let (mut bad, mut corrected) = (Vec::new(), 0);
+        let (mut bad, mut written) = (Vec::new(), Vec::new());
         let mut why = error;
         let all = pieces(&bytes, self.piece());
         let leave = leave && all.len() > 1;
@@ -342,19 +352,24 @@ impl Engine {
                 result = self.sets.one(&**device, read).await.result;
             }
             match result {
-                Ok(()) => corrected += len,
+                Ok(()) => written.push(piece),
                 Err(error) if has_log && error.kind == IoErrorKind::Medium => {
                     why = error;
                     bad.push(piece);
                 }
-                Err(error) => return self.fail_member(slot, view, error).await,
+                Err(error) => {
+                    self.fail_member(slot, view, error).await;
+                    return Mended { written, all: false };
+                }
             }
         }
-        if bad.is_empty() {
+        let all = bad.is_empty();
+        if all {
             self.count(|counters| counters.corrected_reads += 1);
         }
         if let Some(nr) = view.member_nr(slot) {
-            let (id, sectors) = (self.id, (corrected / SECTOR) as u32);
+            let corrected: u64 = written.iter().map(|piece| piece.end - piece.start).sum();
+            let (id, sectors) = (self.id, (corrected / SECTOR as u64) as u32);
             self.home.run(move |shard| {
                 if let Some(control) = Control::find(shard, id) {
                     control.corrected(nr, sectors);
@@ -364,6 +379,7 @@ impl Engine {
         if !bad.is_empty() {
             self.record_bad(slot, view, bad, why, true).await;
         }
+        Mended { written, all }
     }
 }
 

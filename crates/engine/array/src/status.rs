@@ -4,6 +4,7 @@
 
 use crate::cache::CacheStats;
 use crate::engine::{ArrayId, Counters};
+use crate::findings::Findings;
 use crate::options::{MemberFlags, SyncSpeed};
 use crate::settings::Settings;
 use crate::view::MemberNr;
@@ -144,6 +145,15 @@ pub struct LastJob {
     pub mismatches: u64,
 }
 
+/// The check or repair that ended last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Which of the two it was.
+    pub kind: JobKind,
+    /// What it found.
+    pub findings: Findings,
+}
+
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
@@ -174,6 +184,8 @@ pub struct MemberStatus {
     /// Sectors that could not be read and were corrected from redundancy, since it became a member; 0.90
     /// keeps them while the array runs (md's `errors`).
     pub errors: u32,
+    /// Bytes in which checks and repairs have found it wrong, since it became a member here.
+    pub wrong: u64,
     /// Requests and bytes, in and out of the plugs of all shards; zero for members without one.
     pub io: PlugStats,
 }
@@ -244,6 +256,8 @@ pub struct ArrayStatus {
     pub last_job: Option<LastJob>,
     /// Mismatches that the last check or repair found, in sectors of 512 bytes.
     pub mismatch_cnt: u64,
+    /// The check or repair that ended last, with what it found.
+    pub scrubbed: Option<Scrubbed>,
     /// Redundancy holds below this (component bytes; array bytes at levels 1 and 10); `None`: everywhere.
     pub resynced: Option<u64>,
     /// Its members have a write-intent bitmap.

@@ -25,6 +25,11 @@ pub const fn power(exponent: u8) -> u8 {
     POWERS[exponent as usize]
 }
 
+/// The exponent below 255 to which the generator gives `a`; 0 for zero, which no power gives.
+pub(crate) const fn exponent(a: u8) -> u8 {
+    EXPONENTS[a as usize]
+}
+
 /// The element whose product with `a` is 1. `a` is not zero (zero has no inverse and yields zero).
 pub const fn inverse(a: u8) -> u8 {
     // The non-zero elements form a group of 255, so a^254 is a^-1.
@@ -49,6 +54,16 @@ const POWERS: [u8; 256] = {
     let mut exponent = 1;
     while exponent < 256 {
         table[exponent] = multiply(table[exponent - 1], 2);
+        exponent += 1;
+    }
+    table
+};
+
+const EXPONENTS: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut exponent = 0;
+    while exponent < 255 {
+        table[POWERS[exponent as usize] as usize] = exponent;
         exponent += 1;
     }
     table

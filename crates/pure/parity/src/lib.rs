@@ -16,11 +16,13 @@
 
 mod arch;
 mod field;
+mod locate;
 mod recover;
 #[cfg(test)]
 mod tests;
 
 pub use arch::{KernelSet, Stores, available, override_warning};
+pub use locate::{Wrong, locate};
 pub use recover::{recover_data_with_p, recover_data_with_q, recover_two_data};
 
 /// The name of the implementation in use, as `BRAID_SIMD` would ask for it.

@@ -3,10 +3,10 @@
 use super::say_done;
 use crate::cli::Scrub;
 use crate::client::Client;
-use crate::daemon::protocol::{Answer, Detail, LastJob, Request};
+use crate::daemon::protocol::{Answer, Detail, Found, LastJob, Request, Scrubbed};
 use crate::exit::DEGRADED;
-use crate::output;
 use crate::output::progress::Progress;
+use crate::output::{self, found};
 use anyhow::{Result, bail};
 use std::process::ExitCode;
 
@@ -33,15 +33,53 @@ fn conclude(last: Option<LastJob>, detail: Detail, json: bool, repair: bool) -> 
             last.and_then(|job| job.error).unwrap_or_else(|| "it was interrupted".to_string());
         bail!("the {asked} of array {} did not come to its end: {why}", detail.name);
     };
-    let found = job.mismatches;
+    let sectors = job.mismatches;
+    let scrubbed = detail.scrubbed.clone();
+    let (lost, unmended) = scrubbed.as_ref().map_or((0, 0), |found| (found.lost, found.unmended));
+    let (name, clean) = (detail.name.clone(), sectors == 0 && lost == 0 && unmended == 0);
     if json {
         output::json_line(&Answer::Idle { last, detail: Box::new(detail) })?;
     } else {
-        let corrected = if repair && found > 0 { ", corrected" } else { "" };
-        output::line(format!(
-            "{asked} of array {}: {found} sectors mismatched{corrected}",
-            detail.name
-        ))?;
+        let mended = repair && sectors > 0 && lost == 0 && unmended == 0;
+        let corrected = if mended { ", corrected and read back" } else { "" };
+        output::line(format!("{asked} of array {name}: {sectors} sectors mismatched{corrected}"))?;
+        for line in scrubbed.iter().flat_map(found::lines) {
+            output::line(format!("  {line}"))?;
+        }
+        if let Some(next) = advice(&name, repair, scrubbed.as_ref()) {
+            output::line(next)?;
+        }
     }
-    Ok(ExitCode::from(if found > 0 && !repair { DEGRADED } else { 0 }))
+    if repair && (lost > 0 || unmended > 0) {
+        bail!(
+            "the repair of array {name} could not mend everything: {lost} bytes of members have nothing left to \
+             compute them from, {unmended} were not taken; `braid detail {name}` lists where. What is lost is good \
+             again once it is written, from a backup"
+        );
+    }
+    Ok(ExitCode::from(if clean || repair { 0 } else { DEGRADED }))
+}
+
+/// What follows from the places that were found.
+fn advice(name: &str, repair: bool, scrubbed: Option<&Scrubbed>) -> Option<String> {
+    let places = &scrubbed?.places;
+    let any = |found: Found| places.iter().any(|place| place.verdict == found);
+    let mut said = Vec::new();
+    if any(Found::Wrong) && !repair {
+        said.push(format!(
+            "`braid repair {name}` mends the members that are named, and those alone"
+        ));
+    }
+    if any(Found::Unknown) && !repair {
+        said.push(format!(
+            "where nobody is named `braid repair {name}` makes parity match the data, or copies match the first: compare \
+             those bytes with a backup before"
+        ));
+    }
+    if any(Found::Lost) && !repair {
+        said.push(
+            "what nothing else has is good again once it is written, from a backup".to_string(),
+        );
+    }
+    (!said.is_empty()).then(|| said.join("; "))
 }

@@ -1,10 +1,12 @@
 //! What running arrays say of their state, as it is sent over the control socket.
 
 use super::figures;
-use super::protocol::{Bitmap, Detail, Job, LastJob, Member};
+use super::protocol::{Bitmap, Detail, Found, FoundPlace, Job, LastJob, Member, Scrubbed};
 use crate::settings::ArraySettings;
+use braid_array::findings::{Finding, Verdict};
 use braid_array::status::{
     ArrayState, ArrayStatus, JobOutcome, JobStatus, LastJob as EngineLastJob, MemberStatus,
+    Scrubbed as EngineScrubbed,
 };
 use braid_format::uuid_text;
 use rustix::fs::{major, minor};
@@ -16,6 +18,7 @@ pub(super) fn detail(status: ArrayStatus, exports: Vec<String>) -> Detail {
     let has = |word: ArrayState| status.state.contains(&word);
     let chosen = ArraySettings::of(status.settings, status.sync_speed);
     let max = status.sync_speed.max_kib;
+    let scrubbed = status.scrubbed.as_ref().map(|found| scrubbed_of(found, &status.members));
     Detail {
         state,
         full_name: status.full_name,
@@ -43,6 +46,7 @@ pub(super) fn detail(status: ArrayStatus, exports: Vec<String>) -> Detail {
         reshape: None,
         last_job: status.last_job.map(last_job_of),
         mismatch_count: status.mismatch_cnt,
+        scrubbed,
         resynced: status.resynced,
         has_bitmap: status.has_bitmap,
         bitmap: status.bitmap.map(|bitmap| Bitmap {
@@ -82,11 +86,42 @@ fn member_of(member: &MemberStatus) -> Member {
         write_mostly: member.flags.write_mostly,
         failfast: member.flags.failfast,
         errors: member.errors,
+        wrong: member.wrong,
         uuid: uuid_text::format(&member.device_uuid),
         size: member.size,
         requests: member.io.requests_out,
         bytes: member.io.bytes,
         array: None,
+    }
+}
+
+fn scrubbed_of(scrubbed: &EngineScrubbed, members: &[MemberStatus]) -> Scrubbed {
+    let name = |nr: &u32| {
+        let known = members.iter().find(|member| member.nr == *nr);
+        known.map_or_else(|| format!("a member that was removed ({nr})"), |m| m.name.clone())
+    };
+    let place = |found: &Finding| FoundPlace {
+        offset: found.array.start,
+        length: found.array.end - found.array.start,
+        component_offset: found.component.start,
+        component_length: found.component.end - found.component.start,
+        verdict: match found.verdict {
+            Verdict::Wrong => Found::Wrong,
+            Verdict::Unknown => Found::Unknown,
+            Verdict::Several => Found::Several,
+            Verdict::Unreadable => Found::Unreadable,
+            Verdict::Lost => Found::Lost,
+        },
+        members: found.members.iter().map(name).collect(),
+        mended: found.mended,
+    };
+    let findings = &scrubbed.findings;
+    Scrubbed {
+        kind: scrubbed.kind.to_string(),
+        places: findings.places.iter().map(place).collect(),
+        more: findings.more,
+        unmended: findings.unmended,
+        lost: findings.lost,
     }
 }
 

@@ -8,9 +8,11 @@
 
 #[cfg(test)]
 pub mod samples;
+mod scrubbed;
 mod stat;
 pub mod volume;
 
+pub use scrubbed::{Found, FoundPlace, Scrubbed};
 pub use stat::{Cache, Flow, Io, Latency, MemberIo, Sizes, Stat};
 
 use crate::cli::Shape;
@@ -247,6 +249,8 @@ pub struct Detail {
     pub last_job: Option<LastJob>,
     /// Sectors that the last check found not to match.
     pub mismatch_count: u64,
+    /// What the last check or repair found, place by place.
+    pub scrubbed: Option<Scrubbed>,
     /// Redundancy holds below this; `None`: everywhere.
     pub resynced: Option<u64>,
     /// Its members have a write-intent bitmap, also when nobody keeps it up to date here.
@@ -355,6 +359,8 @@ pub struct Member {
     pub failfast: bool,
     /// Sectors that could not be read and were corrected from redundancy (md's `errors`).
     pub errors: u32,
+    /// Bytes in which checks and repairs have found it wrong while the array runs.
+    pub wrong: u64,
     /// As mdadm writes it.
     pub uuid: String,
     /// Its size.

@@ -1,6 +1,7 @@
 //! How results are shown: text on standard output that survives a closed pipe, tables, sizes, times,
 //! progress.
 
+pub mod found;
 pub mod progress;
 pub mod size;
 pub mod table;

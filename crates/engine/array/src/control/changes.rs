@@ -321,6 +321,7 @@ impl Control {
             given_up: None,
             bad,
             read_errors,
+            wrong: 0,
         })
     }
 

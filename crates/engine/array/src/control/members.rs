@@ -63,6 +63,8 @@ pub(crate) struct Member {
     pub(crate) given_up: Option<String>,
     pub(crate) bad: Bad,
     pub(crate) read_errors: ReadErrors,
+    /// Bytes in which checks and repairs have named it wrong, since it became a member.
+    pub(crate) wrong: u64,
 }
 
 impl Member {

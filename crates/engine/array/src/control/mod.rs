@@ -57,7 +57,7 @@ use crate::geometry::Geometry;
 use crate::jobs::Job;
 use crate::options::{AssembleOptions, Context, MemberSelector, SyncSpeed};
 use crate::settings::Settings;
-use crate::status::LastJob;
+use crate::status::{LastJob, Scrubbed};
 use crate::view::MemberNr;
 use braid_device::IoSets;
 use braid_shard::Shard;
@@ -125,6 +125,8 @@ struct Work {
     wanted: Option<crate::status::JobKind>,
     /// Mismatches of the last check or repair, in sectors.
     mismatch_cnt: u64,
+    /// What it found, place by place.
+    scrubbed: Option<Scrubbed>,
     /// A recovery or resync could not go on; it is not tried again before members change.
     recovery_stuck: bool,
     resync_stuck: bool,

@@ -162,6 +162,7 @@ impl Control {
                 given_up: None,
                 bad,
                 read_errors,
+                wrong: 0,
             }
         };
         let nr = member.nr;

@@ -201,6 +201,7 @@ impl Control {
         };
         let checkpoint = async |units| self.checkpoint_resync(job.bytes(units)).await;
         let end = job.run(&self.engine, self.is_busy(), advanced, checkpoint).await;
+        self.log_findings(job.kind(), &job.take_findings());
         match end {
             JobEnd::Done => self.checkpoint_resync(u64::MAX).await,
             JobEnd::Cancelled => self.checkpoint_resync(job.bytes(job.done())).await,

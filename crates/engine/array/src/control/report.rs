@@ -58,6 +58,7 @@ impl Control {
             job,
             last_job: work.last.clone(),
             mismatch_cnt: work.mismatch_cnt,
+            scrubbed: work.scrubbed.clone(),
             resynced: (roster.resynced != u64::MAX).then_some(roster.resynced),
             has_bitmap: shared.bitmap_offset != 0,
             bitmap: self.bitmap().map(|bitmap| bitmap.status()),
@@ -124,6 +125,7 @@ fn member_status(member: &Member, plugs: &[(MemberNr, PlugStats)]) -> MemberStat
         events: superblock.events,
         flags: MemberFlags::of(superblock),
         errors: superblock.cnt_corrected_read,
+        wrong: member.wrong,
         io,
     }
 }

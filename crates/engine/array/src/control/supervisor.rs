@@ -9,11 +9,12 @@ use crate::control::Control;
 use crate::control::members::Standing;
 use crate::engine::Engine;
 use crate::error::ControlError;
+use crate::findings::{Findings, Verdict};
 use crate::geometry::{Geometry, REGION};
 use crate::jobs::window::WindowKind;
 use crate::jobs::{Job, JobEnd, Plan};
 use crate::options::SyncSpeed;
-use crate::status::{JobKind, JobOutcome, LastJob};
+use crate::status::{JobKind, JobOutcome, LastJob, Scrubbed};
 use crate::view::MemberNr;
 use braid_layout::Layout;
 use braid_shard::Nanos;
@@ -57,8 +58,8 @@ impl Control {
         self.want(JobKind::Check)
     }
 
-    /// Like [`start_check`](Control::start_check), and corrects what differs: parity from data,
-    /// other copies from the first.
+    /// Like [`start_check`](Control::start_check), and corrects what differs: the member that is wrong where P and
+    /// Q, or most copies, name one; else parity from data, and other copies from the first.
     ///
     /// # Errors
     /// As for a check.
@@ -226,7 +227,43 @@ impl Control {
         let job = self.new_job(plan);
         let end = job.run(&self.engine, self.is_busy(), |_| {}, async |_| {}).await;
         self.work.borrow_mut().mismatch_cnt = job.mismatches();
+        self.keep_findings(&job);
         self.end_job(&job, end);
+    }
+
+    /// What a check or repair has found is kept until the next; the members that it named are counted.
+    fn keep_findings(&self, job: &Job) {
+        let (kind, findings) = (job.kind(), job.take_findings());
+        self.log_findings(kind, &findings);
+        let mut roster = self.roster.borrow_mut();
+        for (nr, bytes) in &findings.wrong {
+            if let Some(member) = roster.member_mut(*nr) {
+                member.wrong = member.wrong.saturating_add(*bytes);
+            }
+        }
+        drop(roster);
+        self.work.borrow_mut().scrubbed = Some(Scrubbed { kind, findings });
+    }
+
+    pub(crate) fn log_findings(&self, kind: JobKind, findings: &Findings) {
+        let array = &self.name;
+        for (nr, bytes) in &findings.wrong {
+            let name = self.member_name(*nr);
+            tracing::warn!("array {array}: {kind}: {name} is wrong in {bytes} bytes");
+        }
+        if let Some(first) = findings.places.iter().find(|place| place.verdict == Verdict::Lost) {
+            tracing::error!(
+                "array {array}: {kind}: {} bytes of members cannot be read, and the others are not enough to compute \
+                 them; the first belong to array bytes {} to {}",
+                findings.lost,
+                first.array.start,
+                first.array.end
+            );
+        }
+        if findings.unmended > 0 {
+            let bytes = findings.unmended;
+            tracing::error!("array {array}: {kind}: {bytes} bytes of members could not be mended");
+        }
     }
 
     pub(crate) fn new_job(&self, plan: Plan) -> Rc<Job> {

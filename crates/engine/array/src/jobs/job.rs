@@ -10,6 +10,7 @@
 
 use crate::bitmap::ranges::{Piece, Ranges};
 use crate::engine::Engine;
+use crate::findings::Findings;
 use crate::jobs::meter::Meter;
 use crate::jobs::window::{Window, WindowKind, WindowReport, carry_out};
 use crate::options::SyncSpeed;
@@ -74,6 +75,7 @@ pub(crate) struct Job {
     reports: Cell<u64>,
     error: Cell<Option<IoError>>,
     mismatches: Cell<u64>,
+    findings: RefCell<Findings>,
     cancelled: Cell<bool>,
     /// What ends from now on does not count as done.
     discarding: Cell<bool>,
@@ -104,6 +106,7 @@ impl Job {
             reports: Cell::new(0),
             error: Cell::new(None),
             mismatches: Cell::new(0),
+            findings: RefCell::new(Findings::default()),
             cancelled: Cell::new(false),
             discarding: Cell::new(false),
             paused: Cell::new(paused),
@@ -120,6 +123,11 @@ impl Job {
 
     pub(crate) fn mismatches(&self) -> u64 {
         self.mismatches.get()
+    }
+
+    /// What has been found; nothing is left here.
+    pub(crate) fn take_findings(&self) -> Findings {
+        self.findings.take()
     }
 
     /// Starts no further window; [`Job::run`] returns when those in flight have ended.
@@ -299,6 +307,9 @@ impl Job {
         self.in_flight.set(self.in_flight.get() - 1);
         self.reports.set(self.reports.get() + 1);
         self.mismatches.set(self.mismatches.get() + report.mismatches);
+        if let Some(findings) = report.findings {
+            self.findings.borrow_mut().take(*findings);
+        }
         match report.result {
             Ok(()) if self.discarding.get() => {}
             Ok(()) => self.units_ended(window.first, window.first + window.count),

@@ -1,6 +1,7 @@
 //! One window of a long job: a run of neighbouring units that one shard owns, locked together.
 
 use crate::engine::Engine;
+use crate::findings::Findings;
 use crate::lock::Held;
 use braid_device::{IoError, IoErrorKind};
 use braid_layout::{Layout, Slot};
@@ -37,17 +38,29 @@ pub struct Window {
 }
 
 /// How a window ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowReport {
     /// Done, or what could not be had.
     pub result: Result<(), IoError>,
     /// Sectors found different, counted in 4096-byte blocks as md does.
     pub mismatches: u64,
+    /// Where, and what could not be read; `None` when there is nothing to say. Boxed: reports travel in
+    /// messages that should be small.
+    pub findings: Option<Box<Findings>>,
 }
 
 impl WindowReport {
     pub(crate) fn failed(error: IoError) -> WindowReport {
-        WindowReport { result: Err(error), mismatches: 0 }
+        WindowReport { result: Err(error), mismatches: 0, findings: None }
+    }
+
+    pub(crate) fn new(
+        result: Result<(), IoError>,
+        mismatches: u64,
+        findings: Findings,
+    ) -> WindowReport {
+        let findings = (!findings.is_empty()).then(|| Box::new(findings));
+        WindowReport { result, mismatches, findings }
     }
 }
 
@@ -80,18 +93,19 @@ pub(crate) async fn carry_out(engine: &Rc<Engine>, window: Window) -> WindowRepo
     if engine.geometry.layout.chunk_size() <= CHUNK_AT_ONCE {
         return carry_out_at_once(engine, window).await;
     }
-    let mut mismatches = 0;
+    let (mut mismatches, mut findings) = (0, Findings::default());
     for first in window.first..window.first + window.count {
         for nr in (0..64).filter(|nr| window.slices >> nr & 1 != 0) {
             let slice = Window { first, count: 1, slices: 1 << nr, ..window };
             let report = carry_out_at_once(engine, slice).await;
             mismatches += report.mismatches;
-            if let Err(error) = report.result {
-                return WindowReport { result: Err(error), mismatches };
+            findings.take(report.findings.map(|found| *found).unwrap_or_default());
+            if report.result.is_err() {
+                return WindowReport::new(report.result, mismatches, findings);
             }
         }
     }
-    WindowReport { result: Ok(()), mismatches }
+    WindowReport::new(Ok(()), mismatches, findings)
 }
 
 async fn carry_out_at_once(engine: &Rc<Engine>, window: Window) -> WindowReport {
@@ -101,6 +115,6 @@ async fn carry_out_at_once(engine: &Rc<Engine>, window: Window) -> WindowReport 
     match &engine.geometry.layout {
         Layout::Parity(parity) => crate::parity::scrub::window(engine, parity, window).await,
         Layout::Mirror(_) | Layout::Raid10(_) => crate::mirror::scrub::window(engine, window).await,
-        Layout::Striped(_) | Layout::Linear(_) => WindowReport { result: Ok(()), mismatches: 0 },
+        Layout::Striped(_) | Layout::Linear(_) => WindowReport::new(Ok(()), 0, Findings::default()),
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod balance;
 pub(crate) mod recover;
 pub(crate) mod scrub;
+mod vote;
 pub(crate) mod write;
 
 use crate::engine::Engine;

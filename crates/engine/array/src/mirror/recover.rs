@@ -2,9 +2,10 @@
 
 use super::in_order;
 use crate::engine::Engine;
+use crate::settle::pieces;
 use crate::spawners::RecoverArgs;
 use crate::view::View;
-use braid_device::{IoError, Op, Request};
+use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::Place;
 use braid_shard::BufMut;
 use smallvec::SmallVec;
@@ -34,10 +35,10 @@ async fn read_any(
     loop {
         let alike = super::alike(engine, &engine.view(), (unit, within + at), len - at);
         if alike == len {
-            return read_alike(engine, (unit, within), buf, error).await;
+            return read_in_parts(engine, (unit, within), buf, error).await;
         }
         let mut piece = engine.shard.pool().get(alike as usize);
-        read_alike(engine, (unit, within + at), &mut piece, error).await?;
+        read_in_parts(engine, (unit, within + at), &mut piece, error).await?;
         let start = at as usize;
         buf[start..start + piece.len()].copy_from_slice(&piece);
         at += alike;
@@ -45,6 +46,29 @@ async fn read_any(
             return Ok(());
         }
     }
+}
+
+/// [`read_alike`], and where no copy has all of it piece by piece, then logical block by logical block: each copy may
+/// have lost others.
+async fn read_in_parts(
+    engine: &Rc<Engine>,
+    (unit, within): (u64, u64),
+    buf: &mut BufMut,
+    error: Option<IoError>,
+) -> Result<(), IoError> {
+    let block = u64::from(engine.geometry.logical_block);
+    let height = if buf.len() as u64 > engine.piece() { engine.piece() } else { block };
+    match read_alike(engine, (unit, within), buf, error).await {
+        Err(error) if error.kind == IoErrorKind::Medium && buf.len() as u64 > height => {}
+        result => return result,
+    }
+    for piece in pieces(&(within..within + buf.len() as u64), height) {
+        let rows = (piece.start - within) as usize..(piece.end - within) as usize;
+        let mut part = engine.shard.pool().get(rows.len());
+        Box::pin(read_in_parts(engine, (unit, piece.start), &mut part, error)).await?;
+        buf[rows].copy_from_slice(&part);
+    }
+    Ok(())
 }
 
 /// Reads bytes of which each copy is bad as a whole, or not at all.

@@ -1,16 +1,20 @@
 //! Resync, check, repair and rebuild of a window of mirrored units.
 //!
-//! The first readable copy, in the order of slots, is the one that counts (as in md). A resync or repair
-//! also writes copies that are recorded as bad. A rebuild reads write-mostly members last, as in md. Copies
-//! that could not be read are mended from the one that could. What a rebuild cannot have is recorded as bad on its target.
+//! The first readable copy, in the order of slots, is the one that counts (as in md); for a check or repair of three
+//! or more copies that of the most (`vote`). A resync or repair also writes copies that are recorded as bad. A rebuild
+//! reads write-mostly members last, as in md. Copies that could not be read are mended from one that could, logical
+//! block by logical block where each has lost something. What a rebuild cannot have is recorded as bad on its target.
 
+use super::vote;
 use super::{Places, alike, in_order, places};
 use crate::bitmap::ranges::runs;
+use crate::correct::Fix;
 use crate::engine::Engine;
+use crate::findings::{Finding, Findings, Verdict};
 use crate::jobs::window::{Window, WindowKind, WindowReport, differing_sectors, lock_units};
 use crate::settle::pieces;
 use crate::view::{SlotState, View};
-use braid_device::{IoError, IoErrorKind, Op, Outcome, Request};
+use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Place, Slot};
 use braid_shard::{Buf, BufMut};
 use smallvec::SmallVec;
@@ -29,13 +33,14 @@ pub(crate) async fn window(engine: &Rc<Engine>, window: Window) -> WindowReport 
     let bytes = window.count.min(at_once) * unit_size * copies;
     let _scratch = engine.scratch.take(bytes).await;
     let (kind, slices) = (window.kind, window.slices);
-    let mut scrub = Scrub { engine, kind, slices, mismatches: 0, lost: Vec::new() };
+    let findings = Findings::default();
+    let mut scrub = Scrub { engine, kind, slices, mismatches: 0, findings, lost: Vec::new() };
     let mut first = window.first;
     let end = window.first + window.count;
     while first < end {
         let stop = end.min(first + at_once);
         if let Err(error) = scrub.units(first, stop).await {
-            return WindowReport { result: Err(error), mismatches: scrub.mismatches };
+            return WindowReport::new(Err(error), scrub.mismatches, scrub.findings);
         }
         first = stop;
     }
@@ -43,7 +48,7 @@ pub(crate) async fn window(engine: &Rc<Engine>, window: Window) -> WindowReport 
         WindowKind::Rebuild { slot } => engine.record_lost(slot, scrub.lost).await,
         _ => Ok(()),
     };
-    WindowReport { result, mismatches: scrub.mismatches }
+    WindowReport::new(result, scrub.mismatches, scrub.findings)
 }
 
 struct Scrub<'a> {
@@ -52,12 +57,15 @@ struct Scrub<'a> {
     /// Which parts of each unit; see [`Window::slices`].
     slices: u64,
     mismatches: u64,
+    findings: Findings,
     /// Component bytes of the target that a rebuild found no copy of.
     lost: Vec<Range<u64>>,
 }
 
 /// One unit, or part of one, under way.
 struct Unit {
+    /// Array byte.
+    at: u64,
     places: Places,
     len: u64,
     /// By copy: what was read, or why not.
@@ -65,14 +73,16 @@ struct Unit {
 }
 
 impl Unit {
-    /// Parts of `height` bytes at most, where a copy could not be read that may be better in parts.
-    fn in_pieces(&self, height: u64) -> Vec<Unit> {
+    /// Smaller parts, where a copy could not be read that may be better in parts: pieces, and logical blocks of those.
+    fn in_pieces(&self, piece: u64, block: u64) -> Vec<Unit> {
         let mut found = self.found.iter().flatten();
         let unreadable = found.any(|found| matches!(found, Err(error) if !error.means_gone()));
+        let height = if self.len > piece { piece } else { block };
         if !unreadable || self.len <= height {
             return Vec::new();
         }
         let part = |piece: Range<u64>| Unit {
+            at: self.at + piece.start,
             places: self
                 .places
                 .iter()
@@ -82,6 +92,15 @@ impl Unit {
             found: SmallVec::new(),
         };
         pieces(&(0..self.len), height).into_iter().map(part).collect()
+    }
+
+    /// The copies that were read, with their numbers.
+    fn copies(&self) -> Vec<(usize, Buf)> {
+        let copy = |(nr, found): (usize, &Option<Result<Buf, IoError>>)| match found {
+            Some(Ok(copy)) => Some((nr, copy.clone())),
+            _ => None,
+        };
+        self.found.iter().enumerate().filter_map(copy).collect()
     }
 }
 
@@ -103,33 +122,24 @@ impl Scrub<'_> {
 
     async fn carry_out(&mut self, view: &Rc<View>, mut units: Vec<Unit>) -> Result<(), IoError> {
         self.read(view, &mut units).await;
+        let block = u64::from(self.engine.geometry.logical_block);
         let mut set = self.engine.sets.start();
-        let mut smaller = Vec::new();
+        let (mut smaller, mut found, mut fixes) = (Vec::new(), Vec::new(), Vec::new());
         for unit in &mut units {
             self.take_from_others(view, unit).await?;
             let Some(good) = unit.found.iter().flatten().find_map(|found| found.as_ref().ok())
             else {
-                match self.kind {
-                    WindowKind::Rebuild { slot } => {
-                        self.rebuild_in_pieces(view, unit, slot).await?;
-                    }
-                    // Each copy has lost something, perhaps not all of them the same.
-                    _ => smaller.extend(unit.in_pieces(self.engine.piece())),
+                // Each copy has lost something, perhaps not all of them the same.
+                match unit.in_pieces(self.engine.piece(), block) {
+                    parts if parts.is_empty() => self.none_left(view, unit)?,
+                    parts => smaller.extend(parts),
                 }
                 continue;
             };
-            let good = good.clone();
-            for (place, found) in unit.places.iter().zip(&mut unit.found) {
-                if let Some(Err(error)) = found
-                    && !error.means_gone()
-                {
-                    // A check corrects nothing but what cannot be read, and counts what differs in the rest.
-                    let leave = self.kind == WindowKind::Check;
-                    self.engine.mend(view, *place, *error, &good, leave).await;
-                    if leave {
-                        *found = self.read_one(view, place, unit.len).await;
-                    }
-                }
+            let mut good = good.clone();
+            self.mend_unreadable(view, unit, &good).await;
+            if matches!(self.kind, WindowKind::Check | WindowKind::Repair) {
+                good = self.compare(view, unit, good, (&mut found, &mut fixes));
             }
             for place in self.targets(view, unit, &good) {
                 if let Some((device, data_offset)) = view.member(place.slot) {
@@ -140,56 +150,133 @@ impl Scrub<'_> {
             }
         }
         self.engine.settle_job_writes(view, set.finish().await).await?;
+        let mended = self.engine.correct(view, &fixes, found.len()).await?;
+        let correct = self.kind == WindowKind::Repair;
+        for (finding, mended) in found.into_iter().zip(mended) {
+            self.findings.add(Finding { mended: mended && correct, ..finding }, correct);
+        }
         match smaller.is_empty() {
             true => Ok(()),
             false => Box::pin(self.carry_out(view, smaller)).await,
         }
     }
 
-    /// No copy can be read as a whole: the blocks that can are copied, one by one, and the others noted.
-    ///
-    /// # Errors
-    /// [`IoErrorKind::Lost`] when the target could not record them.
-    async fn rebuild_in_pieces(
-        &mut self,
-        view: &Rc<View>,
-        unit: &Unit,
-        slot: Slot,
-    ) -> Result<(), IoError> {
-        if !view.has_log(slot) {
-            return Err(IoError::new(IoErrorKind::Lost));
-        }
-        let Some(target) = unit.places.iter().find(|place| place.slot == slot) else {
-            return Ok(());
-        };
-        let (device, data_offset) = view.member(slot).ok_or(IoError::new(IoErrorKind::Gone))?;
-        let bytes = target.offset..target.offset + unit.len;
-        for piece in pieces(&bytes, self.engine.piece()) {
-            let (within, len) = (piece.start - target.offset, piece.end - piece.start);
-            let mut good = None;
-            for place in &unit.places {
-                let from = Place { offset: place.offset + within, ..*place };
-                let Some((device, data_offset)) = view.member(place.slot) else { continue };
-                if good.is_some() || !self.is_source(view, &from, len) {
-                    continue;
-                }
-                let buf = self.engine.shard.pool().get(len as usize);
-                let request = Request::read(data_offset + from.offset, buf);
-                good = match self.engine.sets.one(&**device, request).await {
-                    Outcome { result: Ok(()), op: Op::Read(mut bufs) } => bufs.pop(),
-                    _ => None,
-                };
-            }
-            let Some(good) = good else {
-                self.lost.push(piece);
+    /// Writes `good` over what copies could not give, and for a check or repair reads them again: what differs in the
+    /// rest is theirs to find.
+    async fn mend_unreadable(&mut self, view: &Rc<View>, unit: &mut Unit, good: &Buf) {
+        let leave = matches!(self.kind, WindowKind::Check | WindowKind::Repair);
+        for copy in 0..unit.places.len() {
+            let (Some(place), Some(Some(Err(error)))) =
+                (unit.places.get(copy).copied(), unit.found.get(copy))
+            else {
                 continue;
             };
-            let mut set = self.engine.sets.start();
-            let request = Request::write(data_offset + piece.start, good.freeze(), false);
-            set.submit(slot as u32, &**device, request);
-            self.engine.settle_job_writes(view, set.finish().await).await?;
+            if error.means_gone() {
+                continue;
+            }
+            let mended = self.engine.mend(view, place, *error, good, leave).await;
+            let whole = place.offset..place.offset + unit.len;
+            let seen = if mended.all { mended.written } else { vec![whole] };
+            for bytes in seen {
+                let start = unit.at + (bytes.start - place.offset);
+                let array = start..start + (bytes.end - bytes.start);
+                let slots = [place.slot];
+                self.note(view, (array, bytes), Verdict::Unreadable, &slots, mended.all);
+            }
+            if leave {
+                let again = self.read_one(view, &place, unit.len).await;
+                if let Some(found) = unit.found.get_mut(copy) {
+                    *found = again;
+                }
+            }
         }
+    }
+
+    /// Notes where copies differ, and for a repair what is to be written. Gives what the bytes should be.
+    fn compare(
+        &mut self,
+        view: &View,
+        unit: &Unit,
+        good: Buf,
+        (found, fixes): (&mut Vec<Finding>, &mut Vec<Fix>),
+    ) -> Buf {
+        let copies = unit.copies();
+        let block = self.engine.geometry.logical_block as usize;
+        let ask = unit.at + unit.len <= view.resynced;
+        let runs = vote::runs(&copies, block, ask);
+        if runs.is_empty() {
+            return good;
+        }
+        let sectors = copies.iter().map(|(_, copy)| differing_sectors(copy, &good));
+        self.mismatches += sectors.max().unwrap_or(0);
+        let mut right = self.engine.shard.pool().copy_of(&good);
+        for run in runs {
+            let Some((_, model)) = copies.iter().find(|(nr, _)| *nr == run.right) else { continue };
+            let model = model.slice(run.rows.clone());
+            right[run.rows.clone()].copy_from_slice(&model);
+            let start = unit.at + run.rows.start as u64;
+            let array = start..start + run.rows.len() as u64;
+            let there = |copy: usize| {
+                let place = unit.places.get(copy)?;
+                let start = place.offset + run.rows.start as u64;
+                Some((place.slot, start..start + run.rows.len() as u64))
+            };
+            if !run.known
+                && let Some((_, component)) = there(run.right)
+            {
+                let (verdict, members) = (Verdict::Unknown, SmallVec::new());
+                let array = array.clone();
+                found.push(Finding { array, component, verdict, members, mended: false });
+            }
+            for (slot, component) in run.wrong.iter().filter_map(|copy| there(*copy)) {
+                let at = component.start;
+                if run.known {
+                    let members = view.member_nr(slot).into_iter().collect();
+                    let (array, verdict) = (array.clone(), Verdict::Wrong);
+                    found.push(Finding { array, component, verdict, members, mended: false });
+                }
+                if self.kind == WindowKind::Repair {
+                    fixes.push(Fix { group: found.len() - 1, slot, at, right: model.clone() });
+                }
+            }
+        }
+        right.freeze()
+    }
+
+    /// No copy of a unit that cannot be cut further is left.
+    ///
+    /// # Errors
+    /// [`IoErrorKind::Lost`] when a rebuild cannot record it on its target.
+    fn none_left(&mut self, view: &View, unit: &Unit) -> Result<(), IoError> {
+        if let WindowKind::Rebuild { slot } = self.kind {
+            let target = unit.places.iter().find(|place| place.slot == slot);
+            if !view.has_log(slot) || self.engine.view().broken {
+                return Err(IoError::new(IoErrorKind::Lost));
+            }
+            self.lost.extend(target.map(|place| place.offset..place.offset + unit.len));
+            return Ok(());
+        }
+        let Some(first) = unit.places.first() else { return Ok(()) };
+        let bytes = first.offset..first.offset + unit.len;
+        let asked = unit.places.iter().zip(&unit.found);
+        let silent =
+            asked.filter(|(place, found)| found.is_some() || self.is_bad(view, place, unit.len));
+        let slots: SmallVec<[Slot; 4]> = silent.map(|(place, _)| place.slot).collect();
+        self.note(view, (unit.at..unit.at + unit.len, bytes), Verdict::Lost, &slots, false);
         Ok(())
+    }
+
+    fn note(
+        &mut self,
+        view: &View,
+        (array, component): (Range<u64>, Range<u64>),
+        verdict: Verdict,
+        slots: &[Slot],
+        mended: bool,
+    ) {
+        let members = slots.iter().filter_map(|slot| view.member_nr(*slot)).collect();
+        let finding = Finding { array, component, verdict, members, mended };
+        self.findings.add(finding, self.kind == WindowKind::Repair);
     }
 
     /// The units that the job touches, or the parts of them of which each copy is bad as a whole or not at
@@ -212,7 +299,7 @@ impl Scrub<'_> {
                     }
                     _ => places(self.engine, unit, run.start),
                 };
-                Unit { places, len, found: SmallVec::new() }
+                Unit { at: unit * unit_size + run.start, places, len, found: SmallVec::new() }
             })
             .filter(|unit| match self.kind {
                 WindowKind::Rebuild { slot } => unit.places.iter().any(|place| place.slot == slot),
@@ -310,29 +397,31 @@ impl Scrub<'_> {
         view.state(place.slot) == SlotState::InSync && view.is_bad(place.slot, &bytes)
     }
 
-    /// Copies that must be written: the slot being rebuilt; copies that differ, or are recorded as bad, when
-    /// the job corrects. Counts what differs.
+    /// Copies that must be written as a whole: the slot being rebuilt; those that are recorded as bad when the job
+    /// corrects; those that differ from the first when it is a resync, which also counts them.
     fn targets(&mut self, view: &View, unit: &Unit, good: &Buf) -> Places {
-        if let WindowKind::Rebuild { slot } = self.kind {
-            return unit.places.iter().copied().filter(|place| place.slot == slot).collect();
-        }
-        let correct = self.kind != WindowKind::Check;
-        let mut targets = Places::new();
-        let mut differing = 0;
-        for (place, found) in unit.places.iter().zip(&unit.found) {
-            match found {
-                Some(Ok(copy)) => {
-                    let sectors = differing_sectors(copy, good);
-                    differing = differing.max(sectors);
-                    if sectors > 0 && correct {
-                        targets.push(*place);
+        let copies = unit.places.iter().copied().zip(&unit.found);
+        match self.kind {
+            WindowKind::Rebuild { slot } => {
+                unit.places.iter().copied().filter(|place| place.slot == slot).collect()
+            }
+            WindowKind::Check => Places::new(),
+            WindowKind::Repair | WindowKind::Resync => {
+                let mut differing = 0;
+                let resync = self.kind == WindowKind::Resync;
+                let wanted = copies.filter(|(place, found)| match found {
+                    Some(Ok(copy)) if resync => {
+                        let sectors = differing_sectors(copy, good);
+                        differing = differing.max(sectors);
+                        sectors > 0
                     }
-                }
-                None if correct && self.is_bad(view, place, unit.len) => targets.push(*place),
-                _ => {}
+                    None => self.is_bad(view, place, unit.len),
+                    _ => false,
+                });
+                let wanted = wanted.map(|(place, _)| place).collect();
+                self.mismatches += differing;
+                wanted
             }
         }
-        self.mismatches += differing;
-        targets
     }
 }

@@ -88,6 +88,14 @@ impl Blocks {
         }
     }
 
+    /// Data blocks that are not at hand and cannot be computed.
+    pub(crate) fn lost_data(&self) -> SmallVec<[usize; 2]> {
+        let missing = self.missing_data();
+        let parities = [Some(self.map.p_slot()), self.map.q_slot()];
+        let at_hand = parities.into_iter().flatten().filter(|slot| self.get(*slot).is_some());
+        if missing.len() > at_hand.count() { missing } else { SmallVec::new() }
+    }
+
     /// True when all data blocks but one are at hand, and P and Q too.
     pub(crate) fn one_data_block_missing(&self) -> bool {
         let q = self.map.q_slot().and_then(|slot| self.get(slot));

@@ -1,7 +1,9 @@
 //! Levels 4, 5 and 6: writes with parity, recovery from it, and its scrub.
 
 pub(crate) mod blocks;
+mod compare;
 mod compute;
+mod holes;
 mod in_place;
 pub(crate) mod plan;
 pub(crate) mod recover;

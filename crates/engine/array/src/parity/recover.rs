@@ -16,7 +16,9 @@ struct Wanted {
     map: StripeMap,
     slot: Slot,
     k: usize,
-    /// Component byte of the first row.
+    stripe: u64,
+    /// The first row: byte of the chunk, and of the component.
+    within: u64,
     at: u64,
     width: usize,
 }
@@ -46,6 +48,8 @@ async fn recover_chunk(
         map,
         slot: map.data_slot(k),
         k,
+        stripe,
+        within,
         at: parity.member_offset(stripe) + within,
         width: parity.q_width(),
     };
@@ -57,7 +61,7 @@ async fn recover_chunk(
         }
         // Blocks are bad here on one member and there on another: each part has its own sources.
         let mut piece = engine.shard.pool().get((until - at) as usize);
-        Wanted { at, ..wanted }.get(engine, &mut piece, error).await?;
+        wanted.from(at).get(engine, &mut piece, error).await?;
         let start = (at - wanted.at) as usize;
         buf[start..start + piece.len()].copy_from_slice(&piece);
         at = until;
@@ -68,6 +72,11 @@ async fn recover_chunk(
 }
 
 impl Wanted {
+    /// The same from component byte `at` on.
+    fn from(&self, at: u64) -> Wanted {
+        Wanted { at, within: self.within + (at - self.at), ..*self }
+    }
+
     /// Gets rows of which each member's are recorded as bad as a whole, or not at all.
     async fn get(
         &self,
@@ -88,7 +97,13 @@ impl Wanted {
                 Err(_) => {}
             }
         }
-        self.fill(engine, buf, error).await
+        match self.fill(engine, buf, error).await {
+            // The others may have lost different rows, each of which can be had.
+            Err(_) if buf.len() > block && !engine.view().broken => {
+                self.block_by_block(engine, buf, block).await
+            }
+            result => result,
+        }
     }
 
     /// The component bytes of `len` bytes of rows.
@@ -107,7 +122,7 @@ impl Wanted {
         let mut at = 0;
         while at < buf.len() {
             let end = (at + block).min(buf.len());
-            let one = Wanted { at: self.at + at as u64, ..*self };
+            let one = self.from(self.at + at as u64);
             let mut piece = engine.shard.pool().get(end - at);
             one.fill(engine, &mut piece, None).await?;
             buf[at..end].copy_from_slice(&piece);
@@ -148,6 +163,9 @@ impl Wanted {
             if self.compute(engine, &view, buf, &mut avoid).await? {
                 if unreadable {
                     let place = Place { slot: self.slot, offset: self.at };
+                    // What was computed need not be what the stripe cache knows.
+                    let rows = self.within..self.within + buf.len() as u64;
+                    engine.cache_forget(self.stripe, rows);
                     engine.mend(&view, place, IoError::new(IoErrorKind::Medium), buf, true).await;
                 }
                 return Ok(());

@@ -1,19 +1,22 @@
 //! Resync, check, repair and rebuild of a window of stripes.
 //!
 //! The window is read in one piece per member, computed stripe by stripe, and what differs is
-//! written. A block that cannot be read is computed from the rest and written back where it was; so is, by a
-//! resync or repair, one that is recorded as bad. What a rebuild cannot have is recorded as bad on its target.
+//! written (`compare`). A logical block that cannot be read is computed from the rest of its rows and written back
+//! where it was, whatever cannot be read in other rows of the stripe; so is, by a resync or repair, one that is
+//! recorded as bad. What a rebuild cannot have is recorded as bad on its target.
 
 use super::blocks::Blocks;
+use super::holes::{Hole, parts, read_around};
 use crate::bitmap::ranges::{runs, slice_bytes};
 use crate::engine::Engine;
-use crate::jobs::window::{Window, WindowKind, WindowReport, differing_sectors, lock_units};
+use crate::findings::{Findings, Verdict};
+use crate::jobs::window::{Window, WindowKind, WindowReport, lock_units};
 use crate::settle::pieces;
 use crate::view::{SlotState, View};
 use braid_device::{IoError, IoErrorKind, Op, Request};
-use braid_layout::{Parity, Slot, StripeMap};
+use braid_layout::{Parity, Place, Slot};
+use braid_shard::Buf;
 use braid_shard::plant::planted;
-use braid_shard::{Buf, BufMut};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
@@ -41,32 +44,40 @@ pub(crate) async fn window(engine: &Rc<Engine>, parity: &Parity, window: Window)
     };
     let bytes = rows * parity.slots() as u64;
     let _scratch = engine.scratch.take(bytes).await;
-    let mut scrub = Scrub { engine, parity, kind: window.kind, mismatches: 0, lost: Vec::new() };
+    let mut scrub = Scrub {
+        engine,
+        parity,
+        kind: window.kind,
+        mismatches: 0,
+        findings: Findings::default(),
+        lost: Vec::new(),
+    };
     let mut result =
         if window.slices == u64::MAX { scrub.run(window).await } else { scrub.parts(window).await };
     if let (Ok(()), WindowKind::Rebuild { slot }) = (result, window.kind) {
         result = engine.record_lost(slot, std::mem::take(&mut scrub.lost)).await;
     }
-    WindowReport { result, mismatches: scrub.mismatches }
+    WindowReport::new(result, scrub.mismatches, scrub.findings)
 }
 
-struct Scrub<'a> {
-    engine: &'a Rc<Engine>,
-    parity: &'a Parity,
-    kind: WindowKind,
-    mismatches: u64,
+pub(super) struct Scrub<'a> {
+    pub(super) engine: &'a Rc<Engine>,
+    pub(super) parity: &'a Parity,
+    pub(super) kind: WindowKind,
+    pub(super) mismatches: u64,
+    pub(super) findings: Findings,
     /// Component bytes that a rebuild found no way to have.
     lost: Vec<Range<u64>>,
 }
 
 /// Some rows of a stripe.
 #[derive(Clone, Copy)]
-struct Rows {
-    stripe: u64,
+pub(super) struct Rows {
+    pub(super) stripe: u64,
     /// Component byte of the first.
-    at: u64,
+    pub(super) at: u64,
     /// Bytes of each block.
-    len: u64,
+    pub(super) len: u64,
 }
 
 /// What a read of columns met.
@@ -177,8 +188,10 @@ impl Scrub<'_> {
             }
             match self.read(&view, &(rows.at..rows.at + rows.len)).await {
                 Columnar::All(columns) => return self.rows(&view, rows, columns, &[]).await,
-                Columnar::Holes(columns, holes) => {
-                    return self.rows(&view, rows, columns, &holes).await;
+                Columnar::Holes(columns, unreadable) => {
+                    if self.around(&view, rows, columns, &unreadable).await?.is_some() {
+                        return Ok(());
+                    }
                 }
                 Columnar::Again => {}
             }
@@ -222,39 +235,86 @@ impl Scrub<'_> {
         if holes.is_empty() { Columnar::All(columns) } else { Columnar::Holes(columns, holes) }
     }
 
+    /// Rows that some members cannot give: what they can of them is read block by block, and parts over each of
+    /// which the same members are missing are carried out one by one. `None`: a member is gone.
+    async fn around(
+        &mut self,
+        view: &Rc<View>,
+        rows: Rows,
+        mut columns: Columns,
+        unreadable: &[Slot],
+    ) -> Result<Option<()>, IoError> {
+        let mut holes: Vec<Hole> = Vec::with_capacity(unreadable.len());
+        for slot in unreadable {
+            let mut block = self.engine.shard.pool().get(rows.len as usize);
+            match read_around(self.engine, view, *slot, rows.at, &mut block).await {
+                Ok(missing) => {
+                    columns[*slot] = Some(block.freeze());
+                    holes.push((*slot, missing));
+                }
+                Err(error) => {
+                    self.engine.fail_member(*slot, view, error).await;
+                    return Ok(None);
+                }
+            }
+        }
+        for (range, missing) in parts(rows.len as usize, &holes) {
+            let (at, len) = (rows.at + range.start as u64, range.len() as u64);
+            let columns = columns.iter().enumerate().map(|(slot, column)| {
+                let there = column.as_ref().filter(|_| !missing.contains(&slot));
+                there.map(|buf| buf.slice(range.clone()))
+            });
+            let columns = columns.collect();
+            self.rows(view, Rows { at, len, ..rows }, columns, &missing).await?;
+        }
+        Ok(Some(()))
+    }
+
+    /// Rows of which each member gave all or nothing; `missing` did not.
     async fn rows(
         &mut self,
         view: &Rc<View>,
         rows: Rows,
         columns: Columns,
-        holes: &[Slot],
+        missing: &[Slot],
     ) -> Result<(), IoError> {
         let map = self.parity.map_stripe(rows.stripe);
+        let whole = columns.iter().all(Option::is_some);
         let mut blocks = Blocks::new(map, self.parity.q_width());
         for (slot, column) in columns.into_iter().enumerate() {
             if let Some(block) = column {
                 blocks.set(slot, block);
             }
         }
-        for hole in holes {
-            self.mend(view, rows, &mut blocks, *hole).await?;
+        for slot in missing {
+            self.mend(view, rows, &mut blocks, *slot).await?;
         }
         if view.any_bad() && matches!(self.kind, WindowKind::Resync | WindowKind::Repair) {
             self.write_over_bad(view, rows, &mut blocks).await?;
         }
-        match self.kind {
-            WindowKind::Rebuild { slot } => self.rebuild(view, rows, &mut blocks, slot).await,
-            WindowKind::Check => self.compare(view, rows, &map, &mut blocks, false).await,
-            WindowKind::Resync | WindowKind::Repair => {
-                self.compare(view, rows, &map, &mut blocks, true).await
-            }
+        if let WindowKind::Rebuild { slot } = self.kind {
+            return self.rebuild(view, rows, &mut blocks, slot).await;
         }
+        let lost = blocks.lost_data();
+        if lost.is_empty() {
+            return self.compare(view, rows, &map, &mut blocks, whole).await;
+        }
+        let bytes = rows.at..rows.at + rows.len;
+        for k in lost {
+            let slot = map.data_slot(k);
+            self.note(view, rows.stripe, bytes.clone(), Verdict::Lost, &[slot], false);
+        }
+        Ok(())
     }
 
-    /// Computes what cannot be read of a chunk and writes that back. What can be read stays: parity
+    /// Computes rows that a member cannot give, and writes them back there. What can be read stays: parity
     /// may be wrong where a resync has not come by yet.
+    ///
+    /// # Errors
+    /// [`IoErrorKind::Lost`] when too much is missing and this is a rebuild, which depends on every block; the
+    /// others leave what cannot be had alone.
     async fn mend(
-        &self,
+        &mut self,
         view: &Rc<View>,
         rows: Rows,
         blocks: &mut Blocks,
@@ -263,22 +323,29 @@ impl Scrub<'_> {
         let pool = self.engine.shard.pool();
         let mut computed = pool.get(rows.len as usize);
         if blocks.recover_slot(pool, slot, &mut computed).is_err() {
-            // Only a rebuild depends on every block: the others leave what cannot be had alone.
             return match self.kind {
                 WindowKind::Rebuild { .. } => Err(IoError::new(IoErrorKind::Lost)),
                 _ => Ok(()),
             };
         }
-        let unreadable = self.read_around(view, rows, slot, &mut computed).await;
         let block = computed.freeze();
         blocks.set(slot, block.clone());
-        let pieces = unreadable.into_iter().map(|part| {
-            let offset = rows.at + part.start as u64;
-            (slot, offset, block.slice(part))
-        });
-        self.write_rows(view, pieces).await?;
-        self.engine.count(|counters| counters.corrected_reads += 1);
+        self.forget(rows);
+        let place = Place { slot, offset: rows.at };
+        let error = IoError::new(IoErrorKind::Medium);
+        let mended = self.engine.mend(view, place, error, &block, false).await.all;
+        let bytes = rows.at..rows.at + rows.len;
+        self.note(view, rows.stripe, bytes, Verdict::Unreadable, &[slot], mended);
         Ok(())
+    }
+
+    /// The stripe cache may hold what these rows were before.
+    pub(super) fn forget(&self, rows: Rows) {
+        if planted("repair-keeps-cache") && self.kind == WindowKind::Repair {
+            return;
+        }
+        let start = rows.at - self.parity.member_offset(rows.stripe);
+        self.engine.cache_forget(rows.stripe, start..start + rows.len);
     }
 
     /// Writes over blocks that are recorded as bad what they should hold, as md does: where that succeeds they
@@ -306,39 +373,6 @@ impl Scrub<'_> {
         self.write(view, rows, computed).await
     }
 
-    /// Reads a chunk block by block into `chunk`. Gives the rows that cannot be read; there `chunk`
-    /// is left as it was.
-    async fn read_around(
-        &self,
-        view: &View,
-        rows: Rows,
-        slot: Slot,
-        chunk: &mut BufMut,
-    ) -> Vec<Range<usize>> {
-        let block = self.engine.geometry.logical_block as usize;
-        let at = rows.at;
-        let Some((device, data_offset)) = view.member(slot) else { return Vec::new() };
-        let mut set = self.engine.sets.start();
-        for nr in 0..chunk.len() / block {
-            let buf = self.engine.shard.pool().get(block);
-            let offset = data_offset + at + (nr * block) as u64;
-            set.submit(nr as u32, &**device, Request::read(offset, buf));
-        }
-        let mut unreadable = Vec::new();
-        for (nr, outcome) in set.finish().await {
-            let rows = nr as usize * block..(nr as usize + 1) * block;
-            match (outcome.result, outcome.op) {
-                (Ok(()), Op::Read(bufs)) if !planted("mended-with-its-neighbours") => {
-                    if let Some(buf) = bufs.first() {
-                        chunk[rows].copy_from_slice(buf);
-                    }
-                }
-                _ => unreadable.push(rows),
-            }
-        }
-        unreadable
-    }
-
     async fn rebuild(
         &self,
         view: &Rc<View>,
@@ -352,46 +386,7 @@ impl Scrub<'_> {
         self.write(view, rows, [(slot, block.freeze())]).await
     }
 
-    /// Computes parity from data and compares; writes what differs when `correct`.
-    async fn compare(
-        &mut self,
-        view: &Rc<View>,
-        rows: Rows,
-        map: &StripeMap,
-        blocks: &mut Blocks,
-        correct: bool,
-    ) -> Result<(), IoError> {
-        let pool = self.engine.shard.pool();
-        let len = rows.len as usize;
-        if blocks.one_data_block_missing() {
-            // It counts as what P says; then Q can be held against it.
-            let _ = blocks.complete_data(pool, len);
-        }
-        let at_hand = |slot: &Slot| blocks.get(*slot).is_some();
-        let mut p = Some(map.p_slot()).filter(at_hand).map(|slot| (slot, pool.get(len)));
-        let mut q = map.q_slot().filter(at_hand).map(|slot| (slot, pool.get(len)));
-        let computed = blocks
-            .parity(p.as_mut().map(|(_, buf)| &mut **buf), q.as_mut().map(|(_, buf)| &mut **buf));
-        if computed.is_err() {
-            // More data is missing than one parity can stand for: nothing to compare with.
-            return Ok(());
-        }
-        let mut wrong: SmallVec<[(Slot, Buf); 2]> = SmallVec::new();
-        let mut differing = 0;
-        for (slot, right) in p.into_iter().chain(q) {
-            let sectors = blocks.get(slot).map_or(0, |found| differing_sectors(found, &right));
-            if !planted("check-blind-to-q") || Some(slot) != map.q_slot() {
-                differing = differing.max(sectors);
-            }
-            if sectors > 0 {
-                wrong.push((slot, right.freeze()));
-            }
-        }
-        self.mismatches += differing;
-        if correct { self.write(view, rows, wrong).await } else { Ok(()) }
-    }
-
-    async fn write(
+    pub(super) async fn write(
         &self,
         view: &Rc<View>,
         rows: Rows,
@@ -402,7 +397,7 @@ impl Scrub<'_> {
     }
 
     /// Writes blocks at component bytes.
-    async fn write_rows(
+    pub(super) async fn write_rows(
         &self,
         view: &Rc<View>,
         blocks: impl IntoIterator<Item = (Slot, u64, Buf)>,

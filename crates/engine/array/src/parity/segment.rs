@@ -5,6 +5,7 @@
 //! are whole lines, and a chunk may be written in some of their rows only.
 
 use crate::view::View;
+use braid_layout::Slot;
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -23,14 +24,23 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The segment in parts over each of which a member's blocks are all recorded as bad, or none of them:
-    /// only then the same members can give what each part needs. `base` is the stripe's first component byte.
-    pub fn cut_at_bad(self, view: &View, base: u64) -> SmallVec<[Segment; 1]> {
+    /// The segment in parts over each of which a member's blocks are all recorded as bad or unreadable, or none of
+    /// them: only then the same members can give what each part needs. `base` is the stripe's first component byte,
+    /// `unreadable` rows that some member could not give.
+    pub fn cut_at_bad(
+        self,
+        view: &View,
+        base: u64,
+        unreadable: &[(Slot, Range<u64>)],
+    ) -> SmallVec<[Segment; 1]> {
         let end = base + self.rows.end;
         let mut at = base + self.rows.start;
         let mut parts = SmallVec::new();
         while at < end {
-            let until = view.same_until(&(at..end));
+            let edges =
+                unreadable.iter().flat_map(|(_, rows)| [base + rows.start, base + rows.end]);
+            let edge = edges.filter(|edge| *edge > at).min().unwrap_or(end);
+            let until = view.same_until(&(at..end)).min(edge);
             parts.push(Segment { rows: at - base..until - base, ..self.clone() });
             at = until;
         }

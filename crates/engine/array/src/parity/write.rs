@@ -22,6 +22,13 @@ use std::rc::Rc;
 /// Reads that fail make the write plan anew; each time another slot is avoided.
 const ATTEMPTS_MAX: usize = 8;
 
+/// Rows that a member could not give.
+type Avoid = SmallVec<[(Slot, Range<u64>); 4]>;
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
 /// Carries out the writes in `room` (at least one) of stripe `unit`, whose rows are held for lines of this
 /// height, and tells each that it has ended.
 pub(super) async fn carry_out(
@@ -154,7 +161,7 @@ impl Batch<'_> {
             Some(share) => share,
             None => engine.scratch.take(scratch).await,
         };
-        let mut avoid: SmallVec<[Slot; 4]> = SmallVec::new();
+        let mut avoid = Avoid::new();
         for _ in 0..ATTEMPTS_MAX {
             let view = engine.view();
             if view.broken {
@@ -165,13 +172,17 @@ impl Batch<'_> {
                 for work in &mut works {
                     self.compute(&view, work).map_err(|_| view.no_copy_left())?;
                 }
-                return self.write_members(&view, works).await;
+                return self.write_members(&view, works, avoid.is_empty()).await;
             }
         }
         Err(IoError::new(IoErrorKind::Medium))
     }
 
-    fn plan(&self, view: &View, avoid: &[Slot]) -> Result<SmallVec<[Work; 3]>, IoError> {
+    fn plan(
+        &self,
+        view: &View,
+        avoid: &[(Slot, Range<u64>)],
+    ) -> Result<SmallVec<[Work; 3]>, IoError> {
         let mut works = SmallVec::new();
         let mut cache = self.engine.cache.borrow_mut();
         let found = cache.as_ref().and_then(|cache| cache.stripe(self.stripe));
@@ -179,13 +190,14 @@ impl Batch<'_> {
         let rmw_level = self.engine.settings.get().rmw_level;
         let (mut hits, mut misses) = (0, 0);
         let segments = self.segments(self.line).into_iter();
-        for segment in segments.flat_map(|segment| segment.cut_at_bad(view, self.base)) {
+        for segment in segments.flat_map(|segment| segment.cut_at_bad(view, self.base, avoid)) {
             let rows = &segment.rows;
+            let gave = |slot: Slot| !avoid.iter().any(|(s, bad)| *s == slot && overlap(bad, rows));
             let (start, end) = (self.base + rows.start, self.base + rows.end);
             let situation = Situation {
                 map: &self.map,
                 segment: &segment,
-                readable: &|slot| view.readable(slot, &(start..end)) && !avoid.contains(&slot),
+                readable: &|slot| view.readable(slot, &(start..end)) && gave(slot),
                 cached: &|slot| found.as_ref().is_some_and(|found| found.has(slot, rows)),
                 writable: &|slot| view.writable(slot),
                 in_sync: end <= view.resynced,
@@ -215,8 +227,8 @@ impl Batch<'_> {
         Ok(works)
     }
 
-    /// Reads what the plans need. False when a member could not give it: it is in `avoid` now.
-    async fn read(&self, view: &View, works: &mut [Work], avoid: &mut SmallVec<[Slot; 4]>) -> bool {
+    /// Reads what the plans need. False when a member could not give it: the rows that it cannot are in `avoid` now.
+    async fn read(&self, view: &View, works: &mut [Work], avoid: &mut Avoid) -> bool {
         if works.iter().all(|work| work.reads.iter().all(|(_, buf)| buf.is_some())) {
             return true;
         }
@@ -229,7 +241,7 @@ impl Batch<'_> {
                     continue;
                 }
                 let Some((device, data_offset)) = view.member(*slot) else {
-                    avoid.push(*slot);
+                    avoid.push((*slot, work.segment.rows.clone()));
                     continue;
                 };
                 let offset = data_offset + self.base + work.segment.rows.start;
@@ -243,27 +255,41 @@ impl Batch<'_> {
         let known = avoid.len();
         for (tag, outcome) in set.finish().await {
             let (nr, at) = ((tag >> 16) as usize, (tag & 0xffff) as usize);
-            let Some(read) = works.get_mut(nr).and_then(|work| work.reads.get_mut(at)) else {
-                continue;
-            };
+            let Some(work) = works.get_mut(nr) else { continue };
+            let rows = work.segment.rows.clone();
+            let Some(read) = work.reads.get_mut(at) else { continue };
             match (outcome.result, outcome.op) {
                 (Ok(()), Op::Read(mut bufs)) => read.1 = bufs.pop().map(|buf| buf.freeze()),
-                (Err(error), _) => {
-                    avoid.push(read.0);
-                    if error.means_gone() {
-                        self.engine.fail_member(read.0, view, error).await;
-                    }
+                (Err(error), _) if error.means_gone() => {
+                    avoid.push((read.0, rows));
+                    self.engine.fail_member(read.0, view, error).await;
                 }
-                (Ok(()), _) => avoid.push(read.0),
+                _ => self.avoid_unreadable(view, read.0, rows, avoid).await,
             }
         }
         avoid.len() == known && works.iter().all(|work| work.reads.iter().all(|(_, b)| b.is_some()))
     }
 
+    /// Finds out which of the rows a member cannot give: another may have lost others of them.
+    async fn avoid_unreadable(&self, view: &View, slot: Slot, rows: Range<u64>, avoid: &mut Avoid) {
+        let mut seen = self.engine.shard.pool().get((rows.end - rows.start) as usize);
+        let at = self.base + rows.start;
+        match super::holes::read_around(self.engine, view, slot, at, &mut seen).await {
+            Ok(lost) if !lost.is_empty() => {
+                let row = |at: usize| rows.start + at as u64;
+                avoid.extend(lost.into_iter().map(|lost| (slot, row(lost.start)..row(lost.end))));
+            }
+            // Not to be read as a whole, though each block can be.
+            _ => avoid.push((slot, rows)),
+        }
+    }
+
+    /// `remember`: the stripe cache may take over what was read and written.
     async fn write_members(
         &self,
         view: &Rc<View>,
         works: SmallVec<[Work; 3]>,
+        remember: bool,
     ) -> Result<(), IoError> {
         let mut set = self.engine.sets.start();
         let mut count = 0;
@@ -287,7 +313,7 @@ impl Batch<'_> {
         }
         self.engine.count(|counters| counters.member_writes += count);
         let mut outcomes = set.finish().await;
-        if outcomes.any_error(|_| true) || view.any_bad() {
+        if outcomes.any_error(|_| true) || view.any_bad() || !remember {
             self.engine.cache_forget(self.stripe, self.rows.clone());
             return self.engine.settle_writes(view, outcomes).await;
         }

@@ -3,7 +3,7 @@
 use super::{count, spares};
 use crate::daemon::protocol::{Detail, Job, Member, Reshape};
 use crate::output::tree::Node;
-use crate::output::{size, time, words};
+use crate::output::{found, size, time, words};
 
 pub(super) fn text(detail: &Detail) -> String {
     let mut lines = vec![format!("{}:", detail.name)];
@@ -218,6 +218,13 @@ fn more(detail: &Detail) -> Vec<String> {
     if detail.mismatch_count > 0 {
         let sectors = detail.mismatch_count;
         lines.push(field("Mismatches", format!("{sectors} sectors at the last check")));
+    }
+    for line in detail.scrubbed.iter().flat_map(found::lines) {
+        lines.push(field("Found", line));
+    }
+    for member in detail.members.iter().filter(|member| member.wrong > 0) {
+        let (name, wrong) = (&member.name, member.wrong);
+        lines.push(field("Wrong", format!("{name}: {wrong} bytes in checks and repairs so far")));
     }
     for member in detail.members.iter().filter(|member| member.errors > 0) {
         let (name, errors) = (&member.name, member.errors);
