@@ -287,8 +287,28 @@ impl Volume {
         }
     }
 
-    /// Checks that a job can be done, makes the changes that go before it, and gives the bytes to be moved.
+    /// Checks that a job can be done, makes the changes that go before it, and gives the bytes to be moved. A file is to be
+    /// where it was when it cannot be migrated.
     async fn prepare_job(&self, record: JobRecord) -> Result<u64, VolumeError> {
+        let told = match (record.kind, record.ino) {
+            (JobKind::Migrate, ino) if ino != 0 => {
+                let failed = |errno| VolumeError::File { doing: "preparing the job", errno };
+                let inode = self.file(ino).await.map_err(failed)?;
+                let before = inode.with(|record| record.brick);
+                Some((inode, before))
+            }
+            _ => None,
+        };
+        let prepared = self.prepare(record).await;
+        if prepared.is_err()
+            && let Some((inode, before)) = told
+        {
+            self.edit(&inode, true, |record| record.brick = before);
+        }
+        prepared
+    }
+
+    async fn prepare(&self, record: JobRecord) -> Result<u64, VolumeError> {
         let failed = |errno| VolumeError::File { doing: "preparing the job", errno };
         match (record.kind, record.brick) {
             (JobKind::Remove, Some(id)) => self.begin_removal(id)?,

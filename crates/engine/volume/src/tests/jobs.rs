@@ -407,3 +407,31 @@ fn a_job_that_was_paused_just_before_the_end_of_the_mount_stays_paused_and_other
         });
     }
 }
+
+#[test]
+fn a_migration_that_is_refused_leaves_the_file_where_it_was_told_to_be() {
+    let (world, store) = World::new(128 << 10, &[32, 32, 4]);
+    let volume = world.mount(&store);
+    let own = Rc::clone(&volume);
+    let ino = world.shard.block_on(async move {
+        let ino = file(&own, "a").await;
+        write(&own, ino, 0, &vec![1; 12 << 20]).await.unwrap();
+        own.start_job(NewJob::Migrate { ino, brick: 0 }).await.unwrap();
+        own.wait_job().await.unwrap();
+        let refused = own.start_job(NewJob::Migrate { ino, brick: 2 }).await.unwrap_err();
+        assert!(refused.to_string().contains("are to go to"), "{refused}");
+        let told = own.inode(ino).await.unwrap().with(|record| record.wanted_brick());
+        assert_eq!(told, Some(0));
+        let before = own.brick(2).unwrap().space.used();
+        write(&own, ino, 12 << 20, &vec![1; 2 << 20]).await.unwrap();
+        assert_eq!(own.brick(2).unwrap().space.used(), before);
+        own.sync().await.unwrap();
+        ino
+    });
+    let store = world.crash(&store);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let told = volume.inode(ino).await.unwrap().with(|record| record.wanted_brick());
+        assert_eq!(told, Some(0));
+    });
+}
