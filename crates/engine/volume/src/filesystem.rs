@@ -31,6 +31,59 @@ impl Volume {
         self.jobs.pace.saw_request(self.shard.now().saturating_sub(start));
         read
     }
+
+    async fn timed_write(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: Buf,
+        clear_setid: bool,
+    ) -> Result<(), Errno> {
+        let start = self.shard.now();
+        let _gate = self.gate.enter().await;
+        let written = self.write_file(ino, offset, data, clear_setid).await;
+        self.jobs.pace.saw_request(self.shard.now().saturating_sub(start));
+        written
+    }
+
+    /// The file is offered as a block device from now on, whose clients have its content to themselves: through the file
+    /// system it is neither written nor cut, which is [`Errno::Busy`]. False: it is offered already.
+    pub fn begin_export(&self, ino: Ino) -> bool {
+        self.exported.borrow_mut().insert(ino)
+    }
+
+    /// It is a file like others again.
+    pub fn end_export(&self, ino: Ino) {
+        self.exported.borrow_mut().remove(&ino);
+    }
+
+    /// What is cached on both sides could not be kept the same.
+    fn not_exported(&self, ino: Ino) -> Result<(), Errno> {
+        if self.exported.borrow().contains(&ino) { Err(Errno::Busy) } else { Ok(()) }
+    }
+
+    /// Writes for a client of the block device that the file is.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`].
+    pub async fn write_exported(&self, ino: Ino, offset: u64, data: Buf) -> Result<(), Errno> {
+        self.timed_write(ino, offset, data, false).await
+    }
+
+    /// Zeroes or frees a range for a client of the block device that the file is.
+    ///
+    /// # Errors
+    /// As [`FileSystem::allocate`].
+    pub async fn allocate_exported(
+        &self,
+        ino: Ino,
+        how: Allocate,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        let _gate = self.gate.enter().await;
+        self.allocate_file(ino, how, offset, len).await
+    }
 }
 
 impl FileSystem for Volume {
@@ -51,6 +104,7 @@ impl FileSystem for Volume {
         let _gate = self.gate.enter().await;
         let inode = self.inode(ino).await?;
         if let Some(size) = set.size {
+            self.not_exported(ino)?;
             if size > inode.size() {
                 self.may_grow().await?;
             }
@@ -134,6 +188,7 @@ impl FileSystem for Volume {
             let inode = self.inode(ino).await?;
             if truncate {
                 self.writable()?;
+                self.not_exported(ino)?;
                 let _gate = self.gate.enter().await;
                 self.set_size(&inode, 0).await?;
             }
@@ -177,11 +232,8 @@ impl FileSystem for Volume {
         data: Buf,
         clear_setid: bool,
     ) -> Result<(), Errno> {
-        let start = self.shard.now();
-        let _gate = self.gate.enter().await;
-        let written = self.write_file(ino, offset, data, clear_setid).await;
-        self.jobs.pace.saw_request(self.shard.now().saturating_sub(start));
-        written
+        self.not_exported(ino)?;
+        self.timed_write(ino, offset, data, clear_setid).await
     }
 
     async fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), Errno> {
@@ -193,8 +245,8 @@ impl FileSystem for Volume {
     }
 
     async fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<(), Errno> {
-        let _gate = self.gate.enter().await;
-        self.allocate_file(ino, how, offset, len).await
+        self.not_exported(ino)?;
+        self.allocate_exported(ino, how, offset, len).await
     }
 
     async fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64, Errno> {

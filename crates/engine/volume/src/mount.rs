@@ -116,6 +116,7 @@ impl Volume {
             jobs: Jobs::new(shard),
             watches: RefCell::default(),
             gone: RefCell::default(),
+            exported: RefCell::default(),
             own: std::rc::Weak::clone(own),
         });
         if !from.read_only {

@@ -22,7 +22,7 @@ use braid_kv::{StoreError, StoreSpace};
 use braid_layout::buckets::Buckets;
 use braid_shard::Shard;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 
 /// How often what needs room for metadata waits for the commit of what is under way, before it is refused.
@@ -68,6 +68,8 @@ pub struct Volume {
     pub(crate) watches: RefCell<Vec<Rc<Watch>>>,
     /// Bricks that were let go, whose superblocks are still there.
     pub(crate) gone: RefCell<Vec<uuid::Uuid>>,
+    /// Files that are offered as block devices.
+    pub(crate) exported: RefCell<BTreeSet<Ino>>,
     pub(crate) own: Weak<Volume>,
 }
 

@@ -42,7 +42,13 @@ impl Hosted {
             let ino = here.volume.resolve(wanted.as_bytes()).await?;
             let attr = here.volume.attr(ino).await?;
             if attr.kind == Kind::File && attr.size >= 512 {
-                here.volume.open(ino, false).await?;
+                if !here.volume.begin_export(ino) {
+                    bail!("it is exported already, by another name; --off ends that");
+                }
+                if let Err(error) = here.volume.open(ino, false).await {
+                    here.volume.end_export(ino);
+                    return Err(error.into());
+                }
             }
             anyhow::Ok((ino, attr))
         })?;
@@ -109,7 +115,10 @@ impl Hosted {
 
     fn close(&self, ino: Ino) {
         // A volume that is gone has closed its files.
-        let _ = self.with(move |here| async move { FileSystem::close(&*here.volume, ino) });
+        let _ = self.with(move |here| async move {
+            here.volume.end_export(ino);
+            FileSystem::close(&*here.volume, ino);
+        });
     }
 
     /// What is exported.

@@ -95,7 +95,7 @@ async fn carry_out(volume: &Volume, ino: Ino, offset: u64, op: &mut Op) -> Resul
             let end = offset + bufs.iter().map(|buf| buf.len() as u64).sum::<u64>();
             within(volume, ino, end).await?;
             for buf in bufs.iter() {
-                volume.write(ino, at, buf.clone(), false).await.map_err(io_error)?;
+                volume.write_exported(ino, at, buf.clone()).await.map_err(io_error)?;
                 at += buf.len() as u64;
             }
             sync_if(*fua, volume, ino).await
@@ -103,13 +103,13 @@ async fn carry_out(volume: &Volume, ino: Ino, offset: u64, op: &mut Op) -> Resul
         Op::Flush => volume.fsync(ino, true).await.map_err(io_error),
         Op::Discard { len } => {
             within(volume, ino, offset + *len).await?;
-            volume.allocate(ino, Allocate::PunchHole, offset, *len).await.map_err(io_error)
+            volume.allocate_exported(ino, Allocate::PunchHole, offset, *len).await.map_err(io_error)
         }
         Op::WriteZeroes { len, unmap, fua } => {
             within(volume, ino, offset + *len).await?;
             let how =
                 if *unmap { Allocate::PunchHole } else { Allocate::ZeroRange { keep_size: true } };
-            volume.allocate(ino, how, offset, *len).await.map_err(io_error)?;
+            volume.allocate_exported(ino, how, offset, *len).await.map_err(io_error)?;
             sync_if(*fua, volume, ino).await
         }
     }

@@ -144,3 +144,30 @@ fn what_was_cut_does_not_show_when_a_write_ends_in_the_same_granule_and_the_file
         assert!(held[24 << 10..60_000].iter().all(|byte| *byte == 0));
     });
 }
+
+#[test]
+fn a_file_that_is_exported_is_written_by_its_clients_only() {
+    let (world, store) = World::new(128 << 10, &[8]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        write(&volume, ino, 0, &[1; 8192]).await.unwrap();
+        assert!(volume.begin_export(ino));
+        assert!(!volume.begin_export(ino));
+        let cut = SetAttr { size: Some(4096), ..SetAttr::default() };
+        assert_eq!(write(&volume, ino, 0, &[2; 10]).await, Err(Errno::Busy));
+        assert_eq!(volume.set_attr(ME, ino, cut).await.err(), Some(Errno::Busy));
+        assert_eq!(volume.open(ino, true).await, Err(Errno::Busy));
+        let punched = volume.allocate(ino, Allocate::PunchHole, 0, 4096).await;
+        assert_eq!(punched, Err(Errno::Busy));
+        let buf = volume.shard.pool().copy_of(&[3; 4096]).freeze();
+        volume.write_exported(ino, 0, buf).await.unwrap();
+        volume.allocate_exported(ino, Allocate::PunchHole, 4096, 4096).await.unwrap();
+        assert_eq!(read_all(&volume, ino).await, [[3; 4096], [0; 4096]].concat());
+        let mode = SetAttr { perm: Some(0o600), ..SetAttr::default() };
+        volume.set_attr(ME, ino, mode).await.unwrap();
+        volume.end_export(ino);
+        write(&volume, ino, 0, &[2; 10]).await.unwrap();
+        volume.set_attr(ME, ino, cut).await.unwrap();
+    });
+}
