@@ -434,6 +434,102 @@ fn what_is_offered_may_change_while_the_server_runs() {
     assert_eq!(world.server().withdraw_unused("fixed"), Ok(()));
 }
 
+/// The bytes `at`, `at + 7`, … of a block and a half, one in `of` of them.
+fn strided(number: u64, of: u64) -> impl Iterator<Item = (u64, u32)> {
+    (number..109 * 7).step_by(of as usize).map(|at| (at * 7, 7))
+}
+
+#[test]
+fn clients_that_count_in_bytes_keep_each_others_bytes() {
+    const CLIENTS: u64 = 4;
+    let world = World::with(vec![Arc::new(RamTarget::new("disk", DISK_BYTES).slow())]);
+    let path = world.socket();
+    // Beside them one that keeps to blocks, and writes one next to theirs.
+    let mut whole = world.plain("disk", false);
+    std::thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let path = path.clone();
+            scope.spawn(move || {
+                let mut client = Plain::in_bytes(path, "disk");
+                for round in 1..=8 {
+                    let mut sent = 0;
+                    for (at, length) in strided(number, CLIENTS) {
+                        let value = [(number * 10 + round) as u8; 7];
+                        let command = Command::Write;
+                        client.send(request(at, command, 1000 + at, length), &value);
+                        sent += 1;
+                    }
+                    for _ in 0..sent {
+                        assert_eq!(client.receive::<16>()[4..8], [0; 4]);
+                    }
+                }
+            });
+        }
+        for round in 1..=200u64 {
+            whole.send(request(round, Command::Write, 512, 512), &[round as u8; 512]);
+            assert_eq!(whole.receive::<16>()[..], simple_reply(0, round));
+        }
+    });
+    let mut client = Plain::in_bytes(path, "disk");
+    client.send(request(1, Command::Read, 1000, 109 * 49), &[]);
+    assert_eq!(client.receive::<16>()[..], simple_reply(0, 1));
+    let mut bytes = vec![0; 109 * 49];
+    client.socket.read_exact(&mut bytes).unwrap();
+    for number in 0..CLIENTS {
+        for (at, length) in strided(number, CLIENTS) {
+            let (from, to) = (at as usize, at as usize + length as usize);
+            // What lies in the block that the other client writes as a whole may be its.
+            if from + 1000 >= 1024 {
+                assert!(
+                    bytes[from..to].iter().all(|byte| *byte == (number * 10 + 8) as u8),
+                    "{at}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_are_written_zeroed_and_read_within_blocks() {
+    let world = World::new();
+    let mut client = Plain::in_bytes(world.socket(), "disk");
+    let mut model: Vec<u8> = (0..3 << 20).map(|at: u32| (at % 251) as u8).collect();
+    client.send(request(1, Command::Write, 0, 3 << 20), &model);
+    assert_eq!(client.receive::<16>()[..], simple_reply(0, 1));
+    let mut numbers = Numbers(7);
+    for cookie in 2..200 {
+        let (offset, length) = (numbers.below(2 << 20), 1 + numbers.below(1 << (cookie % 21)));
+        let place = offset as usize..(offset + length) as usize;
+        let (command, payload) = match cookie % 4 {
+            0 => (Command::WriteZeroes, vec![]),
+            1 => (Command::Trim, vec![]),
+            2 => (Command::Read, vec![]),
+            _ => (Command::Write, vec![cookie as u8; length as usize]),
+        };
+        client.send(request(cookie, command, offset, length as u32), &payload);
+        assert_eq!(client.receive::<16>()[..], simple_reply(0, cookie), "{command:?} {place:?}");
+        match command {
+            Command::WriteZeroes => model[place].fill(0),
+            Command::Write => model[place].fill(cookie as u8),
+            Command::Read => {
+                let mut bytes = vec![0; length as usize];
+                client.socket.read_exact(&mut bytes).unwrap();
+                assert!(bytes == model[place.clone()], "{place:?}");
+            }
+            // Whole blocks may be anything now: made known again.
+            _ => {
+                client.send(request(1, Command::Write, offset, length as u32), &model[place]);
+                assert_eq!(client.receive::<16>()[..], simple_reply(0, 1));
+            }
+        }
+    }
+    client.send(request(1, Command::Read, 0, 3 << 20), &[]);
+    assert_eq!(client.receive::<16>()[..], simple_reply(0, 1));
+    let mut bytes = vec![0; 3 << 20];
+    client.socket.read_exact(&mut bytes).unwrap();
+    assert!(bytes == model);
+}
+
 #[test]
 fn stalled_clients_neither_starve_others_nor_fill_the_memory() {
     const MEMORY: u64 = 64 << 20;

@@ -157,7 +157,8 @@ fn server_handshake(pieces: &mut dyn Iterator<Item = &[u8]>) -> Result<Meaning, 
 }
 
 fn requests(pieces: &mut dyn Iterator<Item = &[u8]>) -> Result<Meaning, String> {
-    let negotiated = Negotiated { export: 0, structured: true, base_allocation: true };
+    let negotiated =
+        Negotiated { export: 0, structured: true, base_allocation: true, block_sizes: true };
     let export = export();
     let mut decoder = RequestDecoder::new(RequestRules::new(&export, negotiated));
     let mut events = Vec::new();

@@ -17,6 +17,8 @@ pub struct Negotiated {
     pub structured: bool,
     /// The client may ask for block status of `base:allocation`.
     pub base_allocation: bool,
+    /// The client asked for block sizes, so that it keeps to them; others may count in bytes.
+    pub block_sizes: bool,
 }
 
 /// What [`ServerHandshake::step`] came to.
@@ -81,6 +83,8 @@ pub struct ServerHandshake {
     structured: bool,
     /// The export for which `base:allocation` was selected.
     context_for: Option<usize>,
+    /// The export whose block sizes were asked for last.
+    sizes_of: Option<usize>,
 }
 
 impl ServerHandshake {
@@ -99,6 +103,7 @@ impl ServerHandshake {
             no_zeroes: false,
             structured: false,
             context_for: None,
+            sizes_of: None,
         }
     }
 
@@ -302,6 +307,7 @@ impl ServerHandshake {
             option_reply(out, option, REP_INFO, &[&kind, export.description.as_bytes()]);
         }
         if wants(INFO_BLOCK_SIZE) {
+            self.sizes_of = Some(index);
             let kind = INFO_BLOCK_SIZE.to_be_bytes();
             let block = export.block;
             let (minimum, preferred, maximum) = (
@@ -357,6 +363,7 @@ impl ServerHandshake {
             export,
             structured: self.structured,
             base_allocation: self.context_for == Some(export),
+            block_sizes: self.sizes_of == Some(export),
         })
     }
 }

@@ -140,7 +140,8 @@ fn export_name_answers_size_flags_and_zeroes_unless_left_out() {
         expected.extend_from_slice(&flags.to_be_bytes());
         expected.resize(expected.len() + zeroes, 0);
         assert_eq!(outcome.sent, expected);
-        let negotiated = Negotiated { export: 0, structured: false, base_allocation: false };
+        let negotiated =
+            Negotiated { export: 0, structured: false, base_allocation: false, block_sizes: false };
         assert_eq!(outcome.end, Ok(ServerHandshakeStep::Transmission(negotiated)));
     }
 }
@@ -165,9 +166,24 @@ fn go_with_the_empty_name_enters_the_default_export_and_leaves_the_rest_of_the_i
     stream.extend_from_slice(b"request");
     let outcome = serve(&stream, 4096);
     assert_eq!(outcome.left, 7);
-    let negotiated = Negotiated { export: 1, structured: false, base_allocation: false };
+    let negotiated =
+        Negotiated { export: 1, structured: false, base_allocation: false, block_sizes: false };
     assert_eq!(outcome.end, Ok(ServerHandshakeStep::Transmission(negotiated)));
     assert_eq!(kinds(&outcome.sent), [REP_INFO, REP_ACK]);
+}
+
+#[test]
+fn block_sizes_bind_those_who_asked_for_them() {
+    let end = |first: &[u16], last: &[u16]| {
+        let stream = with_option(fixed(), OPT_INFO, &info_data("alpha", first));
+        let outcome = serve(&with_option(stream, OPT_GO, &info_data("alpha", last)), 4096);
+        match outcome.end {
+            Ok(ServerHandshakeStep::Transmission(negotiated)) => negotiated.block_sizes,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(end(&[], &[INFO_BLOCK_SIZE]) && end(&[INFO_BLOCK_SIZE], &[]));
+    assert!(!end(&[], &[]) && !end(&[INFO_NAME], &[INFO_DESCRIPTION]));
 }
 
 #[test]
@@ -266,7 +282,8 @@ fn a_failed_selection_drops_the_contexts_selected_before() {
         let stream = with_option(stream.clone(), OPT_SET_META_CONTEXT, &good);
         let stream = with_option(stream, OPT_SET_META_CONTEXT, &bad);
         let end = serve(&with_option(stream, OPT_GO, &info_data("alpha", &[])), 64).end;
-        let negotiated = Negotiated { export: 0, structured: true, base_allocation: false };
+        let negotiated =
+            Negotiated { export: 0, structured: true, base_allocation: false, block_sizes: false };
         assert_eq!(end, Ok(ServerHandshakeStep::Transmission(negotiated)));
     }
 }

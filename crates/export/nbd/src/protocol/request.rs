@@ -177,7 +177,11 @@ impl RequestRules {
     pub fn new(export: &Export, negotiated: Negotiated) -> Self {
         Self {
             size: export.size,
-            block: export.block,
+            block: BlockSizes {
+                // Without block sizes the default is a byte (proto.md, "Block size constraints").
+                minimum: if negotiated.block_sizes { export.block.minimum } else { 1 },
+                ..export.block
+            },
             features: export.features,
             structured: negotiated.structured,
             base_allocation: negotiated.base_allocation,

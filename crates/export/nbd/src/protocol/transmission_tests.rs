@@ -30,7 +30,8 @@ fn everything() -> Features {
 }
 
 fn rules(features: Features, structured: bool) -> RequestRules {
-    let negotiated = Negotiated { export: 0, structured, base_allocation: structured };
+    let negotiated =
+        Negotiated { export: 0, structured, base_allocation: structured, block_sizes: true };
     RequestRules::new(&export(features), negotiated)
 }
 

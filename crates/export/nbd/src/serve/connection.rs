@@ -18,7 +18,8 @@ use braid_shard::sync::{Promise, promise};
 
 use super::memory::{Account, Shared, Way};
 use super::offer::Offer;
-use super::replies::Replies;
+use super::replies::{Replies, Token};
+use super::unaligned::{Unaligned, is_ragged};
 use crate::protocol::constants::REQUEST_BYTES;
 use crate::protocol::{
     Command, ErrorCode, ExportTable, ExportTableError, Negotiated, Refusal, Request,
@@ -67,8 +68,9 @@ pub(super) async fn serve(
     drop(clock);
     let Some(negotiated) = negotiated else { return Ok(()) };
     let Some(export) = exports.get(negotiated.export) else { return Ok(()) };
-    let Some((target, _using)) = offer.enter(&export.name, socket) else { return Ok(()) };
+    let Some((target, gate, _using)) = offer.enter(&export.name, socket) else { return Ok(()) };
     let device = target.open(&shard)?;
+    let pass = gate.enter(&shard).await;
     let decoder = RequestDecoder::new(RequestRules::new(export, negotiated));
     let ended = Rc::downgrade(&stream);
     let account = Account::open(&memory, &shard, move || {
@@ -76,9 +78,10 @@ pub(super) async fn serve(
             stream.shutdown();
         }
     });
-    let replies = Replies::new(&shard, negotiated.structured, Rc::clone(&account));
+    let unaligned = Unaligned::new(&shard, &device, &pass);
+    let replies = Replies::new(&shard, negotiated.structured, Rc::clone(&account), pass);
     shard.spawn(Rc::clone(&replies).write(Rc::clone(&stream), Rc::clone(&device)));
-    let mut reader = Reader { shard, receiver, decoder, device, replies, account };
+    let mut reader = Reader { shard, receiver, decoder, device, unaligned, replies, account };
     let result = reader.run().await;
     // After a disconnect request all outstanding requests are still answered (`NBD_CMD_DISC`).
     reader.replies.close();
@@ -151,6 +154,7 @@ struct Reader {
     receiver: Receiver,
     decoder: RequestDecoder,
     device: Rc<dyn Device>,
+    unaligned: Rc<Unaligned>,
     replies: Rc<Replies>,
     account: Rc<Account>,
 }
@@ -182,14 +186,15 @@ impl Reader {
         // Only the cookie matters for the reply.
         let Refusal { cookie, .. } = refusal;
         let request = Request { cookie, command: Command::Flush, flags: 0, offset: 0, length: 0 };
-        let token = self.replies.admit(request).await;
+        let token = self.replies.admit(request, false).await;
         self.replies.refuse(token, refusal);
     }
 
     async fn carry_out(&mut self, request: Request) -> Result<(), ConnectionError> {
         let Request { cookie, offset, length, .. } = request;
-        let token = self.replies.admit(request).await;
         let len = u64::from(length);
+        let ragged = is_ragged(&*self.device, offset, len);
+        let token = self.replies.admit(request, ragged).await;
         let op = match request.command {
             Command::Read => {
                 Op::Read([self.shard.pool().get(length as usize)].into_iter().collect())
@@ -203,7 +208,8 @@ impl Reader {
                 self.account.done(Way::In);
                 let buf = received.map_err(ConnectionError::Cut)?;
                 let bufs = [buf.freeze()].into_iter().collect();
-                self.submit(offset, Op::Write { bufs, fua: request.fua() }, done);
+                let op = Op::Write { bufs, fua: request.fua() };
+                self.submit(request, token, op, done).await;
                 return Ok(());
             }
             Command::Flush => Op::Flush,
@@ -228,11 +234,22 @@ impl Reader {
             }
         };
         let done = self.replies.completion(token);
-        self.submit(offset, op, done);
+        self.submit(request, token, op, done).await;
         Ok(())
     }
 
-    fn submit(&self, offset: u64, op: Op, done: Completion) {
+    async fn submit(&self, request: Request, token: Token, op: Op, done: Completion) {
+        let Request { command, offset, length, .. } = request;
+        if is_ragged(&*self.device, offset, length.into()) {
+            let unaligned = Rc::clone(&self.unaligned);
+            self.shard.spawn(async move {
+                done.complete(unaligned.carry_out(offset, op).await);
+            });
+            return;
+        }
+        if command.modifies() {
+            self.replies.begin_write(token).await;
+        }
         self.device.submit(DeviceRequest { offset, op }, done);
     }
 }

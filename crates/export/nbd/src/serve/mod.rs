@@ -12,11 +12,13 @@
 
 mod connection;
 mod exports;
+mod gate;
 mod listener;
 mod memory;
 mod offer;
 mod register;
 mod replies;
+mod unaligned;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -141,13 +143,13 @@ impl Server {
         targets: Vec<Arc<dyn Target>>,
         default: Option<&str>,
     ) -> Result<Server, ServeError> {
-        if shards.is_empty() || addresses.is_empty() {
+        let Some(home) = shards.first().filter(|_| !addresses.is_empty()) else {
             return Err(ServeError::Nothing);
-        }
+        };
         if limits.memory < MEMORY_MIN {
             return Err(ServeError::Memory { memory: limits.memory });
         }
-        let offer = Arc::new(Offer::new(targets, default)?);
+        let offer = Arc::new(Offer::new(home, targets, default)?);
         let bind = |address| Listener::bind(address, limits.socket_mode);
         let listeners = addresses.iter().map(bind).collect::<Result<Vec<_>, ListenError>>()?;
         let mut server = Server {

@@ -7,14 +7,17 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use braid_device::Target;
+use braid_shard::mailbox::Remote;
 use rustix::net::Shutdown;
 
 use super::exports::export_of;
+use super::gate::Gate;
 use crate::protocol::{ExportTable, ExportTableError};
 
 struct Entry {
     name: String,
     target: Arc<dyn Target>,
+    gate: Arc<Gate>,
     /// The sockets of those who use it.
     clients: Vec<Arc<OwnedFd>>,
 }
@@ -23,6 +26,8 @@ struct Entry {
 pub(super) struct Offer {
     entries: Mutex<Vec<Entry>>,
     default: Option<String>,
+    /// The shard that keeps the targets' gates.
+    home: Remote,
 }
 
 /// Keeps a connection entered with the target that it uses.
@@ -32,17 +37,19 @@ pub(super) struct Using {
 }
 
 impl Offer {
-    /// Offers `targets`; the empty name leads to `default`.
+    /// Offers `targets`, whose gates are kept on the shard `home`; the empty name leads to `default`.
     ///
     /// # Errors
     /// Names or sizes that cannot be advertised.
     pub fn new(
+        home: &Remote,
         targets: Vec<Arc<dyn Target>>,
         default: Option<&str>,
     ) -> Result<Offer, ExportTableError> {
-        let entries: Vec<Entry> = targets.into_iter().map(entry).collect();
+        let entries: Vec<Entry> = targets.into_iter().map(|target| entry(target, home)).collect();
         table(&entries, default)?;
-        Ok(Offer { entries: Mutex::new(entries), default: default.map(str::to_owned) })
+        let (entries, default) = (Mutex::new(entries), default.map(str::to_owned));
+        Ok(Offer { entries, default, home: home.clone() })
     }
 
     /// A panic elsewhere leaves the entries as they were: each change is a single step.
@@ -61,7 +68,7 @@ impl Offer {
     /// Offers one more.
     pub fn add(&self, target: Arc<dyn Target>) -> Result<(), ExportTableError> {
         let mut entries = self.entries();
-        entries.push(entry(target));
+        entries.push(entry(target, &self.home));
         let refused = table(&entries, None).err();
         if refused.is_some() {
             entries.pop();
@@ -100,11 +107,12 @@ impl Offer {
         self: &Arc<Self>,
         name: &str,
         socket: Arc<OwnedFd>,
-    ) -> Option<(Arc<dyn Target>, Using)> {
+    ) -> Option<(Arc<dyn Target>, Arc<Gate>, Using)> {
         let mut entries = self.entries();
         let entry = entries.iter_mut().find(|entry| entry.name == name)?;
         entry.clients.push(Arc::clone(&socket));
-        Some((Arc::clone(&entry.target), Using { offer: Arc::clone(self), socket }))
+        let (target, gate) = (Arc::clone(&entry.target), Arc::clone(&entry.gate));
+        Some((target, gate, Using { offer: Arc::clone(self), socket }))
     }
 }
 
@@ -116,8 +124,9 @@ impl Drop for Using {
     }
 }
 
-fn entry(target: Arc<dyn Target>) -> Entry {
-    Entry { name: target.info().name, target, clients: Vec::new() }
+fn entry(target: Arc<dyn Target>, home: &Remote) -> Entry {
+    let (name, gate) = (target.info().name, Gate::new(home.clone()));
+    Entry { name, target, gate, clients: Vec::new() }
 }
 
 fn table(entries: &[Entry], default: Option<&str>) -> Result<ExportTable, ExportTableError> {

@@ -16,7 +16,9 @@ use braid_shard::Shard;
 use braid_shard::sync::Notify;
 
 use super::exports::error_code;
+use super::gate::Pass;
 use super::memory::{Account, Way};
+use super::unaligned::PIECE;
 use crate::protocol::{Command, ErrorCode, Refusal, ReplyEncoder, Request};
 use crate::stream::{Outgoing, Stream};
 
@@ -36,6 +38,8 @@ pub(super) struct Token(u32);
 struct Slot {
     request: Request,
     bytes: u64,
+    /// It changes content, and the device has it.
+    writing: bool,
     /// The write is done, and a flush that makes it durable is on its way.
     flushing: bool,
 }
@@ -56,6 +60,7 @@ pub(super) struct Replies {
     ready: RefCell<VecDeque<(Token, Answer)>>,
     in_flight: Cell<usize>,
     account: Rc<Account>,
+    pass: Rc<Pass>,
     unsent: Cell<u64>,
     /// Nothing further will be admitted.
     closing: Cell<bool>,
@@ -66,7 +71,12 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    pub fn new(shard: &Shard, structured: bool, account: Rc<Account>) -> Rc<Replies> {
+    pub fn new(
+        shard: &Shard,
+        structured: bool,
+        account: Rc<Account>,
+        pass: Rc<Pass>,
+    ) -> Rc<Replies> {
         Rc::new(Replies {
             encoder: ReplyEncoder::new(structured),
             slots: RefCell::new(Vec::new()),
@@ -74,6 +84,7 @@ impl Replies {
             ready: RefCell::new(VecDeque::new()),
             in_flight: Cell::new(0),
             account,
+            pass,
             unsent: Cell::new(0),
             closing: Cell::new(false),
             dead: Cell::new(false),
@@ -82,16 +93,17 @@ impl Replies {
         })
     }
 
-    /// Waits until `request` may be taken, and counts it in.
-    pub async fn admit(&self, request: Request) -> Token {
-        let bytes = match request.command {
+    /// Waits until `request` may be taken, and counts it in. `ragged`: it does not fit the device's blocks.
+    pub async fn admit(&self, request: Request, ragged: bool) -> Token {
+        let payload = match request.command {
             Command::Read | Command::Write => Account::size_of(request.length),
             _ => 0,
         };
+        let bytes = payload + if ragged { PIECE } else { 0 };
         self.room.wait_for(|| self.has_room(bytes).then_some(())).await;
         self.account.take(bytes).await;
         self.in_flight.set(self.in_flight.get() + 1);
-        let slot = Slot { request, bytes, flushing: false };
+        let slot = Slot { request, bytes, writing: false, flushing: false };
         let mut slots = self.slots.borrow_mut();
         match self.free.borrow_mut().pop() {
             Some(token) => {
@@ -129,6 +141,14 @@ impl Replies {
     /// Answers an admitted block status request.
     pub fn all_allocated(&self, token: Token) {
         self.answer(token, Answer::AllAllocated);
+    }
+
+    /// Waits until an admitted request that changes content may go to the device, and notes that it does.
+    pub async fn begin_write(&self, token: Token) {
+        self.pass.write().await;
+        if let Some(slot) = self.slots.borrow_mut().get_mut(token.0 as usize) {
+            slot.writing = true;
+        }
     }
 
     fn answer(&self, token: Token, answer: Answer) {
@@ -267,6 +287,10 @@ impl Sink for Replies {
         let Outcome { result, op } = outcome;
         // A write's payload is let go of here: the next request gets its buffer while it is hot.
         let bufs = if let Op::Read(bufs) = op { bufs } else { BufMuts::new() };
+        let writing = |slot: &mut Slot| std::mem::take(&mut slot.writing);
+        if self.slots.borrow_mut().get_mut(token as usize).is_some_and(writing) {
+            self.pass.wrote();
+        }
         self.answer(Token(token as u32), Answer::Outcome(result, bufs));
     }
 }

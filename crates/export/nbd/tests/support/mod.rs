@@ -11,8 +11,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use braid_device::ram::Ram;
-use braid_device::{Device, OpenError, Opener, Target, TargetInfo};
+use braid_device::{
+    Completion, Device, DeviceInfo, OpenError, Opener, Request as DeviceRequest, Target, TargetInfo,
+};
 use braid_nbd::Address;
+use braid_nbd::protocol::constants::*;
+use braid_nbd::protocol::encode_option;
 use braid_nbd::protocol::{
     ClientHandshake, ClientHandshakeStep, ClientOptions, Request, ServerOffer,
 };
@@ -24,6 +28,29 @@ use braid_shard::threads::{Shards, start};
 pub struct RamTarget {
     ram: Ram,
     info: TargetInfo,
+    slow: bool,
+}
+
+/// Carries each request out some turns after it was submitted, so that others come in between.
+struct Slow {
+    inner: Rc<dyn Device>,
+    shard: Shard,
+}
+
+impl Device for Slow {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn submit(&self, request: DeviceRequest, done: Completion) {
+        let (inner, shard) = (Rc::clone(&self.inner), self.shard.clone());
+        self.shard.spawn(async move {
+            for _ in 0..1 + request.offset / 512 % 3 {
+                shard.next_turn().await;
+            }
+            inner.submit(request, done);
+        });
+    }
 }
 
 impl RamTarget {
@@ -35,7 +62,13 @@ impl RamTarget {
             device: ram.device().info().clone(),
             read_only: false,
         };
-        RamTarget { ram, info }
+        RamTarget { ram, info, slow: false }
+    }
+
+    /// Requests take some turns.
+    pub fn slow(mut self) -> RamTarget {
+        self.slow = true;
+        self
     }
 
     pub fn read_only(mut self) -> RamTarget {
@@ -50,7 +83,8 @@ impl Target for RamTarget {
     }
 
     fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
-        self.ram.open(shard)
+        let inner = self.ram.open(shard)?;
+        Ok(if self.slow { Rc::new(Slow { inner, shard: shard.clone() }) } else { inner })
     }
 }
 
@@ -169,6 +203,21 @@ impl Plain {
                 return Some(Plain { socket, offer: *offer });
             }
         }
+    }
+
+    /// A client that asks for no block sizes, and so may count in bytes: as `nbd-client` of Linux does.
+    pub fn in_bytes(path: PathBuf, export: &str) -> Plain {
+        let mut plain = Plain::enter(path.clone(), export, false);
+        let mut socket = UnixStream::connect(path).expect("a listening server");
+        let mut out = (FLAG_C_FIXED_NEWSTYLE | FLAG_C_NO_ZEROES).to_be_bytes().to_vec();
+        let (name, none) = (export.as_bytes(), 0u16.to_be_bytes());
+        let length = (name.len() as u32).to_be_bytes();
+        encode_option(&mut out, OPT_GO, &[&length, name, &none]);
+        socket.write_all(&out).expect("the server listens");
+        // The greeting, the export's size and flags, and the end of the option.
+        socket.read_exact(&mut [0; 18 + 20 + 12 + 20]).expect("the server agrees");
+        plain.socket = socket;
+        plain
     }
 
     pub fn send(&mut self, request: Request, payload: &[u8]) {
