@@ -246,3 +246,21 @@ fn the_next_turn_comes_after_all_that_is_runnable_and_what_it_makes_runnable() {
     settle(&shard);
     assert_eq!(*events.borrow(), ["runnable", "runnable", "runnable", "next turn"]);
 }
+
+#[test]
+fn an_idle_shard_gives_its_buffers_back() {
+    let shard = shard();
+    let own = shard.clone();
+    let kept = Rc::new(Cell::new((0, 0)));
+    let seen = Rc::clone(&kept);
+    shard.spawn(async move {
+        drop(own.pool().get(32 << 20));
+        own.sleep(1_000_000_000).await;
+        let before = own.pool().kept();
+        own.sleep(30_000_000_000).await;
+        seen.set((before, own.pool().kept()));
+        own.stop();
+    });
+    shard.run();
+    assert_eq!(kept.get(), (32 << 20, 0));
+}

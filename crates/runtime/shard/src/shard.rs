@@ -25,6 +25,10 @@ const TASKS_PER_TURN_MAX: usize = 256;
 /// tasks that always have more to do would keep what the hooks hold back for ever.
 const BUSY_TURNS_MAX: u32 = 4;
 
+/// Between two looks at the buffers that a shard keeps for reuse: what it did not use in this time goes back to the
+/// system.
+const TRIM_EVERY: Nanos = 10_000_000_000;
+
 /// Called when nothing on the shard is runnable, or nothing has been for a while: a plug submits what it has collected.
 pub trait IdleHook {
     /// True when something was submitted.
@@ -50,6 +54,8 @@ pub(crate) struct Core {
     idle_hooks: RefCell<Vec<Rc<dyn IdleHook>>>,
     /// Turns since the idle hooks were called.
     busy_turns: Cell<u32>,
+    /// When the pool is looked at again.
+    next_trim: Cell<Nanos>,
     /// Turns so far, and the tasks that wait for the next one.
     turns: Cell<u64>,
     /// The time that was asked for last in the running part of a turn.
@@ -102,6 +108,7 @@ impl Shard {
             timers: RefCell::new(Timers::default()),
             idle_hooks: RefCell::new(Vec::new()),
             busy_turns: Cell::new(0),
+            next_trim: Cell::new(0),
             turns: Cell::new(0),
             recent: Cell::new(None),
             next_turn: RefCell::new(Vec::new()),
@@ -380,10 +387,27 @@ impl Shard {
         while !self.0.stopping.get() {
             let turn = self.turn_of(true);
             if !turn.progressed && !self.0.stopping.get() {
-                self.0.reactor.park(turn.next_deadline, &|| !self.has_messages());
+                let deadline = self.trim_if_unused(turn.next_deadline);
+                self.0.reactor.park(deadline, &|| !self.has_messages());
             }
         }
         self.0.stopping.set(false);
+    }
+
+    /// Before a sleep until `deadline`: gives back what the pool has kept for long. Gives a deadline that is
+    /// early enough for the next time.
+    fn trim_if_unused(&self, deadline: Option<Nanos>) -> Option<Nanos> {
+        let pool = &self.0.pool;
+        if pool.kept() == 0 {
+            return deadline;
+        }
+        let now = self.now();
+        if now >= self.0.next_trim.get() {
+            pool.trim_unused();
+            self.0.next_trim.set(now + TRIM_EVERY);
+        }
+        let next = self.0.next_trim.get();
+        Some(deadline.map_or(next, |deadline| deadline.min(next)))
     }
 
     /// Runs `future` to its end on this thread and gives its result; other tasks run meanwhile.

@@ -3,10 +3,13 @@
 //! Does not know what a connection is for.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::net::sockopt;
 
 use crate::Address;
 use crate::socket_file::{SocketFile, SocketFileError};
@@ -32,6 +35,12 @@ pub enum ListenError {
         source: io::Error,
     },
 }
+
+/// Silence after which a peer is asked whether it is there, how often it is asked, and how many answers may be missing: a
+/// machine that is gone is noticed after two minutes.
+const PROBE_AFTER: Duration = Duration::from_secs(60);
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+const PROBES: u32 = 6;
 
 enum Socket {
     Unix(UnixListener),
@@ -97,10 +106,21 @@ impl Listener {
                 let (stream, _) = socket.accept()?;
                 // Replies must not wait for acknowledgements (proto.md, "Protocol phases").
                 stream.set_nodelay(true)?;
+                keep_alive(&stream)?;
                 stream.into()
             }
         })
     }
+}
+
+/// Has the kernel ask whether the peer is still there when nothing comes from it: an idle client stays, one whose
+/// machine is gone does not keep its connection for ever.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_tcp_keepidle(stream, PROBE_AFTER)?;
+    sockopt::set_tcp_keepintvl(stream, PROBE_EVERY)?;
+    sockopt::set_tcp_keepcnt(stream, PROBES)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    Ok(())
 }
 
 impl Drop for Listener {
@@ -108,5 +128,21 @@ impl Drop for Listener {
         if let Some(file) = &self.file {
             file.remove();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_that_say_nothing_are_asked_whether_they_are_there() {
+        let listener = Listener::bind(&"tcp:127.0.0.1:0".parse().unwrap(), 0o600).unwrap();
+        let Address::Tcp(place) = listener.address().clone() else { panic!("not TCP") };
+        let _client = TcpStream::connect(place).unwrap();
+        let accepted = listener.accept().unwrap();
+        assert!(sockopt::socket_keepalive(&accepted).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&accepted).unwrap(), PROBE_AFTER);
+        assert_eq!(sockopt::tcp_keepcnt(&accepted).unwrap(), PROBES);
     }
 }

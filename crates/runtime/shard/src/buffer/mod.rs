@@ -57,6 +57,8 @@ struct PoolInner {
     /// Unlike the shard's number, never the same for two pools of the process.
     identity: u64,
     free: RefCell<[Vec<NonNull<u8>>; CLASSES]>,
+    /// How many blocks of each class have been free all the time since the last trimming.
+    unused: RefCell<[usize; CLASSES]>,
     /// Heads for reuse, not initialised. Boxed: handles point to them.
     #[allow(clippy::vec_box)]
     heads: RefCell<Vec<Box<std::mem::MaybeUninit<Block>>>>,
@@ -78,6 +80,7 @@ impl Pool {
             shard,
             identity: POOLS.fetch_add(1, Ordering::Relaxed),
             free: RefCell::new(std::array::from_fn(|_| Vec::new())),
+            unused: RefCell::new([0; CLASSES]),
             heads: RefCell::new(Vec::new()),
             outstanding: Cell::new(0),
             kept: Cell::new(0),
@@ -93,7 +96,7 @@ impl Pool {
     pub fn get(&self, len: usize) -> BufMut {
         assert!(len < LEN_MAX, "a buffer of {len} bytes");
         let class = class_of(len);
-        let kept = class.and_then(|class| self.0.free.borrow_mut()[class].pop());
+        let kept = class.and_then(|class| self.0.take_kept(class));
         let capacity = class.map_or(round_up(len), |class| 1 << (class as u32 + CLASS_MIN_SHIFT));
         let memory = match kept {
             Some(memory) => {
@@ -130,9 +133,19 @@ impl Pool {
         self.0.kept.get()
     }
 
+    /// Gives back to the system what has been kept without being used since this was last called.
+    pub fn trim_unused(&self) {
+        let mut unused = self.0.unused.borrow_mut();
+        for (class, unused) in unused.iter_mut().enumerate() {
+            // The last one in is the first one out, so those are at the bottom.
+            self.0.release_kept(class, *unused);
+            *unused = self.0.free.borrow()[class].len();
+        }
+    }
+
     /// Gives what is kept for reuse back to the system.
     pub fn trim(&self) {
-        self.0.release_kept();
+        self.0.release_all();
     }
 
     fn head(&self, memory: NonNull<u8>, capacity: usize, origin: Option<Loan>) -> NonNull<Block> {
@@ -227,22 +240,34 @@ fn allocate(capacity: usize) -> NonNull<u8> {
 }
 
 impl PoolInner {
-    fn release_kept(&self) {
-        for (class, blocks) in self.free.borrow_mut().iter_mut().enumerate() {
-            for memory in blocks.drain(..) {
-                let layout = block_layout(1 << (class as u32 + CLASS_MIN_SHIFT));
-                // SAFETY: every block in class `class` came from `allocate` with this size and
-                // nothing points to it any more: it is in the free list.
-                unsafe { dealloc(memory.as_ptr(), layout) };
-            }
+    fn take_kept(&self, class: usize) -> Option<NonNull<u8>> {
+        let mut free = self.free.borrow_mut();
+        let memory = free[class].pop();
+        let unused = &mut self.unused.borrow_mut()[class];
+        *unused = free[class].len().min(*unused);
+        memory
+    }
+
+    /// Frees those `count` blocks of a class that have been free for the longest.
+    fn release_kept(&self, class: usize, count: usize) {
+        let capacity = 1 << (class as u32 + CLASS_MIN_SHIFT);
+        let blocks = &mut self.free.borrow_mut()[class];
+        for memory in blocks.drain(..count.min(blocks.len())) {
+            // SAFETY: every block in class `class` came from `allocate` with this size and
+            // nothing points to it any more: it is in the free list.
+            unsafe { dealloc(memory.as_ptr(), block_layout(capacity)) };
+            self.kept.set(self.kept.get() - capacity);
         }
-        self.kept.set(0);
+    }
+
+    fn release_all(&self) {
+        (0..CLASSES).for_each(|class| self.release_kept(class, usize::MAX));
     }
 }
 
 impl Drop for PoolInner {
     fn drop(&mut self) {
-        self.release_kept();
+        self.release_all();
     }
 }
 

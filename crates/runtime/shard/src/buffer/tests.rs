@@ -47,6 +47,20 @@ fn what_is_beyond_the_bounds_of_a_class_goes_back_to_the_system() {
 }
 
 #[test]
+fn what_is_not_used_between_two_trimmings_goes_back_to_the_system() {
+    let pool = Pool::new(0);
+    let many: Vec<BufMut> = (0..10).map(|_| pool.get(4096)).collect();
+    drop((many, pool.get(1 << 20)));
+    pool.trim_unused();
+    assert_eq!(pool.kept(), 40960 + (1 << 20), "all was used since");
+    drop([pool.get(4096), pool.get(4096)]);
+    pool.trim_unused();
+    assert_eq!(pool.kept(), 8192);
+    pool.trim_unused();
+    assert_eq!((pool.kept(), pool.outstanding()), (0, 0));
+}
+
+#[test]
 fn zeroed_is_zero_also_in_used_memory() {
     let pool = Pool::new(0);
     drop(numbered(&pool, 4096));
