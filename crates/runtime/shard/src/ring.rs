@@ -24,13 +24,22 @@ use std::io;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use operation::{ARGUMENT, BufMuts, Bufs, Command, RingOp};
 pub use refusal::RingError;
 
 /// Entries of the submission queue; more operations wait in a queue of ours.
 const ENTRIES: u32 = 512;
+
+/// Threads that the kernel may use for operations that would wait where they are submitted: syncs, holes, all of what is
+/// asked of most network file systems. By default it is four for each processor; a member that does not answer would
+/// soon have them all, and the syncs of other members would wait for it.
+const WORKERS: u32 = 256;
+
+/// How long the kernel may take to let go of what was cancelled, all in all and at a time.
+const LETS_GO_WITHIN: Duration = Duration::from_secs(2);
+const CANCEL_NANOS: u32 = 100_000_000;
 /// Operations handed to the kernel in one call. A device starts on a call's operations when the
 /// call ends: with all of a turn in one, it idles while they are prepared and the shard idles while
 /// it works (measured on a virtio disk, 4 KiB random reads at depth 32: 8 gives 1.1 times the rate
@@ -91,6 +100,8 @@ pub struct Ring {
     /// How many of them are commands, which end when their driver wants.
     commands: Cell<usize>,
     unsubmitted: Cell<usize>,
+    /// The kernel did not let go of what was cancelled.
+    held_on: Cell<bool>,
     bell: Arc<Doorbell>,
     bell_armed: Cell<bool>,
     bell_count: RefCell<Box<u64>>,
@@ -109,6 +120,8 @@ impl Ring {
         }
         let queues = Queues::new(ENTRIES).map_err(|error| RingError::of_setup(&error))?;
         refusal::check(&queues)?;
+        // From Linux 5.15 on; where it is refused there are as many as there are.
+        let _ = queues.submitter().register_iowq_max_workers(&mut [WORKERS, 0]);
         // Timers are usually 50 us late, to save power; a modelled SSD answers in less. Where
         // this is refused, timers stay that late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
@@ -120,6 +133,7 @@ impl Ring {
             in_flight: Cell::new(0),
             commands: Cell::new(0),
             unsubmitted: Cell::new(0),
+            held_on: Cell::new(false),
             bell,
             bell_armed: Cell::new(false),
             bell_count: RefCell::new(Box::new(0)),
@@ -390,11 +404,13 @@ impl Reactor for Ring {
 
 impl Ring {
     /// Cancels what is in flight and gives it back to its sinks, most with `ECANCELED`. Returns
-    /// although some is left only when the kernel does not let go of it for many seconds, and of
-    /// commands: those end with the ring, and their sinks hear no more of them.
+    /// although some is left only when the kernel does not let go of it for seconds (a file system whose server does
+    /// not answer), and of commands: those end with the ring, and their sinks hear no more of them.
     pub(crate) fn cancel_all(&self) {
-        let mut rounds = 0;
-        while self.in_flight.get() > self.commands.get() && rounds < 10_000 {
+        // Once it has not let go in time, nobody waits for it again.
+        let patience = if self.held_on.get() { Duration::ZERO } else { LETS_GO_WITHIN };
+        let until = Instant::now() + patience;
+        while self.in_flight.get() > self.commands.get() && Instant::now() < until {
             // What is only prepared is submitted first, so that it can be cancelled. What a ring that
             // is lost still has is leaked.
             if self.enter(false, None).is_err() {
@@ -403,12 +419,13 @@ impl Ring {
             // Sockets and pending accepts may never complete by themselves. Refused by old
             // kernels: the wait below then relies on the operations' own end.
             let cancel = types::CancelBuilder::any();
-            let _ = self.queues.borrow().submitter().register_sync_cancel(None, cancel);
+            let wait = Some(types::Timespec::new().nsec(CANCEL_NANOS));
+            let _ = self.queues.borrow().submitter().register_sync_cancel(wait, cancel);
             if self.in_flight.get() > self.commands.get() {
                 let _ = self.enter(true, Some(1_000_000));
             }
-            rounds += 1;
         }
+        self.held_on.set(self.in_flight.get() > self.commands.get());
         let sinks: Vec<_> = {
             let mut entries = self.entries.borrow_mut();
             let commands = entries.iter_mut().filter(|entry| entry.is_command());

@@ -53,8 +53,7 @@ impl FileDevice {
             true => None,
             false => Some(Rc::clone(shard.ring()?)),
         };
-        let may_shrink = whole.is_file();
-        let means = Means::new(fd, shard.pool().clone(), info.logical_block, may_shrink);
+        let means = Means::new(fd, shard.pool().clone(), info.logical_block, &whole);
         let core = Rc::new_cyclic(|own| Core {
             shard: shard.clone(),
             ring,

@@ -11,6 +11,7 @@
 //! gone, every request on every shard fails with [`IoErrorKind::Gone`](crate::IoErrorKind::Gone),
 //! and nothing makes the file grow again.
 
+mod closing;
 mod device;
 mod inline;
 mod open;

@@ -1,6 +1,8 @@
 //! The system calls that one request takes, one after the other: the rest after a short read or
 //! write, zeroes written where a range cannot be zeroed, a sync after a durable zeroing.
 
+use super::closing;
+use super::whole::Whole;
 use crate::completion::Completion;
 use crate::device::{IoError, IoErrorKind, Op};
 use braid_shard::ring::{BufMuts, Bufs, RingOp};
@@ -10,6 +12,8 @@ use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Times that an interrupted call is made again before it counts as failed.
 const TRIES_MAX: u32 = 64;
@@ -19,7 +23,9 @@ const ZEROES_REPEATED: usize = 64;
 
 /// What is common to all requests of a device.
 pub(super) struct Means {
-    pub(super) fd: Rc<OwnedFd>,
+    /// There until it is dropped.
+    fd: Option<Rc<OwnedFd>>,
+    slow_to_close: Arc<AtomicBool>,
     pub(super) pool: Pool,
     pub(super) logical_block: usize,
     /// It is a regular file, which anybody may truncate.
@@ -31,15 +37,23 @@ pub(super) struct Means {
 }
 
 impl Means {
-    pub(super) fn new(fd: OwnedFd, pool: Pool, logical_block: u32, may_shrink: bool) -> Means {
+    pub(super) fn new(fd: OwnedFd, pool: Pool, logical_block: u32, whole: &Whole) -> Means {
         Means {
-            fd: Rc::new(fd),
+            fd: Some(Rc::new(fd)),
+            slow_to_close: whole.slow_to_close(),
             pool,
             logical_block: logical_block.max(512) as usize,
-            may_shrink,
+            may_shrink: whole.is_file(),
             zeroes: RefCell::new(None),
             no_holes: Cell::new(false),
             no_zero_range: Cell::new(false),
+        }
+    }
+
+    fn fd(&self) -> Rc<OwnedFd> {
+        match &self.fd {
+            Some(fd) => Rc::clone(fd),
+            None => unreachable!("only dropping takes it away"),
         }
     }
 
@@ -50,7 +64,7 @@ impl Means {
 
     fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> RingOp {
         let mode = flags.bits() as i32;
-        RingOp::Fallocate { fd: Rc::clone(&self.fd), mode, offset, len }
+        RingOp::Fallocate { fd: self.fd(), mode, offset, len }
     }
 
     fn punch(&self, offset: u64, len: u64) -> RingOp {
@@ -58,7 +72,16 @@ impl Means {
     }
 
     fn sync(&self) -> RingOp {
-        RingOp::Sync { fd: Rc::clone(&self.fd) }
+        RingOp::Sync { fd: self.fd() }
+    }
+}
+
+impl Drop for Means {
+    fn drop(&mut self) {
+        // Operations hold handles of their own, and hold the device: when it goes they have ended.
+        if let Some(Ok(fd)) = self.fd.take().map(Rc::try_unwrap) {
+            closing::close(fd, &self.slow_to_close);
+        }
     }
 }
 
@@ -119,7 +142,7 @@ impl Flight {
         op: Op,
         done: Completion,
     ) -> Result<(Flight, RingOp), (Completion, IoError, Op)> {
-        let fd = Rc::clone(&means.fd);
+        let fd = means.fd();
         let (work, call) = match op {
             Op::Read(bufs) => {
                 let work = Work::Read { filled: BufMuts::new(), split: false };
@@ -234,7 +257,7 @@ impl Flight {
         let (filled, rest, split) = cut(all, self.position);
         self.work = Work::Read { filled, split };
         let offset = self.offset + self.position as u64;
-        Step::Call(RingOp::Read { fd: Rc::clone(&means.fd), offset, bufs: rest })
+        Step::Call(RingOp::Read { fd: means.fd(), offset, bufs: rest })
     }
 
     /// All buffers of a read again, in one list.
@@ -285,7 +308,7 @@ impl Flight {
         let all = all.get_or_insert(bufs);
         let rest = after(all, self.position);
         let offset = self.offset + self.position as u64;
-        Step::Call(RingOp::Write { fd: Rc::clone(&means.fd), offset, bufs: rest, durable })
+        Step::Call(RingOp::Write { fd: means.fd(), offset, bufs: rest, durable })
     }
 
     fn all_written(&mut self, bufs: Bufs) -> Op {
@@ -346,7 +369,7 @@ impl Flight {
                     bufs.push(zeroes.slice(0..ZEROES.min(now - start)));
                 }
                 let offset = self.offset + self.position as u64;
-                RingOp::Write { fd: Rc::clone(&means.fd), offset, bufs, durable: *fua }
+                RingOp::Write { fd: means.fd(), offset, bufs, durable: *fua }
             }
         }
     }

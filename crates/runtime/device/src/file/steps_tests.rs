@@ -1,7 +1,7 @@
 //! Requests against a kernel that is difficult: it moves little at a time, is interrupted, does
 //! not know how to punch holes.
 
-use super::{Flight, Means, Step};
+use super::{Flight, Means, Step, Whole};
 use crate::Completion;
 use crate::device::{IoError, IoErrorKind, Op};
 use crate::testing::Seen;
@@ -40,7 +40,8 @@ impl Kernel {
 
     fn means(&self) -> Means {
         let null = std::fs::File::open("/dev/null").unwrap();
-        Means::new(null.into(), self.pool.clone(), BLOCK as u32, true)
+        let file = Whole::new(null.try_clone().unwrap().into(), false, 0);
+        Means::new(null.into(), self.pool.clone(), BLOCK as u32, &file)
     }
 
     fn call(&self, op: &mut RingOp) -> i32 {
