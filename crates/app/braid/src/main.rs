@@ -15,6 +15,7 @@ mod members;
 mod memory;
 mod on_shard;
 mod output;
+mod panics;
 mod settings;
 mod volumes;
 
@@ -24,6 +25,7 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    panics::end_the_process();
     let cli = cli::Cli::parse();
     let filter = EnvFilter::try_from_env("BRAID_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()

@@ -24,7 +24,7 @@ mod thread;
 
 pub use image::REGION_MIN;
 pub use mirror::Dropped;
-pub use thread::{KvStore, Open};
+pub use thread::{KvStore, Open, catches_panics};
 
 use std::future::Future;
 use std::pin::Pin;

@@ -22,6 +22,14 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::sync::mpsc::{self, TryRecvError};
 
+/// What the names of stores' threads begin with.
+const NAME: &str = "kv-";
+
+/// This thread is that of a store, which catches panics of the embedded database.
+pub fn catches_panics() -> bool {
+    std::thread::current().name().is_some_and(|name| name.starts_with(NAME))
+}
+
 /// Answers that are sent together at most.
 const ANSWERS_MAX: usize = 64;
 
@@ -152,9 +160,10 @@ impl KvStore {
         let (giver, opened) = promise(shard);
         let slot = inner.waiting.borrow_mut().insert(Waiting::Done(giver));
         let farewell = Farewell { shard: shard.remote(), number };
-        let started = std::thread::Builder::new().name(format!("kv-{number}")).spawn(move || {
-            KvThread::run(farewell, received, slot, regions, how, cache_bytes);
-        });
+        let started =
+            std::thread::Builder::new().name(format!("{NAME}{number}")).spawn(move || {
+                KvThread::run(farewell, received, slot, regions, how, cache_bytes);
+            });
         let store = KvStore { inner };
         Box::pin(async move {
             if let Err(error) = started {
