@@ -27,7 +27,8 @@ use std::path::PathBuf;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done; for --test: every slot has a member in sync
-  1  asked for with --test: degraded. After a check that was waited for: mismatches were found
+  1  asked for with --test: degraded. After a check that was waited for: mismatches were found.
+     The end of serve: something that it was given could not be served to the end
   2  refused, or failed; for --test: the array cannot be used
   4  a device or a running server could not be read
 
@@ -246,6 +247,10 @@ pub struct Serve {
     /// Start even when members are missing that were there when the array was last written.
     #[arg(short = 'R', long)]
     pub run: bool,
+    /// Start nothing when a member cannot be used or an array cannot be started. Otherwise the rest is served, and
+    /// what is missing is looked for every few seconds.
+    #[arg(long, conflicts_with = "read_only")]
+    pub strict: bool,
     /// With --create: overwrite what is on the members. Otherwise: start an array that is degraded
     /// and was not stopped cleanly, although blocks written at that moment may come back wrong.
     #[arg(short, long)]

@@ -97,8 +97,11 @@ fn members_that_make_no_array_are_refused_with_what_to_do() {
     fs::copy(place.path("c"), place.path("bad")).unwrap();
     damage(&place.path("bad"), 4096 + 60);
     for (members, says) in [
-        ("a b c none", "none: no md superblock"),
-        ("a b c gone", "No such file"),
+        ("a b none", "none: no md superblock"),
+        ("none", "none: no md superblock"),
+        ("a b gone", "No such file"),
+        ("a b c none --strict", "none: no md superblock"),
+        ("a b c gone --strict", "No such file"),
         ("a b c a", "given twice"),
         ("a b c copy", "the same member"),
         ("a b bad d", "checksum"),

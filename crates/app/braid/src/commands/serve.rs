@@ -1,32 +1,33 @@
 //! `braid serve`: the foreground server from its start to its orderly end.
 
+mod looking;
 mod read_only;
 mod settings;
+mod starting;
 
 use crate::cli::{Serve, Shape};
 use crate::creating::{Plan, Refusal, Wish, make, plan};
 use crate::daemon::control_socket::{ControlSocket, default_path};
-use crate::daemon::grouping::{Group, group};
+use crate::daemon::grouping::{Group, Trouble, group};
 use crate::daemon::layers::{layer, only};
 use crate::daemon::running::{Around, Running};
 use crate::daemon::{End, memory_watch, metrics, signals};
-use crate::exit::FAILED;
-use crate::members::parse_all;
+use crate::exit::{DEGRADED, FAILED};
+use crate::members::{Member, parse_all};
 use crate::memory::Memory;
 use crate::on_shard;
 use crate::output::{self, size};
 use crate::settings::ArraySettings;
 use crate::settings::kept::Kept;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use braid_array::array::Array;
-use braid_array::assemble::assemble;
 use braid_array::assemble::salvage::Salvage;
 use braid_array::options::AssembleOptions;
 use braid_device::{Opener, Target};
 use braid_nbd::serve::Server;
 use braid_shard::mailbox::Remote;
-use settings::Wanted;
-use std::collections::HashSet;
+use looking::{Looking, Sought};
+use starting::{Begun, How, start_all};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 
@@ -40,32 +41,34 @@ pub fn run(options: Serve) -> Result<ExitCode> {
     let shards = on_shard::start_shards(usize::from(count))?;
     let home = shards.remotes().first().context("at least one shard was started")?;
     let (memory, kept) = (Memory::default(), Kept::new(options.state.state_dir.as_deref()));
-    let wanted = Wanted {
-        kept: &kept,
-        asked: &options.settings,
-        shards: count,
-        memory_max: memory.for_caches(),
+    let how = How::new(&options, kept.clone(), count, memory.for_caches());
+    let Some(Given { groups, members, troubles }) = given(home, &options, &how)? else {
+        return Ok(ExitCode::from(FAILED));
     };
-    let groups = match groups(home, &options, &wanted)? {
-        Some(groups) => groups,
-        None => return Ok(ExitCode::from(FAILED)),
-    };
+    if groups.is_empty() || how.strict && !troubles.is_empty() {
+        let left =
+            if groups.is_empty() { "nothing to serve" } else { "nothing is started (--strict)" };
+        output::note(format!("braid: {left}: braid examine MEMBER… shows what is on them"));
+        return Ok(ExitCode::from(FAILED));
+    }
     // All before the first array is started, which writes.
-    let groups = groups
-        .into_iter()
-        .map(|group| {
-            Ok(Start { settings: wanted.of(&group)?, memory_max: wanted.memory_max, group })
-        })
-        .collect::<Result<Vec<Start>>>()?;
-    let mut arrays: Vec<Arc<Array>> = Vec::new();
+    let starts = how.starts(groups)?;
+    let mut begun = Begun::default();
     let mut salvaged: Vec<Arc<Salvage>> = Vec::new();
     // Arrays that were started are stopped again when a later one cannot be.
     let started = if options.read_only {
-        read_only::start_all(shards.remotes(), groups, &mut arrays, &mut salvaged)
+        let all = shards.remotes();
+        let below = read_only::start_all(all, starts, &mut begun.arrays, &mut salvaged);
+        below.map(|below| begun.below = below)
     } else {
-        start_all(shards.remotes(), groups, &options, &mut arrays)
+        start_all(shards.remotes(), starts, &how, &mut begun)
     };
-    let server = started.and_then(|below| {
+    let Begun { arrays, below, waiting } = begun;
+    let started = started.and_then(|()| {
+        let none = arrays.is_empty() && salvaged.is_empty();
+        if none { Err(anyhow!("nothing to serve: no array could be started")) } else { Ok(()) }
+    });
+    let server = started.and_then(|()| {
         let running = arrays.iter().map(|array| Arc::clone(array) as Arc<dyn Target>);
         let looked_at = salvaged.iter().map(|array| Arc::clone(array) as Arc<dyn Target>);
         // What another array is made of is not for clients.
@@ -98,20 +101,37 @@ pub fn run(options: Serve) -> Result<ExitCode> {
             output::line(format!("metrics: {}", metrics.place()))?;
         }
         output::line(format!("control socket: {}", socket.path().display()))?;
+        let waiting = starting::named(&members, &waiting);
+        let sought = Sought { troubles, waiting, how };
+        let looking = Looking::begin(&running, sought)?;
         let end = ends.recv().context("waiting for the end")?;
+        let missing = looking.end();
         drop(metrics);
         server.stop();
-        Ok(end)
+        Ok((end, missing))
     });
     running.stop_all()?;
     drop(socket);
     drop(shards);
-    if served? == End::Signal {
+    let (end, missing) = served?;
+    if end == End::Signal {
         let state =
             if options.read_only { "nothing was written" } else { "all arrays are marked clean" };
         output::note(format!("braid: stopped by a signal; {state}"));
     }
+    if missing {
+        output::note("braid: something that was given was missing to the end (exit code 1)");
+        return Ok(ExitCode::from(DEGRADED));
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What was given to be served.
+struct Given {
+    groups: Vec<Group>,
+    /// All members, usable or not.
+    members: Vec<Member>,
+    troubles: Vec<Trouble>,
 }
 
 /// An array that is about to be started.
@@ -140,21 +160,29 @@ fn shard_count(asked: Option<u16>) -> u16 {
     asked.unwrap_or_else(cores)
 }
 
-/// The members of each array; `None` when they were refused and that has been said.
-fn groups(home: &Remote, options: &Serve, wanted: &Wanted<'_>) -> Result<Option<Vec<Group>>> {
+/// The members of each array, and those that cannot be used, which are named; `None` when they were refused and that has
+/// been said.
+fn given(home: &Remote, options: &Serve, how: &How) -> Result<Option<Given>> {
     let Some(name) = &options.create else {
-        let groups = if options.read_only {
-            read_only::groups(home, &options.members)?
+        let (groups, members, troubles) = if options.read_only {
+            (read_only::groups(home, &options.members)?, Vec::new(), Vec::new())
         } else {
-            let members = parse_all(&options.members, false)?;
-            group(home, &members.into_iter().flatten().collect::<Vec<_>>())?
+            let members: Vec<Member> =
+                parse_all(&options.members, false)?.into_iter().flatten().collect();
+            let (groups, troubles) = group(home, &members);
+            (groups, members, troubles)
         };
+        starting::say(&troubles, !how.strict && !groups.is_empty());
+        if groups.is_empty() {
+            return Ok(Some(Given { groups, members, troubles }));
+        }
         let (groups, notes) = layer(home, groups, options.stack)?;
         notes.iter().for_each(|note| output::note(format!("note: {note}")));
-        return Ok(Some(match &options.uuid {
+        let groups = match &options.uuid {
             Some(uuid) => only(groups, uuid)?,
             None => groups,
-        }));
+        };
+        return Ok(Some(Given { groups, members, troubles }));
     };
     let shape = Shape::from(options.shape.clone());
     let wish = Wish {
@@ -175,44 +203,11 @@ fn groups(home: &Remote, options: &Serve, wanted: &Wanted<'_>) -> Result<Option<
     for warning in &plan.warnings {
         output::note(format!("warning: {warning}"));
     }
-    plan.check(&ArraySettings::default().with(wanted.asked)?, wanted.shards, wanted.memory_max)?;
+    plan.check(&ArraySettings::default().with(&how.asked)?, how.shards, how.memory_max)?;
     let openers: Vec<Arc<dyn Opener>> = plan.openers().into_iter().flatten().collect();
     let created = make(home, plan)?;
-    Ok(Some(vec![Group::new(created.uuid, name.to_string(), openers)]))
-}
-
-/// Starts the arrays in order; gives the names of those that are members of others.
-fn start_all(
-    remotes: &[Remote],
-    starts: Vec<Start>,
-    options: &Serve,
-    arrays: &mut Vec<Arc<Array>>,
-) -> Result<HashSet<String>> {
-    let mut below = HashSet::new();
-    for start in starts {
-        for opener in &start.group.openers {
-            for note in opener.notes() {
-                output::note(format!("note: {note}"));
-            }
-        }
-        let assemble_options = AssembleOptions {
-            force: options.force,
-            start_degraded: options.run || start.group.is_as_it_was_left(),
-            ..start.options()
-        };
-        let remotes = remotes.to_vec();
-        let home = remotes.first().context("at least one shard was started")?.clone();
-        let (openers, as_member) = (start.group.openers, start.group.as_member);
-        let array = on_shard::run(&home, move |shard| async move {
-            assemble(&on_shard::context(&shard, &remotes), openers, assemble_options).await
-        })??;
-        if let Some(member) = as_member {
-            member.started(Arc::clone(&array) as Arc<dyn Target>);
-            below.insert(array.name().to_string());
-        }
-        arrays.push(array);
-    }
-    Ok(below)
+    let groups = vec![Group::new(created.uuid, name.to_string(), openers)];
+    Ok(Some(Given { groups, members: Vec::new(), troubles: Vec::new() }))
 }
 
 fn announce(array: &Array, server: &Server) -> Result<()> {

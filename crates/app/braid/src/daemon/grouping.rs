@@ -67,29 +67,46 @@ impl Group {
     }
 }
 
-/// Opens the members, reads their superblocks and sorts them, in the order in which arrays appear.
-///
-/// # Errors
-/// A member that cannot be opened or read, is no member at all, or has a damaged superblock.
-pub fn group(home: &Remote, members: &[Member]) -> Result<Vec<Group>> {
-    let mut groups: Vec<Group> = Vec::new();
+/// A member that cannot be used.
+#[derive(Clone)]
+pub struct Trouble {
+    /// The member.
+    pub member: Member,
+    /// Why not, with its name.
+    pub why: String,
+}
+
+/// Opens the members, reads their superblocks and sorts them, in the order in which arrays appear. Beside them those that
+/// cannot be opened or read, are no members at all, or have damaged superblocks.
+pub fn group(home: &Remote, members: &[Member]) -> (Vec<Group>, Vec<Trouble>) {
+    let (mut groups, mut troubles) = (Vec::new(), Vec::new());
     for member in members {
-        let (opener, examined) = open(home, member, Mode::ReadWrite)?;
-        // A container's disk may also have an md superblock that was left over: writing would ruin one of the two.
-        if let Some(path) = member.path() {
-            let signatures = discover::examine(path)?.signatures;
-            refuse_container(&signatures).with_context(|| member.name.clone())?;
+        match usable(home, member) {
+            Ok((opener, superblock, block)) => enter(&mut groups, opener, superblock, block),
+            Err(error) => {
+                troubles.push(Trouble { member: member.clone(), why: format!("{error:#}") });
+            }
         }
-        let superblock = examined.superblock.with_context(|| {
-            format!(
-                "{}: no md superblock, so it is no member of an array; leave it out, or `braid create` an array \
-                 on it first",
-                member.name
-            )
-        })?;
-        enter(&mut groups, opener, superblock, examined.device.logical_block);
     }
-    Ok(groups)
+    (groups, troubles)
+}
+
+/// A member that can be written to, its superblock and its logical block.
+fn usable(home: &Remote, member: &Member) -> Result<(Arc<dyn Opener>, Superblock, u32)> {
+    let (opener, examined) = open(home, member, Mode::ReadWrite)?;
+    // A container's disk may also have an md superblock that was left over: writing would ruin one of the two.
+    if let Some(path) = member.path() {
+        let signatures = discover::examine(path)?.signatures;
+        refuse_container(&signatures).with_context(|| member.name.clone())?;
+    }
+    let superblock = examined.superblock.with_context(|| {
+        format!(
+            "{}: no md superblock, so it is no member of an array; leave it out, or `braid create` an array on it \
+             first",
+            member.name
+        )
+    })?;
+    Ok((opener, superblock, examined.device.logical_block))
 }
 
 /// The same for members of which nothing is written: what is no member, or cannot be used, is passed over, and a

@@ -118,6 +118,20 @@ impl Running {
         Ok(format!("{} was {what} array {}; {next}", member.name, array.name()))
     }
 
+    /// A member of the running array `uuid` is there again that was missing when the server started. `spare`: it holds
+    /// nothing.
+    ///
+    /// # Errors
+    /// When the array does not run any more, or does not take it without being told to.
+    pub fn came_back(&self, uuid: &[u8; 16], text: &str, spare: bool) -> Result<String> {
+        let array = self.arrays().iter().find(|array| array.uuid() == *uuid).cloned();
+        let Some(array) = array else { bail!("its array has been stopped") };
+        match spare {
+            true => self.add(&array, text, false, MemberFlags::default()),
+            false => self.re_add(&array, text),
+        }
+    }
+
     /// Takes a member back that was one before.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use super::End;
 use super::control_socket::{Door, Handler};
 use super::creating::Wanted;
 use super::details::{self, job_of};
+use super::grouping::Group;
 use super::membership::select;
 use super::protocol::{Answer, Detail, Listed, Request};
 use super::setting::Setter;
@@ -15,7 +16,7 @@ use super::{flags, salvaged, stacking};
 use crate::on_shard;
 use crate::settings::kept::Kept;
 use crate::volumes::Volumes;
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use braid_array::array::Array;
 use braid_array::assemble::salvage::Salvage;
 use braid_array::control::Control;
@@ -358,6 +359,51 @@ impl Running {
             member.array = below.map(Box::new);
         }
         Ok(detail)
+    }
+
+    /// All shards.
+    pub fn remotes(&self) -> &[Remote] {
+        &self.remotes
+    }
+
+    /// The shard that arrays have their control on.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn home(&self) -> Result<&Remote> {
+        self.remotes.first().context("a server has a shard")
+    }
+
+    /// Where arrays are exported.
+    pub fn server(&self) -> Option<&Server> {
+        self.server.as_deref()
+    }
+
+    /// An array with this UUID runs here.
+    pub fn runs(&self, uuid: &[u8; 16]) -> bool {
+        self.arrays().iter().any(|array| array.uuid() == *uuid)
+    }
+
+    /// Gives an array that is about to be started a name that no other has here.
+    pub fn name_apart(&self, group: &mut Group) {
+        let known = self.arrays().iter().any(|array| array.name() == group.name);
+        if known || self.salvaged().iter().any(|array| array.info().name == group.name) {
+            let uuid = uuid_text::format(&group.uuid);
+            group.name = format!("{}-{}", group.name, uuid.split(':').next().unwrap_or_default());
+        }
+    }
+
+    /// Enters an array that was started while others ran; `free`: no other is made of it.
+    ///
+    /// # Errors
+    /// When it cannot be offered to clients.
+    pub fn enter_late(&self, array: Arc<Array>, free: bool) -> Result<()> {
+        let _turn = self.stack_turn();
+        if free {
+            return self.enter(array);
+        }
+        self.arrays().push(array);
+        Ok(())
     }
 
     /// Enters an array that was started, and offers it to clients.
