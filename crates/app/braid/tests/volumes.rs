@@ -209,7 +209,7 @@ fn a_volume_lives_through_all_that_is_done_to_it() {
     scene.run("balance pool").ok();
     assert_eq!(scene.used(0), of_b);
     scene.run("unpin pool mnt/large").ok();
-    scene.run("weight pool c 1000000 --no-balance").ok();
+    scene.run("weight pool c 4 --no-balance").ok();
 
     scene.run("add pool fast --proxy").ok();
     let second = bytes(8 << 20, 2);
@@ -427,8 +427,8 @@ fn an_export_of_another_server_is_a_brick_like_others() {
     let far = Far::new();
     let server = far.serve();
     let uri = far.uri();
-    let created = scene.run(&format!("create pool a {uri} --weight {uri}=200000")).ok();
-    assert!(created.contains(&uri) && created.contains("200000"), "{created}");
+    let created = scene.run(&format!("create pool a {uri} --weight {uri}=2.5")).ok();
+    assert!(created.contains(&uri) && created.contains("2.5"), "{created}");
     scene.run("mount pool mnt").ok();
     let data = bytes(12 << 20, 21);
     scene.write_through("file", &data);
@@ -449,7 +449,7 @@ fn an_export_of_another_server_is_a_brick_like_others() {
     let mounted = scene.run("mount pool mnt").ok();
     assert!(mounted.contains("2 bricks, clean"), "{mounted}");
     assert_eq!(fs::read(scene.file("file")).unwrap(), data);
-    scene.run(&format!("weight pool {uri} 100 --no-balance")).ok();
+    scene.run(&format!("weight pool {uri} 0.01 --no-balance")).ok();
     scene.run("add pool c").ok();
     scene.run(&format!("remove pool {uri}")).ok();
     scene.run(&format!("examine {uri}")).refused(4, &["not a brick"]);
@@ -563,4 +563,24 @@ fn what_cannot_be_a_brick_of_another_server_is_refused() {
     // One export by two names, which only shows when it is written to.
     let tcp = far.tcp_uri(&server);
     volume(&format!("create pool {uri} {tcp} --force")).refused(2, &["are the same export"]);
+}
+
+#[test]
+fn a_weight_counts_beside_default_ones_and_a_name_is_given_once() {
+    let place = Place::new();
+    for brick in ["a", "b", "c", "d"] {
+        new_brick(&place, brick, BRICK);
+    }
+    let created = place.run("volume create pool a b c --weight a=2 --weight c=0.5 --json").ok();
+    let created: serde_json::Value = serde_json::from_str(&created).unwrap();
+    let weights: Vec<f64> =
+        (0..3).map(|at| created["bricks"][at]["weight"].as_f64().unwrap()).collect();
+    assert_eq!(weights, [2.0, 1.0, 0.5], "{created}");
+    let uuid = created["uuid"].as_str().unwrap();
+    let words = ["there is a volume pool already", uuid, "another name"];
+    place.run("volume create pool d").refused(2, &words);
+    place.run("volume create pool a b c --force").ok();
+    place.run("volume create other d").ok();
+    let examined = place.run("volume examine d").ok();
+    assert!(examined.contains("Weight : 1\n"), "{examined}");
 }

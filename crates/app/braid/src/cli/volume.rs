@@ -8,6 +8,7 @@ pub use changes::{
 
 use super::{Control, EXIT_CODES, State, kib_or_size};
 use crate::volumes::name::VolumeName;
+use crate::volumes::weight::BrickWeight;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -85,9 +86,10 @@ pub struct NewVolume {
     /// number is in KiB [default: 128K].
     #[arg(long, value_name = "SIZE", value_parser = kib_or_size)]
     pub stripe: Option<u64>,
-    /// The part of a brick among the others, as BRICK=N; may be given several times [default: its blocks of 4 KiB].
+    /// The weight of a brick, as BRICK=N; may be given several times. A brick's share is its size times its weight
+    /// [default: 1].
     #[arg(long = "weight", value_name = "BRICK=N", value_parser = brick_weight)]
-    pub weights: Vec<(String, u64)>,
+    pub weights: Vec<(String, BrickWeight)>,
     /// Room for metadata on each of the first two bricks; a bare number is in KiB [default: by size].
     #[arg(long, visible_alias = "metadata-size", value_name = "SIZE", value_parser = kib_or_size)]
     pub metadata: Option<u64>,
@@ -104,7 +106,7 @@ pub struct NewVolume {
     A brick is a file, a block device, array:NAME, an array that the running server has and no client uses, or an \
     export of another NBD server, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. First it is shown what \
     is found on each; when there is anything, it is refused unless --force is given. Files are cut into stripes, \
-    which go to the bricks in proportion to their weights. There is no redundancy between bricks but for the \
+    which go to the bricks in proportion to their sizes, times the weights that were given. There is no redundancy between bricks but for the \
     metadata, which is mirrored on the first two that have room: what lies on a brick that dies is lost, so make \
     bricks of arrays where that matters.\n\n\
     It takes a second or so, whatever the size. The volume is not mounted afterwards: `braid volume mount` does \
@@ -258,25 +260,13 @@ pub struct Host {
 }
 
 /// Takes `BRICK=N` apart: the last `=` counts, since a path may have some.
-pub(super) fn brick_weight(text: &str) -> Result<(String, u64), String> {
+pub(super) fn brick_weight(text: &str) -> Result<(String, BrickWeight), String> {
     let form = || format!("{text:?}: give BRICK=N, with the brick as it is given to the command");
     let (brick, number) = text.rsplit_once('=').ok_or_else(form)?;
     if brick.is_empty() {
         return Err(form());
     }
-    Ok((brick.to_string(), weight(number)?))
-}
-
-/// A weight: not 0, since a brick that is to take nothing is no brick.
-pub(super) fn weight(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(0) => {
-            Err("a weight of 0 would leave the brick empty: `braid volume remove` takes it away"
-                .to_string())
-        }
-        Ok(weight) if weight <= u64::from(u32::MAX) => Ok(weight),
-        _ => Err(format!("{text:?} is no weight: give a whole number from 1 to {}", u32::MAX)),
-    }
+    Ok((brick.to_string(), number.parse()?))
 }
 
 #[cfg(test)]
@@ -292,12 +282,16 @@ mod tests {
         }
     }
 
+    fn weighs(brick: &str, weight: &str) -> (String, BrickWeight) {
+        (brick.to_string(), weight.parse().unwrap())
+    }
+
     #[test]
     fn a_volume_is_made_as_its_help_says() {
         let words = "braid volume create pool --stripe 128K --weight /dev/a=2 --weight b=c=3 --metadata 64M /dev/a b=c";
         let Verb::Create(create) = parsed(words).unwrap() else { panic!("create was typed") };
         assert_eq!(create.new.stripe, Some(128 << 10));
-        assert_eq!(create.new.weights, [("/dev/a".to_string(), 2), ("b=c".to_string(), 3)]);
+        assert_eq!(create.new.weights, [weighs("/dev/a", "2"), weighs("b=c", "3")]);
         assert_eq!((create.new.metadata, create.new.force), (Some(64 << 20), false));
         assert_eq!(create.bricks, ["/dev/a", "b=c"]);
     }
@@ -334,7 +328,7 @@ mod tests {
             "braid volume ls --json",
             "braid volume status",
             "braid volume examine a b --json",
-            "braid volume add pool a b --no-balance --weight 4",
+            "braid volume add pool a b --no-balance --weight 0.5",
             "braid volume remove pool a --detach",
             "braid volume balance pool",
             "braid volume weight pool a 3 --no-balance",

@@ -5,6 +5,7 @@ use super::examining;
 use super::here::{self, Here};
 use super::hosted::{Held, Hosted};
 use super::registry::{Arrays, Volumes, inside};
+use super::weight::BrickWeight;
 use crate::creating::wipe_device;
 use crate::daemon::protocol::volume::FileName;
 use crate::members::Member;
@@ -26,7 +27,7 @@ use uuid::Uuid;
 #[derive(Clone, Copy, Debug)]
 pub struct HowAdded {
     /// Their part among the others; by size where `None`.
-    pub weight: Option<u64>,
+    pub weight: Option<BrickWeight>,
     /// It becomes the proxy.
     pub proxy: bool,
     /// Overwrite what is on them.
@@ -146,7 +147,7 @@ async fn add_one(here: Rc<Here>, new: New, how: HowAdded) -> Result<()> {
         bail!("the volume has a proxy: take it off first (proxy --off)");
     }
     let device = here::open(&here.shard, &*opener)?;
-    let plan = BrickPlan { uuid, weight: how.weight, info };
+    let plan = BrickPlan { uuid, weight: how.weight.map(BrickWeight::thousandths), info };
     let mut superblock = here.opened.plan_add(&plan).await?;
     if how.proxy {
         superblock.state = Written::Proxy;
@@ -183,11 +184,11 @@ impl Hosted {
     ///
     /// # Errors
     /// When it has no such brick, or the brick no weight.
-    pub fn set_weight(&self, brick: &str, weight: u64) -> Result<String> {
+    pub fn set_weight(&self, brick: &str, weight: BrickWeight) -> Result<String> {
         let brick = self.select(brick)?;
-        let id = brick.id;
+        let (id, recorded) = (brick.id, weight.of_blocks(brick.blocks));
         self.with(move |here| async move {
-            here.volume.set_weight(id, weight).await?;
+            here.volume.set_weight(id, recorded).await?;
             here.note_bricks().await
         })??;
         let name = self.name_of(&brick);

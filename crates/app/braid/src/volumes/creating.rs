@@ -7,11 +7,12 @@ use super::examining;
 use super::here;
 use super::kept;
 use super::registry::Arrays;
+use super::weight::{self, BrickWeight};
 use crate::cli::NewVolume;
 use crate::creating::wipe_device;
 use crate::daemon::protocol::volume::{CreatedBrick, CreatedVolume};
 use crate::discover::{Found, look, look_again, look_through};
-use crate::members::{Member, parse_bricks};
+use crate::members::{Member, parse_brick, parse_bricks};
 use crate::on_shard;
 use crate::output::{size, table};
 use crate::settings::kept::Kept;
@@ -19,6 +20,7 @@ use anyhow::{Context, Result, bail};
 use braid_device::file::Mode;
 use braid_device::{DeviceInfo, Opener};
 use braid_filesystem::Caller;
+use braid_format::brick::BLOCK;
 use braid_shard::mailbox::Remote;
 use braid_volume::assemble::{self, BrickPlan, CreatePlan};
 use std::ops::Range;
@@ -197,12 +199,17 @@ pub fn create(
 ) -> Result<CreatedVolume> {
     let Wish { name, new, dry_run, .. } = *wish;
     let doing = || format!("creating volume {name}");
+    refuse_name(home, name, prepared, kept).with_context(doing)?;
     let weights = weights(&new.weights, &prepared.bricks).with_context(doing)?;
     let uuid = Uuid::new_v4();
     let infos = infos(home, prepared.openers())?;
     let plans = infos.into_iter().zip(&weights);
     let plans: Vec<BrickPlan> = plans
-        .map(|(info, weight)| BrickPlan { uuid: Uuid::new_v4(), weight: *weight, info })
+        .map(|(info, weight)| BrickPlan {
+            uuid: Uuid::new_v4(),
+            weight: weight.map(BrickWeight::thousandths),
+            info,
+        })
         .collect();
     let uuids: Vec<Uuid> = plans.iter().map(|plan| plan.uuid).collect();
     let volume = assemble::NewVolume {
@@ -282,7 +289,7 @@ fn describe(volume: &assemble::NewVolume, plan: &CreatePlan, prepared: &Prepared
     let bricks = bricks.map(|(at, (superblock, (brick, _)))| CreatedBrick {
         id: superblock.brick_id,
         name: brick.name.clone(),
-        weight: superblock.weight,
+        weight: weight::shown(superblock.weight, superblock.data.len / BLOCK),
         data: superblock.data.len,
         metadata: if metadata.contains(&at) { superblock.metadata.len } else { 0 },
     });
@@ -304,11 +311,39 @@ fn describe(volume: &assemble::NewVolume, plan: &CreatePlan, prepared: &Prepared
     }
 }
 
+/// Refuses the name of a volume that this machine knows, and that is still there: two of one name could be mounted by their
+/// UUIDs only.
+fn refuse_name(home: &Remote, name: &str, prepared: &Prepared, kept: &Kept) -> Result<()> {
+    for known in kept::named(kept, name).iter().filter(|known| known.name == name) {
+        let taken = |text: &&String| prepared.bricks.iter().any(|(brick, _)| brick.name == **text);
+        if known.bricks.iter().any(|text| taken(&text)) {
+            // It is overwritten.
+            continue;
+        }
+        let is_there = |text: &&String| {
+            let member = parse_brick(text).ok().filter(|member| member.array().is_none());
+            let opener = member.and_then(|member| member.prepare(Mode::Examine).ok());
+            let read = opener.and_then(|opener| examining::read_on(home, opener).ok());
+            read.is_some_and(|read| {
+                Uuid::from_bytes(read.superblock.volume_uuid).to_string() == known.uuid
+            })
+        };
+        if let Some(brick) = known.bricks.iter().find(is_there) {
+            bail!(
+                "there is a volume {name} already ({}, {brick} is a brick of it): choose another name, or give its bricks \
+                 and --force to overwrite it",
+                known.uuid
+            );
+        }
+    }
+    Ok(())
+}
+
 /// The weight of each brick that was given one.
 fn weights(
-    given: &[(String, u64)],
+    given: &[(String, BrickWeight)],
     bricks: &[(Member, Arc<dyn Opener>)],
-) -> Result<Vec<Option<u64>>> {
+) -> Result<Vec<Option<BrickWeight>>> {
     let mut weights = vec![None; bricks.len()];
     for (name, weight) in given {
         let is = |(at, (brick, _)): &(usize, &(Member, Arc<dyn Opener>))| {

@@ -1,6 +1,7 @@
 //! What mounted volumes say of themselves.
 
 use super::hosted::{Hosted, Sample, locked};
+use super::weight;
 use crate::daemon::protocol::Job;
 use crate::daemon::protocol::volume::{
     BrickDetail, CheckDetail, ListedVolume, LostDetail, VolumeDetail, VolumeJobDetail,
@@ -245,7 +246,7 @@ fn brick_detail(brick: &BrickStatus) -> BrickDetail {
         uuid: brick.uuid.to_string(),
         state: state.to_string(),
         failure: brick.failure.clone(),
-        weight: brick.weight,
+        weight: weight::shown(brick.weight, brick.blocks),
         size: brick.blocks * BLOCK,
         used: brick.used * BLOCK,
         fair_share: brick.fair_share,

@@ -14,6 +14,7 @@
 //! | `jobs` | jobs: started, steered, waited for |
 //! | `details` | what mounted volumes say of themselves |
 //! | `export`, `file_device` | files of volumes as block devices |
+//! | `weight` | the weight of a brick, as people write it |
 //! | `background` | a server that is started for a volume |
 //!
 //! Invariant: a device is open and locked as long as it is a brick of a volume that is mounted here, and no longer.
@@ -33,6 +34,7 @@ mod jobs;
 pub mod kept;
 pub mod name;
 mod registry;
+pub mod weight;
 
 pub use hosted::{Events, Hosted};
 pub use registry::{Arrays, Volumes};

@@ -143,6 +143,13 @@ impl Volumes {
         Ok(match request {
             VolumeRequest::Create { name, bricks, new, dry_run } => {
                 let _turn = locked(&self.turn);
+                if let Some(mounted) = self.all().iter().find(|hosted| hosted.name == name) {
+                    bail!(
+                        "creating volume {name}: a volume of that name is mounted at {} ({}); choose another name",
+                        mounted.dir.display(),
+                        mounted.uuid
+                    );
+                }
                 let wish = Wish { name: &name, bricks: &bricks, new: &new, dry_run };
                 let (home, members) = (self.home()?, self.members(&bricks)?);
                 self.refuse_used(home, &members)?;

@@ -28,9 +28,6 @@ pub enum Operation {
     Check,
 }
 
-/// By so much weights differ from kill to kill.
-const WEIGHT_STEP: u32 = 40_000;
-
 impl Operation {
     /// What it is called.
     pub fn name(self) -> &'static str {
@@ -80,8 +77,8 @@ impl Operation {
             Operation::Add => server.volume(&["add", "pool", &brick, "--detach"]),
             Operation::Remove => server.volume(&["remove", "pool", &brick, "--detach"]),
             Operation::Weight => {
-                // Against those of the others, which are their sizes in blocks.
-                let weight = (WEIGHT_STEP * (1 + number % 7)).to_string();
+                // The others have a weight of 1.
+                let weight = (1 + number % 7).to_string();
                 server.volume(&["weight", "pool", &server.brick(0), &weight, "--detach"])
             }
             Operation::Migrate => {

@@ -26,6 +26,6 @@ pub use create::create;
 pub use error::{AssembleError, BrickOf};
 pub use examine::{FoundBrick, examine};
 pub use open::{Opened, open};
-pub use plan::{BrickPlan, CreatePlan, NewVolume, plan_create};
+pub use plan::{BrickPlan, CreatePlan, NewVolume, plan_create, weight_of};
 pub use store::BrickStore;
 pub use superblocks::Superblocks;

@@ -27,6 +27,8 @@ const METADATA_MIN: u64 = 32 * MIB;
 /// Bricks that get a metadata region: two that hold the metadata, and two that it can move to. With one on each of many
 /// bricks, the regions would take up a good part of the volume.
 const METADATA_BRICKS: usize = 4;
+/// The weight of a brick that has what its size is due, in thousandths.
+const WEIGHT_ONE: u64 = 1000;
 /// The least data of a brick.
 const DATA_MIN: u64 = 8 * MIB;
 
@@ -52,7 +54,7 @@ pub struct NewVolume {
 pub struct BrickPlan {
     /// Not all zeros, and no other brick's.
     pub uuid: Uuid,
-    /// Its part in placement; blocks of its data area where `None`.
+    /// Its part in placement, in thousandths of what its size is due; 1000 where `None`.
     pub weight: Option<u64>,
     /// What the device says of itself.
     pub info: DeviceInfo,
@@ -104,7 +106,7 @@ pub fn plan_create(new: &NewVolume, bricks: &[BrickPlan]) -> Result<CreatePlan, 
             // At most 4096.
             brick_count: bricks.len() as u16,
             state: BrickState::Data,
-            weight: brick.weight.unwrap_or(data.len / BLOCK),
+            weight: weight_of(data.len / BLOCK, brick.weight.unwrap_or(WEIGHT_ONE)),
             generation: 1,
             brick_size: usable_size(brick.info.size),
             stripe_size,
@@ -148,7 +150,7 @@ pub(super) fn plan_add(
         brick_uuid: brick.uuid.into_bytes(),
         brick_id,
         state: BrickState::Data,
-        weight: brick.weight.unwrap_or(data.len / BLOCK),
+        weight: weight_of(data.len / BLOCK, brick.weight.unwrap_or(WEIGHT_ONE)),
         brick_size: usable_size(brick.info.size),
         metadata_state: MetadataState::Unused,
         metadata_generation: 0,
@@ -161,6 +163,13 @@ pub(super) fn plan_add(
         away: Vec::new(),
         ..like.clone()
     })
+}
+
+/// The part in placement of a brick with `blocks` blocks of data whose weight is so many thousandths: by themselves bricks
+/// share in proportion to their sizes. At least 1.
+pub fn weight_of(blocks: u64, thousandths: u64) -> u64 {
+    let weight = u128::from(blocks) * u128::from(thousandths) / u128::from(WEIGHT_ONE);
+    u64::try_from(weight).unwrap_or(u64::MAX).max(1)
 }
 
 /// It has a metadata region, used or not.

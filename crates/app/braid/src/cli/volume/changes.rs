@@ -1,7 +1,7 @@
 //! The verbs that change a mounted volume, its jobs, and its exports.
 
-use super::weight;
 use crate::cli::{Control, EXIT_CODES};
+use crate::volumes::weight::BrickWeight;
 use braid_nbd::Address;
 use clap::Args;
 
@@ -32,9 +32,9 @@ pub struct Add {
     /// The bricks.
     #[arg(required = true, value_name = "BRICK")]
     pub bricks: Vec<String>,
-    /// The part of each new brick among the others [default: its blocks of 4 KiB].
-    #[arg(long, value_name = "N", value_parser = weight)]
-    pub weight: Option<u64>,
+    /// The weight of each new brick: its share is its size times that [default: 1].
+    #[arg(long, value_name = "N")]
+    pub weight: Option<BrickWeight>,
     /// Move nothing yet.
     #[arg(long)]
     pub no_balance: bool,
@@ -97,9 +97,9 @@ pub struct Weight {
     pub name: String,
     /// The brick: its path, its number or its UUID, as `braid volume status` shows.
     pub brick: String,
-    /// Its new weight, against those of the others that `braid volume status` shows.
-    #[arg(value_name = "N", value_parser = weight)]
-    pub weight: u64,
+    /// Its new weight: 1 is the share that its size is due, 2 twice that, 0.5 half of it.
+    #[arg(value_name = "N")]
+    pub weight: BrickWeight,
     /// Move nothing yet.
     #[arg(long)]
     pub no_balance: bool,

@@ -4,8 +4,9 @@ use crate::cli::volume::Examine;
 use crate::exit::UNREADABLE;
 use crate::output::{self, size, time};
 use crate::volumes::examining;
+use crate::volumes::weight;
 use anyhow::Result;
-use braid_format::brick::{Area, BrickSuperblock, MetadataState};
+use braid_format::brick::{Area, BLOCK, BrickSuperblock, MetadataState};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -46,7 +47,7 @@ struct Report {
     id: u16,
     bricks: u16,
     state: String,
-    weight: u64,
+    weight: f64,
     generation: u64,
     stripe: u32,
     size: u64,
@@ -71,7 +72,7 @@ impl Report {
             id: superblock.brick_id,
             bricks: superblock.brick_count,
             state: superblock.state.to_string(),
-            weight: superblock.weight,
+            weight: weight::shown(superblock.weight, superblock.data.len / BLOCK),
             generation: superblock.generation,
             stripe: superblock.stripe_size,
             size: superblock.brick_size,

@@ -34,11 +34,10 @@ const VOLUME: [OfVolume; 9] = [
     }),
 ];
 
-const BRICK: [OfBrick; 9] = [
+const BRICK: [OfBrick; 8] = [
     ("up", "Whether the brick is there", MetricType::Gauge, |brick| {
         u64::from(brick.state != "missing" && brick.state != "lost")
     }),
-    ("weight", "Its part among the others", MetricType::Gauge, |brick| brick.weight),
     ("size_bytes", "Room for data", MetricType::Gauge, |brick| brick.size),
     ("used_bytes", "Room in use", MetricType::Gauge, |brick| brick.used),
     ("reads", "Requests of reading", MetricType::Counter, |brick| brick.reads),
@@ -69,17 +68,28 @@ impl Collector for Volumes {
                 let mut bricks = bricks
                     .flat_map(|volume| volume.bricks.iter().map(move |brick| (volume, brick)));
                 bricks.try_for_each(|(volume, brick)| {
-                    let labels = vec![
-                        ("volume", volume.name.clone()),
-                        ("brick", brick.id.to_string()),
-                        ("device", brick.name.clone()),
-                    ];
-                    value(&mut metric.encode_family(&labels)?, kind, of(brick))
+                    value(&mut metric.encode_family(&labels(volume, brick))?, kind, of(brick))
                 })
             })?;
         }
-        Ok(())
+        let help = "Its weight: 1 is the share that its size is due";
+        family(&mut encoder, "braid_brick_weight", help, MetricType::Gauge, |metric| {
+            let bricks = self.0.iter();
+            let mut bricks =
+                bricks.flat_map(|volume| volume.bricks.iter().map(move |brick| (volume, brick)));
+            bricks.try_for_each(|(volume, brick)| {
+                metric.encode_family(&labels(volume, brick))?.encode_gauge(&brick.weight)
+            })
+        })
     }
+}
+
+fn labels(volume: &VolumeDetail, brick: &BrickDetail) -> Vec<(&'static str, String)> {
+    vec![
+        ("volume", volume.name.clone()),
+        ("brick", brick.id.to_string()),
+        ("device", brick.name.clone()),
+    ]
 }
 
 #[cfg(test)]
@@ -93,6 +103,7 @@ mod tests {
             name: "/srv/a".into(),
             state: "data".into(),
             reads: 7,
+            weight: 1.5,
             ..BrickDetail::default()
         };
         let volume = VolumeDetail {
@@ -105,6 +116,7 @@ mod tests {
         for line in [
             "braid_volume_used_bytes{volume=\"pool\"} 4096",
             "braid_brick_reads_total{volume=\"pool\",brick=\"0\",device=\"/srv/a\"} 7",
+            "braid_brick_weight{volume=\"pool\",brick=\"0\",device=\"/srv/a\"} 1.5",
             "braid_brick_up{volume=\"pool\",brick=\"0\",device=\"/srv/a\"} 1",
         ] {
             assert!(text.contains(line), "{line:?} is not in {text}");

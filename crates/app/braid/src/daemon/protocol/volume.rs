@@ -5,6 +5,7 @@
 
 use super::Job;
 use crate::cli::NewVolume;
+use crate::volumes::weight::BrickWeight;
 use serde::{Deserialize, Serialize};
 
 /// What a command asks of volumes.
@@ -31,11 +32,17 @@ pub enum VolumeRequest {
     /// The state of one volume.
     Status { volume: Option<String> },
     /// Add bricks. Nothing moves.
-    Add { volume: String, bricks: Vec<String>, weight: Option<u64>, proxy: bool, force: bool },
+    Add {
+        volume: String,
+        bricks: Vec<String>,
+        weight: Option<BrickWeight>,
+        proxy: bool,
+        force: bool,
+    },
     /// Start a job.
     Start { volume: String, job: VolumeJob },
     /// Change a brick's weight. Nothing moves.
-    Weight { volume: String, brick: String, weight: u64 },
+    Weight { volume: String, brick: String, weight: BrickWeight },
     /// Keep files where they are, or let them be moved.
     Pin { volume: String, files: Vec<FileName>, pinned: bool },
     /// Make a brick the proxy; `None`: have none.
@@ -107,7 +114,7 @@ pub enum VolumeAnswer {
 }
 
 /// A volume that was made, or would be.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CreatedVolume {
     /// Its name.
     pub name: String,
@@ -124,14 +131,14 @@ pub struct CreatedVolume {
 }
 
 /// A brick of a new volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CreatedBrick {
     /// Its number.
     pub id: u16,
     /// Its name.
     pub name: String,
-    /// Its part among the others.
-    pub weight: u64,
+    /// Its weight: 1 is the share that its size is due.
+    pub weight: f64,
     /// Room for data.
     pub data: u64,
     /// Room for metadata, where it holds it.
@@ -215,8 +222,8 @@ pub struct BrickDetail {
     pub state: String,
     /// Why it was let go.
     pub failure: Option<String>,
-    /// Its part among the others.
-    pub weight: u64,
+    /// Its weight: 1 is the share that its size is due.
+    pub weight: f64,
     /// Room for data.
     pub size: u64,
     /// Of which so much is in use.
@@ -312,7 +319,10 @@ mod tests {
             VolumeRequest::Create {
                 name: "pool".into(),
                 bricks: vec!["/a".into()],
-                new: NewVolume { weights: vec![("/a".into(), 3)], ..NewVolume::default() },
+                new: NewVolume {
+                    weights: vec![("/a".into(), "3".parse().unwrap())],
+                    ..NewVolume::default()
+                },
                 dry_run: true,
             },
             VolumeRequest::Start { volume: "pool".into(), job },

@@ -98,3 +98,21 @@ fn what_cannot_be_a_volume_is_refused_by_name() {
     let huge = plan_create(&new, &bricks(&[u64::MAX, u64::MAX - 5000])).unwrap();
     huge.superblocks.iter().for_each(|brick| brick.check(0, u64::MAX).unwrap());
 }
+
+#[test]
+fn a_weight_of_two_beside_default_ones_is_twice_the_share() {
+    let bricks = Bricks::blank(&[64, 64, 64, 128]);
+    let mut plans = plan_of(&bricks.devices(), 1);
+    plans[0].weight = Some(2000);
+    plans[2].weight = Some(500);
+    let plan = plan_create(&new_volume("data", 1), &plans).unwrap();
+    let weights: Vec<f64> = plan.superblocks.iter().map(|brick| brick.weight as f64).collect();
+    let blocks: Vec<f64> =
+        plan.superblocks.iter().map(|brick| (brick.data.len / 4096) as f64).collect();
+    for (at, times) in [2.0, 1.0, 0.5, 1.0].iter().enumerate() {
+        assert!((weights[at] / blocks[at] - times).abs() < 0.001, "{at}: {weights:?}");
+    }
+    assert!(weights[3] > 1.9 * weights[1], "by size otherwise");
+    assert_eq!(weight_of(1, 1), 1);
+    assert_eq!(weight_of(u64::MAX, 5000), u64::MAX);
+}
