@@ -2,9 +2,13 @@
 //!
 //! Copying blocks out, computing, and copying them back moves each byte twice more than needed;
 //! here each is touched once. Which bytes belong together is the caller's business.
+//!
+//! Each operation first claims the regions of memory that it works in, and does nothing where another thread is at work
+//! in one. Invariant: no two threads have references to the same bytes at a time, unless both only read.
 
 use super::SharedMemory;
 use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of a [`SharedMemory`] from `at` on; how many, the operation says.
 #[derive(Clone, Copy)]
@@ -36,12 +40,39 @@ impl Place<'_> {
     /// The `len` bytes from here.
     ///
     /// # Safety
-    /// They lie within the memory, no other reference to them is made on this thread while the
-    /// slice lives, and what other threads do with them meanwhile is as [`SharedMemory`] says.
+    /// They lie within the memory and have been claimed for longer than the slice lives, and no other reference to them
+    /// is made on this thread meanwhile, unless both are only read.
     #[allow(clippy::mut_from_ref)]
     unsafe fn slice(&self, len: usize) -> &mut [u8] {
         // SAFETY: the caller's promise; the memory is mapped, and initialised by the kernel.
         unsafe { std::slice::from_raw_parts_mut(self.memory.memory.as_ptr().add(self.at), len) }
+    }
+}
+
+/// Regions that this thread alone makes references to.
+struct Claimed<'a>(SmallVec<[&'a AtomicBool; 8]>);
+
+impl<'a> Claimed<'a> {
+    /// Claims what `len` bytes from each of `places` on lie in; `None` when another thread has some of it.
+    fn new(places: &[Place<'a>], len: usize) -> Option<Claimed<'a>> {
+        let mut claimed = Claimed(SmallVec::new());
+        for flag in places.iter().flat_map(|place| place.memory.claims(place.at, len)) {
+            if claimed.0.iter().any(|own| std::ptr::eq(*own, flag)) {
+                continue;
+            }
+            // Acquire: what was done in it before comes before what is done now.
+            if flag.swap(true, Ordering::Acquire) {
+                return None;
+            }
+            claimed.0.push(flag);
+        }
+        Some(claimed)
+    }
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|flag| flag.store(false, Ordering::Release));
     }
 }
 
@@ -50,14 +81,16 @@ impl Place<'_> {
 const STORES: braid_parity::Stores = braid_parity::Stores::Streaming;
 
 /// A small write with P: `p ^= data ^ new`, then `data = new`. False, and nothing done, when a
-/// place reaches beyond its memory or the two share a byte.
+/// place reaches beyond its memory, the two share a byte, or another thread is at work there.
 pub fn update_p(data: Place<'_>, new: &[u8], p: Place<'_>) -> bool {
     let len = new.len();
-    if !Place::all_apart(&[data, p], len) {
+    let places = [data, p];
+    if !Place::all_apart(&places, len) {
         return false;
     }
-    // SAFETY: in range and apart by the check; both slices end with this call, which calls nobody
-    // else. `new` is a Rust reference and so cannot be this memory.
+    let Some(_claimed) = Claimed::new(&places, len) else { return false };
+    // SAFETY: in range and apart by the check, and claimed; both slices end with this call, which calls
+    // nobody else. `new` is a Rust reference and so cannot be this memory.
     unsafe { braid_parity::update_p(data.slice(len), new, p.slice(len)) };
     true
 }
@@ -65,9 +98,11 @@ pub fn update_p(data: Place<'_>, new: &[u8], p: Place<'_>) -> bool {
 /// A small write with P and Q, of the data block with exponent `exponent`: as [`update_p`].
 pub fn update_pq(exponent: u8, data: Place<'_>, new: &[u8], p: Place<'_>, q: Place<'_>) -> bool {
     let len = new.len();
-    if !Place::all_apart(&[data, p, q], len) {
+    let places = [data, p, q];
+    if !Place::all_apart(&places, len) {
         return false;
     }
+    let Some(_claimed) = Claimed::new(&places, len) else { return false };
     // SAFETY: as in `update_p`.
     unsafe {
         braid_parity::update_pq(exponent, data.slice(len), new, p.slice(len), q.slice(len));
@@ -76,8 +111,8 @@ pub fn update_pq(exponent: u8, data: Place<'_>, new: &[u8], p: Place<'_>, q: Pla
 }
 
 /// A full stripe with P: each of `data` = its block, `p` = XOR of the blocks. False, and nothing
-/// done, when there is no data, the blocks differ in length, a place reaches beyond its memory or
-/// two of them share a byte.
+/// done, when there is no data, the blocks differ in length, a place reaches beyond its memory,
+/// two of them share a byte, or another thread is at work there.
 pub fn write_with_p(data: &[(Place<'_>, &[u8])], p: Place<'_>) -> bool {
     let Some(len) = one_length(data.iter().map(|(_, block)| *block)) else { return false };
     let places: SmallVec<[Place<'_>; 16]> =
@@ -85,6 +120,7 @@ pub fn write_with_p(data: &[(Place<'_>, &[u8])], p: Place<'_>) -> bool {
     if !Place::all_apart(&places, len) {
         return false;
     }
+    let Some(_claimed) = Claimed::new(&places, len) else { return false };
     let sources: SmallVec<[&[u8]; 16]> = data.iter().map(|(_, block)| *block).collect();
     // SAFETY: as in `update_p`.
     unsafe {
@@ -105,6 +141,7 @@ pub fn write_with_pq(data: &[Option<(Place<'_>, &[u8])>], p: Place<'_>, q: Place
     if data.len() > 255 || !Place::all_apart(&places, len) {
         return false;
     }
+    let Some(_claimed) = Claimed::new(&places, len) else { return false };
     let sources: SmallVec<[Option<&[u8]>; 16]> =
         data.iter().map(|data| data.map(|(_, block)| block)).collect();
     // SAFETY: as in `update_p`.
@@ -117,13 +154,14 @@ pub fn write_with_pq(data: &[Option<(Place<'_>, &[u8])>], p: Place<'_>, q: Place
 }
 
 /// `out` = XOR of the blocks at `places`: a lost block, from all others of its stripe and P. False, and
-/// nothing done, when there is no place or one reaches beyond its memory.
+/// nothing done, when there is no place, one reaches beyond its memory, or another thread is at work there.
 pub fn xor(places: &[Place<'_>], out: &mut [u8]) -> bool {
     let len = out.len();
     if places.is_empty() || !places.iter().all(|place| place.memory.holds(place.at, len)) {
         return false;
     }
-    // SAFETY: in range by the check; the slices are only read, and end with this call. `out` is a Rust
+    let Some(_claimed) = Claimed::new(places, len) else { return false };
+    // SAFETY: in range by the check, and claimed; the slices are only read, and end with this call. `out` is a Rust
     // reference and so cannot be this memory.
     unsafe {
         let sources: SmallVec<[&[u8]; 16]> =
@@ -211,6 +249,23 @@ mod tests {
         assert!(out == expected);
         assert!(!xor(&[], &mut out) && !xor(&[Place { at: 4096, ..places[0] }], &mut out));
         assert!(out == expected);
+    }
+
+    #[test]
+    fn where_another_is_at_work_nothing_is_done() {
+        let ((data, d), (p, pp)) = (memory(1), memory(2));
+        let new = [7; LEN];
+        let place = |memory, at| Place { memory, at };
+        let others = Claimed::new(&[place(&p, 2000)], 10).unwrap();
+        assert!(!update_p(place(&data, 0), &new, place(&p, 0)));
+        assert!(!update_pq(1, place(&data, 0), &new, place(&data, 2000), place(&p, 0)));
+        assert!(!write_with_p(&[(place(&data, 0), &new)], place(&p, 0)));
+        assert!(!write_with_pq(&[Some((place(&p, 0), &new))], place(&data, 0), place(&data, 2000)));
+        let mut out = [3; LEN];
+        assert!(!xor(&[place(&data, 0), place(&p, 0)], &mut out) && out == [3; LEN]);
+        assert!(content(&data) == d && content(&p) == pp);
+        drop(others);
+        assert!(update_p(place(&data, 0), &new, place(&p, 0)), "nothing stays claimed");
     }
 
     #[test]

@@ -14,6 +14,7 @@
 pub mod in_place;
 mod lasting;
 mod loan;
+mod racy;
 mod shared;
 #[cfg(test)]
 mod tests;

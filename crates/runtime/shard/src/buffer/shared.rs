@@ -1,9 +1,10 @@
 //! Memory that several shards read and write: what a RAM device is made of.
 
-use super::{ALIGN, block_layout};
+use super::{ALIGN, block_layout, racy};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::alloc::handle_alloc_error;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicBool;
 
 /// A fixed range of zeroed memory, copied from and to by any shard.
 ///
@@ -12,12 +13,17 @@ use std::ptr::NonNull;
 pub struct SharedMemory {
     pub(super) memory: NonNull<u8>,
     len: usize,
+    /// A flag for each [`REGION`], set while some thread computes in it: the only one that then makes references.
+    claims: Box<[AtomicBool]>,
 }
 
-// SAFETY: the memory is only reached through `read`, `write` and `zero`, which copy bytes without
-// making a reference to it, and through `in_place`, whose references live for one call that makes
-// no other and calls nobody who could. Accesses to the same bytes by two threads at once are the
-// device's contract (see the type) and touch plain bytes only.
+/// Bytes that are claimed together: a usual chunk, so that shards at work on neighbouring stripes meet seldom.
+const REGION: usize = 64 << 10;
+
+// SAFETY: the memory is reached through `racy`, whose copies any number of threads may make of and to
+// the same bytes at once; and by references of `in_place`, which only the thread makes that has claimed
+// the bytes' regions. That nobody writes to those bytes meanwhile is what the engine sees to: it computes
+// only in rows that it has locked, on the one shard that owns their stripe.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
@@ -41,7 +47,8 @@ impl SharedMemory {
         // SAFETY: the range is the mapping just made; the advice changes no content. Where it is
         // refused, small pages do as well.
         let _ = unsafe { madvise(memory.as_ptr().cast(), capacity, Advice::LinuxHugepage) };
-        Some(SharedMemory { memory, len })
+        let claims = (0..capacity.div_ceil(REGION)).map(|_| AtomicBool::new(false)).collect();
+        Some(SharedMemory { memory, len, claims })
     }
 
     /// Bytes.
@@ -58,19 +65,21 @@ impl SharedMemory {
         at.checked_add(len).is_some_and(|end| end <= self.len)
     }
 
+    /// The flags of the regions in which `len` bytes from `at` on lie; none when out of range.
+    pub(super) fn claims(&self, at: usize, len: usize) -> &[AtomicBool] {
+        if len == 0 || !self.holds(at, len) {
+            return &[];
+        }
+        self.claims.get(at / REGION..=(at + len - 1) / REGION).unwrap_or_default()
+    }
+
     /// Copies from offset `at` into `into`. False, and nothing done, when out of range.
     pub fn read(&self, at: usize, into: &mut [u8]) -> bool {
         if !self.holds(at, into.len()) {
             return false;
         }
         // SAFETY: the range was checked; `into` is a Rust reference and so cannot be this memory.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                self.memory.as_ptr().add(at),
-                into.as_mut_ptr(),
-                into.len(),
-            );
-        }
+        unsafe { racy::load(self.memory.as_ptr().add(at), into.as_mut_ptr(), into.len()) };
         true
     }
 
@@ -80,9 +89,7 @@ impl SharedMemory {
             return false;
         }
         // SAFETY: as in `read`.
-        unsafe {
-            std::ptr::copy_nonoverlapping(from.as_ptr(), self.memory.as_ptr().add(at), from.len());
-        }
+        unsafe { racy::store(from.as_ptr(), self.memory.as_ptr().add(at), from.len()) };
         true
     }
 
@@ -92,7 +99,7 @@ impl SharedMemory {
             return false;
         }
         // SAFETY: the range was checked.
-        unsafe { std::ptr::write_bytes(self.memory.as_ptr().add(at), 0, len) };
+        unsafe { racy::zero(self.memory.as_ptr().add(at), len) };
         true
     }
 }
@@ -102,5 +109,60 @@ impl Drop for SharedMemory {
         // SAFETY: mapped in `try_new` with this length; nobody holds a handle any more. A refusal
         // would leave the memory mapped, which harms nobody.
         let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.len.max(ALIGN)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_range_is_copied_and_nothing_beside_it() {
+        let memory = SharedMemory::new(16384);
+        let mut model = vec![0u8; 16384];
+        let mut seed = 1u32;
+        let mut next = |below: usize| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 8) as usize % below
+        };
+        for round in 0..500 {
+            // Lengths on both sides of what each way of copying is for.
+            let len = match round % 4 {
+                0 => next(200),
+                1 => 64 * next(40),
+                2 => 8 * next(700),
+                _ => next(8000),
+            };
+            let at = if round % 3 == 0 { next(8000) } else { 512 * next(16) };
+            if round % 5 == 0 {
+                assert!(memory.zero(at, len));
+                model[at..at + len].fill(0);
+            } else {
+                let bytes: Vec<u8> = (0..len).map(|nr| (nr * 7 + round) as u8).collect();
+                assert!(memory.write(at, &bytes));
+                model[at..at + len].copy_from_slice(&bytes);
+            }
+            let (from, len) = (next(8000), next(8000));
+            let mut read = vec![1; len];
+            assert!(memory.read(from, &mut read) && read == model[from..from + len], "{round}");
+        }
+        assert!(!memory.write(16384, &[1]) && !memory.zero(0, 16385));
+        assert!(!memory.read(usize::MAX, &mut [0; 2]));
+    }
+
+    #[test]
+    fn threads_may_copy_the_same_bytes_at_once() {
+        let memory = SharedMemory::new(4096);
+        std::thread::scope(|scope| {
+            for value in [1, 2] {
+                let memory = &memory;
+                scope.spawn(move || (0..2000).all(|_| memory.write(0, &[value; 4096])));
+            }
+            let mut seen = [0; 4096];
+            for _ in 0..2000 {
+                assert!(memory.read(0, &mut seen));
+                assert!(seen.iter().all(|byte| *byte <= 2));
+            }
+        });
     }
 }
