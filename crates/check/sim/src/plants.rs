@@ -45,6 +45,10 @@ const CACHE: &str = "stripe cache";
 const JOBS: &str = "jobs";
 const LIVENESS: &str = "liveness and bounds";
 const ERRORS: &str = "errors";
+const CUTS: &str = "cut files";
+const NAMES: &str = "names";
+const SPACE: &str = "space";
+const CHECKS: &str = "blind checks";
 
 /// All of them: arrays, then stacks, then volumes.
 #[rustfmt::skip]
@@ -82,6 +86,16 @@ pub const PLANTS: &[Plant] = &[
     stack(FLUSH, "flush-of-too-degraded", "lets a flush of an array succeed that has lost too much"),
     volume(ORDER, "metadata-before-data", "commits metadata before the data that it names is durable"),
     volume(ORDER, "early-reuse", "gives freed blocks away again before the commit that frees them"),
+    volume(FLUSH, "fsync-without-data", "answers fsync and fdatasync without flushing the bricks"),
+    volume(FLUSH, "fsync-without-commit", "answers fsync without waiting for the commit of what changed"),
+    volume(CUTS, "cut-keeps-bytes", "does not take away what lies behind the new end of a file that is cut"),
+    volume(CUTS, "tail-not-zeroed", "lets a file grow over what a cut left in its last sub-block"),
+    volume(NAMES, "replaced-name-moves", "gives a name that a rename replaces another place in its directory"),
+    volume(SPACE, "reservation-leaked", "keeps the reservation of a move that is not worth it"),
+    volume(SPACE, "full-too-early", "says that a volume is full when an eighth of it is in use"),
+    volume(JOBS, "move-unlocked", "moves a stripe without the lock that keeps writers away"),
+    volume(CHECKS, "check-blind-to-leaks", "does not report blocks in use that are no file's"),
+    volume(CHECKS, "check-blind-to-links", "takes the number of names that a file says it has for right"),
 ];
 
 #[cfg(test)]

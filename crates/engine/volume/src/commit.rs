@@ -167,8 +167,11 @@ impl Volume {
     /// Waits until transaction `needed` and all data written before this call are durable. `failures`: those that were
     /// reported before. After one more it is not known what of the data is on the brick, also when a later flush succeeds.
     async fn make_durable(&self, needed: TransactionNr, failures: u64) -> Result<(), Errno> {
-        let written = self.unflushed();
-        if needed > self.transactions.durable() {
+        let mut written = self.unflushed();
+        if planted("fsync-without-data") {
+            written.clear();
+        }
+        if needed > self.transactions.durable() && !planted("fsync-without-commit") {
             let waited = self.transactions.wait_durable(needed).await;
             waited.map_err(|error| self.store_failed(&error))?;
         }

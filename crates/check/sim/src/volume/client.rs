@@ -5,6 +5,7 @@ use super::history::History;
 use super::meta::{Change, Id, Key, Moment, ROOT, moment};
 use super::model::{Begun, Model, Number};
 use super::readable::{Readable, look_at};
+use super::room::Room;
 use super::{OpNr, stamp};
 use crate::machine::{Later, Machine};
 use crate::rng::Rng;
@@ -49,8 +50,8 @@ pub struct Client<F> {
     settling: BTreeMap<OpNr, Settling>,
     refs: BTreeMap<Id, u64>,
     opens: BTreeMap<Id, u64>,
-    /// Requests may fail for want of space.
-    pub may_be_full: bool,
+    /// How full it may be; `None`: requests may fail for want of space at any time.
+    pub room: Option<Room>,
     /// Requests may fail because a brick has: those on data, and with `true` all.
     pub may_fail: Option<bool>,
     /// Files from this one on were made after the last brick had failed, so that nothing of them is on it.
@@ -83,7 +84,7 @@ impl<F: FileSystem + 'static> Client<F> {
             settling: BTreeMap::new(),
             refs: BTreeMap::new(),
             opens: BTreeMap::new(),
-            may_be_full: true,
+            room: None,
             may_fail: None,
             unharmed: None,
             unread: Vec::new(),
@@ -149,6 +150,9 @@ impl<F: FileSystem + 'static> Client<F> {
         let op = model.begin(&call, plan, self.now());
         self.world.trace(|| format!("#{op} {call}"));
         self.note(op, &call, "");
+        if let Some(room) = &mut self.room {
+            room.note(&call);
+        }
         let (fs, pool) = (Rc::clone(&self.fs), self.shard.pool().clone());
         let (results, seed, what) = (Rc::clone(&self.results), model.seed, call.what.clone());
         let submitted = self.world.now();
@@ -272,7 +276,9 @@ impl<F: FileSystem + 'static> Client<F> {
         let unharmed = !syncs && self.unharmed.is_some_and(|first| call.on >= first);
         match errno {
             Errno::NoSpace if takes_names => self.names_may_be_full,
-            Errno::NoSpace => takes_space && self.may_be_full,
+            Errno::NoSpace => {
+                takes_space && self.room.as_ref().is_none_or(|room| room.may_be_full())
+            }
             Errno::Io => !unharmed && self.may_fail.is_some_and(|all| all || data),
             _ => false,
         }

@@ -44,6 +44,7 @@ pub mod model;
 pub mod observe;
 pub mod plan;
 pub mod readable;
+pub mod room;
 pub mod rules;
 mod run;
 pub mod stamp;

@@ -9,6 +9,7 @@ use super::ledger;
 use super::meta::Id;
 use super::model::Model;
 use super::plan::VolumePlan;
+use super::room::Room;
 use super::verify::wait;
 use crate::device::SimOpener;
 use crate::machine::{Later, Machine, Step};
@@ -19,6 +20,7 @@ use crate::steps::PATIENCE;
 use crate::world::World;
 use braid_filesystem::{Caller, Errno, FileSystem, ROOT, Time};
 use braid_format::superblock::Version;
+use braid_format::volume::BLOCK;
 use braid_kv::Store;
 use braid_kv::model::{ModelStore, Snapshot, UnderWay};
 use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, VolumeError, first_records};
@@ -247,6 +249,7 @@ impl VolumeRun {
                 }
             }
         }
+        client.room = self.room()?;
         self.set_job_speed(&volume);
         self.life = Some(Life { client, volume, store, machine });
         self.expect_failures();
@@ -413,6 +416,21 @@ impl VolumeRun {
         match self.world.failure() {
             Some(_) => Err(Over),
             None => Ok(()),
+        }
+    }
+
+    /// How full the volume may be, where that can be said: files that are told to go somewhere find no room there, and
+    /// bricks that fail take theirs with them.
+    fn room(&self) -> Result<Option<Room>, Over> {
+        if self.plan.commands || self.plan.faults > 0 || self.plan.metadata.is_some() {
+            return Ok(None);
+        }
+        match ledger::read(self.metadata.pairs()) {
+            Ok(ledger) => {
+                let used = ledger.used.values().sum::<u64>() * BLOCK;
+                Ok(Some(Room::new(self.plan.space(), used, self.plan.stripe)))
+            }
+            Err(why) => self.fail("metadata_agrees", why),
         }
     }
 

@@ -8,6 +8,7 @@ use braid_format::volume::brick_record::BrickState;
 use braid_format::volume::keys;
 use braid_format::volume::place::Place;
 use braid_format::volume::space::{GROUP_BLOCKS, WORDS};
+use braid_shard::plant::planted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
@@ -174,6 +175,9 @@ impl Volume {
             at = until;
         }
         let name = brick.name();
+        if planted("check-blind-to-leaks") {
+            leaked = 0;
+        }
         walk.report.borrow_mut().leaked_blocks += leaked;
         if leaked > 0 {
             let text = format!("{name}: {leaked} blocks are in use and no file has them");

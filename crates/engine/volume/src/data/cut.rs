@@ -15,6 +15,7 @@ use braid_filesystem::Errno;
 use braid_format::volume::inode::FLAG_RESERVED;
 use braid_format::volume::place::{PER_GROUP, Place};
 use braid_format::volume::{BLOCK, keys};
+use braid_shard::plant::planted;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -72,7 +73,9 @@ impl Volume {
 
     /// Takes the places beyond the end of a file away that was cut. The caller holds all that is there.
     pub(crate) async fn trim_cut(&self, inode: &Rc<Inode>) -> Result<(), Errno> {
-        self.trim(inode, inode.size()).await?;
+        if !planted("cut-keeps-bytes") {
+            self.trim(inode, inode.size()).await?;
+        }
         self.orphans.cut.borrow_mut().remove(&inode.ino());
         // A file without a name is still to be removed.
         if inode.with(|record| record.nlink > 0) {
@@ -96,7 +99,7 @@ impl Volume {
         let start = down(size, granule);
         // A write that begins in the same block completes it with zeroes itself.
         let writes_over = from <= size && (granule == BLOCK || from < start);
-        inode.ragged.get() && size != start && !writes_over
+        inode.ragged.get() && !planted("tail-not-zeroed") && size != start && !writes_over
     }
 
     /// Before a change that begins at `from` and may make the file grow: takes away what was cut off and is still there, and

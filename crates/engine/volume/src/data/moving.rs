@@ -8,6 +8,7 @@ use crate::inode::Inode;
 use crate::volume::Volume;
 use braid_filesystem::Errno;
 use braid_format::volume::BLOCK;
+use braid_shard::plant::planted;
 use std::rc::Rc;
 
 /// What became of a stripe that was to be moved.
@@ -33,7 +34,11 @@ impl Volume {
         to: &Rc<Brick>,
     ) -> Result<Moved, Errno> {
         let start = stripe * self.geometry.stripe;
-        let _held = inode.locks.exclusive(start..start + self.geometry.stripe).await;
+        let range = match planted("move-unlocked") {
+            true => u64::MAX - 1..u64::MAX,
+            false => start..start + self.geometry.stripe,
+        };
+        let _held = inode.locks.exclusive(range).await;
         let (places, place) = self.place(inode, stripe).await?;
         if place.is_hole() || place.brick != from {
             return Ok(Moved::NotThere);
@@ -42,7 +47,9 @@ impl Volume {
         let reserved = self.reserve_on(to, blocks).await?.ok_or(Errno::NoSpace)?;
         let is_short = blocks < self.geometry.blocks();
         if to.id == from && is_short && !to.space.is_better(place.start, reserved) {
-            to.space.release(reserved, blocks);
+            if !planted("reservation-leaked") {
+                to.space.release(reserved, blocks);
+            }
             return Ok(Moved::NotThere);
         }
         if let Err(error) = self.copy_to_stay(place, to, reserved).await {

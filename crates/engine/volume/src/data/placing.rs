@@ -8,6 +8,7 @@ use braid_device::{Op, Request};
 use braid_filesystem::Errno;
 use braid_format::volume::place::{PER_GROUP, Place, parse};
 use braid_format::volume::{BLOCK, RecordError, keys};
+use braid_shard::plant::planted;
 use std::rc::Rc;
 
 /// Groups of places that stay in memory, about: 64 MiB of them.
@@ -168,6 +169,9 @@ impl Volume {
         blocks: u64,
     ) -> Result<(Rc<Brick>, u64), Errno> {
         for _ in 0..SPACE_WAITS {
+            if planted("full-too-early") && self.is_an_eighth_full() {
+                return Err(Errno::NoSpace);
+            }
             for brick in self.candidates(inode, stripe) {
                 if let Some(start) = self.reserve_on(&brick, blocks).await? {
                     return Ok((brick, start));
@@ -202,6 +206,14 @@ impl Volume {
             durable.map_err(|error| self.store_failed(&error))?;
         }
         Err(Errno::NoSpace)
+    }
+
+    /// What the planted bug takes for a full volume.
+    fn is_an_eighth_full(&self) -> bool {
+        let bricks = self.bricks.borrow();
+        let sum =
+            |part: &dyn Fn(&Brick) -> u64| bricks.values().map(|brick| part(brick)).sum::<u64>();
+        sum(&|brick| brick.space.free_now()) < sum(&|brick| brick.space.blocks()) / 8 * 7
     }
 
     /// The same for `wanted` blocks, or only `needed` ones where there are not so many together.

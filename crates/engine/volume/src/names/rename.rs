@@ -6,6 +6,7 @@ use crate::locks::WHOLE;
 use crate::volume::Volume;
 use braid_filesystem::{Errno, Ino, Kind, RENAME_EXCHANGE, RENAME_NOREPLACE, ROOT, RenameFlags};
 use braid_format::volume::entry::ByName;
+use braid_shard::plant::planted;
 use std::rc::Rc;
 
 /// A name, with what it stands for.
@@ -97,10 +98,10 @@ impl Volume {
         }
         self.take_entry(&from, name, &source.entry, source.kind);
         match replaced {
-            Some(cookie) => {
+            Some(cookie) if !planted("replaced-name-moves") => {
                 self.add_entry_at(&to, new_name, cookie, source.entry.ino, source.kind);
             }
-            None => self.add_entry(&to, new_name, source.entry.ino, source.kind),
+            _ => self.add_entry(&to, new_name, source.entry.ino, source.kind),
         }
         self.moved_to(&source, &to);
         Ok(())
