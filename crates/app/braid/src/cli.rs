@@ -6,11 +6,13 @@ mod as_text;
 mod figures;
 mod nbd;
 mod new_members;
+mod resume;
 mod settings;
 pub mod volume;
 
 pub use figures::{Iostat, Metrics, Stat};
 pub use new_members::NewMembers;
+pub use resume::Resume;
 pub use settings::{Get, Set, State};
 pub use volume::NewVolume;
 
@@ -86,6 +88,8 @@ pub enum Command {
     Stat(Stat),
     /// Show requests, queues and latencies of running arrays and their members, as iostat -x does.
     Iostat(Iostat),
+    /// Try writes again, now, that wait because a member's file system is full.
+    Resume(Resume),
     /// Stop a running array; its members are marked clean.
     Stop(Stop),
     /// Measure an array against its bare members, in this process or over NBD.

@@ -149,6 +149,8 @@ pub struct Engine {
     unrecovered: RefCell<VecDeque<Unrecovered>>,
     unrecovered_there: Notify,
     pub(crate) stopping: Cell<bool>,
+    /// Writes that find no space are not waited for any more.
+    pub(crate) ending: Cell<bool>,
 }
 
 /// What an engine is started with.
@@ -246,6 +248,7 @@ impl Engine {
             unrecovered: RefCell::new(VecDeque::new()),
             unrecovered_there: Notify::new(shard),
             stopping: Cell::new(false),
+            ending: Cell::new(false),
         });
         engine.set(settings);
         shard.local::<Engines>().0.borrow_mut().push(Rc::clone(&engine));
@@ -370,7 +373,7 @@ impl Engine {
         self.timed.set(self.timed.get() || wants_plug);
         device.cut_from(self.cut_from.bytes());
         let member = OpenMember { nr, device, plug, metered };
-        self.limit_member(&member);
+        self.watch_member(&member);
         self.devices.borrow_mut().push(member);
         Ok(())
     }
@@ -531,6 +534,9 @@ impl Engine {
     /// superblocks say so and no shard uses the member any more.
     pub(crate) async fn fail_member(self: &Rc<Engine>, slot: Slot, view: &View, error: IoError) {
         let Some(nr) = view.member_nr(slot) else { return };
+        if self.is_unfinished(error) {
+            return;
+        }
         let (id, report) = (self.id, self.reports.begin());
         let answer = self.ask(move |shard, answer| {
             crate::control::Control::fail_for_engine(shard, id, (nr, error, report), answer);
@@ -546,6 +552,9 @@ impl Engine {
     /// [`Engine::fail_member`], which has to follow. Until then nothing that it makes durable counts.
     pub(crate) fn suspect_member(&self, slot: Slot, view: &View, error: IoError) {
         let Some(nr) = view.member_nr(slot) else { return };
+        if self.is_unfinished(error) {
+            return;
+        }
         let (id, report) = (self.id, self.reports.begin());
         self.home.run(move |shard| {
             crate::control::Control::suspect_for_engine(shard, id, (nr, error, report));

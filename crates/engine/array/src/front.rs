@@ -55,6 +55,10 @@ impl Device for ArrayDevice {
         self.engine.may_hang()
     }
 
+    fn waits_for_space(&self) -> bool {
+        self.engine.reports.any_waits_for_space()
+    }
+
     fn submit(&self, request: Request, done: Completion) {
         let engine = &self.engine;
         let Request { offset, op } = request;

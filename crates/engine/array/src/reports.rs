@@ -7,13 +7,16 @@
 //! was, [`Reports::any_on_the_way`] is true.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// See the module's documentation; all shards of the array share one.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     on_the_way: AtomicU32,
     losses: AtomicU64,
+    /// Handles on members, on any shard, whose writes wait for space.
+    pub(crate) waiting_for_space: Arc<AtomicU32>,
+    unfinished: AtomicBool,
 }
 
 /// A report that the home shard has not taken note of yet; dropped once it has, or when it is gone.
@@ -30,6 +33,21 @@ impl Reports {
     /// The home shard has yet to hear of some failure.
     pub(crate) fn any_on_the_way(&self) -> bool {
         self.on_the_way.load(Ordering::SeqCst) > 0
+    }
+
+    /// Writes wait because what a member lies on is full.
+    pub(crate) fn any_waits_for_space(&self) -> bool {
+        self.waiting_for_space.load(Ordering::SeqCst) > 0
+    }
+
+    /// A stop has ended a write that some members have taken and others have no space for.
+    pub(crate) fn note_unfinished(&self) {
+        self.unfinished.store(true, Ordering::SeqCst);
+    }
+
+    /// Members may differ where nobody was told that a write has been done: the array is not clean.
+    pub(crate) fn any_unfinished(&self) -> bool {
+        self.unfinished.load(Ordering::SeqCst)
     }
 
     /// Writes that were acknowledged may be gone, and no redundancy has them.

@@ -58,7 +58,8 @@ impl Engine {
         let Some((refused, first)) = self.settle(view, outcomes).await else { return Ok(()) };
         let now = self.view();
         let kept = || refused.iter().all(|refused| self.kept(&now, refused.slot, &refused.bytes));
-        if now.broken || !kept() { Err(first) } else { Ok(()) }
+        let unfinished = refused.iter().any(|refused| self.is_unfinished(refused.error));
+        if unfinished || now.broken || !kept() { Err(first) } else { Ok(()) }
     }
 
     /// [`settle_writes`](Engine::settle_writes) for writes of a job, which nobody relies on.
@@ -119,6 +120,9 @@ impl Engine {
         }
         for refused in all {
             let Refused { slot, error, .. } = refused;
+            if self.is_unfinished(*error) {
+                continue;
+            }
             if fails_fast(*slot) && self.fail_fast(*slot, view, *error).await {
                 continue;
             }

@@ -34,6 +34,8 @@ pub enum ArrayState {
     Failed,
     /// Nothing may be written.
     ReadOnly,
+    /// Writes wait, because the file system that a member lies on is full.
+    NoSpace,
 }
 
 impl fmt::Display for ArrayState {
@@ -48,6 +50,7 @@ impl fmt::Display for ArrayState {
             ArrayState::Repairing => "repairing",
             ArrayState::Failed => "FAILED",
             ArrayState::ReadOnly => "read-only",
+            ArrayState::NoSpace => "waiting for space",
         })
     }
 }
@@ -184,6 +187,8 @@ pub struct MemberStatus {
     /// Sectors that could not be read and were corrected from redundancy, since it became a member; 0.90
     /// keeps them while the array runs (md's `errors`).
     pub errors: u32,
+    /// Writes that wait because the file system that it lies on is full.
+    pub waiting_for_space: u64,
     /// Bytes in which checks and repairs have found it wrong, since it became a member here.
     pub wrong: u64,
     /// Requests and bytes, in and out of the plugs of all shards; zero for members without one.

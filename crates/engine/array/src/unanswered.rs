@@ -5,14 +5,17 @@
 
 use crate::control::Control;
 use crate::engine::{ArrayId, Engine, OpenMember};
+use crate::reports::Reports;
 use crate::settings::Settings;
 use crate::view::MemberNr;
-use braid_device::Device;
 use braid_device::meter::Metered;
+use braid_device::space::Space;
 use braid_device::watch::Overdue;
+use braid_device::{Device, IoError, IoErrorKind};
 use braid_shard::mailbox::Remote;
 use braid_shard::{Nanos, Shard};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Has the control of array `id` told when `device`, a handle on a member, does not answer within the limit.
 pub(crate) fn limit(device: &Metered, settings: &Settings, home: &Remote, id: ArrayId) {
@@ -33,8 +36,56 @@ pub(crate) fn owed(shard: &Shard, opener: &str) -> u32 {
     shard.local::<braid_device::watch::Watch>().owed(opener)
 }
 
+/// Has writes to a member of array `id` that find no space wait, and its control told.
+pub(crate) fn wait_for_space(device: &Metered, reports: &Reports, home: &Remote, id: ArrayId) {
+    let (waiting, home) = (Arc::clone(&reports.waiting_for_space), home.clone());
+    let tell = move || {
+        home.run(move |shard| Control::space_for_engine(shard, id));
+    };
+    device.wait_for_space(Space { waiting, tell: Box::new(tell) });
+}
+
 impl Engine {
-    pub(crate) fn limit_member(&self, member: &OpenMember) {
+    /// Has control told when a member that was just opened does not answer, or has no space.
+    pub(crate) fn watch_member(&self, member: &OpenMember) {
+        self.limit_member(member);
+        if let Some(metered) = &member.metered {
+            wait_for_space(metered, &self.reports, &self.home, self.id);
+        }
+    }
+
+    fn metered(&self) -> Vec<(MemberNr, Rc<Metered>)> {
+        let devices = self.devices.borrow();
+        devices.iter().filter_map(|m| Some((m.nr, Rc::clone(m.metered.as_ref()?)))).collect()
+    }
+
+    /// Writes to each member that wait for space.
+    pub(crate) fn held(&self) -> Vec<(MemberNr, usize)> {
+        self.metered().iter().map(|(nr, metered)| (*nr, metered.held())).collect()
+    }
+
+    /// Tries them again; says how many.
+    pub(crate) fn try_again(&self) -> usize {
+        self.metered().iter().map(|(_, metered)| metered.try_again()).sum()
+    }
+
+    /// The array is being stopped: they are answered that there is no space, which fails no member.
+    pub(crate) fn end_waiting_for_space(&self) {
+        self.ending.set(true);
+        self.metered().iter().for_each(|(_, metered)| metered.end_waiting());
+    }
+
+    /// A write that found no space because the array is being stopped: the member has not failed, and nobody is
+    /// told that the write was done.
+    pub(crate) fn is_unfinished(&self, error: IoError) -> bool {
+        let unfinished = self.ending.get() && error.kind == IoErrorKind::NoSpace;
+        if unfinished {
+            self.reports.note_unfinished();
+        }
+        unfinished
+    }
+
+    fn limit_member(&self, member: &OpenMember) {
         if let Some(metered) = &member.metered {
             limit(metered, &self.settings.get(), &self.home, self.id);
         }

@@ -246,6 +246,11 @@ pub trait Device {
         true
     }
 
+    /// Requests wait because what the device lies on is full: they are not overdue.
+    fn waits_for_space(&self) -> bool {
+        false
+    }
+
     /// The device's bytes, when they are memory of this process and nothing but memory: then who
     /// holds a range may also work on it in place ([`braid_shard::buffer::in_place`]). `None` for
     /// every device that must see each request.

@@ -21,6 +21,7 @@ pub mod overlay;
 pub mod plug;
 pub mod ram;
 mod random;
+pub mod space;
 pub mod spec;
 mod target;
 #[cfg(test)]

@@ -16,6 +16,7 @@
 use crate::completion::{Completion, Outcome, Sink};
 use crate::counts::{Counts, Direction};
 use crate::device::{Device, DeviceInfo, IoError, IoErrorKind, Op, Request};
+use crate::space::{Space, Waiting};
 use crate::watch::{Overdue, Watch};
 use braid_shard::buffer::SharedMemory;
 use braid_shard::ring::BufMuts;
@@ -121,6 +122,7 @@ struct Started {
     done: Completion,
     direction: Direction,
     since: Nanos,
+    offset: u64,
     /// Bytes of a read into one buffer; 0 for all else.
     one_buffer: usize,
 }
@@ -149,6 +151,7 @@ pub struct Meter {
     shard: Shard,
     /// Requests that were given up and that the device has not completed yet.
     owed: Cell<u32>,
+    space: Waiting,
     own: Weak<Meter>,
 }
 
@@ -161,6 +164,7 @@ impl Meter {
             made: shard.now(),
             shard: shard.clone(),
             owed: Cell::new(0),
+            space: Waiting::default(),
             own: own.clone(),
         })
     }
@@ -173,6 +177,10 @@ impl Meter {
 
     /// Measures from now on until what this gives is completed, which completes `done`.
     pub fn time(&self, op: &Op, done: Completion) -> Completion {
+        self.time_at(0, op, done)
+    }
+
+    fn time_at(&self, offset: u64, op: &Op, done: Completion) -> Completion {
         let Some(own) = self.own.upgrade() else { return done };
         let (direction, since) = (Direction::of(op), self.shard.recently());
         let mut times = self.times.borrow_mut();
@@ -180,7 +188,7 @@ impl Meter {
             times.busy_since = since;
         }
         let one_buffer = one_buffer(op);
-        let key = times.started.insert(Started { done, direction, since, one_buffer });
+        let key = times.started.insert(Started { done, direction, since, offset, one_buffer });
         Completion::new(own, key as u64)
     }
 
@@ -252,6 +260,9 @@ impl Sink for Meter {
             times.busy += now.saturating_sub(times.busy_since);
         }
         drop(times);
+        if outcome.result.is_err() {
+            return self.space.ended(ended.offset, outcome, ended.done);
+        }
         ended.done.complete(outcome);
     }
 }
@@ -331,6 +342,7 @@ impl Metered {
         }
         self.overdue.take();
         self.meter.give_up();
+        self.meter.space.end(IoErrorKind::Gone);
         if let Some(own) = self.own.upgrade()
             && self.owed() > 0
         {
@@ -343,9 +355,45 @@ impl Metered {
         self.meter.owed.get()
     }
 
+    /// Writes that find no space wait from now on, and are tried again.
+    pub fn wait_for_space(&self, space: Space) {
+        self.meter.space.begin(space);
+    }
+
+    /// Writes that wait for space.
+    pub fn held(&self) -> usize {
+        self.meter.space.held()
+    }
+
+    /// Tries writes again that wait for space; says how many.
+    pub fn try_again(&self) -> usize {
+        let held = self.meter.space.take();
+        let writes = held.len();
+        for (request, done) in held {
+            let done = self.meter.time_at(request.offset, &request.op, done);
+            self.inner.submit(request, done);
+        }
+        writes
+    }
+
+    /// Writes that find no space are answered so from now on, those that wait too.
+    pub fn end_waiting(&self) {
+        self.meter.space.end(IoErrorKind::NoSpace);
+    }
+
     /// Looks at what is under way; true while there is anything.
     pub(crate) fn look(&self) -> bool {
+        if self.meter.space.is_time() {
+            self.try_again();
+        }
+        self.look_at_oldest() || self.meter.space.is_waiting()
+    }
+
+    fn look_at_oldest(&self) -> bool {
         let Some(waiting) = self.waiting() else { return false };
+        if self.inner.waits_for_space() {
+            return true;
+        }
         // Taken out meanwhile: it may set another.
         let overdue = self.overdue.take();
         if let Some(overdue) = overdue {
@@ -378,7 +426,7 @@ impl Device for Metered {
         if self.meter.is_idle() {
             self.watch.start(&self.meter.shard);
         }
-        let done = self.meter.time(&request.op, done);
+        let done = self.meter.time_at(request.offset, &request.op, done);
         self.inner.submit(request, done);
     }
 
@@ -392,6 +440,10 @@ impl Device for Metered {
 
     fn may_hang(&self) -> bool {
         self.timed
+    }
+
+    fn waits_for_space(&self) -> bool {
+        self.inner.waits_for_space()
     }
 
     fn memory(&self) -> Option<&SharedMemory> {

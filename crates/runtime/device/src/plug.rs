@@ -215,6 +215,10 @@ impl Device for Plug {
         self.inner.may_hang()
     }
 
+    fn waits_for_space(&self) -> bool {
+        self.inner.waits_for_space()
+    }
+
     fn submit(&self, request: Request, done: Completion) {
         self.arrived.borrow_mut().add(&request.op, request.len());
         if matches!(request.op, Op::Flush) || !self.collects {

@@ -15,6 +15,7 @@ mod member;
 mod re_add;
 mod remove;
 mod repair;
+mod resume;
 mod scrub;
 mod serve;
 mod set;
@@ -50,6 +51,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Grow(options) => grow::run(options),
         Command::Check(options) => check::run(options),
         Command::Repair(options) => repair::run(options),
+        Command::Resume(options) => resume::run(&options),
         Command::Wait(options) => wait::run(&options),
         Command::Speed(options) => speed::run(options),
         Command::Set(options) => set::run(options),

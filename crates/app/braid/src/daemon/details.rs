@@ -86,6 +86,7 @@ fn member_of(member: &MemberStatus) -> Member {
         write_mostly: member.flags.write_mostly,
         failfast: member.flags.failfast,
         errors: member.errors,
+        waiting_for_space: member.waiting_for_space,
         wrong: member.wrong,
         uuid: uuid_text::format(&member.device_uuid),
         size: member.size,

@@ -61,6 +61,7 @@ fn stat(
         level: status.level.to_string(),
         state: status.state_line(),
         degraded: status.degraded,
+        waiting_for_space: status.members.iter().map(|member| member.waiting_for_space).sum(),
         mismatch_count: status.mismatch_cnt,
         job: status.job.as_ref().map(job_of),
         seconds: figures.requests.age as f64 / 1e9,

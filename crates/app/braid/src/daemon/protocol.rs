@@ -55,6 +55,8 @@ pub enum Request {
     ReAdd { array: String, member: String },
     /// Give an array an internal bitmap, of `chunk` bytes for each bit, or take its bitmap away.
     Bitmap { array: String, internal: bool, chunk: Option<u64> },
+    /// Try writes again that wait for space.
+    Resume { array: Option<String> },
     /// Start a check, or a repair.
     Scrub { array: Option<String>, repair: bool },
     /// Cancel a check or repair.
@@ -359,6 +361,8 @@ pub struct Member {
     pub failfast: bool,
     /// Sectors that could not be read and were corrected from redundancy (md's `errors`).
     pub errors: u32,
+    /// Writes that wait because the file system that it lies on is full.
+    pub waiting_for_space: u64,
     /// Bytes in which checks and repairs have found it wrong while the array runs.
     pub wrong: u64,
     /// As mdadm writes it.

@@ -283,6 +283,15 @@ impl Running {
                 let array = self.find(Some(&array))?;
                 done(change_bitmap(&array, internal, chunk)?)
             }
+            Request::Resume { array } => {
+                let array = self.find(array.as_deref())?;
+                let resume = |control: Rc<Control>| async move { Ok(control.resume().await) };
+                let name = array.name();
+                done(match order(&array, resume)? {
+                    0 => format!("no write of array {name} waits for space"),
+                    writes => format!("{writes} writes of array {name} are tried again"),
+                })
+            }
             Request::Scrub { array, repair } => {
                 let array = self.find(array.as_deref())?;
                 order(&array, move |control| async move {

@@ -112,6 +112,7 @@ fn member_of((member, number): (&SalvagedMember, u32)) -> Member {
         fault: None,
         write_mostly: member.superblock.write_mostly(),
         failfast: member.superblock.failfast(),
+        waiting_for_space: 0,
         errors: member.superblock.cnt_corrected_read,
         wrong: 0,
         uuid: uuid_text::format(&member.superblock.device_uuid),

@@ -189,6 +189,9 @@ impl Control {
             // A failure is recorded under the turn, whose holder may be waiting for the pen.
             drop(pen);
             for (nr, error) in failures {
+                if self.is_unfinished(error) {
+                    continue;
+                }
                 let why = format!("its bitmap could not be written: {error}");
                 self.fail_nr(nr, &why).await;
             }

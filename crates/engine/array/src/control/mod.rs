@@ -7,6 +7,7 @@
 //! | `superblocks` | writing them |
 //! | `failing`, `changes`, `readding` | members that fail; members added and removed; former ones taken back |
 //! | `unanswered` | members that do not answer: given up, or waited for |
+//! | `space` | members that lie on a file system that is full: writes wait |
 //! | `flags` | write-mostly and failfast, set and cleared |
 //! | `flushing` | flushes of members, one at a time; failures that are not recorded yet |
 //! | `read_errors` | errors that another copy made good: counted, and how many are too many |
@@ -42,6 +43,7 @@ mod recovery;
 mod report;
 mod setting;
 pub(crate) mod shards;
+mod space;
 pub(crate) mod stopping;
 mod superblocks;
 mod supervisor;
@@ -114,6 +116,8 @@ pub struct Control {
     judging: Cell<bool>,
     /// Members that the array waits for because it cannot do without them.
     awaited: RefCell<Vec<MemberNr>>,
+    /// Writes wait for space, and the log says so.
+    full: Cell<bool>,
 }
 
 /// Jobs: the one that runs, and what decides on the next.
@@ -194,8 +198,10 @@ impl Control {
             cooling: Cell::new(false),
             judging: Cell::new(false),
             awaited: RefCell::default(),
+            full: Cell::new(false),
         });
         control.limit_members();
+        control.roster.borrow().members.iter().for_each(|member| control.wait_for_space(member));
         shard.local::<Controls>().0.borrow_mut().push(Rc::clone(&control));
         control
     }

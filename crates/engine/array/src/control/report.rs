@@ -28,6 +28,7 @@ impl Control {
             cache.add(&cached);
             plugs.extend(stats);
         }
+        let held = self.held().await;
         let job = self.job_status();
         let roster = self.roster.borrow();
         let work = self.work.borrow();
@@ -53,7 +54,15 @@ impl Control {
             degraded: roster.degraded(slots),
             state: self.state_words(job.as_ref().map(|job| job.kind)),
             slots: (0..slots).map(|slot| roster.holder(slot).map(|member| member.nr)).collect(),
-            members: roster.members.iter().map(|member| member_status(member, &plugs)).collect(),
+            members: roster
+                .members
+                .iter()
+                .map(|member| {
+                    let waits = held.iter().find(|(nr, _)| *nr == member.nr);
+                    let waiting_for_space = waits.map_or(0, |(_, writes)| *writes as u64);
+                    MemberStatus { waiting_for_space, ..member_status(member, &plugs) }
+                })
+                .collect(),
             left_out: self.left_out.clone(),
             job,
             last_job: work.last.clone(),
@@ -84,6 +93,9 @@ impl Control {
             words.push(ArrayState::Failed);
         } else if roster.degraded(self.geometry.slots()) > 0 {
             words.push(ArrayState::Degraded);
+        }
+        if self.engine.reports.any_waits_for_space() {
+            words.push(ArrayState::NoSpace);
         }
         words.extend(job.map(|kind| match kind {
             JobKind::Resync => ArrayState::Resyncing,
@@ -125,6 +137,7 @@ fn member_status(member: &Member, plugs: &[(MemberNr, PlugStats)]) -> MemberStat
         events: superblock.events,
         flags: MemberFlags::of(superblock),
         errors: superblock.cnt_corrected_read,
+        waiting_for_space: 0,
         wrong: member.wrong,
         io,
     }

@@ -18,12 +18,13 @@ impl Control {
             self.changed.wait_for(|| self.stopped.get().then_some(())).await;
             return;
         }
+        self.limit_the_end().await;
+        self.end_waiting_for_space().await;
         self.cancel_running();
         self.changed.notify_all();
         self.changed.wait_for(|| (!self.work.borrow().busy).then_some(())).await;
 
         self.ask_engines(|engine: &Engine| engine.stopping.set(true)).await;
-        self.limit_the_end().await;
         // Not under the turn: a write that finds a failed member ends only when that is recorded.
         loop {
             let ended =
@@ -34,10 +35,21 @@ impl Control {
             }
             self.shard.sleep(ASK_EVERY).await;
         }
-        self.clear_idle_bits(true).await;
+        // What members may differ in is resynced at the next start.
+        let whole = |control: &Control| !control.engine.reports.any_unfinished();
+        if whole(self) {
+            self.clear_idle_bits(true).await;
+        }
+        if !whole(self) {
+            tracing::error!(
+                "array {}: writes that found no space were ended by the stop; it is left as after an unclean stop, and \
+                 is resynced when it starts",
+                self.name
+            );
+        }
         let turn = self.turn().await;
         let broken = self.roster.borrow().broken;
-        if !self.read_only && !broken {
+        if !self.read_only && !broken && whole(self) {
             self.mark_clean(&turn).await;
         }
         self.stop_engines().await;

@@ -24,6 +24,9 @@ impl Control {
             let Err(failures) = self.write_once().await else { break };
             let mut again = self.drop_suspects().await;
             for (nr, error) in failures {
+                if self.is_unfinished(error) {
+                    continue;
+                }
                 let why = format!(
                     "its superblock, bitmap or bad-block log could not be written: {error}"
                 );

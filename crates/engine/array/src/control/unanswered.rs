@@ -15,7 +15,7 @@ use crate::control::shards::ask;
 use crate::engine::{ArrayId, Engine};
 use crate::error::ControlError;
 use crate::settings::MemberTimeout;
-use crate::unanswered::{limit, owed};
+use crate::unanswered::{limit, owed, wait_for_space};
 use crate::view::MemberNr;
 use braid_device::Device;
 use braid_device::meter::Metered;
@@ -40,6 +40,11 @@ impl Control {
     fn limit_member(&self, member: &Member) {
         let (home, settings) = (self.shard.remote(), self.settings.get());
         limit(&member.device, &settings, &home, self.id);
+    }
+
+    /// Writes to a member that find no space wait, on the home shard's own handle too.
+    pub(crate) fn wait_for_space(&self, member: &Member) {
+        wait_for_space(&member.device, &self.engine.reports, &self.shard.remote(), self.id);
     }
 
     /// A stop waits for no member for ever.
@@ -71,6 +76,7 @@ impl Control {
     /// Makes a member of what was a candidate. The caller holds the turn.
     pub(crate) fn enter(&self, member: Member) {
         self.limit_member(&member);
+        self.wait_for_space(&member);
         self.roster.borrow_mut().members.push(member);
     }
 

@@ -90,10 +90,6 @@ impl Device for FileDevice {
             Err((done, error, op)) => done.complete(Outcome::failed(error, op)),
         }
     }
-
-    fn may_hang(&self) -> bool {
-        self.core.ring.is_some()
-    }
 }
 
 impl Core {

@@ -235,6 +235,10 @@ fn more(detail: &Detail) -> Vec<String> {
             lines.push(field("Fault", format!("{}: {fault}", member.name)));
         }
     }
+    for member in detail.members.iter().filter(|member| member.waiting_for_space > 0) {
+        let (name, writes) = (&member.name, member.waiting_for_space);
+        lines.push(field("No Space", format!("{name}: {writes} writes wait for room")));
+    }
     for line in &detail.left_out {
         lines.push(field("Left Out", line));
     }

@@ -43,8 +43,11 @@ type OfFlow = (&'static str, &'static str, fn(&Flow) -> u64);
 const COUNTER: MetricType = MetricType::Counter;
 const GAUGE: MetricType = MetricType::Gauge;
 
-const ARRAY: [OfArray; 24] = [
+const ARRAY: [OfArray; 25] = [
     ("degraded", "Slots without a member in sync", GAUGE, |stat| stat.degraded as u64),
+    ("waiting_for_space", "Writes that wait for room under a member", GAUGE, |stat| {
+        stat.waiting_for_space
+    }),
     ("mismatch_count", "Sectors that the last check found not to match", GAUGE, |stat| {
         stat.mismatch_count
     }),

@@ -52,6 +52,7 @@ pub fn stat(name: &str, level: &str, io: Io, members: Vec<MemberIo>) -> Stat {
         level: level.to_string(),
         state: "clean".to_string(),
         degraded: 0,
+        waiting_for_space: 0,
         mismatch_count: 0,
         job: None,
         seconds: 1.0,

@@ -20,6 +20,8 @@ pub struct Stat {
     pub state: String,
     /// Slots without a member in sync.
     pub degraded: usize,
+    /// Writes that wait because the file system that a member lies on is full.
+    pub waiting_for_space: u64,
     /// Sectors that the last check found not to match.
     pub mismatch_count: u64,
     /// The job that is running.

@@ -18,15 +18,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const MIB: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
 
-fn named(name: &str) -> MemberSelector {
+pub(super) fn named(name: &str) -> MemberSelector {
     MemberSelector::Name(name.to_string())
 }
 
-fn set(what: &AtomicBool) {
+pub(super) fn set(what: &AtomicBool) {
     what.store(true, Ordering::Relaxed);
 }
 
-fn clear(what: &AtomicBool) {
+pub(super) fn clear(what: &AtomicBool) {
     what.store(false, Ordering::Relaxed);
 }
 
@@ -38,10 +38,10 @@ fn options(level: Level, disks: usize) -> CreateOptions {
     }
 }
 
-type Setting = (World, Vec<Arc<TestMember>>, Arc<Array>, Rc<Control>);
+pub(super) type Setting = (World, Vec<Arc<TestMember>>, Arc<Array>, Rc<Control>);
 
 /// An array whose content is a pattern, clean.
-fn array(shards: u16, level: Level, disks: usize) -> Setting {
+pub(super) fn array(shards: u16, level: Level, disks: usize) -> Setting {
     let members = members("m", disks, 8 * MIB);
     let world = World::new(shards);
     world.create(&members, options(level, disks));
@@ -52,7 +52,7 @@ fn array(shards: u16, level: Level, disks: usize) -> Setting {
 }
 
 /// Starts `future`; its value is there when it has ended.
-fn start<T: 'static>(
+pub(super) fn start<T: 'static>(
     world: &World,
     future: impl Future<Output = T> + 'static,
 ) -> Rc<RefCell<Option<T>>> {
@@ -66,7 +66,7 @@ fn start<T: 'static>(
 }
 
 /// Starts a write; true when it has ended well.
-fn start_write(world: &World, array: &Array, offset: u64) -> Rc<RefCell<Option<bool>>> {
+pub(super) fn start_write(world: &World, array: &Array, offset: u64) -> Rc<RefCell<Option<bool>>> {
     let shard = world.shards[0].clone();
     let device = array.open(&shard).unwrap();
     let buf = shard.pool().copy_of(&pattern(7, 4096)).freeze();
@@ -77,7 +77,7 @@ fn start_write(world: &World, array: &Array, offset: u64) -> Rc<RefCell<Option<b
     })
 }
 
-fn state(world: &World, control: &Rc<Control>, name: &str) -> MemberState {
+pub(super) fn state(world: &World, control: &Rc<Control>, name: &str) -> MemberState {
     let status = world.status(control);
     status.members.into_iter().find(|member| member.name == name).unwrap().state
 }

@@ -17,6 +17,7 @@ mod memory;
 mod mixed_blocks;
 mod naming;
 mod settings;
+mod space;
 mod stacked;
 mod version_0_90;
 mod world;

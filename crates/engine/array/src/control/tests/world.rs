@@ -294,6 +294,8 @@ pub(super) struct TestMember {
     pub(super) hangs: Arc<AtomicBool>,
     /// Nor do reads.
     pub(super) deaf: Arc<AtomicBool>,
+    /// The file system that it lies on is full.
+    pub(super) full: Arc<AtomicBool>,
 }
 
 impl Opener for TestMember {
@@ -328,6 +330,7 @@ impl Opener for TestMember {
             refuses_once: Arc::clone(&self.refuses_once),
             hangs: Arc::clone(&self.hangs),
             deaf: Arc::clone(&self.deaf),
+            full: Arc::clone(&self.full),
         }))
     }
 }
@@ -364,6 +367,7 @@ struct TestDevice {
     refuses_once: Arc<Mutex<Option<Range<u64>>>>,
     hangs: Arc<AtomicBool>,
     deaf: Arc<AtomicBool>,
+    full: Arc<AtomicBool>,
 }
 
 impl Device for TestDevice {
@@ -374,6 +378,10 @@ impl Device for TestDevice {
     fn submit(&self, request: Request, done: Completion) {
         if self.dead.load(Ordering::Relaxed) {
             return done.finish(Err(IoError::new(IoErrorKind::Gone)), request.op);
+        }
+        let data = matches!(request.op, Op::Write { .. } | Op::WriteZeroes { .. });
+        if data && self.full.load(Ordering::Relaxed) {
+            return done.finish(Err(IoError::new(IoErrorKind::NoSpace)), request.op);
         }
         let (hangs, deaf) = (Arc::clone(&self.hangs), Arc::clone(&self.deaf));
         let writes = !matches!(request.op, Op::Read(_));
@@ -463,6 +471,7 @@ pub(super) fn members(prefix: &str, count: usize, size: u64) -> Vec<Arc<TestMemb
                 refuses_once: Arc::default(),
                 hangs: Arc::default(),
                 deaf: Arc::default(),
+                full: Arc::default(),
             })
         })
         .collect()

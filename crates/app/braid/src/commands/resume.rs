@@ -1,0 +1,14 @@
+//! `braid resume`: writes that wait for space are tried again.
+
+use super::say_done;
+use crate::cli::Resume;
+use crate::client::Client;
+use crate::daemon::protocol::Request;
+use anyhow::Result;
+use std::process::ExitCode;
+
+pub fn run(options: &Resume) -> Result<ExitCode> {
+    let mut client = Client::connect(&options.control)?;
+    let array = options.name.clone();
+    say_done(&client.order(&Request::Resume { array })?, options.json)
+}

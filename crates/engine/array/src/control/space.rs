@@ -1,0 +1,80 @@
+//! Members that lie on a file system that is full: their writes wait, and the array with them; none of them fails.
+//!
+//! Reads go on. What waits is tried again every few seconds, and at once by [`Control::resume`]. A stop ends it: writes
+//! that some members have taken and others not are answered with an error, and the array is left as after an unclean
+//! stop, so that the next start makes the members agree.
+//!
+//! Does not know which write it was: the meters before the members keep them.
+
+use crate::control::Control;
+use crate::engine::{ArrayId, Engine};
+use crate::view::MemberNr;
+use braid_device::{IoError, IoErrorKind};
+use braid_shard::Shard;
+use std::rc::Rc;
+
+impl Control {
+    /// Writes to a member of array `id` have begun to wait for space, or do so no more.
+    pub(crate) fn space_for_engine(shard: &Shard, id: ArrayId) {
+        let Some(control) = Control::find(shard, id) else { return };
+        let waits = control.engine.reports.any_waits_for_space();
+        if control.full.replace(waits) == waits || control.stopping.get() {
+            return;
+        }
+        shard.spawn(async move { control.say_space(waits).await });
+    }
+
+    async fn say_space(self: &Rc<Self>, waits: bool) {
+        let array = &self.name;
+        if !waits {
+            tracing::warn!("array {array}: writes go on, no member lacks space any more");
+            return;
+        }
+        let held = self.held().await;
+        let names: Vec<String> = held.iter().map(|(nr, _)| self.member_name(*nr)).collect();
+        tracing::error!(
+            "array {array}: no space is left where {} lies: writes wait until there is room, and are tried again every \
+             few seconds (at once: braid resume {array}); or fail the member, and they go on without it",
+            names.join(", ")
+        );
+    }
+
+    /// Writes that wait for space, by member.
+    pub(crate) async fn held(&self) -> Vec<(MemberNr, usize)> {
+        let engines = self.ask_engines(Engine::held).await;
+        let roster = self.roster.borrow();
+        let sum = |nr: MemberNr| {
+            let own = roster.member(nr).map_or(0, |member| member.device.held());
+            let others = engines.iter().flatten().flatten().filter(|(known, _)| *known == nr);
+            own + others.map(|(_, held)| held).sum::<usize>()
+        };
+        let all = roster.members.iter().map(|member| (member.nr, sum(member.nr)));
+        all.filter(|(_, held)| *held > 0).collect()
+    }
+
+    /// Tries writes again that wait for space; says how many there were.
+    pub async fn resume(&self) -> usize {
+        let own: Vec<_> =
+            self.roster.borrow().members.iter().map(|member| Rc::clone(&member.device)).collect();
+        let own: usize = own.iter().map(|device| device.try_again()).sum();
+        own + self.ask_engines(Engine::try_again).await.into_iter().flatten().sum::<usize>()
+    }
+
+    /// The array is being stopped: nothing waits for space any more.
+    pub(crate) async fn end_waiting_for_space(&self) {
+        let own: Vec<_> =
+            self.roster.borrow().members.iter().map(|member| Rc::clone(&member.device)).collect();
+        own.iter().for_each(|device| device.end_waiting());
+        self.ask_engines(Engine::end_waiting_for_space).await;
+    }
+
+    /// Metadata of a member found no space because the array is being stopped: the member has not failed, and the
+    /// array is not clean.
+    pub(crate) fn is_unfinished(&self, error: IoError) -> bool {
+        let unfinished = self.stopping.get() && error.kind == IoErrorKind::NoSpace;
+        if unfinished {
+            self.engine.reports.note_unfinished();
+        }
+        unfinished
+    }
+}
