@@ -21,8 +21,9 @@ pub struct Cli {
     /// With --seed: the run is that of a volume of files
     #[arg(long, requires = "seed", conflicts_with = "stacked")]
     volume: bool,
-    /// With --seed and --volume: nothing is done on purpose, as in runs from before anything was
-    #[arg(long, requires = "volume")]
+    /// With --seed: an array has no mishaps and to a volume nothing is done on purpose, as in runs from before there was
+    /// any of that
+    #[arg(long, requires = "seed", conflicts_with = "stacked")]
     plain: bool,
     /// With --seed: print every request, completion, fault and command
     #[arg(long, requires = "seed")]

@@ -6,6 +6,7 @@ use crate::images;
 use crate::run::{Over, Run};
 use crate::steps::Steps;
 use braid_array::status::{ArrayStatus, JobOutcome};
+use braid_layout::Layout;
 use std::rc::Rc;
 
 impl Run {
@@ -69,7 +70,7 @@ impl Run {
         if whole && self.rng.percent(30) { self.rot() } else { Ok(()) }
     }
 
-    fn scrub_once(&mut self, repair: bool) -> Result<ArrayStatus, Over> {
+    pub(crate) fn scrub_once(&mut self, repair: bool) -> Result<ArrayStatus, Over> {
         let control = self.control()?;
         let started = if repair { control.start_repair() } else { control.start_check() };
         if let Err(error) = started {
@@ -104,6 +105,23 @@ impl Run {
         self.world.trace(|| format!("{} rots at component byte {at}", member.name()));
         member.rot(start, &wrong);
         let status = self.scrub_once(false)?;
+        let named = match &*self.layout {
+            Layout::Parity(parity) => parity.parity_count() == 2,
+            Layout::Mirror(mirror) => mirror.slots() > 2,
+            Layout::Raid10(raid10) => raid10.copy_count() > 2,
+            _ => false,
+        };
+        if named && status.degraded == 0 && self.mishaps.chance(60) {
+            // The others say which member is wrong: a repair mends that one.
+            let status = self.scrub_once(true)?;
+            if status.degraded == 0 && member.image(start..start + 512) != right {
+                let text = format!(
+                    "{} has rotten at component byte {at}; a repair does not mend it",
+                    member.name()
+                );
+                return self.fail("repair_mends_rot", text);
+            }
+        }
         member.rot(start, &right);
         // One that fails fast at a block that it cannot read leaves nothing to compare with.
         if status.mismatch_cnt == 0 && status.degraded == 0 {

@@ -6,6 +6,7 @@
 
 use crate::device::SimOpener;
 use crate::images;
+use crate::machine::Step;
 use crate::member::Member;
 use crate::run::{Over, Run};
 use crate::steps::Steps;
@@ -17,7 +18,11 @@ use std::rc::Rc;
 impl Run {
     /// The level goes on without `without` beside everything that is lost or weak already. `whole`
     /// gives the slot of a member that is wholly in sync.
-    fn may_lose(&self, without: &Member, whole: impl Fn(&Member) -> Option<usize>) -> bool {
+    pub(crate) fn may_lose(
+        &self,
+        without: &Member,
+        whole: impl Fn(&Member) -> Option<usize>,
+    ) -> bool {
         let members = self.world.members.borrow();
         let sound = |slot| {
             members.iter().any(|member| {
@@ -32,7 +37,7 @@ impl Run {
 
     /// The slot of a member that the array itself says is in sync. Until its recovery has ended the
     /// shards need not know yet.
-    fn whole_in(status: &ArrayStatus, member: &Member) -> Option<usize> {
+    pub(crate) fn whole_in(status: &ArrayStatus, member: &Member) -> Option<usize> {
         let known = status.members.iter().find(|known| known.name == member.name())?;
         let recovering = status.job.as_ref().is_some_and(|job| job.member == Some(known.nr));
         (known.state == MemberState::InSync && !recovering).then_some(known.slot).flatten()
@@ -50,6 +55,10 @@ impl Run {
 
     /// Something fails, or somebody gives a command.
     pub(crate) fn something_happens(&mut self) -> Result<(), Over> {
+        self.oracle.end_steady();
+        if self.mishaps.chance(25) {
+            return self.mishap_under_load();
+        }
         if self.scenario.bitmap_changes && self.rng.percent(30) {
             return self.change_the_bitmap();
         }
@@ -132,7 +141,7 @@ impl Run {
         }
     }
 
-    fn fail_by_command(&mut self, member: &Rc<Member>) -> Result<(), Over> {
+    pub(crate) fn fail_by_command(&mut self, member: &Rc<Member>) -> Result<(), Over> {
         if !self.scenario.create.level.has_redundancy() {
             return Ok(());
         }
@@ -173,6 +182,7 @@ impl Run {
         if !self.scenario.create.level.has_redundancy() || self.excused {
             return Ok(());
         }
+        self.oracle.end_steady();
         let status = self.status()?;
         let faulty = status.members.iter().find(|member| member.state == MemberState::Faulty);
         if let Some(faulty) = faulty {
@@ -198,7 +208,15 @@ impl Run {
             return Ok(());
         }
         member.set_gone(false);
+        if member.hung.get() {
+            self.world.wake_hung();
+            while self.world.owed_by(&member) > 0 && self.step()? != Step::Stuck {}
+        }
         member.heal();
+        if self.mishaps.chance(50) {
+            // It was away, and its cache with it.
+            member.lose_power(&self.world.rng);
+        }
         member.slot.set(None);
         member.in_sync.set(false);
         member.out.set(false);
@@ -210,8 +228,9 @@ impl Run {
         let (control, opener) = (self.control()?, SimOpener::of(&self.world, member.kind.index));
         let later = self.life()?.machine.begin(async move { control.add(opener, true).await });
         match self.wait("the command to add a member", &later)? {
-            // Too small for where data starts on the members that are left.
-            Err(ControlError::Unfit { .. }) => Ok(()),
+            // Too small for where data starts on the members that are left; or it was given up and has not ended what it
+            // was asked before.
+            Err(ControlError::Unfit { .. } | ControlError::UnderWay { .. }) => Ok(()),
             Err(error) if !self.excused => self.fail("requests_succeed", error.to_string()),
             _ => Ok(()),
         }
@@ -233,7 +252,7 @@ impl Run {
                 self.world.trace(|| format!("not re-added: {why}"));
                 Ok(false)
             }
-            Err(ControlError::Unfit { .. }) => Ok(false),
+            Err(ControlError::Unfit { .. } | ControlError::UnderWay { .. }) => Ok(false),
             Err(error) if !self.excused => self.fail("requests_succeed", error.to_string()),
             Err(_) => Ok(true),
         }
@@ -298,11 +317,9 @@ impl Run {
         Ok(())
     }
 
-    /// Members come back, or go, while nothing runs.
-    pub(crate) fn members_between_lives(&mut self) {
-        self.damage_bitmaps();
+    /// Takes from the images which members hold slots: what was sent to them last may be lost.
+    pub(crate) fn learn_from_images(&self) {
         let members = self.world.members.borrow().clone();
-        // What was sent to them last may be lost: what they hold counts.
         let choice = images::md_choice(&self.world, &members);
         for member in &members {
             member.slot.set(None);
@@ -317,6 +334,13 @@ impl Run {
                 member.slot.set(Some(*slot));
             }
         }
+    }
+
+    /// Members come back, or go, while nothing runs.
+    pub(crate) fn members_between_lives(&mut self) {
+        self.damage_bitmaps();
+        self.learn_from_images();
+        let members = self.world.members.borrow().clone();
         for member in &members {
             if member.is_gone() && (self.excused || self.rng.percent(50)) {
                 self.world.trace(|| format!("{} is there again", member.name()));

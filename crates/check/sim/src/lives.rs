@@ -31,6 +31,7 @@ impl Run {
         if let Some(Life { client, array, machine }) = self.life.take() {
             self.requests += client.ended;
             drop((client, array));
+            self.world.wake_hung();
             // Tasks that sleep find out when they wake.
             let patience = self.world.now() + PATIENCE;
             while machine.step() != Step::Stuck && self.world.now() < patience {}
@@ -47,15 +48,20 @@ impl Run {
     }
 
     pub(crate) fn crash(&mut self) -> Result<(), Over> {
-        self.world.trace(|| "CRASH".to_string());
+        let killed = self.mishaps.chance(25);
+        self.world.trace(|| if killed { "KILLED" } else { "CRASH" }.to_string());
         self.crashes += 1;
         if let Some(Life { client, array, machine }) = self.life.take() {
             self.requests += client.ended;
-            self.world.power_cut();
+            if killed {
+                self.world.kill()
+            } else {
+                self.world.power_cut()
+            }
             drop((client, array));
             drop(machine);
         }
-        let open = self.oracle.crash();
+        let open = if killed { self.oracle.kill() } else { self.oracle.crash() };
         self.world.trace(|| format!("{} blocks are open", open.len()));
         self.holes.crash(&self.layout, self.scenario.block, &open);
         self.oracle.settled = !self.scenario.create.level.has_redundancy();
@@ -72,7 +78,7 @@ impl Run {
     }
 
     /// Members that can be opened and have a superblock.
-    fn present(&self) -> Vec<Rc<Member>> {
+    pub(crate) fn present(&self) -> Vec<Rc<Member>> {
         let members = self.world.members.borrow();
         let there = |member: &&Rc<Member>| {
             !member.is_gone() && images::superblock(&self.world, member).is_some()
@@ -82,12 +88,13 @@ impl Run {
 
     /// Assembles the array of whatever members are there.
     pub(crate) fn assemble(&mut self) -> Result<(), Over> {
-        let present = self.present();
+        self.crash_in_assemble()?;
+        let mut present = self.present();
         let choice = self.look_at_images(&present)?;
         self.world.owners.borrow_mut().clear();
         self.world.moving.set(false);
         let machine = Machine::start(&self.world, self.scenario.shards);
-        let mut options = self.scenario.assemble.clone();
+        let (mut options, mut newer_only) = (self.scenario.assemble.clone(), false);
         let result = loop {
             let openers =
                 present.iter().map(|member| SimOpener::of(&self.world, member.kind.index));
@@ -114,6 +121,15 @@ impl Run {
                     }
                     self.world.trace(|| "dirty and degraded: forced".to_string());
                 }
+                // Nobody is left of those whom an old member knew: people keep the side that is newer.
+                Some(Err(AssembleError::RanApart { .. })) if !newer_only => {
+                    newer_only = true;
+                    self.world.trace(|| "members of long ago are left out".to_string());
+                    present.retain(|member| {
+                        images::superblock(&self.world, member)
+                            .is_some_and(|sb| sb.events + 1 >= choice.freshest.events)
+                    });
+                }
                 Some(result) => break result,
                 None => return Err(Over),
             }
@@ -134,6 +150,10 @@ impl Run {
         }
         let client = Client::new(Rng::new(self.world.seed, 16 + self.lives), devices);
         self.life = Some(Life { client, array, machine });
+        let fit = |member: &Rc<Member>| !member.is_weak() && !member.was_bad.get();
+        if !self.excused && !self.forced && self.world.members.borrow().iter().all(fit) {
+            self.oracle.begin_steady();
+        }
         if self.lives > 1 {
             let status = self.status()?;
             if !self.excused {

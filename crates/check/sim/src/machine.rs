@@ -130,6 +130,21 @@ impl Machine {
         Step::Waited
     }
 
+    /// Memory that was lent to other shards, and is not in use any more, goes home. Arrays see to that while they run;
+    /// what a member that was given up completes after the last has stopped waits for the next array.
+    pub fn settle_loans(&self) {
+        let mut loans = Vec::new();
+        for shard in &self.shards {
+            shard.pool().take_returns(&mut loans);
+        }
+        for loan in loans {
+            if let Some(home) = self.shards.get(loan.home() as usize) {
+                // Every loan here was made by this machine's pools.
+                let _ = home.pool().settle(loan);
+            }
+        }
+    }
+
     /// Bytes in buffers in use, on all shards.
     pub fn buffers_in_use(&self) -> usize {
         self.shards.iter().map(|shard| shard.pool().outstanding()).sum()
@@ -142,17 +157,8 @@ impl Drop for Machine {
         for shard in &self.shards {
             shard.abandon();
         }
-        // Memory that was lent to other shards goes home, so that it is freed with its pool.
-        let mut loans = Vec::new();
-        for shard in &self.shards {
-            shard.pool().take_returns(&mut loans);
-        }
-        for loan in loans {
-            if let Some(home) = self.shards.get(loan.home() as usize) {
-                // Every loan here was made by this machine's pools.
-                let _ = home.pool().settle(loan);
-            }
-        }
+        // So that it is freed with its pool.
+        self.settle_loans();
         for shard in &self.shards {
             shard.pool().trim();
         }

@@ -23,9 +23,11 @@
 //!   it, or cannot be read. The other blocks of such a write may have got through.
 //! - **Gone.** From some instant on every request fails with [`IoErrorKind::Gone`]; writes under way may
 //!   have got through in part. After a crash the member may be there again, with what it held.
-//! - **Flush errors.** A flush fails with `Medium`; of a member of an array, what it was to make durable is there
-//!   nevertheless. A brick of a volume loses any of it then, and also when it is gone.
-//! - **Slow, hanging.** A request takes milliseconds, or comes back seconds late, as if nothing had been.
+//! - **Flush errors.** A flush fails with `Medium`, once or each time. What it was to make durable is there nevertheless,
+//!   or is lost: a brick of a volume loses any of it at once, and also when it is gone; a member of an array gives
+//!   it until the power fails and has what was durable before then, like a page cache that calls its pages clean.
+//! - **Slow, hanging.** A request takes milliseconds, or comes back seconds late, as if nothing had been; or the member
+//!   answers none any more, and those that it has got are answered when it comes back, long after it was given up.
 //! - **Lying.** The member acknowledges flushes and FUA and does nothing: outside of every promise. The
 //!   simulator must see the loss and say that it was the member.
 //! - **Bit rot.** Bytes change without an error. Outside of the promise for reads; a check must count it.
@@ -88,8 +90,10 @@ struct State {
     left: bool,
     /// The write that fails, counted from now.
     fail_write_in: Option<u32>,
-    /// The next flush fails.
-    fail_flush: bool,
+    /// So many flushes fail from the next one on.
+    fail_flushes: u32,
+    /// What a failed flush has lost and reads still see, until power fails.
+    lost: Vec<Range<u64>>,
     fresh: Option<Fresh>,
 }
 
@@ -117,6 +121,10 @@ pub struct Member {
     pub data: RefCell<Range<u64>>,
     /// A flush that fails leaves any part of what it was for.
     pub forgets: Cell<bool>,
+    /// A flush that fails makes nothing durable, and nor does a later one what it was for.
+    pub drops_pages: Cell<bool>,
+    /// It answers no request.
+    pub hung: Cell<bool>,
     /// Requests take so many times as long.
     pub slowness: Cell<u64>,
     state: RefCell<State>,
@@ -153,7 +161,8 @@ impl Member {
             gone: false,
             left: false,
             fail_write_in: None,
-            fail_flush: false,
+            fail_flushes: 0,
+            lost: Vec::new(),
             fresh: None,
         };
         Member {
@@ -168,6 +177,8 @@ impl Member {
             dev_number: Cell::new(None),
             data: RefCell::new(0..0),
             forgets: Cell::new(false),
+            drops_pages: Cell::new(false),
+            hung: Cell::new(false),
             slowness: Cell::new(1),
             state: RefCell::new(state),
         }
@@ -207,7 +218,12 @@ impl Member {
 
     /// The next flush fails.
     pub fn fail_flush(&self) {
-        self.state.borrow_mut().fail_flush = true;
+        self.fail_flushes(1);
+    }
+
+    /// So many flushes fail from the next one on.
+    pub fn fail_flushes(&self, count: u32) {
+        self.state.borrow_mut().fail_flushes = count;
     }
 
     /// The write after `writes` more fails.
@@ -265,7 +281,8 @@ impl Member {
         state.bad.clear();
         state.defects.clear();
         state.fail_write_in = None;
-        state.fail_flush = false;
+        state.fail_flushes = 0;
+        self.hung.set(false);
     }
 
     /// What it holds counts again, but for what the array will write to it: it comes back as the member
@@ -299,7 +316,7 @@ impl Member {
     pub fn is_weak(&self) -> bool {
         let state = self.state.borrow();
         let blocks = state.bad.is_empty() && state.defects.is_empty();
-        let ordered = state.fail_write_in.is_some() || state.fail_flush;
+        let ordered = state.fail_write_in.is_some() || state.fail_flushes > 0 || self.hung.get();
         state.gone || ordered || !blocks || self.scarred.get()
     }
 
@@ -339,6 +356,7 @@ impl Member {
             durable.copy_from_slice(&state.live);
         }
         state.cache.clear();
+        state.lost.clear();
         state.durable_seq.fill(state.seq);
         state.fresh = None;
         for flag in [&self.in_sync, &self.out, &self.dropped, &self.has_log, &self.scarred] {
@@ -347,6 +365,30 @@ impl Member {
         self.slot.set(None);
         self.dev_number.set(None);
         *self.data.borrow_mut() = 0..0;
+    }
+
+    /// Forgets what it holds in its cache: what is durable is what there is.
+    pub fn lose_power(&self, rng: &Rng) {
+        self.lose_cache(rng);
+    }
+
+    /// All that it holds now, to be put back later.
+    pub fn snapshot(&self) -> Vec<u8> {
+        self.state.borrow().live.clone()
+    }
+
+    /// It holds what it held at an earlier time, as when a snapshot is restored below the array.
+    pub fn restore(&self, snapshot: &[u8]) {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        state.live.copy_from_slice(snapshot);
+        if let Some(durable) = &mut state.durable {
+            durable.copy_from_slice(snapshot);
+        }
+        state.cache.clear();
+        state.lost.clear();
+        state.durable_seq.fill(state.seq);
+        state.fresh = None;
     }
 
     /// It is gone for good, with all that it held.
@@ -428,8 +470,13 @@ impl Member {
         if state.gone {
             return Err(IoError::new(IoErrorKind::Gone));
         }
-        if std::mem::take(&mut state.fail_flush) {
-            if self.forgets.get() {
+        if state.fail_flushes > 0 {
+            state.fail_flushes -= 1;
+            if self.drops_pages.get() {
+                let cached = std::mem::take(&mut state.cache);
+                let end = |write: &Cached| write.offset + write.data.len() as u64;
+                state.lost.extend(cached.iter().map(|write| write.offset..end(write)));
+            } else if self.forgets.get() {
                 drop(state);
                 self.lose_cache(&Rng::new(seq.into(), self.kind.index as u64));
             } else {
@@ -449,10 +496,9 @@ impl Member {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         let cached = std::mem::take(&mut state.cache);
-        let ranges: Vec<Range<u64>> = cached
-            .iter()
-            .map(|write| write.offset..write.offset + write.data.len() as u64)
-            .collect();
+        let end = |write: &Cached| write.offset + write.data.len() as u64;
+        let mut ranges = std::mem::take(&mut state.lost);
+        ranges.extend(cached.iter().map(|write| write.offset..end(write)));
         for write in &cached {
             for (at, piece) in self.pieces(rng, keep, write.offset, &write.data) {
                 state.store_durable(write.seq, at, piece);
@@ -490,7 +536,8 @@ impl Member {
             }
         }
         state.fail_write_in = None;
-        state.fail_flush = false;
+        state.fail_flushes = 0;
+        self.hung.set(false);
     }
 
     /// The parts of a write that get through: all, none, or some of its logical blocks.

@@ -8,8 +8,10 @@
 //! block is old or new. A crash makes every version that is not durably removed possible again.
 //!
 //! A read may give any version that was possible at some instant while it ran. What a read that no
-//! write overlaps has given is what the block holds from then on, but only while redundancy is known
-//! to match data (`settled`): before a resync has come by, another copy may hold another version.
+//! write overlaps has given is what the block holds from then on. Where redundancy is known to match data (`settled`)
+//! that is for good. Before a resync has come by another copy may hold another version, but it is not asked as long as
+//! no member comes, goes or fails (`steady`): so what was read new is not read old again. The versions that such a read
+//! has ruled out are possible again once that ends.
 //!
 //! Does not know members, layouts, or why a version was lost: whoever knows says [`Oracle::forget`].
 
@@ -30,6 +32,15 @@ struct Entry {
     removed: Tick,
     /// Removed durably: a crash does not bring it back.
     dead: bool,
+    /// Ruled out by a read alone, of copies that may differ.
+    ruled_out: bool,
+}
+
+impl Entry {
+    /// It never comes back, since what removed it is durable: the last flush that succeeded began at `flushed`.
+    fn is_gone(&self, flushed: Tick) -> bool {
+        self.dead || (self.removed < flushed && !self.ruled_out)
+    }
 }
 
 /// A write, write-zeroes or discard under way.
@@ -57,13 +68,15 @@ pub struct Oracle {
     reading: Vec<Tick>,
     /// Redundancy is known to match data, so what was read once is what the block holds.
     pub settled: bool,
+    /// The members are those of the last assembly, and nothing is wrong with any.
+    steady: bool,
 }
 
 impl Oracle {
     /// `size` bytes of which all that is known is that they are zero, or nothing at all.
     pub fn new(seed: u64, block_size: u64, size: u64, zeroes: bool, volatile: bool) -> Oracle {
         let version = if zeroes { ZERO } else { ANY };
-        let first = Entry { version, ended: 0, removed: NEVER, dead: false };
+        let first = Entry { version, ended: 0, removed: NEVER, dead: false, ruled_out: false };
         let count = (size / block_size) as usize;
         Oracle {
             seed,
@@ -75,6 +88,7 @@ impl Oracle {
             flushed: 0,
             reading: Vec::new(),
             settled: zeroes,
+            steady: false,
         }
     }
 
@@ -114,10 +128,14 @@ impl Oracle {
         let oldest_read = self.reading.iter().copied().min().unwrap_or(started);
         let flushed = self.flushed;
         for entries in &mut self.blocks[blocks.start as usize..blocks.end as usize] {
-            entries.retain(|entry| {
-                !(entry.dead || entry.removed < flushed) || entry.removed >= oldest_read
+            entries.retain(|entry| !entry.is_gone(flushed) || entry.removed >= oldest_read);
+            entries.push(Entry {
+                version,
+                ended: NEVER,
+                removed: NEVER,
+                dead: false,
+                ruled_out: false,
             });
-            entries.push(Entry { version, ended: NEVER, removed: NEVER, dead: false });
         }
         WriteTicket { version, started, blocks }
     }
@@ -131,7 +149,8 @@ impl Oracle {
             if entry.version == ticket.version {
                 entry.ended = now;
             } else if replaced && entry.ended < ticket.started {
-                entry.removed = entry.removed.min(now);
+                entry.removed = if entry.ruled_out { now } else { entry.removed.min(now) };
+                entry.ruled_out = false;
                 entry.dead |= durable;
             }
         }
@@ -182,30 +201,72 @@ impl Oracle {
             .iter()
             .filter(|entry| entry.removed == NEVER)
             .all(|entry| entry.ended < started && entry.version != ANY);
-        if !alone && self.settled && quiet {
+        if !alone && (self.settled || self.steady) && quiet {
             let now = self.tick;
             for entry in entries.iter_mut().filter(|entry| entry.removed == NEVER) {
                 if !fits(entry) {
                     entry.removed = now;
+                    entry.ruled_out = !self.settled;
                 }
             }
         }
         Ok(())
     }
 
-    /// Power fails: what was not durable may be gone. Gives the blocks that more than one version is
-    /// possible for.
-    pub fn crash(&mut self) -> Vec<u64> {
+    /// All copies are the same from now on: what a read has ruled out is gone.
+    pub fn settle(&mut self) {
+        self.settled = true;
+        for entry in self.blocks.iter_mut().flatten() {
+            entry.ruled_out = false;
+        }
+    }
+
+    /// The array runs on members of which none is weak: copies that may differ are asked in one order.
+    pub fn begin_steady(&mut self) {
+        self.steady = true;
+    }
+
+    /// A member comes, goes or fails: another copy may be asked than before.
+    pub fn end_steady(&mut self) {
+        if std::mem::take(&mut self.steady) && !self.settled {
+            for entry in self.blocks.iter_mut().flatten().filter(|entry| entry.ruled_out) {
+                (entry.removed, entry.ruled_out) = (NEVER, false);
+            }
+        }
+    }
+
+    /// The process is killed and what members hold in their caches is kept, so nothing that was acknowledged is lost.
+    /// Gives the blocks that more than one version is possible for.
+    pub fn kill(&mut self) -> Vec<u64> {
+        self.end_steady();
         let now = self.tick();
         self.reading.clear();
         let mut open = Vec::new();
         for (block, entries) in (0..).zip(&mut self.blocks) {
-            entries.retain(|entry| !(entry.dead || entry.removed < self.flushed));
+            for entry in entries.iter_mut().filter(|entry| entry.ended == NEVER) {
+                entry.ended = now;
+            }
+            if entries.iter().filter(|entry| entry.removed == NEVER).count() > 1 {
+                open.push(block);
+            }
+        }
+        open
+    }
+
+    /// Power fails: what was not durable may be gone. Gives the blocks that more than one version is
+    /// possible for.
+    pub fn crash(&mut self) -> Vec<u64> {
+        self.end_steady();
+        let now = self.tick();
+        self.reading.clear();
+        let mut open = Vec::new();
+        for (block, entries) in (0..).zip(&mut self.blocks) {
+            entries.retain(|entry| !entry.is_gone(self.flushed));
             if entries.len() > 1 {
                 open.push(block);
             }
             for entry in entries {
-                *entry = Entry { ended: now, removed: NEVER, ..entry.clone() };
+                *entry = Entry { ended: now, removed: NEVER, ruled_out: false, ..entry.clone() };
             }
         }
         self.flushed = 0;
@@ -217,7 +278,13 @@ impl Oracle {
         let now = self.tick();
         let entries = &mut self.blocks[block as usize];
         entries.retain(|entry| entry.ended == NEVER);
-        entries.push(Entry { version: ANY, ended: now, removed: NEVER, dead: false });
+        entries.push(Entry {
+            version: ANY,
+            ended: now,
+            removed: NEVER,
+            dead: false,
+            ruled_out: false,
+        });
     }
 }
 
@@ -287,6 +354,30 @@ mod tests {
         oracle.settled = false;
         assert!(holds(&mut oracle, second.version) && holds(&mut oracle, first.version));
         assert!(!holds(&mut oracle, ZERO));
+    }
+
+    #[test]
+    fn what_was_read_new_is_not_old_again_until_a_member_fails() {
+        let mut oracle = oracle(true);
+        let first = oracle.begin_write(0..1, false);
+        oracle.end_write(&first, true, false);
+        oracle.crash();
+        oracle.settled = false;
+        oracle.begin_steady();
+        assert!(holds(&mut oracle, first.version) && !holds(&mut oracle, ZERO));
+        oracle.end_steady();
+        assert!(holds(&mut oracle, ZERO) && holds(&mut oracle, first.version));
+    }
+
+    #[test]
+    fn a_kill_loses_nothing_and_a_power_cut_after_it_does() {
+        let mut oracle = oracle(true);
+        let first = oracle.begin_write(0..1, false);
+        oracle.end_write(&first, true, false);
+        assert!(oracle.kill().is_empty());
+        assert!(!holds(&mut oracle, ZERO));
+        oracle.crash();
+        assert!(holds(&mut oracle, ZERO));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::holes::Holes;
 use crate::images;
 use crate::machine::{Machine, Step};
 use crate::member::Member;
+use crate::mishaps::Mishaps;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
@@ -82,6 +83,7 @@ pub struct Run {
     pub(crate) rng: Rng,
     /// Choices of settings.
     pub(crate) settings_rng: Rng,
+    pub(crate) mishaps: Mishaps,
     pub(crate) oracle: Oracle,
     pub(crate) holes: Holes,
     pub(crate) layout: Rc<Layout>,
@@ -104,8 +106,8 @@ pub struct Run {
     pub(crate) requests: u64,
 }
 
-/// Carries out the run of `seed`.
-pub fn run(seed: u64, verbose: bool) -> Report {
+/// Carries out the run of `seed`; a plain one is without mishaps.
+pub fn run(seed: u64, plain: bool, verbose: bool) -> Report {
     let scenario = Scenario::of(seed);
     let describe = scenario.describe();
     if verbose {
@@ -117,7 +119,7 @@ pub fn run(seed: u64, verbose: bool) -> Report {
         world.add_member(Member::new(kind.clone()));
     }
     let mut counts = (0, 0, 0, 0, 0);
-    if let Ok(mut run) = Run::create(scenario, &world) {
+    if let Ok(mut run) = Run::create(scenario, plain, &world) {
         // The failure, if there is one, is in the world.
         let _ = run.go();
         counts = (run.requests(), run.crashes, run.faults, run.re_added, run.bitmap_changes);
@@ -175,7 +177,10 @@ impl Steps for Run {
 }
 
 impl Run {
-    fn create(scenario: Scenario, world: &Rc<World>) -> Result<Run, Over> {
+    fn create(scenario: Scenario, plain: bool, world: &Rc<World>) -> Result<Run, Over> {
+        let mishaps = Mishaps::of(world.seed, plain);
+        mishaps.prepare(&world.members.borrow());
+        mishaps.crash_in_create(&scenario, world);
         let machine = Machine::start(world, scenario.shards);
         let given = scenario.create.raid_disks + scenario.create.spares;
         let openers = (0..given).map(|index| Some(SimOpener::of(world, index))).collect();
@@ -221,6 +226,7 @@ impl Run {
         Ok(Run {
             rng: Rng::new(world.seed, 2),
             settings_rng: Rng::new(world.seed, 5),
+            mishaps,
             world: Rc::clone(world),
             scenario,
             oracle,
@@ -256,13 +262,23 @@ impl Run {
                     self.run_on_for_a_while()?;
                     self.crash()?;
                     self.assemble()?;
+                    self.read_again()?;
                 }
                 9..12 => {
                     self.stop()?;
                     self.assemble()?;
                 }
-                12..15 => self.wait_for_jobs()?,
+                12..15 => {
+                    self.wait_for_jobs()?;
+                    if self.mishaps.chance(40) {
+                        self.idle_and_crash()?;
+                        self.read_again()?;
+                    }
+                }
                 _ => {}
+            }
+            if self.mishaps.chance(30) {
+                self.mishap_between_rounds()?;
             }
         }
         self.ending()
@@ -347,7 +363,7 @@ impl Run {
 
     // --- Rounds ------------------------------------------------------------------------------
 
-    fn round(&mut self) -> Result<(), Over> {
+    pub(crate) fn round(&mut self) -> Result<(), Over> {
         let requests = self.rng.range(1..self.scenario.requests + 1);
         let mut sent = 0;
         while sent < requests {
@@ -433,7 +449,7 @@ impl Run {
         self.world.trace(|| "redundancy holds".to_string());
         self.synced = true;
         self.holes.close();
-        self.oracle.settled = true;
+        self.oracle.settle();
         self.forced = false;
     }
 }

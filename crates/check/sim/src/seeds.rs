@@ -45,7 +45,7 @@ pub struct Seed {
     pub seed: u64,
     /// What the run is of.
     pub kind: Kind,
-    /// The run of a volume does nothing on purpose, like those from before anything was.
+    /// The run of an array is without mishaps, and that of a volume does nothing on purpose: as all were before.
     pub plain: bool,
 }
 
@@ -70,7 +70,7 @@ impl Seed {
     /// Carries out the run. A panic fails it like anything else.
     pub fn run(self, verbose: bool) -> Report {
         let run = || match self.kind {
-            Kind::Array => crate::run::run(self.seed, verbose),
+            Kind::Array => crate::run::run(self.seed, self.plain, verbose),
             Kind::Stack => crate::stack::run(self.seed, verbose),
             Kind::Volume => crate::volume::run(self.seed, !self.plain, verbose),
         };
@@ -85,6 +85,7 @@ impl Seed {
 impl std::fmt::Display for Seed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let option = match self.kind {
+            Kind::Array if self.plain => " --plain",
             Kind::Array => "",
             Kind::Stack => " --stacked",
             Kind::Volume if self.plain => " --volume --plain",
@@ -113,6 +114,7 @@ pub fn saved() -> Result<Vec<Seed>> {
             let (kind, rest) = of("stacked ", Kind::Stack)
                 .or_else(|| of("volume ", Kind::Volume))
                 .or_else(|| of("plain volume ", Kind::Volume))
+                .or_else(|| of("plain ", Kind::Array))
                 .unwrap_or((Kind::Array, line));
             let seed = rest.split_whitespace().next().unwrap_or(rest).parse();
             let seed =

@@ -41,6 +41,9 @@ pub struct Manners {
     pub unsupported: u64,
 }
 
+/// What a slow member makes of any request, in nanoseconds, at most.
+const SLOWEST: Nanos = 60_000_000_000;
+
 struct Flight {
     member: Rc<Member>,
     shard: ShardId,
@@ -185,6 +188,31 @@ impl World {
         Rc::clone(&self.members.borrow()[index])
     }
 
+    /// Members that did not answer come back: what they have got until now is answered.
+    pub fn wake_hung(&self) {
+        let hung = |flight: &Flight| flight.member.hung.get();
+        let keys: Vec<usize> =
+            self.flights.borrow().iter().filter(|(_, f)| hung(f)).map(|(key, _)| key).collect();
+        self.members
+            .borrow()
+            .iter()
+            .filter(|m| m.hung.get())
+            .for_each(|member| member.hung.set(false));
+        let mut events = self.events.borrow_mut();
+        // Those that were under way when it stopped answering have their time already.
+        let timed: Vec<usize> = events.iter().map(|Reverse((_, _, key))| *key).collect();
+        for key in keys.into_iter().filter(|key| !timed.contains(key)) {
+            let at = self.now() + 1000 + self.rng.range(0..self.manners.latency);
+            events.push(Reverse((at, self.rng.next(), key)));
+        }
+    }
+
+    /// Requests that a member has got and not answered.
+    pub fn owed_by(&self, member: &Member) -> usize {
+        let of = |flight: &Flight| flight.member.kind.index == member.kind.index;
+        self.flights.borrow().iter().filter(|(_, flight)| of(flight)).count()
+    }
+
     /// Makes room for the completions of `shards` shards.
     pub fn start_shards(&self, shards: usize) {
         *self.ready.borrow_mut() = (0..shards).map(|_| VecDeque::new()).collect();
@@ -265,7 +293,13 @@ impl World {
                 })
             }
             Op::Write { bufs, fua } => self.write(&member, offset, &joined(bufs), *fua),
-            Op::Flush => member.flush(covers),
+            Op::Flush => {
+                let result = member.flush(covers);
+                if result.is_err() {
+                    member.out.set(true);
+                }
+                result
+            }
             Op::WriteZeroes { len, fua, .. } => {
                 if self.rng.percent(self.manners.unsupported) {
                     Err(IoError::new(IoErrorKind::Unsupported))
@@ -362,10 +396,15 @@ impl World {
         let (submitted, slowness) = (self.now(), member.slowness.get());
         let member = Rc::clone(member);
         let flight = Flight { member, shard, request, done, early, covers, submitted };
+        if flight.member.hung.get() {
+            self.flights.borrow_mut().insert(flight);
+            return;
+        }
         if self.rng.percent(self.manners.inline) {
             return self.complete(flight);
         }
-        let at = submitted + self.time_of_one() * slowness;
+        let time = self.time_of_one();
+        let at = submitted + time.max((time * slowness).min(SLOWEST));
         let key = self.flights.borrow_mut().insert(flight);
         self.events.borrow_mut().push(Reverse((at, self.rng.next(), key)));
     }
@@ -435,6 +474,36 @@ impl World {
                 sb.resync_offset as i64
             )
         });
+    }
+
+    /// The process is killed: of what is under way some has never reached the members, nobody is told, and caches are
+    /// kept.
+    pub fn kill(&self) {
+        self.events.borrow_mut().clear();
+        self.ready.borrow_mut().clear();
+        let flights = std::mem::take(&mut *self.flights.borrow_mut());
+        let mut left: Vec<Flight> = flights.into_iter().map(|(_, flight)| flight).collect();
+        self.rng.shuffle(&mut left);
+        let keep = *self.rng.pick(&[0, 50, 80, 100]);
+        for Flight { member, request, done, .. } in left {
+            if self.rng.percent(keep) {
+                let data = match &request.op {
+                    Op::Write { bufs, .. } => joined(bufs),
+                    Op::WriteZeroes { len, .. } => vec![0; *len as usize],
+                    _ => Vec::new(),
+                };
+                let fua = matches!(
+                    request.op,
+                    Op::Write { fua: true, .. } | Op::WriteZeroes { fua: true, .. }
+                );
+                if !data.is_empty() {
+                    // There is nobody left to be told.
+                    let _ = member.write(&self.rng, request.offset, &data, fua);
+                }
+            }
+            drop((request, done));
+        }
+        self.members.borrow().iter().for_each(|member| member.hung.set(false));
     }
 
     /// Power fails: what is under way gets through or not, caches are lost, nobody is told.

@@ -9,6 +9,7 @@ const SCRATCH: usize = (128 << 20) + (64 << 20);
 
 /// The array has been stopped and its client is gone.
 pub fn at_rest(machine: &Machine) {
+    machine.settle_loans();
     let left = machine.buffers_in_use();
     if left > 0 {
         machine

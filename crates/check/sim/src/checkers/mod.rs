@@ -12,7 +12,7 @@
 //!
 //! The runner adds, by name: `requests_succeed` (no error within the level's tolerance),
 //! `requests_are_valid`, `completes_once`, `nothing_waits_for_ever`, `no_livelock`, `assembles`,
-//! `check_finds_nothing`, `check_finds_rot`.
+//! `check_finds_nothing`, `check_finds_rot`, `repair_mends_rot`.
 
 pub mod gf;
 pub mod job_resumes;

@@ -155,8 +155,13 @@ impl Control {
             }
             // What the others have recorded as bad was perhaps nowhere but here.
             let roster = self.roster.borrow();
-            let mut others = roster.members.iter().filter(|m| m.nr != nr && !m.is_faulty());
-            if others.any(|member| !member.bad.now.is_empty()) {
+            let others = || roster.members.iter().filter(|m| m.nr != nr && !m.is_faulty());
+            let sound = |slot| {
+                let holds = |m: &Member| m.standing == Standing::InSync(slot);
+                others().any(|member| holds(member) && member.bad.now.is_empty())
+            };
+            let any_bad = others().any(|member| !member.bad.now.is_empty());
+            if any_bad && !self.geometry.survives(sound) {
                 self.engine.reports.count_loss();
             }
             drop(roster);

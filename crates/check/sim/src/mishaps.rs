@@ -1,0 +1,379 @@
+//! What befalls single arrays beyond failing members: caches that are lost with a failed flush, members that
+//! hang, or are slow and answer after they were failed, parity that rots under load and is repaired, members that come back as they were long
+//! ago, and crashes at moments that have something of their own: while the array is created or assembled, when its
+//! job has just ended and it is idle, and those of the process alone, which leave the members' caches as they are.
+//!
+//! All is drawn from a stream of its own. A run that is *plain* has none of it: seeds that failed before there were
+//! mishaps stay the runs that they were.
+//!
+//! Does not go beyond what the level survives: whoever is hit counts as lost as a whole, as in `faults`.
+
+use crate::device::SimOpener;
+use crate::images;
+use crate::machine::{Machine, Step};
+use crate::member::Member;
+use crate::rng::Rng;
+use crate::run::{Over, Run};
+use crate::scenario::Scenario;
+use crate::steps::Steps;
+use crate::world::World;
+use braid_array::assemble::assemble;
+use braid_array::create::create;
+use braid_array::status::JobOutcome;
+use braid_format::superblock::Superblock;
+use braid_layout::Layout;
+use braid_shard::Nanos;
+use std::rc::Rc;
+
+/// A command takes effect at once when it takes no longer, in nanoseconds: other members may be slow, too.
+const AT_ONCE: Nanos = 60_000_000_000;
+
+/// See the module's documentation.
+pub(crate) struct Mishaps {
+    on: bool,
+    rng: Rng,
+}
+
+impl Mishaps {
+    pub(crate) fn of(seed: u64, plain: bool) -> Mishaps {
+        let rng = Rng::new(seed, 40);
+        Mishaps { on: rng.percent(75) && !plain, rng }
+    }
+
+    /// True in `percent` of 100 cases, where there are mishaps.
+    pub(crate) fn chance(&self, percent: u64) -> bool {
+        self.on && self.rng.percent(percent)
+    }
+
+    /// Members lose what they have cached when a flush fails.
+    pub(crate) fn prepare(&self, members: &[Rc<Member>]) {
+        let drops_pages = self.chance(75);
+        members.iter().for_each(|member| member.drops_pages.set(drops_pages));
+    }
+
+    /// Now and then power fails while the array is being created; it is created again afterwards.
+    pub(crate) fn crash_in_create(&self, scenario: &Scenario, world: &Rc<World>) {
+        if !self.chance(15) {
+            return;
+        }
+        let machine = Machine::start(world, scenario.shards);
+        let given = scenario.create.raid_disks + scenario.create.spares;
+        let openers = (0..given).map(|index| Some(SimOpener::of(world, index))).collect();
+        let (context, options) = (machine.context.clone(), scenario.create.clone());
+        let later = machine.begin(async move { create(&context, openers, options).await.is_ok() });
+        self.run_on(&machine, self.rng.log_range(1..200), || later.borrow().is_some());
+        world.trace(|| "CRASH during create".to_string());
+        world.power_cut();
+    }
+
+    fn run_on(&self, machine: &Machine, steps: u64, over: impl Fn() -> bool) {
+        for _ in 0..steps {
+            if over() || machine.step() == Step::Stuck {
+                return;
+            }
+        }
+    }
+}
+
+impl Run {
+    /// Something that `faults` does not know happens under load.
+    pub(crate) fn mishap_under_load(&mut self) -> Result<(), Over> {
+        match self.mishaps.rng.range(0..10) {
+            0..5 => self.flushes_fail(),
+            5..7 => self.hangs(),
+            _ => self.slow_and_failed(),
+        }
+    }
+
+    /// A member that works and that the level can do without now.
+    fn one_to_lose(&mut self) -> Result<Option<(Rc<Member>, usize)>, Over> {
+        if !self.scenario.create.level.has_redundancy() || self.excused {
+            return Ok(None);
+        }
+        let status = self.status()?;
+        let members = self.world.members.borrow().clone();
+        let mut working: Vec<_> = members
+            .iter()
+            .filter(|member| member.slot.get().is_some() && !member.out.get() && !member.is_weak())
+            .collect();
+        self.mishaps.rng.shuffle(&mut working);
+        let found =
+            working.first().and_then(|member| Some((Rc::clone(member), member.slot.get()?)));
+        Ok(found.filter(|(member, _)| self.may_lose(member, |other| Run::whole_in(&status, other))))
+    }
+
+    /// Flushes of a member fail, once or for ever, perhaps of two at the same time; often there are flushes at once, and
+    /// a crash before everybody knows.
+    ///
+    /// Not with bad-block logs: what one member has lost and others have recorded as bad is nowhere, and is told to
+    /// each client by a flush that fails.
+    fn flushes_fail(&mut self) -> Result<(), Over> {
+        if self.scenario.create.bad_block_log {
+            return self.slow_and_failed();
+        }
+        let times = if self.mishaps.rng.percent(30) { u32::MAX } else { 1 };
+        for _ in 0..1 + u32::from(self.mishaps.rng.percent(25)) {
+            let Some((member, slot)) = self.one_to_lose()? else { break };
+            self.world.trace(|| format!("flushes of {} fail ({times})", member.name()));
+            self.faults += 1;
+            member.fail_flushes(times);
+            self.holes.lose(&self.layout, slot, &mut self.oracle);
+        }
+        if self.mishaps.rng.percent(70) {
+            for _ in 0..1 + self.mishaps.rng.range(0..3) {
+                let steps = self.mishaps.rng.range(0..6);
+                if let Some(life) = self.life.as_mut() {
+                    life.client.flush(&life.machine, &mut self.oracle);
+                }
+                for _ in 0..steps {
+                    self.step()?;
+                }
+            }
+        }
+        if self.mishaps.rng.percent(40) {
+            for _ in 0..self.mishaps.rng.log_range(1..100) {
+                self.step()?;
+            }
+            self.crash()?;
+            self.assemble()?;
+            self.read_again()?;
+        }
+        Ok(())
+    }
+
+    /// A member does not answer any more. Failing it takes effect at once; otherwise it is given up when its time is over.
+    fn hangs(&mut self) -> Result<(), Over> {
+        let Some((member, slot)) = self.one_to_lose()? else { return Ok(()) };
+        self.world.trace(|| format!("{} hangs", member.name()));
+        self.faults += 1;
+        member.hung.set(true);
+        self.holes.lose(&self.layout, slot, &mut self.oracle);
+        for _ in 0..self.mishaps.rng.log_range(1..200) {
+            self.step()?;
+        }
+        if self.mishaps.rng.percent(50) {
+            return Ok(());
+        }
+        let since = self.world.now();
+        self.fail_by_command(&member)?;
+        let took = self.world.now() - since;
+        if took > AT_ONCE {
+            let text = format!("{} hangs, and failing it took {took} ns", member.name());
+            return self.fail("nothing_waits_for_ever", text);
+        }
+        Ok(())
+    }
+
+    /// A member becomes slow and is failed by command, so that it answers afterwards.
+    fn slow_and_failed(&mut self) -> Result<(), Over> {
+        let Some((member, slot)) = self.one_to_lose()? else { return Ok(()) };
+        let times = self.mishaps.rng.log_range(20..500);
+        self.world.trace(|| format!("{} is {times} times as slow", member.name()));
+        self.faults += 1;
+        member.slowness.set(times);
+        self.holes.lose(&self.layout, slot, &mut self.oracle);
+        for _ in 0..self.mishaps.rng.log_range(1..100) {
+            self.step()?;
+        }
+        let failed = self.fail_by_command(&member);
+        member.slowness.set(1);
+        failed
+    }
+
+    // --- Between rounds ------------------------------------------------------------------------
+
+    pub(crate) fn mishap_between_rounds(&mut self) -> Result<(), Over> {
+        self.oracle.end_steady();
+        match self.mishaps.rng.range(0..10) {
+            0..3 => self.rot_and_repair(),
+            3..6 => self.comes_back_as_it_was(),
+            6..8 => self.flushes_fail(),
+            _ => self.idle_and_crash(),
+        }
+    }
+
+    /// Requests, and nothing else.
+    fn quiet_round(&mut self) -> Result<(), Over> {
+        let (faults, changes) = (self.scenario.faults, self.scenario.changes);
+        (self.scenario.faults, self.scenario.changes) = (0, 0);
+        let result = self.round();
+        (self.scenario.faults, self.scenario.changes) = (faults, changes);
+        result
+    }
+
+    /// Nothing is asked of the array for so long.
+    fn rest(&mut self, time: Nanos) -> Result<(), Over> {
+        self.drain()?;
+        let until = self.world.now() + time;
+        while self.world.now() < until && self.step()? != Step::Stuck {}
+        Ok(())
+    }
+
+    /// Redundancy holds, no member is missing or weak.
+    fn is_whole(&mut self) -> Result<bool, Over> {
+        if !self.scenario.create.level.has_redundancy() || self.excused || self.forced {
+            return Ok(false);
+        }
+        self.drain()?;
+        self.wait_for_jobs()?;
+        let status = self.status()?;
+        let members = self.world.members.borrow();
+        let fit = |slot| {
+            let mut holders =
+                members.iter().filter(|m| m.slot.get() == Some(slot) && m.in_sync.get());
+            holders.any(|member| !member.out.get() && !member.is_weak() && !member.was_bad.get())
+        };
+        let holders = (0..self.layout.slots()).all(fit);
+        let jobs_done = status.job.is_none() && status.resynced.is_none();
+        Ok(holders && jobs_done && status.degraded == 0 && self.holes.is_empty())
+    }
+
+    /// Parity rots under load. A repair mends it, with requests under way; afterwards it is right and stays so.
+    fn rot_and_repair(&mut self) -> Result<(), Over> {
+        let layout = Rc::clone(&self.layout);
+        let Layout::Parity(parity) = &*layout else { return Ok(()) };
+        if !self.is_whole()? {
+            return Ok(());
+        }
+        let blocks = (self.scenario.hot / self.scenario.block).clamp(1, self.oracle.len());
+        let q = self.mishaps.rng.percent(50);
+        for _ in 0..1 + self.mishaps.rng.range(0..12) {
+            let block = self.mishaps.rng.range(0..blocks);
+            let (stripe, _, within) = parity.locate(block * self.scenario.block);
+            let map = parity.map_stripe(stripe);
+            let slot = map.q_slot().filter(|_| q).unwrap_or(map.p_slot());
+            let at = parity.member_offset(stripe) + within;
+            let members = self.world.members.borrow().clone();
+            let Some(member) =
+                members.iter().find(|m| m.slot.get() == Some(slot) && m.in_sync.get())
+            else {
+                continue;
+            };
+            let start = member.data.borrow().start + at;
+            let wrong: Vec<u8> =
+                member.image(start..start + 512).iter().map(|byte| byte ^ 0x5a).collect();
+            self.world.trace(|| format!("{} rots at component byte {at}", member.name()));
+            member.rot(start, &wrong);
+        }
+        self.faults += 1;
+        self.quiet_round()?;
+        self.world.trace(|| "repair".to_string());
+        if let Err(error) = self.control()?.start_repair() {
+            return self.fail("requests_succeed", error.to_string());
+        }
+        self.quiet_round()?;
+        self.drain()?;
+        self.wait_for_jobs()?;
+        let outcome = self.status()?.last_job.map(|job| job.outcome);
+        if outcome != Some(JobOutcome::Done) {
+            return self.fail("requests_succeed", format!("a repair ended: {outcome:?}"));
+        }
+        self.quiet_round()?;
+        self.drain()?;
+        let status = self.scrub_once(false)?;
+        if status.mismatch_cnt != 0 {
+            let text = format!("after a repair a check counts {} sectors", status.mismatch_cnt);
+            return self.fail("check_finds_nothing", text);
+        }
+        Ok(())
+    }
+
+    /// A member holds what it held some updates of the superblocks ago, as after a restored snapshot: it is stale.
+    fn comes_back_as_it_was(&mut self) -> Result<(), Over> {
+        if !self.is_whole()? {
+            return Ok(());
+        }
+        let time = self.mishaps.rng.log_range(1_000..400_000_000);
+        self.rest(time)?;
+        let Some((member, slot)) = self.one_to_lose()? else { return Ok(()) };
+        // While the array is active, writes that the snapshot lacks may be of the same update as it.
+        let then = images::superblock(&self.world, &member).filter(Superblock::is_clean);
+        let Some(then) = then.map(|sb| sb.events) else { return Ok(()) };
+        let snapshot = member.snapshot();
+        self.quiet_round()?;
+        let time = self.mishaps.rng.log_range(1_000..4_000_000_000);
+        self.rest(time)?;
+        if self.mishaps.rng.percent(50) {
+            self.stop()?
+        } else {
+            self.crash()?
+        }
+        let members = self.world.members.borrow().clone();
+        let freshest =
+            images::md_choice(&self.world, &members).map(|choice| choice.freshest.events);
+        let old = freshest.is_some_and(|freshest| freshest > then + 1);
+        // A crash opens the write hole; parity levels do not promise to lose a member then.
+        let whole = |other: &Member| other.slot.get().filter(|_| other.in_sync.get());
+        if old && self.holes.is_empty() && self.may_lose(&member, whole) {
+            self.world.trace(|| format!("{} is as it was {then} updates on", member.name()));
+            self.faults += 1;
+            member.restore(&snapshot);
+            member.mark_stale();
+            member.in_sync.set(false);
+            member.slot.set(None);
+            self.holes.lose(&self.layout, slot, &mut self.oracle);
+            self.assemble()?;
+            return self.add_a_member();
+        }
+        self.assemble()
+    }
+
+    /// The array has done its jobs and has nothing to do when power fails, or the process ends.
+    pub(crate) fn idle_and_crash(&mut self) -> Result<(), Over> {
+        self.drain()?;
+        self.wait_for_jobs()?;
+        let time = self.mishaps.rng.log_range(1_000..3_000_000_000);
+        self.rest(time)?;
+        self.crash()?;
+        self.assemble()
+    }
+
+    // --- Assembly ------------------------------------------------------------------------------
+
+    /// Now and then power fails, or the process ends, while the array is assembled or has just been.
+    pub(crate) fn crash_in_assemble(&mut self) -> Result<(), Over> {
+        if !self.mishaps.chance(12) {
+            return Ok(());
+        }
+        let machine = Machine::start(&self.world, self.scenario.shards);
+        let present = self.present();
+        let openers = present.iter().map(|member| SimOpener::of(&self.world, member.kind.index));
+        let openers = openers.collect();
+        let (context, options) = (machine.context.clone(), self.scenario.assemble.clone());
+        let later = machine.begin(async move { assemble(&context, openers, options).await });
+        self.mishaps.run_on(&machine, self.mishaps.rng.log_range(1..400), || false);
+        let killed = self.mishaps.rng.percent(30);
+        self.world.trace(|| "CRASH during assembly".to_string());
+        if killed {
+            self.world.kill()
+        } else {
+            self.world.power_cut()
+        }
+        later.borrow_mut().take();
+        drop(machine);
+        let open = if killed { self.oracle.kill() } else { self.oracle.crash() };
+        self.holes.crash(&self.layout, self.scenario.block, &open);
+        self.world.missed.borrow_mut().clear();
+        self.learn_from_images();
+        if self.world.failure().is_some() { Err(Over) } else { Ok(()) }
+    }
+
+    /// Reads blocks again and again: before a resync has come by, too, each is what it was read as at first.
+    pub(crate) fn read_again(&mut self) -> Result<(), Over> {
+        if !self.mishaps.chance(60) {
+            return Ok(());
+        }
+        let blocks = (self.scenario.hot / self.scenario.block).clamp(1, self.oracle.len());
+        let starts: Vec<u64> = (0..8).map(|_| self.mishaps.rng.range(0..blocks)).collect();
+        for _ in 0..3 {
+            for start in &starts {
+                let end = (start + 8).min(self.oracle.len());
+                if let Some(life) = self.life.as_mut() {
+                    life.client.read(&life.machine, &mut self.oracle, *start..end);
+                }
+            }
+            self.drain()?;
+        }
+        Ok(())
+    }
+}
