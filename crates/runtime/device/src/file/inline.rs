@@ -23,6 +23,7 @@ pub(super) fn carry_out(op: &mut RingOp) -> i32 {
                 .map(|()| 0)
         }
         RingOp::Receive { .. }
+        | RingOp::WriteByWorker { .. }
         | RingOp::Send { .. }
         | RingOp::Accept { .. }
         | RingOp::Readable { .. }

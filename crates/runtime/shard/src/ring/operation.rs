@@ -23,6 +23,8 @@ pub enum RingOp {
     Read { fd: Rc<OwnedFd>, offset: u64, bufs: BufMuts },
     /// Writes `bufs` at `offset`; with `durable` the data is on stable storage at completion.
     Write { fd: Rc<OwnedFd>, offset: u64, bufs: Bufs, durable: bool },
+    /// Writes `bufs`, on a thread of the kernel's. For descriptors whose writes can wait for this very thread.
+    WriteByWorker { fd: Rc<OwnedFd>, bufs: Bufs },
     /// Makes written data durable (fdatasync).
     Sync { fd: Rc<OwnedFd> },
     /// `fallocate` with `mode`: punch a hole, or zero a range, of a file or a block device.
@@ -48,6 +50,7 @@ pub struct Command {
     argument: [u8; ARGUMENT],
     memory: BufMuts,
     with_vectors: bool,
+    by_worker: bool,
 }
 
 impl Command {
@@ -65,7 +68,12 @@ impl Command {
         memory: BufMuts,
         with_vectors: bool,
     ) -> Command {
-        Command { fd, code, argument, memory, with_vectors }
+        Command { fd, code, argument, memory, with_vectors, by_worker: false }
+    }
+
+    /// Has a thread of the kernel's begin it, as [`RingOp::WriteByWorker`].
+    pub fn by_worker(self) -> Command {
+        Command { by_worker: true, ..self }
     }
 
     /// The memory, now that the command has ended.
@@ -111,6 +119,13 @@ pub(super) fn prepare(
                     .build()
             }
         }
+        RingOp::WriteByWorker { fd, bufs } => {
+            let fd = types::Fd(fd_of(fd));
+            vectors.extend(bufs.iter().map(|buf| vector_of(buf.as_ptr(), buf.len())));
+            opcode::Writev::new(fd, vectors.as_ptr(), vectors.len() as u32)
+                .build()
+                .flags(squeue::Flags::ASYNC)
+        }
         RingOp::Sync { fd } => {
             opcode::Fsync::new(types::Fd(fd_of(fd))).flags(types::FsyncFlags::DATASYNC).build()
         }
@@ -149,12 +164,16 @@ fn prepare_command(command: &mut Command, vectors: &mut Vec<libc::iovec>) -> squ
     argument[..ARGUMENT].copy_from_slice(&command.argument);
     let fd = types::Fd(command.fd.as_raw_fd());
     let plain = opcode::UringCmd80::new(fd, command.code).cmd(argument);
+    let flags = match command.by_worker {
+        true => squeue::Flags::ASYNC,
+        false => squeue::Flags::empty(),
+    };
     if !command.with_vectors {
-        return plain.build();
+        return plain.build().flags(flags);
     }
     let memory = command.memory.iter_mut();
     vectors.extend(memory.map(|buf| vector_of(buf.as_mut_ptr(), buf.len())));
-    let mut entry = plain.addr(Some(vectors.as_ptr() as u64)).build();
+    let mut entry = plain.addr(Some(vectors.as_ptr() as u64)).build().flags(flags);
     /// Where `struct io_uring_sqe` of linux/io_uring.h has `len`, which the crate leaves at zero.
     const LEN_AT: usize = 24;
     // SAFETY: an Entry128 is the kernel's structure of 128 bytes, plain numbers that may have any
