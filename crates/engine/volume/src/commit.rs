@@ -10,6 +10,7 @@ use braid_format::volume::place::encode;
 use braid_kv::{Begun, Change, StoreError};
 use braid_shard::Shard;
 use braid_shard::plant::planted;
+use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
 /// The longest that a change waits for its commit, unless somebody asks before: what Linux's file systems do.
@@ -164,9 +165,10 @@ impl Volume {
         }
     }
 
-    /// Waits until transaction `needed` and all data written before this call are durable. `failures`: those that were
-    /// reported before. After one more it is not known what of the data is on the brick, also when a later flush succeeds.
-    async fn make_durable(&self, needed: TransactionNr, failures: u64) -> Result<(), Errno> {
+    /// Waits until transaction `needed` and all data written before this call are durable. After a flush that failed
+    /// meanwhile it is not known what of the data is on the brick, also when a later one succeeds.
+    async fn make_durable(&self, needed: TransactionNr) -> Result<(), Errno> {
+        let failures = self.flush_failures.get();
         let mut written = self.unflushed();
         if planted("fsync-without-data") {
             written.clear();
@@ -180,20 +182,29 @@ impl Volume {
         if self.flush_failures.get() == failures { Ok(()) } else { Err(Errno::Io) }
     }
 
-    /// See [`braid_filesystem::FileSystem::fsync`].
-    pub(crate) async fn sync_file(&self, ino: Ino, data_only: bool) -> Result<(), Errno> {
+    /// See [`braid_filesystem::FileSystem::fsync_since`]. Without `told`, the first who asks is told for all of those who
+    /// have none.
+    pub(crate) async fn sync_file(
+        &self,
+        ino: Ino,
+        data_only: bool,
+        told: Option<&Cell<u64>>,
+    ) -> Result<(), Errno> {
         let inode = self.inode(ino).await?;
-        let reported = inode.flush_failures.get();
-        let durable = self.make_durable(inode.needed(data_only), reported).await;
-        inode.flush_failures.set(self.flush_failures.get());
-        durable
+        let told = told.unwrap_or(&inode.lost_told);
+        let durable = self.make_durable(inode.needed(data_only)).await;
+        let lost = inode.lost.get();
+        let is_new = lost > told.get();
+        told.set(lost.max(told.get()));
+        inode.lost_told.set(lost);
+        if is_new { Err(Errno::Io) } else { durable }
     }
 
     /// See [`braid_filesystem::FileSystem::sync`].
     pub async fn sync_all(&self) -> Result<(), Errno> {
         let number = self.transactions.number();
         let needed = if self.has_changes() { number } else { number - 1 };
-        self.make_durable(needed, self.flush_failures.get()).await
+        self.make_durable(needed).await
     }
 
     /// Ends the volume in order: everything is durable afterwards, and nothing runs any more.

@@ -9,6 +9,7 @@ use braid_filesystem::{
 };
 use braid_format::volume::BLOCK;
 use braid_shard::{Buf, BufMut};
+use std::cell::Cell;
 
 /// Free space below which writers are told of errors at once, in bytes, or this part of the volume.
 const NEARLY_FULL_BYTES: u64 = 256 << 20;
@@ -237,7 +238,20 @@ impl FileSystem for Volume {
     }
 
     async fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), Errno> {
-        self.sync_file(ino, data_only).await
+        self.sync_file(ino, data_only, None).await
+    }
+
+    async fn fsync_since(
+        &self,
+        ino: Ino,
+        data_only: bool,
+        told: &Cell<u64>,
+    ) -> Result<(), Errno> {
+        self.sync_file(ino, data_only, Some(told)).await
+    }
+
+    fn losses_told(&self, ino: Ino) -> u64 {
+        self.inodes.get(ino).map_or(0, |inode| inode.lost_told.get())
     }
 
     async fn sync(&self) -> Result<(), Errno> {

@@ -28,8 +28,10 @@ pub struct Inode {
     data_changed: Cell<TransactionNr>,
     /// It is new: no transaction with places of it was closed yet, so the store is not asked for them.
     pub unstored: Cell<bool>,
-    /// Failed flushes of bricks that an fsync of this file has reported, or that came before it was brought to memory.
-    pub flush_failures: Cell<u64>,
+    /// The last loss of acknowledged writes to this file, by [`Volume::losses`](crate::Volume); 0 for none.
+    pub lost: Cell<u64>,
+    /// The last one that somebody was told of.
+    pub lost_told: Cell<u64>,
     /// Bytes after the end, in its last granule, may not be zero on the brick.
     pub ragged: Cell<bool>,
 }
@@ -45,7 +47,8 @@ impl Inode {
             changed: Cell::new(0),
             data_changed: Cell::new(0),
             unstored: Cell::new(false),
-            flush_failures: Cell::new(0),
+            lost: Cell::new(0),
+            lost_told: Cell::new(0),
             ragged: Cell::new(true),
         })
     }

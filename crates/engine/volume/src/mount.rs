@@ -110,6 +110,7 @@ impl Volume {
             clock: from.clock,
             read_only: Cell::new(from.read_only),
             flush_failures: Cell::new(0),
+            losses: Cell::new(0),
             note_lost: from.note_lost,
             tree: RangeLocks::new(shard),
             gate: Gate::new(shard),

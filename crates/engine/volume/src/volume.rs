@@ -58,6 +58,8 @@ pub struct Volume {
     pub(crate) read_only: Cell<bool>,
     /// Flushes of bricks that failed: what an fsync waited for may not be durable.
     pub(crate) flush_failures: Cell<u64>,
+    /// Losses of acknowledged writes so far, each of one file.
+    pub(crate) losses: Cell<u64>,
     pub(crate) note_lost: NoteLost,
     /// Held by whoever changes the tree: renames and removals of directories, one at a time.
     pub(crate) tree: Rc<RangeLocks>,
@@ -169,9 +171,12 @@ impl Volume {
     }
 
     pub(crate) fn keep(&self, inode: Rc<Inode>) -> Rc<Inode> {
-        inode.flush_failures.set(self.flush_failures.get());
         let number = self.transactions.durable();
-        self.inodes.keep(inode, |inode| inode.needed(false) > number || !inode.locks.is_free())
+        self.inodes.keep(inode, |inode| {
+            // Somebody is still to be told of a loss.
+            let is_lost = inode.lost.get() > inode.lost_told.get();
+            inode.needed(false) > number || !inode.locks.is_free() || is_lost
+        })
     }
 
     /// The file, which must be a directory.
@@ -284,8 +289,15 @@ impl Volume {
     fn note_failure(&self, brick: &Brick, error: IoError, gone: bool) {
         let name = brick.name();
         if gone && brick.is_there() && brick.unflushed().is_some() {
-            // What it had taken is not durable, and no flush will make it so: each fsync tells once.
+            // What it had taken is not durable, and no flush will make it so. That may be of each file that was written to
+            // since the last commit, which had all flushed.
             self.flush_failures.set(self.flush_failures.get() + 1);
+            let durable = self.transactions.durable();
+            self.inodes.each(|inode| {
+                if inode.needed(false) > durable {
+                    self.note_loss(inode);
+                }
+            });
         }
         brick.failed(error, gone);
         if gone {
@@ -296,6 +308,12 @@ impl Volume {
         } else {
             tracing::warn!(brick = %name, "{error}");
         }
+    }
+
+    /// Acknowledged writes to a file may be lost.
+    pub(crate) fn note_loss(&self, inode: &Inode) {
+        self.losses.set(self.losses.get() + 1);
+        inode.lost.set(self.losses.get());
     }
 
     /// Blocks in use and blocks in all, over the bricks that hold data.

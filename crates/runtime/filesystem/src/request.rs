@@ -3,6 +3,7 @@
 use crate::attr::{Attr, Kind, Time};
 use crate::error::Errno;
 use braid_shard::{Buf, BufMut};
+use std::cell::Cell;
 
 /// Number of a file.
 pub type Ino = u64;
@@ -161,7 +162,8 @@ pub struct Space {
 /// (setuid bits cleared by a write, say) are.
 #[allow(async_fn_in_trait)]
 pub trait FileSystem {
-    /// Looks `name` up in `parent`; `.` and `..` work. Adds a reference.
+    /// Looks `name` up in `parent`; `.` and `..` work, and `.` of what is no directory is the file itself (an NFS server
+    /// finds files so). Adds a reference.
     async fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry, Errno>;
 
     /// Gives `count` references back.
@@ -239,6 +241,26 @@ pub trait FileSystem {
     /// Makes durable what was acknowledged of this file; `data_only` leaves out attributes that reading the data
     /// does not need.
     async fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), Errno>;
+
+    /// The same for one opener: `told` is a number of losses of the file that it has been told of, at first what
+    /// [`losses_told`](FileSystem::losses_told) gave when it opened the file. An error that means a loss is given once to
+    /// each, whoever asked first; `told` is raised.
+    async fn fsync_since(
+        &self,
+        ino: Ino,
+        data_only: bool,
+        told: &Cell<u64>,
+    ) -> Result<(), Errno> {
+        let _ = told;
+        self.fsync(ino, data_only).await
+    }
+
+    /// How often acknowledged writes to the file were lost, as far as anybody has been told; a loss of which nobody has
+    /// been told yet is told to who opens the file after it.
+    fn losses_told(&self, ino: Ino) -> u64 {
+        let _ = ino;
+        0
+    }
 
     /// Makes everything durable that was acknowledged.
     async fn sync(&self) -> Result<(), Errno>;

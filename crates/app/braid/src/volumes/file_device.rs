@@ -10,6 +10,7 @@ use braid_device::{
 use braid_filesystem::{Allocate, Errno, FileSystem, Ino};
 use braid_shard::Shard;
 use braid_volume::Volume;
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// A file that is offered.
@@ -38,6 +39,7 @@ impl Target for FileTarget {
             info: self.info.device.clone(),
             read_only: self.info.read_only,
             ino: self.ino,
+            told: Rc::new(Cell::new(here.volume.losses_told(self.ino))),
         }))
     }
 }
@@ -55,6 +57,8 @@ struct FileDevice {
     info: DeviceInfo,
     read_only: bool,
     ino: Ino,
+    /// Losses of acknowledged writes that this client was told of.
+    told: Rc<Cell<u64>>,
 }
 
 impl Device for FileDevice {
@@ -64,19 +68,26 @@ impl Device for FileDevice {
 
     fn submit(&self, request: Request, done: Completion) {
         let (volume, ino, read_only) = (Rc::clone(&self.volume), self.ino, self.read_only);
+        let told = Rc::clone(&self.told);
         self.shard.spawn(async move {
             let Request { offset, mut op } = request;
             let result = match &op {
-                Op::Read(_) | Op::Flush => carry_out(&volume, ino, offset, &mut op).await,
+                Op::Read(_) | Op::Flush => carry_out(&volume, ino, &told, offset, &mut op).await,
                 _ if read_only => Err(IoError::new(IoErrorKind::Refused)),
-                _ => carry_out(&volume, ino, offset, &mut op).await,
+                _ => carry_out(&volume, ino, &told, offset, &mut op).await,
             };
             done.finish(result, op);
         });
     }
 }
 
-async fn carry_out(volume: &Volume, ino: Ino, offset: u64, op: &mut Op) -> Result<(), IoError> {
+async fn carry_out(
+    volume: &Volume,
+    ino: Ino,
+    told: &Cell<u64>,
+    offset: u64,
+    op: &mut Op,
+) -> Result<(), IoError> {
     match op {
         Op::Read(bufs) => {
             let mut at = offset;
@@ -98,9 +109,9 @@ async fn carry_out(volume: &Volume, ino: Ino, offset: u64, op: &mut Op) -> Resul
                 volume.write_exported(ino, at, buf.clone()).await.map_err(io_error)?;
                 at += buf.len() as u64;
             }
-            sync_if(*fua, volume, ino).await
+            if *fua { sync(volume, ino, told).await } else { Ok(()) }
         }
-        Op::Flush => volume.fsync(ino, true).await.map_err(io_error),
+        Op::Flush => sync(volume, ino, told).await,
         Op::Discard { len } => {
             within(volume, ino, offset + *len).await?;
             volume.allocate_exported(ino, Allocate::PunchHole, offset, *len).await.map_err(io_error)
@@ -110,13 +121,14 @@ async fn carry_out(volume: &Volume, ino: Ino, offset: u64, op: &mut Op) -> Resul
             let how =
                 if *unmap { Allocate::PunchHole } else { Allocate::ZeroRange { keep_size: true } };
             volume.allocate_exported(ino, how, offset, *len).await.map_err(io_error)?;
-            sync_if(*fua, volume, ino).await
+            if *fua { sync(volume, ino, told).await } else { Ok(()) }
         }
     }
 }
 
-async fn sync_if(fua: bool, volume: &Volume, ino: Ino) -> Result<(), IoError> {
-    if fua { volume.fsync(ino, true).await.map_err(io_error) } else { Ok(()) }
+/// A flush of one client: an error that means a loss is told to each once, and to each user of the file beside.
+async fn sync(volume: &Volume, ino: Ino, told: &Cell<u64>) -> Result<(), IoError> {
+    volume.fsync_since(ino, true, told).await.map_err(io_error)
 }
 
 /// Refuses what is beyond the end of the file as it is now.

@@ -152,6 +152,7 @@ impl Volume {
         clear_setid: bool,
     ) -> Result<bool, Errno> {
         let end = offset + data.len() as u64;
+        let failures = self.flush_failures.get();
         let ready = loop {
             self.settle_end(inode, offset).await?;
             let ready = self.lock_for_write(inode, offset..end).await?;
@@ -232,6 +233,9 @@ impl Volume {
             }
         }
         self.note_write(inode, end, clear_setid);
+        if self.flush_failures.get() != failures {
+            self.note_loss(inode);
+        }
         Ok(true)
     }
 

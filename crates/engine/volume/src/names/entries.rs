@@ -148,11 +148,14 @@ impl Volume {
 
     /// See [`braid_filesystem::FileSystem::lookup`].
     pub(crate) async fn look_up(&self, parent: Ino, name: &[u8]) -> Result<Entry, Errno> {
-        let directory = self.directory(parent).await?;
         let ino = match name {
+            // Also of what is no directory: that is how a file is found by its handle.
             b"." => parent,
-            b".." => directory.with(|record| record.parent),
-            name => self.find(parent, name).await?.ok_or(Errno::NotFound)?.ino,
+            b".." => self.directory(parent).await?.with(|record| record.parent),
+            name => {
+                self.directory(parent).await?;
+                self.find(parent, name).await?.ok_or(Errno::NotFound)?.ino
+            }
         };
         // Counted before the file is loaded, so that it is not removed meanwhile.
         self.inodes.add_lookup(ino);

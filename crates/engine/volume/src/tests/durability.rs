@@ -25,8 +25,10 @@ impl Device for Cached {
     }
 }
 
-#[test]
-fn an_fsync_tells_of_a_flush_that_failed_before_it_came() {
+/// Plays with a volume of one brick, whose flushes fail while the cell says so.
+fn on_failing_brick<W: Future<Output = ()> + 'static>(
+    play: impl FnOnce(Rc<Volume>, Rc<Cell<bool>>) -> W + 'static,
+) {
     let (world, store) = World::new(128 << 10, &[8]);
     let flushes_fail = Rc::new(Cell::new(false));
     let mut from = world.mount_of(&store);
@@ -36,7 +38,13 @@ fn an_fsync_tells_of_a_flush_that_failed_before_it_came() {
         Rc::new(Cached { info, below, flushes_fail: Rc::clone(&flushes_fail) });
     let shard = world.shard.clone();
     world.shard.block_on(async move {
-        let volume = Volume::mount(&shard, from).await.unwrap();
+        play(Volume::mount(&shard, from).await.unwrap(), flushes_fail).await;
+    });
+}
+
+#[test]
+fn an_fsync_tells_of_a_flush_that_failed_before_it_came() {
+    on_failing_brick(async move |volume, flushes_fail| {
         let (a, b) = (file(&volume, "a").await, file(&volume, "b").await);
         write(&volume, a, 0, &[1; 5000]).await.unwrap();
         flushes_fail.set(true);
@@ -46,5 +54,47 @@ fn an_fsync_tells_of_a_flush_that_failed_before_it_came() {
         assert_eq!(volume.fsync(a, false).await, Err(Errno::Io), "its data may be lost");
         assert_eq!(volume.fsync(a, false).await, Ok(()), "it was told");
         assert_eq!(volume.fsync(b, false).await, Ok(()), "it was told");
+    });
+}
+
+#[test]
+fn each_who_has_a_file_open_is_told_of_a_loss_once() {
+    on_failing_brick(async move |volume, flushes_fail| {
+        let (a, b) = (file(&volume, "a").await, file(&volume, "b").await);
+        let c = file(&volume, "c").await;
+        write(&volume, a, 0, &[1; 5000]).await.unwrap();
+        write(&volume, c, 0, &[1; 5000]).await.unwrap();
+        volume.fsync(c, false).await.unwrap();
+        let opened = || Cell::new(volume.losses_told(a));
+        let (first, second) = (opened(), opened());
+        write(&volume, a, 0, &[2; 5000]).await.unwrap();
+        flushes_fail.set(true);
+        assert_eq!(volume.fsync(b, false).await, Err(Errno::Io));
+        flushes_fail.set(false);
+        // Opened after the loss, of which nobody was told yet.
+        let third = opened();
+        for open in [&first, &second, &third] {
+            assert_eq!(volume.fsync_since(a, true, open).await, Err(Errno::Io));
+            assert_eq!(volume.fsync_since(a, true, open).await, Ok(()), "it was told");
+        }
+        assert_eq!(volume.fsync_since(a, true, &opened()).await, Ok(()), "somebody was told");
+        assert_eq!(volume.fsync(c, false).await, Ok(()), "it lost nothing");
+    });
+}
+
+#[test]
+fn a_loss_is_told_although_many_other_files_were_used_since() {
+    on_failing_brick(async move |volume, flushes_fail| {
+        let (a, b) = (file(&volume, "a").await, file(&volume, "b").await);
+        write(&volume, a, 0, &[1; 5000]).await.unwrap();
+        flushes_fail.set(true);
+        assert_eq!(volume.fsync(b, false).await, Err(Errno::Io));
+        flushes_fail.set(false);
+        let record = volume.inode(b).await.unwrap().with(Clone::clone);
+        for ino in (1 << 40)..(1 << 40) + (70 << 10) {
+            volume.keep(crate::inode::Inode::new(&volume.shard, ino, record.clone()));
+        }
+        assert!(volume.inodes.get((1 << 40) + 1).is_none(), "unused ones were let go");
+        assert_eq!(volume.fsync(a, false).await, Err(Errno::Io));
     });
 }
