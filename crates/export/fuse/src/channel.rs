@@ -78,10 +78,7 @@ impl Channel {
     /// # Errors
     /// What the kernel says: ENOENT when nobody waits for the reply any more.
     pub fn send(&self, unique: u64, error: i32, body: &[&[u8]]) -> Result<(), Errno> {
-        let bytes: usize = body.iter().map(|part| part.len()).sum();
-        // A reply is at most as long as the largest read.
-        let len = OUT_HEADER + u32::try_from(bytes).unwrap_or(u32::MAX - OUT_HEADER);
-        let header = Out::new().u32(len).u32(error.cast_unsigned()).u64(unique);
+        let header = reply_header(body.iter().map(|part| part.len()).sum(), error, unique);
         let mut parts =
             [IoSlice::new(header.bytes()), IoSlice::new(&[]), IoSlice::new(&[]), IoSlice::new(&[])];
         for (place, part) in parts.iter_mut().skip(1).zip(body) {
@@ -89,6 +86,13 @@ impl Channel {
         }
         rustix::io::writev(&self.0, parts.get(..=body.len()).unwrap_or(&parts)).map(|_| ())
     }
+}
+
+/// What comes before a reply's body of so many bytes.
+pub(crate) fn reply_header(bytes: usize, error: i32, unique: u64) -> Out {
+    // A reply is at most as long as the largest read.
+    let len = OUT_HEADER + u32::try_from(bytes).unwrap_or(u32::MAX - OUT_HEADER);
+    Out::new().u32(len).u32(error.cast_unsigned()).u64(unique)
 }
 
 /// Tells the kernel what it is to forget. Does not keep the mount alive.

@@ -27,6 +27,7 @@ mod reply;
 mod serve;
 mod table;
 mod uring;
+mod watchdog;
 mod work;
 mod write_out;
 

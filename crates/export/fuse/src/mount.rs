@@ -1,13 +1,15 @@
 //! A mount from its start to its end.
 //!
-//! Requests come to the shard, over its io_uring or through the device. Threads: one asks the kernel to write files out; one more waits for the end, which
-//! comes with the unmount, whoever does it, and then winds the mount up on the shard.
+//! Requests come to the shard, over its io_uring or through the device. Threads: one asks the kernel to write files out;
+//! one looks whether shard and kernel wait for each other; one waits for the end, which comes with the unmount, whoever
+//! does it, and then winds the mount up on the shard.
 
 use crate::channel::{Channel, Notices};
 use crate::kernel;
 use crate::mountpoint::MountPoint;
 use crate::options::{Ended, EndedBy, MountError, MountOptions, UnmountError};
 use crate::serve::{self, Opened};
+use crate::watchdog::{Pulse, Watchdog};
 use crate::write_out::WriteOut;
 use braid_filesystem::{Errno, FileSystem, Ino};
 use braid_shard::Shard;
@@ -83,6 +85,7 @@ impl Mount {
             return undo(MountError::Thread { dir, error });
         }
         let (send_end, session_end) = mpsc::channel();
+        let watched = Arc::clone(&write_out);
         let opened = Opened { channel, descriptor, agreed, write_out, ended: send_end };
         let limits = options.clone();
         let Some(key) = remote.call(move |shard| {
@@ -90,6 +93,19 @@ impl Mount {
             serve::install(shard, fs, opened, &limits)
         }) else {
             return undo(MountError::ShardGone { dir });
+        };
+        let (pulse, shard) = (Arc::new(Pulse::default()), remote.clone());
+        let answers = Arc::clone(&pulse);
+        let ask = move |look| {
+            let pulse = Arc::clone(&answers);
+            shard.run(move |shard| {
+                pulse.answer(look, serve::under_way::<F>(shard, key).unwrap_or_default());
+            })
+        };
+        let watchdog = Watchdog::start(point.clone(), watched, options.patience, pulse, ask);
+        let watchdog = match watchdog {
+            Ok(watchdog) => watchdog,
+            Err(error) => return undo(MountError::Thread { dir, error }),
         };
         let wind_up = WindUp { remote, key };
         let over_io_uring = agreed.over_io_uring;
@@ -99,6 +115,7 @@ impl Mount {
         let spawned = thread.spawn(move || {
             let lost = |_| Err(std::io::Error::other("the shard has ended"));
             let result = session_end.recv().unwrap_or_else(lost);
+            drop(watchdog);
             // What failed may still be in the table of mounts.
             known.gone.store(result.is_ok(), Ordering::Release);
             let by = match result {

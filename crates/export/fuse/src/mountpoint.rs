@@ -73,6 +73,30 @@ impl MountPoint {
         }
     }
 
+    /// The kernel's file `name` of this mount's connection (Documentation/filesystems/fuse.rst).
+    fn control(&self, name: &str) -> PathBuf {
+        let (_, minor) = self.device;
+        PathBuf::from(format!("/sys/fs/fuse/connections/{minor}/{name}"))
+    }
+
+    /// Whether requests wait for an answer. True when in doubt.
+    pub(crate) fn has_waiting(&self) -> bool {
+        let waiting = std::fs::read_to_string(self.control("waiting"));
+        waiting.map_or(true, |waiting| waiting.trim() != "0")
+    }
+
+    /// Ends the mount by force: all requests fail, and so does whatever is asked of it later. It is taken out of the tree.
+    pub(crate) fn abort(&self) {
+        if let Err(error) = std::fs::write(self.control("abort"), "1") {
+            tracing::debug!(%error, "the mount is ended by a forced unmount");
+            // It ends the connection also where the unmount then fails, as it does when files are open.
+            let _ = rustix::mount::unmount(&self.dir, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE);
+        }
+        if let Err(error) = self.unmount(true) {
+            tracing::warn!("after it was ended by force: {error}");
+        }
+    }
+
     fn unmount_by_helper(&self, lazy: bool) -> Result<(), UnmountError> {
         let refused = |message| Err(UnmountError::Refused { dir: self.dir.clone(), message });
         let mut helper = Command::new(HELPER);

@@ -33,6 +33,9 @@ pub struct MountOptions {
     /// Requests come over io_uring where the kernel offers that: Linux 6.14 and newer, with the parameter
     /// `enable_uring` of its module fuse set. Else, and without this, through /dev/fuse.
     pub io_uring: bool,
+    /// A mount that the kernel and this process have wedged, each waiting for the other, is noticed after so long and
+    /// ended, so that the processes that wait in it can be: an error of ours, or of the kernel's. Must not be zero.
+    pub patience: Duration,
 }
 
 impl MountOptions {
@@ -50,6 +53,7 @@ impl MountOptions {
             read_ahead: 8 << 20,
             memory: 32 << 20,
             io_uring: true,
+            patience: Duration::from_secs(60),
         }
     }
 
@@ -63,6 +67,9 @@ impl MountOptions {
         if !(4096..=16 << 20).contains(&self.max_write) || !self.max_write.is_multiple_of(4096) {
             let now = self.max_write;
             return wrong(format!("max_write {now}; a multiple of 4096 up to 16 MiB is possible"));
+        }
+        if self.patience.is_zero() {
+            return wrong("a patience of nothing; a minute is usual".to_owned());
         }
         if self.name.is_empty() || self.name.bytes().any(|byte| byte.is_ascii_control()) {
             return wrong(format!("the name {:?}; give it visible characters", self.name));

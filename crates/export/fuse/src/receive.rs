@@ -6,7 +6,7 @@
 use crate::abi::request::{self, Header, WriteHead, opcode};
 use crate::abi::{BEFORE_PAYLOAD, READ_MIN};
 use crate::channel::{Channel, Received, body};
-use crate::reply::Reply;
+use crate::reply::{Reply, Worker};
 use crate::serve::{self, Server};
 use crate::uring::Uring;
 use crate::work::Work;
@@ -29,8 +29,8 @@ const BYTES_AT_ONCE: usize = 1 << 20;
 pub(crate) struct Receiver<F> {
     server: Rc<Server<F>>,
     channel: Arc<Channel>,
-    /// To be waited on.
-    descriptor: Rc<OwnedFd>,
+    /// Waits for requests, and sends some replies.
+    worker: Worker,
     /// The other way that requests come.
     _uring: Option<Rc<Uring<F>>>,
     /// The longest payload.
@@ -48,10 +48,11 @@ impl<F: FileSystem + 'static> Receiver<F> {
         uring: Option<Rc<Uring<F>>>,
     ) -> Receiver<F> {
         let largest = largest.max(READ_MIN);
+        let worker = Worker { shard: server.shard.clone(), descriptor };
         Receiver {
             server,
             channel,
-            descriptor,
+            worker,
             _uring: uring,
             largest,
             head: [0; BEFORE_PAYLOAD],
@@ -105,7 +106,7 @@ impl<F: FileSystem + 'static> Receiver<F> {
     }
 
     async fn readable(&self) -> std::io::Result<()> {
-        let wait = RingOp::Readable { fd: Rc::clone(&self.descriptor) };
+        let wait = RingOp::Readable { fd: Rc::clone(&self.worker.descriptor) };
         match self.server.shard.perform(wait).await {
             Some((result, _)) if result >= 0 => Ok(()),
             Some((error, _)) => Err(std::io::Error::from_raw_os_error(-error)),
@@ -113,11 +114,19 @@ impl<F: FileSystem + 'static> Receiver<F> {
         }
     }
 
+    fn reply(&self, header: &Header, ends_a_users_call: bool) -> Reply {
+        match ends_a_users_call {
+            true => Reply::by_worker(&self.worker, header.unique),
+            false => Reply::new(&self.channel, header.unique),
+        }
+    }
+
     fn start(&mut self, header: &Header, rest: &[u8], len: usize) {
         let body = body(&self.head, rest, len, &mut self.scratch);
         match asked(&self.server, header, body) {
             Asked::Work(work) => {
-                serve::begin(&self.server, work, Reply::new(&self.channel, header.unique));
+                let reply = self.reply(header, work.ends_a_users_call());
+                serve::begin(&self.server, work, reply);
             }
             // Nobody waits for a reply about what was forgotten.
             Asked::Nothing(Ok(())) => {}
@@ -127,12 +136,11 @@ impl<F: FileSystem + 'static> Receiver<F> {
 
     /// Starts a write whose payload is at the front of `buffer`; gives the buffer for what comes next.
     async fn write(&mut self, header: &Header, mut buffer: BufMut, len: usize) -> BufMut {
-        let reply = Reply::new(&self.channel, header.unique);
         let head = WriteHead::parse(&self.head[crate::abi::HEADER..]);
         let Some(head) = head.filter(|head| {
             head.size == len.saturating_sub(BEFORE_PAYLOAD) && head.size <= buffer.len()
         }) else {
-            reply.error(Errno::INVAL);
+            Reply::new(&self.channel, header.unique).error(Errno::INVAL);
             return buffer;
         };
         let (data, next) = if head.size <= COPIED_MAX {
@@ -142,7 +150,9 @@ impl<F: FileSystem + 'static> Receiver<F> {
             (buffer, self.buffer())
         };
         let share = self.server.writes.take(data.len() as u64).await;
-        serve::begin(&self.server, head.of(header.ino, data, Some(share)), reply);
+        let work = head.of(header.ino, data, Some(share));
+        let reply = self.reply(header, work.ends_a_users_call());
+        serve::begin(&self.server, work, reply);
         next
     }
 }

@@ -3,10 +3,13 @@
 //! Invariant: a request is answered once; one that is dropped is answered EIO.
 
 use crate::abi::fields::Out;
-use crate::channel::Channel;
+use crate::channel::{Channel, reply_header};
 use crate::uring::Entries;
-use braid_shard::{Buf, BufMut};
+use braid_shard::ring::RingOp;
+use braid_shard::{Buf, BufMut, Shard};
 use rustix::io::Errno;
+use smallvec::smallvec;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -17,8 +20,38 @@ pub(crate) struct Reply(Option<To>);
 enum To {
     /// To the device, with the request's number.
     Device(Arc<Channel>, u64),
+    /// The same, by a thread of the kernel's.
+    Worker(Worker, u64),
     /// Into the entry of the io_uring that the request came in.
     Ring(Rc<Entries>, usize),
+}
+
+/// Sends replies to the device through the shard's io_uring, on threads of the kernel's: see
+/// [`Work::ends_a_users_call`](crate::work::Work::ends_a_users_call).
+#[derive(Clone)]
+pub(crate) struct Worker {
+    pub shard: Shard,
+    /// The device.
+    pub descriptor: Rc<OwnedFd>,
+}
+
+impl Worker {
+    fn send(self, unique: u64, error: i32, body: Option<Buf>) {
+        let len = body.as_ref().map_or(0, |body| body.len());
+        let header = reply_header(len, error, unique);
+        let mut bufs = smallvec![self.shard.pool().copy_of(header.bytes()).freeze()];
+        bufs.extend(body);
+        let write = RingOp::WriteByWorker { fd: self.descriptor, bufs };
+        let shard = self.shard.clone();
+        self.shard.spawn(async move {
+            match shard.perform(write).await {
+                Some((refused, _)) if refused < 0 => {
+                    tracing::debug!(unique, refused, "a reply was not taken");
+                }
+                _ => {}
+            }
+        });
+    }
 }
 
 impl To {
@@ -30,6 +63,10 @@ impl To {
                     tracing::debug!(unique, %refused, "a reply was not taken");
                 }
             }
+            To::Worker(worker, unique) => {
+                let body = (!body.is_empty()).then(|| worker.shard.pool().copy_of(body).freeze());
+                worker.send(unique, error, body);
+            }
             To::Ring(entries, entry) => entries.answer(entry, error, body),
         }
     }
@@ -39,6 +76,11 @@ impl Reply {
     /// To request number `unique`, which was read from the device.
     pub fn new(channel: &Arc<Channel>, unique: u64) -> Reply {
         Reply(Some(To::Device(Arc::clone(channel), unique)))
+    }
+
+    /// The same, sent by `worker`.
+    pub fn by_worker(worker: &Worker, unique: u64) -> Reply {
+        Reply(Some(To::Worker(worker.clone(), unique)))
     }
 
     /// To the request in an entry of the io_uring.
@@ -88,6 +130,7 @@ impl Reply {
     pub fn content(mut self, content: Buf) {
         match self.0.take() {
             Some(To::Ring(entries, entry)) => entries.answer_with(entry, content),
+            Some(To::Worker(worker, unique)) => worker.send(unique, 0, Some(content)),
             Some(to) => to.send(0, &content),
             None => {}
         }

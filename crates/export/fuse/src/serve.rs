@@ -10,11 +10,11 @@ use crate::receive::Receiver;
 use crate::references::References;
 use crate::reply::Reply;
 use crate::uring::{Entries, Uring};
-use crate::work::{Opening, Work};
+use crate::work::{Durable, Opening, Work, WriteHow};
 use crate::write_out::WriteOut;
 use braid_filesystem::{Attr, Caller, Entry, Errno, FileSystem, Ino, Kind, NewNode, SetAttr};
 use braid_shard::sync::{Budget, Notify};
-use braid_shard::{Shard, Spawner};
+use braid_shard::{BufMut, Shard, Spawner};
 use slab::Slab;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::OwnedFd;
@@ -24,6 +24,10 @@ use std::time::Duration;
 
 /// Positions in a directory that come before those of the file system: of `.` and of `..`.
 const DOTS: u64 = 2;
+/// Reads that may wait for the kernel at a time. It counts asynchronous ones as work in the background, as it does the
+/// writes that they wait for: of those it sends so many at a time and no more (`BACKGROUND` in `kernel.rs`), so that with
+/// too many waiting the writes would not come.
+const PARKED_READS_MAX: usize = 64;
 
 /// One mount on its shard.
 pub(crate) struct Server<F> {
@@ -45,7 +49,18 @@ pub(crate) struct Server<F> {
     write_out: Arc<WriteOut>,
     /// Replies to requests that wait for another thread.
     parked: RefCell<Slab<Reply>>,
+    /// Reads among them.
+    parked_reads: Cell<usize>,
+    /// Files that are open.
+    opens: RefCell<Slab<Rc<Open>>>,
     tasks: Tasks<F>,
+}
+
+/// A file that is open.
+#[derive(Default)]
+struct Open {
+    /// The losses that it has been told of.
+    told: Cell<u64>,
 }
 
 /// Starts requests.
@@ -109,6 +124,8 @@ pub(crate) fn install<F: FileSystem + 'static>(
         key,
         write_out: opened.write_out,
         parked: RefCell::default(),
+        parked_reads: Cell::new(0),
+        opens: RefCell::default(),
         tasks: tasks.clone(),
     });
     servers.all.borrow_mut().insert(Rc::clone(&server));
@@ -144,8 +161,16 @@ fn resume<F: FileSystem + 'static>(shard: &Shard, key: usize, work: Work, parked
     let reply = server.parked.borrow_mut().try_remove(parked);
     if let Some(reply) = reply {
         reply.unpark();
+        if matches!(work, Work::Read { .. }) {
+            server.parked_reads.set(server.parked_reads.get() - 1);
+        }
         begin(&server, work, reply);
     }
+}
+
+/// Requests that the mount is at, without those that wait for another thread; `None` when it has ended.
+pub(crate) fn under_way<F: FileSystem + 'static>(shard: &Shard, key: usize) -> Option<usize> {
+    server(&shard.local::<Servers<F>>(), key).map(|server| server.under_way.get())
 }
 
 /// Ends a mount whose kernel side is gone: what is under way ends, what the kernel still held is given back, and
@@ -211,9 +236,9 @@ impl<F: FileSystem + 'static> Server<F> {
             }
             Work::Create { caller, parent, name, perm, how } => {
                 match self.create(caller, parent, &name, perm, how).await {
-                    Ok(entry) => {
+                    Ok((entry, open)) => {
                         let known = self.entry_timeout.min(self.attr_timeout);
-                        reply.with(&reply::created(&entry, known, self.open_flags(how)));
+                        reply.with(&reply::created(&entry, known, open, self.open_flags()));
                     }
                     Err(error) => reply.error(errno::of(error)),
                 }
@@ -231,10 +256,11 @@ impl<F: FileSystem + 'static> Server<F> {
                 answer(fs.rename(from.0, &from.1, to.0, &to.1, flags).await, reply);
             }
             Work::Open { caller, ino, how } => match self.open(caller, ino, how).await {
-                Ok(()) => reply.with(&reply::opened(self.open_flags(how))),
+                Ok(open) => reply.with(&reply::opened(open, self.open_flags())),
                 Err(error) => reply.error(errno::of(error)),
             },
-            Work::Close { ino } => {
+            Work::Close { ino, open } => {
+                self.forget_open(open);
                 self.references.closed(ino);
                 fs.close(ino);
                 reply.done();
@@ -242,18 +268,25 @@ impl<F: FileSystem + 'static> Server<F> {
             Work::Read { ino, offset, len, direct } => {
                 self.read(ino, offset, len, direct, reply).await;
             }
-            Work::Write { ino, offset, data, clear_setid, share } => {
+            Work::Write { ino, open, offset, data, how, share } => {
                 // At most what the kernel writes at once.
                 let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
-                match fs.write(ino, offset, data.freeze(), clear_setid).await {
+                match self.write(ino, open, offset, data, how).await {
                     Ok(()) => reply.with(&reply::written(len)),
                     Err(error) => reply.error(errno::of(error)),
                 }
                 drop(share);
             }
-            Work::Sync { ino, data_only } => answer(fs.fsync(ino, data_only).await, reply),
-            Work::Allocate { ino, how, offset, len } => {
-                answer(fs.allocate(ino, how, offset, len).await, reply);
+            Work::Sync { ino, open, data_only } => {
+                answer(self.sync(ino, open, data_only).await, reply);
+            }
+            Work::Allocate { caller, ino, how, offset, len } => {
+                let cleared = self.clear_rights(caller, ino).await;
+                let done = match cleared {
+                    Ok(()) => fs.allocate(ino, how, offset, len).await,
+                    Err(error) => Err(error),
+                };
+                answer(done, reply);
             }
             Work::Seek { ino, offset, what, current } if current || !self.writeback => {
                 match fs.seek(ino, offset, what).await {
@@ -264,7 +297,7 @@ impl<F: FileSystem + 'static> Server<F> {
             Work::Seek { ino, offset, what, .. } => {
                 let again = move || Work::Seek { ino, offset, what, current: true };
                 // Linux then takes all of a file for data, from now on: right for any file.
-                self.written_out(ino, again, reply, rustix::io::Errno::NOSYS);
+                self.written_out(ino, offset, again, reply, rustix::io::Errno::NOSYS);
             }
             Work::ReadDir { ino, offset, size } => self.read_dir(ino, offset, size, reply).await,
             Work::ReadDirPlus { ino, offset, size } => {
@@ -307,44 +340,116 @@ impl<F: FileSystem + 'static> Server<F> {
         };
         match result {
             Ok(data) if direct && self.writeback && data.len() < len => {
+                let end = offset.saturating_add(data.len() as u64);
                 drop(data);
                 let again = move || Work::Read { ino, offset, len, direct: false };
-                self.written_out(ino, again, reply, rustix::io::Errno::AGAIN);
+                let waiting = self.parked_reads.get();
+                if waiting >= PARKED_READS_MAX {
+                    return reply.error(rustix::io::Errno::AGAIN);
+                }
+                if self.written_out(ino, end, again, reply, rustix::io::Errno::AGAIN) {
+                    self.parked_reads.set(waiting + 1);
+                }
             }
             Ok(data) => reply.content(data),
             Err(error) => reply.error(errno::of(error)),
         }
     }
 
-    /// Goes on with `work` when the kernel holds nothing back of `ino`; the answer is `otherwise` when too many wait.
+    async fn write(
+        &self,
+        ino: Ino,
+        open: u64,
+        offset: u64,
+        data: BufMut,
+        how: WriteHow,
+    ) -> Result<(), Errno> {
+        if how.clear_capabilities {
+            self.clear_capabilities(ino).await?;
+        }
+        self.fs.write(ino, offset, data.freeze(), how.clear_setid).await?;
+        match how.durable {
+            Some(durable) => self.sync(ino, open, durable == Durable::Data).await,
+            None => Ok(()),
+        }
+    }
+
+    /// An fsync by whoever has opening number `open`, which is told of each loss once.
+    async fn sync(&self, ino: Ino, open: u64, data_only: bool) -> Result<(), Errno> {
+        let found = self.opens.borrow().get(open_index(open)).cloned();
+        match found {
+            Some(open) => self.fs.fsync_since(ino, data_only, &open.told).await,
+            // Directories are not opened here.
+            None => self.fs.fsync(ino, data_only).await,
+        }
+    }
+
+    /// Takes away the setuid and setgid bits and the capabilities of a file whose space `caller` changes, which Linux
+    /// leaves to us (it says so of writes and truncates only). It lets nobody else change the mode meanwhile.
+    async fn clear_rights(&self, caller: Caller, ino: Ino) -> Result<(), Errno> {
+        self.clear_capabilities(ino).await?;
+        let attr = self.fs.attr(ino).await?;
+        // A setgid bit without permission to execute for the group means something else (chmod(2)).
+        let group = if attr.perm & 0o010 != 0 { 0o2000 } else { 0 };
+        let perm = attr.perm & !(0o4000 | group);
+        if caller.uid != 0 && perm != attr.perm {
+            let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
+            self.fs.set_attr(caller, ino, set).await?;
+        }
+        Ok(())
+    }
+
+    async fn clear_capabilities(&self, ino: Ino) -> Result<(), Errno> {
+        match self.fs.remove_xattr(ino, b"security.capability").await {
+            Ok(()) | Err(Errno::NoData | Errno::Unsupported) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Goes on with `work` when the kernel holds nothing back of `ino` from byte `from` on; the answer is `otherwise` when
+    /// too many wait, and this false. The kernel must not hold a page of the file for this request: see `write_out`.
     fn written_out(
         &self,
         ino: Ino,
+        from: u64,
         work: impl FnOnce() -> Work + Send + 'static,
         reply: Reply,
         otherwise: rustix::io::Errno,
-    ) {
+    ) -> bool {
         if !reply.park() {
-            return reply.error(otherwise);
+            reply.error(otherwise);
+            return false;
         }
         let (remote, key) = (self.shard.remote(), self.key);
         let parked = self.parked.borrow_mut().insert(reply);
-        self.write_out.then(ino, move || {
+        self.write_out.then(ino, from, move || {
             // When the mount has ended its parked replies are dropped, which is EIO.
             remote.run(move |shard| resume::<F>(shard, key, work(), parked));
         });
+        true
     }
 
-    /// Little space left, or a file opened for direct I/O: past the page cache, writers side by side.
-    fn open_flags(&self, how: Opening) -> u32 {
+    /// With little space left writers go past the page cache, side by side. Files opened for direct I/O need not be told
+    /// to: the kernel does that by itself, and only then notes the times of their writes.
+    fn open_flags(&self) -> u32 {
         // The kernel tells us of every change that it makes, and nobody else makes any.
-        if self.direct_mmap && (how.direct || self.fs.is_nearly_full()) {
+        if self.direct_mmap && self.fs.is_nearly_full() {
             return OPEN_KEEP_CACHE | OPEN_DIRECT_IO | OPEN_PARALLEL_DIRECT_WRITES;
         }
         OPEN_KEEP_CACHE
     }
 
-    async fn open(&self, caller: Caller, ino: Ino, how: Opening) -> Result<(), Errno> {
+    /// The number that requests name the opening by; 0 is none.
+    fn add_open(&self, ino: Ino) -> u64 {
+        let open = Open { told: Cell::new(self.fs.losses_told(ino)) };
+        self.opens.borrow_mut().insert(Rc::new(open)) as u64 + 1
+    }
+
+    fn forget_open(&self, open: u64) {
+        self.opens.borrow_mut().try_remove(open_index(open));
+    }
+
+    async fn open(&self, caller: Caller, ino: Ino, how: Opening) -> Result<u64, Errno> {
         // Others than root lose the setuid and setgid bits of what they cut, which `open` does not know of.
         let cut = how.truncate && caller.uid != 0;
         self.fs.open(ino, how.truncate && !cut).await?;
@@ -356,7 +461,7 @@ impl<F: FileSystem + 'static> Server<F> {
             }
         }
         self.references.opened(ino);
-        Ok(())
+        Ok(self.add_open(ino))
     }
 
     /// Makes a file and opens it; one that is there is opened, unless it must not be.
@@ -367,7 +472,7 @@ impl<F: FileSystem + 'static> Server<F> {
         name: &[u8],
         perm: u16,
         how: Opening,
-    ) -> Result<Entry, Errno> {
+    ) -> Result<(Entry, u64), Errno> {
         let new = NewNode { kind: Kind::File, perm, rdev: 0, target: &[] };
         let (entry, truncate) = match self.fs.make(caller, parent, name, new).await {
             Ok(entry) => (entry, false),
@@ -378,7 +483,7 @@ impl<F: FileSystem + 'static> Server<F> {
         };
         let entry = self.looked_up(entry);
         match self.open(caller, entry.attr.ino, Opening { truncate, ..how }).await {
-            Ok(()) => Ok(entry),
+            Ok(open) => Ok((entry, open)),
             Err(error) => {
                 self.forget(entry.attr.ino, 1);
                 Err(error)
@@ -472,6 +577,12 @@ impl<F: FileSystem + 'static> Server<F> {
         }
         reply.data(listing.bytes());
     }
+}
+
+/// Where [`Server::opens`] has opening number `open`.
+fn open_index(open: u64) -> usize {
+    // The number of none comes to lie where there is none.
+    usize::try_from(open.wrapping_sub(1)).unwrap_or(usize::MAX)
 }
 
 fn answer(result: Result<(), Errno>, reply: Reply) {

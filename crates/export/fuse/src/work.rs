@@ -59,10 +59,13 @@ pub(crate) enum Work {
         ino: Ino,
         how: Opening,
     },
+    /// `open`: the number that its opening got.
     Close {
         ino: Ino,
+        open: u64,
     },
-    /// `direct`: the kernel does not look into its cache, which may hold a longer file than the file system knows.
+    /// `direct`: a process reads past the page cache, which may hold a longer file than the file system knows. Else the
+    /// kernel fills pages of its cache, and holds them locked until the reply.
     Read {
         ino: Ino,
         offset: u64,
@@ -72,16 +75,19 @@ pub(crate) enum Work {
     /// `share`: of the bytes of writes that may be under way; what comes over io_uring brings its memory with it.
     Write {
         ino: Ino,
+        open: u64,
         offset: u64,
         data: BufMut,
-        clear_setid: bool,
+        how: WriteHow,
         share: Option<Share>,
     },
     Sync {
         ino: Ino,
+        open: u64,
         data_only: bool,
     },
     Allocate {
+        caller: Caller,
         ino: Ino,
         how: Allocate,
         offset: u64,
@@ -136,13 +142,46 @@ pub(crate) struct Node {
     pub target: Box<[u8]>,
 }
 
+/// How a write is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WriteHow {
+    /// The setuid and setgid bits go.
+    pub clear_setid: bool,
+    /// The capabilities of a program go, which the kernel has not taken away itself.
+    pub clear_capabilities: bool,
+    /// A process writes past the page cache.
+    pub direct: bool,
+    /// It is durable before it is answered.
+    pub durable: Option<Durable>,
+}
+
+/// How much a synchronous write makes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durable {
+    /// What reading the data needs: `O_DSYNC`.
+    Data,
+    /// All of the file: `O_SYNC`.
+    File,
+}
+
+impl Work {
+    /// The end of this request may be the end of a process's asynchronous read or write. The kernel then does in the
+    /// thread that sends the reply what may wait for a page of this mount, or for another reply of ours: it locks the
+    /// pages that were read into, and closes the file when that was all that kept it open, which writes it out.
+    pub fn ends_a_users_call(&self) -> bool {
+        match self {
+            Work::Read { direct, .. } => *direct,
+            Work::Write { how, .. } => how.direct,
+            _ => false,
+        }
+    }
+}
+
 /// How a file is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     /// `O_TRUNC`.
     pub truncate: bool,
-    /// `O_DIRECT`.
-    pub direct: bool,
     /// `O_EXCL`.
     pub exclusive: bool,
 }
@@ -154,7 +193,6 @@ impl Opening {
         let flags = OFlags::from_bits_retain(flags);
         Opening {
             truncate: flags.contains(OFlags::TRUNC),
-            direct: flags.contains(OFlags::DIRECT),
             exclusive: flags.contains(OFlags::EXCL),
         }
     }

@@ -1,7 +1,7 @@
 //! The bodies of replies.
 
 use super::fields::Out;
-use braid_filesystem::{Attr, Entry, Space};
+use braid_filesystem::{Attr, Entry, Kind, Space};
 use std::time::Duration;
 
 /// `FOPEN_DIRECT_IO`: past the page cache.
@@ -30,7 +30,15 @@ fn put_attr(out: Out, attr: &Attr) -> Out {
         .u32(0)
 }
 
+/// For how long the kernel may believe `attr`: the setuid and setgid bits of a file go when it is written to, which the
+/// kernel leaves to us and does not look at again while it may believe what it has. So it may not.
+fn believed(attr: &Attr, attrs: Duration) -> Duration {
+    let setid = attr.kind == Kind::File && attr.perm & 0o6000 != 0;
+    if setid { Duration::ZERO } else { attrs }
+}
+
 fn put_entry(out: Out, entry: &Entry, names: Duration, attrs: Duration) -> Out {
+    let attrs = believed(&entry.attr, attrs);
     let out = out
         .u64(entry.attr.ino)
         .u64(entry.generation)
@@ -56,22 +64,23 @@ pub(crate) fn no_entry(names: Duration) -> Out {
 
 /// Attributes, good for so long.
 pub(crate) fn attr(attr: &Attr, attrs: Duration) -> Out {
+    let attrs = believed(attr, attrs);
     let out = Out::new().u64(attrs.as_secs()).u32(attrs.subsec_nanos()).u32(0);
     put_attr(out, attr)
 }
 
-/// A file is open. It has no state of its own at the kernel's end.
-pub(crate) fn opened(flags: u32) -> Out {
-    put_opened(Out::new(), flags)
+/// A file is open; its requests name the opening as number `open`.
+pub(crate) fn opened(open: u64, flags: u32) -> Out {
+    put_opened(Out::new(), open, flags)
 }
 
-fn put_opened(out: Out, flags: u32) -> Out {
-    out.u64(0).u32(flags).u32(0)
+fn put_opened(out: Out, open: u64, flags: u32) -> Out {
+    out.u64(open).u32(flags).u32(0)
 }
 
 /// A file was made and is open.
-pub(crate) fn created(entry: &Entry, known: Duration, flags: u32) -> Out {
-    put_opened(put_entry(Out::new(), entry, known, known), flags)
+pub(crate) fn created(entry: &Entry, known: Duration, open: u64, flags: u32) -> Out {
+    put_opened(put_entry(Out::new(), entry, known, known), open, flags)
 }
 
 /// So many bytes were written.
@@ -106,7 +115,7 @@ pub(crate) fn space(space: &Space) -> Out {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_filesystem::{Kind, Time};
+    use braid_filesystem::Time;
 
     /// Sizes of linux/fuse.h: a reply of another length the kernel refuses.
     #[test]
@@ -132,8 +141,8 @@ mod tests {
         assert_eq!(entry(&found, day, day).bytes().len(), 128);
         assert_eq!(no_entry(day).bytes().len(), 128);
         assert_eq!(super::attr(&attr, day).bytes().len(), 104);
-        assert_eq!(opened(2).bytes().len(), 16);
-        assert_eq!(created(&found, day, 2).bytes().len(), 144);
+        assert_eq!(opened(1, 2).bytes().len(), 16);
+        assert_eq!(created(&found, day, 1, 2).bytes().len(), 144);
         assert_eq!((written(1).bytes().len(), xattr_size(1).bytes().len()), (8, 8));
         let none = Space {
             block: 4096,
@@ -150,5 +159,11 @@ mod tests {
         assert_eq!(out.bytes()[40..48], (-2i64).to_ne_bytes());
         assert_eq!(out.bytes()[64..68], 800_000_000u32.to_ne_bytes());
         assert_eq!(out.bytes()[76..80], 0o100_644u32.to_ne_bytes());
+        // How long they are good for comes first.
+        assert_eq!(out.bytes()[..8], 86_400u64.to_ne_bytes());
+        let program = Attr { perm: 0o4755, ..attr };
+        assert_eq!(super::attr(&program, day).bytes()[..8], [0; 8]);
+        let folder = Attr { perm: 0o2755, kind: Kind::Directory, ..attr };
+        assert_eq!(super::attr(&folder, day).bytes()[..8], 86_400u64.to_ne_bytes());
     }
 }

@@ -1,7 +1,7 @@
 //! A request taken apart: [`Work`] for what the file system is asked, a number of errno.h for what is not.
 
 use super::fields::Fields;
-use crate::work::{Name, Node, Opening, Work};
+use crate::work::{Durable, Name, Node, Opening, Work, WriteHow};
 use braid_filesystem::{
     Allocate, Caller, Ino, Kind, MODE_MASK, RENAME_EXCHANGE, RENAME_NOREPLACE, RenameFlags, Seek,
     SetAttr, SetTime, Time, XattrMode,
@@ -12,6 +12,9 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 // Values of linux/falloc.h, linux/fs.h and linux/xattr.h.
+// Of asm-generic/fcntl.h, as nearly all machines have them; O_SYNC includes O_DSYNC.
+const O_DSYNC: u32 = 0o10000;
+const O_SYNC: u32 = 0o4000000 | O_DSYNC;
 const FALLOC_KEEP_SIZE: u32 = 0x01;
 const FALLOC_PUNCH_HOLE: u32 = 0x02;
 const FALLOC_ZERO_RANGE: u32 = 0x10;
@@ -31,6 +34,9 @@ const FATTR_ATIME_NOW: u32 = 1 << 7;
 const FATTR_MTIME_NOW: u32 = 1 << 8;
 const FATTR_CTIME: u32 = 1 << 10;
 const FSYNC_FDATASYNC: u32 = 1;
+const READ_LOCKOWNER: u32 = 1 << 1;
+const WRITE_CACHE: u32 = 1 << 0;
+const WRITE_LOCKOWNER: u32 = 1 << 1;
 const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 
 /// Opcodes of linux/fuse.h that are dealt with.
@@ -98,31 +104,43 @@ impl Header {
 
 /// A write's own fields; its payload comes behind.
 pub(crate) struct WriteHead {
+    open: u64,
     /// Where in the file.
-    pub offset: u64,
+    offset: u64,
     /// Bytes of the payload.
     pub size: usize,
-    /// setuid and setgid bits go.
-    pub clear_setid: bool,
+    how: WriteHow,
 }
 
 impl WriteHead {
     /// From what comes after the header.
     pub fn parse(body: &[u8]) -> Option<WriteHead> {
         let mut fields = Fields(body);
+        let (open, offset, size) = (fields.u64()?, fields.u64()?, fields.u32()?);
+        let flags = fields.u32()?;
         fields.skip(8)?;
-        let (offset, size, flags) = (fields.u64()?, fields.u32()?, fields.u32()?);
-        Some(WriteHead {
-            offset,
-            size: size as usize,
+        let opened = fields.u32()?;
+        let durable = match opened & O_SYNC {
+            // What the page cache writes out later is nobody's call.
+            _ if flags & WRITE_CACHE != 0 => None,
+            O_SYNC => Some(Durable::File),
+            O_DSYNC => Some(Durable::Data),
+            _ => None,
+        };
+        let direct = flags & WRITE_LOCKOWNER != 0;
+        let how = WriteHow {
             clear_setid: flags & WRITE_KILL_SUIDGID != 0,
-        })
+            clear_capabilities: direct && opened & OFlags::DIRECT.bits() == 0,
+            direct,
+            durable,
+        };
+        Some(WriteHead { open, offset, size: size as usize, how })
     }
 
     /// The write of `data` to file `ino`; `share` as in [`Work::Write`].
     pub fn of(&self, ino: Ino, data: BufMut, share: Option<Share>) -> Work {
-        let &WriteHead { offset, clear_setid, .. } = self;
-        Work::Write { ino, offset, data, clear_setid, share }
+        let &WriteHead { open, offset, how, .. } = self;
+        Work::Write { ino, open, offset, data, how, share }
     }
 }
 
@@ -190,12 +208,14 @@ fn set_attr(fields: &mut Fields<'_>) -> Option<SetAttr> {
     })
 }
 
-/// Fields of `fuse_read_in`: offset, size, flags of the open file.
-fn read(fields: &mut Fields<'_>) -> Option<(u64, usize, OFlags)> {
+/// Fields of `fuse_read_in`: offset, size, and whether a process reads past the page cache. The flags of the open file
+/// do not tell: a page of a mapped file that was opened with `O_DIRECT` is read with them, too, and is locked meanwhile.
+fn read(fields: &mut Fields<'_>) -> Option<(u64, usize, bool)> {
     fields.skip(8)?;
-    let (offset, size) = (fields.u64()?, fields.u32()?);
-    fields.skip(4 + 8)?;
-    Some((offset, size as usize, OFlags::from_bits_retain(fields.u32()?)))
+    let (offset, size, flags) = (fields.u64()?, fields.u32()?, fields.u32()?);
+    // Behind the owner and the flags of the open file.
+    fields.skip(8 + 4)?;
+    Some((offset, size as usize, flags & READ_LOCKOWNER != 0))
 }
 
 fn renamed(fields: &mut Fields<'_>, with_flags: bool, from: Ino) -> Option<Result<Work, Errno>> {
@@ -261,15 +281,15 @@ fn parse_fields(header: &Header, fields: &mut Fields<'_>) -> Option<Result<Work,
             fields.skip(4)?;
             Work::Create { caller, parent, name: fields.name()?.into(), perm, how }
         }
-        opcode::RELEASE => Work::Close { ino },
+        opcode::RELEASE => Work::Close { ino, open: fields.u64()? },
         opcode::READ => {
-            let (offset, len, flags) = read(fields)?;
-            Work::Read { ino, offset, len, direct: flags.contains(OFlags::DIRECT) }
+            let (offset, len, direct) = read(fields)?;
+            Work::Read { ino, offset, len, direct }
         }
         opcode::STATFS => Work::Space,
         opcode::FSYNC | opcode::FSYNCDIR => {
-            fields.skip(8)?;
-            Work::Sync { ino, data_only: fields.u32()? & FSYNC_FDATASYNC != 0 }
+            let open = fields.u64()?;
+            Work::Sync { ino, open, data_only: fields.u32()? & FSYNC_FDATASYNC != 0 }
         }
         opcode::SETXATTR => {
             let (size, flags) = (fields.u32()?, fields.u32()?);
@@ -304,7 +324,7 @@ fn parse_fields(header: &Header, fields: &mut Fields<'_>) -> Option<Result<Work,
             let Some(how) = allocate_how(fields.u32()?) else {
                 return Some(Err(Errno::OPNOTSUPP));
             };
-            Work::Allocate { ino, how, offset, len }
+            Work::Allocate { caller, ino, how, offset, len }
         }
         opcode::LSEEK => {
             fields.skip(8)?;

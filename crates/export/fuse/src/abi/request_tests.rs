@@ -117,7 +117,7 @@ fn a_request_that_is_cut_short_or_full_of_ones_is_refused() {
                 let _ = parsed(opcode, &bytes);
             }
         }
-        let takes_nothing = [opcode::GETATTR, opcode::READLINK, opcode::STATFS, opcode::RELEASE];
+        let takes_nothing = [opcode::GETATTR, opcode::READLINK, opcode::STATFS];
         if !takes_nothing.contains(&opcode) {
             assert!(parsed(opcode, &[]).is_err(), "{opcode}");
         }
@@ -138,6 +138,53 @@ fn a_write_says_where_its_payload_goes() {
         &[0; 16],
     ]);
     let head = WriteHead::parse(&bytes).expect("it is whole");
-    assert_eq!((head.offset, head.size, head.clear_setid), (4096, 512, true));
+    assert_eq!((head.offset, head.size, head.how.clear_setid), (4096, 512, true));
     assert!(WriteHead::parse(&bytes[..20]).is_none());
+}
+
+fn write_how(flags: u32, opened: u32) -> WriteHow {
+    let bytes = body(&[
+        &[0; 16],
+        &512u32.to_ne_bytes(),
+        &flags.to_ne_bytes(),
+        &[0; 8],
+        &opened.to_ne_bytes(),
+        &[0; 4],
+    ]);
+    WriteHead::parse(&bytes).expect("it is whole").how
+}
+
+#[test]
+fn a_synchronous_write_is_one_unless_the_cache_is_written_out() {
+    for owner in [0, WRITE_LOCKOWNER] {
+        let durable = |opened| write_how(owner, opened).durable;
+        assert_eq!(durable(1), None);
+        assert_eq!(durable(OFlags::DIRECT.bits() | O_DSYNC), Some(Durable::Data));
+        assert_eq!(durable(O_SYNC | 2), Some(Durable::File));
+    }
+    assert_eq!(write_how(WRITE_CACHE, O_SYNC).durable, None);
+}
+
+#[test]
+fn only_a_process_reads_and_writes_past_the_cache() {
+    let read = |flags: u32| {
+        let direct = OFlags::DIRECT.bits();
+        let bytes = body(&[
+            &[0; 16],
+            &4096u32.to_ne_bytes(),
+            &flags.to_ne_bytes(),
+            &[0; 8],
+            &direct.to_ne_bytes(),
+            &[0; 4],
+        ]);
+        parsed(opcode::READ, &bytes).map(|work| work.ends_a_users_call())
+    };
+    // A page of a file that is open with O_DIRECT and mapped: locked until the reply.
+    assert!(matches!(read(0), Ok(false)));
+    assert!(matches!(read(READ_LOCKOWNER), Ok(true)));
+    let how = write_how(WRITE_LOCKOWNER, OFlags::DIRECT.bits());
+    assert!(how.direct && !how.clear_capabilities, "the kernel has cleared them");
+    let how = write_how(WRITE_LOCKOWNER, 2);
+    assert!(how.direct && how.clear_capabilities);
+    assert!(!write_how(WRITE_CACHE, OFlags::DIRECT.bits()).direct);
 }

@@ -3,6 +3,7 @@
 mod lifecycle;
 mod operations;
 mod support;
+mod wedged;
 
 /// How requests come.
 const OVER_IO_URING: bool = false;

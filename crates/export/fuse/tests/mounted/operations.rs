@@ -415,3 +415,29 @@ fn a_write_by_another_takes_the_setuid_bit_away() {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o777, "{by}");
     }
 }
+
+#[test]
+fn synchronous_writes_are_durable_before_they_are_answered() {
+    let Some(m) = mounted() else { return };
+    // 1: little space left, where every file is written past the cache. Linux then leaves it to us.
+    for nearly_full in [false, true] {
+        m.look(move |fs| fs.nearly_full.set(nearly_full));
+        for flag in [rustix::fs::OFlags::SYNC, rustix::fs::OFlags::DSYNC] {
+            for more in [rustix::fs::OFlags::empty(), rustix::fs::OFlags::DIRECT] {
+                let path = m.path(&format!("f{nearly_full}{flag:?}{more:?}").replace('|', "-"));
+                let flags = (flag | more).bits().cast_signed();
+                let mut open = OpenOptions::new();
+                let file = open.write(true).create(true).custom_flags(flags).open(path).unwrap();
+                m.look(|fs| fs.fsyncs.borrow_mut().clear());
+                file.write_all_at(&[1; 4096], 0).unwrap();
+                let synced = m.look(|fs| fs.fsyncs.borrow().len());
+                assert!(synced > 0, "{nearly_full} {flag:?} {more:?}");
+            }
+        }
+        let mut open = OpenOptions::new();
+        let file = open.write(true).create(true).open(m.path("plain")).unwrap();
+        m.look(|fs| fs.fsyncs.borrow_mut().clear());
+        file.write_all_at(&[1; 4096], 0).unwrap();
+        assert_eq!(m.look(|fs| fs.fsyncs.borrow().len()), 0);
+    }
+}

@@ -44,6 +44,8 @@ pub struct Memory {
     pub nearly_full: Cell<bool>,
     /// How long what was written is held and must not change, in nanoseconds, as by a slow device.
     pub holds: Cell<u64>,
+    /// Calls of `fsync` so far: of data only, or of all.
+    pub fsyncs: RefCell<Vec<bool>>,
     /// Calls of `sync` so far.
     pub syncs: Rc<Cell<u64>>,
 }
@@ -57,6 +59,7 @@ impl Memory {
             room: Cell::new(room),
             nearly_full: Cell::new(false),
             holds: Cell::new(0),
+            fsyncs: RefCell::default(),
             syncs: Rc::default(),
         };
         let root = NewNode { kind: Kind::Directory, perm: 0o755, rdev: 0, target: &[] };
@@ -446,7 +449,8 @@ impl FileSystem for Memory {
         })
     }
 
-    async fn fsync(&self, ino: Ino, _: bool) -> Result<(), Errno> {
+    async fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), Errno> {
+        self.fsyncs.borrow_mut().push(data_only);
         self.with(ino, |_| Ok(()))
     }
 
