@@ -2,7 +2,7 @@
 //!
 //! Works on any mounted directory and knows nothing of braid. [`cases`] asks one question at a time; [`fsx`] and
 //! [`stress`] do random things and compare with what they remember; [`tree`] and [`fill`] are loads with an answer
-//! that is known beforehand. What a Linux file system does otherwise, and why, is in [`case::known`].
+//! that is known beforehand; [`wedge`] does what a kernel and the server of a file system can wait for each other over. What a Linux file system does otherwise, and why, is in [`case::known`].
 
 #![deny(unsafe_code)]
 
@@ -16,3 +16,4 @@ pub mod raw;
 pub mod scene;
 pub mod stress;
 pub mod tree;
+pub mod wedge;

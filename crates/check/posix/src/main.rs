@@ -5,7 +5,7 @@
 use anyhow::{Context, Result};
 use braid_posix::case::{self, Verdict};
 use braid_posix::scene::Surroundings;
-use braid_posix::{cases, fill, fsx, stress, tree};
+use braid_posix::{cases, fill, fsx, stress, tree, wedge};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -94,6 +94,30 @@ enum Load {
         /// The most free bytes that may be filled, a guard against the wrong disk.
         #[arg(long, default_value_t = 8 << 30, value_name = "BYTES")]
         at_most: u64,
+    },
+    /// What a kernel and the server of a file system can wait for each other over, at random, on shared files; every step
+    /// must end.
+    Wedge {
+        #[command(flatten)]
+        place: Place,
+        /// How long.
+        #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+        seconds: u64,
+        /// Threads of each process.
+        #[arg(long, default_value_t = 3, value_name = "N")]
+        threads: usize,
+        /// Processes.
+        #[arg(long, default_value_t = 2, value_name = "N")]
+        processes: u64,
+        /// A pause of each thread between two steps.
+        #[arg(long, default_value_t = 0, value_name = "MILLISECONDS")]
+        pause_ms: u64,
+        /// How many seconds a step may take before it counts as wedged.
+        #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+        patience: u64,
+        /// Call sync(2) once a second meanwhile: it waits for every file system of the machine.
+        #[arg(long)]
+        sync: bool,
     },
     /// The second process of the cases of locks.
     #[command(hide = true)]
@@ -184,6 +208,28 @@ fn run(cli: Cli) -> Result<bool> {
             let words = format!(
                 "{} files with {} bytes acknowledged and found intact; free before {}, when full {}, after {}",
                 done.files, done.bytes, done.free_before, done.free_when_full, done.free_after
+            );
+            place.print(&done, &words)
+        }
+        Some(Load::Wedge { place, seconds, threads, processes, pause_ms, patience, sync }) => {
+            let plan = wedge::Plan {
+                seed: place.seed,
+                time: Duration::from_secs(seconds),
+                threads,
+                processes,
+                patience: Duration::from_secs(patience),
+                pause: Duration::from_millis(pause_ms),
+                sync,
+                drop_caches: place.drop_caches,
+                program: std::env::current_exe().context("finding this program")?,
+            };
+            let done = wedge::run(&place.dir, &plan)?;
+            let kinds = done.kinds.iter().map(|(name, count)| format!("\n{count:>9}  {name}"));
+            let words = format!(
+                "{} steps of this process ended, {} calls of sync{}",
+                done.steps,
+                done.syncs,
+                kinds.collect::<String>()
             );
             place.print(&done, &words)
         }

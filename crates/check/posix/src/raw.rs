@@ -1,9 +1,12 @@
-//! Shared maps of files, and locks on ranges of them: what has no safe interface elsewhere.
+//! Shared maps of files, locks on ranges of them, asynchronous I/O and handles: what has no safe interface elsewhere.
 //!
 //! Owns the crate's only unsafe code. A [`Mapping`] is reached by copying in and out, within its bounds, so no
 //! reference to memory that another map or a write may change ever exists.
 
 #![allow(unsafe_code)]
+
+pub mod aio;
+pub mod handle;
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
@@ -92,6 +95,36 @@ impl Mapping {
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.add(offset), bytes.len());
         }
+    }
+
+    /// Has the kernel do what it does when a process reads, or writes, a byte of each page of the range
+    /// (`MADV_POPULATE_READ`, `MADV_POPULATE_WRITE`): also where that would end the process with SIGBUS.
+    ///
+    /// # Errors
+    ///
+    /// EFAULT where a page lies beyond the end of the file or cannot be read; EINVAL before Linux 5.14.
+    pub fn touch(&self, offset: usize, len: usize, write: bool) -> rustix::io::Result<()> {
+        let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+        self.advise(offset, len, advice)
+    }
+
+    /// Forgets the pages of the map, but not what was written to a shared one (`MADV_DONTNEED`).
+    ///
+    /// # Errors
+    ///
+    /// That of madvise.
+    pub fn forget(&self) -> rustix::io::Result<()> {
+        self.advise(0, self.len, libc::MADV_DONTNEED)
+    }
+
+    fn advise(&self, offset: usize, len: usize, advice: libc::c_int) -> rustix::io::Result<()> {
+        let start = offset / 4096 * 4096;
+        let len = len.saturating_add(offset - start);
+        assert!(start.checked_add(len).is_some_and(|end| end <= self.len), "beyond the map");
+        // SAFETY: whole pages of the map, which end within its last page; what it holds stays, but for private pages,
+        // to which no reference was ever given out.
+        let done = unsafe { libc::madvise(self.at.add(start).cast(), len, advice) };
+        if done == 0 { Ok(()) } else { Err(last_error()) }
     }
 
     /// msync: brings what was written to the file, and waits for it.

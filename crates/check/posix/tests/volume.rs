@@ -90,6 +90,8 @@ impl Mounted {
         let dir = tempfile::tempdir().unwrap();
         let mut options = MountOptions::new(dir.path(), "posix");
         options.io_uring = over_io_uring;
+        // What wedges is ended, so that a failed test leaves nothing behind that cannot be.
+        options.patience = std::time::Duration::from_secs(36);
         let mounted = Mount::start(
             options,
             remote,
@@ -137,6 +139,22 @@ fn holds_and_survives(over_io_uring: bool) {
     mounted.passes(&["fsx", "--seed", "1", "--files", "2", "--operations", "1500"]);
     mounted.passes(&["stress", "--seed", "1", "--operations", "1500"]);
     mounted.passes(&["fill"]);
+}
+
+fn does_not_wedge(over_io_uring: bool) {
+    let Some(mounted) = Mounted::new(over_io_uring) else { return };
+    let limits = ["--seconds", "5", "--threads", "2", "--patience", "20"];
+    mounted.passes(&[&["wedge"][..], &limits].concat());
+}
+
+#[test]
+fn a_volume_does_not_wedge() {
+    does_not_wedge(false);
+}
+
+#[test]
+fn a_volume_over_io_uring_does_not_wedge() {
+    does_not_wedge(true);
 }
 
 #[test]

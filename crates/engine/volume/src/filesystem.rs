@@ -241,12 +241,7 @@ impl FileSystem for Volume {
         self.sync_file(ino, data_only, None).await
     }
 
-    async fn fsync_since(
-        &self,
-        ino: Ino,
-        data_only: bool,
-        told: &Cell<u64>,
-    ) -> Result<(), Errno> {
+    async fn fsync_since(&self, ino: Ino, data_only: bool, told: &Cell<u64>) -> Result<(), Errno> {
         self.sync_file(ino, data_only, Some(told)).await
     }
 

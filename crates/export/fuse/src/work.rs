@@ -191,9 +191,6 @@ impl Opening {
     pub(crate) fn of(flags: u32) -> Opening {
         use rustix::fs::OFlags;
         let flags = OFlags::from_bits_retain(flags);
-        Opening {
-            truncate: flags.contains(OFlags::TRUNC),
-            exclusive: flags.contains(OFlags::EXCL),
-        }
+        Opening { truncate: flags.contains(OFlags::TRUNC), exclusive: flags.contains(OFlags::EXCL) }
     }
 }

@@ -245,12 +245,7 @@ pub trait FileSystem {
     /// The same for one opener: `told` is a number of losses of the file that it has been told of, at first what
     /// [`losses_told`](FileSystem::losses_told) gave when it opened the file. An error that means a loss is given once to
     /// each, whoever asked first; `told` is raised.
-    async fn fsync_since(
-        &self,
-        ino: Ino,
-        data_only: bool,
-        told: &Cell<u64>,
-    ) -> Result<(), Errno> {
+    async fn fsync_since(&self, ino: Ino, data_only: bool, told: &Cell<u64>) -> Result<(), Errno> {
         let _ = told;
         self.fsync(ino, data_only).await
     }

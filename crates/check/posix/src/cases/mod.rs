@@ -6,6 +6,7 @@ pub mod chmod;
 pub mod chown;
 pub mod create;
 pub mod data;
+pub mod direct;
 pub mod directories;
 pub mod errors;
 pub mod link;
@@ -15,6 +16,7 @@ pub mod names;
 pub mod open;
 pub mod remove;
 pub mod rename;
+pub mod rights;
 pub mod space;
 pub mod sticky;
 pub mod symlink;
@@ -44,6 +46,8 @@ pub fn all() -> Vec<Case> {
         data::cases(),
         space::cases(),
         mapping::cases(),
+        direct::cases(),
+        rights::cases(),
         locks::cases(),
     ]
     .into_iter()

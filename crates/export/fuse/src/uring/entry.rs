@@ -27,7 +27,13 @@ impl Entry {
     pub fn new(shard: &Shard, queue: u16, payload: usize) -> Entry {
         let pool = shard.pool();
         let headers = pool.lasting(ring::HEADERS);
-        Entry { queue, headers, payload: pool.lasting(payload), held: Cell::new(None), by_worker: Cell::new(false) }
+        Entry {
+            queue,
+            headers,
+            payload: pool.lasting(payload),
+            held: Cell::new(None),
+            by_worker: Cell::new(false),
+        }
     }
 
     /// Number of its queue.
