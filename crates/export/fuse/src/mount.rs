@@ -141,6 +141,11 @@ impl Mount {
         self.point.dir()
     }
 
+    /// Whether it is there still: false as soon as the kernel's side is gone, whoever unmounted it.
+    pub fn is_mounted(&self) -> bool {
+        !self.end.gone.load(Ordering::Acquire) && self.point.is_mounted()
+    }
+
     /// Whether requests come over io_uring, not through /dev/fuse.
     pub fn is_over_io_uring(&self) -> bool {
         self.end.over_io_uring

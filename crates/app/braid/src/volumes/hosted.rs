@@ -182,6 +182,11 @@ impl Hosted {
         locked(&self.mount).is_none()
     }
 
+    /// Its mount is gone, whoever unmounted it: what is left is to make it durable and to close its bricks.
+    pub fn is_ending(&self) -> bool {
+        locked(&self.mount).as_ref().is_none_or(|mount| !mount.is_mounted())
+    }
+
     /// Its shard.
     pub fn home(&self) -> &Remote {
         &self.home

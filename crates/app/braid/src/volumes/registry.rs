@@ -23,7 +23,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use uuid::Uuid;
+
+/// For so long a volume that was unmounted may take until its bricks are closed, before who mounts it is told to wait.
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
+/// Between two looks whether they are.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The arrays of the same server, which may be bricks.
 pub trait Arrays {
@@ -317,6 +323,22 @@ impl Volumes {
         opened
     }
 
+    /// Waits until a volume that somebody has unmounted is closed: umount(8) does not wait for that.
+    fn wait_for_end(&self, name: &str) -> Result<()> {
+        let until = Instant::now() + ENDS_WITHIN;
+        while self.find(Some(name)).is_ok_and(|known| known.is_ending()) {
+            if Instant::now() > until {
+                bail!(
+                    "volume {name} was unmounted, but is still being written to its bricks after {} s; \
+                     mount it when `braid volume list` does not show it any more",
+                    ENDS_WITHIN.as_secs()
+                );
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
     fn mount(&self, request: VolumeRequest, arrays: &dyn Arrays) -> Result<String> {
         let VolumeRequest::Mount {
             name,
@@ -331,6 +353,7 @@ impl Volumes {
         else {
             bail!("not a mount");
         };
+        self.wait_for_end(&name)?;
         let _turn = locked(&self.turn);
         if let Ok(known) = self.find(Some(&name)) {
             bail!(
