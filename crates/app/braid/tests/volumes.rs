@@ -297,6 +297,21 @@ fn an_unmount_from_outside_and_a_signal_end_it_in_order() {
 }
 
 #[test]
+fn a_volume_is_mounted_again_right_after_umount() {
+    let Some(scene) = Scene::new(&["a"]) else { return };
+    scene.run("create pool a").ok();
+    for round in 0..5 {
+        scene.run("mount pool mnt").ok();
+        fs::write(scene.file("file"), vec![round; 1 << 20]).unwrap();
+        // Waits for nothing that the server does after it.
+        let none = rustix::mount::UnmountFlags::empty();
+        rustix::mount::unmount(scene.place.path("mnt"), none).unwrap();
+    }
+    scene.run("mount pool mnt").ok();
+    assert_eq!(fs::read(scene.file("file")).unwrap(), vec![4; 1 << 20]);
+}
+
+#[test]
 fn what_cannot_be_is_refused_and_changes_nothing() {
     let Some(scene) = Scene::new(&["a", "b", "c", "other"]) else { return };
     scene.run("create pool a a").refused(2, &["given twice"]);
