@@ -40,10 +40,11 @@ struct Core {
 }
 
 impl FileDevice {
-    /// `None` when the shard has no ring and the file needs one.
+    /// `flush_fd`: for flushes, where not those of `fd` are meant. `None` when the shard has no ring and the
+    /// file needs one.
     pub(super) fn new(
         shard: &Shard,
-        fd: OwnedFd,
+        (fd, flush_fd): (OwnedFd, Option<OwnedFd>),
         info: DeviceInfo,
         abilities: Abilities,
         writable: bool,
@@ -53,7 +54,7 @@ impl FileDevice {
             true => None,
             false => Some(Rc::clone(shard.ring()?)),
         };
-        let means = Means::new(fd, shard.pool().clone(), info.logical_block, &whole);
+        let means = Means::new((fd, flush_fd), shard.pool().clone(), info.logical_block, &whole);
         let core = Rc::new_cyclic(|own| Core {
             shard: shard.clone(),
             ring,

@@ -3,7 +3,8 @@
 //! [`FileMember`] opens and locks the path once per process and finds out what it can do;
 //! each shard then gets a device of its own over the same open file. Requests go through the
 //! shard's io_uring with O_DIRECT, or are carried out at submit where the data is in memory anyway
-//! (tmpfs). Where a filesystem refuses O_DIRECT the page cache is used, and a note says so.
+//! (tmpfs). Where a filesystem refuses O_DIRECT the page cache is used, and a note says so; flushes then have an open
+//! file of their own, which the kernel tells every error of writing back.
 //!
 //! What it does not know: metadata, arrays, what is in the blocks.
 //!

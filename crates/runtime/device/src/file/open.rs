@@ -94,8 +94,12 @@ impl FileMember {
             ));
         }
         let info = abilities.info(&name, direct);
-        let whole = Arc::new(Whole::new(fd, block_device, abilities.size));
-        Ok(FileMember { info, abilities, mode, notes, whole })
+        let mut whole = Whole::new(fd, block_device, abilities.size);
+        // What bypasses the page cache is not written back later: each request is told its own error.
+        if mode == Mode::ReadWrite && !info.direct {
+            whole.flush_apart();
+        }
+        Ok(FileMember { info, abilities, mode, notes, whole: Arc::new(whole) })
     }
 
     /// What devices made from it will say of themselves.
@@ -112,10 +116,11 @@ impl Opener for FileMember {
     fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
         let refuse = |why: String| OpenError { name: self.info.name.clone(), why };
         let fd = self.whole.descriptor().map_err(|error| refuse(reason(&error)))?;
+        let flush_fd = self.whole.flush_descriptor().map_err(|error| refuse(reason(&error)))?;
         let writable = self.mode == Mode::ReadWrite;
         let device = FileDevice::new(
             shard,
-            fd,
+            (fd, flush_fd),
             self.info.clone(),
             self.abilities,
             writable,

@@ -25,6 +25,8 @@ const ZEROES_REPEATED: usize = 64;
 pub(super) struct Means {
     /// There until it is dropped.
     fd: Option<Rc<OwnedFd>>,
+    /// What flushes are made on, when that is not `fd`.
+    flush_fd: Option<Rc<OwnedFd>>,
     slow_to_close: Arc<AtomicBool>,
     pub(super) pool: Pool,
     pub(super) logical_block: usize,
@@ -37,9 +39,15 @@ pub(super) struct Means {
 }
 
 impl Means {
-    pub(super) fn new(fd: OwnedFd, pool: Pool, logical_block: u32, whole: &Whole) -> Means {
+    pub(super) fn new(
+        (fd, flush_fd): (OwnedFd, Option<OwnedFd>),
+        pool: Pool,
+        logical_block: u32,
+        whole: &Whole,
+    ) -> Means {
         Means {
             fd: Some(Rc::new(fd)),
+            flush_fd: flush_fd.map(Rc::new),
             slow_to_close: whole.slow_to_close(),
             pool,
             logical_block: logical_block.max(512) as usize,
@@ -79,7 +87,8 @@ impl Means {
 impl Drop for Means {
     fn drop(&mut self) {
         // Operations hold handles of their own, and hold the device: when it goes they have ended.
-        if let Some(Ok(fd)) = self.fd.take().map(Rc::try_unwrap) {
+        let all = self.flush_fd.take().into_iter().chain(self.fd.take());
+        for fd in all.map(Rc::try_unwrap).filter_map(Result::ok) {
             closing::close(fd, &self.slow_to_close);
         }
     }
@@ -152,7 +161,10 @@ impl Flight {
                 let call = RingOp::Write { fd, offset, bufs, durable: fua };
                 (Work::Write { all: None, fua }, call)
             }
-            Op::Flush => (Work::Flush, RingOp::Sync { fd }),
+            Op::Flush => {
+                let fd = means.flush_fd.as_ref().map_or(fd, Rc::clone);
+                (Work::Flush, RingOp::Sync { fd })
+            }
             Op::Discard { len } if means.no_holes.get() => {
                 let error = IoError::new(IoErrorKind::Unsupported);
                 return Err((done, error, Op::Discard { len }));

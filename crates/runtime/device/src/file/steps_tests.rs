@@ -8,6 +8,7 @@ use crate::testing::Seen;
 use braid_shard::Pool;
 use braid_shard::ring::RingOp;
 use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 const BLOCK: usize = 512;
@@ -41,7 +42,14 @@ impl Kernel {
     fn means(&self) -> Means {
         let null = std::fs::File::open("/dev/null").unwrap();
         let file = Whole::new(null.try_clone().unwrap().into(), false, 0);
-        Means::new(null.into(), self.pool.clone(), BLOCK as u32, &file)
+        Means::new((null.into(), None), self.pool.clone(), BLOCK as u32, &file)
+    }
+
+    /// Means whose flushes have a descriptor of their own.
+    fn means_for_flushes(&self) -> Means {
+        let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let file = Whole::new(null(), false, 0);
+        Means::new((null(), Some(null())), self.pool.clone(), BLOCK as u32, &file)
     }
 
     fn call(&self, op: &mut RingOp) -> i32 {
@@ -247,4 +255,22 @@ fn an_error_of_a_file_that_shrank_is_gone() {
     assert_eq!(kind(), IoErrorKind::Medium);
     kernel.whole.set(false);
     assert_eq!(kind(), IoErrorKind::Gone);
+}
+
+#[test]
+fn a_flush_has_a_descriptor_that_no_durable_write_uses() {
+    let kernel = Kernel::new(usize::MAX);
+    let means = kernel.means_for_flushes();
+    let call = |op: Op| {
+        let done = Completion::new(Rc::new(Seen::default()), 0);
+        match Flight::start(&means, 0, op, done) {
+            Ok((_, call)) => call,
+            Err((_, error, _)) => panic!("{error}"),
+        }
+    };
+    let RingOp::Sync { fd: of_flush } = call(Op::Flush) else { panic!("no sync") };
+    let bufs = [kernel.pool.zeroed(BLOCK).freeze()].into_iter().collect();
+    let write = call(Op::Write { bufs, fua: true });
+    let RingOp::Write { fd: of_write, durable: true, .. } = write else { panic!("no write") };
+    assert!(!Rc::ptr_eq(&of_flush, &of_write));
 }

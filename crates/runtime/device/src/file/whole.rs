@@ -3,8 +3,8 @@
 //! Asks only for what this machine knows: a shard must not wait for the server of a file system.
 
 use super::closing;
-use rustix::fs::{AtFlags, SeekFrom, StatxFlags, seek, statx};
-use std::os::fd::OwnedFd;
+use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, StatxFlags, fcntl_getfl, open, seek, statx};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) struct Whole {
     /// There until it is dropped.
     fd: Option<OwnedFd>,
+    /// What flushes are made on, when that is another open file.
+    for_flushes: Option<OwnedFd>,
     block_device: bool,
     /// Bytes when it was opened, not rounded.
     size: u64,
@@ -23,7 +25,29 @@ pub(super) struct Whole {
 impl Whole {
     pub(super) fn new(fd: OwnedFd, block_device: bool, size: u64) -> Whole {
         let (gone, slow_to_close) = (AtomicBool::new(false), Arc::default());
-        Whole { fd: Some(fd), block_device, size, gone, slow_to_close }
+        Whole { fd: Some(fd), for_flushes: None, block_device, size, gone, slow_to_close }
+    }
+
+    /// Opens the same file once more, for flushes alone. Without a lock: that stays with what reads and writes,
+    /// so that it is held while a killed process still has writes under way. May block.
+    ///
+    /// The kernel tells an error of writing back to each open file once. Were there one only, a durable write of
+    /// any shard could take away what a flush has to be told.
+    pub(super) fn flush_apart(&mut self) {
+        let Some(fd) = &self.fd else { return };
+        // By the descriptor: the path may name another file by now, or none.
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let opened = fcntl_getfl(fd).and_then(|flags| {
+            let flags = (flags & OFlags::RWMODE) | OFlags::CLOEXEC | OFlags::NOCTTY;
+            open(path, flags, Mode::empty())
+        });
+        // Without /proc, or the right to open it again, one open file has to do.
+        self.for_flushes = opened.ok();
+    }
+
+    /// A further descriptor for flushes; `None`: those of [`Whole::descriptor`] do.
+    pub(super) fn flush_descriptor(&self) -> std::io::Result<Option<OwnedFd>> {
+        self.for_flushes.as_ref().map(OwnedFd::try_clone).transpose()
     }
 
     /// A further descriptor of the same open file: it holds the same lock.
@@ -70,8 +94,40 @@ impl Whole {
 
 impl Drop for Whole {
     fn drop(&mut self) {
-        if let Some(fd) = self.fd.take() {
+        for fd in self.for_flushes.take().into_iter().chain(self.fd.take()) {
             closing::close(fd, &self.slow_to_close);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::OpenOptions;
+    use std::io::Write;
+
+    fn at(fd: &OwnedFd) -> u64 {
+        seek(fd, SeekFrom::Current(0)).unwrap()
+    }
+
+    #[test]
+    fn flushes_can_have_an_open_file_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("member");
+        let mut file =
+            OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        file.write_all(&[7; 4096]).unwrap();
+        let mut whole = Whole::new(file.into(), false, 4096);
+        assert!(whole.flush_descriptor().unwrap().is_none());
+        // Whoever has taken its place meanwhile is not opened.
+        std::fs::rename(&path, dir.path().join("away")).unwrap();
+        std::fs::write(&path, [1]).unwrap();
+        whole.flush_apart();
+        let (same, apart) =
+            (whole.descriptor().unwrap(), whole.flush_descriptor().unwrap().unwrap());
+        assert_eq!(seek(&apart, SeekFrom::End(0)).unwrap(), 4096);
+        // An offset belongs to the open file, as does the error that the kernel has yet to tell.
+        seek(&apart, SeekFrom::Start(512)).unwrap();
+        assert_eq!((at(&same), at(&apart)), (4096, 512));
     }
 }
