@@ -231,7 +231,7 @@ fn check_complete(
             missing_text(&missing)
         );
         // As mdadm does: what is there counts as right, where nothing is left to compare it with.
-        let nothing_left = missing.len() >= level.parity_count();
+        let nothing_left = choice.slots_without_data().len() >= level.parity_count();
         return Ok(if nothing_left { whole } else { unsynced(shared) });
     }
     Ok(unsynced(shared))

@@ -105,6 +105,8 @@ pub struct View {
     pub read_only: bool,
     degraded: bool,
     any_bad: bool,
+    /// Some member can be read in parts only.
+    uneven: bool,
     any_write_mostly: bool,
     rotational: bool,
 }
@@ -127,6 +129,11 @@ impl View {
             .collect();
         let degraded = slots.iter().any(|slot| slot.state != SlotState::InSync);
         let any_bad = slots.iter().any(|slot| slot.bad.is_some());
+        let half = |slot: &SlotView| match slot.state {
+            SlotState::Rebuilding { recovered } => recovered > 0,
+            _ => false,
+        };
+        let uneven = any_bad || slots.iter().any(half);
         let any_write_mostly = slots.iter().any(|slot| slot.flags.write_mostly);
         let mut devices = slots.iter().filter_map(|slot| slot.device.as_ref());
         let rotational = devices.all(|device| device.info().rotational);
@@ -137,6 +144,7 @@ impl View {
             read_only: update.read_only,
             degraded,
             any_bad,
+            uneven,
             any_write_mostly,
             rotational,
         }
@@ -213,17 +221,30 @@ impl View {
         self.rotational
     }
 
-    /// Where, after the start of these component bytes, it changes whether they are recorded as bad on the
-    /// slot's member; their end when it does not.
-    pub fn next_change(&self, slot: Slot, bytes: &Range<u64>) -> u64 {
-        let bad = self.slots.get(slot).and_then(|slot| slot.bad.as_ref());
-        bad.map_or(bytes.end, |bad| bad.next_change(bytes))
+    /// Some member can be read in parts only: it has bad blocks, or is half rebuilt.
+    #[inline]
+    pub fn uneven(&self) -> bool {
+        self.uneven
     }
 
-    /// The end of the first of these component bytes over which each member is either bad or not.
+    /// Where, after the start of these component bytes, it changes whether the slot's member can be read
+    /// (they are recorded as bad, or not rebuilt yet); their end when it does not.
+    pub fn next_change(&self, slot: Slot, bytes: &Range<u64>) -> u64 {
+        let Some(slot) = self.slots.get(slot) else { return bytes.end };
+        let rebuilt = match slot.state {
+            SlotState::Rebuilding { recovered } if recovered > bytes.start => {
+                recovered.min(bytes.end)
+            }
+            _ => bytes.end,
+        };
+        let bad = slot.bad.as_ref().map_or(bytes.end, |bad| bad.next_change(bytes));
+        rebuilt.min(bad)
+    }
+
+    /// The end of the first of these component bytes over which each member can be read, or cannot.
     #[inline]
     pub fn same_until(&self, bytes: &Range<u64>) -> u64 {
-        if !self.any_bad {
+        if !self.uneven {
             return bytes.end;
         }
         let ends = (0..self.slots.len()).map(|slot| self.next_change(slot, bytes));

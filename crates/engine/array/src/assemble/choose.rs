@@ -19,6 +19,9 @@ use braid_shard::plant::planted;
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// Bytes of the largest blocks that a member may have.
+const BLOCK_MAX: u64 = 4096;
+
 /// A device with a superblock.
 pub(super) struct Found {
     pub(super) name: String,
@@ -60,6 +63,21 @@ impl Choice {
             self.members.iter().any(|chosen| chosen.standing == Standing::InSync(*slot))
         };
         self.slots().filter(|slot| !in_sync(slot)).collect()
+    }
+
+    /// Slots whose member holds nothing that counts, or is not there. One that is being rebuilt is there below its
+    /// checkpoint.
+    pub(super) fn slots_without_data(&self) -> Vec<Slot> {
+        let has_data = |slot: &Slot| {
+            self.members.iter().any(|chosen| match chosen.standing {
+                Standing::InSync(held) => held == *slot,
+                Standing::Rebuilding { slot: held, checkpoint, .. } => {
+                    held == *slot && checkpoint > 0
+                }
+                _ => false,
+            })
+        };
+        self.slots().filter(|slot| !has_data(slot)).collect()
     }
 
     /// Slots without any member.
@@ -270,6 +288,8 @@ fn holder(own: &Superblock, slot: Slot) -> Standing {
         None => Standing::InSync(slot),
         Some(sectors) => {
             let recovered = sectors.saturating_mul(SECTOR as u64).min(u64::MAX - 1);
+            // Requests are cut there, and must stay whole blocks of whatever size.
+            let recovered = recovered - recovered % BLOCK_MAX;
             let by_bitmap = own.recovery_by_bitmap && own.bitmap_offset != 0;
             Standing::Rebuilding { slot, recovered, checkpoint: recovered, by_bitmap }
         }

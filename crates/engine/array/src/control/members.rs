@@ -122,6 +122,15 @@ impl Roster {
         (0..slots).filter(|slot| !self.in_sync(*slot)).count()
     }
 
+    /// The byte of the component below which some member that is not wholly in sync can be read.
+    pub(crate) fn rebuilt_below(&self) -> u64 {
+        let recovered = self.members.iter().map(|member| match member.standing {
+            Standing::Rebuilding { recovered, .. } => recovered,
+            _ => 0,
+        });
+        recovered.max().unwrap_or(0)
+    }
+
     /// The first slot without any member.
     pub(crate) fn empty_slot(&self, slots: usize) -> Option<Slot> {
         (0..slots).find(|slot| self.holder(*slot).is_none())

@@ -186,13 +186,15 @@ impl Control {
     /// Makes redundancy match data from the checkpoint on.
     pub(crate) async fn resync(self: &Rc<Self>) {
         let from = self.roster.borrow().resynced;
-        let from = if self.nothing_to_resync() { u64::MAX } else { from };
+        let until = self.redundant_below();
+        let from = if until == 0 { u64::MAX } else { from };
         let only = self.bitmap().map(|bitmap| {
             let keeper = bitmap.keeper.borrow();
             Ranges::of(keeper.needed(), keeper.shape(), from)
         });
         let plan = plan(&self.geometry, JobKind::Resync, WindowKind::Resync, None, from);
-        let job = self.new_job(Plan { only, ..plan });
+        let end = plan.end.min(until.div_ceil(plan.bytes_per_unit)).max(plan.first);
+        let job = self.new_job(Plan { only, end, ..plan });
         tracing::info!("array {}: resync from byte {}", self.name, job.bytes(job.done()));
         let posted = Cell::new(self.shard.now());
         let advanced = |units| {
@@ -213,16 +215,18 @@ impl Control {
         self.end_job(&job, end);
     }
 
-    /// So many members are missing that no redundancy is left that could be wrong. As in md the
-    /// resync is then over at once: members that come later are recovered as a whole.
-    fn nothing_to_resync(&self) -> bool {
-        let geometry = &self.geometry;
-        let degraded = self.roster.borrow().degraded(geometry.slots());
-        match &geometry.layout {
+    /// Where there is redundancy that could be wrong: below this byte, as progress is counted. Where
+    /// so many members are missing that there is none, as in md nothing has to be made to match: members
+    /// that come later are recovered as a whole. A member that is being rebuilt is not missing in what it has.
+    fn redundant_below(&self) -> u64 {
+        let (geometry, roster) = (&self.geometry, self.roster.borrow());
+        let degraded = roster.degraded(geometry.slots());
+        let none_left = match &geometry.layout {
             Layout::Parity(parity) => degraded >= parity.parity_count(),
             Layout::Mirror(mirror) => degraded + 1 >= mirror.slots(),
             _ => false,
-        }
+        };
+        if none_left { roster.rebuilt_below() } else { u64::MAX }
     }
 
     async fn checkpoint_resync(&self, bytes: u64) {

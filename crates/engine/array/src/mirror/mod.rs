@@ -49,10 +49,10 @@ pub(crate) fn in_order(
 }
 
 /// Of the `len` bytes of `unit` from byte `within` on, how many first ones are such that each copy of them
-/// is recorded as bad as a whole, or not at all. A unit of level 10 is a chunk.
+/// can be read as a whole, or not at all. A unit of level 10 is a chunk.
 #[inline]
 pub(crate) fn alike(engine: &Engine, view: &View, (unit, within): (u64, u64), len: u64) -> u64 {
-    if !view.any_bad() {
+    if !view.uneven() {
         return len;
     }
     let copies = places(engine, unit, within);

@@ -100,7 +100,7 @@ impl Scrub<'_> {
             if view.broken || view.read_only {
                 return Err(IoError::new(IoErrorKind::Refused));
             }
-            if view.any_bad() && view.same_until(&bytes) < bytes.end {
+            if view.uneven() && view.same_until(&bytes) < bytes.end {
                 return self.one_by_one(window).await;
             }
             match self.read(&view, &bytes).await {

@@ -12,6 +12,7 @@ mod growing;
 mod hanging;
 mod large_chunks;
 mod latent_errors;
+mod half_rebuilt;
 mod lifecycle;
 mod memory;
 mod mixed_blocks;
