@@ -121,7 +121,7 @@ impl Running {
         self.volumes.unmount_all();
         let _turn = self.stack_turn();
         self.salvaged().drain(..).for_each(|array| array.stop());
-        stop_arrays(std::mem::take(&mut *self.arrays()))
+        all_durable(stop_arrays(std::mem::take(&mut *self.arrays()))?)
     }
 
     pub(super) fn is_stopping(&self, array: &Array) -> bool {
@@ -513,7 +513,7 @@ impl Running {
         let ended = stop_arrays(arrays.clone());
         let _turn = self.stack_turn();
         self.stopping().retain(|id| !ids.contains(id));
-        ended?;
+        let lost = ended?;
         for array in &arrays {
             self.arrays().retain(|known| known.id() != array.id());
             if let Some(server) = &self.server {
@@ -523,6 +523,7 @@ impl Running {
         }
         left.retain(|name| self.arrays().iter().any(|array| array.name() == name));
         self.offer_free(left.iter().map(String::as_str))?;
+        all_durable(lost)?;
         Ok(match (names.as_slice(), left.as_slice()) {
             ([], _) => done("no array was running".to_string()),
             (_, []) => done(format!("stopped: {}", names.join(", "))),
@@ -543,28 +544,41 @@ pub(super) fn stopped(array: &Array) -> anyhow::Error {
     NoSuchArray(format!("array {} has been stopped", array.name())).into()
 }
 
-fn stop_array(array: &Arc<Array>) -> Result<()> {
-    let id = array.id();
+/// Stops an array; gives what it could not make durable.
+fn stop_array(array: &Arc<Array>) -> Result<Option<String>> {
+    let (id, name) = (array.id(), array.name().to_string());
     on_shard::run(array.home(), move |shard| async move {
-        if let Some(control) = Control::find(&shard, id) {
-            control.stop().await;
-        }
+        let control = Control::find(&shard, id)?;
+        let why = control.stop().await.not_durable?;
+        Some(format!("array {name}: {why}"))
     })
 }
 
 /// Stops arrays, each before those that it is made of; those that have nothing to do with each other at the same time.
-fn stop_arrays(arrays: Vec<Arc<Array>>) -> Result<()> {
+/// Gives what they could not make durable.
+fn stop_arrays(arrays: Vec<Arc<Array>>) -> Result<Vec<String>> {
+    let mut lost = Vec::new();
     for layer in stacking::tops_first(arrays) {
-        std::thread::scope(|scope| {
+        std::thread::scope(|scope| -> Result<()> {
             let stops: Vec<_> =
                 layer.iter().map(|array| scope.spawn(move || stop_array(array))).collect();
-            let mut ends = stops.into_iter().map(|stop| stop.join());
-            // The thread does nothing that could panic; if it did, the array would not have been stopped.
-            let failed = || Err(anyhow!("stopping an array failed"));
-            ends.try_for_each(|end| end.unwrap_or_else(|_| failed()))
+            for end in stops.into_iter().map(|stop| stop.join()) {
+                // The thread does nothing that could panic; if it did, the array would not have been stopped.
+                let failed = |_| Err(anyhow!("stopping an array failed"));
+                lost.extend(end.unwrap_or_else(failed)?);
+            }
+            Ok(())
         })?;
     }
-    Ok(())
+    Ok(lost)
+}
+
+/// Refuses to call arrays stopped in order that lost something by it.
+fn all_durable(lost: Vec<String>) -> Result<()> {
+    if lost.is_empty() {
+        return Ok(());
+    }
+    bail!("stopped, but {}; check the device, and what is on the array", lost.join("; "))
 }
 
 pub(super) fn status(array: &Array) -> Result<ArrayStatus> {

@@ -243,7 +243,7 @@ impl StackRun {
     pub(super) fn stop_one(&mut self, nr: usize) -> Result<(), Over> {
         let Some(control) = self.control(nr) else { return Ok(()) };
         let later = self.life()?.machine.begin(async move { control.stop().await });
-        self.wait("a stop", &later)
+        self.wait("a stop", &later).map(drop)
     }
 
     /// Looks at what is there, then lets members come back, or go.

@@ -34,6 +34,9 @@ pub(crate) struct Bitmap {
     offset: i32,
     pub(crate) keeper: RefCell<Keeper>,
     pen: Rc<Budget>,
+    /// The right to a round of clearing, from what shards give up to the bits that are cleared: a write
+    /// that ends in between gives its bit up to the next round, whose flush covers it.
+    round: Rc<Budget>,
     /// A task is writing batches.
     writing: Cell<bool>,
     written: Notify,
@@ -60,6 +63,7 @@ impl Bitmap {
             offset,
             keeper: RefCell::new(keeper),
             pen: Budget::new(shard, 1),
+            round: Budget::new(shard, 1),
             writing: Cell::new(false),
             written: Notify::new(shard),
             daemon_sleep,
@@ -158,7 +162,7 @@ impl Control {
     }
 
     fn may_record(&self) -> bool {
-        !self.read_only && !self.stopped.get() && !self.roster.borrow().broken
+        !self.read_only && self.stopped.borrow().is_none() && !self.roster.borrow().broken
     }
 
     /// Waits until a batch is durable.
@@ -302,6 +306,7 @@ impl Control {
     /// waiting for a second round, and until it is durable.
     pub(crate) async fn clear_idle_bits(self: &Rc<Self>, all: bool) {
         let Some(bitmap) = self.bitmap() else { return };
+        let _round = bitmap.round.take(1).await;
         if !self.may_clear() {
             return;
         }

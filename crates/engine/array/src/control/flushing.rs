@@ -30,6 +30,8 @@ pub(crate) struct Flushes {
     waiting: RefCell<Vec<Answer>>,
     /// A task flushes for clients.
     busy: Cell<bool>,
+    /// Of the last flush that failed: of which member, and why.
+    failure: RefCell<Option<String>>,
 }
 
 /// Members that have failed and are not recorded as such, and why.
@@ -42,7 +44,12 @@ pub(crate) struct Suspects {
 impl Flushes {
     pub(crate) fn new(shard: &Shard) -> Flushes {
         let (waiting, busy) = (RefCell::default(), Cell::new(false));
-        Flushes { alone: Budget::new(shard, 1), waiting, busy }
+        Flushes { alone: Budget::new(shard, 1), waiting, busy, failure: RefCell::default() }
+    }
+
+    /// A sentence on the last flush that failed.
+    pub(super) fn last_failure(&self) -> Option<String> {
+        self.failure.borrow().clone()
     }
 }
 
@@ -149,6 +156,11 @@ impl Control {
     }
 
     fn flush_failed(&self, nr: MemberNr, error: IoError) {
+        let sentence = format!(
+            "{} could not be flushed: {error}; some of what was written may be lost",
+            self.member_name(nr)
+        );
+        *self.flushes.failure.borrow_mut() = Some(sentence);
         if self.geometry.level.has_redundancy() {
             if planted("flush-failure-ignored") {
                 return;

@@ -103,7 +103,7 @@ pub struct Control {
     suspects: flushing::Suspects,
     flushes: flushing::Flushes,
     stopping: Cell<bool>,
-    stopped: Cell<bool>,
+    stopped: RefCell<Option<stopping::Stopped>>,
     settings: Cell<Settings>,
     /// Bytes that caches may take at most.
     memory_max: u64,
@@ -190,7 +190,7 @@ impl Control {
             suspects: flushing::Suspects::new(shard),
             flushes: flushing::Flushes::new(shard),
             stopping: Cell::new(false),
-            stopped: Cell::new(false),
+            stopped: RefCell::default(),
             settings: Cell::new(options.settings),
             memory_max: options.memory_max,
             settings_turn: Budget::new(shard, 1),

@@ -8,15 +8,21 @@ use std::rc::Rc;
 /// How often engines are asked whether their writes have ended, in nanoseconds.
 const ASK_EVERY: u64 = 1_000_000;
 
+/// How an array was stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stopped {
+    /// Some of what was acknowledged may be lost, and no redundancy has it: a sentence that says why.
+    pub not_durable: Option<String>,
+}
+
 impl Control {
     /// Stops the array. New requests are refused at once, writes under way are completed, the job
     /// is interrupted at a checkpoint, members are flushed and marked clean (unless too many have
     /// failed: then they stay as they are) and closed on all shards. A second call waits for the
-    /// first.
-    pub async fn stop(self: &Rc<Self>) {
+    /// first, and gives the same.
+    pub async fn stop(self: &Rc<Self>) -> Stopped {
         if self.stopping.replace(true) {
-            self.changed.wait_for(|| self.stopped.get().then_some(())).await;
-            return;
+            return self.changed.wait_for(|| self.stopped.borrow().clone()).await;
         }
         self.limit_the_end().await;
         self.end_waiting_for_space().await;
@@ -49,14 +55,20 @@ impl Control {
         }
         let turn = self.turn().await;
         let broken = self.roster.borrow().broken;
+        let mut stopped = Stopped::default();
         if !self.read_only && !broken && whole(self) {
+            let before = self.engine.reports.losses();
             self.mark_clean(&turn).await;
+            if self.roster.borrow().broken || self.engine.reports.losses() != before {
+                stopped.not_durable = self.flushes.last_failure();
+            }
         }
         self.stop_engines().await;
         self.roster.borrow_mut().members.clear();
         self.unregister();
-        self.stopped.set(true);
+        *self.stopped.borrow_mut() = Some(stopped.clone());
         self.changed.notify_all();
+        stopped
     }
 
     async fn stop_engines(&self) {

@@ -202,7 +202,7 @@ impl Control {
                 let limit = control.settings.get().member_timeout.limit().unwrap_or(Nanos::MAX);
                 let waiting = control.waiting().await;
                 let still = waiting.iter().any(|(known, nanos)| *known == nr && *nanos >= limit);
-                if !there || control.stopped.get() {
+                if !there || control.stopped.borrow().is_some() {
                     break;
                 }
                 if !still {

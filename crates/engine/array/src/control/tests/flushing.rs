@@ -11,6 +11,7 @@ use braid_layout::Level;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 const MIB: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
@@ -254,5 +255,69 @@ fn what_only_the_failed_member_had_is_told_as_lost() {
     for device in &connections {
         assert_eq!(flush_now(&world, 0, device), Err(IoErrorKind::Medium));
         assert_eq!(flush_now(&world, 0, device), Ok(()));
+    }
+}
+
+#[test]
+fn a_stop_beside_a_round_of_clearing_leaves_no_clear_bit_over_lost_data() {
+    let members = members("m", 2, 8 * MIB);
+    let world = World::new(1);
+    let bitmap = CreateBitmap::Internal { chunk: Some(64 << 10) };
+    let options =
+        CreateOptions { assume_clean: true, bitmap, ..CreateOptions::new("data", Level::Raid1, 2) };
+    world.create(&members, options);
+    // It stays active, so that nothing but the rounds flushes.
+    let options = AssembleOptions {
+        bitmap_daemon_sleep_ms: Some(1000),
+        safe_mode_delay_ms: 1 << 40,
+        ..AssembleOptions::default()
+    };
+    let array = world.try_assemble(&members, options).unwrap();
+    let control = Control::find(&world.shards[0], array.id()).unwrap();
+    world.sleep(10 * SECOND);
+    world.write(&array, 0, 0, &OLD).unwrap();
+    let before = members[0].flushes.load(Ordering::Relaxed);
+    for member in &members {
+        member.slow_flush.store(SECOND / 2, Ordering::Relaxed);
+    }
+    while members[0].flushes.load(Ordering::Relaxed) == before {
+        world.step();
+    }
+    // While the round flushes a write comes that the flush does not cover, then the end, whose flush fails.
+    world.write(&array, 0, 0, &NEW).unwrap();
+    assert_eq!(members[0].flushes.load(Ordering::Relaxed), before + 1);
+    lose_cache(&members[0], data_start(&world, &members[0]), &OLD);
+    world.stop(&control);
+    drop(array);
+    let world = world.crash();
+    let (array, control) = world.assemble(&members[1..]);
+    let (back, opener) = (Rc::clone(&control), Arc::clone(&members[0]) as Arc<dyn Opener>);
+    world.run(async move { back.re_add(opener).await }).unwrap();
+    world.wait_idle(&control);
+    for _ in 0..4 {
+        assert!(world.read(&array, 0, 0, 4096).unwrap() == NEW);
+    }
+    assert_eq!(world.check(&control), 0);
+}
+
+#[test]
+fn a_stop_says_what_could_not_be_made_durable() {
+    for (level, lost) in [(Level::Raid0, true), (Level::Linear, true), (Level::Raid1, false)] {
+        let members = members("m", 2, 8 * MIB);
+        let world = World::new(1);
+        let chunk_size = (level == Level::Raid0).then_some(64 << 10);
+        world
+            .create(&members, CreateOptions { chunk_size, ..CreateOptions::new("data", level, 2) });
+        let (array, control) = world.assemble(&members);
+        world.wait_idle(&control);
+        world.write(&array, 0, 0, &NEW).unwrap();
+        lose_cache(&members[0], data_start(&world, &members[0]), &OLD);
+        let again = Rc::clone(&control);
+        let (first, second) = world.run(async move { (control.stop().await, again.stop().await) });
+        assert_eq!(first, second);
+        assert_eq!(first.not_durable.is_some(), lost, "{level}");
+        if let Some(why) = first.not_durable {
+            assert!(why.contains("m0") && why.contains("may be lost"), "{why}");
+        }
     }
 }

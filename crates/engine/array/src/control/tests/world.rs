@@ -288,6 +288,10 @@ pub(super) struct TestMember {
     pub(super) decayed: Arc<Mutex<Vec<Range<u64>>>>,
     /// The next flush fails, and the device then holds these older bytes there: its cache is lost.
     pub(super) trap: Trap,
+    /// Nanoseconds that each flush takes.
+    pub(super) slow_flush: Arc<AtomicU64>,
+    /// Flushes that it was asked for.
+    pub(super) flushes: Arc<AtomicU64>,
     /// It refuses the next write that meets these bytes, and takes it when it is tried again.
     pub(super) refuses_once: Arc<Mutex<Option<Range<u64>>>>,
     /// Flushes and writes do not complete until this is false again.
@@ -327,6 +331,8 @@ impl Opener for TestMember {
             read,
             written,
             trap: Arc::clone(&self.trap),
+            slow_flush: Arc::clone(&self.slow_flush),
+            flushes: Arc::clone(&self.flushes),
             refuses_once: Arc::clone(&self.refuses_once),
             hangs: Arc::clone(&self.hangs),
             deaf: Arc::clone(&self.deaf),
@@ -364,6 +370,8 @@ struct TestDevice {
     read: Arc<AtomicU64>,
     written: Arc<AtomicU64>,
     trap: Trap,
+    slow_flush: Arc<AtomicU64>,
+    flushes: Arc<AtomicU64>,
     refuses_once: Arc<Mutex<Option<Range<u64>>>>,
     hangs: Arc<AtomicBool>,
     deaf: Arc<AtomicBool>,
@@ -426,8 +434,16 @@ impl Device for TestDevice {
             }
             _ => 0,
         };
-        if self.slow > 0 && matches!(request.op, Op::Read(_)) {
-            let (inner, shard, nanos) = (Rc::clone(&self.inner), self.shard.clone(), self.slow);
+        if matches!(request.op, Op::Flush) {
+            self.flushes.fetch_add(1, Ordering::Relaxed);
+        }
+        let slow = match request.op {
+            Op::Read(_) => self.slow,
+            Op::Flush => self.slow_flush.load(Ordering::Relaxed),
+            _ => 0,
+        };
+        if slow > 0 {
+            let (inner, shard, nanos) = (Rc::clone(&self.inner), self.shard.clone(), slow);
             return self.shard.spawn(async move {
                 shard.sleep(nanos).await;
                 inner.submit(request, done);
@@ -468,6 +484,8 @@ pub(super) fn members(prefix: &str, count: usize, size: u64) -> Vec<Arc<TestMemb
                 slow: AtomicU64::new(0),
                 decayed: Arc::default(),
                 trap: Arc::default(),
+                slow_flush: Arc::default(),
+                flushes: Arc::default(),
                 refuses_once: Arc::default(),
                 hangs: Arc::default(),
                 deaf: Arc::default(),
