@@ -119,7 +119,7 @@ pub async fn assemble(
         geometry: Arc::clone(&geometry),
         info: device.clone(),
         openers: openers.collect(),
-        update: roster.view(&geometry, options.read_only),
+        update: roster.view(&geometry, options.read_only, &[]),
         bitmap: keeper.as_ref().map(Keeper::shape),
         settings: (options.settings, options.memory_max),
         aggregate: options.aggregate,

@@ -47,6 +47,8 @@ pub struct SlotUpdate {
     pub has_log: bool,
     /// What the level makes use of.
     pub flags: MemberFlags,
+    /// The member has failed, which is not recorded yet: it is written, and not read.
+    pub suspect: bool,
 }
 
 impl SlotUpdate {
@@ -58,6 +60,7 @@ impl SlotUpdate {
         bad: None,
         has_log: false,
         flags: MemberFlags { write_mostly: false, failfast: false },
+        suspect: false,
     };
 }
 
@@ -85,6 +88,7 @@ pub struct SlotView {
     bad: Option<Arc<BadBlocks>>,
     has_log: bool,
     flags: MemberFlags,
+    suspect: bool,
 }
 
 impl SlotView {
@@ -118,13 +122,14 @@ impl View {
             .slots
             .iter()
             .map(|slot| {
-                let SlotUpdate { member, data_offset, state, bad, has_log, flags } = slot.clone();
+                let SlotUpdate { member, data_offset, state, bad, has_log, flags, suspect } =
+                    slot.clone();
                 let device = match state {
                     SlotState::Missing => None,
                     _ => member.and_then(&device),
                 };
                 let state = if device.is_some() { state } else { SlotState::Missing };
-                SlotView { nr: member, device, data_offset, state, bad, has_log, flags }
+                SlotView { nr: member, device, data_offset, state, bad, has_log, flags, suspect }
             })
             .collect();
         let degraded = slots.iter().any(|slot| slot.state != SlotState::InSync);
@@ -178,7 +183,7 @@ impl View {
             }
             SlotState::Missing => false,
         };
-        valid && !slot.is_bad(bytes)
+        valid && !slot.suspect && !slot.is_bad(bytes)
     }
 
     /// Some member has blocks recorded as bad.

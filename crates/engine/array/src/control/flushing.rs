@@ -3,8 +3,8 @@
 //!
 //! A member that fails a flush, or is gone for a moment, has lost an unknown part of what it acknowledged, and its
 //! next flush may succeed. So from the moment that such a failure is met the member is a *suspect*: what it
-//! makes durable counts for nothing until the superblocks of the others say that it has failed. Flushes that come
-//! while one is under way share the next.
+//! makes durable counts for nothing until the superblocks of the others say that it has failed, and it is not read
+//! where others have the data. Flushes that come while one is under way share the next.
 //!
 //! Invariant: a flush is answered with success, and a flush under the turn comes back, only when no failure that
 //! was met before its end is unrecorded.
@@ -143,7 +143,8 @@ impl Control {
             set.submit(member.nr, &*device, Request::flush());
         }
         let mut first = None;
-        for (nr, outcome) in set.finish().await {
+        // One by one: that a member has failed is known while others still flush.
+        while let Some((nr, outcome)) = set.next().await {
             match outcome.result {
                 Err(error) if error.kind != IoErrorKind::Unsupported => {
                     first.get_or_insert(error);
@@ -194,10 +195,25 @@ impl Control {
     pub(crate) fn suspect(&self, nr: MemberNr, why: String) {
         let redundant = self.geometry.level.has_redundancy();
         let there = self.roster.borrow().member(nr).is_some_and(|member| !member.is_faulty());
-        let mut noted = self.suspects.noted.borrow_mut();
-        if redundant && there && noted.iter().all(|(known, _)| *known != nr) {
-            noted.push((nr, why));
+        let known = self.suspects.noted.borrow().iter().any(|(known, _)| *known == nr);
+        if !redundant || !there || known {
+            return;
         }
+        self.suspects.noted.borrow_mut().push((nr, why));
+        if self.distrusted().contains(&nr) {
+            // It may hold older bytes than it acknowledged, and a resync would take them for the array's.
+            self.abandon_resync();
+            self.post_view();
+        }
+    }
+
+    /// Suspects that are not to be read. Of the last that has the data its word has to do.
+    pub(super) fn distrusted(&self) -> Vec<MemberNr> {
+        let noted = self.suspects.noted.borrow();
+        if noted.is_empty() {
+            return Vec::new();
+        }
+        self.roster.borrow().dispensable(&self.geometry, noted.iter().map(|(nr, _)| *nr))
     }
 
     /// Member `nr` is being dropped, under the turn.

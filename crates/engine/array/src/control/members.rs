@@ -161,8 +161,28 @@ impl Roster {
         geometry.survives(|slot| slot != own && !lost.contains(&slot) && self.in_sync(slot))
     }
 
-    /// What the engines are to know.
-    pub(crate) fn view(&self, geometry: &Geometry, read_only: bool) -> ViewUpdate {
+    /// Of these members those that the array can do without, all together.
+    pub(crate) fn dispensable(
+        &self,
+        geometry: &Geometry,
+        members: impl Iterator<Item = MemberNr>,
+    ) -> Vec<MemberNr> {
+        let mut without: Vec<MemberNr> = Vec::new();
+        for nr in members {
+            if self.survives_without_all(geometry, nr, &without) {
+                without.push(nr);
+            }
+        }
+        without
+    }
+
+    /// What the engines are to know; `suspects` are not to be read.
+    pub(crate) fn view(
+        &self,
+        geometry: &Geometry,
+        read_only: bool,
+        suspects: &[MemberNr],
+    ) -> ViewUpdate {
         let slots = (0..geometry.slots()).map(|slot| match self.holder(slot) {
             None => SlotUpdate::EMPTY,
             Some(member) => SlotUpdate {
@@ -175,6 +195,7 @@ impl Roster {
                 bad: member.bad_component_bytes(geometry),
                 has_log: member.bad_block_log().is_some(),
                 flags: member.flags_at(geometry.level),
+                suspect: suspects.contains(&member.nr),
             },
         });
         ViewUpdate {

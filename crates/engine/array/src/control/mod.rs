@@ -295,7 +295,9 @@ impl Control {
 
     fn send_view_to(&self, remote: &Remote) -> shards::Answer<()> {
         let id = self.id;
-        let update = self.roster.borrow().view(&self.geometry, self.read_only);
+        let (roster, suspects) = (self.roster.borrow(), self.distrusted());
+        let update = roster.view(&self.geometry, self.read_only, &suspects);
+        drop(roster);
         ask(&self.shard, remote, move |shard| {
             if let Some(engine) = Engine::find(shard, id) {
                 engine.apply(update);

@@ -321,3 +321,46 @@ fn a_stop_says_what_could_not_be_made_durable() {
         }
     }
 }
+
+#[test]
+fn a_member_that_failed_a_flush_is_not_read_before_that_is_recorded() {
+    for (level, disks) in [(Level::Raid1, 2), (Level::Raid5, 3)] {
+        let members = members("m", disks, 8 * MIB);
+        let world = World::new(2);
+        let options = CreateOptions {
+            assume_clean: true,
+            chunk_size: (level == Level::Raid5).then_some(64 << 10),
+            ..CreateOptions::new("data", level, disks)
+        };
+        world.create(&members, options);
+        let (array, control) = world.assemble(&members);
+        world.write(&array, 0, 0, &NEW).unwrap();
+        // Started again, so that no line of the stripe is cached.
+        world.stop(&control);
+        let (array, control) = world.assemble(&members);
+        // The others take their time.
+        for member in &members[1..] {
+            member.slow_flush.store(SECOND, Ordering::Relaxed);
+        }
+        lose_cache(&members[0], data_start(&world, &members[0]), &OLD);
+        let ended = flush(&world, &array, 1, &members[1], (0, 0));
+        world.sleep(SECOND / 10);
+        assert_eq!(*ended.borrow(), None);
+        assert_eq!(world.status(&control).members[0].state, MemberState::InSync);
+        for on in [0, 1] {
+            for _ in 0..2 {
+                assert!(world.read(&array, on, 0, 4096).unwrap() == NEW, "{level}");
+            }
+        }
+        // Parity updated by what the member gives now would be wrong.
+        let newer = pattern(3, 4096);
+        world.write(&array, 0, 0, &newer).unwrap();
+        while ended.borrow().is_none() {
+            world.step();
+        }
+        assert_eq!(*ended.borrow(), Some((true, true)));
+        for on in [0, 1] {
+            assert!(world.read(&array, on, 0, 4096).unwrap() == newer, "{level}");
+        }
+    }
+}
