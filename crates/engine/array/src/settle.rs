@@ -114,7 +114,7 @@ impl Engine {
         };
         // Before anything is waited for: what these make durable meanwhile counts for nothing.
         for refused in all.iter().filter(|refused| !recordable(refused)) {
-            if !fails_fast(refused.slot) {
+            if !fails_fast(refused.slot) && !self.is_unfinished(refused.error) {
                 self.suspect_member(refused.slot, view, refused.error);
             }
         }
