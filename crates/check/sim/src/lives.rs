@@ -48,7 +48,7 @@ impl Run {
     }
 
     pub(crate) fn crash(&mut self) -> Result<(), Over> {
-        let killed = self.mishaps.chance(25);
+        let killed = self.mishaps.kills(25, &self.world);
         self.world.trace(|| if killed { "KILLED" } else { "CRASH" }.to_string());
         self.crashes += 1;
         if let Some(Life { client, array, machine }) = self.life.take() {

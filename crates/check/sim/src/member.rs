@@ -221,6 +221,11 @@ impl Member {
         self.fail_flushes(1);
     }
 
+    /// A flush has failed, and what it was for is still read and not durable.
+    pub fn has_lost(&self) -> bool {
+        !self.state.borrow().lost.is_empty()
+    }
+
     /// So many flushes fail from the next one on.
     pub fn fail_flushes(&self, count: u32) {
         self.state.borrow_mut().fail_flushes = count;

@@ -66,6 +66,13 @@ impl Mishaps {
         world.power_cut();
     }
 
+    /// The process alone ends, in `percent` of 100 crashes. Not while a member has lost what is still read: nobody would
+    /// tell the next process.
+    pub(crate) fn kills(&self, percent: u64, world: &World) -> bool {
+        let lost = world.members.borrow().iter().any(|member| member.has_lost());
+        self.chance(percent) && !lost
+    }
+
     fn run_on(&self, machine: &Machine, steps: u64, over: impl Fn() -> bool) {
         for _ in 0..steps {
             if over() || machine.step() == Step::Stuck {
@@ -342,7 +349,7 @@ impl Run {
         let (context, options) = (machine.context.clone(), self.scenario.assemble.clone());
         let later = machine.begin(async move { assemble(&context, openers, options).await });
         self.mishaps.run_on(&machine, self.mishaps.rng.log_range(1..400), || false);
-        let killed = self.mishaps.rng.percent(30);
+        let killed = self.mishaps.kills(30, &self.world);
         self.world.trace(|| "CRASH during assembly".to_string());
         if killed {
             self.world.kill()
