@@ -14,10 +14,10 @@ SEED ?= 1
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: help demo test bench sim canaries fuzz posix lint setup
+.PHONY: help demo test test-array test-volume test-sim test-interop bench sim canaries fuzz posix lint setup
 
 help: ## List the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
 
 demo: ## Make an array of files, serve it, lose a member under load, rebuild, prove every byte
 	scripts/setup-packages demo
@@ -25,10 +25,32 @@ demo: ## Make an array of files, serve it, lose a member under load, rebuild, pr
 
 test: ## Everything: packages, lint, tests, simulator, end to end
 	scripts/setup-packages test
-	$(MAKE) lint
-	cargo test $(CHECKED)
+	@trap 'printf "%s\n" "time of each part:" "$${times[@]}"' EXIT; times=(); \
+	for part in lint test-array test-volume test-sim test-interop; do \
+		start=$$SECONDS; $(MAKE) $$part; \
+		times+=("$$(printf '%6d s  %s' $$((SECONDS - start)) $$part)"); \
+	done
+
+# Every test belongs to one part; what no other names is the array's.
+VOLUME := braid-filesystem braid-kv braid-volume braid-fuse braid-posix
+ELSEWHERE := $(VOLUME) braid-sim braid-interop braid-bench-compare braid
+COMMAND := $(filter-out volumes,$(basename $(notdir $(wildcard crates/app/braid/tests/*.rs))))
+
+test-array: ## The part of the tests about arrays: formats, engine, devices, NBD, the command
+	cargo test $(CHECKED) --workspace $(ELSEWHERE:%=--exclude %)
+	cargo test $(CHECKED) -p braid --bins $(COMMAND:%=--test %)
+
+test-volume: ## The part about volumes: metadata store, engine, FUSE; as root, since it mounts
+	cargo test $(CHECKED) $(VOLUME:%=-p %)
+	cargo test $(CHECKED) -p braid --test volumes
+
+test-sim: ## The part of the simulator: its own tests, all saved seeds, SEEDS that are always the same
+	cargo test $(CHECKED) -p braid-sim
 	cargo run $(CHECKED) -p braid-sim -- saved
 	cargo run $(CHECKED) -p braid-sim -- run --seeds $(SEEDS) --first 1
+
+test-interop: ## The part of the real md: arrays of each in the hands of the other
+	cargo test $(CHECKED) -p braid-interop
 
 bench: ## The tables of docs/benchmarks, with rivals beside them
 	scripts/setup-packages bench

@@ -90,7 +90,7 @@ pub enum Command {
     Iostat(Iostat),
     /// Try writes again, now, that wait because a member's file system is full.
     Resume(Resume),
-    /// Stop a running array; its members are marked clean.
+    /// Stop a running array: its members are marked clean, and read back to see that they are.
     Stop(Stop),
     /// Measure an array against its bare members, in this process or over NBD.
     Bench(Box<Bench>),
@@ -226,8 +226,7 @@ pub struct Create {
     long_about = "Assemble arrays from their members and serve them, in the foreground, until stopped.\n\n\
     The members are sorted into arrays by what their superblocks say, so those of several arrays may be \
     given in any order. Each array is exported under its name at every --nbd address. SIGTERM, SIGINT and \
-    `braid stop` end it in order: clients are disconnected, the arrays are marked clean; a second signal \
-    ends it at once.",
+    `braid stop` end it in order and say what the superblocks say then. Signals within two seconds are one.",
     after_help = EXIT_CODES
 )]
 pub struct Serve {
@@ -571,6 +570,9 @@ pub struct Stop {
     /// Stop all arrays of this server. It ends with its last array.
     #[arg(long, conflicts_with = "name")]
     pub all: bool,
+    /// Cut off the clients that still use it, rather than refuse and name them.
+    #[arg(long)]
+    pub force: bool,
     /// Answer in JSON.
     #[arg(long)]
     pub json: bool,

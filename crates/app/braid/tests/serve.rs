@@ -228,3 +228,63 @@ fn commands_refuse_what_cannot_be_and_say_what_can() {
     place.run("detail other").refused(4, &["no array \"other\""]);
     place.run("add data fs --force").ok();
 }
+
+/// A client that has chosen an export and stays.
+#[allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+fn stay_connected(place: &Place, export: &str) -> UnixStream {
+    let mut client = UnixStream::connect(place.path("nbd.sock")).unwrap();
+    let mut greeting = [0; 18];
+    client.read_exact(&mut greeting).unwrap();
+    // Fixed newstyle, no zeroes; then NBD_OPT_EXPORT_NAME.
+    let mut hello = 3u32.to_be_bytes().to_vec();
+    hello.extend(b"IHAVEOPT");
+    hello.extend(1u32.to_be_bytes());
+    hello.extend((export.len() as u32).to_be_bytes());
+    hello.extend(export.as_bytes());
+    client.write_all(&hello).unwrap();
+    // Size and flags: the export is in use from here on.
+    client.read_exact(&mut [0; 10]).unwrap();
+    client
+}
+
+#[test]
+fn a_stop_names_the_clients_that_it_would_cut_off_and_needs_to_be_forced() {
+    let place = Place::new();
+    raid5(&place);
+    let server = place.serve("a b c d");
+    let client = stay_connected(&place, "data");
+    let process = format!("process {}", std::process::id());
+    for line in ["stop data", "stop --all"] {
+        place.run(line).refused(2, &[&process, "export data", "--force"]);
+    }
+    drop(client);
+    let client = stay_connected(&place, "data");
+    let said = place.run("stop data --force").ok();
+    assert!(
+        said.contains("stopped: data; array data: clean, as read back from 4 members"),
+        "{said}"
+    );
+    server.ended().ok();
+    drop(client);
+    let server = place.serve("a b c d");
+    drop(stay_connected(&place, "data"));
+    // Who is gone is no client any more.
+    place.run("stop data").ok();
+    server.ended().ok();
+}
+
+#[test]
+fn two_signals_at_once_are_one_and_the_end_says_what_was_read_back() {
+    let place = Place::new();
+    raid5(&place);
+    let server = place.serve("a b c d");
+    place.data("in", 1 << 20);
+    place.copy_in("in", "data");
+    server.signal(Signal::TERM);
+    server.signal(Signal::TERM);
+    server.signal(Signal::INT);
+    let ended = server.ended();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(ended.err.contains("array data: clean, as read back from 4 members"), "{}", ended.err);
+    assert_eq!(place.examined("a")["state"], "clean");
+}

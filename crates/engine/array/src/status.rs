@@ -157,6 +157,39 @@ pub struct Scrubbed {
     pub findings: Findings,
 }
 
+/// What the superblocks said when they were read back after a stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Nothing was written: the array was only read.
+    Untouched,
+    /// All writes have ended.
+    Clean,
+    /// Writes may be under way: the array could not be marked clean.
+    Active,
+}
+
+/// How a stop has left an array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The name that it ran under.
+    pub name: String,
+    /// What was read back.
+    pub ended: Ended,
+    /// Members whose superblocks say so now.
+    pub written: usize,
+    /// Members that were to say so and do not, and what else went wrong, each with the reason.
+    pub problems: Vec<String>,
+    /// Some of what was acknowledged may be lost, and no redundancy has it: a sentence that says why.
+    pub not_durable: Option<String>,
+}
+
+impl Left {
+    /// Everything is as a stop should leave it.
+    pub fn is_well(&self) -> bool {
+        self.ended != Ended::Active && self.problems.is_empty() && self.not_durable.is_none()
+    }
+}
+
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {

@@ -110,14 +110,16 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         server.stop();
         Ok((end, missing))
     });
-    running.stop_all()?;
+    let left = running.stop_all()?;
     drop(socket);
     drop(shards);
     let (end, missing) = served?;
     if end == End::Signal {
-        let state =
-            if options.read_only { "nothing was written" } else { "all arrays are marked clean" };
-        output::note(format!("braid: stopped by a signal; {state}"));
+        output::note("braid: stopped by a signal");
+    }
+    left.lines.iter().for_each(|line| output::note(format!("braid: {line}")));
+    if !left.well {
+        return Ok(ExitCode::from(FAILED));
     }
     if missing {
         output::note("braid: something that was given was missing to the end (exit code 1)");

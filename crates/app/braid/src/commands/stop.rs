@@ -1,4 +1,4 @@
-//! `braid stop`: an array is stopped and its members are marked clean; the server ends with its last.
+//! `braid stop`: an array is stopped, its members are marked clean and read back; the server ends with its last.
 
 use super::say_done;
 use crate::cli::Stop;
@@ -26,5 +26,5 @@ pub fn run(options: Stop) -> Result<ExitCode> {
             ));
         }
     });
-    say_done(&client.order(&Request::Stop { array })?, options.json)
+    say_done(&client.order(&Request::Stop { array, force: options.force })?, options.json)
 }

@@ -18,6 +18,7 @@
 //! | `protocol` | what is said there |
 //! | `volumes` | volumes, whose bricks may be arrays of this server |
 //! | `signals` | SIGINT and SIGTERM |
+//! | `stopping` | the end of arrays: who still uses them, and how they were left |
 //!
 //! Everything here is control: no request of a client passes through.
 
@@ -37,6 +38,7 @@ pub mod salvaged;
 pub mod setting;
 pub mod signals;
 mod stacking;
+pub mod stopping;
 mod volumes;
 
 /// Why the server ends.

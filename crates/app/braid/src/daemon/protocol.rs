@@ -71,8 +71,8 @@ pub enum Request {
     Get { array: Option<String> },
     /// What one array has done.
     Stat { array: Option<String> },
-    /// Stop an array; without a name all of them.
-    Stop { array: Option<String> },
+    /// Stop an array; without a name all of them. `force`: also while clients use them.
+    Stop { array: Option<String>, force: bool },
     /// Something about volumes.
     Volume { request: Box<VolumeRequest> },
 }

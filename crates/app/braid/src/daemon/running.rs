@@ -13,10 +13,9 @@ use super::protocol::{Answer, Detail, Listed, Request};
 use super::setting::Setter;
 use super::volumes::ToRunning;
 use super::{flags, salvaged, stacking};
-use crate::on_shard;
 use crate::settings::kept::Kept;
 use crate::volumes::Volumes;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use braid_array::array::Array;
 use braid_array::assemble::salvage::Salvage;
 use braid_array::control::Control;
@@ -30,7 +29,7 @@ use braid_nbd::serve::Server;
 use braid_shard::mailbox::Remote;
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -52,7 +51,9 @@ pub struct Running {
     /// Held while arrays are made, stacked or chosen to be stopped: which array uses which does not change otherwise.
     stack: Mutex<()>,
     /// Arrays that are being stopped: nothing is made of them any more.
-    stopping: Mutex<Vec<ArrayId>>,
+    pub(super) stopping: Mutex<Vec<ArrayId>>,
+    /// Some array could not be left as a stop should leave it.
+    pub(super) unwell: AtomicBool,
     pub(super) volumes: Volumes,
     pub(super) ends: Mutex<Sender<End>>,
     pub(super) door: Door,
@@ -101,6 +102,7 @@ impl Running {
             setter: Setter::new(kept),
             stack: Mutex::new(()),
             stopping: Mutex::default(),
+            unwell: AtomicBool::new(false),
             ends: Mutex::new(ends),
             door,
             next_in_memory: AtomicU64::new(1000),
@@ -111,26 +113,6 @@ impl Running {
     pub fn handler(self: &Arc<Running>) -> Arc<Handler> {
         let running = Arc::clone(self);
         Arc::new(move |request, answer| running.answer(request, answer))
-    }
-
-    /// Unmounts all volumes and stops all arrays that still run.
-    ///
-    /// # Errors
-    /// When a shard is gone.
-    pub fn stop_all(&self) -> Result<()> {
-        self.volumes.unmount_all();
-        let _turn = self.stack_turn();
-        self.salvaged().drain(..).for_each(|array| array.stop());
-        all_durable(stop_arrays(std::mem::take(&mut *self.arrays()))?)
-    }
-
-    pub(super) fn is_stopping(&self, array: &Array) -> bool {
-        self.stopping().contains(&array.id())
-    }
-
-    fn stopping(&self) -> MutexGuard<'_, Vec<ArrayId>> {
-        // Every change of the list is a single call.
-        self.stopping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Memory is short: caches that size themselves give back half of what they have.
@@ -157,7 +139,7 @@ impl Running {
     }
 
     /// The array of that name if it is one that is only read; the only one there is, without a name.
-    fn find_salvaged(&self, wanted: Option<&str>) -> Option<Arc<Salvage>> {
+    pub(super) fn find_salvaged(&self, wanted: Option<&str>) -> Option<Arc<Salvage>> {
         let none_runs = self.arrays().is_empty();
         let salvaged = self.salvaged();
         match (wanted, salvaged.as_slice()) {
@@ -323,7 +305,7 @@ impl Running {
                 let array = self.find(array.as_deref())?;
                 Answer::Stat { stat: Box::new(self.stat(&array)?) }
             }
-            Request::Stop { array } => self.stop(array.as_deref())?,
+            Request::Stop { array, force } => self.stop(array.as_deref(), force)?,
             Request::Volume { request } => self.volume(*request, answer)?,
         })
     }
@@ -464,76 +446,6 @@ impl Running {
         let detail = self.detail(array)?;
         Ok(Answer::Idle { last: detail.last_job.clone(), detail: Box::new(detail) })
     }
-
-    fn stop(&self, wanted: Option<&str>) -> Result<Answer> {
-        let mut names = Vec::new();
-        let chosen = wanted.and_then(|name| self.find_salvaged(Some(name)));
-        self.salvaged().retain(|array| {
-            let stops = match &chosen {
-                Some(chosen) => Arc::ptr_eq(chosen, array),
-                None => wanted.is_none(),
-            };
-            if stops {
-                array.stop();
-                if let Some(server) = &self.server {
-                    server.withdraw(&array.info().name);
-                }
-                names.push(array.info().name);
-            }
-            !stops
-        });
-        if wanted.is_none() {
-            self.volumes.unmount_all();
-        }
-        let turn = self.stack_turn();
-        let arrays = match wanted {
-            Some(_) if chosen.is_some() => Vec::new(),
-            Some(name) => vec![self.find(Some(name))?],
-            None => stacking::tops_first(self.arrays().clone()).into_iter().flatten().collect(),
-        };
-        let mut left = Vec::new();
-        for array in &arrays {
-            let name = array.name();
-            let users = stacking::users(&self.arrays())?;
-            if let Some(user) = users.get(name).filter(|_| wanted.is_some()) {
-                bail!(
-                    "array {name} is a member of array {user}: stop {user} first, or fail array:{name} there and \
-                     remove it"
-                );
-            }
-            self.no_brick(name)?;
-            let members = status(array)?.members;
-            let below = members.iter().filter_map(|member| stacking::array_of(&member.name));
-            left.extend(below.map(str::to_string));
-        }
-        let ids: Vec<ArrayId> = arrays.iter().map(|array| array.id()).collect();
-        self.stopping().extend(&ids);
-        // A member that does not answer may hold an array's end up: others go on meanwhile.
-        drop(turn);
-        let ended = stop_arrays(arrays.clone());
-        let _turn = self.stack_turn();
-        self.stopping().retain(|id| !ids.contains(id));
-        let lost = ended?;
-        for array in &arrays {
-            self.arrays().retain(|known| known.id() != array.id());
-            if let Some(server) = &self.server {
-                server.withdraw(array.name());
-            }
-            names.push(array.name().to_string());
-        }
-        left.retain(|name| self.arrays().iter().any(|array| array.name() == name));
-        self.offer_free(left.iter().map(String::as_str))?;
-        all_durable(lost)?;
-        Ok(match (names.as_slice(), left.as_slice()) {
-            ([], _) => done("no array was running".to_string()),
-            (_, []) => done(format!("stopped: {}", names.join(", "))),
-            _ => done(format!(
-                "stopped: {}; what it was made of still runs and is exported: {}",
-                names.join(", "),
-                left.join(", ")
-            )),
-        })
-    }
 }
 
 fn done(text: String) -> Answer {
@@ -542,43 +454,6 @@ fn done(text: String) -> Answer {
 
 pub(super) fn stopped(array: &Array) -> anyhow::Error {
     NoSuchArray(format!("array {} has been stopped", array.name())).into()
-}
-
-/// Stops an array; gives what it could not make durable.
-fn stop_array(array: &Arc<Array>) -> Result<Option<String>> {
-    let (id, name) = (array.id(), array.name().to_string());
-    on_shard::run(array.home(), move |shard| async move {
-        let control = Control::find(&shard, id)?;
-        let why = control.stop().await.not_durable?;
-        Some(format!("array {name}: {why}"))
-    })
-}
-
-/// Stops arrays, each before those that it is made of; those that have nothing to do with each other at the same time.
-/// Gives what they could not make durable.
-fn stop_arrays(arrays: Vec<Arc<Array>>) -> Result<Vec<String>> {
-    let mut lost = Vec::new();
-    for layer in stacking::tops_first(arrays) {
-        std::thread::scope(|scope| -> Result<()> {
-            let stops: Vec<_> =
-                layer.iter().map(|array| scope.spawn(move || stop_array(array))).collect();
-            for end in stops.into_iter().map(|stop| stop.join()) {
-                // The thread does nothing that could panic; if it did, the array would not have been stopped.
-                let failed = |_| Err(anyhow!("stopping an array failed"));
-                lost.extend(end.unwrap_or_else(failed)?);
-            }
-            Ok(())
-        })?;
-    }
-    Ok(lost)
-}
-
-/// Refuses to call arrays stopped in order that lost something by it.
-fn all_durable(lost: Vec<String>) -> Result<()> {
-    if lost.is_empty() {
-        return Ok(());
-    }
-    bail!("stopped, but {}; check the device, and what is on the array", lost.join("; "))
 }
 
 pub(super) fn status(array: &Array) -> Result<ArrayStatus> {

@@ -99,7 +99,7 @@ fn tell(stage: &mut Stage, options: &cli::Demo) -> Result<Summary> {
     medium.close(stage)?;
     stage.braid(&["stop", NAME])?;
     stage.wait_for_server()?;
-    output::line("the server has ended; the members are marked clean")?;
+    output::line("the server has ended")?;
     Ok(summary)
 }
 

@@ -22,6 +22,13 @@ pub struct Exported {
 }
 
 impl Hosted {
+    /// Who uses its exported files.
+    pub fn clients(&self) -> Vec<String> {
+        let exports = locked(&self.exports);
+        let clients = exports.iter().flat_map(|export| export.server.clients());
+        clients.map(|client| format!("{client} of volume {}", self.name)).collect()
+    }
+
     /// Offers a file at `address`.
     ///
     /// # Errors

@@ -126,14 +126,22 @@ impl Volumes {
         self.all().iter().find(uses).map(|hosted| hosted.name.clone())
     }
 
-    /// Unmounts all, also those in use.
-    pub fn unmount_all(&self) {
+    /// Clients of files that are exported.
+    pub fn clients(&self) -> Vec<String> {
+        self.all().iter().flat_map(|hosted| hosted.clients()).collect()
+    }
+
+    /// Unmounts all, also those in use. False when one could not be unmounted in order.
+    pub fn unmount_all(&self) -> bool {
+        let mut well = true;
         for hosted in self.all() {
             if let Err(error) = hosted.unmount_at_end() {
+                well = false;
                 output::note(format!("braid: volume {}: {error:#}", hosted.name));
             }
             self.forget(&hosted);
         }
+        well
     }
 
     /// Carries out a request.

@@ -59,7 +59,7 @@ use crate::geometry::Geometry;
 use crate::jobs::Job;
 use crate::options::{AssembleOptions, Context, MemberSelector, SyncSpeed};
 use crate::settings::Settings;
-use crate::status::{LastJob, Scrubbed};
+use crate::status::{LastJob, Left, Scrubbed};
 use crate::view::MemberNr;
 use braid_device::IoSets;
 use braid_shard::Shard;
@@ -103,7 +103,8 @@ pub struct Control {
     suspects: flushing::Suspects,
     flushes: flushing::Flushes,
     stopping: Cell<bool>,
-    stopped: RefCell<Option<stopping::Stopped>>,
+    /// How the stop has left it, once it is over.
+    stopped: RefCell<Option<Left>>,
     settings: Cell<Settings>,
     /// Bytes that caches may take at most.
     memory_max: u64,

@@ -1,29 +1,32 @@
-//! The end of an array: writes drained, the job at its checkpoint, members marked clean and let go.
+//! The end of an array: writes drained, the job at its checkpoint, members marked clean, read back and let go.
+//!
+//! Invariant: an array is called clean only where its superblocks were read back and say so.
 
 use crate::control::Control;
+use crate::control::members::Standing;
 use crate::control::shards::ask;
 use crate::engine::Engine;
+use crate::examine::read_superblock;
+use crate::status::{Ended, Left};
+use crate::view::MemberNr;
 use std::rc::Rc;
 
 /// How often engines are asked whether their writes have ended, in nanoseconds.
 const ASK_EVERY: u64 = 1_000_000;
 
-/// How an array was stopped.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stopped {
-    /// Some of what was acknowledged may be lost, and no redundancy has it: a sentence that says why.
-    pub not_durable: Option<String>,
-}
-
 impl Control {
     /// Stops the array. New requests are refused at once, writes under way are completed, the job
     /// is interrupted at a checkpoint, members are flushed and marked clean (unless too many have
     /// failed: then they stay as they are) and closed on all shards. A second call waits for the
-    /// first, and gives the same.
-    pub async fn stop(self: &Rc<Self>) -> Stopped {
+    /// first, and gives the same: how the members were left, as they say themselves.
+    pub async fn stop(self: &Rc<Self>) -> Left {
         if self.stopping.replace(true) {
             return self.changed.wait_for(|| self.stopped.borrow().clone()).await;
         }
+        let faulty_before: Vec<MemberNr> = {
+            let roster = self.roster.borrow();
+            roster.members.iter().filter(|member| member.is_faulty()).map(|m| m.nr).collect()
+        };
         self.limit_the_end().await;
         self.end_waiting_for_space().await;
         self.cancel_running();
@@ -55,20 +58,73 @@ impl Control {
         }
         let turn = self.turn().await;
         let broken = self.roster.borrow().broken;
-        let mut stopped = Stopped::default();
+        let mut not_durable = None;
         if !self.read_only && !broken && whole(self) {
             let before = self.engine.reports.losses();
             self.mark_clean(&turn).await;
             if self.roster.borrow().broken || self.engine.reports.losses() != before {
-                stopped.not_durable = self.flushes.last_failure();
+                not_durable = self.flushes.last_failure();
             }
+        }
+        let mut left = self.read_back(&faulty_before).await;
+        left.not_durable = not_durable;
+        if !whole(self) {
+            left.problems.push("writes that found no space were ended".to_string());
         }
         self.stop_engines().await;
         self.roster.borrow_mut().members.clear();
         self.unregister();
-        *self.stopped.borrow_mut() = Some(stopped.clone());
+        *self.stopped.borrow_mut() = Some(left.clone());
         self.changed.notify_all();
-        stopped
+        left
+    }
+
+    /// What the superblocks say now.
+    async fn read_back(&self, faulty_before: &[MemberNr]) -> Left {
+        let mut left = Left {
+            name: self.name.clone(),
+            ended: Ended::Untouched,
+            written: 0,
+            problems: Vec::new(),
+            not_durable: None,
+        };
+        if self.read_only {
+            return left;
+        }
+        left.ended = Ended::Active;
+        let (mut wanted, dirty) = (Vec::new(), self.roster.borrow().dirty);
+        for member in &self.roster.borrow().members {
+            match &member.standing {
+                Standing::Faulty(why) if !faulty_before.contains(&member.nr) => {
+                    left.problems.push(format!("{} failed: {why}", member.name));
+                }
+                Standing::Faulty(_) => {}
+                _ => wanted.push((
+                    member.name.clone(),
+                    member.device.as_device(),
+                    (member.superblock.events, member.superblock.resync_offset),
+                )),
+            }
+        }
+        if self.roster.borrow().broken {
+            left.problems
+                .push("too many members have failed; the others were left as they were".into());
+        }
+        for (name, device, expected) in wanted {
+            match read_superblock(&self.shard, &device, &name).await {
+                Ok(Some(found)) if (found.events, found.resync_offset) == expected => {
+                    left.written += 1;
+                }
+                Ok(_) => {
+                    left.problems.push(format!("the superblock of {name} is not what was written"))
+                }
+                Err(error) => left.problems.push(error.to_string()),
+            }
+        }
+        if !dirty && !self.roster.borrow().broken && left.written > 0 {
+            left.ended = Ended::Clean;
+        }
+        left
     }
 
     async fn stop_engines(&self) {

@@ -10,6 +10,7 @@
 //!     writer: outcomes -> one vectored send             one task
 //! ```
 
+mod clients;
 mod connection;
 mod exports;
 mod gate;
@@ -34,6 +35,7 @@ use rustix::net::Shutdown;
 
 use crate::Address;
 pub use crate::protocol::ExportTableError;
+pub use clients::Client;
 pub use listener::ListenError;
 use listener::Listener;
 use memory::{Memory, Shared};
@@ -214,6 +216,15 @@ impl Server {
     #[must_use]
     pub fn offers(&self, name: &str) -> bool {
         self.offer.has(name)
+    }
+
+    /// Who uses what is offered now. Those who are gone are not listed, though their connections may not have ended.
+    #[must_use]
+    pub fn clients(&self) -> Vec<Client> {
+        let there = |(export, socket): (String, Arc<OwnedFd>)| {
+            Some(Client { export, address: clients::address(&socket)? })
+        };
+        self.offer.clients().into_iter().filter_map(there).collect()
     }
 
     /// Offers the target `name` no longer and disconnects the clients that use it. Their requests in flight

@@ -102,6 +102,20 @@ impl Offer {
         Ok(())
     }
 
+    /// The sockets of the clients of each target.
+    pub fn clients(&self) -> Vec<(String, Arc<OwnedFd>)> {
+        let entries = self.entries();
+        let of = |entry: &Entry| {
+            let name = entry.name.clone();
+            entry
+                .clients
+                .iter()
+                .map(move |socket| (name.clone(), Arc::clone(socket)))
+                .collect::<Vec<_>>()
+        };
+        entries.iter().flat_map(of).collect()
+    }
+
     /// Enters the client at `socket` with the target `name`; `None` when it is not offered any more.
     pub fn enter(
         self: &Arc<Self>,

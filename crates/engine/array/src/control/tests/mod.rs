@@ -20,5 +20,6 @@ mod naming;
 mod settings;
 mod space;
 mod stacked;
+mod stopping;
 mod version_0_90;
 mod world;

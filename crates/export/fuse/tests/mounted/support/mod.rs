@@ -5,7 +5,7 @@ pub mod memory;
 
 use braid_fuse::{Ended, Mount, MountOptions};
 use braid_shard::threads::Shards;
-use enabled::Enabled;
+use enabled::{Enabled, skip};
 use memory::Memory;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -25,9 +25,9 @@ pub fn cannot_mount() -> bool {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let root = rustix::process::geteuid().is_root();
     if let Err(error) = &device {
-        eprintln!("skipped: /dev/fuse: {error}");
+        skip(&format!("/dev/fuse: {error}"));
     } else if !root {
-        eprintln!("skipped: only root mounts here");
+        skip("only root mounts here");
     }
     device.is_err() || !root
 }

@@ -1,0 +1,57 @@
+//! Who uses what is offered: the other ends of connections, in words.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{getpeername, sockopt};
+
+/// A client that is connected to an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// The export.
+    pub export: String,
+    /// Address and port, or the process at the other end of a unix socket.
+    pub address: String,
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (export {})", self.address, self.export)
+    }
+}
+
+/// The other end of `socket`; `None` when it is gone, whether or not the connection here has ended yet.
+pub(super) fn address(socket: &OwnedFd) -> Option<String> {
+    let mut waited = [PollFd::new(socket, PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    if poll(&mut waited, Some(&now)).is_ok() && waited[0].revents().intersects(gone) {
+        return None;
+    }
+    let peer = getpeername(socket).ok()??;
+    std::net::SocketAddr::try_from(peer).map(|address| address.to_string()).ok().or_else(|| {
+        let process = sockopt::socket_peercred(socket).ok()?;
+        Some(format!("process {}", process.pid.as_raw_nonzero()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn clients_are_named_until_they_are_gone() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = OwnedFd::from(listener.accept().unwrap().0);
+        assert_eq!(address(&server), Some(client.local_addr().unwrap().to_string()));
+        let (client, server) = UnixStream::pair().unwrap();
+        let server = OwnedFd::from(server);
+        assert_eq!(address(&server), Some(format!("process {}", std::process::id())));
+        drop(client);
+        assert_eq!(address(&server), None);
+    }
+}
