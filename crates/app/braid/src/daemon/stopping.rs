@@ -132,12 +132,12 @@ impl Running {
             [] => "no array was running".to_string(),
             names => format!("stopped: {}", names.join(", ")),
         };
-        for end in &ends {
-            said.push_str(&format!("; {}", sentence(end)));
-        }
         if !left.is_empty() {
             let left = left.join(", ");
             said.push_str(&format!("; what it was made of still runs and is exported: {left}"));
+        }
+        for end in &ends {
+            said.push_str(&format!("; {}", sentence(end)));
         }
         Ok(Answer::Done { text: said })
     }
