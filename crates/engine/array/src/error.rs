@@ -290,9 +290,9 @@ pub enum AssembleError {
     },
     /// Members that were written while they took each other for lost.
     #[error(
-        "assembling {array}: its members ran apart: each side was written while the others were away, so each may hold \
-         data that the others lack. Nothing says which is right: look at each alone (braid serve --read-only), keep one \
-         and give the others up{sides}"
+        "assembling {array}: its members ran apart: each side lists the others as lost, so each may hold data that the \
+         others lack, or be left from long ago. The superblocks do not say which: look at each alone \
+         (braid serve --read-only), keep one and give the others up{sides}"
     )]
     RanApart {
         /// The array.
@@ -523,9 +523,9 @@ pub enum ControlError {
     },
     /// The new member is of a half that was written apart from this one.
     #[error(
-        "adding {member} to array {array}: it ran apart from this array: it was written while it took this array's members \
-         for lost (its last update is number {events}, {updated}), and may hold data that is nowhere else; look at it \
-         alone (braid serve --read-only {member}), and to give its data up: braid add {array} {member} --force"
+        "adding {member} to array {array}: it ran apart from this array: it lists this array's members as lost \
+         (its last update is number {events}, {updated}), and may hold data that is nowhere else; look at it alone \
+         (braid serve --read-only {member}), and to give its data up: braid add {array} {member} --force"
     )]
     RanApart {
         /// The array.

@@ -3,7 +3,8 @@
 //!
 //! The evidence is in the role tables. A member that failed, or was away, while the array went on knows of no loss: it
 //! is stale, and nothing of it is lost. Two that each list the other as lost, and no member in common, have both gone on
-//! without the other.
+//! without the other, or one is left from before all members that it knew were replaced: the tables look the same
+//! then, and whoever can look at the data has to say.
 
 use super::choose::Found;
 use braid_format::superblock::{Role, Superblock, Version, time_seconds};
