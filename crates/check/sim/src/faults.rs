@@ -79,6 +79,8 @@ impl Run {
             }
             self.world.trace(|| "beyond what the level survives".to_string());
             self.excused = true;
+            // A member that hangs is waited for as long as the data depends on it: it answers in the end.
+            self.world.wake_hung();
         }
         self.faults += 1;
         let slot = member.slot.get().unwrap_or(0);
