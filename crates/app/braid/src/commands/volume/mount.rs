@@ -5,9 +5,10 @@ use crate::cli::volume::Mount;
 use crate::client::{Client, member_argument};
 use crate::commands::say_done;
 use crate::daemon::protocol::volume::VolumeRequest;
-use crate::exit::Ended;
+use crate::exit::{Ended, Unreadable};
 use crate::volumes::background;
 use anyhow::{Context, Result};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -27,14 +28,22 @@ pub fn run(options: Mount) -> Result<ExitCode> {
         if !Client::is_listening(&path) {
             background::start(&path, options.state.state_dir.as_deref())?;
         }
-        match order(&mut Client::connect_to(&path)?, request.clone()) {
-            // The server of another volume, which was the last.
-            Err(error) if error.is::<Ended>() && Instant::now() < until => {
+        let said =
+            Client::connect_to(&path).and_then(|mut client| order(&mut client, request.clone()));
+        match said {
+            // The server of another volume, which was the last, or of this one, that just ended: also between the look
+            // whether it listens and the connection.
+            Err(error) if ends(&error, &path) && Instant::now() < until => {
                 std::thread::sleep(LOOK_EVERY);
             }
             said => return say_done(&said?, options.json),
         }
     }
+}
+
+/// The server has ended, and nothing was done; another may be started.
+fn ends(error: &anyhow::Error, path: &Path) -> bool {
+    error.is::<Ended>() || error.is::<Unreadable>() && !Client::is_listening(path)
 }
 
 fn request(options: &Mount) -> Result<VolumeRequest> {
