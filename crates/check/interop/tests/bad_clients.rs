@@ -8,7 +8,7 @@ mod common;
 
 use braid_array::array::Array;
 use braid_array::options::CreateOptions;
-use braid_array::status::MemberState;
+use braid_array::status::{ArrayState, Ended, MemberState};
 use braid_device::Opener;
 use braid_layout::Level;
 use common::fio;
@@ -43,11 +43,13 @@ fn truncate(path: &Path, len: u64) {
     file.and_then(|file| file.set_len(len)).expect("the member can be truncated");
 }
 
-/// Waits until clients of `array` have written `more` bytes.
-fn wait_written(array: &Arc<Array>, more: u64) {
+/// Waits until clients of `array`, of which `client` is one, have written `more` bytes.
+fn wait_written(array: &Arc<Array>, client: &mut fio::Running, more: u64) {
     let written = || array.status().counters.written_bytes;
     let before = written();
     while written() < before + more {
+        // What has ended writes no more, and this would wait for ever.
+        assert!(client.is_running(), "fio ended after {} bytes", written());
         sleep(GLANCE);
     }
 }
@@ -74,9 +76,9 @@ fn a_member_that_vanishes_under_load_degrades_its_array_and_no_other() {
     );
     let served = world.serve(&[&hit, &other]);
     let jobs = fio::verifying(&served.uri(&hit), 1);
-    let on_hit = fio::start(world.folder(), &jobs);
+    let mut on_hit = fio::start(world.folder(), &jobs);
     let on_other = fio::start(world.folder(), &fio::verifying(&served.uri(&other), 2));
-    wait_written(&hit, 4 * MIB);
+    wait_written(&hit, &mut on_hit, 4 * MIB);
     truncate(&world.folder().join("hit-1"), 0);
     on_hit.verified();
     on_other.verified();
@@ -105,8 +107,8 @@ fn when_all_that_held_the_data_is_gone_clients_get_errors_and_other_exports_go_o
     let hit = array(&world, "hit", Level::Raid0, &members(&world, "hit", 2));
     let other = array(&world, "other", Level::Raid0, &members(&world, "other", 2));
     let served = world.serve(&[&hit, &other]);
-    let on_hit = start_writing(&world, &served, &hit);
-    wait_written(&hit, 4 * MIB);
+    let mut on_hit = start_writing(&world, &served, &hit);
+    wait_written(&hit, &mut on_hit, 4 * MIB);
     truncate(&world.folder().join("hit-0"), 0);
     truncate(&world.folder().join("hit-1"), 0);
     let (ok, said) = on_hit.ended();
@@ -123,11 +125,11 @@ fn clients_killed_while_they_write_leave_the_server_and_the_redundancy_whole() {
     let array = array(&world, "data", Level::Raid5, &members(&world, "data", 3));
     let served = world.serve(&[&array]);
     for _ in 0..5 {
-        let (first, second) =
+        let (first, mut second) =
             (start_writing(&world, &served, &array), start_writing(&world, &served, &array));
-        wait_written(&array, 8 * MIB);
+        wait_written(&array, &mut second, 8 * MIB);
         first.kill();
-        wait_written(&array, 2 * MIB);
+        wait_written(&array, &mut second, 2 * MIB);
         second.kill();
     }
     // Their last requests are carried out, then nothing of them is left.
@@ -210,4 +212,34 @@ fn an_array_on_a_full_filesystem_waits_until_it_is_stopped_and_others_go_on() {
     world.content(&hit);
     hit.stop();
     other.stop();
+}
+
+#[test]
+fn an_array_whose_member_has_room_again_goes_on_and_fails_no_member() {
+    let name = "an_array_whose_member_has_room_again_goes_on_and_fails_no_member";
+    let Some(small) = on_a_small_filesystem(name) else { return };
+    let world = World::new();
+    let (on_small, other) = (small.join("a"), small.join("other"));
+    std::fs::write(&other, vec![1; 32 << 20]).expect("room for another file");
+    braid_device::file::create_sparse(&on_small, MEMBER).expect("a sparse file");
+    let mut all = members(&world, "hit", 2);
+    all.push(open_member(&on_small));
+    let hit = array(&world, "hit", Level::Raid5, &all);
+    let served = world.serve(&[&hit]);
+    let mut on_hit = fio::start(world.folder(), &fio::verifying(&served.uri(&hit), 9));
+    let full = wait_until_full(&hit, &mut on_hit);
+    assert_eq!(full, [on_small.display().to_string()]);
+    std::fs::remove_file(&other).expect("the other file goes");
+    on_hit.verified();
+    let status = hit.status();
+    assert!(status.members.iter().all(|member| member.state == MemberState::InSync), "{status:?}");
+    assert!(status.members.iter().all(|member| member.waiting_for_space == 0), "{status:?}");
+    // It says so until the next look at the members, a moment later.
+    while hit.status().state.contains(&ArrayState::NoSpace) {
+        sleep(GLANCE);
+    }
+    hit.assert_redundant("after there was room again");
+    drop(served);
+    let left = hit.with(|control| async move { control.stop().await });
+    assert!(left.is_well() && left.ended == Ended::Clean, "{left:?}");
 }
