@@ -265,6 +265,8 @@ impl VolumeRun {
             return Ok(());
         }
         self.life()?.volume.set_job_speed(None);
+        // A job that began earlier may have met bricks that were full then, and are not any more.
+        let mut begun_here = false;
         for _ in 0..RESUMES {
             let life = self.life()?;
             let volume = Rc::clone(&life.volume);
@@ -275,7 +277,14 @@ impl VolumeRun {
             let Some(job) = volume.job() else { break };
             match job.state {
                 JobState::Running => {}
-                JobState::Paused => volume.resume_job(),
+                JobState::Paused => {
+                    begun_here = true;
+                    volume.resume_job();
+                }
+                JobState::Failed(_) if !begun_here => {
+                    begun_here = true;
+                    volume.resume_job();
+                }
                 JobState::Failed(why) => {
                     // Files may also be told to go to a brick that is for something else, such as a full proxy.
                     let roomy = |brick: &Rc<braid_volume::Brick>| {
