@@ -20,8 +20,7 @@ use crate::bitmap::keeper::Keeper;
 use crate::bitmap::load::{Loaded, Source, Unsupported, Wanted, load};
 use crate::control::Control;
 use crate::control::bad_blocks::Bad;
-use crate::control::members::{Member, Roster, Standing};
-use crate::control::read_errors::ReadErrors;
+use crate::control::members::{Member, NewMember, Roster, Standing};
 use crate::error::AssembleError;
 use crate::examine::read_superblock;
 use crate::geometry::Geometry;
@@ -366,7 +365,7 @@ fn roster(
         .zip(0..)
         .map(|(chosen, nr)| {
             let Chosen { found, standing } = chosen;
-            let Found { name, opener, device, superblock, bad } = found;
+            let Found { opener, device, superblock, bad, .. } = found;
             // What was valid when it was written is valid now; level 10 starts its recovery anew.
             let standing = match standing {
                 Standing::Rebuilding { slot, by_bitmap, .. } if level == Level::Raid10 => {
@@ -379,20 +378,8 @@ fn roster(
                 }
                 other => other,
             };
-            let (bad, read_errors) = (Bad::logged(bad), ReadErrors::default());
-            let device = Metered::new(shard, device);
-            Member {
-                nr,
-                name,
-                opener,
-                device,
-                superblock,
-                standing,
-                given_up: None,
-                bad,
-                read_errors,
-                wrong: 0,
-            }
+            let (bad, device) = (Bad::logged(bad), Metered::new(shard, device));
+            Member::new(NewMember { nr, opener, device, superblock, standing, bad })
         })
         .collect();
     let next_nr = members.iter().map(|member| member.nr + 1).max().unwrap_or(0);

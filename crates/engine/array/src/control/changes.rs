@@ -3,8 +3,7 @@
 use crate::assemble::apart;
 use crate::control::Control;
 use crate::control::bad_blocks::Bad;
-use crate::control::members::{Member, Standing};
-use crate::control::read_errors::ReadErrors;
+use crate::control::members::{Member, NewMember, Standing};
 use crate::engine::Engine;
 use crate::error::{ControlError, ExamineError};
 use crate::examine::{read_superblock, remove_other_superblocks, sectors};
@@ -309,20 +308,8 @@ impl Control {
             superblock.bblog_offset = 0;
             superblock.bblog_size = 0;
         }
-        let (name, standing) = (opener.name().to_string(), Standing::Spare);
-        let (bad, read_errors) = (Bad::default(), ReadErrors::default());
-        Ok(Member {
-            nr,
-            name,
-            opener,
-            device,
-            superblock,
-            standing,
-            given_up: None,
-            bad,
-            read_errors,
-            wrong: 0,
-        })
+        let (standing, bad) = (Standing::Spare, Bad::default());
+        Ok(Member::new(NewMember { nr, opener, device, superblock, standing, bad }))
     }
 
     /// Removes superblocks of earlier arrays.

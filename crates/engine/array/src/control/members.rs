@@ -67,7 +67,34 @@ pub(crate) struct Member {
     pub(crate) wrong: u64,
 }
 
+/// The parts of a member that differ with the way in which it comes in.
+pub(crate) struct NewMember {
+    pub(crate) nr: MemberNr,
+    pub(crate) opener: Arc<dyn Opener>,
+    pub(crate) device: Rc<Metered>,
+    pub(crate) superblock: Superblock,
+    pub(crate) standing: Standing,
+    pub(crate) bad: Bad,
+}
+
 impl Member {
+    /// A member that has just been assembled, added or re-added: nothing has been found wrong with it.
+    pub(crate) fn new(new: NewMember) -> Member {
+        let NewMember { nr, opener, device, superblock, standing, bad } = new;
+        Member {
+            nr,
+            name: opener.name().to_string(),
+            opener,
+            device,
+            superblock,
+            standing,
+            given_up: None,
+            bad,
+            read_errors: ReadErrors::default(),
+            wrong: 0,
+        }
+    }
+
     /// Its flags, as far as the level makes use of them: as in md levels 1 and 10 know failfast, and level 1
     /// alone knows write-mostly.
     fn flags_at(&self, level: Level) -> MemberFlags {

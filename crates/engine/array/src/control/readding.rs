@@ -9,8 +9,7 @@
 
 use crate::control::Control;
 use crate::control::bad_blocks::Bad;
-use crate::control::members::{Member, Standing};
-use crate::control::read_errors::ReadErrors;
+use crate::control::members::{Member, NewMember, Standing};
 use crate::error::{ControlError, ExamineError};
 use crate::examine::read_superblock;
 use crate::view::MemberNr;
@@ -150,20 +149,8 @@ impl Control {
             };
             let standing =
                 Standing::Rebuilding { slot, recovered: 0, checkpoint: 0, by_bitmap: true };
-            let (name, bad) = (name.clone(), Bad::default());
-            let read_errors = ReadErrors::default();
-            Member {
-                nr,
-                name,
-                opener,
-                device,
-                superblock,
-                standing,
-                given_up: None,
-                bad,
-                read_errors,
-                wrong: 0,
-            }
+            let bad = Bad::default();
+            Member::new(NewMember { nr, opener, device, superblock, standing, bad })
         };
         let nr = member.nr;
         if !self.has_room_for_bitmap(&member.device.as_device(), &member.superblock) {
