@@ -5,19 +5,23 @@
 //! lists stand at the top of its module: that is where a deliberate change goes.
 
 mod arrows;
+mod circles;
 mod dependencies;
 mod documents;
+mod finding;
+mod known_circles;
+mod modules;
 mod reach;
 mod tokens;
 mod tree;
 mod unsafety;
 mod upkeep;
 
-use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use finding::Finding;
 use tree::Tree;
 
 /// One rule: what it is called, what holds when it finds nothing, and how it looks.
@@ -32,6 +36,16 @@ const RULES: &[Rule] = &[
         name: "arrows",
         holds: "crates depend downwards only (the table is in tidy/arrows.rs)",
         check: arrows::point_down,
+    },
+    Rule {
+        name: "circles",
+        holds: "no modules of a crate name each other in a circle (those left: tidy/known_circles.rs)",
+        check: circles::none_but_listed,
+    },
+    Rule {
+        name: "order",
+        holds: "the modules of a crate name only those below them in ARCHITECTURE.md's table",
+        check: circles::ordered,
     },
     Rule {
         name: "tokio",
@@ -110,37 +124,6 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// Something that breaks a rule: where, what is wrong, and what to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Finding {
-    /// Path from the repository root.
-    file: String,
-    /// 1-based; `None` where the finding is about the whole file.
-    line: Option<usize>,
-    what: String,
-    remedy: String,
-}
-
-impl Finding {
-    fn in_file(file: &str, what: String, remedy: &str) -> Self {
-        Finding { file: file.to_owned(), line: None, what, remedy: remedy.to_owned() }
-    }
-
-    fn at(file: &str, line: usize, what: String, remedy: &str) -> Self {
-        Finding { line: Some(line), ..Finding::in_file(file, what, remedy) }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}", self.file)?;
-        if let Some(line) = self.line {
-            write!(out, ":{line}")?;
-        }
-        write!(out, ": {}; {}", self.what, self.remedy)
-    }
-}
-
 /// Holds the tree under `root` to every rule and prints what it finds. The exit code is a failure
 /// when anything was found.
 pub fn run(root: &Path) -> Result<ExitCode> {
@@ -180,21 +163,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_says_where_what_and_what_to_do() {
-        let at = Finding::at("a/b.rs", 7, "is wrong".to_owned(), "mend it");
-        assert_eq!(at.to_string(), "a/b.rs:7: is wrong; mend it");
-        let whole = Finding::in_file("a/b.rs", "is wrong".to_owned(), "mend it");
-        assert_eq!(whole.to_string(), "a/b.rs: is wrong; mend it");
-    }
-
-    #[test]
     fn a_tree_that_keeps_the_rules_has_no_findings() {
         let tree = Tree::of(&[
             ("Cargo.toml", "[workspace]\n"),
             ("docs/dependencies.md", "| crate | why | looked at |\n|---|---|---|\n"),
-            ("ARCHITECTURE.md", "### `crates/pure/layout`\n"),
-            ("crates/pure/layout/Cargo.toml", "[package]\nname = \"braid-layout\"\n"),
-            ("crates/pure/layout/src/lib.rs", "//! Layouts.\n#![forbid(unsafe_code)]\n"),
+            ("ARCHITECTURE.md", "### `crates/pure/sums`\n"),
+            ("crates/pure/sums/Cargo.toml", "[package]\nname = \"braid-sums\"\n"),
+            ("crates/pure/sums/src/lib.rs", "//! Sums.\n#![forbid(unsafe_code)]\n"),
         ]);
         for rule in RULES {
             assert_eq!((rule.check)(&tree), [], "{}", rule.name);

@@ -3,7 +3,7 @@
 //! Owns the table of layers that ARCHITECTURE.md explains. Tests and build scripts obey it too: a
 //! test that reaches upwards is in the wrong crate.
 
-use super::Finding;
+use super::finding::Finding;
 use super::tree::{Layer, Manifest, Tree};
 
 /// What the crates of one layer may depend on.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Finding;
+use super::finding::Finding;
 use super::tree::{DEPENDENCY_LIST, Manifest, Tree};
 
 /// Columns of the table: the crate, why it is used, what else was looked at.

@@ -3,7 +3,7 @@
 //! Owns no list: the crates and the Makefile are the lists. Knows only whether a thing is named, not
 //! whether what is said of it is right.
 
-use super::Finding;
+use super::finding::Finding;
 use super::tree::{CODE_MAP, MAKEFILE, README, Tree};
 
 /// The folder of each crate stands in the code map, in backticks.

@@ -2,7 +2,7 @@
 //!
 //! Owns the lists of forbidden paths and words. Code that is compiled for tests only is excepted.
 
-use super::Finding;
+use super::finding::Finding;
 use super::tokens::NamedPath;
 use super::tree::{Layer, Source, Tree};
 

@@ -3,7 +3,7 @@
 //! Owns the list of modules that may use it. A module stands for its file and for the folder of the
 //! same name.
 
-use super::Finding;
+use super::finding::Finding;
 use super::tokens::Kind;
 use super::tree::{Source, Tree};
 use proc_macro2::Delimiter;

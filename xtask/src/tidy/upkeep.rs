@@ -2,7 +2,7 @@
 //!
 //! Owns the limit on a file's length and the list of marks. Knows nothing of what the code does.
 
-use super::Finding;
+use super::finding::Finding;
 use super::tokens::Kind;
 use super::tree::Tree;
 

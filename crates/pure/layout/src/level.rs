@@ -4,9 +4,6 @@
 //! back to the same level.
 
 use std::fmt;
-use std::str::FromStr;
-
-use crate::LayoutError;
 
 /// A RAID level that braid can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -108,25 +105,6 @@ impl fmt::Display for Level {
             Level::Raid5 => "raid5",
             Level::Raid6 => "raid6",
             Level::Raid10 => "raid10",
-        })
-    }
-}
-
-impl FromStr for Level {
-    type Err = LayoutError;
-
-    /// Takes the names that mdadm takes (`5`, `raid5`, `stripe`, `mirror`, `linear`), in any case.
-    fn from_str(name: &str) -> Result<Self, LayoutError> {
-        let lower = name.to_ascii_lowercase();
-        Ok(match lower.as_str() {
-            "linear" | "-1" => Level::Linear,
-            "raid0" | "0" | "stripe" => Level::Raid0,
-            "raid1" | "1" | "mirror" => Level::Raid1,
-            "raid4" | "4" => Level::Raid4,
-            "raid5" | "5" => Level::Raid5,
-            "raid6" | "6" => Level::Raid6,
-            "raid10" | "10" => Level::Raid10,
-            _ => return Err(LayoutError::UnknownLevel { name: name.to_owned() }),
         })
     }
 }

@@ -26,6 +26,7 @@ mod level;
 mod linear;
 mod names;
 mod parity;
+mod place;
 mod raid0;
 mod raid1;
 mod raid10;
@@ -36,23 +37,11 @@ pub use level::Level;
 pub use linear::Linear;
 pub use names::{default_layout, layout_name, layout_number};
 pub use parity::{Parity, Role, StripeMap};
+pub use place::{Place, Slot};
 pub use raid0::{Raid0, Zone};
 pub use raid1::Raid1;
 pub use raid10::{Copies, Raid10};
 pub use spec::{MAX_CHUNK_SIZE, MAX_SLOTS, SECTOR, Spec};
-
-/// A place in the array: `0..slots`. md calls it `raid_disk`; it is unrelated to a member's dev
-/// number.
-pub type Slot = usize;
-
-/// One byte position on one member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
-    /// The slot of the member.
-    pub slot: Slot,
-    /// Component offset, in bytes.
-    pub offset: u64,
-}
 
 /// The checked geometry of one array.
 #[derive(Clone, Debug)]

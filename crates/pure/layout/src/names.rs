@@ -1,8 +1,10 @@
-//! The names of layouts, as mdadm spells them, and their md numbers.
+//! The names of levels and layouts, as mdadm spells them, and the md numbers of layouts.
 //!
-//! Owns the two-way table for each level (numbers from `raid5.h` and `md_p.h`, names from mdadm's
+//! Owns the names that a level is asked for by, and the two-way table for each level (numbers from `raid5.h` and `md_p.h`, names from mdadm's
 //! manual). Does not know what a layout does. Invariant: a name given by [`layout_name`] leads back
 //! to its number through [`layout_number`].
+
+use std::str::FromStr;
 
 use crate::{LayoutError, Level};
 
@@ -140,6 +142,25 @@ fn raid10_name(layout: u32) -> Option<String> {
         (0, 1.., 1) => Some(format!("n{near}")),
         (0, 1, 1..) => Some(format!("f{far}")),
         _ => None,
+    }
+}
+
+impl FromStr for Level {
+    type Err = LayoutError;
+
+    /// Takes the names that mdadm takes (`5`, `raid5`, `stripe`, `mirror`, `linear`), in any case.
+    fn from_str(name: &str) -> Result<Self, LayoutError> {
+        let lower = name.to_ascii_lowercase();
+        Ok(match lower.as_str() {
+            "linear" | "-1" => Level::Linear,
+            "raid0" | "0" | "stripe" => Level::Raid0,
+            "raid1" | "1" | "mirror" => Level::Raid1,
+            "raid4" | "4" => Level::Raid4,
+            "raid5" | "5" => Level::Raid5,
+            "raid6" | "6" => Level::Raid6,
+            "raid10" | "10" => Level::Raid10,
+            _ => return Err(LayoutError::UnknownLevel { name: name.to_owned() }),
+        })
     }
 }
 

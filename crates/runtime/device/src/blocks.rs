@@ -4,7 +4,10 @@
 //! Invariant: a request that such a disk could not take does not reach the device below.
 
 use crate::completion::Completion;
-use crate::device::{Device, DeviceInfo, IoError, IoErrorKind, Op, Request};
+use crate::device::Device;
+use crate::error::{IoError, IoErrorKind};
+use crate::info::DeviceInfo;
+use crate::request::{Op, Request};
 use crate::target::{OpenError, Opener};
 use braid_shard::Shard;
 use braid_shard::buffer::SharedMemory;

@@ -1,6 +1,7 @@
 //! How a request ends: once, with a result and its buffers.
 
-use crate::device::{IoError, IoErrorKind, Op};
+use crate::error::{IoError, IoErrorKind};
+use crate::request::Op;
 use std::rc::Rc;
 
 /// The end of a request.

@@ -2,7 +2,7 @@
 //!
 //! Plain data: a filter, a plug or an array fills it. Sizes in bytes.
 
-use crate::device::Op;
+use crate::request::Op;
 
 /// What a request does to the data, as statistics of disks tell them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

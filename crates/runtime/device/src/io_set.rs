@@ -11,7 +11,9 @@
 //! the pool of sets has grown to the number in use.
 
 use crate::completion::{Completion, Outcome, Sink};
-use crate::device::{Device, IoError, Request};
+use crate::device::Device;
+use crate::error::IoError;
+use crate::request::Request;
 use braid_shard::{Shard, TaskId};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

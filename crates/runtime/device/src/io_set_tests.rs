@@ -1,9 +1,12 @@
 //! Sets over devices that answer at once, later, or never.
 
 use super::IoSets;
-use crate::device::{Device, DeviceInfo, IoErrorKind, Request};
+use crate::device::Device;
+use crate::error::IoErrorKind;
+use crate::info::DeviceInfo;
 use crate::model::{Model, ModelSpec};
 use crate::ram::Ram;
+use crate::request::Request;
 use crate::target::Opener;
 use crate::testing::{bytes, fill, shard};
 use crate::{Completion, IoError};

@@ -15,7 +15,10 @@
 
 use crate::completion::{Completion, Outcome, Sink};
 use crate::counts::{Counts, Direction};
-use crate::device::{Device, DeviceInfo, IoError, IoErrorKind, Op, Request};
+use crate::device::Device;
+use crate::error::{IoError, IoErrorKind};
+use crate::info::DeviceInfo;
+use crate::request::{Op, Request};
 use crate::space::{Space, Waiting};
 use crate::watch::{Overdue, Watch};
 use braid_shard::buffer::SharedMemory;

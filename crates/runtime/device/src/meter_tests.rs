@@ -3,8 +3,11 @@
 use super::{LONGEST, Metered};
 use crate::completion::Completion;
 use crate::counts::Direction;
-use crate::device::{Device, DeviceInfo, IoErrorKind, Op, Request};
+use crate::device::Device;
+use crate::error::IoErrorKind;
+use crate::info::DeviceInfo;
 use crate::ram::Ram;
+use crate::request::{Op, Request};
 use crate::testing::{Seen, VirtualClock, fill};
 use crate::watch::{Overdue, Watch};
 use braid_shard::{Nanos, Shard};

@@ -3,8 +3,11 @@
 //! Invariant: the device below gets reads only. What was written is gone with the filter.
 
 use crate::completion::{Completion, Outcome};
-use crate::device::{Device, DeviceInfo, IoError, IoErrorKind, Op, Request};
+use crate::device::Device;
+use crate::error::{IoError, IoErrorKind};
+use crate::info::DeviceInfo;
 use crate::io_set::IoSets;
+use crate::request::{Op, Request};
 use braid_shard::Shard;
 use std::cell::RefCell;
 use std::collections::BTreeMap;

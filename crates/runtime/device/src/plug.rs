@@ -11,8 +11,11 @@
 
 use crate::completion::{Completion, Outcome, Sink};
 use crate::counts::Counts;
-use crate::device::{Device, DeviceInfo, IoErrorKind, Op, Request};
+use crate::device::Device;
+use crate::error::IoErrorKind;
+use crate::info::DeviceInfo;
 use crate::meter::Metered;
+use crate::request::{Op, Request};
 use braid_shard::ring::{BufMuts, SEGMENTS_MAX};
 use braid_shard::{IdleHook, Shard};
 use std::cell::{Cell, RefCell};

@@ -2,9 +2,12 @@
 
 use super::{MERGED_MAX, Plug, PlugStats};
 use crate::completion::Completion;
-use crate::device::{Device, DeviceInfo, IoErrorKind, Op, Request};
+use crate::device::Device;
+use crate::error::IoErrorKind;
+use crate::info::DeviceInfo;
 use crate::meter::Metered;
 use crate::ram::Ram;
+use crate::request::{Op, Request};
 use crate::testing::{Log, Seen, bytes, fill, shard};
 use braid_shard::Shard;
 use std::cell::RefCell;

@@ -1,7 +1,10 @@
 //! Members in memory: `ram:256M`. Completes at submit.
 
 use crate::completion::{Completion, Outcome};
-use crate::device::{Device, DeviceInfo, IoError, IoErrorKind, Op, Request};
+use crate::device::Device;
+use crate::error::{IoError, IoErrorKind};
+use crate::info::DeviceInfo;
+use crate::request::{Op, Request};
 use crate::target::{OpenError, Opener};
 use braid_shard::Shard;
 use braid_shard::buffer::SharedMemory;

@@ -6,7 +6,8 @@
 //! Does not know devices: a meter gives what has ended, and submits what is to be tried again.
 
 use crate::completion::{Completion, Outcome};
-use crate::device::{IoError, IoErrorKind, Op, Request};
+use crate::error::{IoError, IoErrorKind};
+use crate::request::{Op, Request};
 use crate::watch::LOOK_EVERY;
 use braid_shard::Nanos;
 use std::cell::{Cell, RefCell};

@@ -1,6 +1,7 @@
 //! What an export serves, and what makes a device on a shard.
 
-use crate::device::{Device, DeviceInfo};
+use crate::device::Device;
+use crate::info::DeviceInfo;
 use braid_shard::Shard;
 use std::rc::Rc;
 

@@ -1,6 +1,9 @@
 //! What the tests of this crate share: a clock that jumps, and short ways to ask a device.
 
-use crate::device::{Device, DeviceInfo, IoError, IoErrorKind, Op, Request};
+use crate::device::Device;
+use crate::error::{IoError, IoErrorKind};
+use crate::info::DeviceInfo;
+use crate::request::{Op, Request};
 use crate::{Completion, IoSets, Outcome, Sink};
 use braid_shard::{Nanos, Reactor, Shard};
 use std::cell::{Cell, RefCell};

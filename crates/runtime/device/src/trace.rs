@@ -4,7 +4,9 @@
 
 use crate::completion::Completion;
 use crate::counts::Counts;
-use crate::device::{Device, DeviceInfo, Request};
+use crate::device::Device;
+use crate::info::DeviceInfo;
+use crate::request::Request;
 use std::cell::RefCell;
 use std::rc::Rc;
 

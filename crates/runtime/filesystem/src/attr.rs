@@ -1,6 +1,7 @@
 //! What `stat` shows of a file.
 
-use crate::request::Ino;
+/// Number of a file.
+pub type Ino = u64;
 
 /// The permission bits of a mode: rwx for three, setuid, setgid, sticky.
 pub const MODE_MASK: u16 = 0o7777;

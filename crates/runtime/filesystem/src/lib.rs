@@ -11,10 +11,10 @@ mod attr;
 mod error;
 mod request;
 
-pub use attr::{Attr, Kind, MODE_MASK, Time};
+pub use attr::{Attr, Ino, Kind, MODE_MASK, Time};
 pub use error::Errno;
 pub use request::{
-    Allocate, Caller, DirEntry, Entry, FileSystem, Ino, NAME_MAX, NewNode, RENAME_EXCHANGE,
+    Allocate, Caller, DirEntry, Entry, FileSystem, NAME_MAX, NewNode, RENAME_EXCHANGE,
     RENAME_NOREPLACE, ROOT, RenameFlags, Seek, SetAttr, SetTime, Space, XATTR_NAME_MAX,
     XATTR_VALUE_MAX, XattrMode,
 };

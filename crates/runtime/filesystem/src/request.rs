@@ -1,12 +1,10 @@
 //! The requests of a file system, one method each.
 
-use crate::attr::{Attr, Kind, Time};
+use crate::attr::{Attr, Ino, Kind, Time};
 use crate::error::Errno;
 use braid_shard::{Buf, BufMut};
 use std::cell::Cell;
 
-/// Number of a file.
-pub type Ino = u64;
 /// The root directory.
 pub const ROOT: Ino = 1;
 /// Longest name of a directory entry, in bytes.

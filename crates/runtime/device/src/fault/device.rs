@@ -2,7 +2,10 @@
 
 use super::rules::{Action, Faults};
 use crate::completion::{Completion, Outcome, Sink};
-use crate::device::{Device, DeviceInfo, IoError, IoErrorKind, Op, Request};
+use crate::device::Device;
+use crate::error::{IoError, IoErrorKind};
+use crate::info::DeviceInfo;
+use crate::request::{Op, Request};
 use braid_shard::ring::Bufs;
 use braid_shard::{IdleHook, Shard};
 use std::cell::{Cell, RefCell};

@@ -1,8 +1,9 @@
 //! Which requests go wrong, and how.
 
 use super::list::List;
-use crate::device::{IoErrorKind, Op, Request};
+use crate::error::IoErrorKind;
 use crate::random::Random;
+use crate::request::{Op, Request};
 use braid_shard::Nanos;
 use braid_shard::mailbox::Remote;
 use std::ops::Range;

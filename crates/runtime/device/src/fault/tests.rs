@@ -1,8 +1,10 @@
 //! Each fault, alone, over memory.
 
 use super::{Action, Fault, Faults, OpKind, Rule};
-use crate::device::{Device, IoErrorKind, Op, Request};
+use crate::device::Device;
+use crate::error::IoErrorKind;
 use crate::ram::Ram;
+use crate::request::{Op, Request};
 use crate::testing::{Log, Seen, ask, bytes, fill, shard};
 use braid_shard::Shard;
 use smallvec::smallvec;

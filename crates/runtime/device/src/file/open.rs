@@ -3,7 +3,8 @@
 use super::device::FileDevice;
 use super::probe::{self, Abilities};
 use super::whole::Whole;
-use crate::device::{Device, DeviceInfo};
+use crate::device::Device;
+use crate::info::DeviceInfo;
 use crate::target::{OpenError, Opener};
 use braid_shard::Shard;
 use rustix::fs::{FileType, FlockOperation, Mode as CreateMode, OFlags, flock, fstat, open};

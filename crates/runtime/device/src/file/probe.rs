@@ -1,6 +1,6 @@
 //! What an open file or block device can do: sizes, alignment, discards, caches.
 
-use crate::device::DeviceInfo;
+use crate::info::DeviceInfo;
 use braid_shard::Pool;
 use rustix::fs::{
     AtFlags, FallocateFlags, SeekFrom, StatxFlags, fallocate, fstat, fstatfs, ioctl_blkpbszget,

@@ -4,7 +4,8 @@
 use super::closing;
 use super::whole::Whole;
 use crate::completion::Completion;
-use crate::device::{IoError, IoErrorKind, Op};
+use crate::error::{IoError, IoErrorKind};
+use crate::request::Op;
 use braid_shard::ring::{BufMuts, Bufs, RingOp};
 use braid_shard::{Buf, Pool};
 use rustix::fs::FallocateFlags;

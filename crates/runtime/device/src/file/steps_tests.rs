@@ -3,7 +3,8 @@
 
 use super::{Flight, Means, Step, Whole};
 use crate::Completion;
-use crate::device::{IoError, IoErrorKind, Op};
+use crate::error::{IoError, IoErrorKind};
+use crate::request::Op;
 use crate::testing::Seen;
 use braid_shard::Pool;
 use braid_shard::ring::RingOp;

@@ -1,7 +1,10 @@
 //! The file member on real files of the machine's temporary folder.
 
 use super::{FileMember, Mode, create_sparse};
-use crate::device::{Device, DeviceInfo, IoErrorKind, Op, Request};
+use crate::device::Device;
+use crate::error::IoErrorKind;
+use crate::info::DeviceInfo;
+use crate::request::{Op, Request};
 use crate::target::Opener;
 use crate::{IoSets, Outcome};
 use braid_shard::Shard;

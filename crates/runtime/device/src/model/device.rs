@@ -3,8 +3,11 @@
 use super::parameters::{ModelSpec, Parameters};
 use super::timeline::Timeline;
 use crate::completion::{Completion, Outcome};
-use crate::device::{Device, DeviceInfo, IoError, IoErrorKind, Request};
+use crate::device::Device;
+use crate::error::{IoError, IoErrorKind};
+use crate::info::DeviceInfo;
 use crate::ram::{carry_out, memory_for};
+use crate::request::Request;
 use crate::target::{OpenError, Opener};
 use braid_shard::buffer::SharedMemory;
 use braid_shard::{Nanos, Shard, TaskId};

@@ -1,7 +1,8 @@
 //! Times of modelled devices on a virtual clock; all expectations follow from the parameters.
 
 use super::{Kind, Model, ModelSpec};
-use crate::device::{Device, Op, Request};
+use crate::device::Device;
+use crate::request::{Op, Request};
 use crate::testing::{Seen, ask, bytes, fill, shard};
 use crate::{IoSets, Opener};
 use braid_shard::{Nanos, Shard};

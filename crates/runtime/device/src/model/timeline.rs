@@ -11,8 +11,8 @@
 //! it as the queue is deep.
 
 use super::parameters::{Parameters, Seek};
-use crate::device::Op;
 use crate::random::Random;
+use crate::request::Op;
 use braid_shard::Nanos;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

@@ -1,0 +1,95 @@
+//! The requests that a device takes.
+
+use crate::error::{IoError, IoErrorKind};
+use crate::info::DeviceInfo;
+use braid_shard::ring::{BufMuts, Bufs};
+use braid_shard::{Buf, BufMut};
+use smallvec::smallvec;
+
+/// What shall be done. Buffers are owned by the request until it completes. The length and the
+/// place in memory of each buffer are multiples of the device's logical block: with O_DIRECT the
+/// disk reads and writes them in place.
+#[derive(Debug)]
+pub enum Op {
+    /// Fill the buffers, in order, from consecutive bytes.
+    Read(BufMuts),
+    /// Write the buffers, in order, to consecutive bytes. With `fua` they are on stable storage
+    /// at completion.
+    Write {
+        /// The payload.
+        bufs: Bufs,
+        /// Force unit access.
+        fua: bool,
+    },
+    /// Make everything durable that was completed before this was submitted.
+    Flush,
+    /// The content of `len` bytes is not needed any more; reading gives anything.
+    Discard {
+        /// Bytes.
+        len: u64,
+    },
+    /// Make `len` bytes read as zero.
+    WriteZeroes {
+        /// Bytes.
+        len: u64,
+        /// Space may be released; false: it must stay allocated.
+        unmap: bool,
+        /// On stable storage at completion.
+        fua: bool,
+    },
+}
+
+/// An operation and its place, in bytes. `offset` is 0 for a flush.
+#[derive(Debug)]
+pub struct Request {
+    /// First byte.
+    pub offset: u64,
+    /// What to do there.
+    pub op: Op,
+}
+
+impl Request {
+    /// Reads `buf.len()` bytes at `offset`.
+    pub fn read(offset: u64, buf: BufMut) -> Request {
+        Request { offset, op: Op::Read(smallvec![buf]) }
+    }
+
+    /// Writes `buf` at `offset`.
+    pub fn write(offset: u64, buf: Buf, fua: bool) -> Request {
+        Request { offset, op: Op::Write { bufs: smallvec![buf], fua } }
+    }
+
+    /// Makes completed writes durable.
+    pub fn flush() -> Request {
+        Request { offset: 0, op: Op::Flush }
+    }
+
+    /// Bytes that the request covers; 0 for a flush.
+    pub fn len(&self) -> u64 {
+        match &self.op {
+            Op::Read(bufs) => bufs.iter().map(|buf| buf.len() as u64).sum(),
+            Op::Write { bufs, .. } => bufs.iter().map(|buf| buf.len() as u64).sum(),
+            Op::Flush => 0,
+            Op::Discard { len } | Op::WriteZeroes { len, .. } => *len,
+        }
+    }
+
+    /// True when it covers no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Checks bounds and alignment against `info`.
+    ///
+    /// # Errors
+    /// [`IoErrorKind::Invalid`] when it reaches beyond the end or is not aligned.
+    pub fn check(&self, info: &DeviceInfo) -> Result<(), IoError> {
+        let len = self.len();
+        let block = u64::from(info.logical_block.max(1));
+        let end = self.offset.checked_add(len).filter(|end| *end <= info.size);
+        if end.is_none() || !self.offset.is_multiple_of(block) || !len.is_multiple_of(block) {
+            return Err(IoError::new(IoErrorKind::Invalid));
+        }
+        Ok(())
+    }
+}
