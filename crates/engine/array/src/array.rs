@@ -29,7 +29,7 @@ pub struct Array {
     home: Remote,
 }
 
-/// What [`Array::new`] is told.
+/// The parts that [`Array::new`] is made of.
 pub(crate) struct ArrayParts {
     pub(crate) id: ArrayId,
     pub(crate) name: String,

@@ -366,7 +366,7 @@ fn roster(
         .map(|(chosen, nr)| {
             let Chosen { found, standing } = chosen;
             let Found { opener, device, superblock, bad, .. } = found;
-            // What was valid when it was written is valid now; level 10 starts its recovery anew.
+            // The recovery position on disk holds, except at level 10, where recovery starts anew.
             let standing = match standing {
                 Standing::Rebuilding { slot, by_bitmap, .. } if level == Level::Raid10 => {
                     let by_bitmap = by_bitmap && usable;

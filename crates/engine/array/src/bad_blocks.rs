@@ -12,7 +12,7 @@ use std::ops::Range;
 pub struct BadBlocks(Vec<Range<u64>>);
 
 impl BadBlocks {
-    /// What any of `ranges` covers; they may overlap and come in any order.
+    /// The union of `ranges`, which may overlap and come in any order.
     pub fn new(ranges: impl IntoIterator<Item = Range<u64>>) -> BadBlocks {
         let mut list: Vec<Range<u64>> =
             ranges.into_iter().filter(|range| !range.is_empty()).collect();
@@ -37,7 +37,7 @@ impl BadBlocks {
         &self.0
     }
 
-    /// How much is bad, in the unit of the list.
+    /// The sum of all bad ranges, in the unit of the list.
     pub fn total(&self) -> u64 {
         self.0.iter().map(|range| range.end - range.start).sum()
     }

@@ -14,7 +14,7 @@ pub(crate) struct Fix {
     pub(crate) slot: Slot,
     /// Component byte.
     pub(crate) at: u64,
-    /// What it shall hold.
+    /// The correct content.
     pub(crate) right: Buf,
 }
 

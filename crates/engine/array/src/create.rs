@@ -20,7 +20,7 @@ const SECTOR_BYTES: u64 = SECTOR as u64;
 /// Sectors of each component from which on mdadm makes a bitmap by itself: 100 GiB.
 const BITMAP_FROM: u64 = 100 * 1024 * 1024 * 2;
 
-/// What was written. Sizes in bytes.
+/// The result of `create`: the numbers that were written. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Created {
     /// Identifies the array.

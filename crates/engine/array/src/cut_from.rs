@@ -1,4 +1,4 @@
-//! How large the requests are that everything an array does is cut from.
+//! The size of the client requests that an array's work is cut from.
 //!
 //! Below that size nothing is handed down that could be larger. The largest of late counts: streams and small
 //! requests come mixed. An array that is a member is told by the one above, which knows its clients' requests.

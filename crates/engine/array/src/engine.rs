@@ -98,9 +98,9 @@ pub struct Engine {
     pub(crate) id: ArrayId,
     pub(crate) geometry: Arc<Geometry>,
     pub(crate) locks: RangeLocks,
-    /// Who is asked for what several members hold.
+    /// Chooses the member to read from where several hold the same bytes.
     pub(crate) balance: Balance,
-    /// How large the requests are that come, or that what comes was cut from.
+    /// The size of the requests that arrive, or that they were cut from.
     cut_from: CutFrom,
     pub(crate) sets: IoSets,
     pub(crate) scratch: Rc<Budget>,
@@ -108,11 +108,11 @@ pub struct Engine {
     pub(crate) waiting: Waiting,
     /// Blocks of stripes; `None` where the level has no parity.
     pub(crate) cache: RefCell<Option<StripeCache>>,
-    /// What is set.
+    /// The settings in effect.
     pub(crate) settings: Cell<Settings>,
     /// Bytes that a cache may take at most.
     pub(crate) memory_max: u64,
-    /// What goes to members is collected and merged, and what comes for a stripe carried out together.
+    /// Requests to members are plugged and merged, and writes of one stripe are batched.
     pub(crate) aggregate: bool,
     /// Some member lends its memory.
     on_memory: Cell<bool>,
@@ -144,7 +144,7 @@ pub struct Engine {
     wrote_since_asked: Cell<bool>,
     questions: RefCell<Slab<Promise<bool>>>,
     pub(crate) flushes: Asked,
-    /// What all shards of the array know at once.
+    /// State that all shards of the array share without a message.
     pub(crate) reports: Arc<Reports>,
     unrecovered: RefCell<VecDeque<Unrecovered>>,
     unrecovered_there: Notify,
@@ -153,7 +153,7 @@ pub struct Engine {
     pub(crate) ending: Cell<bool>,
 }
 
-/// What an engine is started with.
+/// The arguments of a new engine.
 pub(crate) struct Setup {
     /// The shard with the array's control.
     pub(crate) home: Remote,
@@ -312,12 +312,12 @@ impl Engine {
         }
     }
 
-    /// What the requests that came to the array were, and how long they took.
+    /// Counts, sizes and latencies of the requests that came to the array.
     pub fn figures(&self) -> Figures {
         Figures { timed: self.timed.get(), ..self.meter.figures() }
     }
 
-    /// What each member was asked for, before and after merging.
+    /// Counts of each member's requests, before and after merging.
     pub fn member_figures(&self) -> Vec<(MemberNr, MemberFigures)> {
         let devices = self.devices.borrow();
         let figures = devices.iter().filter_map(|member| {
@@ -341,7 +341,7 @@ impl Engine {
         self.counters.set(counters);
     }
 
-    /// What each member's plug has taken in and sent down.
+    /// Counts of requests into and out of each member's plug.
     pub fn plug_stats(&self) -> Vec<(MemberNr, PlugStats)> {
         let devices = self.devices.borrow();
         let stats =
@@ -356,7 +356,7 @@ impl Engine {
     pub(crate) fn open_member(&self, nr: MemberNr, opener: &dyn Opener) -> Result<(), OpenError> {
         let mut device = opener.open(&self.shard)?;
         let wants_plug = device.info().wants_plug;
-        // What is done in the memory that a member lends, no filter would see.
+        // Direct access to a member's memory bypasses the filters.
         let metered =
             device.memory().is_none().then(|| Metered::new(&self.shard, Rc::clone(&device)));
         if let Some(metered) = &metered {

@@ -23,7 +23,7 @@ pub enum ExamineError {
         name: String,
         /// Where.
         offset: u64,
-        /// What the device said.
+        /// The device's error.
         error: IoError,
     },
     /// There is a superblock that cannot be used.
@@ -31,7 +31,7 @@ pub enum ExamineError {
     Superblock {
         /// The member.
         name: String,
-        /// What is wrong with it.
+        /// The defect.
         error: SuperblockError,
     },
 }
@@ -68,7 +68,7 @@ pub enum CreateError {
          give more of them"
     )]
     TooManyMissing {
-        /// How many.
+        /// Number of slots without a member.
         missing: usize,
         /// Slots.
         raid_disks: usize,
@@ -86,7 +86,7 @@ pub enum CreateError {
         "creating the array: {what} of {bytes} bytes is no multiple of {block}, the block of {name}; choose one that is"
     )]
     NotAligned {
-        /// What was given.
+        /// Name of the size or offset.
         what: &'static str,
         /// Its value.
         bytes: u64,
@@ -131,7 +131,7 @@ pub enum CreateError {
     /// The parts do not fit on the members. Members count in the order given, from 0.
     #[error("{source}{}", names(.members))]
     Placement {
-        /// What does not fit.
+        /// The value that does not fit.
         source: PlacementError,
         /// The members that are there, in order.
         members: Vec<String>,
@@ -148,7 +148,7 @@ pub enum CreateError {
         doing: &'static str,
         /// The member.
         name: String,
-        /// What the device said.
+        /// The device's error.
         error: IoError,
     },
 }
@@ -184,7 +184,7 @@ pub enum AssembleError {
     NotThatArray {
         /// The array asked for.
         uuid: String,
-        /// What is there, a line per array.
+        /// The arrays found, a line for each.
         found: String,
     },
     /// Members of several arrays.
@@ -205,7 +205,7 @@ pub enum AssembleError {
         first: String,
         /// The other.
         second: String,
-        /// What they share.
+        /// The identity that they share.
         what: String,
     },
     /// Members disagree about what the array is.
@@ -238,7 +238,7 @@ pub enum AssembleError {
         array: String,
         /// The member.
         name: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// A feature that is not supported yet.
@@ -246,7 +246,7 @@ pub enum AssembleError {
     Unsupported {
         /// The array.
         array: String,
-        /// What it has.
+        /// The feature.
         what: String,
     },
     /// The numbers in the superblock describe no array.
@@ -254,7 +254,7 @@ pub enum AssembleError {
     Layout {
         /// The array.
         array: String,
-        /// What is wrong.
+        /// The reason.
         source: LayoutError,
     },
     /// A member's component is smaller than the array needs.
@@ -283,7 +283,7 @@ pub enum AssembleError {
         name: String,
         /// Its block in bytes.
         block: u32,
-        /// What does not fit.
+        /// The value that does not fit.
         what: &'static str,
         /// Its value.
         bytes: u64,
@@ -361,7 +361,7 @@ pub enum AssembleError {
     Start {
         /// The array.
         array: String,
-        /// What happened.
+        /// The cause.
         why: String,
     },
 }
@@ -376,7 +376,7 @@ pub enum ControlError {
     /// The array is being stopped.
     #[error("{doing} on array {array}: it is being stopped")]
     Stopping {
-        /// What was asked for.
+        /// The operation that was refused.
         doing: &'static str,
         /// The array.
         array: String,
@@ -384,11 +384,11 @@ pub enum ControlError {
     /// No such member.
     #[error("{doing}: array {array} has no member {selector}; it has: {known}")]
     NoSuchMember {
-        /// What was asked for.
+        /// The operation that was refused.
         doing: &'static str,
         /// The array.
         array: String,
-        /// What was given.
+        /// The selector given.
         selector: MemberSelector,
         /// Its members.
         known: String,
@@ -398,7 +398,7 @@ pub enum ControlError {
         "{doing} on array {array}: {level} has no redundancy, so there is nothing to do that with"
     )]
     NoRedundancy {
-        /// What was asked for.
+        /// The operation that was refused.
         doing: &'static str,
         /// The array.
         array: String,
@@ -420,7 +420,7 @@ pub enum ControlError {
         "{doing} on array {array}: {member} is faulty; remove it, and give the flags when it is added again"
     )]
     FaultyMember {
-        /// What was asked for.
+        /// The operation that was refused.
         doing: &'static str,
         /// The array.
         array: String,
@@ -430,7 +430,7 @@ pub enum ControlError {
     /// The bitmap cannot be added or removed as things are.
     #[error("{doing} on array {array}: {why}")]
     Bitmap {
-        /// What was asked for.
+        /// The operation that was refused.
         doing: &'static str,
         /// The array.
         array: String,
@@ -446,7 +446,7 @@ pub enum ControlError {
         array: String,
         /// The member.
         member: String,
-        /// What it is.
+        /// Its current state.
         state: String,
     },
     /// Nothing may be written.
@@ -454,7 +454,7 @@ pub enum ControlError {
         "{doing} on array {array}: it is read-only; stop it, and assemble it without --read-only"
     )]
     ReadOnly {
-        /// What was asked for.
+        /// The operation that was refused.
         doing: &'static str,
         /// The array.
         array: String,
@@ -464,7 +464,7 @@ pub enum ControlError {
         "{doing} on array {array}: too many of its members have failed; stop it and assemble it again from those that work"
     )]
     Failed {
-        /// What was asked for.
+        /// The operation that was refused.
         doing: &'static str,
         /// The array.
         array: String,
@@ -476,9 +476,9 @@ pub enum ControlError {
     Busy {
         /// The array.
         array: String,
-        /// What was asked for.
+        /// The job that was refused.
         asked: JobKind,
-        /// What is running.
+        /// The job that is running.
         running: JobKind,
     },
     /// A new member could not be examined.
@@ -486,7 +486,7 @@ pub enum ControlError {
     Examine {
         /// The array.
         array: String,
-        /// What is wrong.
+        /// The reason.
         source: ExamineError,
     },
     /// A new member did not open.
@@ -494,7 +494,7 @@ pub enum ControlError {
     Open {
         /// The array.
         array: String,
-        /// What is wrong.
+        /// The reason.
         source: OpenError,
     },
     /// The new member is one already.
@@ -555,13 +555,13 @@ pub enum ControlError {
          they write would come after what is written now; try again when it has ended them, or use another device"
     )]
     UnderWay {
-        /// What was asked for.
+        /// The operation that was refused.
         doing: &'static str,
         /// The array.
         array: String,
         /// The device.
         member: String,
-        /// How many.
+        /// Number of requests.
         requests: u32,
     },
     /// The new member is too small, or its blocks are too large.
@@ -571,7 +571,7 @@ pub enum ControlError {
         array: String,
         /// The device.
         member: String,
-        /// What does not fit and what would.
+        /// The value that does not fit, and one that would.
         why: String,
     },
     /// A member could not be read or written.
@@ -583,7 +583,7 @@ pub enum ControlError {
         doing: &'static str,
         /// The member.
         member: String,
-        /// What the device said.
+        /// The device's error.
         error: IoError,
     },
     /// Settings that do not suit the array.

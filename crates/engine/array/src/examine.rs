@@ -12,7 +12,7 @@ use braid_format::superblock::{
 use braid_shard::{Buf, BufMut, Shard};
 use std::rc::Rc;
 
-/// What a device holds.
+/// The array metadata found on a device.
 #[derive(Clone, Debug)]
 pub struct Examined {
     /// The device's name, as it was opened.

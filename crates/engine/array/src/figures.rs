@@ -1,4 +1,4 @@
-//! What an array and its members measure of their requests: plain data, added up over shards.
+//! Request statistics of an array and its members: plain data, added up over shards.
 //!
 //! Superblocks, bitmaps and bad-block logs are written by control, which has handles of its own: they are not in it.
 
@@ -8,7 +8,7 @@ use crate::view::MemberNr;
 use braid_device::counts::Counts;
 use braid_device::meter::Figures;
 
-/// What one member was asked.
+/// Request statistics of one member.
 #[derive(Clone, Debug, Default)]
 pub struct MemberFigures {
     /// Requests of the array to it, before plugs merge them.
@@ -17,7 +17,7 @@ pub struct MemberFigures {
     pub io: Figures,
 }
 
-/// What an array was asked, and its members.
+/// Request statistics of an array and its members.
 #[derive(Clone, Debug, Default)]
 pub struct ArrayFigures {
     /// Requests that came to the array. Latencies are taken unless all members are in memory.
@@ -27,7 +27,7 @@ pub struct ArrayFigures {
 }
 
 impl ArrayFigures {
-    /// What member `nr` was asked.
+    /// Request statistics of member `nr`.
     pub fn member(&self, nr: MemberNr) -> Option<&MemberFigures> {
         self.members.iter().find(|(known, _)| *known == nr).map(|(_, figures)| figures)
     }
@@ -44,7 +44,7 @@ impl ArrayFigures {
 }
 
 impl Control {
-    /// What was measured since the start, by all shards together.
+    /// The statistics since the start, summed over all shards.
     pub async fn figures(&self) -> ArrayFigures {
         let mut sum = ArrayFigures::default();
         let ask = |engine: &Engine| (engine.figures(), engine.member_figures());

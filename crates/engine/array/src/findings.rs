@@ -1,5 +1,5 @@
-//! What checks and repairs find, place by place: where redundancy does not match, whose block is wrong where
-//! that can be known, and what could not be read or mended.
+//! The findings of checks and repairs, place by place: where redundancy does not match, which member is wrong where
+//! that can be known, and blocks that could not be read or mended.
 //!
 //! Owns the bounded list and its counts. Does not know how a verdict is reached.
 //!
@@ -13,7 +13,7 @@ use std::ops::Range;
 /// Places that are listed.
 pub const PLACES_MAX: usize = 64;
 
-/// What was found at a place.
+/// The verdict about one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// The member holds something else than all others agree on: P and Q name it, or most copies do.
@@ -35,7 +35,7 @@ pub struct Finding {
     pub array: Range<u64>,
     /// Component bytes of the members.
     pub component: Range<u64>,
-    /// What was found.
+    /// The verdict.
     pub verdict: Verdict,
     /// The members that it was found of, ascending; empty where they are not known.
     pub members: SmallVec<[MemberNr; 2]>,
@@ -57,7 +57,7 @@ impl Finding {
     }
 }
 
-/// What one job, or a part of it, has found.
+/// The findings of one job, or of a part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
     /// In the order of the array.

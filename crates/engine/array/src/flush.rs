@@ -13,7 +13,7 @@ use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// What became of a flush.
+/// The outcome of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flushed {
     /// Why it does not count.

@@ -32,7 +32,7 @@ pub(crate) struct ArrayDevice {
 
 impl ArrayDevice {
     pub(crate) fn new(engine: &Rc<Engine>) -> ArrayDevice {
-        // What was lost before was none of its client's.
+        // Losses from before this connection do not concern its client.
         let told = Rc::new(Cell::new(engine.reports.losses()));
         ArrayDevice { engine: Rc::clone(engine), info: engine.info(), told }
     }
@@ -108,7 +108,7 @@ impl Device for ArrayDevice {
 
 // --- Reads ----------------------------------------------------------------------------------
 
-/// How far one part of a read goes, and which member can give it, if any can by itself.
+/// The length of one part of a read, and the member that has all of it, if any.
 pub(crate) struct ReadPlace {
     pub(crate) len: u64,
     pub(crate) place: Option<(Slot, u64)>,

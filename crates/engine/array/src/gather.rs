@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-/// What the request becomes when it ends well.
+/// The kind of request that is joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,

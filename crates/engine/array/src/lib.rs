@@ -11,7 +11,7 @@
 //!  control ─► views, superblocks, spares      jobs ─► windows of units, on their owners
 //! ```
 //!
-//! What it does not know: files, rings, threads, clocks, sockets. It runs unchanged on simulated
+//! It does not know files, rings, threads, clocks or sockets. It runs unchanged on simulated
 //! members under a virtual clock.
 //!
 //! Invariants: see `ARCHITECTURE.md`; each is checked by the simulator.

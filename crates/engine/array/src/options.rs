@@ -1,4 +1,4 @@
-//! What the caller of `create` and `assemble` decides, and what it brings along: shards, wall clock,
+//! The choices of the caller of `create` and `assemble`, and the means that it provides: shards, wall clock,
 //! random numbers. The engine itself has no clock but its shard's and no randomness.
 
 use crate::settings::Settings;
@@ -26,7 +26,7 @@ pub struct Context {
     pub new_uuid: Arc<dyn Fn() -> [u8; 16] + Send + Sync>,
 }
 
-/// What a member's superblock says of how to treat it (md's `writemostly` and `failfast` of a member's
+/// The flags of a member in its superblock (md's `writemostly` and `failfast` of a member's
 /// `state`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberFlags {
@@ -37,7 +37,7 @@ pub struct MemberFlags {
 }
 
 impl MemberFlags {
-    /// What a superblock says.
+    /// The flags in `superblock`.
     pub fn of(superblock: &Superblock) -> MemberFlags {
         MemberFlags { write_mostly: superblock.write_mostly(), failfast: superblock.failfast() }
     }
@@ -48,7 +48,7 @@ impl MemberFlags {
     }
 }
 
-/// Whether a new array gets a write-intent bitmap.
+/// The choice of a write-intent bitmap for a new array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CreateBitmap {
     /// As mdadm decides: levels with redundancy whose components use more than 100 GiB get one.
@@ -63,7 +63,7 @@ pub enum CreateBitmap {
     },
 }
 
-/// What array to create. Sizes in bytes.
+/// The array to create. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateOptions {
     /// The array's name, without a host name.
@@ -134,7 +134,7 @@ impl Default for SyncSpeed {
     }
 }
 
-/// How to assemble an array.
+/// The options of an assembly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AssembleOptions {
     /// The name to run under; `None`: the one in the superblock, without its host name.

@@ -1,5 +1,5 @@
-//! What the shards of one array must know of each other before a message could tell them: that a member has
-//! failed something, and that acknowledged writes were lost.
+//! Facts that all shards of an array must see before a message could tell them: a member has failed
+//! a request, or acknowledged writes were lost.
 //!
 //! Counters only. What follows from them is the business of [`Control`](crate::control::Control).
 //!

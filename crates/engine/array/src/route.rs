@@ -14,7 +14,7 @@ use slab::Slab;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
-/// What shards of one array send each other.
+/// The messages between the shards of one array.
 #[derive(Debug)]
 pub(crate) enum Msg {
     /// Write the loan's bytes at `extent` of `unit`.
@@ -33,7 +33,7 @@ pub(crate) enum Msg {
     Return(Loan),
 }
 
-/// Who wants to know that a part of a request has ended.
+/// The receiver of the end of one part of a request.
 pub(crate) enum PieceDone {
     /// A gather of this shard.
     Part { gather: Rc<Gather>, index: u32 },
@@ -277,7 +277,8 @@ fn received(engine: &Rc<Engine>, from: ShardId, message: Msg) {
     }
 }
 
-/// What the other shard read into memory of its own: that which was lent to it is kept by a device that was given up.
+/// Copies data that the other shard read into memory of its own, because a device that was given up still holds the
+/// buffer that was lent for it.
 fn copied(engine: &Engine, loan: Loan, onto: Option<BufMut>) -> Option<BufMut> {
     let theirs = match engine.shard.pool().adopt_mut(loan) {
         Ok(theirs) => theirs,

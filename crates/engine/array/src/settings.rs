@@ -1,4 +1,4 @@
-//! What can be set on a running array: md's attributes of the write path, each `auto` unless somebody
+//! Settings of a running array: md's attributes of the write path, each `auto` unless somebody
 //! knows better.
 //!
 //! Settings are no part of an array's bytes on disk: md has no place for them, and an array that goes
@@ -16,13 +16,13 @@ pub const STRIPE_SIZE_MIN: u64 = 4096;
 const HEIGHTS_MAX: u64 = 4096;
 /// Largest `stripe_cache_size` in lines: beyond md's 32768, and few enough for 32-bit line numbers.
 pub const STRIPE_CACHE_LINES_MAX: u32 = 1 << 24;
-/// How often a stripe that has to be read from first lets whole stripes pass, unless set: md's.
+/// Number of full stripes that may overtake a stripe with reads to do, unless set (md's default).
 pub const PREREAD_BYPASS_THRESHOLD: u32 = 1;
 
-/// How many read errors a member may have at levels 1 and 10 before it fails, unless set: md's.
+/// Read errors that a member may have at levels 1 and 10 before it is failed, unless set (md's default).
 pub const MAX_READ_ERRORS: u32 = 20;
 
-/// How long a request to a member may take unless set, in seconds: longer than disks try to read a bad block (7 to 20 s),
+/// Time limit of a request to a member unless set, in seconds: longer than disks try to read a bad block (7 to 20 s),
 /// as long as Linux waits for a SCSI command.
 pub const MEMBER_TIMEOUT: u32 = 30;
 
@@ -49,7 +49,7 @@ pub enum StripeCacheSize {
     Bytes(u64),
 }
 
-/// Whether parity may be brought up to date by read-modify-write (md's `rmw_level`).
+/// The choice between read-modify-write and reconstruct-write (md's `rmw_level`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RmwLevel {
     /// Where it reads less than reconstruct-write, and the other way where both read the same.
@@ -63,7 +63,7 @@ pub enum RmwLevel {
     Prefer,
 }
 
-/// How long a request to a member may take before the member is failed, or, where the data depends on it, before the
+/// Time limit of a request to a member, past which the member is failed, or, where the data depends on it, before the
 /// log says that the array waits for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemberTimeout {
@@ -105,16 +105,16 @@ pub struct Settings {
     pub stripe_size: StripeSize,
     /// Size of the stripe cache.
     pub stripe_cache_size: StripeCacheSize,
-    /// Whether read-modify-write is used.
+    /// The choice between read-modify-write and reconstruct-write.
     pub rmw_level: RmwLevel,
-    /// How many whole stripes may pass a stripe that has to be read from first; `None`: auto.
+    /// Number of full stripes that may overtake a stripe with reads to do; `None`: auto.
     pub preread_bypass_threshold: Option<u32>,
     /// Shards that own stripes; `None`: all that the process has.
     pub shards: Option<u16>,
     /// Read errors that a member may have at levels 1 and 10, corrected from another copy; the count
     /// halves each hour, and with one more it fails. `None`: [`MAX_READ_ERRORS`].
     pub max_read_errors: Option<u32>,
-    /// How long a request to a member may take.
+    /// Time limit of a request to a member.
     pub member_timeout: MemberTimeout,
 }
 
@@ -135,7 +135,7 @@ pub enum SettingError {
     /// No such setting.
     #[error("{name} is no setting of an array; there are: {}", NAMES.join(", "))]
     Unknown {
-        /// What was given.
+        /// The value given.
         name: String,
     },
     /// The value cannot be read.
@@ -143,9 +143,9 @@ pub enum SettingError {
     Value {
         /// The setting.
         name: &'static str,
-        /// What was given.
+        /// The value given.
         value: String,
-        /// What it may be.
+        /// The accepted values.
         want: &'static str,
     },
     /// The array has no parity, so nothing there is to set.
@@ -169,7 +169,7 @@ pub enum SettingError {
         "stripe_size={bytes}: must be a power of two, from {STRIPE_SIZE_MIN} to the chunk, {chunk}"
     )]
     NotAPowerOfTwo {
-        /// What was given, in bytes.
+        /// The value given, in bytes.
         bytes: u64,
         /// The chunk, in bytes.
         chunk: u64,
@@ -177,13 +177,13 @@ pub enum SettingError {
     /// Below 4096 bytes.
     #[error("stripe_size={bytes}: must be {STRIPE_SIZE_MIN} at least")]
     TooSmall {
-        /// What was given, in bytes.
+        /// The value given, in bytes.
         bytes: u64,
     },
     /// Above the chunk.
     #[error("stripe_size={bytes}: must not be above the chunk of this array, {chunk}")]
     AboveChunk {
-        /// What was given, in bytes.
+        /// The value given, in bytes.
         bytes: u64,
         /// The chunk, in bytes.
         chunk: u64,
@@ -193,7 +193,7 @@ pub enum SettingError {
         "stripe_size={bytes}: a member has logical blocks of {block} bytes, so that is the least"
     )]
     BelowBlock {
-        /// What was given, in bytes.
+        /// The value given, in bytes.
         bytes: u64,
         /// The largest logical block of the members, in bytes.
         block: u64,
@@ -216,9 +216,9 @@ pub enum SettingError {
         "shards={asked}: this process runs {there}, so 1 to {there}; serve it with --shards N for more"
     )]
     Shards {
-        /// What was asked for.
+        /// The number asked for.
         asked: u16,
-        /// How many there are.
+        /// The number that exists.
         there: u16,
     },
 }
@@ -338,7 +338,7 @@ impl Settings {
         self.max_read_errors.unwrap_or(MAX_READ_ERRORS)
     }
 
-    /// Whether the settings suit an array of `geometry` whose process has `shards` shards and may
+    /// Checks the settings against an array of `geometry` whose process has `shards` shards and may
     /// take `memory` bytes for caches.
     ///
     /// # Errors
@@ -437,7 +437,7 @@ impl Settings {
         }
     }
 
-    /// How many whole stripes pass one that has to be read from first.
+    /// Number of full stripes that may overtake a stripe with reads to do.
     pub fn bypass_threshold(&self) -> u32 {
         self.preread_bypass_threshold.unwrap_or(PREREAD_BYPASS_THRESHOLD)
     }

@@ -1,4 +1,4 @@
-//! What becomes of writes that a member did not take, and of writes over blocks that were bad.
+//! Handling of write errors, and of writes over blocks that were bad.
 //!
 //! A member with a bad-block log keeps its slot when some of its blocks cannot be written: they are recorded
 //! as bad before the reply, and are had from the others from then on. A member without a log, one that is
@@ -35,7 +35,7 @@ struct Refused {
     error: IoError,
 }
 
-/// What came of [`Engine::mend`].
+/// The outcome of [`Engine::mend`].
 #[derive(Default)]
 pub(crate) struct Mended {
     /// Component bytes that were written and can be read now.
@@ -165,8 +165,8 @@ impl Engine {
     /// Writes again in small pieces, and gives those that the member does not take either.
     ///
     /// # Errors
-    /// What means that the member has failed: also that a durable write is taken now, and so failed for what
-    /// came before it. Members make writes durable by a flush, and one that failed is told once.
+    /// Decides if the errors mean that the member has failed. A durable write (FUA) that succeeds when tried again
+    /// means so too: members make writes durable by a flush, and a failed flush is reported only once.
     async fn narrow(
         self: &Rc<Engine>,
         view: &View,
@@ -232,7 +232,7 @@ impl Engine {
         answer.await == Some(true)
     }
 
-    /// What a rebuild of `slot` could not have is recorded as bad there.
+    /// Records the blocks that a rebuild of `slot` could not recover as bad there.
     ///
     /// # Errors
     /// [`IoErrorKind::Lost`] when that cannot be: a rebuild without those blocks would be a lie.
@@ -260,7 +260,7 @@ impl Engine {
         });
     }
 
-    /// What these component bytes of `slot` should hold can be had, from there or from the others.
+    /// True if the content of these component bytes of `slot` can be had, from there or from the others.
     fn kept(&self, view: &View, slot: Slot, bytes: &Range<u64>) -> bool {
         let mut at = bytes.start;
         // Members that failed as a whole are within the level's tolerance, or the array is broken.

@@ -9,7 +9,7 @@ use braid_shard::{Buf, BufMut, Shard, Spawner};
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
-/// What a write of one unit needs.
+/// The arguments of a write of one unit.
 pub(crate) struct WriteArgs {
     pub(crate) engine: Rc<Engine>,
     pub(crate) unit: u64,
@@ -35,7 +35,7 @@ impl WriteArgs {
     }
 }
 
-/// What the leader of a stripe's writes needs.
+/// The arguments of the leader of a stripe's writes.
 pub(crate) struct LeadArgs {
     pub(crate) engine: Rc<Engine>,
     pub(crate) unit: u64,
@@ -43,7 +43,7 @@ pub(crate) struct LeadArgs {
     pub(crate) whole: Option<WriteArgs>,
 }
 
-/// What is written.
+/// The payload.
 pub(crate) enum WritePayload {
     /// These bytes, as many as the extent has.
     Data(Buf),
@@ -51,14 +51,14 @@ pub(crate) enum WritePayload {
     Zeroes { unmap: bool },
 }
 
-/// What the recovery of one part of a read needs.
+/// The arguments of the recovery of one part of a read.
 pub(crate) struct RecoverArgs {
     pub(crate) engine: Rc<Engine>,
     /// Array byte of the part; it lies within one chunk or region.
     pub(crate) offset: u64,
     pub(crate) buf: BufMut,
     pub(crate) done: PieceDone,
-    /// What the member said that should have given the part; `None` when it has no such member.
+    /// The error of the member that should have given the part; `None` when the slot has no usable member.
     pub(crate) error: Option<IoError>,
 }
 

@@ -1,6 +1,6 @@
 //! An array as a member of another.
 //!
-//! What the upper array asks of its member goes to the engine of the same shard: no message, no copy.
+//! A request of the upper array goes to its member's engine on the same shard: no message, no copy.
 //! Whoever stacks arrays starts them from the bottom up and stops them from the top down; an array that is
 //! stopped below another is a member that is gone.
 
@@ -9,7 +9,7 @@ use braid_shard::Shard;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
-/// What the name of a member begins with that is an array of this process.
+/// The prefix of the name of a member that is an array of this process.
 pub const PREFIX: &str = "array:";
 
 /// See the module's documentation.

@@ -1,4 +1,4 @@
-//! What an array says of itself: plain data that may be sent anywhere.
+//! The status of an array: plain data that may be sent anywhere.
 //!
 //! Sizes and positions are in bytes, times of day in seconds since 1970.
 
@@ -55,7 +55,7 @@ impl fmt::Display for ArrayState {
     }
 }
 
-/// What a member is at the moment.
+/// The current state of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
     /// Holds its slot, everything on it is valid.
@@ -110,7 +110,7 @@ impl fmt::Display for JobKind {
 /// A job that is running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStatus {
-    /// What it does.
+    /// The kind of job.
     pub kind: JobKind,
     /// Bytes done: of each component, at level 10 of the array.
     pub done: u64,
@@ -126,7 +126,7 @@ pub struct JobStatus {
     pub mismatches: u64,
 }
 
-/// How a job ended.
+/// The outcome of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobOutcome {
     /// It came to the end.
@@ -140,9 +140,9 @@ pub enum JobOutcome {
 /// The job that ended last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastJob {
-    /// What it did.
+    /// The kind of job.
     pub kind: JobKind,
-    /// How it ended.
+    /// The outcome.
     pub outcome: JobOutcome,
     /// Mismatches found, in sectors of 512 bytes.
     pub mismatches: u64,
@@ -153,11 +153,11 @@ pub struct LastJob {
 pub struct Scrubbed {
     /// Which of the two it was.
     pub kind: JobKind,
-    /// What it found.
+    /// The findings.
     pub findings: Findings,
 }
 
-/// What the superblocks said when they were read back after a stop.
+/// The content of the superblocks when they were read back after a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// Nothing was written: the array was only read.
@@ -168,12 +168,12 @@ pub enum Ended {
     Active,
 }
 
-/// How a stop has left an array.
+/// The state in which a stop has left an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
     /// The name that it ran under.
     pub name: String,
-    /// What was read back.
+    /// The superblocks as read back.
     pub ended: Ended,
     /// Members whose superblocks say so now.
     pub written: usize,
@@ -201,7 +201,7 @@ pub struct MemberStatus {
     pub dev_number: u32,
     /// Its slot, when it holds one.
     pub slot: Option<usize>,
-    /// What it is.
+    /// Its current state.
     pub state: MemberState,
     /// Why it is faulty.
     pub fault: Option<String>,
@@ -215,7 +215,7 @@ pub struct MemberStatus {
     pub data_size: u64,
     /// Updates that its superblock has seen.
     pub events: u64,
-    /// What its superblock says of how to treat it.
+    /// The flags in its superblock.
     pub flags: MemberFlags,
     /// Sectors that could not be read and were corrected from redundancy, since it became a member; 0.90
     /// keeps them while the array runs (md's `errors`).
@@ -304,7 +304,7 @@ pub struct ArrayStatus {
     pub bitmap: Option<BitmapStatus>,
     /// Events counted by the engines of all shards.
     pub counters: Counters,
-    /// What is set.
+    /// The settings in effect.
     pub settings: Settings,
     /// Shards that own stripes now.
     pub shards: u16,

@@ -1,4 +1,4 @@
-//! What a shard knows of the members at one instant: who may be read, who must be written.
+//! The members as one shard sees them at one instant: which may be read, which must be written.
 //!
 //! Control makes a [`ViewUpdate`] whenever a member's state changes and sends it to every shard;
 //! an operation takes the shard's current [`View`] when it holds its range, and keeps it.
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Identifies a member within a running array; never reused.
 pub type MemberNr = u32;
 
-/// What a slot's member can be used for.
+/// The ways in which a slot's member may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotState {
     /// No usable member.
@@ -31,7 +31,7 @@ pub enum SlotState {
     },
 }
 
-/// What control says of one slot.
+/// The state of one slot, as control sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotUpdate {
     /// The member that holds it.
@@ -45,7 +45,7 @@ pub struct SlotUpdate {
     pub bad: Option<Arc<BadBlocks>>,
     /// The member has a log that bad blocks can be recorded in.
     pub has_log: bool,
-    /// What the level makes use of.
+    /// The member flags, as far as the level uses them.
     pub flags: MemberFlags,
     /// The member has failed, which is not recorded yet: it is written, and not read.
     pub suspect: bool,
@@ -256,7 +256,7 @@ impl View {
         ends.min().unwrap_or(bytes.end)
     }
 
-    /// What to say to a reader when nothing is left that its bytes could come from.
+    /// The error for a reader whose bytes have no source left.
     pub fn no_copy_left(&self) -> IoError {
         // An array above this one goes on with its other blocks, or fails it.
         let lost = self.broken && !planted("lost-as-medium");

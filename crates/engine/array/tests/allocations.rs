@@ -123,7 +123,7 @@ fn a_request_in_steady_state_allocates_nothing() {
                 let counted = allocation_counter::measure(|| {
                     send(&shard, &device, &sets, load, (warm_up, count));
                 });
-                // What tables still grow by, and `block_on`, is not the requests'.
+                // Growth of tables and `block_on` do not count as allocations of requests.
                 assert!(
                     counted.count_total < count / 100,
                     "{level} lending={lends} {load:?}: {} allocations in {count} requests",

@@ -1,4 +1,4 @@
-//! How a request ends: once, with a result and its buffers.
+//! The end of a request: once, with a result and its buffers.
 
 use crate::error::{IoError, IoErrorKind};
 use crate::request::Op;

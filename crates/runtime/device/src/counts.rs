@@ -4,7 +4,7 @@
 
 use crate::request::Op;
 
-/// What a request does to the data, as statistics of disks tell them apart.
+/// The direction of a request, as disk statistics tell them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Reads.
@@ -81,7 +81,7 @@ impl Count {
         self.sizes.iter_mut().zip(other.sizes).for_each(|(sum, more)| *sum += more);
     }
 
-    /// What came after `earlier` was taken.
+    /// The difference to `earlier`.
     pub fn since(&self, earlier: &Count) -> Count {
         Count {
             requests: self.requests.saturating_sub(earlier.requests),
@@ -140,7 +140,7 @@ impl Counts {
         Direction::ALL.iter().map(|direction| self.of(*direction).requests).sum()
     }
 
-    /// What came after `earlier` was taken.
+    /// The difference to `earlier`.
     pub fn since(&self, earlier: &Counts) -> Counts {
         Counts {
             reads: self.reads.since(&earlier.reads),

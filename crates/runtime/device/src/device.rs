@@ -7,7 +7,7 @@ use braid_shard::buffer::SharedMemory;
 
 /// A flat range of bytes on one shard.
 pub trait Device {
-    /// What it is. Constant for the life of the device, except that an array may grow.
+    /// Its description. Constant for the life of the device, except that an array may grow.
     fn info(&self) -> &DeviceInfo;
 
     /// Takes `request`; completes `done` exactly once, perhaps before this returns. Requests in
@@ -15,13 +15,13 @@ pub trait Device {
     /// alignment ([`Request::check`]).
     fn submit(&self, request: Request, done: Completion);
 
-    /// What comes from now on is cut from requests of about so many bytes (0: not known any more). A device that
-    /// itself hands on what it gets, merged or shared out, makes it no smaller than that if it can.
+    /// Announces that requests from now on are cut from larger ones of about so many bytes (0: not known any more). A
+    /// device that hands requests on, merged or divided, makes them no smaller than that if it can.
     fn cut_from(&self, bytes: u64) {
         let _ = bytes;
     }
 
-    /// How many arrays lie above each other in it: 0 for all that is no array. Every layer may take its time to find out
+    /// The number of arrays stacked in it: 0 if it is no array. Every layer may take its time to find out
     /// that a member does not answer.
     fn layers(&self) -> u32 {
         0

@@ -1,6 +1,6 @@
 //! The errors that a device gives, by what an array does about them.
 
-/// What kind of failure it was: decides what the array does about it.
+/// The kind of failure, which decides how the array reacts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IoErrorKind {
     /// The medium could not give or take these blocks; others may work.
@@ -24,7 +24,7 @@ pub enum IoErrorKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct IoError {
-    /// What kind it was.
+    /// The kind of failure.
     pub kind: IoErrorKind,
     /// The system's error number, 0 when there is none.
     pub errno: i32,

@@ -1,9 +1,9 @@
 //! A device in figures and properties: what it tells whoever uses it.
 
-/// What a device says of itself. Sizes in bytes.
+/// The description of a device. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// How messages name it: a path, `ram:256M`, an array's name.
+    /// The name for messages: a path, `ram:256M`, an array's name.
     pub name: String,
     /// Size; requests never reach beyond it.
     pub size: u64,

@@ -4,7 +4,7 @@
 //! (within `submit`) or later on the same shard. Requests own their buffers until they complete.
 //! Arrays are devices too, so anything stacks.
 //!
-//! What this crate does not know: RAID, metadata, protocols.
+//! This crate does not know RAID, metadata, protocols.
 
 #![deny(unsafe_code)]
 

@@ -36,7 +36,7 @@ const LONGEST: u64 = 100_000_000_000;
 /// Significant decimal digits.
 const DIGITS: u8 = 2;
 
-/// How long requests of one direction took, from submission to completion.
+/// Latencies of the requests of one direction, from submission to completion.
 #[derive(Clone, Debug, Default)]
 pub struct Latency {
     /// The sum, in nanoseconds.
@@ -85,7 +85,7 @@ impl Latency {
     }
 }
 
-/// What a meter has measured since it was made.
+/// The figures of a meter since it was made.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     /// Requests, by kind and size.
@@ -227,12 +227,12 @@ impl Meter {
         }
     }
 
-    /// What has been counted so far.
+    /// The counts so far.
     pub fn counts(&self) -> Counts {
         *self.counts.borrow()
     }
 
-    /// What has been measured so far.
+    /// The figures so far.
     pub fn figures(&self) -> Figures {
         let times = self.times.borrow();
         let in_flight = times.started.len() as u64;
@@ -310,7 +310,7 @@ impl Metered {
         self.timed && self.meter.is_idle()
     }
 
-    /// What has been measured so far.
+    /// The figures so far.
     pub fn figures(&self) -> Figures {
         Figures { timed: self.timed, ..self.meter.figures() }
     }

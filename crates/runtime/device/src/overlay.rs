@@ -16,7 +16,7 @@ use std::rc::Rc;
 /// Bytes that are kept together; the logical blocks of every device are multiples of it.
 const SECTOR: u64 = 512;
 
-/// What was written, by number of sector.
+/// Written sectors, by number.
 type Written = RefCell<BTreeMap<u64, Box<[u8; SECTOR as usize]>>>;
 
 /// See the module's documentation.

@@ -24,7 +24,7 @@ use std::rc::{Rc, Weak};
 /// Bytes of one merged request: large enough for any disk, small enough to bound latency.
 const MERGED_MAX: u64 = 4 << 20;
 
-/// What lies together is not shared out in requests smaller than this, in bytes.
+/// A contiguous run is not divided into requests smaller than this, in bytes.
 const SHARED_MIN: u64 = 128 << 10;
 
 /// Counters since the plug was made; see [`Plug::stats`].
@@ -102,7 +102,7 @@ impl Plug {
         plug
     }
 
-    /// What came in and what went down.
+    /// Counts of requests in and out.
     pub fn stats(&self) -> PlugStats {
         let arrived = self.arrived.borrow();
         PlugStats {
@@ -112,7 +112,7 @@ impl Plug {
         }
     }
 
-    /// What came in, before anything was merged.
+    /// Counts of requests before merging.
     pub fn arrived(&self) -> Counts {
         *self.arrived.borrow()
     }

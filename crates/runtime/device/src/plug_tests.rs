@@ -1,4 +1,4 @@
-//! What a plug sends down, seen by a log below it.
+//! The requests that a plug sends down, seen by a log below it.
 
 use super::{MERGED_MAX, Plug, PlugStats};
 use crate::completion::Completion;

@@ -6,7 +6,7 @@ use braid_shard::ring::{BufMuts, Bufs};
 use braid_shard::{Buf, BufMut};
 use smallvec::smallvec;
 
-/// What shall be done. Buffers are owned by the request until it completes. The length and the
+/// An operation. Buffers are owned by the request until it completes. The length and the
 /// place in memory of each buffer are multiples of the device's logical block: with O_DIRECT the
 /// disk reads and writes them in place.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub enum Op {
 pub struct Request {
     /// First byte.
     pub offset: u64,
-    /// What to do there.
+    /// The operation.
     pub op: Op,
 }
 

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Between two attempts, in nanoseconds.
 pub const TRY_EVERY: Nanos = 5_000_000_000;
 
-/// Who is to know that writes wait.
+/// Space waits of one device, and the shard state that is told of them.
 pub struct Space {
     /// Devices whose writes wait, or have just been tried again.
     pub waiting: Arc<AtomicU32>,

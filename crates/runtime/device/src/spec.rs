@@ -1,6 +1,6 @@
 //! Members as the user writes them: `ram:256M`, `model:sata-ssd,1G`, or a path.
 //!
-//! What it does not know: whether the path is there; [`MemberSpec::prepare`] finds out.
+//! It does not look at the path; [`MemberSpec::prepare`] does.
 //!
 //! Invariant: what `Display` writes, [`MemberSpec::parse`] reads back as the same.
 

@@ -1,4 +1,4 @@
-//! What an export serves, and what makes a device on a shard.
+//! The trait of what an export serves, and the one that makes a device on a shard.
 
 use crate::device::Device;
 use crate::info::DeviceInfo;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 pub struct OpenError {
     /// The device, as the user named it.
     pub name: String,
-    /// What went wrong and what to do.
+    /// The error, and a remedy.
     pub why: String,
 }
 
@@ -26,13 +26,13 @@ pub trait Opener: Send + Sync {
     /// When it is not there, is in use, or may not be opened.
     fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError>;
 
-    /// What the user should be told of it: one sentence each, none in the ordinary case.
+    /// Sentences that the user should be told, none in the ordinary case.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// What an export tells its clients.
+/// The properties that an export tells its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetInfo {
     /// The export's name.
@@ -47,7 +47,7 @@ pub struct TargetInfo {
 
 /// Something that can be served: an array, a volume's file, a plain device.
 pub trait Target: Send + Sync {
-    /// What clients are told. May change between calls (an array that was grown).
+    /// The properties for clients. May change between calls (an array that was grown).
     fn info(&self) -> TargetInfo;
 
     /// The front end for requests that arrive on `shard`.

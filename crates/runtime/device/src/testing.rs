@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a clock that jumps, and short ways to ask a device.
+//! Shared by the tests of this crate: a clock that jumps, and short ways to ask a device.
 
 use crate::device::Device;
 use crate::error::{IoError, IoErrorKind};

@@ -22,7 +22,7 @@ impl Trace {
         Rc::new(Trace { inner, counts: RefCell::default() })
     }
 
-    /// What has been submitted so far.
+    /// Counts of the requests submitted so far.
     pub fn counts(&self) -> Counts {
         *self.counts.borrow()
     }

@@ -17,7 +17,7 @@ use std::rc::{Rc, Weak};
 /// Between two looks, in nanoseconds.
 pub const LOOK_EVERY: Nanos = 1_000_000_000;
 
-/// Who is told of requests that are under way for too long.
+/// The receiver of reports about requests that are under way for too long.
 pub struct Overdue {
     /// Nanoseconds that a request may take.
     pub limit: Nanos,

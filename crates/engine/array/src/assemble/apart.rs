@@ -34,7 +34,7 @@ impl fmt::Display for SideMember {
 /// The members of each side that ran apart, the side with the most updates first. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sides {
-    /// What to call the array in a command.
+    /// The array's name as a command takes it.
     pub array: String,
     /// The sides.
     pub sides: Vec<Vec<SideMember>>,

@@ -48,7 +48,7 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// How messages name the array.
+    /// The array's name for messages.
     pub(super) fn title(&self) -> String {
         title(&self.shared)
     }
@@ -233,7 +233,7 @@ fn no_holder(found: &[Found], mut left_out: Vec<String>) -> AssembleError {
     }
 }
 
-/// What a member is by the freshest superblock, or why it is left out.
+/// The member's standing by the freshest superblock, or the reason why it is left out.
 fn standing(
     shared: &Superblock,
     reference: &str,

@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// sender.
 const MESH_CAPACITY: usize = 1024;
 
-/// What every engine is started with.
+/// The arguments that every engine is started with.
 #[derive(Clone)]
 pub(super) struct Start {
     pub(super) id: ArrayId,

@@ -1,7 +1,7 @@
 //! A read-only look at an array as its members hold it, also at one that the engine does not run: in the middle
 //! of a reshape, with a journal, with a replacement half filled, with bad blocks recorded.
 //!
-//! Who takes part is decided by `choose`, as for a running array. This file makes of that a plan: one or two
+//! `choose` decides which members take part, as for a running array. This file makes of that a plan: one or two
 //! geometries, and for each slot the members that can give it and how far. `read` carries requests out by the plan.
 //! Nothing is replayed: neither a journal nor a partial parity log.
 //!
@@ -122,7 +122,7 @@ impl Salvage {
         &self.left_out
     }
 
-    /// What was met while members were looked at and may make what is read wrong. See also [`cautions`].
+    /// Findings about the members that may make the data read from them wrong. See also [`cautions`].
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -152,7 +152,7 @@ impl Target for Salvage {
     }
 }
 
-/// What one has to know of an array that is read without replaying or finishing anything: a sentence each, none
+/// The cautions about an array that is read without replaying or finishing anything: a sentence each, none
 /// for an array that was stopped in order. `freshest` is its freshest superblock; `degraded`: a slot has no member
 /// that is wholly valid.
 pub fn cautions(freshest: &Superblock, degraded: bool) -> Vec<String> {
@@ -321,7 +321,7 @@ fn side(
         }
     }
     for slot in &mut slots {
-        // Who holds all of it is asked before its replacement.
+        // Prefer a complete member to the replacement that is being filled.
         slot.sort_by_key(|source| std::cmp::Reverse(source.valid));
     }
     Ok(Side { layout, slots })

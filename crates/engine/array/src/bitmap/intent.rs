@@ -202,7 +202,7 @@ impl Engine {
                 return Ok(entered);
             }
             self.may_write()?;
-            // Who asked for bits of a bitmap that is not there any more asks the next one.
+            // The bitmap was replaced meanwhile: ask the new one.
             if Rc::ptr_eq(&intent, &self.intent.borrow()) {
                 return Err(IoError::new(IoErrorKind::Refused));
             }

@@ -1,7 +1,7 @@
 //! The bitmaps of an array's members at its assembly: read, judged, joined.
 //!
 //! All members that hold a slot have the same bitmap, but for a batch of pages that a crash cut short.
-//! What is set in any of those that can be used counts as set. A bitmap that is older than the
+//! A bit that is set in any usable bitmap counts as set. A bitmap that is older than the
 //! superblocks, marked stale or damaged says nothing: then everything has to be resynced, and a new
 //! one is written.
 //!
@@ -27,7 +27,7 @@ pub(crate) struct Source {
     pub(crate) superblock: Superblock,
 }
 
-/// What the bitmap has to cover and to say, in bytes as it counts them.
+/// The size and identity that a usable bitmap must have, in bytes as the bitmap counts them.
 pub(crate) struct Wanted {
     /// Bytes that may be written.
     pub(crate) covers: u64,

@@ -16,7 +16,7 @@
 //! | `load` | reading members' bitmaps at assembly, and judging them |
 //! | `ranges` | set bits as the byte ranges that a job goes through |
 //!
-//! Who writes pages and when is control's business (`control/bitmap.rs`).
+//! Control (`control/bitmap.rs`) decides who writes pages, and when.
 //!
 //! A byte of a bitmap is a component byte at levels 4, 5 and 6 and an array byte at levels 1 and 10,
 //! as in md.
@@ -42,7 +42,7 @@ pub(crate) const NO_BITMAP: BitmapNr = 0;
 /// The bitmap that an array is assembled with.
 pub(crate) const FIRST_BITMAP: BitmapNr = 1;
 
-/// How bytes fall to bits.
+/// The mapping of bytes to bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Bytes for each bit are 2 to this.

@@ -13,7 +13,7 @@ pub(crate) struct Ranges(Vec<Range<u64>>);
 pub(crate) struct Piece {
     /// Its first unit.
     pub(crate) first: u64,
-    /// How many units; 1 when not all slices are wanted.
+    /// Number of units; 1 when not all slices are wanted.
     pub(crate) count: u64,
     /// Which of the 64 slices of the unit are wanted; all ones: the units as a whole.
     pub(crate) slices: u64,

@@ -56,7 +56,7 @@ impl Engine {
         }
     }
 
-    /// What the cache holds and has done.
+    /// Contents and counters of the cache.
     pub(crate) fn cache_stats(&self) -> CacheStats {
         self.cache.borrow().as_ref().map(StripeCache::stats).unwrap_or_default()
     }

@@ -27,7 +27,7 @@ use std::ops::Range;
 /// The most that a cache whose size is `auto` takes, in bytes, all shards together.
 pub const AUTO_BYTES_MAX: u64 = 256 << 20;
 
-/// What a cache holds and has done.
+/// Contents and counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Lines that it may hold.
@@ -114,7 +114,7 @@ impl StripeCache {
         }
     }
 
-    /// Whether blocks of `stripe` that are not here yet are to be kept.
+    /// True if blocks of `stripe` that are not cached yet should be.
     pub(crate) fn admits(&self, stripe: u64) -> bool {
         self.lines.capacity() > 0 && self.sizing.admits(stripe)
     }
@@ -152,7 +152,7 @@ impl StripeCache {
         self.sizing.can_shrink()
     }
 
-    /// What it holds and has done.
+    /// Contents and counters.
     pub(crate) fn stats(&self) -> CacheStats {
         CacheStats {
             capacity: u64::from(self.lines.capacity()),

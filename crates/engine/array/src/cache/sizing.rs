@@ -1,4 +1,4 @@
-//! How large the cache should be, and whether a stripe is worth keeping.
+//! The target size of the cache, and which stripes are worth keeping.
 //!
 //! A cache whose size is `auto` starts small. It doubles while lines that were let go are wanted again
 //! often enough: one of the size that it is bound to would have had them. It keeps only a sample of stripes while nothing is
@@ -64,7 +64,7 @@ impl Sizing {
         Some(larger)
     }
 
-    /// Whether blocks of this stripe are to be kept.
+    /// True if blocks of this stripe should be cached.
     pub(super) fn admits(&self, stripe: u64) -> bool {
         // Fibonacci hashing: neighbouring stripes fall apart, and the same ones are always chosen.
         !self.sampling || (stripe.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).is_multiple_of(SAMPLE)

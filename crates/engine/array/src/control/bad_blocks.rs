@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
 
-/// What is known of a member's blocks, in sectors of the member.
+/// The bad blocks of one member, in sectors of the member.
 #[derive(Default)]
 pub(crate) struct Bad {
     /// Those that are bad.
@@ -44,11 +44,11 @@ impl Bad {
     }
 }
 
-/// What engines say of blocks: component bytes, the error that a member gave, and whether it fails
-/// when they cannot be recorded.
+/// A report of bad blocks from an engine: component bytes, the error that the member gave, and true if the
+/// member fails when they cannot be recorded.
 pub(crate) type Reported = (Vec<Range<u64>>, IoError, bool);
 
-/// What became of blocks that are to be recorded.
+/// The outcome of recording blocks as bad.
 enum Entered {
     /// They are in the list, and the log has to be written.
     New,
@@ -75,7 +75,7 @@ impl Member {
         badblocks::encode(list.ranges(), self.superblock.bblog_shift, self.superblock.bblog_size)
     }
 
-    /// What engines are to know: component bytes, in whole logical blocks of the array.
+    /// The bad ranges for the engines: component bytes, in whole logical blocks of the array.
     pub(crate) fn bad_component_bytes(&self, geometry: &Geometry) -> Option<Arc<BadBlocks>> {
         // Without redundancy the log says nothing that would help; md ignores it there too.
         if self.bad.now.is_empty() || !geometry.level.has_redundancy() {
@@ -211,7 +211,7 @@ impl Control {
         if due.is_empty() {
             return Ok(());
         }
-        // What was written over bad blocks must not be lost after the log has ceased to list them.
+        // Flush before the log shrinks: data written over bad blocks must be durable before the log stops listing them.
         let shrinks = |member: &Member| {
             let list = due.iter().find(|(nr, _, _)| *nr == member.nr).map(|(_, list, _)| list);
             list.is_some_and(|list| !member.bad.logged.is_within(list))

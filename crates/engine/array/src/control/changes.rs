@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
 
-/// What became of a device that was added.
+/// The role that an added device got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Added {
     /// Its number.
@@ -101,7 +101,7 @@ impl Control {
         self.check_owes_nothing(doing, &name).await?;
         let old = match read_superblock(&self.shard, &device.as_device(), &name).await {
             Ok(old) => old,
-            // What cannot be read as a superblock is overwritten, when that is wanted.
+            // With `force` a damaged superblock is overwritten.
             Err(ExamineError::Superblock { .. }) if force => None,
             Err(source) => {
                 return Err(ControlError::Examine { array: self.name.clone(), source });

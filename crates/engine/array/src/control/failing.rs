@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 const BY_COMMAND: &str = "it was failed by command";
 
-/// What became of a member that failed.
+/// The outcome of a member's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dropped {
     /// It is faulty now.
@@ -130,7 +130,7 @@ impl Control {
         if member.is_faulty() {
             return Dropped::Already;
         }
-        // What failed because it was given up is not the reason.
+        // Requests failed by giving the member up are a consequence; keep the original reason.
         let given_up = member.given_up.clone();
         let why = given_up.as_deref().unwrap_or(why);
         let (name, array) = (member.name.clone(), &self.name);

@@ -99,11 +99,11 @@ impl Control {
             let redundant = self.geometry.level.has_redundancy();
             let error = match first {
                 Some(error) if broken || !redundant => Some(error),
-                // What a member that is missing too many had not made durable is nowhere else.
+                // With too many members lost, the unflushed writes of this one exist nowhere else.
                 None if broken && !planted("flush-of-too-degraded") => {
                     Some(IoError::new(IoErrorKind::Lost))
                 }
-                // What the failed member lost is still in the redundancy of the others, or counted as a loss.
+                // The redundancy of the others still holds what the failed member lost, or it is counted as a loss.
                 _ => None,
             };
             let losses = self.engine.reports.losses();
@@ -166,7 +166,7 @@ impl Control {
             if planted("flush-failure-ignored") {
                 return;
             }
-            // What the others have recorded as bad was perhaps nowhere but here.
+            // This member may have been the only source of blocks that are bad on the others.
             let roster = self.roster.borrow();
             let others = || roster.members.iter().filter(|m| m.nr != nr && !m.is_faulty());
             let sound = |slot| {

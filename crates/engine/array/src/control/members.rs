@@ -1,5 +1,5 @@
-//! What control knows of each member, and what follows from all of them together: the view for the
-//! engines and the role table.
+//! Control's record of each member, and what is derived from all of them: the view for the engines
+//! and the role table.
 
 use crate::control::bad_blocks::Bad;
 use crate::control::read_errors::ReadErrors;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
 
-/// What a member is.
+/// The standing of a member in its array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// Holds the slot, all of it valid.
@@ -113,7 +113,7 @@ impl Member {
 /// All members and what the superblocks say of the array as a whole.
 pub(crate) struct Roster {
     pub(crate) members: Vec<Member>,
-    /// What all superblocks have in common, as it was last written.
+    /// The fields that all superblocks share, as last written.
     pub(crate) shared: Superblock,
     /// The superblocks say that writes may be under way.
     pub(crate) dirty: bool,
@@ -203,7 +203,7 @@ impl Roster {
         without
     }
 
-    /// What the engines are to know; `suspects` are not to be read.
+    /// The update for the engines; `suspects` must not be read.
     pub(crate) fn view(
         &self,
         geometry: &Geometry,

@@ -103,7 +103,7 @@ pub struct Control {
     suspects: flushing::Suspects,
     flushes: flushing::Flushes,
     stopping: Cell<bool>,
-    /// How the stop has left it, once it is over.
+    /// The state that the stop left behind, once it is over.
     stopped: RefCell<Option<Left>>,
     settings: Cell<Settings>,
     /// Bytes that caches may take at most.
@@ -130,7 +130,7 @@ struct Work {
     wanted: Option<crate::status::JobKind>,
     /// Mismatches of the last check or repair, in sectors.
     mismatch_cnt: u64,
-    /// What it found, place by place.
+    /// The places that it found.
     scrubbed: Option<Scrubbed>,
     /// A recovery or resync could not go on; it is not tried again before members change.
     recovery_stuck: bool,
@@ -143,7 +143,7 @@ struct Work {
 #[derive(Default)]
 struct Controls(RefCell<Vec<Rc<Control>>>);
 
-/// What assembly has found out and control goes on with.
+/// The result of assembly, from which control goes on.
 pub(crate) struct Parts {
     pub(crate) id: ArrayId,
     pub(crate) name: String,

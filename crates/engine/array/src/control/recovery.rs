@@ -21,7 +21,7 @@ use std::rc::Rc;
 /// Views that only move a cursor are sent this often at most, in nanoseconds.
 const POST_EVERY: Nanos = 20_000_000;
 
-/// What a recovery is to fill.
+/// The member that a recovery fills, and the range.
 struct Target {
     slot: Slot,
     /// Component bytes that are valid already.

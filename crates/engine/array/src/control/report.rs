@@ -1,4 +1,4 @@
-//! What an array says of itself.
+//! The status report of an array.
 
 use crate::cache::CacheStats;
 use crate::control::Control;

@@ -6,13 +6,13 @@ use crate::error::ControlError;
 use crate::settings::Settings;
 use std::rc::Rc;
 
-/// How often engines are asked whether their requests have ended, in nanoseconds.
+/// Interval at which engines are asked whether their requests have ended, in nanoseconds.
 const ASK_EVERY: u64 = 100_000;
-/// How long an idle array keeps the memory of its cache before it gives back half, in nanoseconds.
+/// Idle time after which half of the cache's memory is released, in nanoseconds.
 const IDLE: u64 = 10_000_000_000;
 
 impl Control {
-    /// What is set.
+    /// The settings in effect.
     pub fn settings(&self) -> Settings {
         self.settings.get()
     }

@@ -11,7 +11,7 @@ use crate::status::{Ended, Left};
 use crate::view::MemberNr;
 use std::rc::Rc;
 
-/// How often engines are asked whether their writes have ended, in nanoseconds.
+/// Interval at which engines are asked whether their writes have ended, in nanoseconds.
 const ASK_EVERY: u64 = 1_000_000;
 
 impl Control {
@@ -44,7 +44,7 @@ impl Control {
             }
             self.shard.sleep(ASK_EVERY).await;
         }
-        // What members may differ in is resynced at the next start.
+        // Without a clean mark the next start resyncs the ranges that may differ.
         let whole = |control: &Control| !control.engine.reports.any_unfinished();
         if whole(self) {
             self.clear_idle_bits(true).await;
@@ -79,7 +79,7 @@ impl Control {
         left
     }
 
-    /// What the superblocks say now.
+    /// Reads the superblocks back and reports their state.
     async fn read_back(&self, faulty_before: &[MemberNr]) -> Left {
         let mut left = Left {
             name: self.name.clone(),

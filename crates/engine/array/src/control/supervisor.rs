@@ -39,7 +39,7 @@ enum Due {
     Repair,
 }
 
-/// Whether foreground I/O goes on, on any shard.
+/// Tells if there is foreground I/O on any shard.
 #[derive(Default)]
 pub(crate) struct Foreground {
     requests: Cell<u64>,
@@ -231,7 +231,7 @@ impl Control {
         self.end_job(&job, end);
     }
 
-    /// What a check or repair has found is kept until the next; the members that it named are counted.
+    /// Keeps the findings of a check or repair until the next, and counts the members that it named.
     fn keep_findings(&self, job: &Job) {
         let (kind, findings) = (job.kind(), job.take_findings());
         self.log_findings(kind, &findings);

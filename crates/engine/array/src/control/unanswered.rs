@@ -26,7 +26,7 @@ use std::rc::Rc;
 const SECOND: Nanos = 1_000_000_000;
 /// A device that was failed in health has ended its requests within this time, in nanoseconds.
 const ENDS_WITHIN: Nanos = SECOND;
-/// How often it is asked, in nanoseconds.
+/// Interval of the question, in nanoseconds.
 const ASK_EVERY: Nanos = 10_000_000;
 
 impl Control {

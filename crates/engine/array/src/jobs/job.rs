@@ -33,7 +33,7 @@ const CHECKPOINTS: u64 = 16;
 const NAP: Nanos = 100_000_000;
 const SECOND: u128 = 1_000_000_000;
 
-/// What a job goes through.
+/// The range that a job covers.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) job: JobKind,
@@ -46,12 +46,12 @@ pub(crate) struct Plan {
     /// Go through these bytes only, counted as progress is.
     pub(crate) only: Option<Ranges>,
     pub(crate) units_per_window: u64,
-    /// What a unit counts in progress and rate, and the whole range from 0; bytes.
+    /// Bytes that a unit counts for in progress and rate, and bytes of the whole range from 0.
     pub(crate) bytes_per_unit: u64,
     pub(crate) total_bytes: u64,
 }
 
-/// How a job ended.
+/// The outcome of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobEnd {
     Done,
@@ -77,7 +77,7 @@ pub(crate) struct Job {
     mismatches: Cell<u64>,
     findings: RefCell<Findings>,
     cancelled: Cell<bool>,
-    /// What ends from now on does not count as done.
+    /// Windows that end from now on do not count as done.
     discarding: Cell<bool>,
     paused: Cell<bool>,
     changed: Notify,
@@ -125,7 +125,7 @@ impl Job {
         self.mismatches.get()
     }
 
-    /// What has been found; nothing is left here.
+    /// Takes the findings, leaving none.
     pub(crate) fn take_findings(&self) -> Findings {
         self.findings.take()
     }
@@ -271,7 +271,7 @@ impl Job {
         });
     }
 
-    /// What is to be done next; what lies before it counts as done. `None`: nothing is left.
+    /// The next piece of work; everything before it counts as done. `None`: nothing is left.
     fn next_piece(&self, block: u32) -> Option<Piece> {
         let (next, end) = (self.next.get(), self.plan.end);
         let piece = match &self.plan.only {

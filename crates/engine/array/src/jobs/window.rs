@@ -8,7 +8,7 @@ use braid_layout::{Layout, Slot};
 use braid_shard::plant::planted;
 use std::rc::Rc;
 
-/// What is done in a window.
+/// The work of one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowKind {
     /// After an unclean stop: make redundancy match data.
@@ -27,17 +27,17 @@ pub enum WindowKind {
 /// Units `first .. first + count`, all owned by one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// What to do.
+    /// The operation.
     pub kind: WindowKind,
     /// The first unit.
     pub first: u64,
-    /// How many.
+    /// Number of units.
     pub count: u64,
     /// Which sixty-fourths of the unit; all ones: the units as a whole.
     pub slices: u64,
 }
 
-/// How a window ended.
+/// The outcome of a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowReport {
     /// Done, or what could not be had.

@@ -50,7 +50,7 @@ struct Stream {
 
 const UNUSED: Stream = Stream { end: u64::MAX, run: 0, alive: false };
 
-/// What this shard asks of one slot's member.
+/// The load of one slot's member on this shard.
 struct Load {
     in_flight: u32,
     /// When it was asked last, counted in reads of this shard.
@@ -99,7 +99,7 @@ pub(crate) struct Balance {
     run: Cell<u64>,
 }
 
-/// How ties are decided.
+/// The rule for ties.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ties {
     Nearest,
@@ -180,7 +180,7 @@ impl Balance {
     }
 }
 
-/// How far one part of a read of a mirror goes, and which member gives it, if any can by itself.
+/// The length of one part of a read of a mirror, and the member that has all of it, if any.
 pub(crate) fn locate(engine: &Engine, view: &View, offset: u64, len: u64) -> ReadPlace {
     let heads = view.rotational();
     let (places, len, ties) = match &engine.geometry.layout {

@@ -140,7 +140,7 @@ impl Scrub<'_> {
             if let (Some(k), Some(p)) = (data, parities.first()) {
                 let slot = map.data_slot(k);
                 let Some(found) = blocks.get(slot) else { continue };
-                // What P lacks is what the block has too much.
+                // The error of the block is the difference between P stored and P computed.
                 let mut right = self.engine.shard.pool().copy_of(&found[run.rows.clone()]);
                 let (stored, computed) = (&p.found[run.rows.clone()], &p.right[run.rows.clone()]);
                 braid_parity::xor_into(&mut right, &[stored, computed]);

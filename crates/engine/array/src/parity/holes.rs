@@ -15,7 +15,7 @@ use std::ops::Range;
 /// Slots that cannot give some rows.
 pub(super) type Missing = SmallVec<[Slot; 4]>;
 
-/// What one member cannot give, in bytes from the first row on.
+/// Unreadable ranges of one member, in bytes from the first row on.
 pub(super) type Hole = (Slot, Vec<Range<usize>>);
 
 /// Rows `0..len` in parts, ascending, with the slots that are missing over all of each.

@@ -1,4 +1,4 @@
-//! How parity of a segment is brought up to date: the plan that reads the fewest bytes among
+//! The choice of how to update the parity of a segment: the plan that reads the fewest bytes among
 //! those that the members' states allow.
 
 use super::segment::Segment;
@@ -6,7 +6,7 @@ use crate::settings::RmwLevel;
 use braid_layout::{Slot, StripeMap};
 use smallvec::SmallVec;
 
-/// What to read before parity can be computed. All blocks are as high as the segment.
+/// The blocks to read before parity can be computed, each as high as the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// No parity member can be written: the data alone.
@@ -21,7 +21,7 @@ pub enum Plan {
     Recover,
 }
 
-/// What the plan depends on.
+/// The inputs of the choice of a plan.
 pub struct Situation<'a> {
     /// Where the stripe's chunks are.
     pub map: &'a StripeMap,
@@ -35,7 +35,7 @@ pub struct Situation<'a> {
     pub writable: &'a dyn Fn(Slot) -> bool,
     /// Parity is known to match data.
     pub in_sync: bool,
-    /// Whether read-modify-write is wanted.
+    /// The preferred way of updating parity.
     pub rmw_level: RmwLevel,
 }
 

@@ -163,7 +163,7 @@ impl Wanted {
             if self.compute(engine, &view, buf, &mut avoid).await? {
                 if unreadable {
                     let place = Place { slot: self.slot, offset: self.at };
-                    // What was computed need not be what the stripe cache knows.
+                    // The block on the member may differ from the stripe cache's copy.
                     let rows = self.within..self.within + buf.len() as u64;
                     engine.cache_forget(self.stripe, rows);
                     engine.mend(&view, place, IoError::new(IoErrorKind::Medium), buf, true).await;

@@ -32,7 +32,7 @@ pub(crate) async fn window(engine: &Rc<Engine>, parity: &Parity, window: Window)
     let _held = lock_units(engine, &window).await;
     let keeps = planted("repair-keeps-cache") && window.kind == WindowKind::Repair;
     if window.kind != WindowKind::Check && !keeps {
-        // What is written now is written past the stripe cache.
+        // These writes bypass the stripe cache, so it must forget the rows.
         for stripe in window.first..window.first + window.count {
             engine.cache_forget(stripe, 0..parity.chunk_size());
         }
@@ -80,7 +80,7 @@ pub(super) struct Rows {
     pub(super) len: u64,
 }
 
-/// What a read of columns met.
+/// The outcome of a read of columns.
 enum Columnar {
     /// All there.
     All(Columns),

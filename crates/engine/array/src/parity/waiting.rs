@@ -24,7 +24,7 @@ const TURNS_WITHOUT: u32 = 2;
 /// Turns after which a stripe is carried out although writes keep coming.
 const TURNS_MAX: u32 = 64;
 
-/// What waits for one stripe, in the order of arrival. There is a leader for it.
+/// The writes that wait for one stripe, in the order of arrival. Every queue has a leader.
 struct Queue {
     pieces: VecDeque<WriteArgs>,
     /// Of all pieces; pieces that overlap count twice.

@@ -42,7 +42,7 @@ pub(super) async fn carry_out(
     let result = together(engine, (unit, line), pieces, extents, cuts).await;
     let mut alone: SmallVec<[Result<(), IoError>; 4]> = SmallVec::new();
     if result.is_err() && pieces.len() > 1 {
-        // What one of them asks for cannot be done; the others may be.
+        // One of the writes cannot be done; try each by itself, so that the others succeed.
         for piece in pieces.iter() {
             let piece = std::slice::from_ref(piece);
             alone.push(together(engine, (unit, line), piece, extents, cuts).await);
@@ -129,7 +129,7 @@ pub(super) struct Work {
 }
 
 impl Batch<'_> {
-    /// What is written, in segments; `line`: the height of a line when it is fixed.
+    /// The segments of the batch; `line`: the height of a line when it is fixed.
     pub(super) fn segments(&self, line: Option<u64>) -> SmallVec<[Segment; 3]> {
         segments((self.extents, self.cuts), self.chunk, line)
     }
@@ -139,7 +139,7 @@ impl Batch<'_> {
         divided(rows, self.cuts)
     }
 
-    /// What is written to rows `rows` of data chunk `k`, between two cuts; `None`: nothing is.
+    /// The payload for rows `rows` of data chunk `k`, between two cuts; `None` if no write covers them.
     pub(super) fn payload(&self, k: usize, rows: &Range<u64>) -> Option<Buf> {
         let len = (rows.end - rows.start) as usize;
         let at = k as u64 * self.chunk + rows.start;
@@ -322,7 +322,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// What the pieces write, chunk by chunk: slot, rows, bytes.
+    /// The data writes of the pieces, chunk by chunk: slot, rows, bytes.
     fn blocks(&self) -> impl Iterator<Item = (Slot, Range<u64>, Buf)> + '_ {
         self.extents.iter().flat_map(move |extent| {
             extent.chunks(self.chunk).filter_map(move |k| {

@@ -37,7 +37,7 @@ impl OpKind {
     }
 }
 
-/// What happens to a request.
+/// The fault that a request meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// It fails; the device below does not see it.
@@ -132,7 +132,7 @@ impl Active {
         }
     }
 
-    /// Whether it applies to this one; counts it.
+    /// True if the rule applies to this request; counts the match.
     fn applies(&self, request: &Request, random: &Random) -> bool {
         if self.removed.load(Ordering::Acquire) || !self.rule.fits(request) {
             return false;
@@ -155,7 +155,7 @@ struct Shared {
     /// Rules that were not removed.
     in_force: AtomicUsize,
     gone: AtomicBool,
-    /// How often hanging requests were released.
+    /// Number of times that hanging requests were released.
     releases: AtomicU64,
     /// Requests to which something was done.
     hits: AtomicU64,
@@ -243,7 +243,7 @@ impl Faults {
         }
     }
 
-    /// What shall happen to `request`.
+    /// Chooses the fault for `request`.
     pub(super) fn decide(&self, request: &Request) -> Option<Action> {
         if self.0.in_force.load(Ordering::Acquire) == 0 {
             return None;

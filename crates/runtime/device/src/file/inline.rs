@@ -53,7 +53,7 @@ fn in_turn<B>(
                 }
             }
             Err(errno) if total == 0 => return Err(errno),
-            // What was moved is reported; the rest is asked for again and fails by itself.
+            // Report the bytes moved; the rest is asked for again and fails by itself.
             Err(_) => break,
         }
     }

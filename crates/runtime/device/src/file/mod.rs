@@ -6,7 +6,7 @@
 //! (tmpfs). Where a filesystem refuses O_DIRECT the page cache is used, and a note says so; flushes then have an open
 //! file of their own, which the kernel tells every error of writing back.
 //!
-//! What it does not know: metadata, arrays, what is in the blocks.
+//! It does not know metadata, arrays, or the content of blocks.
 //!
 //! Invariant: once the file has been found shorter than it was when it was opened, or the device
 //! gone, every request on every shard fails with [`IoErrorKind::Gone`](crate::IoErrorKind::Gone),

@@ -22,7 +22,7 @@ const LEFT_WITHIN: Duration = Duration::from_secs(2);
 /// Between two looks whether a file is free.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// What the file shall be used for.
+/// The purpose that the file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Reading and writing; nobody else may use it.
@@ -96,14 +96,14 @@ impl FileMember {
         }
         let info = abilities.info(&name, direct);
         let mut whole = Whole::new(fd, block_device, abilities.size);
-        // What bypasses the page cache is not written back later: each request is told its own error.
+        // Direct writes have no later write-back: each request gets its own error.
         if mode == Mode::ReadWrite && !info.direct {
             whole.flush_apart();
         }
         Ok(FileMember { info, abilities, mode, notes, whole: Arc::new(whole) })
     }
 
-    /// What devices made from it will say of themselves.
+    /// The description of the devices made from it.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -220,7 +220,7 @@ fn lock(fd: &OwnedFd, mode: Mode, block: bool, notes: &mut Vec<String>) -> Resul
     }
 }
 
-/// What the system said, and what can be done about it.
+/// The system's error, and a remedy.
 fn reason(error: &std::io::Error) -> String {
     let advice = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOENT) => "; check the path",

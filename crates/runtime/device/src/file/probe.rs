@@ -1,4 +1,4 @@
-//! What an open file or block device can do: sizes, alignment, discards, caches.
+//! Probing of an open file or block device: sizes, alignment, discards, caches.
 
 use crate::info::DeviceInfo;
 use braid_shard::Pool;
@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 /// `f_type` of tmpfs and ramfs, from the kernel's linux/magic.h.
 const MEMORY_FILESYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// What was found. Sizes in bytes.
+/// The result of a probe. Sizes in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Abilities {
     /// Not rounded.
@@ -130,7 +130,7 @@ fn takes_holes(fd: &OwnedFd, size: u64) -> bool {
     fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, beyond, 4096).is_ok()
 }
 
-/// What sysfs says of the disk `device`, or of the disk that the partition `device` is on.
+/// The sysfs queue attributes of the disk `device`, or of the disk that the partition `device` is on.
 struct Queue(String);
 
 impl Queue {

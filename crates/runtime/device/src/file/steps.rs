@@ -22,11 +22,11 @@ const TRIES_MAX: u32 = 64;
 const ZEROES: usize = 64 << 10;
 const ZEROES_REPEATED: usize = 64;
 
-/// What is common to all requests of a device.
+/// The state that all requests of a device share.
 pub(super) struct Means {
     /// There until it is dropped.
     fd: Option<Rc<OwnedFd>>,
-    /// What flushes are made on, when that is not `fd`.
+    /// The descriptor for flushes, when it is not `fd`.
     flush_fd: Option<Rc<OwnedFd>>,
     slow_to_close: Arc<AtomicBool>,
     pub(super) pool: Pool,
@@ -138,7 +138,7 @@ enum ZeroBy {
     Synced,
 }
 
-/// What comes next.
+/// The next step of a request.
 pub(super) enum Step {
     Call(RingOp),
     End(Result<(), IoError>, Op),
@@ -185,7 +185,7 @@ impl Flight {
         Flight { done, offset, position: 0, tries: 0, work }
     }
 
-    /// What comes after a call that gave `result`. `still_whole` asks whether the file is.
+    /// The next step after a call that gave `result`. `still_whole` tells if the file still has its size.
     pub(super) fn next(
         &mut self,
         means: &Means,

@@ -21,7 +21,7 @@ struct Kernel {
     limit: usize,
     /// Every second call is interrupted.
     interrupts: bool,
-    /// What fallocate answers, if not success.
+    /// The errno of fallocate; 0 for success.
     fallocate: i32,
     whole: Cell<bool>,
     calls: RefCell<Vec<&'static str>>,

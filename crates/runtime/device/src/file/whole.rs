@@ -1,4 +1,4 @@
-//! Whether a member is still all there: a file may be truncated, a disk unplugged, at any time.
+//! Finds out if a member is still whole: a file may be truncated, a disk unplugged, at any time.
 //!
 //! Asks only for what this machine knows: a shard must not wait for the server of a file system.
 
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) struct Whole {
     /// There until it is dropped.
     fd: Option<OwnedFd>,
-    /// What flushes are made on, when that is another open file.
+    /// The open file for flushes, when it is another one.
     for_flushes: Option<OwnedFd>,
     block_device: bool,
     /// Bytes when it was opened, not rounded.

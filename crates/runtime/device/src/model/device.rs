@@ -149,7 +149,7 @@ impl Inner {
             }
         }
         let next = self.queue.borrow().peek().map(|Reverse((end, _, _))| *end);
-        // What was armed may be over: ask anew.
+        // The armed timer may have fired: arm it anew.
         if self.armed.get() <= now {
             self.armed.set(Nanos::MAX);
         }
@@ -164,7 +164,7 @@ impl Inner {
 
 impl Drop for ModelDevice {
     fn drop(&mut self) {
-        // What is in flight still ends in its time; the task goes with the last of it.
+        // Requests in flight still end in their time; the task ends with the last.
         self.inner.closing.set(true);
         self.inner.shard.wake(self.inner.task.get());
     }

@@ -4,7 +4,7 @@
 //! that all shards share; a task per device carries it out at that time on the shard's clock,
 //! real or virtual. The same requests at the same times end at the same times.
 //!
-//! What it does not know: why anybody would want a slow device.
+//! It does not know why anybody would want a slow device.
 
 mod device;
 mod parameters;

@@ -75,11 +75,11 @@ pub struct Parameters {
     pub read_latency: Nanos,
     /// The same of a write.
     pub write_latency: Nanos,
-    /// What each request takes of the controller, one after the other.
+    /// Controller time of each request; requests take turns.
     pub cost: Nanos,
     /// Requests that the device works on at the same time; the rest waits.
     pub depth: u32,
-    /// What a flush, or a write with FUA, takes in addition; not 0: there is a volatile cache.
+    /// Additional time of a flush, or of a write with FUA; other than 0 means that there is a volatile cache.
     pub flush: Nanos,
     /// The head's movement, for a disk.
     pub seek: Option<Seek>,
@@ -133,7 +133,7 @@ pub enum ModelError {
         option: String,
         /// As written.
         value: String,
-        /// What may stand there.
+        /// The accepted values.
         wanted: &'static str,
     },
     /// No size was given.

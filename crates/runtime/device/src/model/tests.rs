@@ -14,7 +14,7 @@ fn open(shard: &Shard, spec: &str) -> Rc<dyn Device> {
     Model::new(&ModelSpec::parse(spec).unwrap()).unwrap().open(shard).unwrap()
 }
 
-/// How long `count` reads of `len` bytes take, `depth` of them at a time.
+/// The time that `count` reads of `len` bytes take, `depth` of them at a time.
 fn time_reads(spec: &str, count: u64, len: u64, depth: u64, place: fn(u64) -> u64) -> Nanos {
     let shard = shard();
     let device = open(&shard, spec);

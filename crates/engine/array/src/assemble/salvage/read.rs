@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The most that is read of a member at once.
 const PIECE: u64 = 256 << 10;
 
-/// How to read an array.
+/// The geometry and the sources that an array is read by.
 pub(super) struct Plan {
     /// Bytes of the array.
     pub(super) size: u64,

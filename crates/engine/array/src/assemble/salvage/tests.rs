@@ -118,7 +118,7 @@ fn reshaping(old: Geometry, new: Geometry, backwards: bool) -> Reshaping {
     let step = (1..).map(|times| times * one).find(|step| step % other == 0).unwrap();
     let position = size / 2 / step * step;
     let disks = old.disks.max(new.disks);
-    // What no geometry says is there is nothing that could be taken for data.
+    // Bytes outside every geometry must never be taken for data.
     let mut members = vec![vec![0xee; MEMBER]; disks as usize];
     let (olds, news) = match backwards {
         true => (0..position, position..size),
@@ -305,7 +305,7 @@ fn chunk_and_layout_changing_in_either_direction() {
 
 #[test]
 fn a_raid5_becoming_a_raid6() {
-    // What Linux does: first a RAID6 with Q on a member of its own, then the reshape.
+    // As Linux does it: first a RAID6 with Q on a member of its own, then the reshape.
     let q_apart = Geometry { layout: 18, ..RAID6 };
     assert_right_within_the_level(Geometry { disks: 4, ..q_apart }, RAID6, false);
 }

@@ -54,7 +54,7 @@ fn on_device(world: &World, member: &Arc<TestMember>, component: Range<u64>) -> 
     start + component.start..start + component.end
 }
 
-/// What the member's log says, in component bytes; `None` when its superblock says that nothing is bad.
+/// The member's bad-block log in component bytes; `None` when its superblock says that nothing is bad.
 fn logged(world: &World, member: &Arc<TestMember>) -> Option<Vec<Range<u64>>> {
     let superblock = world.superblock(member);
     if !superblock.bad_blocks {
@@ -210,7 +210,7 @@ fn an_error_that_passes_is_no_reason_to_record_anything() {
     world.write(&array, 0, 0, &pattern(1, 16 << 10)).unwrap();
     world.stop(&control);
     assert_eq!(logged(&world, &members[1]), Some(vec![4096..8192]));
-    // What the member did take is there.
+    // The part that the member took is there.
     let at = on_device(&world, &members[1], 8192..16384);
     let held = world.contents(&members[1])[at.start as usize..at.end as usize].to_vec();
     assert_eq!(held, pattern(1, 16 << 10)[8192..]);

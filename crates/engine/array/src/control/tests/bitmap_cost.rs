@@ -1,4 +1,4 @@
-//! What the bitmap costs and saves, in the virtual time of modelled members and in bytes: figures that do
+//! The cost and the gain of the bitmap, in the virtual time of modelled members and in bytes: figures that do
 //! not depend on the machine. `cargo test … -- --nocapture` shows them.
 
 use super::world::{World, members, pattern};

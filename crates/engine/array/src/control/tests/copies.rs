@@ -138,7 +138,7 @@ fn reads_here_and_there_do_not_push_a_stream_off_its_disk() {
         offsets.push(8 * MIB + nr * 64 * KIB);
         offsets.extend((0..4).map(|k| (nr * 4 + k) * 7919 % 300 * 4096));
     }
-    // What is here and there lies far from the stream: the nearest head is that of the other disk.
+    // These reads are far from the stream, so the other disk's head is nearer.
     let far = |offset: u64| if offset < 8 * MIB { 24 * MIB + offset } else { offset };
     for offset in offsets.into_iter().map(far) {
         let len = if offset < 24 * MIB { 64 << 10 } else { 4096 };

@@ -179,7 +179,7 @@ fn the_last_copy_does_not_fail_fast() {
         assert!(world.read(&array, 0, 0, 4096).is_err(), "{shape:?}");
         assert_eq!(member(&world, &control, 0).state, MemberState::InSync, "{shape:?}");
         assert!(!world.status(&control).state_line().contains("FAILED"));
-        // What is written is there again; what the member does not take is recorded as for any other.
+        // Blocks that are written become readable again; those that the member refuses are recorded as bad.
         members[0].defects.lock().unwrap().push(at + 8192..at + 12288);
         let _ = world.write(&array, 0, 0, &pattern(0, 65536));
         assert_eq!(member(&world, &control, 0).state, MemberState::InSync, "{shape:?}");

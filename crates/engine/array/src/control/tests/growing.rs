@@ -64,7 +64,7 @@ fn a_bitmap_that_was_added_saves_a_resync_and_one_that_was_removed_does_not() {
             world.write(&array, 1, CHUNK, &pattern(1, 3 << 16)).unwrap();
             assert_eq!(world.status(&control).bitmap, None);
             let added = add(&world, &control, Some(CHUNK)).unwrap();
-            // What is being written at that moment is not known.
+            // Which bits are dirty at that moment depends on the load.
             assert_eq!((added.chunk, added.dirty), (CHUNK, added.bits));
             world.sleep(20 * SECOND);
             assert_eq!(dirty(&world, &control), 0, "{level} {version}");

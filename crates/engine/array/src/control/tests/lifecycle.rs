@@ -1,4 +1,4 @@
-//! What happens to an array while it runs, and what its superblocks say of it.
+//! Changes to a running array, and their trace in its superblocks.
 
 use super::world::{TestMember, World, members, pattern};
 use crate::control::Control;
@@ -132,7 +132,7 @@ fn a_failed_member_is_rebuilt_onto_the_spare_and_no_byte_changes() {
         let spare = world.superblock(&members[disks]);
         assert_eq!((spare.own_role(), spare.recovery_offset), (Role::Slot(0), None));
 
-        // What the spare holds is needed now.
+        // Now the data on the spare is needed.
         fail(&world, &control, "m1").unwrap();
         assert_eq!(world.read(&array, 0, 0, bytes.len()).unwrap(), bytes, "{level}");
         world.stop(&control);

@@ -91,7 +91,7 @@ impl Stack {
         (of(&self.top), self.lower.iter().map(of).collect())
     }
 
-    /// What `check` counts: in the upper array, in those below it.
+    /// The mismatch counts of a `check`: of the upper array, and of each below it.
     fn check(&self, world: &World) -> (u64, Vec<u64>) {
         let redundant = |array: &Running| world.status(&array.control).level.has_redundancy();
         let of = |array: &Running| {
@@ -233,7 +233,7 @@ fn a_stripe_over_mirrors_goes_on_with_one_leaf_of_each_and_is_rebuilt_below() {
     }
     stack.wait_idle(&world);
     assert_eq!(stack.degraded(&world), (0, vec![0, 0]));
-    // What the spares hold is needed now.
+    // Now the data on the spares is needed.
     stack.kill(0, 1);
     stack.kill(1, 0);
     stack.reads(&world, 0, &bytes);

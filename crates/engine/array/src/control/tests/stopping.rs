@@ -1,4 +1,4 @@
-//! What a stop says of the members that it leaves.
+//! The report of a stop about the members that it leaves.
 
 use super::world::{World, members, pattern};
 use crate::control::Control;
