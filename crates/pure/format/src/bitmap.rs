@@ -47,7 +47,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, cluster_name) == 72);
 };
 
-/// What a bitmap's superblock says.
+/// The superblock of a bitmap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BitmapSuperblock {
     /// 4 (bits in bytes, least significant first), or 3 from old programs, which on little-endian machines is
@@ -90,7 +90,7 @@ pub enum BitmapError {
          the array can run without it after a full resync"
     )]
     NoMagic {
-        /// What stands where the magic number should.
+        /// The number in place of the magic.
         found: u32,
     },
     /// A version that is not supported.
@@ -106,9 +106,9 @@ pub enum BitmapError {
     Field {
         /// The field.
         field: &'static str,
-        /// What it holds.
+        /// The value found.
         found: u64,
-        /// What would be right.
+        /// The accepted values.
         must: &'static str,
     },
     /// More bits than are held in memory.
@@ -312,7 +312,7 @@ impl Bits {
         &self.bytes
     }
 
-    /// Whether a bit is set; a bit beyond the end counts as set, since nothing says that it is clean.
+    /// True if a bit is set; a bit beyond the end counts as set, since nothing says that it is clean.
     pub fn get(&self, bit: u64) -> bool {
         match self.place(bit) {
             Some((byte, mask)) => self.bytes.get(byte).is_none_or(|b| b & mask != 0),

@@ -37,7 +37,7 @@ pub const MAX_STRIPE: u32 = 64 << 20;
 /// The highest generation: no volume comes to it, and the next one can still be counted.
 pub const MAX_GENERATION: u64 = u64::MAX >> 1;
 
-/// What a brick is used for.
+/// The use of a brick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BrickState {
     /// It takes its share of new stripes.
@@ -83,7 +83,7 @@ impl fmt::Display for BrickState {
     }
 }
 
-/// Whether a metadata region holds the volume's metadata.
+/// The state of a metadata region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MetadataState {
     /// The region is not used (or there is none).
@@ -114,7 +114,7 @@ impl MetadataState {
     }
 }
 
-/// How the volume was left.
+/// The state in which the volume was left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum VolumeState {
     /// It was unmounted in order, or never mounted.
@@ -167,7 +167,7 @@ pub struct BrickSuperblock {
     pub brick_id: u16,
     /// Bricks of the volume when this was written; at least 1.
     pub brick_count: u16,
-    /// What it is used for.
+    /// The use of the brick.
     pub state: BrickState,
     /// Its weight in the placement; at least 1 where the state is [`BrickState::Data`].
     pub weight: u64,
@@ -178,9 +178,9 @@ pub struct BrickSuperblock {
     pub brick_size: u64,
     /// Bytes of a stripe: a power of two, [`MIN_STRIPE`] to [`MAX_STRIPE`]; the same on all bricks.
     pub stripe_size: u32,
-    /// How the volume was left.
+    /// The state in which the volume was left.
     pub volume_state: VolumeState,
-    /// Whether the metadata region is in use. [`MetadataState::Unused`] where there is none.
+    /// The state of the metadata region; [`MetadataState::Unused`] where there is none.
     pub metadata_state: MetadataState,
     /// The generation up to which the metadata region is known to have taken part; 0 where it is not used.
     pub metadata_generation: u64,
@@ -322,7 +322,7 @@ impl BrickSuperblock {
         Ok(superblock)
     }
 
-    /// Whether the values can be on a device of `device_bytes`; `at` is for the message.
+    /// Checks the values against a device of `device_bytes`; `at` is for the message.
     ///
     /// # Errors
     /// The first value that cannot be: [`BrickError::CutShort`] where the device is smaller than the brick,

@@ -24,7 +24,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const BLOCK: usize = 4096;
 /// Sectors of a block.
 pub const BLOCK_SECTORS: u64 = 8;
-/// What is added to the sequence number when a recovered log is begun anew, so that leftovers further on can
+/// Added to the sequence number when a recovered log is begun anew, so that leftovers further on can
 /// never continue it.
 pub const SEQ_GAP: u64 = 10_000;
 
@@ -64,7 +64,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Head, checksum) == CHECKSUM_AT);
 };
 
-/// What all checksums of an array's journal begin with.
+/// The seed of all checksums of an array's journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(u32);
 
@@ -125,7 +125,7 @@ pub struct Meta {
     pub seq: u64,
     /// The ring sector at which the block stands.
     pub position: u64,
-    /// What it says, in order.
+    /// The payloads, in order.
     pub payloads: Vec<Payload>,
 }
 
@@ -143,7 +143,7 @@ pub enum MetaError {
     /// No meta block: the log ends before it.
     #[error("no journal meta block (magic is {found:#010x}); the log ends here")]
     NoMagic {
-        /// What stands where the magic number should.
+        /// The number in place of the magic.
         found: u32,
     },
     /// A version that is not supported.
@@ -159,9 +159,9 @@ pub enum MetaError {
         "journal meta block: checksum is {stored:#010x} and should be {computed:#010x}; the log ends here"
     )]
     Checksum {
-        /// What is stored.
+        /// The checksum stored.
         stored: u32,
-        /// What the bytes give.
+        /// The checksum of the bytes.
         computed: u32,
     },
     /// meta_size is impossible.

@@ -30,7 +30,7 @@ const BITMAP_CHUNK: u64 = 64 << 20;
 /// Smallest bitmap chunk in bytes.
 const BITMAP_CHUNK_MIN: u64 = 4096;
 
-/// What guards the array against an unclean stop, as far as it needs room on the members.
+/// The consistency policy, as far as it needs room on the members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
     /// Nothing: an unclean stop is followed by a full resync.
@@ -46,7 +46,7 @@ pub enum Consistency {
     Ppl,
 }
 
-/// What is to be placed. Sizes in sectors.
+/// The array to be placed. Sizes in sectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// -1 linear, 0, 1, 4, 5, 6 or 10.
@@ -61,7 +61,7 @@ pub struct Request {
     pub raid_disks: u32,
     /// Size of each member, spares included, in the order of the dev numbers.
     pub members: Vec<u64>,
-    /// What needs room beside the data.
+    /// The consistency policy, which needs room beside the data.
     pub consistency: Consistency,
     /// Use only this much of each member; `None` = what the smallest has.
     pub size: Option<u64>,
@@ -197,7 +197,7 @@ pub enum PlacementError {
     DataOffset {
         /// Sectors asked for.
         want: u64,
-        /// What is wrong with it.
+        /// The defect.
         why: &'static str,
         /// The least that works.
         least: u64,
@@ -209,7 +209,7 @@ pub enum PlacementError {
     Version {
         /// Metadata version.
         version: Version,
-        /// What it lacks.
+        /// The feature that is missing.
         what: &'static str,
     },
     /// The level keeps no bitmap or PPL.
@@ -322,7 +322,7 @@ fn check_consistency(request: &Request) -> Result<(), PlacementError> {
     }
 }
 
-/// What 0.90 has no fields for.
+/// Refuses features that 0.90 has no fields for.
 fn check_version(request: &Request) -> Result<(), PlacementError> {
     let (version, have) = (request.version, request.members.len());
     let most = version.max_members();
@@ -414,7 +414,7 @@ fn size_unit(request: &Request) -> u64 {
 
 /// A reader takes no superblock with less data, in sectors.
 const LEAST_DATA: u64 = 10;
-/// What mdadm rounds the size to where there is no chunk: 64 KiB.
+/// Unit to which mdadm rounds the size where there is no chunk: 64 KiB.
 const UNCHUNKED_UNIT: u64 = 128;
 
 fn component_size(

@@ -63,7 +63,7 @@ const _: () = {
 pub struct Header {
     /// Grows by one with each unit that is logged anywhere in the array; 0 in an empty log.
     pub generation: u64,
-    /// What the writes changed, at most [`ENTRIES_MAX`].
+    /// The ranges that the writes changed, at most [`ENTRIES_MAX`].
     pub entries: Vec<Entry>,
 }
 
@@ -99,9 +99,9 @@ pub enum PplError {
          there is no log here or it is damaged: the array needs a resync after an unclean stop"
     )]
     Checksum {
-        /// What is stored.
+        /// The checksum stored.
         stored: u32,
-        /// What the bytes give.
+        /// The checksum of the bytes.
         computed: u32,
     },
     /// The log of another array.
@@ -110,9 +110,9 @@ pub enum PplError {
          the log is another array's: the array needs a resync after an unclean stop"
     )]
     Signature {
-        /// What is stored.
+        /// The checksum stored.
         found: u32,
-        /// What the array's uuid gives.
+        /// The signature that the array's uuid gives.
         want: u32,
     },
     /// More entries than fit.
@@ -212,7 +212,7 @@ pub struct Unit<'a> {
     pub sector: u64,
     /// The header.
     pub header: Header,
-    /// What follows the header, cut to the unit's length and to the end of the area.
+    /// The bytes after the header, cut to the unit's length and to the end of the area.
     pub partial_parity: &'a [u8],
 }
 

@@ -1,4 +1,4 @@
-//! What a device held before: filesystems, partition tables, volumes, members of other arrays. So that
+//! Earlier content of a device: filesystems, partition tables, volumes, members of other arrays. So that
 //! `create` can show it before it is lost.
 //!
 //! Owns where each format has its signature and how to tell it. Does not read the device: the caller
@@ -18,13 +18,13 @@ pub use tables::partitions;
 /// Something recognised on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// What it is, one word: `ext4`, `gpt`, `linux_raid_member`, … (the names blkid uses, where it has one).
+    /// Its kind in one word: `ext4`, `gpt`, `linux_raid_member`, … (blkid's names, where it has one).
     pub kind: &'static str,
-    /// What it is, for people: `ext4 filesystem, label "data", uuid …`.
+    /// Description for people: `ext4 filesystem, label "data", uuid …`.
     pub what: String,
     /// Byte offset of the bytes it was recognised by.
     pub at: u64,
-    /// How many bytes those are: overwritten, the signature is gone.
+    /// Length in bytes; once they are overwritten, the signature is gone.
     pub len: u64,
 }
 
@@ -35,7 +35,7 @@ const HEAD: u64 = 512 << 10;
 const TAIL: u64 = 512 << 10;
 const TAIL_UNIT: u64 = 256 << 10;
 
-/// What must be read of a device of `dev_bytes`: offsets and lengths in bytes, both multiples of 4096 on
+/// The ranges to read of a device of `dev_bytes`: offsets and lengths in bytes, both multiples of 4096 on
 /// devices whose size is one (an offset always is).
 pub fn ranges(dev_bytes: u64) -> Vec<(u64, usize)> {
     let tail = (dev_bytes & !(TAIL_UNIT - 1)).saturating_sub(TAIL);

@@ -41,7 +41,7 @@ pub const MAX_ROLES: usize = 1920;
 /// Value of [`Superblock::resync_offset`] when all redundancy is in sync.
 pub const CLEAN: u64 = u64::MAX;
 
-/// What one member's superblock says. Offsets and sizes are in sectors of 512 bytes.
+/// The superblock of one member. Offsets and sizes are in sectors of 512 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Where the superblock stands; not stored, it follows from the place.
@@ -120,11 +120,11 @@ pub struct Superblock {
     pub resync_offset: u64,
     /// Bytes of the array's logical blocks; 0 = not recorded, as Linux before 6.19 has it and demands it.
     pub logical_block_size: u32,
-    /// What each member is, by dev number. At most [`MAX_ROLES`] entries, of which 0.90 keeps 27.
+    /// The role of each member, by dev number. At most [`MAX_ROLES`] entries, of which 0.90 keeps 27.
     pub roles: Vec<Role>,
     /// Contents of fields that no feature bit announces; zero in new superblocks.
     pub leftover: Leftover,
-    /// What only version 0.90 says.
+    /// The fields that only version 0.90 has.
     pub v0: V0,
 }
 
@@ -219,12 +219,12 @@ impl Superblock {
         }
     }
 
-    /// What this member is in the array, by its own table.
+    /// The role of this member, by its own table.
     pub fn own_role(&self) -> Role {
         self.role_of(self.dev_number)
     }
 
-    /// What the member with this dev number is. A number beyond the table, and a slot beyond the
+    /// The role of the member with this dev number. A number beyond the table, and a slot beyond the
     /// number of slots (the larger of old and new during a reshape), mean spare.
     pub fn role_of(&self, dev_number: u32) -> Role {
         let role = usize::try_from(dev_number).ok().and_then(|index| self.roles.get(index));

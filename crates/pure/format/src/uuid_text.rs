@@ -12,9 +12,9 @@ use std::fmt::Write;
      write it as aaaaaaaa:bbbbbbbb:cccccccc:dddddddd"
 )]
 pub struct UuidTextError {
-    /// What was given.
+    /// The name given.
     pub text: String,
-    /// How many hexadecimal digits it has.
+    /// Number of hexadecimal digits.
     pub digits: usize,
 }
 

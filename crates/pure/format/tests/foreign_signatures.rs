@@ -1,4 +1,4 @@
-//! What other programs wrote is recognised. The images are described in `fixtures/README.md`.
+//! Signatures written by other programs are recognised. The images are described in `fixtures/README.md`.
 
 // Helpers of tests too: unwrapping says that the test has failed.
 #![allow(clippy::unwrap_used)]

@@ -35,7 +35,7 @@ static MEMBERS: LazyLock<BTreeMap<String, Member>> = LazyLock::new(|| {
     members
 });
 
-/// What is kept of a member: its metadata.
+/// The metadata of a member, all that is kept of it.
 struct Member {
     /// Sector, bytes and result at each candidate place.
     tried: Vec<(u64, Vec<u8>, Result<Superblock, SuperblockError>)>,

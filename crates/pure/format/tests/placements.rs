@@ -93,7 +93,7 @@ fn in_words(placement: &Placement) -> (Vec<String>, [String; 5]) {
     (members.collect(), rest)
 }
 
-/// What mdadm makes and place() refuses: arrays of size 0, and a bad-block log on top of the bitmap.
+/// Made by mdadm and refused by place(): arrays of size 0, and a bad-block log on top of the bitmap.
 const MDADM_ONLY: [&str; 3] = [
     "1\t0\t1.2\t0\t2\t2100*2\tnone\t-\t-\t",
     "1\t0\t1.0\t0\t2\t136*2\tnone\t-\t-\t",

@@ -28,7 +28,7 @@ pub const MAX_BRICKS: usize = 4096;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The upper 14 bits of 64 are the number of a bucket.
 const TO_BUCKET: u32 = u64::BITS - BUCKETS.trailing_zeros();
-/// How many places of the table are tried for another brick before each brick is asked in order.
+/// Number of table entries tried for another brick before each brick is asked in order.
 const TRIES: u64 = 64;
 
 /// Why a table was refused.
@@ -45,7 +45,7 @@ pub enum BucketsError {
         "placing stripes: {bricks} bricks, and a volume has at most {MAX_BRICKS}; use arrays or larger devices as bricks"
     )]
     TooManyBricks {
-        /// How many were given.
+        /// The number given.
         bricks: usize,
     },
     /// One id given twice.
@@ -72,9 +72,9 @@ pub enum BucketsError {
     Damaged {
         /// Which number.
         what: &'static str,
-        /// What it is.
+        /// The value found.
         found: usize,
-        /// What would be right.
+        /// The accepted values.
         must: &'static str,
     },
 }
@@ -150,7 +150,7 @@ impl Buckets {
         some.into_iter().chain(none).map(|&(brick, _)| brick).find(|&brick| is_usable(brick))
     }
 
-    /// How many buckets are the brick's; 0 for one that the table does not know.
+    /// Number of the brick's buckets; 0 for one that the table does not know.
     pub fn share(&self, brick: u16) -> usize {
         let found = self.shares.binary_search_by_key(&brick, |&(id, _)| id);
         found.ok().and_then(|at| self.shares.get(at)).map_or(0, |&(_, share)| share)

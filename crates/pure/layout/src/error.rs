@@ -76,7 +76,7 @@ pub enum LayoutError {
         level: Level,
         /// The chunk size asked for.
         chunk_size: u64,
-        /// What a chunk size of this level must be.
+        /// The rule for chunk sizes of this level.
         rule: &'static str,
     },
     /// The components are too small to hold anything.

@@ -64,22 +64,22 @@ impl Level {
         }
     }
 
-    /// Whether redundancy is kept as parity (4, 5, 6).
+    /// True if redundancy is kept as parity (4, 5, 6).
     pub fn is_parity(self) -> bool {
         self.parity_count() > 0
     }
 
-    /// Whether redundancy is kept as copies (1, 10).
+    /// True if redundancy is kept as copies (1, 10).
     pub fn is_mirror(self) -> bool {
         matches!(self, Level::Raid1 | Level::Raid10)
     }
 
-    /// Whether an array of this level can lose a member.
+    /// True if an array of this level can lose a member.
     pub fn has_redundancy(self) -> bool {
         self.is_parity() || self.is_mirror()
     }
 
-    /// Whether members of one array may differ in used size (0 and linear); the other levels use
+    /// True if members of one array may differ in used size (0 and linear); the other levels use
     /// one common component size.
     pub fn uses_member_sizes(self) -> bool {
         matches!(self, Level::Raid0 | Level::Linear)

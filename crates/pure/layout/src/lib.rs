@@ -134,7 +134,7 @@ impl Layout {
         }
     }
 
-    /// Whether every byte of the array can still be had when exactly the slots for which `working`
+    /// True if every byte of the array can still be had when exactly the slots for which `working`
     /// answers true have a usable member.
     pub fn survives(&self, working: impl Fn(Slot) -> bool) -> bool {
         match self {

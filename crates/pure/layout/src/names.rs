@@ -25,7 +25,7 @@ const RAID5: Table = &[
     ("ls", 2),
     ("rs", 3),
     ("default", 2),
-    // What DDF calls its RAID5 rotations are three of the native ones.
+    // The RAID5 rotations of DDF are three of the native ones.
     ("ddf-zero-restart", 1),
     ("ddf-n-restart", 0),
     ("ddf-n-continue", 2),

@@ -13,7 +13,7 @@ use crate::{LayoutError, Level, Slot, Spec};
 /// the two members that share it could not be told apart.
 const MAX_Q_WIDTH: usize = 255;
 
-/// What a slot holds in one stripe.
+/// The role of a slot in one stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Data chunk `k` of the stripe, in array order from 0.
@@ -275,7 +275,7 @@ impl Parity {
         self.map_stripe(stripe).data_slot(k)
     }
 
-    /// What a slot holds in a stripe.
+    /// The role of a slot in a stripe.
     #[inline]
     pub fn role(&self, stripe: u64, slot: Slot) -> Role {
         self.map_stripe(stripe).role(slot)
@@ -366,7 +366,7 @@ impl StripeMap {
         (0..self.data_chunks()).map(move |k| self.data_slot(k))
     }
 
-    /// What a slot (below the number of slots) holds.
+    /// The role of a slot (below the number of slots).
     #[inline]
     pub fn role(&self, slot: Slot) -> Role {
         debug_assert!(slot < self.slots());

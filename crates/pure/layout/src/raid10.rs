@@ -252,7 +252,7 @@ impl Raid10 {
         (chunk_nr < self.chunks).then_some((chunk_nr << self.chunk_shift) + within)
     }
 
-    /// Whether every chunk has a copy on a slot for which `working` answers true.
+    /// True if every chunk has a copy on a slot for which `working` answers true.
     pub fn survives(&self, working: impl Fn(Slot) -> bool) -> bool {
         // The slots of a chunk's copies repeat after as many chunks as there are slots.
         (0..self.chunks.min(self.slots as u64)).all(|chunk_nr| {

@@ -11,7 +11,7 @@ use braid_layout::{Layout, Level, Parity, Place, Role, SECTOR, Spec, layout_name
 const BLOCK: usize = 4096;
 const IMAGES: &[u8] = include_bytes!("fixtures/geometry.tar.xz");
 
-/// What the superblocks of an array say, and its components by slot.
+/// The superblocks of an array, and its components by slot.
 struct Array {
     spec: Spec,
     components: Vec<Vec<u8>>,

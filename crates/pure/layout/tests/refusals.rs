@@ -1,4 +1,4 @@
-//! What no array can be is refused with the reason, whatever numbers a superblock holds.
+//! Impossible geometries are refused with the reason, whatever numbers a superblock holds.
 
 use braid_layout::{Layout, LayoutError, Level, Spec};
 use proptest::prelude::*;

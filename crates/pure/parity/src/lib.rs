@@ -81,7 +81,7 @@ pub fn q(data: &[Option<&[u8]>], q: &mut [u8]) {
     arch::selected().q(data, q);
 }
 
-/// What P becomes when a data block changes from `old` to `new`: `p ^= old ^ new`.
+/// Updates P for a data block that changes from `old` to `new`: `p ^= old ^ new`.
 ///
 /// # Panics
 /// If the blocks differ in length.
@@ -89,7 +89,7 @@ pub fn delta_p(old: &[u8], new: &[u8], p: &mut [u8]) {
     arch::selected().xor_into(p, &[old, new]);
 }
 
-/// What Q becomes when the data block with exponent `exp` changes from `old` to `new`:
+/// Updates Q for the data block with exponent `exp` that changes from `old` to `new`:
 /// `q ^= g^exp * (old ^ new)`.
 ///
 /// # Panics
@@ -147,7 +147,7 @@ pub fn copy_pq(
     arch::selected().copy_pq(dsts, data, p, q, stores);
 }
 
-/// Whether all bytes of `block` are zero (true of an empty block).
+/// True if all bytes of `block` are zero, as those of an empty block.
 pub fn is_zero(block: &[u8]) -> bool {
     arch::selected().is_zero(block)
 }

@@ -93,7 +93,7 @@ impl<F: Future<Output = ()> + 'static, M> Group for TypedGroup<F, M> {
 
     fn abandon(&self) {
         loop {
-            // What is dropped may reach back into this slab, so it is not borrowed meanwhile.
+            // A dropped task may reach back into this slab, so the slab is not borrowed meanwhile.
             let slots = {
                 let mut slab = self.slab.borrow_mut();
                 slab.free.clear();

@@ -10,7 +10,7 @@
 //!       └── completions, messages, timers ◄── reactor: io_uring, or a simulator's clock
 //! ```
 //!
-//! What it does not know: RAID, members, protocols. The simulator replaces only the
+//! It does not know RAID, members or protocols. The simulator replaces only the
 //! [`Reactor`]; every other line runs unchanged there.
 //!
 //! Invariant: a future is polled by its own shard only, and only one is being advanced at a time

@@ -202,7 +202,7 @@ pub fn mesh<M>(shards: &[Remote], capacity: usize) -> Vec<MeshEnd<M>> {
 struct Outbox<M> {
     ring: Producer<M>,
     bell: Arc<Doorbell>,
-    /// What did not fit; bounded by the sender's own bound on requests in flight.
+    /// Messages that did not fit; bounded by the sender's own bound on requests in flight.
     overflow: VecDeque<M>,
     rung: bool,
 }

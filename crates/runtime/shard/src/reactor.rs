@@ -1,4 +1,4 @@
-//! What a shard needs of the outside world: a clock and something to wait on.
+//! The outside world of a shard: a clock and something to wait on.
 //!
 //! The real one is the [`Ring`](crate::ring::Ring); the simulator brings one with a virtual clock.
 

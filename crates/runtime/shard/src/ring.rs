@@ -37,7 +37,7 @@ const ENTRIES: u32 = 512;
 /// soon have them all, and the syncs of other members would wait for it.
 const WORKERS: u32 = 256;
 
-/// How long the kernel may take to let go of what was cancelled, all in all and at a time.
+/// Time that the kernel may take to release cancelled requests, all in all and at a time.
 const LETS_GO_WITHIN: Duration = Duration::from_secs(2);
 const CANCEL_NANOS: u32 = 100_000_000;
 /// Operations handed to the kernel in one call. A device starts on a call's operations when the
@@ -97,7 +97,7 @@ pub struct Ring {
     /// Prepared, but the submission queue was full.
     waiting: RefCell<VecDeque<Prepared>>,
     in_flight: Cell<usize>,
-    /// How many of them are commands, which end when their driver wants.
+    /// Number of commands among them, which end when their driver wants.
     commands: Cell<usize>,
     unsubmitted: Cell<usize>,
     /// The kernel did not let go of what was cancelled.
@@ -142,7 +142,7 @@ impl Ring {
         })
     }
 
-    /// Whether [`RingOp::Command`] is possible: from Linux 6.1 on.
+    /// True if [`RingOp::Command`] is possible: from Linux 6.1 on.
     pub fn takes_commands(&self) -> bool {
         self.queues.borrow().take_commands()
     }
@@ -210,7 +210,7 @@ impl Ring {
     /// asked. It does not wait without a limit while something is left that the kernel does not take.
     ///
     /// # Errors
-    /// What the kernel answered when it is neither a wait that ended nor a shortage that passes:
+    /// The kernel's answer when it is neither a wait that ended nor a shortage that passes:
     /// nothing can be submitted to this ring any more.
     fn enter(&self, wait: bool, timeout: Option<Nanos>) -> io::Result<bool> {
         let entered = match self.hand_over() {
@@ -224,7 +224,7 @@ impl Ring {
             }
             Err(error) => Err(error),
         };
-        // What the kernel did not take now stays for the next call.
+        // Entries that the kernel did not take stay for the next call.
         self.unsubmitted.set(self.queues.borrow_mut().unsubmitted());
         entered?;
         Ok(self.collect())
@@ -411,8 +411,8 @@ impl Ring {
         let patience = if self.held_on.get() { Duration::ZERO } else { LETS_GO_WITHIN };
         let until = Instant::now() + patience;
         while self.in_flight.get() > self.commands.get() && Instant::now() < until {
-            // What is only prepared is submitted first, so that it can be cancelled. What a ring that
-            // is lost still has is leaked.
+            // Prepared entries are submitted first, so that they can be cancelled. Requests of a
+            // ring that is lost are leaked.
             if self.enter(false, None).is_err() {
                 break;
             }

@@ -35,7 +35,7 @@ pub trait IdleHook {
     fn on_idle(&self) -> bool;
 }
 
-/// What a turn found.
+/// The outcome of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// Something ran or was delivered; another turn may find more.
@@ -279,7 +279,7 @@ impl Shard {
         let inboxes = self.0.inboxes.take();
         let locals = self.0.locals.take();
         drop((hooks, inboxes, locals, self.0.timers.take()));
-        // What all these submitted as they went.
+        // Cancel the requests that they submitted while they were dropped.
         self.cancel_ring();
         self.0.run.borrow_mut().clear();
         self.0.next_turn.borrow_mut().clear();

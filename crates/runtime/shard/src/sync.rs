@@ -143,7 +143,7 @@ impl Budget {
         })
     }
 
-    /// What is not taken now.
+    /// The amount that is not taken now.
     pub fn left(&self) -> u64 {
         self.left.get()
     }

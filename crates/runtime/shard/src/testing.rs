@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a shard whose clock jumps.
+//! Shared by the tests of this crate: a shard whose clock jumps.
 
 use crate::reactor::{Nanos, Reactor};
 use crate::shard::Shard;

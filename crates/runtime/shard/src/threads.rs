@@ -14,7 +14,7 @@ pub enum StartError {
     Ring {
         /// The shard.
         shard: ShardId,
-        /// What the kernel said.
+        /// The kernel's answer.
         source: RingError,
     },
     /// The thread could not be created.
@@ -22,7 +22,7 @@ pub enum StartError {
     Thread {
         /// The shard.
         shard: ShardId,
-        /// What the kernel said.
+        /// The kernel's answer.
         source: std::io::Error,
     },
 }

@@ -14,16 +14,16 @@ pub enum Copy {
     Second,
 }
 
-/// What is known from both copies.
+/// The result of reading both copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
     /// The superblock that counts.
     pub superblock: BrickSuperblock,
     /// The copy it was read from.
     pub from: Copy,
-    /// Whether the other copy is older, damaged or could not be read, and must be written again.
+    /// The other copy is older, damaged or unreadable, and must be written again.
     pub other_is_stale: bool,
-    /// What is wrong with the other copy, if it is no superblock.
+    /// The defect of the other copy, if it is no superblock.
     pub other: Option<BrickError>,
 }
 

@@ -36,9 +36,9 @@ pub enum BrickError {
     Checksum {
         /// Byte offset read.
         at: u64,
-        /// What is stored.
+        /// The checksum stored.
         stored: u32,
-        /// What the bytes give.
+        /// The checksum of the bytes.
         computed: u32,
     },
     /// A version that is not known.
@@ -48,7 +48,7 @@ pub enum BrickError {
     Version {
         /// Byte offset read.
         at: u64,
-        /// What is stored.
+        /// The checksum stored.
         found: u32,
     },
     /// Incompatible features that are not known.
@@ -71,9 +71,9 @@ pub enum BrickError {
         at: u64,
         /// Which one.
         field: &'static str,
-        /// What it is.
+        /// The value found.
         found: u64,
-        /// What would be right.
+        /// The accepted values.
         must: &'static str,
     },
     /// A volume's name that cannot be.

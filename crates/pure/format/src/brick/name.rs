@@ -20,7 +20,7 @@ pub enum VolumeNameError {
     /// Longer than its field.
     #[error("volume name {name:?} takes {} bytes and a superblock holds {MAX_NAME}; choose a shorter name", name.len())]
     TooLong {
-        /// What was given.
+        /// The name given.
         name: String,
     },
     /// A character that would break paths or terminals.
@@ -28,7 +28,7 @@ pub enum VolumeNameError {
         "volume name {name:?} contains {found:?}; choose a name without control characters and slashes"
     )]
     Character {
-        /// What was given.
+        /// The name given.
         name: String,
         /// The first such character.
         found: char,
@@ -38,7 +38,7 @@ pub enum VolumeNameError {
         "the stored volume name is not text (UTF-8 up to the first NUL, then only NUL): {bytes:02x?}"
     )]
     NotText {
-        /// What is stored.
+        /// The checksum stored.
         bytes: Vec<u8>,
     },
 }

@@ -1,4 +1,4 @@
-//! What a log asks to be written to the members: gathered row by row while it is walked.
+//! The writes that a log asks for, collected row by row while it is walked.
 
 use super::{BLOCK_SECTORS, Found, Payload};
 use std::collections::BTreeMap;
@@ -91,12 +91,12 @@ impl<F: Fn(u64) -> Option<u64>> Recovery<F> {
         }
     }
 
-    /// How many payloads named a place that is not in the array, and were left out.
+    /// Number of payloads outside the array, which were left out.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// What to write, in this order, and after it the rows of which only data was logged. Parity for a place that
+    /// The writes to do, in this order, and then the rows of which only data was logged. Parity for a place that
     /// no data was logged for is left out: nothing says what it belongs to.
     pub fn finish(mut self) -> (Vec<StripeWrite>, Vec<StripeWrite>) {
         let mut cached = Vec::new();

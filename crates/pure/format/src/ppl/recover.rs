@@ -1,4 +1,4 @@
-//! What the newest unit of each member's log asks to be written, with every number in it checked.
+//! The writes that the newest unit of each member's log asks for, with every number in it checked.
 
 use super::{Entry, newest};
 use crate::{SECTOR, crc};
@@ -102,14 +102,14 @@ pub enum Mismatch {
     },
 }
 
-/// What a member's log says.
+/// The content of a member's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered<'a> {
     /// Generation of the unit.
     pub generation: u64,
-    /// What to write, in this order.
+    /// The writes to do, in this order.
     pub replays: Vec<Replay<'a>>,
-    /// What could not be used.
+    /// Entries that could not be used.
     pub mismatches: Vec<Mismatch>,
 }
 
@@ -130,7 +130,7 @@ pub fn recover<'a>(
     let mut rest = unit.partial_parity;
     for (index, entry) in unit.header.entries.iter().enumerate() {
         let len = usize::try_from(entry.pp_size).unwrap_or(usize::MAX);
-        // What is missing at the end of the area fails the entry's checksum.
+        // An entry that the end of the area cuts short fails its checksum.
         let (partial, after) = rest.split_at_checked(len).unwrap_or((&[], &[]));
         rest = after;
         match check(index, entry, partial, shape, slot, &parity_slot) {

@@ -14,9 +14,9 @@ fn ext(areas: &Areas) -> Option<Signature> {
     const SB: u64 = 1024;
     const INCOMPAT_JOURNAL_DEV: u32 = 0x8;
     const COMPAT_HAS_JOURNAL: u32 = 0x4;
-    /// What ext3 knows: filetype, recover, meta_bg.
+    /// The incompatible features of ext3: filetype, recover, meta_bg.
     const INCOMPAT_EXT3: u32 = 0x2 | 0x4 | 0x10;
-    /// What ext3 knows: sparse_super, large_file, btree_dir.
+    /// The read-only compatible features of ext3: sparse_super, large_file, btree_dir.
     const RO_COMPAT_EXT3: u32 = 0x1 | 0x2 | 0x4;
     if areas.u16(SB + 56)? != 0xef53 || areas.u32(SB + 24)? > 6 {
         return None;

@@ -37,7 +37,7 @@ impl Container {
     }
 }
 
-/// What mdadm calls it: `imsm` or `ddf`.
+/// The name in mdadm: `imsm` or `ddf`.
 impl std::fmt::Display for Container {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
@@ -56,7 +56,7 @@ impl std::fmt::Display for Container {
 pub struct ContainerError {
     /// Which container.
     pub container: Container,
-    /// What was recognised.
+    /// Description of the signature.
     pub what: String,
 }
 

@@ -1,4 +1,4 @@
-//! What is neither filesystem nor table: swap, LVM, LUKS, ZFS members, Ceph, DRBD, bricks of braid's volumes.
+//! Signatures beside filesystems and tables: swap, LVM, LUKS, ZFS members, Ceph, DRBD, bricks of braid's volumes.
 
 use super::{Areas, Device, Signature, Text};
 use crate::brick;

@@ -3,7 +3,7 @@
 use super::{Role, Superblock, Version};
 use std::ops::Range;
 
-/// What a range of a member is for.
+/// The use of a range of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Use {
     /// The superblock, at its largest.
@@ -25,7 +25,7 @@ pub enum Use {
 /// A range of a member, in sectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// What it is for.
+    /// The use of the range.
     pub what: Use,
     /// Its sectors.
     pub sectors: Range<u64>,
@@ -40,7 +40,7 @@ impl Superblock {
     /// Everything that this member holds for its array, by position. Ranges of one use follow from the
     /// superblock alone and may overlap when it is damaged; what would begin before sector 0 is left out.
     ///
-    /// What is in none of them is free: `create` and `zero` may use it, nothing else may.
+    /// Space outside all of them is free: `create` and `zero` may use it, nothing else may.
     pub fn areas(&self) -> Vec<Area> {
         let mut areas = Vec::new();
         let mut add = |what, start: u64, len: u64| {

@@ -25,7 +25,7 @@ pub enum SuperblockError {
     NoMagic {
         /// Sector read.
         at: u64,
-        /// What stands where the magic number should.
+        /// The number in place of the magic.
         found: u32,
     },
     /// The magic number is right and the major version is not the one that stands at this place.
@@ -69,9 +69,9 @@ pub enum SuperblockError {
         at: u64,
         /// The field.
         field: &'static str,
-        /// What it holds.
+        /// The value found.
         found: u64,
-        /// What would be right.
+        /// The accepted values.
         must: &'static str,
     },
     /// The role table cannot fit.
@@ -93,9 +93,9 @@ pub enum SuperblockError {
     Checksum {
         /// Sector read.
         at: u64,
-        /// What is stored.
+        /// The checksum stored.
         stored: u32,
-        /// What the bytes give.
+        /// The checksum of the bytes.
         computed: u32,
     },
     /// The superblock says that it belongs to another place.

@@ -25,7 +25,7 @@ pub enum Version {
     "metadata version {text:?} is not supported; use 0.90, 1.0, 1.1 or 1.2 (1.2 is the usual one)"
 )]
 pub struct VersionError {
-    /// What was given.
+    /// The name given.
     pub text: String,
 }
 
@@ -38,12 +38,12 @@ impl Version {
         matches!(self, Version::V1_1 | Version::V1_2)
     }
 
-    /// How many members a superblock can list, spares and failed ones included: 27 in 0.90, else 1920.
+    /// Number of members that a superblock can list, spares and failed ones included: 27 in 0.90, else 1920.
     pub fn max_members(self) -> usize {
         if self == Version::V0_90 { V0_DISKS } else { MAX_ROLES }
     }
 
-    /// How far a member is rebuilt can be stored. It cannot in 0.90: there a member that is being rebuilt
+    /// True if the progress of a rebuild can be stored. It cannot in 0.90: there a member that is being rebuilt
     /// has the role of a spare in every superblock until it is in sync, and starts anew after a stop.
     pub fn has_recovery_offset(self) -> bool {
         self != Version::V0_90

@@ -18,7 +18,7 @@ pub enum NameError {
          (the host name before the colon counts)"
     )]
     TooLong {
-        /// What was given.
+        /// The name given.
         name: String,
         /// Its length in bytes.
         len: usize,
@@ -26,13 +26,13 @@ pub enum NameError {
     /// A NUL ends the stored name, so it cannot be inside.
     #[error("array name {name:?} contains a NUL byte; remove it")]
     Nul {
-        /// What was given.
+        /// The name given.
         name: String,
     },
     /// A backslash that starts none of the known escapes.
     #[error("array name {name:?}: the escape at byte {at} is neither \\\\ nor \\xNN; correct it")]
     Escape {
-        /// What was given.
+        /// The name given.
         name: String,
         /// Byte position of the backslash.
         at: usize,

@@ -21,7 +21,7 @@ impl Superblock {
     ///
     /// Makes the checks of Linux `md.c` (super_1_load), the checksum first of what concerns content: what
     /// is returned is what was once written whole, at this place, for a member of at least this size.
-    /// Whether the numbers describe a possible array is not judged here.
+    /// This does not judge if the numbers describe a possible array.
     ///
     /// # Errors
     /// [`SuperblockError::NoMagic`] when there is none; anything else when there is one that cannot be used.

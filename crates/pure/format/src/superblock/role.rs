@@ -1,6 +1,6 @@
 //! The role table's entries: what a member is in the array.
 
-/// What a member is. Stored as 16 bits.
+/// The role of a member. Stored as 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     /// Holds this slot. 0..=0xfeff in sane tables; a number up to 0xfffc is kept as found and means spare

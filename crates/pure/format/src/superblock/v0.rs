@@ -1,7 +1,7 @@
 //! Version 0.90: 4 KiB of 32-bit words at the start of the last whole 64 KiB of a member, read into the
 //! common [`Superblock`] and written from it.
 //!
-//! What 0.90 lacks (a name, a data offset, a recovery offset, a uuid of the member) is filled in on reading
+//! Fields that 0.90 lacks (a name, a data offset, a recovery offset, a uuid of the member) are filled in on reading
 //! so that the rest of the program needs no second structure; what only 0.90 has is in [`V0`]. The table
 //! of disks becomes the role table: entry `i` is dev number `i`.
 //!
@@ -42,7 +42,7 @@ const STANDING: u32 = FAULTY | ACTIVE | IN_SYNC | REMOVED;
 const WRITE_MOSTLY: u32 = 1 << 9;
 const FAILFAST: u32 = 1 << 10;
 
-/// What only a superblock of version 0.90 says. All zero in new superblocks and in those of other versions.
+/// Fields of version 0.90 alone. All zero in new superblocks and in those of other versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct V0 {
     /// Number of the md device that the array had last.
@@ -58,7 +58,7 @@ pub struct V0 {
     pub devices: Vec<V0Device>,
 }
 
-/// What the table of disks says of a member beside its role.
+/// The entry of a member in the table of disks, beside its role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct V0Device {
     /// Major number that the device had last.
@@ -351,7 +351,7 @@ pub(super) fn to_bytes(sb: &Superblock) -> Vec<u8> {
         }
         offset => {
             raw.checkpoint_events = sb.events.into();
-            // What lies beyond 2 TiB is resynced again.
+            // Positions beyond 2 TiB do not fit; that part is resynced again.
             raw.recovery_checkpoint = u32::try_from(offset).unwrap_or(u32::MAX).into();
         }
     }
@@ -407,7 +407,7 @@ struct Disks {
 
 impl Disks {
     fn of(sb: &Superblock) -> Disks {
-        // What has no entry of its own is written as a spare in the last one.
+        // A member without an entry of its own is written as a spare in the last one.
         let own = (sb.dev_number as usize).min(V0_DISKS - 1);
         let recovering = sb.recovery_offset.is_some();
         let mut roles: [Role; V0_DISKS] = std::array::from_fn(|number| sb.role_of(number as u32));
@@ -440,7 +440,7 @@ impl Disks {
         Disks { by_number, own: numbers[own] }
     }
 
-    /// How many members have a state that fits.
+    /// Number of members with a state that fits.
     fn count(&self, fits: impl Fn(u32) -> bool) -> u32 {
         self.by_number.iter().flatten().filter(|disk| fits(disk.state)).count() as u32
     }

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use zerocopy::byteorder::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What a brick is for.
+/// The use of a brick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BrickState {
     /// It takes new stripes.
@@ -46,7 +46,7 @@ impl BrickState {
 pub struct BrickRecord {
     /// Which device it is.
     pub uuid: Uuid,
-    /// What it is for.
+    /// The use of the range.
     pub state: BrickState,
     /// Its part in placement.
     pub weight: u64,

@@ -61,7 +61,7 @@ pub struct InodeRecord {
     pub entries: u64,
     /// New stripes go to this brick; [`NO_BRICK`]: where placement says.
     pub brick: u16,
-    /// What a symbolic link points to.
+    /// The target of a symbolic link.
     pub target: Vec<u8>,
 }
 

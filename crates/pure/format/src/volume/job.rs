@@ -4,7 +4,7 @@ use super::{NO_BRICK, RecordError};
 use zerocopy::byteorder::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What a job does.
+/// The kind of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobKind {
     /// Stripes go where placement says.
@@ -34,7 +34,7 @@ impl JobKind {
         JobKind::Repair,
     ];
 
-    /// What people call it: a word in lower case.
+    /// The name for people: a word in lower case.
     pub fn name(self) -> &'static str {
         match self {
             JobKind::Balance => "balance",
@@ -51,7 +51,7 @@ impl JobKind {
 /// The record of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobRecord {
-    /// What it does.
+    /// The kind of job.
     pub kind: JobKind,
     /// The brick that it is about: the one to be removed, or migrated to.
     pub brick: Option<u16>,

@@ -1,4 +1,4 @@
-//! What a volume of files keeps in its metadata store: the keys, and the records under them.
+//! The content of a volume's metadata store: the keys, and the records under them.
 //!
 //! | key | record | file |
 //! |---|---|---|
@@ -40,7 +40,7 @@ pub const NO_BRICK: u16 = u16::MAX;
 pub struct RecordError {
     /// Which record.
     pub what: String,
-    /// What is wrong with it.
+    /// The defect.
     pub why: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! How many buckets are a brick's, and which.
+//! The division of the buckets among the bricks.
 //!
 //! The order of a new table is an earliest-deadline schedule: a brick with `q` of `n` buckets wants its k-th
 //! one between buckets `k·n/q` and `(k+1)·n/q`, and of those that may have a bucket the one that must have it
@@ -13,12 +13,12 @@ use super::{BUCKETS, BucketsError, MAX_BRICKS};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// How often the pairs are gone through, at most; most often a few times are enough.
+/// Upper bound of the passes over the pairs; most often a few are enough.
 const PASSES: usize = 16;
-/// How many changed buckets on either side a changed one may be exchanged with, at most; twice as many as there
+/// Upper bound of the changed buckets on either side that a changed one may be exchanged with; twice as many as there
 /// are bricks are enough.
 const NEAR: usize = 12;
-/// How many buckets of its old brick on either side.
+/// Number of buckets of its old brick on either side.
 const KEPT: usize = 4;
 
 /// Brick ids, ascending, with their numbers of buckets by the largest remainder.
@@ -122,7 +122,7 @@ struct Work {
     buckets: Vec<Vec<usize>>,
     /// Where a bucket stands among those of its brick.
     rank: Vec<usize>,
-    /// What moving the buckets of each brick is worth; made for each pass of [`Work::smooth`].
+    /// The gain of moving the buckets of each brick; made for each pass of [`Work::smooth`].
     moves: Vec<Moves>,
 }
 
@@ -249,14 +249,14 @@ impl Work {
                     sum += gain;
                 }
             }
-            // What is left is not worth the time.
+            // The remaining gain is not worth the time.
             if sum <= *first.get_or_insert(sum) / 32 {
                 return;
             }
         }
     }
 
-    /// What a changed bucket may be exchanged with: other changed ones, and those that its old brick has kept.
+    /// The partners for an exchange: other changed buckets, and those that the old brick has kept.
     fn candidates<'a>(
         &'a self,
         changed: &'a [usize],
@@ -271,7 +271,7 @@ impl Work {
         others.map(|at| changed[at]).chain(kept.map(|at| own[at]))
     }
 
-    /// What an exchange of two buckets is worth; `None` where it may not be.
+    /// The gain of an exchange of two buckets; `None` where it is not allowed.
     fn gain(&self, one: usize, other: usize) -> Option<i64> {
         let (u, v) = (self.owner[one], self.owner[other]);
         if u == v {
@@ -353,7 +353,7 @@ impl Work {
     }
 }
 
-/// What it is worth to move buckets of one brick by one rank.
+/// The gain of moving buckets of one brick by one rank.
 struct Moves {
     places: Places,
     /// By rank: by how much the error of that bucket gets less when its rank does.
@@ -371,7 +371,7 @@ struct Places {
 }
 
 impl Places {
-    /// How far a bucket is from where it would be at equal distances: in parts of the brick's distance,
+    /// The distance of a bucket from its place at equal spacing: in parts of the brick's distance,
     /// to the fourth power (few large errors are worse than many small ones), for as long as it lasts.
     fn error(&self, rank: i64, bucket: usize) -> i64 {
         let error = (self.offset(rank, bucket) - self.phase) * 64 / BUCKETS as i64;

@@ -20,7 +20,7 @@ mod scalar;
 
 use std::sync::OnceLock;
 
-/// How a kernel stores its outputs.
+/// The kind of stores for a kernel's outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stores {
     /// Ordinary stores: the outputs end up in the caches. Right when they are read again soon.
@@ -32,7 +32,7 @@ pub enum Stores {
 }
 
 impl Stores {
-    /// What suits a call that touches `blocks` blocks of `len` bytes, if nothing else is known: more than
+    /// The choice for a call that touches `blocks` blocks of `len` bytes, if nothing else is known: more than
     /// the second-level cache holds, what it writes would drive its own sources out of that.
     pub fn for_size(blocks: usize, len: usize) -> Self {
         if blocks.saturating_mul(len) > second_level_cache() {
@@ -172,7 +172,7 @@ macro_rules! kernel_set {
 
 use {kernel_set, kernels};
 
-/// What `BRAID_SIMD` may say, in words for a message.
+/// The values of `BRAID_SIMD`, in words for a message.
 const NAMES: &str = "scalar, avx2, gfni, avx512, avx512-gfni or neon";
 
 /// Every implementation that this CPU can run, the preferred one first; `scalar` is always there, last.

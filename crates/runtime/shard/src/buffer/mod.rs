@@ -58,7 +58,7 @@ struct PoolInner {
     /// Unlike the shard's number, never the same for two pools of the process.
     identity: u64,
     free: RefCell<[Vec<NonNull<u8>>; CLASSES]>,
-    /// How many blocks of each class have been free all the time since the last trimming.
+    /// Blocks of each class that have been free all the time since the last trimming.
     unused: RefCell<[usize; CLASSES]>,
     /// Heads for reuse, not initialised. Boxed: handles point to them.
     #[allow(clippy::vec_box)]

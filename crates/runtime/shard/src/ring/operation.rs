@@ -1,4 +1,4 @@
-//! What a ring can be asked to do, and the kernel's form of it.
+//! The operations of a ring, and the kernel's form of them.
 
 use super::queues::Prepared;
 use crate::buffer::{Buf, BufMut};
@@ -37,7 +37,7 @@ pub enum RingOp {
     Accept { fd: Rc<OwnedFd> },
     /// Waits until the descriptor is readable.
     Readable { fd: Rc<OwnedFd> },
-    /// What the driver behind the descriptor defines. Only for a ring that
+    /// A command that the driver behind the descriptor defines. Only for a ring that
     /// [takes commands](super::Ring::takes_commands); another gives `EOPNOTSUPP`.
     Command(Command),
 }

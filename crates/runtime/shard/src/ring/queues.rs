@@ -47,7 +47,7 @@ impl Queues {
         }
     }
 
-    /// Whether [`Prepared::Command`] has room.
+    /// True if [`Prepared::Command`] has room.
     pub fn take_commands(&self) -> bool {
         matches!(self, Queues::Long(_))
     }
@@ -55,7 +55,7 @@ impl Queues {
     /// Puts an entry into the submission queue; false when it is full.
     ///
     /// # Safety
-    /// What the entry points to stays as it is until its completion was seen.
+    /// The memory that the entry points to stays as it is until its completion was seen.
     pub unsafe fn push(&mut self, entry: &Prepared) -> bool {
         // SAFETY: the caller's promise.
         let pushed = unsafe {
@@ -91,7 +91,7 @@ impl Queues {
         }
     }
 
-    /// What the kernel's io_uring has.
+    /// The features of the kernel's io_uring.
     pub fn parameters(&self) -> &Parameters {
         match self {
             Queues::Long(queues) => queues.params(),

@@ -46,7 +46,7 @@ pub enum RingError {
     TooOld {
         /// The running kernel.
         release: String,
-        /// What is missing.
+        /// The missing feature.
         feature: &'static str,
         /// The version that brought it.
         since: &'static str,
@@ -72,7 +72,7 @@ pub enum RingError {
     Other {
         /// The system call.
         call: &'static str,
-        /// What it answered.
+        /// The kernel's answer.
         source: io::Error,
     },
 }
@@ -129,7 +129,7 @@ impl RingError {
     }
 }
 
-/// What of the system decides over io_uring.
+/// The settings of the system that decide over io_uring.
 struct System {
     release: String,
     /// `kernel.io_uring_disabled`; 0 where there is no such setting (before Linux 6.6).
@@ -153,7 +153,7 @@ impl System {
     }
 }
 
-/// What the ring relies on beside operations that are older than these: its name, the version that
+/// The features that the ring relies on, beside older operations: its name, the version that
 /// brought it.
 const FEATURES: [(&str, &str); 3] = [
     ("completions that are kept when the queue is full (IORING_FEAT_NODROP)", "5.5"),
@@ -203,7 +203,7 @@ mod tests {
         apply_filter(&program).unwrap();
     }
 
-    /// What a shard says on a thread whose `call` is denied.
+    /// The refusal of a shard on a thread whose `call` is denied.
     fn refused(call: libc::c_long, errno: i32) -> String {
         let thread = std::thread::spawn(move || {
             deny(call, errno);

@@ -215,7 +215,7 @@ unsafe fn copy_pq_tiles<V: Vector, const UNROLL: usize, const STREAM: bool>(
     q: &mut [u8],
 ) {
     let (mut tile_p, mut tile_q) = (Tile([0; TILE]), Tile([0; TILE]));
-    // What a gap is read from.
+    // The source for gaps.
     let zeros = Tile([0; TILE]);
     let (sum_p, sum_q) = (tile_p.0.as_mut_ptr(), tile_q.0.as_mut_ptr());
     for at in (0..p.len()).step_by(turn(STREAM)) {

@@ -5,7 +5,7 @@
 //! functions in ones compiled for its instructions, into which they are inlined. Invariant: a byte at
 //! offset `i` of an output depends only on bytes at offset `i` of the inputs.
 //!
-//! What shaped the loops is in docs/benchmarks/parity.md.
+//! The measurements that shaped the loops are in docs/benchmarks/parity.md.
 
 mod copy;
 mod syndrome;
@@ -172,7 +172,7 @@ unsafe fn horner_end<V: Vector, const UNROLL: usize>(q: &mut [V; UNROLL]) {
     }
 }
 
-/// Whether streaming stores may go to `block`; 64 covers the widest vector and a whole cache line.
+/// True if streaming stores may go to `block`; 64 covers the widest vector and a whole cache line.
 fn streamable(block: &[u8]) -> bool {
     block.as_ptr().addr().is_multiple_of(64)
 }

@@ -11,7 +11,7 @@ const MOST: usize = 8;
 /// With ordinary stores, more blocks than this are taken in groups: P and Q are streams as well, and the
 /// first-level cache has no more than eight ways.
 const MOST_CACHED: usize = 6;
-/// How far one group goes before the next does: P and Q stay in the first-level cache.
+/// Bytes that one group covers before the next does, so that P and Q stay in the first-level cache.
 const TILE: usize = 4096;
 
 /// The syndromes of some data at one offset: P (meaningless unless `WITH_P`) and Q.

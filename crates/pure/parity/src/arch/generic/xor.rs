@@ -4,7 +4,7 @@ use super::{Body, Stores, Vector, add, load, put, run, streamable};
 
 /// Most sources that are read side by side: as many streams as common first-level caches have ways.
 const MOST: usize = 8;
-/// How far one group of sources is summed before the next is: the sum stays in the first-level cache.
+/// Bytes that one group of sources covers before the next does, so that the sum stays in the first-level cache.
 const TILE: usize = 4096;
 
 #[derive(Clone, Copy)]
