@@ -91,7 +91,8 @@ impl Client {
 
     /// When the oldest request in flight was submitted.
     pub fn oldest(&self) -> Option<Nanos> {
-        self.in_flight.values().map(|request| request.submitted).min()
+        // They are numbered in the order in which they were submitted.
+        self.in_flight.first_key_value().map(|(_, request)| request.submitted)
     }
 
     /// The requests in flight, for people.

@@ -66,24 +66,20 @@ pub fn fill(seed: u64, block: u64, version: Version, bytes: &mut [u8]) {
         return bytes.fill(0);
     }
     let (first, mut word) = head(seed, block, version);
-    let mut words = bytes.chunks_exact_mut(8);
-    if let Some(place) = words.next() {
-        place.copy_from_slice(&first.to_le_bytes());
-    }
-    for place in words {
-        place.copy_from_slice(&word.to_le_bytes());
+    let (words, _) = bytes.as_chunks_mut();
+    let Some((place, rest)) = words.split_first_mut() else { return };
+    *place = first.to_le_bytes();
+    for place in rest {
+        *place = word.to_le_bytes();
         word = word.wrapping_add(STEP);
     }
 }
 
 /// Says what the bytes of one block are.
 pub fn recognise(seed: u64, bytes: &[u8]) -> Found {
-    let mut words = bytes.chunks_exact(8).map(|word| {
-        let mut raw = [0; 8];
-        raw.copy_from_slice(word);
-        u64::from_le_bytes(raw)
-    });
-    let (Some(first), Some(second)) = (words.next(), words.next()) else { return Found::Garbage };
+    let (words, _) = bytes.as_chunks();
+    let [first, second, words @ ..] = words else { return Found::Garbage };
+    let (first, second) = (u64::from_le_bytes(*first), u64::from_le_bytes(*second));
     if first == 0 && second == 0 && bytes.iter().all(|byte| *byte == 0) {
         return Found::Zeroes;
     }
@@ -92,14 +88,19 @@ pub fn recognise(seed: u64, bytes: &[u8]) -> Found {
     if head(seed, block, version) != (first, second) {
         return Found::Garbage;
     }
-    let mut expected = second;
-    for (at, word) in words.enumerate() {
+    let (mut expected, mut differ) = (second, 0);
+    // Without a branch for each word: most blocks are whole.
+    for word in words {
         expected = expected.wrapping_add(STEP);
-        if word != expected {
-            return Found::Torn { block, version, intact: 16 + at * 8 };
-        }
+        differ |= u64::from_le_bytes(*word) ^ expected;
     }
-    Found::Block { block, version }
+    if differ == 0 {
+        return Found::Block { block, version };
+    }
+    let word_at = |at: usize| second.wrapping_add(STEP.wrapping_mul(at as u64 + 1));
+    let fits = |(at, word): &(usize, &[u8; 8])| u64::from_le_bytes(**word) == word_at(*at);
+    let intact = 16 + 8 * words.iter().enumerate().take_while(fits).count();
+    Found::Torn { block, version, intact }
 }
 
 #[cfg(test)]

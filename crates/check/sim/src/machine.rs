@@ -8,6 +8,7 @@ use crate::world::World;
 use braid_array::options::Context;
 use braid_shard::mailbox::Remote;
 use braid_shard::{Nanos, Shard, ShardId};
+use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
@@ -100,7 +101,7 @@ impl Machine {
 
     /// Turns some shards, or moves the clock when none has anything to do.
     pub fn step(&self) -> Step {
-        let mut order: Vec<usize> = (0..self.shards.len()).collect();
+        let mut order: SmallVec<[usize; 8]> = (0..self.shards.len()).collect();
         self.world.rng.shuffle(&mut order);
         let mut ran = false;
         for at in order {

@@ -36,6 +36,7 @@
 
 use crate::rng::Rng;
 use braid_device::{Bufs, DeviceInfo, IoError, IoErrorKind};
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -136,6 +137,13 @@ fn copy(from: &[u8], to: &mut [u8], range: Range<u64>) {
     to[range.clone()].copy_from_slice(&from[range]);
 }
 
+fn fill_randomly(image: &mut [u8], rng: &Rng) {
+    let (words, _) = image.as_chunks_mut();
+    for word in words {
+        *word = rng.next().to_le_bytes();
+    }
+}
+
 impl Member {
     /// A member at rest.
     pub fn new(kind: MemberKind) -> Member {
@@ -143,9 +151,7 @@ impl Member {
         let mut live = vec![0; size];
         if let Some(seed) = kind.garbage {
             let rng = Rng::new(seed, kind.index as u64);
-            for word in live.chunks_exact_mut(8) {
-                word.copy_from_slice(&rng.next().to_le_bytes());
-            }
+            fill_randomly(&mut live, &rng);
         }
         let volatile = kind.info.volatile_cache;
         // Zeroed memory costs nothing until it is touched: what is empty is made twice, not copied.
@@ -354,9 +360,7 @@ impl Member {
         self.set_gone(false);
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
-        for word in state.live.chunks_exact_mut(8) {
-            word.copy_from_slice(&rng.next().to_le_bytes());
-        }
+        fill_randomly(&mut state.live, rng);
         if let Some(durable) = &mut state.durable {
             durable.copy_from_slice(&state.live);
         }
@@ -420,17 +424,27 @@ impl Member {
     /// # Errors
     /// Gone, or a block that cannot be read.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), IoError> {
-        let state = self.state.borrow();
+        out.copy_from_slice(self.readable(&self.state.borrow(), offset, out.len() as u64)?);
+        Ok(())
+    }
+
+    /// [`Member::read`] of `len` bytes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_new(&self, offset: u64, len: u64) -> Result<Vec<u8>, IoError> {
+        self.readable(&self.state.borrow(), offset, len).map(<[u8]>::to_vec)
+    }
+
+    fn readable<'a>(&self, state: &'a State, offset: u64, len: u64) -> Result<&'a [u8], IoError> {
         if state.gone {
             return Err(IoError::new(IoErrorKind::Gone));
         }
-        let end = offset + out.len() as u64;
-        let tear = self.kind.tear;
+        let (end, tear) = (offset + len, self.kind.tear);
         if state.bad.range(offset / tear..end.div_ceil(tear)).next().is_some() {
             return Err(IoError::new(IoErrorKind::Medium));
         }
-        out.copy_from_slice(&state.live[offset as usize..end as usize]);
-        Ok(())
+        Ok(&state.live[offset as usize..end as usize])
     }
 
     /// Writes, now; torn when the write fails.
@@ -628,12 +642,15 @@ fn front_until(cache: &mut VecDeque<Cached>, seq: u32) -> Option<Cached> {
 }
 
 /// The payload of a write, in one piece.
-pub fn joined(bufs: &Bufs) -> Vec<u8> {
+pub fn joined(bufs: &Bufs) -> Cow<'_, [u8]> {
+    if let [one] = bufs.as_slice() {
+        return Cow::Borrowed(one);
+    }
     let mut data = Vec::with_capacity(bufs.iter().map(|buf| buf.len()).sum());
     for buf in bufs {
         data.extend_from_slice(buf);
     }
-    data
+    Cow::Owned(data)
 }
 
 #[cfg(test)]

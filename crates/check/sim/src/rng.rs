@@ -11,6 +11,7 @@ use std::ops::Range;
 pub struct Rng(Cell<u64>);
 
 /// Scrambles a number: the output function of SplitMix64.
+#[inline]
 pub fn mix(mut value: u64) -> u64 {
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -24,6 +25,7 @@ impl Rng {
     }
 
     /// The next 64 bits.
+    #[inline]
     pub fn next(&self) -> u64 {
         let state = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.0.set(state);
@@ -31,6 +33,7 @@ impl Rng {
     }
 
     /// A number of `range`; its start when it is empty.
+    #[inline]
     pub fn range(&self, range: Range<u64>) -> u64 {
         let span = range.end.saturating_sub(range.start);
         if span == 0 { range.start } else { range.start + self.next() % span }
@@ -42,6 +45,7 @@ impl Rng {
     }
 
     /// True in `percent` of 100 cases.
+    #[inline]
     pub fn percent(&self, percent: u64) -> bool {
         self.range(0..100) < percent
     }

@@ -275,22 +275,28 @@ impl World {
         let Request { offset, mut op } = request;
         let result = match &mut op {
             Op::Read(bufs) => {
-                let len = bufs.iter().map(|buf| buf.len()).sum();
-                let seen = early.unwrap_or_else(|| {
-                    let mut bytes = vec![0; len];
-                    member.read(offset, &mut bytes).map(|()| bytes)
-                });
+                let seen = match early {
+                    Some(seen) => seen.map(|bytes| {
+                        let mut rest = bytes.as_slice();
+                        for buf in bufs {
+                            let (head, tail) = rest.split_at(buf.len());
+                            buf.copy_from_slice(head);
+                            rest = tail;
+                        }
+                    }),
+                    None => {
+                        let mut at = offset;
+                        bufs.iter_mut().try_for_each(|buf| {
+                            let start = at;
+                            at += buf.len() as u64;
+                            member.read(start, buf)
+                        })
+                    }
+                };
                 if seen.as_ref().is_err_and(|error| error.kind == IoErrorKind::Medium) {
                     self.recovery_may_lack(&member);
                 }
-                seen.map(|bytes| {
-                    let mut rest = bytes.as_slice();
-                    for buf in bufs {
-                        let (head, tail) = rest.split_at(buf.len());
-                        buf.copy_from_slice(head);
-                        rest = tail;
-                    }
-                })
+                seen
             }
             Op::Write { bufs, fua } => self.write(&member, offset, &joined(bufs), *fua),
             Op::Flush => {
@@ -387,8 +393,7 @@ impl World {
         self.look(member, shard, &request);
         let early = match &request.op {
             Op::Read(_) if self.rng.percent(25) => {
-                let mut bytes = vec![0; request.len() as usize];
-                Some(member.read(request.offset, &mut bytes).map(|()| bytes))
+                Some(member.read_new(request.offset, request.len()))
             }
             _ => None,
         };
@@ -488,7 +493,7 @@ impl World {
         for Flight { member, request, done, .. } in left {
             if self.rng.percent(keep) {
                 let data = match &request.op {
-                    Op::Write { bufs, .. } => joined(bufs),
+                    Op::Write { bufs, .. } => joined(bufs).into_owned(),
                     Op::WriteZeroes { len, .. } => vec![0; *len as usize],
                     _ => Vec::new(),
                 };
@@ -516,7 +521,7 @@ impl World {
         for (_, flight) in flights {
             let Flight { member, request, done, .. } = flight;
             let data = match &request.op {
-                Op::Write { bufs, .. } => joined(bufs),
+                Op::Write { bufs, .. } => joined(bufs).into_owned(),
                 Op::WriteZeroes { len, .. } => vec![0; *len as usize],
                 Op::Discard { len } if self.rng.percent(50) => vec![0; *len as usize],
                 _ => Vec::new(),

@@ -346,19 +346,30 @@ impl Bits {
 
     /// The numbers of the set bits, ascending.
     pub fn iter_set(&self) -> impl Iterator<Item = u64> {
-        self.bytes
-            .iter()
-            .zip((0u64..).step_by(8))
-            .filter(|(byte, _)| **byte != 0)
-            .flat_map(|(&byte, first)| {
-                (0..8).filter(move |i| byte >> i & 1 != 0).map(move |i| first + i)
-            })
+        // By words: most bitmaps are long and nearly empty.
+        let (words, rest) = self.bytes.as_chunks();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let words = words.iter().copied().chain([last]).map(u64::from_le_bytes);
+        words
+            .zip((0u64..).step_by(64))
+            .filter(|(word, _)| *word != 0)
+            .flat_map(|(word, first)| ones(word).map(move |bit| first + bit))
             .take_while(|bit| *bit < self.len)
     }
 
     fn place(&self, bit: u64) -> Option<(usize, u8)> {
         (bit < self.len).then_some((usize::try_from(bit / 8).ok()?, 1 << (bit % 8)))
     }
+}
+
+/// The numbers of the bits that are set in `word`, ascending.
+fn ones(mut word: u64) -> impl Iterator<Item = u64> {
+    std::iter::from_fn(move || {
+        let bit = word.trailing_zeros();
+        word &= word.wrapping_sub(1);
+        (bit < u64::BITS).then_some(bit.into())
+    })
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use crate::error::ControlError;
 use crate::settings::Settings;
 use std::rc::Rc;
 
-/// Interval at which engines are asked whether their requests have ended, in nanoseconds.
-const ASK_EVERY: u64 = 100_000;
+/// Interval after which engines are asked again whether their requests have ended, in nanoseconds: short at first,
+/// longer the longer it takes.
+const ASK_AGAIN: std::ops::Range<u64> = 100_000..10_000_000;
 /// Idle time after which half of the cache's memory is released, in nanoseconds.
 const IDLE: u64 = 10_000_000_000;
 
@@ -68,12 +69,14 @@ impl Control {
         }
         self.moving.set(true);
         self.ask_engines(Engine::hold).await;
+        let mut pause = ASK_AGAIN.start;
         loop {
             let ended = |engine: &Engine| engine.requests_in_flight() == 0;
             if !self.ask_engines(ended).await.contains(&Some(false)) {
                 break;
             }
-            self.shard.sleep(ASK_EVERY).await;
+            self.shard.sleep(pause).await;
+            pause = (pause + pause / 8).min(ASK_AGAIN.end);
         }
         self.geometry.set_owners(owners);
         self.ask_engines(move |engine: &Engine| engine.set(settings)).await;
