@@ -21,9 +21,9 @@ pub struct Cli {
     /// With --seed: the run is that of a volume of files
     #[arg(long, requires = "seed", conflicts_with = "stacked")]
     volume: bool,
-    /// With --seed: an array has no mishaps and to a volume nothing is done on purpose, as in runs from before there was
-    /// any of that
-    #[arg(long, requires = "seed", conflicts_with = "stacked")]
+    /// With --seed: an array or a stack has no mishaps and to a volume nothing is done on purpose, as in runs from before
+    /// there was any of that
+    #[arg(long, requires = "seed")]
     plain: bool,
     /// With --seed: print every request, completion, fault and command
     #[arg(long, requires = "seed")]

@@ -45,7 +45,7 @@ pub struct Seed {
     pub seed: u64,
     /// What the run is of.
     pub kind: Kind,
-    /// The run of an array is without mishaps, and that of a volume does nothing on purpose: as all were before.
+    /// The run of an array or a stack is without mishaps, and that of a volume does nothing on purpose: as all were before.
     pub plain: bool,
 }
 
@@ -71,7 +71,7 @@ impl Seed {
     pub fn run(self, verbose: bool) -> Report {
         let run = || match self.kind {
             Kind::Array => crate::run::run(self.seed, self.plain, verbose),
-            Kind::Stack => crate::stack::run(self.seed, verbose),
+            Kind::Stack => crate::stack::run(self.seed, self.plain, verbose),
             Kind::Volume => crate::volume::run(self.seed, !self.plain, verbose),
         };
         catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
@@ -87,6 +87,7 @@ impl std::fmt::Display for Seed {
         let option = match self.kind {
             Kind::Array if self.plain => " --plain",
             Kind::Array => "",
+            Kind::Stack if self.plain => " --stacked --plain",
             Kind::Stack => " --stacked",
             Kind::Volume if self.plain => " --volume --plain",
             Kind::Volume => " --volume",
@@ -113,6 +114,7 @@ pub fn saved() -> Result<Vec<Seed>> {
             let plain = line.starts_with("plain ");
             let (kind, rest) = of("stacked ", Kind::Stack)
                 .or_else(|| of("volume ", Kind::Volume))
+                .or_else(|| of("plain stacked ", Kind::Stack))
                 .or_else(|| of("plain volume ", Kind::Volume))
                 .or_else(|| of("plain ", Kind::Array))
                 .unwrap_or((Kind::Array, line));

@@ -227,6 +227,18 @@ impl Meter {
         }
     }
 
+    /// The device has completed a request that was given up. After the last one it is let go: somebody may wait for it
+    /// to be closed.
+    #[cold]
+    fn ended_after_all(&self) {
+        self.owed.set(self.owed.get().saturating_sub(1));
+        if self.owed.get() == 0 {
+            let watch = self.shard.local::<Watch>();
+            // Later: the device is still within its own completion.
+            self.shard.spawn(async move { watch.let_go() });
+        }
+    }
+
     /// The counts so far.
     pub fn counts(&self) -> Counts {
         *self.counts.borrow()
@@ -255,8 +267,8 @@ impl Sink for Meter {
         let mut times = self.times.borrow_mut();
         let Some(ended) = times.started.try_remove(token as usize) else {
             // It was given up. Nothing has been submitted since, so that no other request has its token.
-            self.owed.set(self.owed.get().saturating_sub(1));
-            return;
+            drop(times);
+            return self.ended_after_all();
         };
         times.latency[ended.direction as usize].add(now.saturating_sub(ended.since));
         if times.started.is_empty() {

@@ -202,6 +202,20 @@ fn a_device_that_is_given_up_answers_at_once_and_keeps_what_it_has() {
 }
 
 #[test]
+fn a_device_that_was_given_up_is_closed_when_it_has_ended_what_it_had() {
+    let Bench { shard, slow, meter, seen } = Bench::new();
+    seen.submit(&*meter, 0, fill(&shard, 0, 4096, 1));
+    meter.give_up();
+    drop(meter);
+    shard.block_on(shard.yield_now());
+    assert_eq!(Rc::strong_count(&slow), 2, "it may still write what it has");
+    let (request, done) = slow.waiting.borrow_mut().pop_front().unwrap();
+    done.finish(Ok(()), request.op);
+    shard.block_on(shard.yield_now());
+    assert_eq!(Rc::strong_count(&slow), 1);
+}
+
+#[test]
 fn whoever_wants_to_know_is_told_of_what_is_overdue() {
     let bench = Bench::new();
     let told: Rc<RefCell<Vec<Nanos>>> = Rc::default();

@@ -46,10 +46,18 @@ impl Watch {
         self.owing.borrow_mut().push(device);
     }
 
+    /// Lets go of the devices that have completed all requests.
+    pub(crate) fn let_go(&self) {
+        let (owing, free): (Vec<_>, Vec<_>) =
+            self.owing.take().into_iter().partition(|device| device.owed() > 0);
+        self.owing.borrow_mut().extend(owing);
+        // After that: what a device does as it is closed may come back here.
+        drop(free);
+    }
+
     /// Requests of devices of this name that were given up on this shard and are not completed.
     pub fn owed(&self, name: &str) -> u32 {
-        let mut owing = self.owing.borrow_mut();
-        owing.retain(|device| device.owed() > 0);
+        let owing = self.owing.borrow();
         owing.iter().filter(|device| device.info().name == name).map(|device| device.owed()).sum()
     }
 

@@ -375,7 +375,8 @@ impl StackRun {
         self.world.trace(|| format!("a{nr}: add {}", opener.name()));
         let later = self.life()?.machine.begin(async move { control.add(opener, true).await });
         match self.wait("the command to add a member", &later)? {
-            Ok(_) | Err(ControlError::Unfit { .. }) => Ok(true),
+            // It may have been given up, and not have ended what it was asked before.
+            Ok(_) | Err(ControlError::Unfit { .. } | ControlError::UnderWay { .. }) => Ok(true),
             Err(ControlError::Examine { source: ExamineError::Read { .. }, .. }) => Ok(false),
             Err(error) => self.fail("requests_succeed", error.to_string()),
         }
@@ -395,7 +396,7 @@ impl StackRun {
                 self.world.trace(|| format!("not re-added: {why}"));
                 Ok(false)
             }
-            Err(ControlError::Unfit { .. }) => Ok(false),
+            Err(ControlError::Unfit { .. } | ControlError::UnderWay { .. }) => Ok(false),
             Err(error) => self.fail("requests_succeed", error.to_string()),
         }
     }

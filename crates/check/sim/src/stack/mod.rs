@@ -86,8 +86,8 @@ pub struct StackRun {
     requests: u64,
 }
 
-/// Carries out the run of the stack of `seed`.
-pub fn run(seed: u64, verbose: bool) -> Report {
+/// Carries out the run of the stack of `seed`; a plain one is without mishaps.
+pub fn run(seed: u64, plain: bool, verbose: bool) -> Report {
     let plan = Plan::of(seed);
     let scenario = plan.describe();
     if verbose {
