@@ -158,6 +158,12 @@ impl Client {
         self.send_at(machine, oracle, What::Read { started }, blocks);
     }
 
+    /// Writes `blocks`.
+    pub fn write(&mut self, machine: &Machine, oracle: &mut Oracle, blocks: Range<u64>, fua: bool) {
+        let ticket = oracle.begin_write(blocks, false);
+        self.send(machine, oracle, What::Write { ticket, fua });
+    }
+
     /// Flushes.
     pub fn flush(&mut self, machine: &Machine, oracle: &mut Oracle) {
         let started = oracle.tick();

@@ -185,6 +185,16 @@ impl Run {
             return Ok(());
         }
         self.oracle.end_steady();
+        self.remove_faulty()?;
+        let Some(member) = self.free_member(None)? else { return Ok(()) };
+        if member.is_gone() && self.rng.percent(50) {
+            return Ok(());
+        }
+        self.bring(&member)
+    }
+
+    /// Removes a member that is faulty, if there is one.
+    pub(crate) fn remove_faulty(&mut self) -> Result<(), Over> {
         let status = self.status()?;
         let faulty = status.members.iter().find(|member| member.state == MemberState::Faulty);
         if let Some(faulty) = faulty {
@@ -197,6 +207,14 @@ impl Run {
                 return self.fail("requests_succeed", error.to_string());
             }
         }
+        Ok(())
+    }
+
+    /// A member that is not in the array, other than `except`.
+    pub(crate) fn free_member(
+        &mut self,
+        except: Option<&Rc<Member>>,
+    ) -> Result<Option<Rc<Member>>, Over> {
         let status = self.status()?;
         let members = self.world.members.borrow().clone();
         // A member with larger blocks than the array's present members have is refused.
@@ -204,15 +222,17 @@ impl Run {
         let free = members.iter().find(|member| {
             Some(member.kind.info.logical_block) == least
                 && status.members.iter().all(|known| known.name != member.name())
+                && except.is_none_or(|except| !Rc::ptr_eq(except, member))
         });
-        let Some(member) = free.cloned() else { return Ok(()) };
-        if member.is_gone() && self.rng.percent(50) {
-            return Ok(());
-        }
+        Ok(free.cloned())
+    }
+
+    /// Adds a member that is not in the array, or has it taken back by the bitmap.
+    pub(crate) fn bring(&mut self, member: &Rc<Member>) -> Result<(), Over> {
         member.set_gone(false);
         if member.hung.get() {
             self.world.wake_hung();
-            while self.world.owed_by(&member) > 0 && self.step()? != Step::Stuck {}
+            while self.world.owed_by(member) > 0 && self.step()? != Step::Stuck {}
         }
         member.heal();
         if self.mishaps.chance(50) {
@@ -222,7 +242,7 @@ impl Run {
         member.slot.set(None);
         member.in_sync.set(false);
         member.out.set(false);
-        if self.scenario.has_bitmap() && self.rng.percent(75) && self.re_add(&member)? {
+        if self.scenario.has_bitmap() && self.rng.percent(75) && self.re_add(member)? {
             return Ok(());
         }
         self.world.trace(|| format!("add {}", member.name()));

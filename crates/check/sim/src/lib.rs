@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod aimed;
 mod canaries;
 pub mod checkers;
 pub mod cli;

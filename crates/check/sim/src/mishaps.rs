@@ -200,7 +200,7 @@ impl Run {
     }
 
     /// Requests, and nothing else.
-    fn quiet_round(&mut self) -> Result<(), Over> {
+    pub(crate) fn quiet_round(&mut self) -> Result<(), Over> {
         let (faults, changes) = (self.scenario.faults, self.scenario.changes);
         (self.scenario.faults, self.scenario.changes) = (0, 0);
         let result = self.round();
@@ -209,7 +209,7 @@ impl Run {
     }
 
     /// Nothing is asked of the array for so long.
-    fn rest(&mut self, time: Nanos) -> Result<(), Over> {
+    pub(crate) fn rest(&mut self, time: Nanos) -> Result<(), Over> {
         self.drain()?;
         let until = self.world.now() + time;
         while self.world.now() < until && self.step()? != Step::Stuck {}
@@ -217,7 +217,7 @@ impl Run {
     }
 
     /// Redundancy holds, no member is missing or weak.
-    fn is_whole(&mut self) -> Result<bool, Over> {
+    pub(crate) fn is_whole(&mut self) -> Result<bool, Over> {
         if !self.scenario.create.level.has_redundancy() || self.excused || self.forced {
             return Ok(false);
         }

@@ -8,6 +8,7 @@
 //! `ending` is the last round, `checkers`
 //! say what is wrong.
 
+use crate::aimed::Aimed;
 use crate::checkers::memory_bounded;
 use crate::client::{Acknowledged, Client};
 use crate::content::{Found, ZERO, recognise};
@@ -26,6 +27,7 @@ use braid_array::array::Array;
 use braid_array::control::Control;
 use braid_array::create::create;
 use braid_array::geometry::REGION;
+use braid_array::options::SyncSpeed;
 use braid_array::status::ArrayStatus;
 use braid_device::IoErrorKind;
 use braid_layout::Layout;
@@ -84,6 +86,9 @@ pub struct Run {
     /// Choices of settings.
     pub(crate) settings_rng: Rng,
     pub(crate) mishaps: Mishaps,
+    pub(crate) aimed: Aimed,
+    /// The limits of jobs, but for those that are to take long.
+    pub(crate) aimed_speed: SyncSpeed,
     pub(crate) oracle: Oracle,
     pub(crate) holes: Holes,
     pub(crate) layout: Rc<Layout>,
@@ -227,6 +232,8 @@ impl Run {
             rng: Rng::new(world.seed, 2),
             settings_rng: Rng::new(world.seed, 5),
             mishaps,
+            aimed: Aimed::of(world.seed, plain),
+            aimed_speed: scenario.assemble.sync_speed,
             world: Rc::clone(world),
             scenario,
             oracle,
@@ -254,6 +261,7 @@ impl Run {
         self.assemble()?;
         for _ in 0..self.scenario.phases {
             self.round()?;
+            self.something_aimed()?;
             if self.scenario.has_bitmap() && self.rng.percent(40) && self.status()?.degraded > 0 {
                 self.add_a_member()?;
             }

@@ -52,7 +52,8 @@ pub(crate) trait Steps {
             return Err(Over);
         }
         let now = going.world.now();
-        if step == Step::Waited && oldest.is_some_and(|oldest| now > oldest + PATIENCE) {
+        let forgotten = step == Step::Stuck && oldest.is_some();
+        if forgotten || step == Step::Waited && oldest.is_some_and(|oldest| now > oldest + PATIENCE) {
             return going.stuck("requests");
         }
         Ok(step)
