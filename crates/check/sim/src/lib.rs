@@ -10,7 +10,7 @@
 //!        └──────────────► checkers: one for each invariant of the architecture
 //! ```
 //!
-//! `member` opens with the fault model in prose, `mishaps` has what befalls an array as a whole, `stack` is the same for arrays of arrays, `volume` for volumes of
+//! `member` opens with the fault model in prose, `mishaps` has what befalls an array as a whole, `aimed` what is done to it on purpose, `stack` is the same for arrays of arrays, `volume` for volumes of
 //! files. A seed that failed once is kept in `seeds.txt`; `plants` is the table of bugs that are planted in the engines
 //! to show that runs find them.
 //!

@@ -53,7 +53,8 @@ pub(crate) trait Steps {
         }
         let now = going.world.now();
         let forgotten = step == Step::Stuck && oldest.is_some();
-        if forgotten || step == Step::Waited && oldest.is_some_and(|oldest| now > oldest + PATIENCE) {
+        if forgotten || step == Step::Waited && oldest.is_some_and(|oldest| now > oldest + PATIENCE)
+        {
             return going.stuck("requests");
         }
         Ok(step)

@@ -47,6 +47,9 @@ impl StackRun {
     }
 
     fn something_happens(&mut self) -> Result<(), Over> {
+        if self.mishaps.chance(30) {
+            return self.mishap_under_load();
+        }
         if self.plan.scenario.bitmap_changes && self.rng.percent(20) {
             return self.change_a_bitmap();
         }
@@ -129,7 +132,7 @@ impl StackRun {
         }
     }
 
-    fn command_fail(&mut self, nr: usize, name: String) -> Result<bool, Over> {
+    pub(super) fn command_fail(&mut self, nr: usize, name: String) -> Result<bool, Over> {
         let Some(control) = self.control(nr) else { return Ok(false) };
         let selector = MemberSelector::Name(name);
         let later = self.life()?.machine.begin(async move { control.fail(&selector).await });
@@ -275,6 +278,7 @@ impl StackRun {
         let free = leaves.iter().map(|index| self.world.member(*index)).find(|leaf| !known(leaf));
         let Some(leaf) = free else { return Ok(()) };
         leaf.set_gone(false);
+        self.wake_leaves_of(nr)?;
         leaf.heal();
         leaf.slot.set(None);
         leaf.in_sync.set(false);
@@ -331,6 +335,7 @@ impl StackRun {
         match self.plan.arrays[nr].below.clone() {
             Below::Arrays(below) => below.into_iter().try_for_each(|nr| self.make_anew(nr))?,
             Below::Leaves(leaves) => {
+                self.wake_leaves_of(nr)?;
                 for index in leaves {
                     let leaf = self.world.member(index);
                     leaf.replace(&self.world.rng);

@@ -228,6 +228,7 @@ impl StackRun {
         if let Some(Life { client, arrays, machine }) = self.life.take() {
             self.requests += client.ended;
             drop((client, arrays));
+            self.world.wake_hung();
             // Tasks that sleep find out when they wake.
             let patience = self.world.now() + PATIENCE;
             while machine.step() != Step::Stuck && self.world.now() < patience {}
@@ -316,6 +317,23 @@ impl StackRun {
         if self.world.failure().is_some() { Err(Over) } else { Ok(()) }
     }
 
+    /// Leaves of array `nr` that are more than one update behind are taken away.
+    fn leave_out_the_old(&self, nr: usize) {
+        let Below::Leaves(leaves) = &self.plan.arrays[nr].below else { return };
+        let there = |index: &usize| {
+            let leaf = self.world.member(*index);
+            let events = images::superblock(&self.world, &leaf).filter(|_| !leaf.is_gone())?.events;
+            Some((leaf, events))
+        };
+        let leaves: Vec<_> = leaves.iter().filter_map(there).collect();
+        let newest = leaves.iter().map(|(_, events)| *events).max().unwrap_or(0);
+        for (leaf, _) in leaves.iter().filter(|(_, events)| events + 1 < newest) {
+            self.world.trace(|| format!("{} is of long ago and left out", leaf.name()));
+            leaf.set_gone(true);
+            leaf.out.set(true);
+        }
+    }
+
     /// Assembles all arrays from the bottom up. Those that counted must start.
     pub(super) fn assemble(&mut self) -> Result<(), Over> {
         self.world.owners.borrow_mut().clear();
@@ -331,6 +349,12 @@ impl StackRun {
                 let fit = |nr: usize| self.expected[nr].then(|| arrays[nr].clone()).flatten();
                 let those: Vec<_> = (0..arrays.len()).map(fit).collect();
                 let later = machine.begin(self.assemble_one(&machine, &those, nr));
+                result = until(&machine, "assemble", &later)?;
+            }
+            if let Err(AssembleError::RanApart { .. }) = &result {
+                // Nobody is left of those whom an old member knew: people keep the side that is newer.
+                self.leave_out_the_old(nr);
+                let later = machine.begin(self.assemble_one(&machine, &arrays, nr));
                 result = until(&machine, "assemble", &later)?;
             }
             match result {

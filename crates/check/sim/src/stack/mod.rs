@@ -17,6 +17,7 @@
 mod ending;
 mod faults;
 mod lives;
+mod mishaps;
 mod plan;
 mod rest;
 
@@ -37,6 +38,7 @@ use braid_array::stacking::{ArrayMember, PREFIX};
 use braid_array::status::{ArrayState, ArrayStatus, MemberState};
 use braid_device::{IoErrorKind, Opener};
 use braid_layout::{Layout, Slot};
+use mishaps::Mishaps;
 use plan::{Below, Plan};
 use rest::Held;
 use std::cell::RefCell;
@@ -68,6 +70,7 @@ pub struct StackRun {
     world: Rc<World>,
     rng: Rng,
     settings_rng: Rng,
+    mishaps: Mishaps,
     oracle: Oracle,
     links: Rc<RefCell<Links>>,
     /// By array: its redundancy matches its data.
@@ -108,7 +111,7 @@ pub fn run(seed: u64, plain: bool, verbose: bool) -> Report {
         bitmap_changes: 0,
         lies,
     };
-    if let Ok(mut run) = StackRun::create(plan, &world) {
+    if let Ok(mut run) = StackRun::create(plan, plain, &world) {
         // The failure, if there is one, is in the world.
         let _ = run.go();
         report.requests = run.requests + run.life.as_ref().map_or(0, |life| life.client.ended);
@@ -201,7 +204,7 @@ impl Steps for StackRun {
 }
 
 impl StackRun {
-    fn create(plan: Plan, world: &Rc<World>) -> Result<StackRun, Over> {
+    fn create(plan: Plan, plain: bool, world: &Rc<World>) -> Result<StackRun, Over> {
         let links: Rc<RefCell<Links>> = Rc::default();
         links.borrow_mut().0.resize_with(plan.arrays.len(), Link::default);
         let of = Rc::clone(&links);
@@ -209,9 +212,12 @@ impl StackRun {
             of.borrow().unit(member.kind.array, member.slot.get(), at)
         }));
         let (seed, top) = (world.seed, &plan.scenario);
+        let mishaps = Mishaps::of(seed, plain);
+        mishaps.prepare(&world.members.borrow());
         let mut run = StackRun {
             rng: Rng::new(seed, 33),
             settings_rng: Rng::new(seed, 34),
+            mishaps,
             oracle: Oracle::new(seed, top.block, top.block, top.zeroes, top.volatile),
             synced: vec![top.zeroes; plan.arrays.len()],
             expected: Vec::new(),
