@@ -9,7 +9,6 @@
 use crate::images;
 use crate::machine::Step;
 use crate::member::Member;
-use crate::rng::Rng;
 use crate::run::{Over, Run};
 use crate::steps::Steps;
 use braid_array::options::SyncSpeed;
@@ -23,23 +22,10 @@ use std::rc::Rc;
 const SLOW: SyncSpeed = SyncSpeed { min_kib: 100, max_kib: 400 };
 const MILLISECOND: Nanos = 1_000_000;
 
-/// See the module's documentation.
-pub(crate) struct Aimed {
-    on: bool,
-    rng: Rng,
-}
-
-impl Aimed {
-    pub(crate) fn of(seed: u64, plain: bool) -> Aimed {
-        let rng = Rng::new(seed, 41);
-        Aimed { on: rng.percent(60) && !plain, rng }
-    }
-}
-
 impl Run {
     /// After a round, now and then.
     pub(crate) fn something_aimed(&mut self) -> Result<(), Over> {
-        let aims = self.aimed.on && self.aimed.rng.percent(50);
+        let aims = self.aimed.chance(50);
         if !aims || self.excused || !self.scenario.create.level.has_redundancy() {
             return Ok(());
         }

@@ -10,6 +10,28 @@ use std::ops::Range;
 #[derive(Debug)]
 pub struct Rng(Cell<u64>);
 
+/// What only some runs have, drawn from a stream of its own, so that the others stay as they were.
+#[derive(Debug)]
+pub struct Extra {
+    /// The run has it.
+    pub on: bool,
+    /// Its stream.
+    pub rng: Rng,
+}
+
+impl Extra {
+    /// Stream `stream` of `seed`, for `percent` of 100 runs; a plain run has none of it.
+    pub fn of(seed: u64, stream: u64, percent: u64, plain: bool) -> Extra {
+        let rng = Rng::new(seed, stream);
+        Extra { on: rng.percent(percent) && !plain, rng }
+    }
+
+    /// True in `percent` of 100 cases, where the run has it.
+    pub fn chance(&self, percent: u64) -> bool {
+        self.on && self.rng.percent(percent)
+    }
+}
+
 /// Scrambles a number: the output function of SplitMix64.
 #[inline]
 pub fn mix(mut value: u64) -> u64 {

@@ -8,7 +8,6 @@
 //! `ending` is the last round, `checkers`
 //! say what is wrong.
 
-use crate::aimed::Aimed;
 use crate::checkers::memory_bounded;
 use crate::client::{Acknowledged, Client};
 use crate::content::{Found, ZERO, recognise};
@@ -19,7 +18,7 @@ use crate::machine::{Machine, Step};
 use crate::member::Member;
 use crate::mishaps::Mishaps;
 use crate::oracle::Oracle;
-use crate::rng::Rng;
+use crate::rng::{Extra, Rng};
 use crate::scenario::Scenario;
 use crate::steps::{Going, Steps};
 use crate::world::{Failure, World};
@@ -86,7 +85,7 @@ pub struct Run {
     /// Choices of settings.
     pub(crate) settings_rng: Rng,
     pub(crate) mishaps: Mishaps,
-    pub(crate) aimed: Aimed,
+    pub(crate) aimed: Extra,
     /// The limits of jobs, but for those that are to take long.
     pub(crate) aimed_speed: SyncSpeed,
     pub(crate) oracle: Oracle,
@@ -232,7 +231,7 @@ impl Run {
             rng: Rng::new(world.seed, 2),
             settings_rng: Rng::new(world.seed, 5),
             mishaps,
-            aimed: Aimed::of(world.seed, plain),
+            aimed: Extra::of(world.seed, 41, 60, plain),
             aimed_speed: scenario.assemble.sync_speed,
             world: Rc::clone(world),
             scenario,

@@ -7,34 +7,9 @@
 use super::rest::Held;
 use super::{StackRun, plan::Below};
 use crate::member::Member;
-use crate::rng::Rng;
 use crate::run::Over;
 use crate::steps::Steps;
 use std::rc::Rc;
-
-/// See the module's documentation.
-pub(super) struct Mishaps {
-    on: bool,
-    rng: Rng,
-}
-
-impl Mishaps {
-    pub(super) fn of(seed: u64, plain: bool) -> Mishaps {
-        let rng = Rng::new(seed, 42);
-        Mishaps { on: rng.percent(60) && !plain, rng }
-    }
-
-    /// True in `percent` of 100 cases, where there are mishaps.
-    pub(super) fn chance(&self, percent: u64) -> bool {
-        self.on && self.rng.percent(percent)
-    }
-
-    /// Members lose what they have cached when a flush fails.
-    pub(super) fn prepare(&self, members: &[Rc<Member>]) {
-        let drops_pages = self.chance(75);
-        members.iter().for_each(|member| member.drops_pages.set(drops_pages));
-    }
-}
 
 impl StackRun {
     /// Something that `faults` does not know happens under load.

@@ -27,7 +27,7 @@ use crate::images;
 use crate::machine::{Machine, Step};
 use crate::member::Member;
 use crate::oracle::Oracle;
-use crate::rng::Rng;
+use crate::rng::{Extra, Rng};
 use crate::run::{Over, Report, Verdict};
 use crate::steps::{Going, Steps};
 use crate::world::World;
@@ -38,7 +38,6 @@ use braid_array::stacking::{ArrayMember, PREFIX};
 use braid_array::status::{ArrayState, ArrayStatus, MemberState};
 use braid_device::{IoErrorKind, Opener};
 use braid_layout::{Layout, Slot};
-use mishaps::Mishaps;
 use plan::{Below, Plan};
 use rest::Held;
 use std::cell::RefCell;
@@ -70,7 +69,7 @@ pub struct StackRun {
     world: Rc<World>,
     rng: Rng,
     settings_rng: Rng,
-    mishaps: Mishaps,
+    mishaps: Extra,
     oracle: Oracle,
     links: Rc<RefCell<Links>>,
     /// By array: its redundancy matches its data.
@@ -212,8 +211,9 @@ impl StackRun {
             of.borrow().unit(member.kind.array, member.slot.get(), at)
         }));
         let (seed, top) = (world.seed, &plan.scenario);
-        let mishaps = Mishaps::of(seed, plain);
-        mishaps.prepare(&world.members.borrow());
+        let mishaps = Extra::of(seed, 42, 60, plain);
+        let drops_pages = mishaps.chance(75);
+        world.members.borrow().iter().for_each(|member| member.drops_pages.set(drops_pages));
         let mut run = StackRun {
             rng: Rng::new(seed, 33),
             settings_rng: Rng::new(seed, 34),
