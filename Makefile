@@ -34,7 +34,7 @@ test: ## Everything: packages, lint, tests, simulator, end to end
 # Every test belongs to one part; what no other names is the array's.
 VOLUME := braid-filesystem braid-kv braid-volume braid-fuse braid-posix
 ELSEWHERE := $(VOLUME) braid-sim braid-interop braid-bench-compare braid
-COMMAND := $(filter-out volumes,$(basename $(notdir $(wildcard crates/app/braid/tests/*.rs))))
+COMMAND := $(filter-out volumes volume_metadata,$(basename $(notdir $(wildcard crates/app/braid/tests/*.rs))))
 
 test-array: ## The part of the tests about arrays: formats, engine, devices, NBD, the command
 	cargo test $(CHECKED) --workspace $(ELSEWHERE:%=--exclude %)
@@ -42,7 +42,7 @@ test-array: ## The part of the tests about arrays: formats, engine, devices, NBD
 
 test-volume: ## The part about volumes: metadata store, engine, FUSE; as root, since it mounts
 	cargo test $(CHECKED) $(VOLUME:%=-p %)
-	cargo test $(CHECKED) -p braid --test volumes
+	cargo test $(CHECKED) -p braid --test volumes --test volume_metadata
 
 test-sim: ## The part of the simulator: its own tests, all saved seeds, SEEDS that are always the same
 	cargo test $(CHECKED) -p braid-sim

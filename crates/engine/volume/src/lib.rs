@@ -26,6 +26,7 @@
 //! | `orphans` | files that are to be removed |
 //! | `jobs/` | stripes that go elsewhere, bricks that come and go |
 //! | `check/`, `status` | what is wrong, what there is |
+//! | `grow` | the metadata region becomes larger |
 //! | `gate` | changes wait while somebody needs the volume to stay as it is |
 //!
 //! Invariants: a place in a durable transaction names blocks that were written and flushed before it; blocks that were freed
@@ -45,6 +46,7 @@ mod data;
 mod error;
 mod filesystem;
 mod gate;
+mod grow;
 mod inode;
 mod jobs;
 mod locks;
@@ -64,6 +66,7 @@ pub use check::{CheckReport, Lost};
 pub use create::{NewBrick, first_records};
 pub use data::{Geometry, Moved};
 pub use error::VolumeError;
+pub use grow::grow_metadata;
 pub use jobs::{BrickToAdd, CheckEnd, JobState, JobStatus, NewJob};
 pub use mount::{BrickDevice, MountOf, NoteLost, noted_nowhere};
 pub use status::{BrickStatus, VolumeStatus};

@@ -112,6 +112,7 @@ impl Volume {
             flush_failures: Cell::new(0),
             losses: Cell::new(0),
             note_lost: from.note_lost,
+            told_full: Cell::new(false),
             tree: RangeLocks::new(shard),
             gate: Gate::new(shard),
             jobs: Jobs::new(shard),

@@ -75,7 +75,14 @@ impl Differences {
 /// Free space of a brick.
 pub struct Space {
     brick: u16,
+    /// Blocks of the brick as it was mounted.
     blocks: u64,
+    /// Blocks of its data area now: those behind are not its own any more.
+    end: Cell<u64>,
+    /// No block from here on is given out.
+    fence: Cell<u64>,
+    /// Blocks behind the fence that nobody has.
+    fenced: Cell<u64>,
     groups: RefCell<Vec<Group>>,
     used: Cell<u64>,
     busy: Cell<u64>,
@@ -121,6 +128,9 @@ impl Space {
         Ok(Space {
             brick,
             blocks,
+            end: Cell::new(blocks),
+            fence: Cell::new(blocks),
+            fenced: Cell::new(0),
             groups: RefCell::new(groups),
             used: Cell::new(total),
             busy: Cell::new(total),
@@ -134,7 +144,7 @@ impl Space {
 
     /// Blocks of the brick's data area.
     pub fn blocks(&self) -> u64 {
-        self.blocks
+        self.end.get()
     }
 
     /// Blocks in use.
@@ -208,7 +218,7 @@ impl Space {
 
     /// Blocks that can be used after the next commits.
     pub fn settling(&self) -> u64 {
-        self.busy.get() - self.used.get()
+        self.busy.get().saturating_sub(self.used.get() + self.fenced.get())
     }
 
     /// Makes sure that the bitmaps of the groups of a run are in memory.
@@ -329,8 +339,11 @@ impl Space {
     }
 
     /// True when a shorter run lies better at `new` than at `old`: nearer to the others of its kind, so that room for
-    /// whole stripes is left elsewhere.
-    pub fn is_better(&self, old: u64, new: u64) -> bool {
+    /// whole stripes is left elsewhere. Anywhere is better than behind the [fence](Space::fence_off).
+    pub fn is_better(&self, old: u64, new: u64, blocks: u64) -> bool {
+        if old + blocks > self.fence.get() {
+            return true;
+        }
         let (from, to) = (old / GROUP_BLOCKS, new / GROUP_BLOCKS);
         to > from || (to == from && new < old)
     }
@@ -397,7 +410,9 @@ impl Space {
 
     /// A run that was set aside, or freed, is free for all.
     pub fn release(&self, start: u64, blocks: u64) {
-        self.each_group(start, blocks, |group, at, len, bitmaps| {
+        let behind = (start + blocks).saturating_sub(self.fence.get().max(start));
+        self.fenced.set(self.fenced.get() + behind);
+        self.each_group(start, blocks - behind, |group, at, len, bitmaps| {
             debug_assert!((at..at + len).all(|block| !get(&bitmaps.used, block)), "still in use");
             clear(&mut bitmaps.busy, at, len);
             group.1 -= len as i64;
@@ -426,6 +441,74 @@ impl Space {
             }
             self.freed.borrow_mut().push((start, blocks));
         }
+    }
+
+    /// Gives no block from `limit` on out any more; those that are in use stay so until they are freed.
+    ///
+    /// # Errors
+    /// When the store fails or a record is damaged.
+    pub async fn fence_off(
+        &self,
+        transactions: &Transactions,
+        limit: u64,
+    ) -> Result<(), SpaceError> {
+        let limit = limit.min(self.fence.get());
+        self.load_for(transactions, limit, self.fence.get() - limit).await?;
+        for (start, blocks) in self.unset_behind(limit, |bitmaps| &bitmaps.busy) {
+            self.hold(start, blocks);
+            self.fenced.set(self.fenced.get() + blocks);
+        }
+        self.fence.set(limit);
+        Ok(())
+    }
+
+    /// All blocks up to the end are given out again. Nobody may have set blocks aside meanwhile.
+    pub fn lift_fence(&self) {
+        let fence = self.fence.replace(self.end.get());
+        let mut waiting = self.freed.borrow().clone();
+        waiting.extend_from_slice(&self.settling.borrow());
+        let is_free =
+            |block: u64| waiting.iter().all(|(start, len)| !(*start..start + len).contains(&block));
+        for (start, blocks) in self.unset_behind(fence, |bitmaps| &bitmaps.used) {
+            for block in (start..start + blocks).filter(|block| is_free(*block)) {
+                self.release(block, 1);
+                self.fenced.set(self.fenced.get().saturating_sub(1));
+            }
+        }
+    }
+
+    /// Blocks behind the fence that are in use.
+    pub fn used_behind_fence(&self) -> u64 {
+        let fence = self.fence.get();
+        let all = self.end.get() - fence;
+        let unused = self.unset_behind(fence, |bitmaps| &bitmaps.used);
+        all - unused.iter().map(|(_, blocks)| blocks).sum::<u64>()
+    }
+
+    /// The data area ends at the fence from now on; nothing is in use behind it.
+    pub fn cut_off(&self) {
+        self.end.set(self.fence.get());
+    }
+
+    /// The runs of blocks from `limit` to the end that are not set in one of the bitmaps, which are in memory.
+    fn unset_behind(&self, limit: u64, which: impl Fn(&Bitmaps) -> &Words) -> Vec<Run> {
+        let groups = self.groups.borrow();
+        let (mut found, mut at, end) = (Vec::new(), limit, self.end.get());
+        while at < end {
+            let first = at - at % GROUP_BLOCKS;
+            let until = GROUP_BLOCKS.min(end - first);
+            let group = groups.get((at / GROUP_BLOCKS) as usize);
+            if let Some(bitmaps) = group.and_then(|group| group.bitmaps.as_ref()) {
+                let mut unset = Box::new([u64::MAX; WORDS]);
+                clear(&mut unset, 0, at - first);
+                for (word, set) in unset.iter_mut().zip(which(bitmaps).iter()) {
+                    *word &= !set;
+                }
+                found.extend(runs(&unset, until, first));
+            }
+            at = first + until;
+        }
+        found
     }
 
     /// Calls `change` for the part of the run in each group; it tells by how much used and busy changed.

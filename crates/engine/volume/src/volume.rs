@@ -61,6 +61,8 @@ pub struct Volume {
     /// Losses of acknowledged writes so far, each of one file.
     pub(crate) losses: Cell<u64>,
     pub(crate) note_lost: NoteLost,
+    /// It was said that the metadata is full, and there has not been much room since.
+    pub(crate) told_full: Cell<bool>,
     /// Held by whoever changes the tree: renames and removals of directories, one at a time.
     pub(crate) tree: Rc<RangeLocks>,
     /// Every change goes through it; shut while a check looks at something that is wrong.
@@ -125,7 +127,15 @@ impl Volume {
         // A commit may write a good part of the pages that its changes touch anew.
         let pending = self.transactions.pending_bytes().saturating_add(bytes);
         let wanted = space.used.saturating_add(pending.saturating_mul(3));
-        if wanted > room_of(&space) { Err(Errno::NoSpace) } else { Ok(()) }
+        let is_full = wanted > room_of(&space);
+        // Whoever asks for room gets an errno, which says nothing of metadata.
+        if is_full && !self.told_full.replace(true) {
+            tracing::error!("{}", StoreError::NoSpace);
+        }
+        if space.used < space.capacity / 8 * 7 {
+            self.told_full.set(false);
+        }
+        if is_full { Err(Errno::NoSpace) } else { Ok(()) }
     }
 
     pub(crate) fn store_failed(&self, error: &StoreError) -> Errno {

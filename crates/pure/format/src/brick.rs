@@ -9,6 +9,7 @@
 //! [`BrickSuperblock::to_bytes`] writes back so that the same is read again. Every area of a superblock that was
 //! accepted is inside the device, outside both copies, and no two share a byte.
 
+mod areas;
 mod copies;
 mod error;
 mod members;
@@ -17,6 +18,7 @@ mod raw;
 #[cfg(test)]
 mod tests;
 
+pub use areas::MAX_GROWN;
 pub use copies::{Chosen, Copy, choose};
 pub use error::BrickError;
 pub use members::{Away, BrickIds, MAX_AWAY, MAX_RUNS};
@@ -36,6 +38,9 @@ pub const MAX_STRIPE: u32 = 64 << 20;
 
 /// The highest generation: no volume comes to it, and the next one can still be counted.
 pub const MAX_GENERATION: u64 = u64::MAX >> 1;
+
+/// Incompatible feature: the metadata region has grown by areas of its own.
+const FEATURE_GROWN: u64 = 1;
 
 /// The use of a brick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -184,8 +189,10 @@ pub struct BrickSuperblock {
     pub metadata_state: MetadataState,
     /// The generation up to which the metadata region is known to have taken part; 0 where it is not used.
     pub metadata_generation: u64,
-    /// The metadata region, empty where there is none.
+    /// The metadata region, or its first area; empty where there is none.
     pub metadata: Area,
+    /// The areas by which the region has grown, in its order; at most [`MAX_GROWN`].
+    pub metadata_grown: Vec<Area>,
     /// The data: where stripes are. At least one stripe, or empty where the state is
     /// [`BrickState::MetadataOnly`].
     pub data: Area,
@@ -205,11 +212,13 @@ impl BrickSuperblock {
     pub fn to_bytes(&self) -> [u8; SUPERBLOCK_LEN] {
         let (brick_ids, runs) = self.brick_ids.to_raw();
         let (away, aways) = members::away_to_raw(&self.away);
+        let (metadata_grown, growths) = areas::grown_to_raw(&self.metadata_grown);
+        let features = if growths > 0 { FEATURE_GROWN } else { 0 };
         let mut raw = Raw {
             magic: MAGIC,
             version: VERSION.into(),
             checksum: 0.into(),
-            features_incompatible: 0.into(),
+            features_incompatible: features.into(),
             features_compatible: 0.into(),
             volume_uuid: self.volume_uuid,
             brick_uuid: self.brick_uuid,
@@ -232,9 +241,11 @@ impl BrickSuperblock {
             updated: self.updated.into(),
             runs: runs.into(),
             aways: aways.into(),
+            growths: growths.into(),
             pad: 0.into(),
             brick_ids,
             away,
+            metadata_grown,
             reserved: [0; raw::RESERVED],
         };
         raw.checksum = raw.computed().into();
@@ -264,9 +275,11 @@ impl BrickSuperblock {
         if raw.version != VERSION {
             return Err(BrickError::Version { at, found: raw.version.get() });
         }
-        if raw.features_incompatible != 0 {
-            return Err(BrickError::Features { at, bits: raw.features_incompatible.get() });
+        let unknown = raw.features_incompatible.get() & !FEATURE_GROWN;
+        if unknown != 0 {
+            return Err(BrickError::Features { at, bits: unknown });
         }
+        let has_grown = raw.features_incompatible.get() & FEATURE_GROWN != 0;
         let impossible = |field, found, must| Err(BrickError::Field { at, field, found, must });
         // A compatible feature may have bytes here that may be ignored.
         if raw.features_compatible == 0
@@ -276,8 +289,28 @@ impl BrickSuperblock {
             return impossible("the place of a reserved byte that is set", place, "none");
         }
         if raw.pad != 0 {
-            return impossible("the reserved word at 236", raw.pad.get().into(), "0");
+            return impossible("the reserved word at 238", raw.pad.get().into(), "0");
         }
+        let growths = raw.growths.get();
+        if has_grown != (growths > 0) {
+            let must = "more than 0 with the feature, and 0 without";
+            return impossible(
+                "the number of areas that the metadata grew by",
+                growths.into(),
+                must,
+            );
+        }
+        let grown = areas::grown_of_raw(&raw.metadata_grown, growths);
+        let metadata_grown = match grown {
+            Some(grown) => grown,
+            // What a compatible feature keeps there.
+            None if !has_grown && raw.features_compatible != 0 => Vec::new(),
+            None => {
+                let must = "that of areas with bytes, and zeros behind them";
+                let field = "the number of areas that the metadata grew by";
+                return impossible(field, growths.into(), must);
+            }
+        };
         let Some(state) = BrickState::of_number(raw.state.get()) else {
             return impossible("the state", raw.state.get().into(), "1 to 4");
         };
@@ -311,6 +344,7 @@ impl BrickSuperblock {
             metadata_state,
             metadata_generation: raw.metadata_generation.get(),
             metadata: Area { offset: raw.metadata_offset.get(), len: raw.metadata_len.get() },
+            metadata_grown,
             data: Area { offset: raw.data_offset.get(), len: raw.data_len.get() },
             created: raw.created.get(),
             updated: raw.updated.get(),
@@ -358,8 +392,7 @@ impl BrickSuperblock {
             return Err(BrickError::CutShort { at, need: self.brick_size, have: device_bytes });
         }
         self.check_members(at)?;
-        self.check_area(at, "metadata", self.metadata)?;
-        self.check_area(at, "data", self.data)?;
+        self.check_areas(at)?;
         if self.metadata.len == 0 {
             let number = self.metadata_state.number().into();
             must(number == 0, "the metadata's state", number, "0, since there is no region")?;
@@ -373,15 +406,6 @@ impl BrickSuperblock {
             _ => (u64::from(stripe), "at least one stripe"),
         };
         must(self.data.len >= least, "the length of the data", self.data.len, rule)?;
-        let (low, high) = if self.metadata.offset <= self.data.offset {
-            (self.metadata, self.data)
-        } else {
-            (self.data, self.metadata)
-        };
-        // Both are inside the brick, so the sum is.
-        if low.offset + low.len > high.offset && low.len > 0 {
-            return Err(BrickError::Overlap { at, metadata: self.metadata, data: self.data });
-        }
         Ok(())
     }
 
@@ -412,22 +436,6 @@ impl BrickSuperblock {
             }
         }
         Ok(())
-    }
-
-    /// An area is empty, or between the two copies.
-    fn check_area(
-        &self,
-        at: u64,
-        area: &'static str,
-        Area { offset, len }: Area,
-    ) -> Result<(), BrickError> {
-        let aligned = offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
-        let end = offset.checked_add(len);
-        let inside = offset >= BLOCK && end.is_some_and(|end| end <= self.brick_size - BLOCK);
-        if aligned && (inside && len > 0 || offset == 0 && len == 0) {
-            return Ok(());
-        }
-        Err(BrickError::Outside { at, area, offset, len, brick_size: self.brick_size })
     }
 }
 

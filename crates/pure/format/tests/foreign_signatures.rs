@@ -319,6 +319,7 @@ fn bricks_of_volumes_are_named_by_both_superblocks() {
         metadata_state: MetadataState::Unused,
         metadata_generation: 0,
         metadata: Area::default(),
+        metadata_grown: Vec::new(),
         data: Area { offset: 1 << 20, len: 2 << 20 },
         created: 1,
         updated: 1,

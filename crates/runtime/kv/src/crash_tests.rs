@@ -8,25 +8,25 @@ use crate::{Change, StoreError};
 use std::collections::BTreeMap;
 
 const SIZE: usize = 5 << 20;
-const CACHE: usize = 1 << 20;
+pub(crate) const CACHE: usize = 1 << 20;
 
-type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn create(disks: &[Disk]) -> Database {
+pub(crate) fn create(disks: &[Disk]) -> Database {
     let mirror = Mirror::new(disks.iter().map(Disk::region).collect());
     Database::create(Image::format(mirror).unwrap(), CACHE).unwrap()
 }
 
-fn open(disks: &[Disk], compare: bool) -> Result<Database, StoreError> {
+pub(crate) fn open(disks: &[Disk], compare: bool) -> Result<Database, StoreError> {
     let mirror = Mirror::new(disks.iter().map(Disk::region).collect());
     Database::open(Image::open(mirror, compare)?, CACHE)
 }
 
-fn all(database: &mut Database) -> Result<Pairs, StoreError> {
+pub(crate) fn all(database: &mut Database) -> Result<Pairs, StoreError> {
     Ok(database.scan(b"", &[0xff; 8], usize::MAX)?.into_iter().collect())
 }
 
-fn apply(pairs: &Pairs, changes: &[Change]) -> Pairs {
+pub(crate) fn apply(pairs: &Pairs, changes: &[Change]) -> Pairs {
     let mut pairs = pairs.clone();
     for (key, value) in changes {
         match value {
@@ -38,7 +38,7 @@ fn apply(pairs: &Pairs, changes: &[Change]) -> Pairs {
 }
 
 /// The same disks, the one or the other first.
-fn in_some_order(disks: &[Disk], dice: &mut Dice) -> Vec<Disk> {
+pub(crate) fn in_some_order(disks: &[Disk], dice: &mut Dice) -> Vec<Disk> {
     let mut disks = disks.to_vec();
     if dice.throw(2) == 0 {
         disks.reverse();
@@ -47,7 +47,7 @@ fn in_some_order(disks: &[Disk], dice: &mut Dice) -> Vec<Disk> {
 }
 
 /// A commit of a few changes, or of many.
-fn changes(dice: &mut Dice) -> Vec<Change> {
+pub(crate) fn changes(dice: &mut Dice) -> Vec<Change> {
     let count = if dice.throw(4) == 0 { 1 + dice.throw(300) } else { 1 + dice.throw(8) };
     let mut changes = BTreeMap::new();
     for _ in 0..count {
@@ -60,7 +60,12 @@ fn changes(dice: &mut Dice) -> Vec<Change> {
 }
 
 /// Commits until the power goes. Gives what was acknowledged, and what was under way.
-fn work(database: &mut Database, dice: &mut Dice, fuse: &Fuse, held: Pairs) -> (Pairs, Pairs) {
+pub(crate) fn work(
+    database: &mut Database,
+    dice: &mut Dice,
+    fuse: &Fuse,
+    held: Pairs,
+) -> (Pairs, Pairs) {
     let mut acknowledged = held;
     loop {
         let changes = changes(dice);
@@ -76,7 +81,7 @@ fn work(database: &mut Database, dice: &mut Dice, fuse: &Fuse, held: Pairs) -> (
 }
 
 /// The power goes; or only the process dies, and the disks' caches live on.
-fn stop(disks: &[Disk], dice: &mut Dice) {
+pub(crate) fn stop(disks: &[Disk], dice: &mut Dice) {
     if dice.throw(3) > 0 {
         disks.iter().for_each(|disk| disk.cut(dice));
     }

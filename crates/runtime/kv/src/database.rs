@@ -1,4 +1,4 @@
-//! The database behind a store: redb over an [`Image`], whose size is fixed.
+//! The database behind a store: redb over an [`Image`], whose size is fixed unless somebody makes it larger.
 //!
 //! redb grows its storage by doubling and shrinks it when its end is free; a region does neither. So the image takes any
 //! length for a while: a transaction that made it longer than its blocks is rolled back before it is committed, and then
@@ -128,6 +128,19 @@ impl Database {
         database.set_up()?;
         database.with_image(Image::note_whole)??;
         Ok(database)
+    }
+
+    /// Has the database take what its image has [grown](Image::prepare_growth) by.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; nothing that was committed is lost by one.
+    pub(crate) fn take_growth(&mut self) -> Result<(), StoreError> {
+        if !self.with_image(Image::take_growth)? {
+            return Ok(());
+        }
+        self.capacity = self.with_image(|image| image.capacity())?;
+        self.scarce_at = None;
+        self.reopen()
     }
 
     fn over(image: Image, cache_bytes: usize) -> Database {

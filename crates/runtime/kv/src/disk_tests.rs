@@ -73,12 +73,19 @@ pub(crate) struct Disk {
     name: &'static str,
     fuse: Fuse,
     surface: Arc<Mutex<Surface>>,
+    /// Bytes that a region on it has.
+    shown: usize,
 }
 
 impl Disk {
     pub(crate) fn new(name: &'static str, size: usize, fuse: &Fuse) -> Disk {
         let surface = Surface { durable: vec![0; size], seen: vec![0; size], ..Surface::default() };
-        Disk { name, fuse: fuse.clone(), surface: Arc::new(Mutex::new(surface)) }
+        Disk { name, fuse: fuse.clone(), surface: Arc::new(Mutex::new(surface)), shown: size }
+    }
+
+    /// The first bytes of it.
+    pub(crate) fn first(&self, bytes: usize) -> Disk {
+        Disk { shown: bytes, ..self.clone() }
     }
 
     pub(crate) fn region(&self) -> Box<dyn Region> {
@@ -147,7 +154,7 @@ impl Region for Disk {
     }
 
     fn size(&self) -> u64 {
-        self.surface.lock().unwrap().seen.len() as u64
+        self.shown as u64
     }
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {

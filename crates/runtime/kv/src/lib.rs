@@ -12,6 +12,8 @@ mod crash_tests;
 mod database;
 #[cfg(test)]
 mod disk_tests;
+#[cfg(test)]
+mod growth_tests;
 mod image;
 mod mirror;
 pub mod model;
@@ -50,7 +52,9 @@ pub struct Begun {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// Nothing was changed; the store goes on.
-    #[error("the metadata region is full: remove files")]
+    #[error(
+        "the metadata region is full: remove files, or make it larger: braid volume grow-metadata"
+    )]
     NoSpace,
     /// What was read is not what was written, and no other copy has it. Nothing was changed.
     #[error("the metadata is damaged: {0}")]

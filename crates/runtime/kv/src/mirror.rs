@@ -85,6 +85,13 @@ impl Mirror {
         Ok(())
     }
 
+    /// Has `region` in the place of a half that is held, which it holds the bytes of.
+    pub(crate) fn replace(&mut self, half: usize, region: Box<dyn Region>) {
+        if let Some(held) = self.halves.get_mut(half).and_then(Option::as_mut) {
+            *held = region;
+        }
+    }
+
     /// Has `region` written from now on, so that it can become a half.
     ///
     /// # Errors

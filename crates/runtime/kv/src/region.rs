@@ -1,4 +1,4 @@
-//! Regions: fixed ranges of bytes that a store is kept in, used from the store's own thread.
+//! Regions: fixed bytes of devices that a store is kept in, used from the store's own thread.
 //!
 //! A region of a [`Device`] is reached by messages to the shard that the device is open on; the store's thread waits,
 //! the shard does not. Whoever drives a region asks for whole blocks of [`BLOCK`] bytes only.
@@ -91,13 +91,38 @@ struct Known {
     devices: RefCell<Slab<Rc<dyn Device>>>,
 }
 
-/// A range of a [`Device`] that is open on a shard.
+/// Ranges of a [`Device`] that is open on a shard, one after the other as one.
 pub struct DeviceRegion {
     name: String,
     shard: Remote,
     number: usize,
-    start: u64,
-    size: u64,
+    places: Places,
+}
+
+/// The ranges of a region: first byte on the device, and bytes.
+#[derive(Clone)]
+struct Places(Arc<[(u64, u64)]>);
+
+impl Places {
+    fn size(&self) -> u64 {
+        self.0.iter().map(|(_, len)| len).sum()
+    }
+
+    /// Where `len` bytes from `offset` of the region on lie: first byte on the device, and bytes.
+    fn cut(&self, mut offset: u64, len: usize) -> Vec<(u64, usize)> {
+        let (mut left, mut pieces) = (len as u64, Vec::new());
+        for (start, bytes) in self.0.iter() {
+            if offset < *bytes && left > 0 {
+                let piece = left.min(bytes - offset);
+                pieces.push((start + offset, piece as usize));
+                left -= piece;
+                offset = 0;
+            } else {
+                offset = offset.saturating_sub(*bytes);
+            }
+        }
+        pieces
+    }
 }
 
 impl DeviceRegion {
@@ -113,24 +138,42 @@ impl DeviceRegion {
         start: u64,
         size: u64,
     ) -> Result<DeviceRegion, IoError> {
+        DeviceRegion::of_ranges(shard, device, &[(start, size)])
+    }
+
+    /// The same of several ranges, each a first byte and a number of bytes: one follows the other in the region.
+    ///
+    /// # Errors
+    /// As [`new`](DeviceRegion::new).
+    pub fn of_ranges(
+        shard: &Shard,
+        device: Rc<dyn Device>,
+        ranges: &[(u64, u64)],
+    ) -> Result<DeviceRegion, IoError> {
         let invalid = IoError::new(IoErrorKind::Invalid);
         let info = device.info();
         let block = BLOCK as u64;
-        let end = start.checked_add(size).ok_or(invalid)?;
-        let start = start.checked_next_multiple_of(block).ok_or(invalid)?;
-        let end = end - end % block;
-        if end > info.size || start > end || !block.is_multiple_of(info.logical_block.max(1).into())
-        {
+        let mut places = Vec::with_capacity(ranges.len());
+        for (start, size) in ranges {
+            let end = start.checked_add(*size).ok_or(invalid)?;
+            let start = start.checked_next_multiple_of(block).ok_or(invalid)?;
+            let end = end - end % block;
+            if end > info.size || start > end {
+                return Err(invalid);
+            }
+            places.push((start, end - start));
+        }
+        if !block.is_multiple_of(info.logical_block.max(1).into()) {
             return Err(invalid);
         }
         let name = info.name.clone();
         let number = shard.local::<Known>().devices.borrow_mut().insert(device);
-        Ok(DeviceRegion { name, shard: shard.remote(), number, start, size: end - start })
+        Ok(DeviceRegion { name, shard: shard.remote(), number, places: Places(places.into()) })
     }
 
     /// True when `len` bytes from `offset` on lie within.
     fn holds(&self, offset: u64, len: usize) -> bool {
-        offset.checked_add(len as u64).is_some_and(|end| end <= self.size)
+        offset.checked_add(len as u64).is_some_and(|end| end <= self.places.size())
     }
 
     fn holds_all(&self, writes: &[Write]) -> bool {
@@ -183,15 +226,15 @@ impl Region for DeviceRegion {
     }
 
     fn size(&self) -> u64 {
-        self.size
+        self.places.size()
     }
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
         if !self.holds(offset, buf.len()) {
             return Err(IoError::new(IoErrorKind::Invalid));
         }
-        let (start, len) = (self.start + offset, buf.len());
-        let read = self.there(move |shard, device| read_all(shard, device, start, len));
+        let pieces = self.places.cut(offset, buf.len());
+        let read = self.there(move |shard, device| read_all(shard, device, pieces));
         buf.copy_from_slice(&read.recv().unwrap_or(Err(IoError::new(IoErrorKind::Gone)))?);
         Ok(())
     }
@@ -200,8 +243,8 @@ impl Region for DeviceRegion {
         if !self.holds_all(writes) {
             return Underway::Ended(Err(IoError::new(IoErrorKind::Invalid)));
         }
-        let (start, writes) = (self.start, Arc::clone(writes));
-        Underway::Sent(self.there(move |shard, device| write_all(shard, device, start, writes)))
+        let (places, writes) = (self.places.clone(), Arc::clone(writes));
+        Underway::Sent(self.there(move |shard, device| write_all(shard, device, places, writes)))
     }
 
     fn sync(&mut self) -> Underway {
@@ -213,9 +256,9 @@ impl Region for DeviceRegion {
         if !self.holds_all(writes) {
             return Underway::Ended(Err(IoError::new(IoErrorKind::Invalid)));
         }
-        let (start, writes) = (self.start, Arc::clone(writes));
+        let (places, writes) = (self.places.clone(), Arc::clone(writes));
         Underway::Sent(self.there(move |shard, device| async move {
-            write_all(shard.clone(), Rc::clone(&device), start, writes).await?;
+            write_all(shard.clone(), Rc::clone(&device), places, writes).await?;
             flush(shard, device).await
         }))
     }
@@ -228,19 +271,20 @@ async fn flush(shard: Shard, device: Rc<dyn Device>) -> Result<(), IoError> {
 async fn read_all(
     shard: Shard,
     device: Rc<dyn Device>,
-    start: u64,
-    len: usize,
+    pieces: Vec<(u64, usize)>,
 ) -> Result<Vec<u8>, IoError> {
     let sets = IoSets::new(&shard);
-    let mut bytes = Vec::with_capacity(len);
-    while bytes.len() < len {
-        let piece = (len - bytes.len()).min(REQUEST_MAX);
-        let request = Request::read(start + bytes.len() as u64, shard.pool().get(piece));
-        let outcome = sets.one(&*device, request).await;
-        outcome.result?;
-        match outcome.op {
-            Op::Read(bufs) => bufs.iter().for_each(|buf| bytes.extend_from_slice(buf)),
-            _ => return Err(IoError::new(IoErrorKind::Gone)),
+    let mut bytes = Vec::with_capacity(pieces.iter().map(|(_, len)| len).sum());
+    for (start, len) in pieces {
+        for at in (0..len).step_by(REQUEST_MAX) {
+            let piece = (len - at).min(REQUEST_MAX);
+            let request = Request::read(start + at as u64, shard.pool().get(piece));
+            let outcome = sets.one(&*device, request).await;
+            outcome.result?;
+            match outcome.op {
+                Op::Read(bufs) => bufs.iter().for_each(|buf| bytes.extend_from_slice(buf)),
+                _ => return Err(IoError::new(IoErrorKind::Gone)),
+            }
         }
     }
     Ok(bytes)
@@ -249,22 +293,25 @@ async fn read_all(
 async fn write_all(
     shard: Shard,
     device: Rc<dyn Device>,
-    start: u64,
+    places: Places,
     writes: Arc<Vec<Write>>,
 ) -> Result<(), IoError> {
     let sets = IoSets::new(&shard);
-    let pieces: Vec<(u64, &[u8])> = writes
-        .iter()
-        .flat_map(|write| {
-            let pieces = write.data.chunks(REQUEST_MAX).enumerate();
-            pieces.map(|(n, data)| (write.offset + (n * REQUEST_MAX) as u64, data))
-        })
-        .collect();
+    let mut pieces: Vec<(u64, &[u8])> = Vec::new();
+    for write in writes.iter() {
+        let mut data = &write.data[..];
+        for (start, len) in places.cut(write.offset, data.len()) {
+            let (here, behind) = data.split_at(len);
+            let parts = here.chunks(REQUEST_MAX).enumerate();
+            pieces.extend(parts.map(|(n, data)| (start + (n * REQUEST_MAX) as u64, data)));
+            data = behind;
+        }
+    }
     for together in pieces.chunks(TOGETHER_MAX) {
         let mut set = sets.start();
         for (offset, data) in together {
             let buf = shard.pool().copy_of(data).freeze();
-            set.submit(0, &*device, Request::write(start + offset, buf, false));
+            set.submit(0, &*device, Request::write(*offset, buf, false));
         }
         for (_, outcome) in set.finish().await {
             outcome.result?;

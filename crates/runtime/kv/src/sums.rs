@@ -61,6 +61,15 @@ impl Sums {
         Sums { sums: vec![UNKNOWN; blocks as usize] }
     }
 
+    /// For `blocks` blocks from now on, where that is more; those that come are unknown. Gives how many blocks the table
+    /// had before.
+    pub(crate) fn grow(&mut self, blocks: u64) -> u64 {
+        let before = table_blocks(self.sums.len() as u64);
+        let len = self.sums.len().max(blocks as usize);
+        self.sums.resize(len, UNKNOWN);
+        before
+    }
+
     /// The sum of a block; unknown beyond the end.
     pub(crate) fn get(&self, block: u64) -> u32 {
         self.sums.get(block as usize).copied().unwrap_or(UNKNOWN)

@@ -58,6 +58,8 @@ enum Request {
     Commit(Vec<Change>, Option<mpsc::Receiver<()>>),
     AddHalf(Box<dyn Region>),
     DropHalf(usize),
+    PrepareGrowth(Vec<(usize, Box<dyn Region>)>),
+    TakeGrowth,
     Stop,
 }
 
@@ -206,6 +208,24 @@ impl KvStore {
     /// [`StoreError::Failed`] when nothing would be left.
     pub fn drop_half(&self, half: usize) -> Answer<()> {
         self.ask_done(Request::DropHalf(half))
+    }
+
+    /// Takes larger regions in the place of halves (their numbers as for [`drop_half`](KvStore::drop_half)), which hold what
+    /// those held, and lays out what they have more. Halves that are let go meanwhile must be noted before
+    /// [`take_growth`](KvStore::take_growth), which makes the store larger. No half may be added in between.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`] when it has grown too often, or no half can be written; the store goes on as it is.
+    pub fn prepare_growth(&self, regions: Vec<(usize, Box<dyn Region>)>) -> Answer<()> {
+        self.ask_done(Request::PrepareGrowth(regions))
+    }
+
+    /// The store is as large as what was [prepared](KvStore::prepare_growth).
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`] when the regions fail: the store can only be opened again.
+    pub fn take_growth(&self) -> Answer<()> {
+        self.ask_done(Request::TakeGrowth)
     }
 
     /// Closes the store in order, after all that was asked before. What is asked afterwards fails.
@@ -374,6 +394,16 @@ impl KvThread {
                 Request::AddHalf(region) => thread.add_half(slot, region),
                 Request::DropHalf(half) => {
                     let done = thread.drop_half(half);
+                    thread.answers.push((slot, Reply::Done(done)));
+                }
+                Request::PrepareGrowth(regions) => {
+                    let prepare = |image: &mut Image| image.prepare_growth(regions);
+                    let done = thread.database.with_image(prepare);
+                    let done = done.and_then(|done| done).map(|_| ());
+                    thread.answers.push((slot, Reply::Done(done)));
+                }
+                Request::TakeGrowth => {
+                    let done = thread.database.take_growth();
                     thread.answers.push((slot, Reply::Done(done)));
                 }
                 Request::Stop => {

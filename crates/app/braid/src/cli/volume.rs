@@ -3,7 +3,8 @@
 mod changes;
 
 pub use changes::{
-    Add, Check, Export, Follow, Jobs, Migrate, OneFileOrMore, Proxy, Remove, Weight, WholeVolume,
+    Add, Check, Export, Follow, GrowMetadata, Jobs, Migrate, OneFileOrMore, Proxy, Remove, Weight,
+    WholeVolume,
 };
 
 use super::{Control, EXIT_CODES, State, kib_or_size};
@@ -45,6 +46,8 @@ pub enum Verb {
     Balance(WholeVolume),
     /// Change a brick's weight and move what that shifts.
     Weight(Weight),
+    /// Make the room for metadata larger.
+    GrowMetadata(GrowMetadata),
     /// Move files to one brick.
     Migrate(Migrate),
     /// Keep files where they are: balance, proxy and defrag leave them.

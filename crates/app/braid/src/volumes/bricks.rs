@@ -16,8 +16,8 @@ use braid_device::{DeviceInfo, Opener};
 use braid_format::brick::BrickState as Written;
 use braid_format::volume::BLOCK;
 use braid_shard::mailbox::Remote;
-use braid_volume::BrickToAdd;
 use braid_volume::assemble::{AssembleError, BrickPlan};
+use braid_volume::{BrickStatus, BrickToAdd};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -193,6 +193,30 @@ impl Hosted {
         })??;
         let name = self.name_of(&brick);
         Ok(format!("brick {name} of volume {} has weight {weight} now", self.name))
+    }
+
+    /// Makes the metadata region `bytes` large, on all bricks that have one.
+    ///
+    /// # Errors
+    /// When it is that large already, or a brick has no room.
+    pub fn grow_metadata(&self, bytes: u64) -> Result<String> {
+        let name = &self.name;
+        self.sync_from_above();
+        let grown = self.with(move |here| async move {
+            let grown = braid_volume::grow_metadata(&here.opened, &here.volume, bytes).await?;
+            here.note_bricks().await?;
+            Ok::<_, anyhow::Error>(grown)
+        })?;
+        let grown = grown.with_context(|| format!("growing the metadata of volume {name}"))?;
+        let status = self.status()?;
+        let is_grown = |brick: &&BrickStatus| grown.contains(&brick.id);
+        let on: Vec<String> =
+            status.bricks.iter().filter(is_grown).map(|brick| self.name_of(brick)).collect();
+        Ok(format!(
+            "the metadata of volume {name} has {} on {} now",
+            size::human(status.metadata.capacity),
+            on.join(" and ")
+        ))
     }
 
     /// Makes a brick the proxy, or has none.

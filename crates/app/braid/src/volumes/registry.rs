@@ -196,6 +196,9 @@ impl Volumes {
             VolumeRequest::Weight { volume, brick, weight } => {
                 done(self.find(Some(&volume))?.set_weight(&brick, weight)?)
             }
+            VolumeRequest::GrowMetadata { volume, size } => {
+                done(self.find(Some(&volume))?.grow_metadata(size)?)
+            }
             VolumeRequest::Pin { volume, files, pinned } => {
                 done(self.find(Some(&volume))?.set_pinned(&files, pinned)?)
             }

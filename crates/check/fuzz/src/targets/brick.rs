@@ -42,6 +42,7 @@ const FIELDS: &[Field] = &[
     le(FIRST + 224, 8),
     le(FIRST + 232, 2),
     le(FIRST + 234, 2),
+    le(FIRST + 236, 2),
     le(FIRST + 240, 2),
     le(FIRST + 242, 2),
     le(FIRST + 244, 2),
@@ -49,6 +50,10 @@ const FIELDS: &[Field] = &[
     le(FIRST + 504, 2),
     le(FIRST + 512, 8),
     le(FIRST + 520, 2),
+    le(FIRST + 2544, 8),
+    le(FIRST + 2552, 8),
+    le(FIRST + 2560, 8),
+    le(FIRST + 2568, 8),
     le(SECOND + 56, 8),
     le(SECOND + 140, 2),
     le(SECOND + 152, 8),
@@ -64,16 +69,18 @@ fn run(input: &[u8]) -> Result<Verdict, String> {
     let end = second_copy_at(size).unwrap_or(BLOCK);
     let read = [(0, one), (end, two)].map(|(at, bytes)| BrickSuperblock::parse(bytes, at, size));
     for superblock in read.iter().flatten() {
-        let areas = [superblock.metadata, superblock.data];
-        for area in areas {
+        let mut areas: Vec<_> = superblock.metadata_areas().collect();
+        areas.push(superblock.data);
+        for area in &areas {
             let stop = area.offset.checked_add(area.len);
             let room = superblock.brick_size - BLOCK;
             must(stop.is_some_and(|stop| stop <= room), "an area ends before the second copy")?;
             must(area.len == 0 || area.offset >= BLOCK, "an area begins behind the first copy")?;
         }
-        let [one, two] = areas.map(|area| area.offset..area.offset + area.len);
-        let apart = one.end <= two.start || two.end <= one.start;
-        must(apart || one.is_empty() || two.is_empty(), "areas share no byte")?;
+        areas.retain(|area| area.len > 0);
+        areas.sort_by_key(|area| area.offset);
+        let apart = areas.is_sorted_by(|one, two| one.offset + one.len <= two.offset);
+        must(apart, "areas share no byte")?;
         must(superblock.brick_size <= size, "a brick is in its device")?;
         let written = BrickSuperblock::parse(&superblock.to_bytes(), 0, size);
         must(written.as_ref() == Ok(superblock), "what is written is read back")?;

@@ -18,6 +18,7 @@ use braid_format::volume::keys;
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_kv::{Open, Store};
 use braid_shard::Shard;
+use braid_shard::sync::Budget;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -40,8 +41,10 @@ pub struct Opened {
     pub missing: Vec<u16>,
     /// What the user should be told: one sentence each.
     pub notes: RefCell<Vec<String>>,
+    /// One growth of the metadata at a time.
+    pub(crate) growing: Rc<Budget>,
     clock: Clock,
-    read_only: bool,
+    pub(crate) read_only: bool,
 }
 
 /// Opens the superblocks and the store of `assembly`: marks the superblocks as mounted, opens the store (two halves are made
@@ -73,6 +76,7 @@ pub async fn open(
         store: Rc::new(store),
         missing: assembly.missing.clone(),
         notes: RefCell::new(assembly.notes.clone()),
+        growing: Budget::new(shard, 1),
         clock,
         read_only: assembly.read_only,
     };
@@ -85,6 +89,10 @@ pub async fn open(
         return Err(error);
     }
     if !assembly.read_only {
+        // The superblocks name what a growth that was interrupted has not laid out.
+        if let Err(error) = opened.store.grow().await {
+            tracing::warn!("the metadata region is used as it was before it grew: {error}");
+        }
         opened.copy_metadata();
     }
     Ok(opened)
@@ -133,7 +141,7 @@ impl Opened {
     pub async fn plan_add(&self, brick: &BrickPlan) -> Result<BrickSuperblock, AssembleError> {
         let record = self.volume_record().await?;
         let regions = self.superblocks.regions();
-        let len = regions.first().map_or(0, |(_, _, area)| area.len);
+        let len = regions.iter().map(|(.., len)| *len).max().unwrap_or(0);
         let uuid = brick.uuid.into_bytes();
         let present = self.superblocks.present();
         let superblocks =
@@ -311,7 +319,7 @@ impl Opened {
     }
 
     /// Starts to make the second copy of the metadata, if there is only one and a brick has room.
-    fn copy_metadata(&self) {
+    pub(crate) fn copy_metadata(&self) {
         let held = self.store.bricks();
         let (1, Some(id)) = (held.len(), self.room_for_metadata(u16::MAX)) else { return };
         let store = Rc::clone(&self.store);
@@ -327,11 +335,10 @@ impl Opened {
     fn room_for_metadata(&self, but: u16) -> Option<u16> {
         let held = self.store.bricks();
         let regions = self.superblocks.regions();
-        let need = regions.iter().filter(|(id, ..)| held.contains(id)).map(|(.., area)| area.len);
+        let need = regions.iter().filter(|(id, ..)| held.contains(id)).map(|(.., len)| *len);
         let need = need.max()?;
-        let can = regions
-            .iter()
-            .filter(|(id, _, area)| *id != but && !held.contains(id) && area.len >= need);
+        let can =
+            regions.iter().filter(|(id, _, len)| *id != but && !held.contains(id) && *len >= need);
         let rather = |(_, state, _): &&(u16, MetadataState, _)| *state != MetadataState::OutOfSync;
         can.min_by_key(rather).map(|(id, ..)| *id)
     }

@@ -128,6 +128,28 @@ impl BrickStore {
         self.superblocks.settle().await
     }
 
+    /// Takes what the regions of the bricks have grown by, which their superblocks name. Waits for a copy that is being made.
+    ///
+    /// # Errors
+    /// When a region fails, or it has grown too often.
+    pub async fn grow(&self) -> Result<(), AssembleError> {
+        let _turn = self.turn.take(1).await;
+        let halves = *self.halves.borrow();
+        let mut regions = Vec::new();
+        for (place, id) in halves.iter().enumerate() {
+            let Some(id) = *id else { continue };
+            match self.superblocks.brick(id) {
+                Some(_) => regions.push((place, region(&self.superblocks, id)?)),
+                // Its superblocks could not be written: it may not know that it has grown.
+                None => self.kv.drop_half(place).await?,
+            }
+        }
+        self.kv.prepare_growth(regions).await?;
+        // One that has not taken part is none of those that the next start takes for current.
+        self.superblocks.settle().await?;
+        Ok(self.kv.take_growth().await?)
+    }
+
     /// Notes in the superblocks of the others that brick `id` has failed. The store is not asked, which may be waiting with
     /// a commit for just that; a half that lies there is to be let go afterwards.
     pub fn note_lost(&self, id: u16) -> Answer<()> {
@@ -183,8 +205,9 @@ async fn settle(superblocks: &Superblocks) -> Result<(), AssembleError> {
 fn region(superblocks: &Superblocks, id: u16) -> Result<Box<dyn Region>, AssembleError> {
     let (device, superblock) = superblocks.brick(id).ok_or(AssembleError::NoSuchBrick(id))?;
     let name = device.info().name.clone();
-    let area = superblock.metadata;
-    let region = DeviceRegion::new(superblocks.shard(), device, area.offset, area.len);
+    let areas: Vec<(u64, u64)> =
+        superblock.metadata_areas().map(|area| (area.offset, area.len)).collect();
+    let region = DeviceRegion::of_ranges(superblocks.shard(), device, &areas);
     let region = region.map_err(|error| AssembleError::Region { device: name, error })?;
     Ok(Box::new(region))
 }

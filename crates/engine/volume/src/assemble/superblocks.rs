@@ -271,6 +271,25 @@ impl Superblocks {
         }
     }
 
+    /// Metadata regions get the ends of their bricks' data areas, so many bytes each, a multiple of a block. Nothing may lie
+    /// there any more, which the metadata knows.
+    ///
+    /// # Errors
+    /// When the superblocks cannot be written.
+    pub(crate) async fn grow_metadata(&self, grown: &[(u16, u64)]) -> Result<(), AssembleError> {
+        let turn = self.turn.take(1).await;
+        for (id, len) in grown {
+            let mut roster = self.roster.borrow_mut();
+            let Some(brick) = roster.present.get_mut(id) else { continue };
+            let superblock = &mut brick.superblock;
+            superblock.data.len = superblock.data.len.saturating_sub(*len);
+            let offset = superblock.data.offset + superblock.data.len;
+            superblock.metadata_grown.push(Area { offset, len: *len });
+        }
+        self.note_change();
+        self.write(&turn).await
+    }
+
     /// Writes what was noted and is not yet written.
     ///
     /// # Errors
@@ -322,12 +341,14 @@ impl Superblocks {
         Some((Rc::clone(&brick.device), brick.superblock.clone()))
     }
 
-    /// Metadata regions, used or not, of all bricks that are there.
-    pub(super) fn regions(&self) -> Vec<(u16, MetadataState, Area)> {
+    /// Metadata regions, used or not, of all bricks that are there, and their bytes.
+    pub(crate) fn regions(&self) -> Vec<(u16, MetadataState, u64)> {
         let roster = self.roster.borrow();
         let bricks = roster.present.iter().filter(|(_, brick)| has_region(&brick.superblock));
         bricks
-            .map(|(id, brick)| (*id, brick.superblock.metadata_state, brick.superblock.metadata))
+            .map(|(id, brick)| {
+                (*id, brick.superblock.metadata_state, brick.superblock.metadata_size())
+            })
             .collect()
     }
 

@@ -46,7 +46,7 @@ impl Volume {
         let blocks = u64::from(place.blocks);
         let reserved = self.reserve_on(to, blocks).await?.ok_or(Errno::NoSpace)?;
         let is_short = blocks < self.geometry.blocks();
-        if to.id == from && is_short && !to.space.is_better(place.start, reserved) {
+        if to.id == from && is_short && !to.space.is_better(place.start, reserved, blocks) {
             if !planted("reservation-leaked") {
                 to.space.release(reserved, blocks);
             }

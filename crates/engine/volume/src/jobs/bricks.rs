@@ -30,7 +30,7 @@ pub struct BrickToAdd {
 
 impl Volume {
     /// The bricks that have a part in placement, with their weights; as if `changed` had weight `to` (`None`: none).
-    fn weights(&self, changed: u16, to: Option<u64>) -> Vec<(u16, u64)> {
+    pub(super) fn weights(&self, changed: u16, to: Option<u64>) -> Vec<(u16, u64)> {
         let bricks = self.bricks.borrow();
         let placed = bricks.values().filter(|brick| brick.is_placed() && brick.id != changed);
         let mut weights: Vec<(u16, u64)> = placed.map(|brick| (brick.id, brick.weight())).collect();
@@ -40,14 +40,14 @@ impl Volume {
     }
 
     /// Shares the buckets out anew; what lies wrong now is for balance to move.
-    fn assign(&self, weights: &[(u16, u64)]) -> Result<(), VolumeError> {
+    pub(super) fn assign(&self, weights: &[(u16, u64)]) -> Result<(), VolumeError> {
         let moved = self.buckets.borrow_mut().assign(weights)?;
         self.placement_changed.set(true);
         self.edit_record(|record| record.unbalanced |= moved > 0);
         Ok(())
     }
 
-    async fn make_record_durable(&self) -> Result<(), VolumeError> {
+    pub(super) async fn make_record_durable(&self) -> Result<(), VolumeError> {
         let number = self.transactions.number();
         Ok(self.transactions.wait_durable(number).await?)
     }

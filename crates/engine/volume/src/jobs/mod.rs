@@ -9,6 +9,7 @@
 //! | `checking` | the same for the check, which moves nothing |
 //! | `migrating` | many files go to one brick |
 //! | `bricks` | bricks that come, change and go |
+//! | `shrinking` | a brick gives up the end of its data area |
 //!
 //! One job at a time, and a check beside it. A job is recorded, with a cursor before which everything is done; after a crash it goes on from
 //! there. A move that a crash cuts off has moved nothing.
@@ -19,6 +20,7 @@ mod control;
 mod migrating;
 mod pace;
 mod run;
+mod shrinking;
 mod wanted;
 
 pub use bricks::BrickToAdd;

@@ -23,13 +23,13 @@ const AT_ONCE: usize = 64;
 /// Bytes moved after which the cursor is recorded.
 const RECORD_EVERY: u64 = 64 << 20;
 /// Walks over everything before a removal gives up on what does not move.
-const WALKS_MAX: u32 = 8;
+pub(super) const WALKS_MAX: u32 = 8;
 /// How often a move waits for a commit to make room.
 const ROOM_WAITS: u32 = 32;
 
 /// A stripe to be moved.
 #[derive(Clone)]
-struct Move {
+pub(super) struct Move {
     inode: Rc<Inode>,
     stripe: u64,
     from: u16,
@@ -158,7 +158,7 @@ impl Volume {
     }
 
     /// Groups of places from `from` on, and where to go on.
-    async fn some_groups(
+    pub(super) async fn some_groups(
         &self,
         job: &JobRecord,
         from: &[u8],
@@ -196,7 +196,7 @@ impl Volume {
         Ok(moves.collect())
     }
 
-    fn a_move(&self, inode: &Rc<Inode>, stripe: u64, place: Place, to: u16) -> Move {
+    pub(super) fn a_move(&self, inode: &Rc<Inode>, stripe: u64, place: Place, to: u16) -> Move {
         let end = u64::from(place.blocks) * BLOCK;
         let written = self.geometry.runs(place, 0, end).filter(|(_, is_written)| *is_written);
         let bytes = written.map(|(run, _)| run.end - run.start).sum();
@@ -269,7 +269,7 @@ impl Volume {
         bricks.values().any(|brick| brick.device().is_some_and(|device| device.info().rotational))
     }
 
-    async fn carry_out(&self, job: &JobRecord, one: &Move) -> Result<Moved, Errno> {
+    pub(super) async fn carry_out(&self, job: &JobRecord, one: &Move) -> Result<Moved, Errno> {
         let mut to = self.brick(one.to).ok_or(Errno::NoSpace)?;
         for _ in 0..ROOM_WAITS {
             let _gate = self.gate.enter().await;

@@ -1,5 +1,6 @@
 //! A brick's superblock byte by byte, and its checksum. Little-endian. Knows no meaning.
 
+use super::areas::MAX_GROWN;
 use super::members::{MAX_AWAY, MAX_RUNS};
 use crate::crc;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
@@ -12,7 +13,7 @@ pub const VERSION: u32 = 1;
 /// Bytes of one copy.
 pub const SUPERBLOCK_LEN: usize = 4096;
 /// Bytes behind the last field.
-pub(super) const RESERVED: usize = SUPERBLOCK_LEN - 2544;
+pub(super) const RESERVED: usize = SUPERBLOCK_LEN - 2784;
 
 /// Consecutive ids of bricks.
 #[derive(
@@ -33,6 +34,16 @@ pub(super) struct RawAway {
     pub generation: U64,
     pub brick_id: U16,
     pub pad: [u8; 6],
+}
+
+/// A range of bytes.
+#[derive(
+    Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub(super) struct RawArea {
+    pub offset: U64,
+    pub len: U64,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -64,9 +75,11 @@ pub(super) struct Raw {
     pub updated: U64,
     pub runs: U16,
     pub aways: U16,
-    pub pad: U32,
+    pub growths: U16,
+    pub pad: U16,
     pub brick_ids: [RawRun; MAX_RUNS],
     pub away: [RawAway; MAX_AWAY],
+    pub metadata_grown: [RawArea; MAX_GROWN],
     pub reserved: [u8; RESERVED],
 }
 
@@ -85,7 +98,9 @@ const _: () = {
     assert!(offset_of!(Raw, runs) == 232);
     assert!(offset_of!(Raw, brick_ids) == 240);
     assert!(offset_of!(Raw, away) == 496);
-    assert!(offset_of!(Raw, reserved) == 2544);
+    assert!(offset_of!(Raw, growths) == 236);
+    assert!(offset_of!(Raw, metadata_grown) == 2544);
+    assert!(offset_of!(Raw, reserved) == 2784);
 };
 
 const CHECKSUM_AT: usize = 20;

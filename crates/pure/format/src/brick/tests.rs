@@ -24,6 +24,7 @@ fn sample() -> BrickSuperblock {
         metadata_state: MetadataState::InSync,
         metadata_generation: 76,
         metadata: Area { offset: MIB, len: 8 * MIB },
+        metadata_grown: Vec::new(),
         data: Area { offset: 16 * MIB, len: 40 * MIB },
         created: 0x1718_1920_2122_2324,
         updated: 0x1819_2021_2223_2425,
@@ -107,7 +108,7 @@ fn newer_formats_are_refused_and_compatible_features_are_not() {
 
 #[test]
 fn values_that_cannot_be_are_refused_by_name() {
-    let cases: [(usize, &[u8], &str); 36] = [
+    let cases: [(usize, &[u8], &str); 39] = [
         (40, &[0; 16], "the volume's uuid is 0"),
         (56, &[0; 16], "the brick's uuid is 0"),
         (72, &[0; 4], "the name of a volume is empty"),
@@ -128,7 +129,10 @@ fn values_that_cannot_be_are_refused_by_name() {
         (172, &[3], "the volume's state is 3"),
         (232, &[1], "runs of ids is 1"),
         (232, &[65], "runs of ids is 65"),
-        (236, &[1], "reserved word"),
+        (236, &[1], "the metadata grew by is 1"),
+        (24, &[1], "the metadata grew by is 0"),
+        (238, &[1], "reserved word"),
+        (2544, &[1], "the metadata grew by is 0"),
         (138, &[6], "the number of ids is 5"),
         (136, &[8], "the brick's id is 8"),
         (242, &[0], "runs of ids is 2"),
@@ -171,6 +175,30 @@ fn areas_are_inside_the_brick_and_apart() {
     assert!(overlap(with((8 * MIB, MIB), (MIB, 8 * MIB))));
     assert!(overlap(with((8 * MIB, MIB), (8 * MIB, MIB))));
     assert!(with((MIB, MIB), (8 * MIB, 64 << 10)).is_err(), "less than a stripe");
+}
+
+#[test]
+fn a_region_that_has_grown_is_read_back_and_its_areas_are_apart() {
+    let area = |offset, len| Area { offset, len };
+    let with = |metadata_grown| BrickSuperblock { metadata_grown, ..sample() };
+    let grown = with(vec![area(59 * MIB, 2 * MIB), area(57 * MIB, 2 * MIB)]);
+    let bytes = grown.to_bytes();
+    assert_eq!((&bytes[24..32], &bytes[236..238]), (&[1, 0, 0, 0, 0, 0, 0, 0][..], &[2, 0][..]));
+    assert_eq!(bytes[2544..2552], (59 * MIB).to_le_bytes());
+    assert_eq!(bytes[2568..2576], (2 * MIB).to_le_bytes());
+    assert_eq!(parse(&bytes), Ok(grown.clone()));
+    assert_eq!(grown.metadata_size(), 12 * MIB);
+    let most = with((0..15).map(|at| area(59 * MIB + at * BLOCK, BLOCK)).collect());
+    assert_eq!(parse(&most.to_bytes()), Ok(most));
+    for bad in [
+        vec![area(55 * MIB, 2 * MIB)],
+        vec![area(8 * MIB, 2 * MIB)],
+        vec![area(59 * MIB, 2 * MIB), area(60 * MIB, MIB)],
+        vec![area(62 * MIB, 2 * MIB)],
+        vec![area(0, 0)],
+    ] {
+        assert!(parse(&with(bad.clone()).to_bytes()).is_err(), "{bad:?}");
+    }
 }
 
 #[test]
@@ -260,7 +288,7 @@ fn copies_that_must_not_be_trusted_are_refused() {
     let other = BrickSuperblock { brick_uuid: [9; 16], generation: 99, ..sample() }.to_bytes();
     let two = pick(Some(&good), Some(&other)).unwrap_err();
     assert!(matches!(two, BrickError::TwoBricks { second_at: END, .. }), "{two}");
-    for newer in [changed(16, &[2]), changed(24, &[1])] {
+    for newer in [changed(16, &[2]), changed(24, &[2])] {
         for (one, two) in [(&good[..], &newer[..]), (&newer[..], &good[..])] {
             assert!(pick(Some(one), Some(two)).unwrap_err().to_string().contains("newer braid"));
         }
@@ -297,6 +325,7 @@ prop_compose! {
         away in proptest::collection::btree_set(any::<u16>(), 0..5),
         blocks in (1u64..1000, 1u64..1000, 1u64..1000, 1u64..1000),
         turned in any::<bool>(),
+        growths in proptest::collection::vec(1u64..1000, 0..=MAX_GROWN),
     ) -> BrickSuperblock {
         let stripe = u64::from(1u32 << shift);
         let len = (blocks.1 * BLOCK, blocks.3 * BLOCK + stripe);
@@ -309,6 +338,12 @@ prop_compose! {
             let data = metadata + len.0 + (blocks.2 - 1) * BLOCK;
             (metadata, data, data + len.1)
         };
+        let mut end = end;
+        let mut metadata_grown = Vec::new();
+        for blocks in growths {
+            metadata_grown.push(Area { offset: end, len: blocks * BLOCK });
+            end += blocks * BLOCK;
+        }
         let metadata_state = MetadataState::of_number(metadata_state).unwrap();
         let id = ids.0.min(u16::MAX - 1);
         let away: std::collections::BTreeSet<u16> = away.into_iter().filter(|away| *away != id).collect();
@@ -331,6 +366,7 @@ prop_compose! {
             metadata_state,
             metadata_generation: if metadata_state == MetadataState::Unused { 0 } else { ids.5 },
             metadata: Area { offset: metadata, len: len.0 },
+            metadata_grown,
             data: Area { offset: data, len: len.1 },
             created: ids.4,
             updated: ids.5,

@@ -6,7 +6,7 @@ use super::header::State;
 use super::{Image, failed};
 use crate::StoreError;
 use crate::region::{BLOCK, Region, Write};
-use crate::sums::{Sums, UNKNOWN, table_blocks};
+use crate::sums::{Sums, UNKNOWN};
 use braid_device::IoError;
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ const WINDOW: u64 = 256;
 impl Image {
     /// Reads the table, from any half that has it: all are equal.
     pub(super) fn load_sums(&mut self) -> Result<(), StoreError> {
-        for number in 0..table_blocks(self.blocks) {
-            let offset = (1 + number) * BLOCK as u64;
+        for number in 0..self.layout.tables() {
+            let offset = self.layout.table_at(number);
             let mut bytes = vec![0; BLOCK];
             let half =
                 self.mirror.read(offset, &mut bytes).map_err(|error| failed("reading", &error))?;
@@ -36,7 +36,7 @@ impl Image {
     /// Reads the table of the first half that is readable throughout. Those before it are let go.
     pub(super) fn load_sums_of_first(&mut self) -> Result<(), StoreError> {
         while let Some(half) = self.mirror.held().next() {
-            self.sums = Sums::new(self.blocks);
+            self.sums = Sums::new(self.layout.blocks());
             self.sums_lost = false;
             match self.load_sums_of(half) {
                 Ok(()) => return Ok(()),
@@ -47,8 +47,8 @@ impl Image {
     }
 
     fn load_sums_of(&mut self, half: usize) -> Result<(), IoError> {
-        for number in 0..table_blocks(self.blocks) {
-            let offset = (1 + number) * BLOCK as u64;
+        for number in 0..self.layout.tables() {
+            let offset = self.layout.table_at(number);
             let mut bytes = vec![0; BLOCK];
             self.mirror.read_half(half, offset, &mut bytes)?;
             if !self.sums.load(number, &bytes).is_empty() {
@@ -76,7 +76,7 @@ impl Image {
         half: usize,
         damaged: &[u64],
     ) -> Result<bool, StoreError> {
-        let offset = (1 + number) * BLOCK as u64;
+        let offset = self.layout.table_at(number);
         let others: Vec<usize> = self.mirror.held().filter(|other| *other != half).collect();
         for other in others {
             let mut bytes = vec![0; BLOCK];
@@ -103,8 +103,9 @@ impl Image {
         let [source, target] = held[..] else { return Ok(()) };
         let mut unreadable = None;
         let mut at = 0;
-        while at < self.blocks && self.mirror.held().any(|half| half == target) {
-            let count = WINDOW.min(self.blocks - at);
+        while at < self.layout.blocks() && self.mirror.held().any(|half| half == target) {
+            let left = self.layout.blocks() - at;
+            let count = self.layout.in_a_row(at, WINDOW.min(left));
             if self.any_known(at, count)
                 && let Err(error) = self.compare_window(source, target, at, count)?
             {
@@ -113,7 +114,7 @@ impl Image {
             at += count;
         }
         if self.mirror.held().any(|half| half == target) {
-            for number in 0..table_blocks(self.blocks) {
+            for number in 0..self.layout.tables() {
                 let write = self.table_write(number);
                 self.rewrite(target, write.offset, write.data)?;
             }
@@ -205,7 +206,7 @@ impl Image {
     /// # Errors
     /// When there are two halves already, or it is too small.
     pub(crate) fn join(&mut self, region: Box<dyn Region>) -> Result<(), StoreError> {
-        let needed = self.place(self.blocks);
+        let needed = self.layout.size();
         let (name, size) = (region.name().to_string(), region.size());
         if size < needed {
             return Err(StoreError::Failed(format!(
@@ -234,15 +235,16 @@ impl Image {
 
     fn copy_blocks(&mut self, first: u64) -> Result<Option<u64>, StoreError> {
         let told = |error| failed("writing the second copy of", &error);
-        if first >= self.blocks {
+        if first >= self.layout.blocks() {
             let mut writes: Vec<Write> =
-                (0..table_blocks(self.blocks)).map(|number| self.table_write(number)).collect();
+                (0..self.layout.tables()).map(|number| self.table_write(number)).collect();
             writes.push(self.header());
             self.mirror.write_joining(&Arc::new(writes)).map_err(told)?;
             self.mirror.finish_joining().map_err(told)?;
             return Ok(None);
         }
-        let count = WINDOW.min(self.blocks - first);
+        let left = self.layout.blocks() - first;
+        let count = self.layout.in_a_row(first, WINDOW.min(left));
         if self.any_known(first, count) {
             let mut bytes = vec![0; count as usize * BLOCK];
             // As it is: of a commit that a power cut ended, blocks may be left that agree with nothing.

@@ -2,19 +2,24 @@
 //!
 //! What this module does not know: what is behind it.
 
-use super::{blocks_in, failed};
+use super::failed;
+use super::layout::{Layout, PARTS_MAX};
 use crate::StoreError;
 use crate::mirror::Mirror;
-use crate::region::BLOCK;
+use crate::region::{BLOCK, Write};
 use crate::sums::{SECTOR, is_sealed, seal};
 
 const MAGIC: [u8; 8] = *b"braid-kv";
+/// One that has never grown has the first version, which knows no growth.
 const VERSION: u32 = 1;
+const VERSION_GROWN: u32 = 2;
 
-/// Where the version, the state and the number of blocks stand.
+/// Where the version, the state, the number of blocks, that of growths, and the numbers of blocks before each stand.
 const VERSION_AT: usize = 8;
 const STATE_AT: usize = 12;
 const BLOCKS_AT: usize = 16;
+const GROWTHS_AT: usize = 24;
+const BEFORE_AT: usize = 32;
 
 /// The number that the header's sum begins with: no block's.
 const NUMBER: u64 = u64::MAX;
@@ -36,36 +41,48 @@ enum HeaderError {
     NoStore,
     #[error("has a damaged header")]
     Damaged,
-    #[error("is of version {0}, and this is {VERSION}")]
+    #[error(
+        "is of version {0}, and this braid knows {VERSION} and {VERSION_GROWN}; use the newer braid that wrote it"
+    )]
     Version(u32),
     #[error("was being made equal to its copy when that was interrupted")]
     Unequal,
-    #[error("should have {stored} blocks, and {there} are there")]
-    Size { stored: u64, there: u64 },
+    #[error("takes {need} blocks, and {there} are there")]
+    Size { need: u64, there: u64 },
     #[error("has {stored} blocks, and its copy {other}")]
     Disagrees { stored: u64, other: u64 },
 }
 
-/// The header of an image of so many blocks.
-pub(super) fn block(blocks: u64, state: State) -> Vec<u8> {
+/// What writes the header of an image.
+pub(super) fn write(layout: &Layout, state: State) -> Write {
     let mut block = vec![0; BLOCK];
-    block[..MAGIC.len()].copy_from_slice(&MAGIC);
-    block[VERSION_AT..VERSION_AT + 4].copy_from_slice(&VERSION.to_le_bytes());
-    block[STATE_AT..STATE_AT + 4].copy_from_slice(&(state as u32).to_le_bytes());
-    block[BLOCKS_AT..BLOCKS_AT + 8].copy_from_slice(&blocks.to_le_bytes());
+    let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, &MAGIC);
+    // A layout has one end at least, and at most as many as fit.
+    let before = layout.ends().split_last().map_or(&[][..], |(_, before)| before);
+    let version = if before.is_empty() { VERSION } else { VERSION_GROWN };
+    put(VERSION_AT, &version.to_le_bytes());
+    put(STATE_AT, &(state as u32).to_le_bytes());
+    put(BLOCKS_AT, &layout.blocks().to_le_bytes());
+    put(GROWTHS_AT, &(before.len() as u64).to_le_bytes());
+    for (number, end) in before.iter().enumerate() {
+        put(BEFORE_AT + number * 8, &end.to_le_bytes());
+    }
     seal(NUMBER, &mut block[..SECTOR]);
-    block
+    Write { offset: 0, data: block }
 }
 
-/// The number of blocks that the headers of all halves tell, and what is behind those that are kept. A half whose header
+/// The layout that the headers of all halves tell, what is behind those that are kept, and whether some had grown and others
+/// not: then the layout is that of before. A half whose header
 /// cannot be read or used is let go, when the other's can: what is behind it may be anything. So is one that is not
 /// [whole](State::Whole); without the other it is kept.
 ///
 /// # Errors
 /// When no header can be used, or one is of another version.
-pub(super) fn read(mirror: &mut Mirror) -> Result<(u64, State), StoreError> {
-    let mut known = None;
+pub(super) fn read(mirror: &mut Mirror) -> Result<(Layout, State, bool), StoreError> {
+    let mut known: Option<Layout> = None;
     let mut unequal = None;
+    let mut unlike = false;
     let mut unusable = Vec::new();
     for half in mirror.held() {
         let mut block = vec![0; BLOCK];
@@ -73,15 +90,26 @@ pub(super) fn read(mirror: &mut Mirror) -> Result<(u64, State), StoreError> {
             unusable.push((half, failed("reading", &error)));
             continue;
         }
-        let there = blocks_in(mirror.size_of(half));
-        let parsed = parse(&block).and_then(|(stored, state)| match known {
-            _ if stored == 0 || stored > there => Err(HeaderError::Size { stored, there }),
-            Some(other) if other != stored => Err(HeaderError::Disagrees { stored, other }),
-            _ => Ok((stored, state)),
+        let there = mirror.size_of(half) / BLOCK as u64;
+        let parsed = parse(&block).and_then(|(stored, state)| {
+            let (blocks, need) = (stored.blocks(), stored.size() / BLOCK as u64);
+            let alike =
+                |other: &Layout| stored.is_beginning_of(other) || other.is_beginning_of(&stored);
+            match &known {
+                _ if need > there => Err(HeaderError::Size { need, there }),
+                Some(other) if !alike(other) => {
+                    Err(HeaderError::Disagrees { stored: blocks, other: other.blocks() })
+                }
+                _ => Ok((stored, state)),
+            }
         });
         let name = mirror.name(half);
         match parsed {
-            Ok((stored, State::Whole)) => known = Some(stored),
+            Ok((stored, State::Whole)) => {
+                unlike |= known.as_ref().is_some_and(|other| *other != stored);
+                let shorter = known.take().filter(|other| other.blocks() < stored.blocks());
+                known = Some(shorter.unwrap_or(stored));
+            }
             Ok((stored, State::Unequal)) => {
                 let why =
                     StoreError::Damaged(format!("the region on {name} {}", HeaderError::Unequal));
@@ -103,7 +131,7 @@ pub(super) fn read(mirror: &mut Mirror) -> Result<(u64, State), StoreError> {
             unusable.retain(|(other, _)| *other != half);
             (Some(stored), State::Unequal)
         }
-        _ => (known, State::Whole),
+        (known, _) => (known, State::Whole),
     };
     let Some(known) = known else {
         let first = unusable.into_iter().next().map(|(_, error)| error);
@@ -112,29 +140,40 @@ pub(super) fn read(mirror: &mut Mirror) -> Result<(u64, State), StoreError> {
     for (half, error) in unusable {
         mirror.drop_half(half, &error.to_string()).map_err(|error| failed("opening", &error))?;
     }
-    Ok((known, state))
+    Ok((known, state, unlike))
 }
 
-fn parse(block: &[u8]) -> Result<(u64, State), HeaderError> {
+fn parse(block: &[u8]) -> Result<(Layout, State), HeaderError> {
     if !block.starts_with(&MAGIC) {
         return Err(HeaderError::NoStore);
     }
     if !block.get(..SECTOR).is_some_and(|sector| is_sealed(NUMBER, sector)) {
         return Err(HeaderError::Damaged);
     }
-    let number = |at: usize| {
+    let small = |at: usize| {
         let bytes = block.get(at..).and_then(|bytes| bytes.first_chunk());
         bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
     };
-    if number(VERSION_AT) != VERSION {
-        return Err(HeaderError::Version(number(VERSION_AT)));
-    }
-    let state = match number(STATE_AT) {
+    let large = |at: usize| {
+        let bytes = block.get(at..).and_then(|bytes| bytes.first_chunk());
+        bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    };
+    let growths = match small(VERSION_AT) {
+        VERSION => 0,
+        VERSION_GROWN => large(GROWTHS_AT),
+        other => return Err(HeaderError::Version(other)),
+    };
+    let state = match small(STATE_AT) {
         0 => State::Whole,
         1 => State::Unequal,
         _ => return Err(HeaderError::Damaged),
     };
-    let blocks = block.get(BLOCKS_AT..).and_then(|bytes| bytes.first_chunk());
-    let blocks = blocks.map(|bytes| u64::from_le_bytes(*bytes));
-    blocks.map(|blocks| (blocks, state)).ok_or(HeaderError::Damaged)
+    if growths >= PARTS_MAX as u64 {
+        return Err(HeaderError::Damaged);
+    }
+    let mut ends: Vec<u64> =
+        (0..growths as usize).map(|number| large(BEFORE_AT + number * 8)).collect();
+    ends.push(large(BLOCKS_AT));
+    let layout = Layout::of_ends(ends).ok_or(HeaderError::Damaged)?;
+    Ok((layout, state))
 }

@@ -6,6 +6,8 @@
 //! then n blocks      the database's bytes
 //! ```
 //!
+//! Where it has grown, further tables and blocks follow ([`Layout`]).
+//!
 //! What the database writes waits in memory until it syncs, or until it is much, and then goes to the region in one
 //! batch. Each block that is read is held against its sum; where there are two halves, what one has lost is had from the
 //! other and mended. The database's own first block, which it rewrites in place, carries its sum in its first sector:
@@ -18,14 +20,17 @@
 //! [`Checking::Database`] holds, when the database itself verifies what it reads.
 
 mod copies;
+mod growth;
 mod header;
+mod layout;
 
 use crate::StoreError;
 use crate::mirror::Mirror;
 use crate::region::{BLOCK, Write};
-use crate::sums::{SECTOR, Sums, UNKNOWN, is_sealed, seal, table_blocks};
+use crate::sums::{SECTOR, Sums, UNKNOWN, is_sealed, seal};
 use braid_device::IoError;
 use header::State;
+use layout::{Layout, blocks_in};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -56,8 +61,10 @@ pub(crate) enum Checking {
 /// See the module's documentation.
 pub(crate) struct Image {
     mirror: Mirror,
-    /// Blocks for the database.
-    blocks: u64,
+    /// Where its blocks lie.
+    layout: Layout,
+    /// Where they will lie: it was laid out and is not used yet.
+    grown: Option<Layout>,
     sums: Sums,
     /// Blocks of the table that differ from what is on the region.
     dirty: BTreeSet<u64>,
@@ -89,16 +96,6 @@ pub(crate) struct Image {
     pub(crate) mended: u64,
 }
 
-/// Blocks for the database in a region of `size` bytes.
-fn blocks_in(size: u64) -> u64 {
-    let all = (size / BLOCK as u64).saturating_sub(1);
-    let mut blocks = all.saturating_sub(table_blocks(all));
-    while blocks + 1 + table_blocks(blocks + 1) <= all {
-        blocks += 1;
-    }
-    blocks
-}
-
 impl Image {
     /// Lays out new regions: whatever they held is lost. The image is empty.
     ///
@@ -113,16 +110,16 @@ impl Image {
                 "the metadata region on {name} has {size} bytes; give it {needed} MiB or more"
             )));
         }
-        let mut image = Image::empty(mirror, blocks_in(size));
+        let mut image = Image::empty(mirror, Layout::new(blocks_in(size)));
         // Without a header first: a creation that is cut short leaves no store.
         image.put(vec![Write { offset: 0, data: vec![0; BLOCK] }])?;
         image.flush_region()?;
-        let table: Vec<u64> = (0..table_blocks(image.blocks)).collect();
+        let table: Vec<u64> = (0..image.layout.tables()).collect();
         for numbers in table.chunks(RUN_MAX) {
             let writes = numbers.iter().map(|number| image.table_write(*number)).collect();
             image.put(writes)?;
         }
-        image.put(vec![Write { offset: image.data_start(), data: vec![0; BLOCK] }])?;
+        image.put(vec![Write { offset: image.place(0), data: vec![0; BLOCK] }])?;
         image.flush_region()?;
         image.put(vec![image.header()])?;
         image.flush_region()?;
@@ -137,10 +134,13 @@ impl Image {
     /// [`StoreError::Damaged`] when there is no image, or it is of another version; [`StoreError::Failed`] when the region
     /// cannot be read.
     pub(crate) fn open(mut mirror: Mirror, compare: bool) -> Result<Image, StoreError> {
-        let (blocks, state) = header::read(&mut mirror)?;
-        let mut image = Image::empty(mirror, blocks);
+        let (layout, state, unlike) = header::read(&mut mirror)?;
+        let mut image = Image::empty(mirror, layout);
         image.len = image.capacity();
         image.state = state;
+        if unlike {
+            image.undo_growth()?;
+        }
         if compare {
             image.load_sums_of_first()?;
             image.compare()?;
@@ -152,11 +152,12 @@ impl Image {
         Ok(image)
     }
 
-    fn empty(mirror: Mirror, blocks: u64) -> Image {
+    fn empty(mirror: Mirror, layout: Layout) -> Image {
         Image {
             mirror,
-            blocks,
-            sums: Sums::new(blocks),
+            sums: Sums::new(layout.blocks()),
+            layout,
+            grown: None,
             dirty: BTreeSet::new(),
             waiting: BTreeMap::new(),
             len: 0,
@@ -177,7 +178,7 @@ impl Image {
 
     /// What the image can hold, in bytes.
     pub(crate) fn capacity(&self) -> u64 {
-        self.blocks * BLOCK as u64
+        self.layout.blocks() * BLOCK as u64
     }
 
     /// What the database takes for the length, in bytes.
@@ -270,20 +271,16 @@ impl Image {
         self.waiting.clear();
     }
 
-    fn data_start(&self) -> u64 {
-        (1 + table_blocks(self.blocks)) * BLOCK as u64
-    }
-
     fn place(&self, block: u64) -> u64 {
-        self.data_start() + block * BLOCK as u64
+        self.layout.block_at(block)
     }
 
     fn header(&self) -> Write {
-        Write { offset: 0, data: header::block(self.blocks, self.state) }
+        header::write(&self.layout, self.state)
     }
 
     fn table_write(&self, number: u64) -> Write {
-        Write { offset: (1 + number) * BLOCK as u64, data: self.sums.table_block(number) }
+        Write { offset: self.layout.table_at(number), data: self.sums.table_block(number) }
     }
 
     fn put(&mut self, writes: Vec<Write>) -> Result<(), StoreError> {
@@ -346,6 +343,7 @@ impl Image {
             }
             let next = self.waiting.range(first + at..first + count).next();
             let end = next.map_or(count, |(block, _)| block - first);
+            let end = at + self.layout.in_a_row(first + at, end - at);
             let run = &mut out[from..end as usize * BLOCK];
             let half = self
                 .mirror
@@ -478,7 +476,7 @@ impl Image {
         }
         let mut writes: Vec<Write> = Vec::new();
         // What lies beyond the blocks is of a transaction that will be rolled back.
-        let beyond = self.waiting.split_off(&self.blocks);
+        let beyond = self.waiting.split_off(&self.layout.blocks());
         for (block, bytes) in std::mem::replace(&mut self.waiting, beyond) {
             if block > 0 {
                 self.sums.set(block, &bytes);

@@ -109,6 +109,29 @@ pub struct Weight {
     pub control: Control,
 }
 
+/// `braid volume grow-metadata`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Make the room for metadata larger: names, attributes and the places of stripes.\n\n\
+    Each brick with a metadata region gives the end of its data area to it. What lies there is read and written \
+    elsewhere first, on the same brick or on another, while files are read and written as ever. It is refused before \
+    anything moves when there is no room. A region grows up to 15 times and never becomes smaller; a crash in between \
+    loses nothing, and the same command goes on. An older braid refuses the bricks afterwards.",
+    after_help = EXIT_CODES
+)]
+pub struct GrowMetadata {
+    /// The volume: its name, UUID or directory.
+    pub name: String,
+    /// Room for metadata on each brick that has some, in all, rounded up to MiB; a bare number is in KiB.
+    #[arg(long, value_name = "SIZE", value_parser = crate::cli::kib_or_size)]
+    pub size: u64,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
 /// `braid volume migrate`.
 #[derive(Debug, Args)]
 #[command(

@@ -7,6 +7,7 @@ mod create;
 mod examine;
 mod export;
 mod follow;
+mod grow_metadata;
 mod host;
 mod jobs;
 mod list;
@@ -47,6 +48,7 @@ pub fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Remove(options) => remove::run(options),
         Verb::Balance(options) => whole(options, VolumeJob::Balance),
         Verb::Weight(options) => weight::run(options),
+        Verb::GrowMetadata(options) => grow_metadata::run(options),
         Verb::Migrate(options) => migrate::run(options),
         Verb::Pin(options) => pin::run(options, true),
         Verb::Unpin(options) => pin::run(options, false),

@@ -62,6 +62,10 @@ fn text(status: &VolumeDetail) -> String {
     row("stripe", size::human(status.stripe));
     let on = status.metadata_on.join(" and ");
     row("metadata", format!("{} on {on}", part_of(status.metadata_used, status.metadata_size)));
+    if status.metadata_used > status.metadata_size / 10 * 9 {
+        let why = "nearly full: new files may be refused; `braid volume grow-metadata";
+        row("", format!("{why} {} --size SIZE` makes it larger", status.name));
+    }
     let way = if status.over_io_uring { "over io_uring" } else { "through /dev/fuse" };
     row("fuse", way.to_string());
     for job in status.job.iter().chain(&status.check) {

@@ -43,6 +43,8 @@ pub enum VolumeRequest {
     Start { volume: String, job: VolumeJob },
     /// Change a brick's weight. Nothing moves.
     Weight { volume: String, brick: String, weight: BrickWeight },
+    /// Make the metadata region `size` bytes large.
+    GrowMetadata { volume: String, size: u64 },
     /// Keep files where they are, or let them be moved.
     Pin { volume: String, files: Vec<FileName>, pinned: bool },
     /// Make a brick the proxy; `None`: have none.

@@ -5,10 +5,10 @@ use crate::tests::make;
 use braid_filesystem::{Errno, FileSystem, Kind, XattrMode};
 use std::cell::RefCell;
 
-/// Makes empty files called `f0`, `f1` … with `tasks` at a time until there is no room. Gives which were made, and with
+/// Makes empty files called `f` and a number from `first` on, with `tasks` at a time until there is no room. Gives which were made, and with
 /// what it ended.
-async fn fill(volume: &Rc<Volume>, tasks: usize) -> (Vec<u64>, Vec<Errno>) {
-    let next = Rc::new(std::cell::Cell::new(0));
+pub async fn fill(volume: &Rc<Volume>, tasks: usize, first: u64) -> (Vec<u64>, Vec<Errno>) {
+    let next = Rc::new(std::cell::Cell::new(first));
     let made = Rc::new(RefCell::new(Vec::new()));
     let ends = Rc::new(RefCell::new(Vec::new()));
     for _ in 0..tasks {
@@ -39,7 +39,7 @@ async fn fill(volume: &Rc<Volume>, tasks: usize) -> (Vec<u64>, Vec<Errno>) {
 fn a_full_region_says_so_and_keeps_what_was_made_and_lets_delete() {
     let bricks = Bricks::new(&[16, 16]);
     let made = bricks.with(|volume| async move {
-        let (made, ends) = fill(&volume, 16).await;
+        let (made, ends) = fill(&volume, 16, 0).await;
         assert!(ends.iter().all(|error| *error == Errno::NoSpace), "{ends:?}");
         let space = volume.space().await.unwrap();
         assert!(space.files_free < space.files / 16, "{space:?}");

@@ -1,6 +1,7 @@
 //! Bricks in memory that become volumes, with the real store in their metadata regions.
 
 mod full;
+mod growing;
 mod holders;
 mod mixing;
 mod mounting;

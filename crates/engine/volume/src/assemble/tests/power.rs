@@ -35,6 +35,11 @@ impl Power {
         self.off.set(true);
     }
 
+    /// It is not cut any more.
+    pub fn stays_on(&self) {
+        self.writes_left.set(None);
+    }
+
     pub fn is_off(&self) -> bool {
         self.off.get()
     }
