@@ -7,7 +7,7 @@ use super::examine::FoundBrick;
 use braid_format::brick::{
     Away, BrickState, BrickSuperblock, MAX_AWAY, MetadataState, VolumeState,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 /// What to accept.
@@ -85,11 +85,12 @@ pub fn assemble(
     };
     // Bricks that are of an earlier state of the volume, if that is accepted: as good as missing.
     let mut back = Vec::new();
+    let ran_on = ran_on_without_metadata(&found, &newest);
     for brick in found {
         let (id, name) = (brick.superblock.brick_id, brick.name().to_string());
         let generation = brick.superblock.generation;
         let behind = || (name.clone(), volume.clone());
-        match standing(&brick.superblock, &newest) {
+        match standing(&brick.superblock, &newest, &ran_on) {
             Standing::Member => {}
             Standing::NotYet => {
                 assembly.notes.push(format!(
@@ -209,7 +210,12 @@ enum Standing {
     Stale,
 }
 
-fn standing(brick: &BrickSuperblock, newest: &BrickSuperblock) -> Standing {
+/// `ran_on`: see [`ran_on_without_metadata`].
+fn standing(
+    brick: &BrickSuperblock,
+    newest: &BrickSuperblock,
+    ran_on: &BTreeSet<[u8; 16]>,
+) -> Standing {
     let (id, generation) = (brick.brick_id, brick.generation);
     let current = generation.saturating_add(1) >= newest.generation;
     let creating = brick.volume_state == VolumeState::Creating;
@@ -220,7 +226,7 @@ fn standing(brick: &BrickSuperblock, newest: &BrickSuperblock) -> Standing {
         // It may have been given the last generation it was to get, or not.
         let as_it_went = (generation..=generation.saturating_add(1)).contains(&away.generation);
         // One that is called away and is as new as the others was being taken back when that was interrupted.
-        let back = as_it_went || current || ran_on_without_metadata(brick, away);
+        let back = as_it_went || current || ran_on.contains(&brick.brick_uuid);
         return if back { Standing::Back } else { Standing::Stale };
     }
     match (current, creating) {
@@ -230,19 +236,37 @@ fn standing(brick: &BrickSuperblock, newest: &BrickSuperblock) -> Standing {
     }
 }
 
-/// The brick is of a later generation than the one at which the others went on without it, and yet took part in no commit
-/// that they do not know: it has no metadata, and from that generation on its superblocks call every other brick away.
-/// Earlier versions wrote them so; see [`last_holder`].
-fn ran_on_without_metadata(brick: &BrickSuperblock, known: &Away) -> bool {
-    let went = |id: u16| {
-        brick.away.iter().any(|away| {
-            away.brick_id == id && away.generation <= known.generation.saturating_add(1)
-        })
-    };
-    brick.metadata_state == MetadataState::Unused
-        && brick.generation > known.generation
-        && brick.brick_ids.are_told()
-        && brick.brick_ids.iter().all(|id| id == brick.brick_id || went(id))
+/// The bricks that went on without the others, and yet took part in no commit that those do not know: none of them has
+/// metadata, and whoever else they know of went, by their superblocks, no later than the others went on without them. Where one
+/// of them had had metadata on the way, it could have let it go only to another of them. Earlier versions wrote superblocks
+/// so; see [`last_holder`].
+fn ran_on_without_metadata(found: &[FoundBrick], newest: &BrickSuperblock) -> BTreeSet<[u8; 16]> {
+    let known = |id: u16| newest.away.iter().find(|away| away.brick_id == id);
+    let mut some: BTreeMap<u16, &BrickSuperblock> = BTreeMap::new();
+    for brick in found.iter().map(|brick| &brick.superblock) {
+        let without = brick.metadata_state == MetadataState::Unused && brick.brick_ids.are_told();
+        if without && known(brick.brick_id).is_some() {
+            some.insert(brick.brick_id, brick);
+        }
+    }
+    loop {
+        let others_are_known = |brick: &BrickSuperblock| {
+            let last = known(brick.brick_id).map_or(0, |away| away.generation.saturating_add(1));
+            let went = |id: u16| {
+                brick.away.iter().any(|away| away.brick_id == id && away.generation <= last)
+            };
+            brick.brick_ids.iter().all(|id| some.contains_key(&id) || went(id))
+        };
+        let kept: BTreeMap<u16, &BrickSuperblock> = some
+            .iter()
+            .filter(|(_, brick)| others_are_known(brick))
+            .map(|(id, brick)| (*id, *brick))
+            .collect();
+        if kept.len() == some.len() {
+            return kept.values().map(|brick| brick.brick_uuid).collect();
+        }
+        some = kept;
+    }
 }
 
 /// Notes which bricks are missing, unless there must be none.

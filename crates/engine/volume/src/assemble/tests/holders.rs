@@ -5,7 +5,7 @@ use super::power::Power;
 use super::*;
 use crate::tests::make;
 use braid_filesystem::{Errno, FileSystem, Kind};
-use braid_format::brick::{Away, MetadataState};
+use braid_format::brick::{Away, BrickSuperblock, MetadataState};
 use braid_format::volume::brick_record::BrickState;
 
 const DEGRADED: AssembleOptions =
@@ -210,4 +210,76 @@ fn a_brick_that_ran_on_without_metadata_is_taken_back_after_a_mount_without_it()
         opened.close().await.unwrap();
     });
     mounts_whole(&bricks, TAKE_BACK, "after a mount without it");
+}
+
+/// As [`damaged`], with two bricks without metadata that went on, and then mounts without them. `change` is made to the
+/// superblock of the last.
+fn two_ran_on(change: impl Fn(&mut BrickSuperblock)) -> Bricks {
+    let bricks = Bricks::new(&[32, 32, 32, 32]);
+    bricks.with(|volume| async move {
+        put(&volume, "a").await;
+    });
+    let found = bricks.found(bricks.devices());
+    let generation = found[0].superblock.generation;
+    for nr in [2, 3] {
+        let mut superblock = found[nr].superblock.clone();
+        superblock.generation = generation + 3 + u64::from(nr == 2);
+        superblock.volume_state = braid_format::brick::VolumeState::Mounted;
+        superblock.away = vec![
+            Away { brick_id: 0, generation },
+            Away { brick_id: 1, generation: generation + 1 },
+        ];
+        if nr == 3 {
+            change(&mut superblock);
+        }
+        let device = bricks.rams[nr].device();
+        let memory = device.memory().unwrap();
+        memory.write(0, &superblock.to_bytes());
+        memory.write((32 * MIB - 4096) as usize, &superblock.to_bytes());
+    }
+    // Until their superblocks are newer by more than an interruption can explain.
+    for _ in 0..3 {
+        let (opened, volume) = bricks.mount(bricks.assemble_some(&[0, 1], DEGRADED).unwrap());
+        bricks.run(async move {
+            volume.close().await.unwrap();
+            opened.close().await.unwrap();
+        });
+    }
+    bricks
+}
+
+#[test]
+fn several_bricks_that_ran_on_without_metadata_are_taken_back_together() {
+    let bricks = two_ran_on(|_| {});
+    assert!(matches!(bricks.assemble(), Err(AssembleError::WasAway { id: 2, .. })));
+    // By itself it may have been in use with the other, which may have had metadata.
+    let both = AssembleOptions { degraded: true, ..TAKE_BACK };
+    let assembly = bricks.assemble_some(&[0, 1, 2], both).unwrap();
+    assert_eq!(assembly.missing, [2, 3]);
+    let assembly = bricks.assemble_some(&[0, 1, 2, 3], TAKE_BACK).unwrap();
+    assert_eq!((assembly.missing.len(), &assembly.metadata[..]), (0, &[0, 1][..]));
+    let (opened, volume) = bricks.mount(assembly);
+    bricks.run(async move {
+        assert!(holds(&volume, "a").await);
+        put(&volume, "b").await;
+        let report = volume.check(false).await.unwrap();
+        assert_eq!(report.problems, Vec::<String>::new());
+        volume.close().await.unwrap();
+        opened.close().await.unwrap();
+    });
+    assert!(bricks.assemble().unwrap().notes.is_empty());
+}
+
+#[test]
+fn bricks_that_ran_on_with_metadata_stay_stale() {
+    let with_metadata = two_ran_on(|superblock| {
+        superblock.metadata_state = MetadataState::InSync;
+        superblock.metadata_generation = superblock.generation;
+    });
+    // One went later, and nobody knows with what.
+    let later = two_ran_on(|superblock| superblock.away[1].generation = superblock.generation);
+    for bricks in [with_metadata, later] {
+        let stale = bricks.assemble_some(&[0, 1, 2, 3], TAKE_BACK).unwrap_err();
+        assert!(matches!(stale, AssembleError::Stale { id: 2, .. }), "{stale}");
+    }
 }
