@@ -226,7 +226,6 @@ pub const CIRCLES: &[(&str, &[&str])] = &[
         &[
             "brick",
             "brick::copies",
-            "brick::error",
             "brick::members",
             "brick::raw",
             "journal",

@@ -18,7 +18,7 @@ mod raw;
 #[cfg(test)]
 mod tests;
 
-pub use areas::MAX_GROWN;
+pub use areas::{Area, BLOCK, MAX_GROWN};
 pub use copies::{Chosen, Copy, choose};
 pub use error::BrickError;
 pub use members::{Away, BrickIds, MAX_AWAY, MAX_RUNS};
@@ -29,8 +29,6 @@ use raw::Raw;
 use std::fmt;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Offsets and sizes of areas are multiples of this, in bytes: the unit in which places are recorded.
-pub const BLOCK: u64 = 4096;
 /// The smallest stripe, in bytes.
 pub const MIN_STRIPE: u32 = 16 << 10;
 /// The largest stripe, in bytes.
@@ -150,15 +148,6 @@ impl VolumeState {
     }
 }
 
-/// A range of bytes of a brick; both numbers are multiples of [`BLOCK`]. Without bytes, both are 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Area {
-    /// First byte.
-    pub offset: u64,
-    /// Number of bytes.
-    pub len: u64,
-}
-
 /// One brick's superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrickSuperblock {
@@ -212,7 +201,7 @@ impl BrickSuperblock {
     pub fn to_bytes(&self) -> [u8; SUPERBLOCK_LEN] {
         let (brick_ids, runs) = self.brick_ids.to_raw();
         let (away, aways) = members::away_to_raw(&self.away);
-        let (metadata_grown, growths) = areas::grown_to_raw(&self.metadata_grown);
+        let (metadata_grown, growths) = raw::grown_to_raw(&self.metadata_grown);
         let features = if growths > 0 { FEATURE_GROWN } else { 0 };
         let mut raw = Raw {
             magic: MAGIC,
@@ -300,7 +289,7 @@ impl BrickSuperblock {
                 must,
             );
         }
-        let grown = areas::grown_of_raw(&raw.metadata_grown, growths);
+        let grown = raw::grown_of_raw(&raw.metadata_grown, growths);
         let metadata_grown = match grown {
             Some(grown) => grown,
             // What a compatible feature keeps there.
@@ -436,6 +425,63 @@ impl BrickSuperblock {
             }
         }
         Ok(())
+    }
+
+    /// Bytes of the metadata region in all.
+    pub fn metadata_size(&self) -> u64 {
+        self.metadata_areas().fold(0, |sum, area| sum.saturating_add(area.len))
+    }
+
+    /// The areas that are the metadata region, in its order: none where there is none.
+    pub fn metadata_areas(&self) -> impl Iterator<Item = Area> + '_ {
+        let first = Some(self.metadata).filter(|area| area.len > 0);
+        first.into_iter().chain(self.metadata_grown.iter().copied())
+    }
+
+    /// All areas are inside the brick, and no two share a byte.
+    fn check_areas(&self, at: u64) -> Result<(), BrickError> {
+        let wrong = |field, found, must| Err(BrickError::Field { at, field, found, must });
+        self.check_area(at, "metadata", self.metadata)?;
+        self.check_area(at, "data", self.data)?;
+        let grown = self.metadata_grown.len();
+        if grown > MAX_GROWN {
+            return wrong("the number of areas that the metadata grew by", grown as u64, "0 to 15");
+        }
+        if self.metadata.len == 0 && grown > 0 {
+            return wrong(
+                "the number of areas that the metadata grew by",
+                grown as u64,
+                "0, since there is no region",
+            );
+        }
+        for area in &self.metadata_grown {
+            self.check_area(at, "metadata", *area)?;
+        }
+        let all: Vec<Area> = self.metadata_areas().chain([self.data]).collect();
+        match areas::that_overlap(all) {
+            // The data is named as such, where it is one of the two.
+            Some((one, other)) if one == self.data => {
+                Err(BrickError::Overlap { at, metadata: other, data: one })
+            }
+            Some((metadata, data)) => Err(BrickError::Overlap { at, metadata, data }),
+            None => Ok(()),
+        }
+    }
+
+    /// An area is empty, or between the two copies.
+    fn check_area(
+        &self,
+        at: u64,
+        area: &'static str,
+        Area { offset, len }: Area,
+    ) -> Result<(), BrickError> {
+        let aligned = offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
+        let end = offset.checked_add(len);
+        let inside = offset >= BLOCK && end.is_some_and(|end| end <= self.brick_size - BLOCK);
+        if aligned && (inside && len > 0 || offset == 0 && len == 0) {
+            return Ok(());
+        }
+        Err(BrickError::Outside { at, area, offset, len, brick_size: self.brick_size })
     }
 }
 

@@ -1,6 +1,6 @@
 //! A brick's superblock byte by byte, and its checksum. Little-endian. Knows no meaning.
 
-use super::areas::MAX_GROWN;
+use super::areas::{Area, MAX_GROWN};
 use super::members::{MAX_AWAY, MAX_RUNS};
 use crate::crc;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
@@ -115,4 +115,21 @@ impl Raw {
         let register = [head, &[0; 4], tail].into_iter().fold(u32::MAX, crc::register);
         !register
     }
+}
+
+pub(super) fn grown_to_raw(grown: &[Area]) -> ([RawArea; MAX_GROWN], u16) {
+    let mut raw = [RawArea::default(); MAX_GROWN];
+    for (place, area) in raw.iter_mut().zip(grown) {
+        *place = RawArea { offset: area.offset.into(), len: area.len.into() };
+    }
+    (raw, grown.len().min(MAX_GROWN) as u16)
+}
+
+/// `None` where there are more than fit, an area has no bytes, or there are bytes that must be zeros.
+pub(super) fn grown_of_raw(raw: &[RawArea; MAX_GROWN], len: u16) -> Option<Vec<Area>> {
+    let (used, rest) = raw.split_at_checked(len.into())?;
+    let of = |raw: &RawArea| Area { offset: raw.offset.get(), len: raw.len.get() };
+    let zeros = rest.iter().all(|area| *area == RawArea::default());
+    let full = used.iter().all(|area| area.len.get() > 0);
+    (zeros && full).then(|| used.iter().map(of).collect())
 }

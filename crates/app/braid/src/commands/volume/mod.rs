@@ -7,7 +7,6 @@ mod create;
 mod examine;
 mod export;
 mod follow;
-mod grow_metadata;
 mod host;
 mod jobs;
 mod list;
@@ -21,7 +20,7 @@ mod unmount;
 mod weight;
 
 use crate::cli::Control;
-use crate::cli::volume::{Verb, WholeVolume};
+use crate::cli::volume::{GrowMetadata, Verb, WholeVolume};
 use crate::client::{Client, member_argument};
 use crate::daemon::control_socket::default_path;
 use crate::daemon::protocol::volume::{FileName, VolumeAnswer, VolumeJob, VolumeRequest};
@@ -48,7 +47,7 @@ pub fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Remove(options) => remove::run(options),
         Verb::Balance(options) => whole(options, VolumeJob::Balance),
         Verb::Weight(options) => weight::run(options),
-        Verb::GrowMetadata(options) => grow_metadata::run(options),
+        Verb::GrowMetadata(options) => grow_metadata(options),
         Verb::Migrate(options) => migrate::run(options),
         Verb::Pin(options) => pin::run(options, true),
         Verb::Unpin(options) => pin::run(options, false),
@@ -66,6 +65,14 @@ pub fn run(verb: Verb) -> Result<ExitCode> {
 fn whole(options: WholeVolume, job: VolumeJob) -> Result<ExitCode> {
     let mut client = connect(&options.control)?;
     follow::start(&mut client, &volume_name(&options.name), job, options.follow)
+}
+
+/// `braid volume grow-metadata`: more room for metadata.
+fn grow_metadata(options: GrowMetadata) -> Result<ExitCode> {
+    let (volume, size) = (volume_name(&options.name), options.size);
+    let mut client = connect(&options.control)?;
+    let said = order(&mut client, VolumeRequest::GrowMetadata { volume, size })?;
+    crate::commands::say_done(&said, options.json)
 }
 
 /// Where the server's socket is.
