@@ -103,6 +103,11 @@ impl Engine {
         devices.iter().filter_map(waiting).collect()
     }
 
+    /// Requests that each member has completed on this shard.
+    pub(crate) fn answers(&self) -> Vec<(MemberNr, u64)> {
+        self.metered().iter().map(|(nr, metered)| (*nr, metered.answers())).collect()
+    }
+
     /// Whoever waits for member `nr` is answered that it is gone; it gets no more requests.
     pub(crate) fn give_up_member(&self, nr: MemberNr) {
         // Taken out first: who is answered may ask for members.

@@ -154,6 +154,8 @@ pub struct Meter {
     shard: Shard,
     /// Requests that were given up and that the device has not completed yet.
     owed: Cell<u32>,
+    /// Requests that the device has completed.
+    answers: Cell<u64>,
     space: Waiting,
     own: Weak<Meter>,
 }
@@ -167,6 +169,7 @@ impl Meter {
             made: shard.now(),
             shard: shard.clone(),
             owed: Cell::new(0),
+            answers: Cell::new(0),
             space: Waiting::default(),
             own: own.clone(),
         })
@@ -270,6 +273,7 @@ impl Sink for Meter {
             drop(times);
             return self.ended_after_all();
         };
+        self.answers.set(self.answers.get() + 1);
         times.latency[ended.direction as usize].add(now.saturating_sub(ended.since));
         if times.started.is_empty() {
             times.busy += now.saturating_sub(times.busy_since);
@@ -347,6 +351,11 @@ impl Metered {
     pub fn waiting(&self) -> Option<Nanos> {
         let since = self.meter.oldest()?;
         Some(self.meter.shard.now().saturating_sub(since))
+    }
+
+    /// Requests that the device has completed, well or not; 0 of a device that is not timed.
+    pub fn answers(&self) -> u64 {
+        self.meter.answers.get()
     }
 
     /// The device does not answer, or its answers are not wanted any more: requests under way end with

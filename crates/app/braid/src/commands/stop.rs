@@ -21,8 +21,8 @@ pub fn run(options: Stop) -> Result<ExitCode> {
     std::thread::spawn(move || {
         if wait.recv_timeout(SOON) == Err(RecvTimeoutError::Timeout) {
             output::note(format!(
-                "braid: still waiting for requests that are under way; a member that does not answer is given up after \
-                 member_timeout (30 s unless set), at once by: braid fail {name} MEMBER"
+                "braid: still waiting for writes and flushes that are under way; a member that reads and does not end them \
+                 is given up after member_timeout (30 s unless set), at once by: braid fail {name} MEMBER"
             ));
         }
     });

@@ -116,6 +116,16 @@ impl Place {
         }
     }
 
+    /// The server behind the control socket of this folder.
+    pub fn server_pid(&self) -> rustix::process::Pid {
+        let socket = rustix::net::SocketAddrUnix::new(self.path("control.sock")).unwrap();
+        let flags = rustix::net::SocketFlags::CLOEXEC;
+        let (unix, stream) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM);
+        let fd = rustix::net::socket_with(unix, stream, flags, None).unwrap();
+        rustix::net::connect(&fd, &socket).unwrap();
+        rustix::net::sockopt::socket_peercred(&fd).unwrap().pid
+    }
+
     /// Another program, with what it printed.
     #[track_caller]
     pub fn tool(&self, program: &str, words: &[&str]) -> Ran {

@@ -7,6 +7,7 @@
 //! | `superblocks` | writing them |
 //! | `failing`, `changes`, `readding` | members that fail; members added and removed; former ones taken back |
 //! | `unanswered` | members that do not answer: given up, or waited for |
+//! | `silent`, `questions` | members that say nothing while the array is being stopped |
 //! | `space` | members that lie on a file system that is full: writes wait |
 //! | `flags` | write-mostly and failfast, set and cleared |
 //! | `flushing` | flushes of members, one at a time; failures that are not recorded yet |
@@ -37,12 +38,14 @@ mod flags;
 mod flushing;
 mod growing;
 pub(crate) mod members;
+mod questions;
 pub(crate) mod read_errors;
 mod readding;
 mod recovery;
 mod report;
 mod setting;
 pub(crate) mod shards;
+mod silent;
 mod space;
 pub(crate) mod stopping;
 mod superblocks;
@@ -117,6 +120,7 @@ pub struct Control {
     judging: Cell<bool>,
     /// Members that the array waits for because it cannot do without them.
     awaited: RefCell<Vec<MemberNr>>,
+    questions: questions::Questions,
     /// Writes wait for space, and the log says so.
     full: Cell<bool>,
 }
@@ -199,6 +203,7 @@ impl Control {
             cooling: Cell::new(false),
             judging: Cell::new(false),
             awaited: RefCell::default(),
+            questions: questions::Questions::default(),
             full: Cell::new(false),
         });
         control.limit_members();

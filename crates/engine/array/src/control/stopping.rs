@@ -27,6 +27,8 @@ impl Control {
             let roster = self.roster.borrow();
             roster.members.iter().filter(|member| member.is_faulty()).map(|m| m.nr).collect()
         };
+        let watch = Rc::clone(self);
+        self.shard.spawn(async move { watch.watch_the_end().await });
         self.limit_the_end().await;
         self.end_waiting_for_space().await;
         self.cancel_running();
@@ -57,7 +59,10 @@ impl Control {
             );
         }
         let turn = self.turn().await;
-        let broken = self.roster.borrow().broken;
+        let (broken, was_dirty, events) = {
+            let roster = self.roster.borrow();
+            (roster.broken, roster.dirty, roster.shared.events)
+        };
         let mut not_durable = None;
         if !self.read_only && !broken && whole(self) {
             let before = self.engine.reports.losses();
@@ -68,9 +73,15 @@ impl Control {
         }
         let mut left = self.read_back(&faulty_before).await;
         left.not_durable = not_durable;
+        let untouched = self.roster.borrow().shared.events == events;
+        if self.roster.borrow().broken && !was_dirty && untouched {
+            // They say "clean", as they did before.
+            left.ended = Ended::Untouched;
+        }
         if !whole(self) {
             left.problems.push("writes that found no space were ended".to_string());
         }
+        self.no_questions_any_more().await;
         self.stop_engines().await;
         self.roster.borrow_mut().members.clear();
         self.unregister();
@@ -99,6 +110,13 @@ impl Control {
                     left.problems.push(format!("{} failed: {why}", member.name));
                 }
                 Standing::Faulty(_) => {}
+                _ if member.given_up.is_some() => {
+                    let why = member.given_up.as_deref().unwrap_or_default();
+                    left.problems.push(format!(
+                        "{} was not waited for: {why}; what it had not completed may not be on it",
+                        member.name
+                    ));
+                }
                 _ => wanted.push((
                     member.name.clone(),
                     member.device.as_device(),

@@ -18,6 +18,7 @@ mod memory;
 mod mixed_blocks;
 mod naming;
 mod settings;
+mod silent;
 mod space;
 mod stacked;
 mod stopping;

@@ -1,0 +1,142 @@
+//! Members that say nothing while the array is being stopped: the stop waits for none of them for long.
+//!
+//! Every member is asked for a block of its superblock, again and again until the end. One that answers neither that nor
+//! anything else for a while is given up. It fails where the array can do without it. Where it cannot, the array is left as it
+//! is on the members, and the stop says so. A member that gives what it is asked for is slow at the most, since a flush
+//! may take long: it has the time that `member_timeout` says.
+//!
+//! Invariant: looks are counted, not time. A process that was not let run has not looked for an answer either.
+
+use crate::control::Control;
+use crate::control::questions::Question;
+use crate::engine::Engine;
+use crate::view::MemberNr;
+use braid_device::meter::Metered;
+use braid_device::{Device, Request};
+use braid_format::SECTOR;
+use braid_shard::Nanos;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Between two looks, in nanoseconds.
+const LOOK_EVERY: Nanos = 50_000_000;
+/// A member that answers nothing for so many looks is given up: a second.
+const SILENT_LOOKS: u32 = 20;
+/// Members that have said nothing for so many looks may be silent for the same reason.
+const QUIET_LOOKS: u32 = SILENT_LOOKS / 2;
+/// Looks from one question to the next.
+const ASK_AFTER: u32 = 10;
+
+impl Control {
+    /// Goes on beside a stop, until it is over.
+    pub(crate) async fn watch_the_end(self: Rc<Self>) {
+        while self.stopped.borrow().is_none() {
+            self.ask_members();
+            self.shard.sleep(LOOK_EVERY).await;
+            let (silent, quiet) = self.silent_members().await;
+            let spared = |nr: &MemberNr| {
+                self.geometry.level.has_redundancy()
+                    && self.roster.borrow().survives_without_all(&self.geometry, *nr, &quiet)
+            };
+            // Where they are too many for the array all are given up together, and then none is recorded as failed.
+            if silent.iter().all(spared) || silent.len() == quiet.len() {
+                self.give_up_silent(&silent);
+            }
+        }
+    }
+
+    /// The members are about to be closed: waits until all have answered, or were given up.
+    pub(crate) async fn no_questions_any_more(&self) {
+        self.questions.over.set(true);
+        let all = || self.questions.asked.borrow().iter().all(|question| !question.open.get());
+        self.changed.wait_for(|| all().then_some(())).await;
+    }
+
+    fn ask_members(self: &Rc<Self>) {
+        if self.questions.over.get() {
+            return;
+        }
+        let roster = self.roster.borrow();
+        let members = roster.members.iter().filter(|member| {
+            !member.is_faulty() && member.given_up.is_none() && member.device.may_hang()
+        });
+        for member in members {
+            let mut asked = self.questions.asked.borrow_mut();
+            let known = asked.iter().find(|question| question.nr == member.nr).cloned();
+            let question = known.unwrap_or_else(|| {
+                let question = Rc::new(Question {
+                    nr: member.nr,
+                    open: Cell::new(false),
+                    answers: Cell::new(0),
+                    silent: Cell::new(0),
+                    looks: Cell::new(ASK_AFTER),
+                });
+                asked.push(Rc::clone(&question));
+                question
+            });
+            if !question.open.get() && question.looks.get() >= ASK_AFTER {
+                let at = member.superblock.super_offset.saturating_mul(SECTOR as u64);
+                self.ask_member(question, Rc::clone(&member.device), at);
+            }
+        }
+    }
+
+    fn ask_member(self: &Rc<Self>, question: Rc<Question>, device: Rc<Metered>, at: u64) {
+        question.open.set(true);
+        question.looks.set(0);
+        let len = device.info().logical_block.max(SECTOR as u32) as usize;
+        let control = Rc::clone(self);
+        self.shard.spawn(async move {
+            let buf = control.shard.pool().get(len);
+            // An error is an answer, too.
+            let _ = control.sets.one(&*device, Request::read(at, buf)).await;
+            drop(device);
+            question.open.set(false);
+            control.changed.notify_all();
+        });
+    }
+
+    /// One more look: the members that have said nothing for too long, and with them those that are about to have.
+    async fn silent_members(&self) -> (Vec<MemberNr>, Vec<MemberNr>) {
+        let engines = self.ask_engines(Engine::answers).await;
+        let roster = self.roster.borrow();
+        let asked = self.questions.asked.borrow();
+        let (mut silent, mut quiet) = (Vec::new(), Vec::new());
+        for question in asked.iter() {
+            let Some(member) = roster.member(question.nr) else { continue };
+            let others = engines.iter().flatten().flatten().filter(|(nr, _)| *nr == question.nr);
+            let answers =
+                others.fold(member.device.answers(), |sum, (_, more)| sum.wrapping_add(*more));
+            let said = question.answers.replace(answers) != answers || !question.open.get();
+            question.looks.set(question.looks.get().saturating_add(1));
+            question.silent.set(if said { 0 } else { question.silent.get().saturating_add(1) });
+            if question.silent.get() < QUIET_LOOKS || member.given_up.is_some() {
+                continue;
+            }
+            quiet.push(question.nr);
+            if question.silent.get() >= SILENT_LOOKS {
+                silent.push(question.nr);
+            }
+        }
+        (silent, quiet)
+    }
+
+    /// All of them before any is recorded: what survives without each of them may not without all.
+    fn give_up_silent(self: &Rc<Self>, silent: &[MemberNr]) {
+        let why = "it answered nothing while the array was being stopped";
+        for nr in silent {
+            tracing::error!(
+                "array {}: {}: {why}; the stop does not wait for it",
+                self.name,
+                self.member_name(*nr)
+            );
+            self.give_up(*nr, why);
+        }
+        for nr in silent.iter().copied() {
+            let control = Rc::clone(self);
+            self.shard.spawn(async move {
+                control.fail_nr(nr, why).await;
+            });
+        }
+    }
+}

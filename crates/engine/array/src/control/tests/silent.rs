@@ -1,0 +1,131 @@
+//! A stop beside members that do not answer and that nobody has failed.
+
+use super::hanging::{Setting, array, clear, set, start, start_write};
+use super::world::{TestMember, World, pattern};
+use crate::control::Control;
+use crate::status::{Ended, Left, MemberState};
+use braid_format::superblock::Role;
+use braid_layout::Level;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Stops the array, which has to take less than `limit` nanoseconds.
+fn stop_within(limit: u64, world: &World, control: &Rc<Control>) -> Left {
+    let (c, before) = (Rc::clone(control), world.shards[0].now());
+    let left = start(world, async move { c.stop().await });
+    world.sleep(limit);
+    let took = world.shards[0].now() - before;
+    let left = left.borrow_mut().take();
+    left.unwrap_or_else(|| panic!("no end after {} ms", took / 1_000_000))
+}
+
+fn assert_whole_again(world: &World, members: &[Arc<TestMember>]) {
+    members.iter().for_each(|member| clear(&member.deaf));
+    world.sleep(SECOND);
+    let (_, control) = world.assemble(members);
+    let status = world.status(&control);
+    assert!(status.members.iter().all(|member| member.state == MemberState::InSync), "{status:?}");
+    world.wait_idle(&control);
+    assert_eq!(world.check(&control), 0);
+    world.stop(&control);
+}
+
+#[test]
+fn a_member_that_does_not_answer_is_failed_by_the_stop() {
+    for (level, idle, shards) in [
+        (Level::Raid1, true, 1),
+        (Level::Raid5, true, 2),
+        (Level::Raid1, false, 2),
+        (Level::Raid5, false, 1),
+        (Level::Raid10, false, 2),
+    ] {
+        let what = format!("{level}, idle: {idle}");
+        let (world, members, array, control): Setting = array(shards, level, 3);
+        set(&members[1].deaf);
+        // Superblocks or data wait for the member, or nothing does yet.
+        let write = (!idle).then(|| start_write(&world, &array, 64 << 10));
+        let left = stop_within(2 * SECOND, &world, &control);
+        assert_eq!((left.ended, left.written), (Ended::Clean, 2), "{what}: {left:?}");
+        assert!(left.problems.iter().any(|line| line.contains("m1")), "{what}: {left:?}");
+        assert!(write.is_none_or(|write| write.borrow().is_some()), "{what}");
+        for nr in [0, 2] {
+            let superblock = world.superblock(&members[nr]);
+            assert_eq!(superblock.roles[1], Role::Faulty, "{what}");
+            assert_eq!(superblock.resync_offset, u64::MAX, "{what}");
+        }
+        // It has missed the end, and is not taken for one that has not.
+        clear(&members[1].deaf);
+        world.sleep(SECOND);
+        let (_, control) = world.assemble(&members);
+        let status = world.status(&control);
+        assert!(status.members.iter().all(|member| member.name != "m1"), "{what}: {status:?}");
+        world.stop(&control);
+    }
+}
+
+#[test]
+fn where_too_many_do_not_answer_the_stop_ends_and_none_is_recorded_as_failed() {
+    for idle in [true, false] {
+        for (level, deaf) in [(Level::Raid1, 3), (Level::Raid5, 2), (Level::Raid10, 3)] {
+            let what = format!("{level}, idle: {idle}");
+            let (world, members, array, control) = array(2, level, 3);
+            if !idle {
+                // The superblocks say "active" before anything hangs.
+                world.write(&array, 0, 0, &pattern(0, 4096)).unwrap();
+            }
+            members.iter().take(deaf).for_each(|member| set(&member.deaf));
+            let write = (!idle).then(|| start_write(&world, &array, 64 << 10));
+            let left = stop_within(2 * SECOND, &world, &control);
+            let ended = if idle { Ended::Untouched } else { Ended::Active };
+            assert_eq!((left.ended, left.is_well()), (ended, false), "{what}: {left:?}");
+            for name in ["m0", "m1"] {
+                let said = |line: &String| line.contains(name) && line.contains("not waited for");
+                assert!(left.problems.iter().any(said), "{what}: {left:?}");
+            }
+            assert!(write.is_none_or(|write| *write.borrow() == Some(false)), "{what}");
+            assert_whole_again(&world, &members);
+        }
+    }
+}
+
+#[test]
+fn without_redundancy_the_stop_ends_and_says_which_member_it_has_not_waited_for() {
+    let (world, members, array, control) = array(2, Level::Raid0, 3);
+    set(&members[1].deaf);
+    let write = start_write(&world, &array, 64 << 10);
+    let left = stop_within(2 * SECOND, &world, &control);
+    assert_eq!(*write.borrow(), Some(false));
+    assert!(left.not_durable.is_some(), "{left:?}");
+    let said = |line: &String| line.contains("m1") && line.contains("not waited for");
+    assert!(left.problems.iter().any(said), "{left:?}");
+    clear(&members[1].deaf);
+    world.sleep(SECOND);
+    let (_, control) = world.assemble(&members);
+    world.stop(&control);
+}
+
+#[test]
+fn a_member_that_takes_long_to_flush_is_waited_for() {
+    let (world, members, array, control) = array(2, Level::Raid5, 3);
+    members[1].slow_flush.store(10 * SECOND, Ordering::Relaxed);
+    world.write(&array, 0, 0, &pattern(7, 4096)).unwrap();
+    let left = stop_within(60 * SECOND, &world, &control);
+    assert!(left.is_well() && left.ended == Ended::Clean, "{left:?}");
+    assert_eq!(left.written, 3, "{left:?}");
+}
+
+#[test]
+fn a_member_that_reads_and_does_not_write_has_the_time_that_is_set() {
+    let (world, members, _array, control) = array(2, Level::Raid5, 3);
+    set(&members[1].hangs);
+    let c = Rc::clone(&control);
+    let left = start(&world, async move { c.stop().await });
+    world.sleep(20 * SECOND);
+    assert_eq!(*left.borrow(), None);
+    world.sleep(20 * SECOND);
+    let left = left.borrow_mut().take().expect("the member has had its time");
+    assert_eq!((left.ended, left.written), (Ended::Clean, 2), "{left:?}");
+}
