@@ -94,6 +94,8 @@ pub const PLANTS: &[Plant] = &[
     volume(SPACE, "reservation-leaked", "keeps the reservation of a move that is not worth it"),
     volume(SPACE, "full-too-early", "says that a volume is full when an eighth of it is in use"),
     volume(JOBS, "move-unlocked", "moves a stripe without the lock that keeps writers away"),
+    volume(STALE, "generation-without-holder", "goes on with the superblocks when no brick with the metadata takes them"),
+    volume(STALE, "returned-at-once", "calls a brick that is taken back away no more before it is as new as the others"),
     volume(CHECKS, "check-blind-to-leaks", "does not report blocks in use that are no file's"),
     volume(CHECKS, "check-blind-to-links", "takes the number of names that a file says it has for right"),
 ];

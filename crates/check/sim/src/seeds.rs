@@ -72,7 +72,16 @@ impl Seed {
         let run = || match self.kind {
             Kind::Array => crate::run::run(self.seed, self.plain, verbose),
             Kind::Stack => crate::stack::run(self.seed, self.plain, verbose),
-            Kind::Volume => crate::volume::run(self.seed, !self.plain, verbose),
+            Kind::Volume => {
+                let mut report = crate::volume::run(self.seed, !self.plain, verbose);
+                if !self.plain
+                    && report.verdict == Verdict::Passed
+                    && let Some(failure) = crate::volume::holders::run(self.seed, verbose)
+                {
+                    report.verdict = Verdict::Failed(failure);
+                }
+                report
+            }
         };
         catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
             let said = panic.downcast_ref::<String>().map(String::as_str);

@@ -181,19 +181,18 @@ impl Space {
         let groups = self.groups.borrow();
         let none = [0; WORDS];
         let parsed;
-        let number = group as u32;
         let Some(known) = groups.get(group as usize) else { return Ok(Differences::default()) };
         let used: &[u64; WORDS] = match (&known.bitmaps, stored) {
             (Some(bitmaps), _) => &bitmaps.used,
             (None, Some(bytes)) => {
-                parsed = records::parse_blocks(self.brick, number, bytes)?;
+                parsed = self.parse(group, bytes, known.used)?;
                 &parsed
             }
             (None, None) => &none,
         };
         let count: u32 = used.iter().map(|word| word.count_ones()).sum();
         if count != known.used {
-            return Err(RecordError::damaged_space(self.brick, number).into());
+            return Err(RecordError::damaged_space(self.brick, group as u32).into());
         }
         let named = named.unwrap_or(&none);
         if named == used {
@@ -248,27 +247,36 @@ impl Space {
         if loaded(&self.groups.borrow()) {
             return Ok(());
         }
-        let used = match transactions.get(&keys::blocks(self.brick, group as u32)).await? {
-            Some(bytes) => records::parse_blocks(self.brick, group as u32, &bytes)?,
-            None => Box::new([0; WORDS]),
-        };
+        let bytes = transactions.get(&keys::blocks(self.brick, group as u32)).await?;
         let mut groups = self.groups.borrow_mut();
         if loaded(&groups) {
             return Ok(());
         }
-        let count: u32 = used.iter().map(|word| word.count_ones()).sum();
+        let counted = groups[group].used;
+        let used = match bytes {
+            Some(bytes) => self.parse(group as u64, &bytes, counted)?,
+            None if counted == 0 => Box::new([0; WORDS]),
+            None => return Err(RecordError::damaged_space(self.brick, group as u32).into()),
+        };
         let mut busy = used.clone();
         // What lies beyond the end of the brick is never free.
         let end = self.blocks - group as u64 * GROUP_BLOCKS;
         if end < GROUP_BLOCKS {
             set(&mut busy, end, GROUP_BLOCKS - end);
         }
-        let found = &mut groups[group];
-        if count != found.used {
-            return Err(RecordError::damaged_space(self.brick, group as u32).into());
-        }
-        found.bitmaps = Some(Bitmaps { used, busy });
+        groups[group].bitmaps = Some(Bitmaps { used, busy });
         Ok(())
+    }
+
+    /// The blocks in use of a group, of which there are `counted`, none beyond the end of the brick.
+    fn parse(&self, group: u64, bytes: &[u8], counted: u32) -> Result<Words, RecordError> {
+        let used = records::parse_blocks(self.brick, group as u32, bytes)?;
+        let count: u32 = used.iter().map(|word| word.count_ones()).sum();
+        let end = self.blocks.saturating_sub(group * GROUP_BLOCKS);
+        if count != counted || next_bit(&used, end, true) < GROUP_BLOCKS {
+            return Err(RecordError::damaged_space(self.brick, group as u32));
+        }
+        Ok(used)
     }
 
     /// Sets `blocks` consecutive blocks aside, at most those of a group, until they are

@@ -35,6 +35,7 @@ pub mod extents;
 mod failures;
 pub mod file;
 mod history;
+pub mod holders;
 mod jobs;
 pub mod ledger;
 #[cfg(test)]

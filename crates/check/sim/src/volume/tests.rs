@@ -139,3 +139,11 @@ fn each_flaw_is_found_by_a_checker_for_it() {
         assert!(found.is_some_and(|found| checkers.contains(&found)), "{flaw:?}: {found:?}");
     }
 }
+
+#[test]
+fn bricks_that_vanish_and_return_in_any_order_make_up_the_volume() {
+    for seed in 0..300 {
+        let failure = super::holders::run(seed, false);
+        assert!(failure.is_none(), "seed {seed}: {failure:?}");
+    }
+}

@@ -117,8 +117,8 @@ pub fn assemble(
                     "{name}: brick {id} was away while volume {volume:?} was in use, and is taken back; what was under way when it \
                      went may be missing on it: run: braid volume check"
                 ));
-                let known = newest.away.iter().find(|away| away.brick_id == id);
-                assembly.returning.extend(known.copied());
+                // Interrupted, it is still as it is now.
+                assembly.returning.push(Away { brick_id: id, generation });
                 back.push(id);
             }
             Standing::Back | Standing::Stale if options.degraded => {
@@ -223,8 +223,9 @@ fn standing(
         return if creating { Standing::NotYet } else { Standing::NoMore };
     }
     if let Some(away) = newest.away.iter().find(|away| away.brick_id == id) {
-        // It may have been given the last generation it was to get, or not.
-        let as_it_went = (generation..=generation.saturating_add(1)).contains(&away.generation);
+        // It may have been given the last generation it was to get, or not. One that was missing at a mount may also have
+        // got the first of two that an interruption kept from the others: without the second nothing was finished.
+        let as_it_went = generation.abs_diff(away.generation) <= 1;
         // One that is called away and is as new as the others was being taken back when that was interrupted.
         let back = as_it_went || current || ran_on.contains(&brick.brick_uuid);
         return if back { Standing::Back } else { Standing::Stale };

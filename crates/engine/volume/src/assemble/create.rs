@@ -33,7 +33,8 @@ pub async fn create(
     let mut found = Vec::new();
     for (superblock, device) in plan.superblocks.iter().zip(devices) {
         let device = Rc::clone(device);
-        found.push(FoundBrick { device, superblock: superblock.clone(), notes: Vec::new() });
+        let (superblock, begin_with) = (superblock.clone(), Half::First);
+        found.push(FoundBrick { device, superblock, notes: Vec::new(), begin_with });
     }
     for half in [Half::First, Half::Second] {
         let mut writes = io.start();

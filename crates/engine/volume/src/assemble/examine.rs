@@ -5,7 +5,7 @@
 use super::error::AssembleError;
 use braid_device::{Device, IoError, IoErrorKind, IoSets, Op, Request};
 use braid_format::brick::{
-    BLOCK, BrickError, BrickSuperblock, SUPERBLOCK_LEN, choose, second_copy_at, usable_size,
+    BLOCK, BrickError, BrickSuperblock, Copy, SUPERBLOCK_LEN, choose, second_copy_at, usable_size,
 };
 use braid_shard::{Buf, BufMut, Shard};
 use std::fmt;
@@ -20,6 +20,8 @@ pub struct FoundBrick {
     pub superblock: BrickSuperblock,
     /// What the user should be told of it: one sentence each, none in the ordinary case.
     pub notes: Vec<String>,
+    /// The copy to be written first: the older or damaged one, so that the other stays whole meanwhile.
+    pub(super) begin_with: Half,
 }
 
 impl FoundBrick {
@@ -72,7 +74,11 @@ pub async fn examine(shard: &Shard, device: Rc<dyn Device>) -> Result<FoundBrick
                 format!("{}: one of its two superblocks is damaged and is written again at the mount ({error})", info.name)
             });
             let notes = notes.collect();
-            Ok(FoundBrick { device, superblock: chosen.superblock, notes })
+            let begin_with = match (chosen.from, chosen.other_is_stale) {
+                (Copy::First, true) => Half::Second,
+                _ => Half::First,
+            };
+            Ok(FoundBrick { device, superblock: chosen.superblock, notes, begin_with })
         }
         Err(BrickError::NotABrick { .. } | BrickError::TooShort { .. }) => {
             Err(AssembleError::NotABrick { device: name() })
@@ -105,6 +111,16 @@ async fn read(shard: &Shard, device: &dyn Device, at: u64) -> Result<BufMut, IoE
 pub(crate) enum Half {
     First,
     Second,
+}
+
+impl Half {
+    /// The other one.
+    pub(super) fn other(self) -> Half {
+        match self {
+            Half::First => Half::Second,
+            Half::Second => Half::First,
+        }
+    }
 }
 
 /// What writes a superblock, durably.

@@ -22,6 +22,7 @@ use braid_format::brick::{
     Area, Away, BrickIds, BrickState, BrickSuperblock, MAX_AWAY, MetadataState, VolumeState,
 };
 use braid_shard::Shard;
+use braid_shard::plant::planted;
 use braid_shard::sync::{Budget, Share};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -31,11 +32,16 @@ use std::rc::Rc;
 struct Present {
     device: Rc<dyn Device>,
     superblock: BrickSuperblock,
+    /// The last generation that it is known to have.
+    taken: u64,
+    /// The copy that is written first: one that is damaged or older, so that the other stays whole meanwhile.
+    begin_with: Half,
 }
 
 struct Roster {
     generation: u64,
-    /// The last pass stopped: its generation is given again, since some bricks may have it and others not.
+    /// The last pass stopped, or was interrupted before the mount: its generation is given again, since some bricks may
+    /// have it and others not.
     stopped: bool,
     /// The time in the superblocks that were written last: of two with one generation the later is right.
     updated: u64,
@@ -73,14 +79,22 @@ impl Superblocks {
             if held && assembly.metadata_behind.contains(id) {
                 superblock.metadata_state = MetadataState::OutOfSync;
             }
-            (*id, Present { device: Rc::clone(&brick.device), superblock })
+            let taken = superblock.generation;
+            let device = Rc::clone(&brick.device);
+            (*id, Present { device, superblock, taken, begin_with: brick.begin_with })
         };
         let left_over = assembly.left_over.iter();
         let by_id = |away: &Away| (away.brick_id, away.generation);
+        // Where an interruption left some a generation behind, all get the same one first: were the next one interrupted
+        // again, those would be two behind.
+        let behind = assembly.bricks.iter().any(|(id, brick)| {
+            brick.superblock.generation < assembly.generation
+                && !assembly.returning.iter().any(|away| away.brick_id == *id)
+        });
         let times = assembly.bricks.values().map(|brick| brick.superblock.updated);
         let roster = Roster {
             generation: assembly.generation,
-            stopped: false,
+            stopped: behind,
             updated: times.max().unwrap_or(0),
             volume_state: VolumeState::Clean,
             present: assembly.bricks.iter().map(of).collect(),
@@ -121,7 +135,9 @@ impl Superblocks {
         if !self.roster.borrow().returning.is_empty() {
             // Interrupted now, this is a volume whose bricks are still to be taken back. Were they not called away any more
             // while one of them has its old generation, that one would be taken for a stale copy.
-            self.passes(1, &turn).await?;
+            if !planted("returned-at-once") {
+                self.passes(1, &turn).await?;
+            }
             self.roster.borrow_mut().returning.clear();
             self.note_change();
         }
@@ -167,7 +183,10 @@ impl Superblocks {
                 error,
             })?;
         }
-        self.roster.borrow_mut().present.insert(id, Present { device, superblock });
+        let taken = own.generation;
+        let begin_with = Half::First;
+        let brick = Present { device, superblock, taken, begin_with };
+        self.roster.borrow_mut().present.insert(id, brick);
         self.note_change();
         self.write(&turn).await?;
         if self.roster.borrow().present.contains_key(&id) {
@@ -203,7 +222,9 @@ impl Superblocks {
         self.note_change();
         self.write(&turn).await?;
         match removed {
-            Some(Present { device, superblock }) => erase(&self.shard, &*device, &superblock).await,
+            Some(Present { device, superblock, .. }) => {
+                erase(&self.shard, &*device, &superblock).await
+            }
             None => Ok(()),
         }
     }
@@ -312,7 +333,7 @@ impl Superblocks {
     }
 
     /// The bricks that are there and whose superblocks say that they hold the metadata.
-    pub(super) fn hold_metadata(&self) -> Vec<u16> {
+    pub fn hold_metadata(&self) -> Vec<u16> {
         let roster = self.roster.borrow();
         let state = |brick: &Present| brick.superblock.metadata_state;
         let held = roster.present.iter().filter(|(_, brick)| state(brick) == MetadataState::InSync);
@@ -415,7 +436,7 @@ impl Superblocks {
         let others: Vec<&BrickSuperblock> =
             superblocks.iter().filter(|brick| !holds(brick)).collect();
         let mut failed = self.pass(&holders, turn).await;
-        if failed.len() == holders.len() {
+        if failed.len() == holders.len() && !planted("generation-without-holder") {
             self.roster.borrow_mut().stopped = true;
             let (mut names, mut why) = (Vec::new(), None);
             for (id, error) in failed {
@@ -445,25 +466,45 @@ impl Superblocks {
     /// Writes both copies of all `superblocks` and says who failed.
     async fn pass(&self, superblocks: &[&BrickSuperblock], _turn: &Share) -> Vec<(u16, IoError)> {
         let mut failed: Vec<(u16, IoError)> = Vec::new();
-        for half in [Half::First, Half::Second] {
+        for turn in 0..2 {
             let mut set = self.io.start();
             for superblock in superblocks {
                 let id = superblock.brick_id;
                 if failed.iter().any(|(lost, _)| *lost == id) {
                     continue;
                 }
-                let device =
-                    self.roster.borrow().present.get(&id).map(|brick| Rc::clone(&brick.device));
-                if let Some(device) = device {
+                let brick = self
+                    .roster
+                    .borrow()
+                    .present
+                    .get(&id)
+                    .map(|brick| (Rc::clone(&brick.device), brick.begin_with));
+                if let Some((device, begin_with)) = brick {
+                    let half = if turn == 0 { begin_with } else { begin_with.other() };
                     let request = write_request(&self.shard, superblock, half);
                     set.submit(id.into(), &*device, request);
                 }
             }
             for (id, outcome) in set.finish().await {
-                if let Err(error) = outcome.result {
-                    // Tags are ids.
-                    failed.push((id as u16, error));
+                // Tags are ids.
+                let id = id as u16;
+                let Err(error) = outcome.result else { continue };
+                failed.push((id, error));
+                if turn == 1
+                    && let Some(brick) = self.roster.borrow_mut().present.get_mut(&id)
+                {
+                    // The one that was written is whole.
+                    brick.begin_with = brick.begin_with.other();
                 }
+            }
+        }
+        let mut roster = self.roster.borrow_mut();
+        for superblock in superblocks {
+            let id = superblock.brick_id;
+            if let Some(brick) = roster.present.get_mut(&id)
+                && !failed.iter().any(|(lost, _)| *lost == id)
+            {
+                brick.taken = superblock.generation;
             }
         }
         failed
@@ -474,7 +515,9 @@ impl Roster {
     /// A brick that is there is away from now on. Gives its device's name.
     fn lose(&mut self, id: u16) -> Option<String> {
         let brick = self.present.remove(&id)?;
-        self.away.insert(id, self.generation);
+        // One that an interruption had left a generation behind has that one still, or the one that it was to get now: what
+        // is noted is next to both.
+        self.away.insert(id, self.generation.min(brick.taken.saturating_add(1)));
         Some(brick.device.info().name.clone())
     }
 
