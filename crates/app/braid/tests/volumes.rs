@@ -7,7 +7,8 @@
 
 mod support;
 
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, Mode, OFlags, fadvise};
+use rustix::process::Signal;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -73,12 +74,7 @@ impl Scene {
 
     /// The server that `mount` started.
     fn server(&self) -> rustix::process::Pid {
-        let socket = rustix::net::SocketAddrUnix::new(self.place.path("control.sock")).unwrap();
-        let flags = rustix::net::SocketFlags::CLOEXEC;
-        let (unix, stream) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM);
-        let fd = rustix::net::socket_with(unix, stream, flags, None).unwrap();
-        rustix::net::connect(&fd, &socket).unwrap();
-        rustix::net::sockopt::socket_peercred(&fd).unwrap().pid
+        self.place.server_pid()
     }
 }
 
@@ -267,13 +263,47 @@ fn what_was_synced_is_there_after_the_server_was_killed() {
     File::open(scene.place.path("mnt")).unwrap().sync_all().unwrap();
     fs::write(scene.file("not-synced"), &data).unwrap();
     let server = scene.server();
-    rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
+    rustix::process::kill_process(server, Signal::KILL).unwrap();
     wait_until("the files are closed", || {
         scene.run("examine a").code == 0 && fs::metadata(scene.file("synced")).is_err()
     });
     // The dead mount is cleared away, the stale socket replaced.
     wait_until("the locks are gone", || scene.run("mount pool mnt").code == 0);
     assert_eq!(fs::read(scene.file("synced")).unwrap(), data);
+    let checked = scene.run("check pool").ok();
+    assert!(checked.contains("no problems"), "{checked}");
+}
+
+#[test]
+fn what_was_written_with_o_sync_past_the_page_cache_is_there_after_the_server_was_killed() {
+    const BLOCK: usize = 4096;
+    let Some(scene) = Scene::new(&["a", "b"]) else { return };
+    scene.run("create pool a b").ok();
+    scene.run("mount pool mnt").ok();
+    // A write past the page cache takes its bytes from where blocks begin.
+    let data = bytes(64 * BLOCK, 5);
+    let mut aligned = vec![0; data.len() + BLOCK];
+    let from = aligned.as_ptr().align_offset(BLOCK);
+    let aligned = &mut aligned[from..from + data.len()];
+    aligned.copy_from_slice(&data);
+    for (name, sync) in [("o-sync", OFlags::SYNC), ("o-dsync", OFlags::DSYNC)] {
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::DIRECT | sync;
+        let file = rustix::fs::open(scene.file(name), flags, Mode::from(0o644)).unwrap();
+        // Its name is durable; what is in it is left to the writes.
+        File::open(scene.place.path("mnt")).unwrap().sync_all().unwrap();
+        for (nr, block) in aligned.chunks(BLOCK).enumerate() {
+            let done = rustix::io::pwrite(&file, block, (nr * BLOCK) as u64).unwrap();
+            assert_eq!(done, BLOCK);
+        }
+        // It is closed only when nobody is there to hear of it.
+        rustix::process::kill_process(scene.server(), Signal::KILL).unwrap();
+        wait_until("the server is gone", || {
+            scene.run("examine a").code == 0 && fs::metadata(scene.file(name)).is_err()
+        });
+        drop(file);
+        wait_until("the locks are gone", || scene.run("mount pool mnt").code == 0);
+        assert!(fs::read(scene.file(name)).unwrap() == data, "{name}");
+    }
     let checked = scene.run("check pool").ok();
     assert!(checked.contains("no problems"), "{checked}");
 }
@@ -291,7 +321,7 @@ fn an_unmount_from_outside_and_a_signal_end_it_in_order() {
             rustix::mount::unmount(scene.place.path("mnt"), rustix::mount::UnmountFlags::empty())
                 .unwrap();
         } else {
-            rustix::process::kill_process(server, rustix::process::Signal::TERM).unwrap();
+            rustix::process::kill_process(server, Signal::TERM).unwrap();
         }
         wait_until("the server has ended", || !scene.place.path("control.sock").exists());
         assert!(!scene.file(&format!("file{end}")).exists());
@@ -432,7 +462,7 @@ fn arrays_of_the_server_are_bricks_and_come_back_when_they_are_not() {
     scene.run("remove pool array:m1").ok();
     assert_eq!((exports("m0"), exports("m1")), (0, 1));
     assert_eq!(fs::read(scene.file("file")).unwrap(), data);
-    server.signal(rustix::process::Signal::TERM);
+    server.signal(Signal::TERM);
     server.ended().ok();
     assert!(!scene.file("file").exists());
     let server = place.serve("a0 a1 b0 b1 --run");
@@ -484,7 +514,7 @@ fn an_export_of_another_server_is_a_brick_like_others() {
     scene.run("unmount pool").ok();
     let examined = scene.run(&format!("examine {uri}")).ok();
     assert!(examined.contains("Volume : pool"), "{examined}");
-    server.signal(rustix::process::Signal::TERM);
+    server.signal(Signal::TERM);
     server.ended().ok();
 }
 

@@ -32,4 +32,5 @@ mod work;
 mod write_out;
 
 pub use mount::Mount;
+pub use mountpoint::metadata_now;
 pub use options::{Ended, EndedBy, MountError, MountOptions, UnmountError};

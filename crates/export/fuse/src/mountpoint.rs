@@ -5,7 +5,7 @@
 
 use crate::options::{MountError, MountOptions, UnmountError};
 use crate::table::{self, Mounted};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{
@@ -157,7 +157,7 @@ fn usable(dir: &Path) -> Result<PathBuf, MountError> {
         (Err(error), _) => return Err(inaccessible(error)),
     };
     let there = table::at(&resolved).map_err(inaccessible)?;
-    match std::fs::metadata(&resolved) {
+    match metadata_now(&resolved) {
         Ok(_) if there.is_some() => Err(occupied(given, there)),
         Ok(metadata) if metadata.is_dir() => Ok(resolved),
         Ok(_) => Err(MountError::NotDirectory { dir: given }),
@@ -165,6 +165,16 @@ fn usable(dir: &Path) -> Result<PathBuf, MountError> {
         Err(_) if there.is_some() => Err(occupied(given, there)),
         Err(error) => Err(inaccessible(error)),
     }
+}
+
+/// The attributes of `dir`, asked of its file system now: for a mount whose server is gone the kernel may still answer
+/// from those that it remembers.
+///
+/// # Errors
+/// The file system's error; "transport endpoint is not connected" where no server is behind the mount any more.
+pub fn metadata_now(dir: &Path) -> std::io::Result<std::fs::Metadata> {
+    rustix::fs::statx(CWD, dir, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS)?;
+    std::fs::metadata(dir)
 }
 
 /// The server behind a mount is gone: "transport endpoint is not connected".

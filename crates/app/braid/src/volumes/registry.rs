@@ -477,7 +477,7 @@ fn array_names(members: &[Member]) -> Vec<String> {
 
 /// What cannot be a mount point is said before bricks are touched.
 fn refuse_as_mount_point(dir: &Path) -> Result<()> {
-    match std::fs::metadata(dir) {
+    match braid_fuse::metadata_now(dir) {
         Ok(found) if found.is_dir() => {
             let above = std::fs::metadata(dir.join(".."));
             if above.is_ok_and(|above| above.dev() != found.dev()) {
