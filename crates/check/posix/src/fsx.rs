@@ -1,20 +1,27 @@
-//! Random operations on one file, compared byte by byte with the same operations on memory.
+//! Random operations on one file, compared byte by byte with the same operations on memory: buffered, mapped, direct and
+//! asynchronous ones beside each other.
 //!
 //! A run is decided by its seed, up to what the kernel writes when. What failed is told with the operations before it
 //! that touched the place.
+
+mod kinds;
+mod under_way;
 
 use crate::bytes::{Aligned, pattern};
 use crate::raw::{Mapping, Sharing};
 use crate::scene::{equal, name_of, same_bytes, works};
 use anyhow::{Context, Result, bail};
+use kinds::{KINDS, Kind};
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use under_way::{Touch, UnderWay};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -29,7 +36,7 @@ pub struct Plan {
     pub files: u64,
     /// Whether the kernel is told to forget all files now and then; only root may.
     pub drop_caches: bool,
-    /// Whether the file is also opened for direct I/O, where that is to be had.
+    /// Whether the file is also opened for direct I/O, where that is to be had, and read and written asynchronously so.
     pub direct: bool,
 }
 
@@ -40,57 +47,11 @@ pub struct Done {
     pub operations: u64,
     /// Bytes that were compared.
     pub compared: u64,
+    /// Asynchronous requests that began while another of the same file was under way.
+    pub side_by_side: u64,
     /// Kinds of operations that the file system does not have.
     pub missing: Vec<String>,
 }
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Read,
-    Write,
-    DirectRead,
-    DirectWrite,
-    MapRead,
-    MapWrite,
-    Append,
-    Truncate,
-    Punch,
-    Zero,
-    ZeroKeep,
-    Allocate,
-    AllocateKeep,
-    Copy,
-    Sync,
-    DataSync,
-    Forget,
-    Reopen,
-    DropCaches,
-    CompareAll,
-}
-
-/// The kinds and how often each is drawn.
-const KINDS: &[(Kind, u32)] = &[
-    (Kind::Read, 16),
-    (Kind::Write, 20),
-    (Kind::DirectRead, 4),
-    (Kind::DirectWrite, 4),
-    (Kind::MapRead, 6),
-    (Kind::MapWrite, 8),
-    (Kind::Append, 4),
-    (Kind::Truncate, 8),
-    (Kind::Punch, 6),
-    (Kind::Zero, 3),
-    (Kind::ZeroKeep, 3),
-    (Kind::Allocate, 3),
-    (Kind::AllocateKeep, 3),
-    (Kind::Copy, 5),
-    (Kind::Sync, 2),
-    (Kind::DataSync, 2),
-    (Kind::Forget, 4),
-    (Kind::Reopen, 2),
-    (Kind::DropCaches, 1),
-    (Kind::CompareAll, 1),
-];
 
 #[derive(Clone, Debug)]
 struct Step {
@@ -107,6 +68,8 @@ struct Subject {
     /// The same file, opened for direct I/O where there is such a thing.
     direct: Option<OwnedFd>,
     wants_direct: bool,
+    /// Asynchronous requests; none where there is no such thing.
+    under_way: Option<UnderWay>,
     want: Vec<u8>,
     rng: fastrand::Rng,
     log: VecDeque<Step>,
@@ -136,6 +99,7 @@ pub fn run(dir: &Path, plan: &Plan) -> Result<Done> {
             one.map_err(|_| anyhow::anyhow!("a thread panicked; what it said stands above"))??;
         total.operations += done.operations;
         total.compared += done.compared;
+        total.side_by_side += done.side_by_side;
         for missing in done.missing {
             if !total.missing.contains(&missing) {
                 total.missing.push(missing);
@@ -154,10 +118,7 @@ fn one(path: PathBuf, plan: &Plan, number: u64) -> Result<Done> {
             bail!("file {}, seed {seed}: {error:#}\n{}", subject.path.display(), subject.history());
         }
     }
-    let last = subject.file.sync_all().context("fsync at the end").and_then(|()| {
-        subject.forget()?;
-        subject.compare_all()
-    });
+    let last = subject.end();
     if let Err(error) = last {
         bail!(
             "file {}, seed {seed}, at the end: {error:#}\n{}",
@@ -177,6 +138,7 @@ impl Subject {
             file,
             direct: None,
             wants_direct,
+            under_way: if wants_direct { UnderWay::new()? } else { None },
             want: Vec::new(),
             rng: fastrand::Rng::with_seed(seed),
             log: VecDeque::new(),
@@ -230,7 +192,12 @@ impl Subject {
         // What reads needs bytes that are there; what changes may go beyond the end.
         let needs_bytes = matches!(
             kind,
-            Kind::Read | Kind::DirectRead | Kind::MapRead | Kind::MapWrite | Kind::Copy
+            Kind::Read
+                | Kind::DirectRead
+                | Kind::AsyncRead
+                | Kind::MapRead
+                | Kind::MapWrite
+                | Kind::Copy
         );
         if needs_bytes && size == 0 {
             return Ok(());
@@ -238,7 +205,7 @@ impl Subject {
         let limit = if needs_bytes { size } else { plan.size };
         let (mut at, mut len) = self.range(limit);
         match kind {
-            Kind::DirectRead | Kind::DirectWrite => {
+            Kind::DirectRead | Kind::DirectWrite | Kind::AsyncRead | Kind::AsyncWrite => {
                 at = at / 4096 * 4096;
                 len = len.div_ceil(4096) * 4096;
                 len = len.min((plan.size.saturating_sub(at)) / 4096 * 4096);
@@ -257,7 +224,8 @@ impl Subject {
             self.log.pop_front();
         }
         self.done.operations += 1;
-        self.act(kind, at, len)
+        self.settle(kind, at, len)
+            .and_then(|()| self.act(number, kind, at, len))
             .with_context(|| format!("operation {number}, {kind:?} of {len} bytes at {at}"))?;
         let found = self.file.metadata()?.len();
         equal(
@@ -267,7 +235,7 @@ impl Subject {
         )
     }
 
-    fn act(&mut self, kind: Kind, at: usize, len: usize) -> Result<()> {
+    fn act(&mut self, number: u64, kind: Kind, at: usize, len: usize) -> Result<()> {
         let offset = at as u64;
         match kind {
             Kind::Read => {
@@ -288,6 +256,7 @@ impl Subject {
                 self.put(at, &bytes);
             }
             Kind::DirectRead | Kind::DirectWrite if self.direct.is_none() => self.lacks(kind),
+            Kind::AsyncRead | Kind::AsyncWrite => self.begin(number, kind, at, len)?,
             Kind::DirectRead => {
                 let mut got = Aligned::of(&vec![0; len]);
                 let n = match &self.direct {
@@ -318,6 +287,9 @@ impl Subject {
                     write,
                 );
                 let mut map = works("mmap", mapped)?;
+                if self.is_written_aside() {
+                    works("madvise", map.here_and_there())?;
+                }
                 if write {
                     let bytes = pattern(self.rng.u64(..), len);
                     map.write(at - start, &bytes);
@@ -369,6 +341,73 @@ impl Subject {
         Ok(())
     }
 
+    /// Begins an asynchronous request.
+    fn begin(&mut self, number: u64, kind: Kind, at: usize, len: usize) -> Result<()> {
+        let (Some(under_way), Some(file)) = (&mut self.under_way, &self.direct) else {
+            self.lacks(kind);
+            return Ok(());
+        };
+        if kind == Kind::AsyncRead {
+            let wanted = self.want[at..(at + len).min(self.want.len())].to_vec();
+            return under_way.read(file, number, at, len, wanted);
+        }
+        let bytes = pattern(self.rng.u64(..), len);
+        under_way.write(file, number, at, &bytes)?;
+        if at + len > self.want.len() {
+            // The size is looked at next, and is there when the request has ended.
+            under_way.settle(Touch::Write, at..at + len)?;
+        }
+        self.put(at, &bytes);
+        Ok(())
+    }
+
+    /// Waits for the requests under way that an operation would meet.
+    fn settle(&mut self, kind: Kind, at: usize, len: usize) -> Result<()> {
+        let ranges = self.touched(kind, at, len);
+        let Some(under_way) = &mut self.under_way else { return Ok(()) };
+        ranges.into_iter().try_for_each(|(touch, range)| under_way.settle(touch, range))?;
+        // What is read ahead beside a direct write would stay in the page cache as it was before: so Linux has it.
+        let advice = if self.is_written_aside() { Advice::Random } else { Advice::Normal };
+        works("fadvise", rustix::fs::fadvise(&self.file, 0, None, advice))
+    }
+
+    /// An asynchronous write may be under way.
+    fn is_written_aside(&self) -> bool {
+        self.under_way.as_ref().is_some_and(UnderWay::has_writes)
+    }
+
+    /// The bytes that an operation sees or changes.
+    fn touched(&self, kind: Kind, at: usize, len: usize) -> Vec<(Touch, Range<usize>)> {
+        let (size, end) = (self.want.len(), at + len);
+        match kind {
+            // It asks for some bytes more.
+            Kind::Read => vec![(Touch::Read, at..end + 100)],
+            Kind::DirectRead | Kind::AsyncRead | Kind::MapRead => vec![(Touch::Read, at..end)],
+            Kind::CompareAll => vec![(Touch::Read, 0..usize::MAX)],
+            Kind::Truncate => vec![(Touch::Write, at.min(size)..usize::MAX)],
+            Kind::Copy => {
+                let (from, to, len) = self.halves(at, len);
+                vec![(Touch::Read, from..from + len), (Touch::Write, to..to + len)]
+            }
+            Kind::Sync | Kind::DataSync | Kind::Forget | Kind::Reopen | Kind::DropCaches => {
+                Vec::new()
+            }
+            // What makes it longer changes what follows its old end.
+            _ => vec![(Touch::Write, if end > size { at.min(size)..usize::MAX } else { at..end })],
+        }
+    }
+
+    fn end(&mut self) -> Result<()> {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.settle_all()?;
+            self.done.side_by_side = under_way.side_by_side;
+            self.done.compared += under_way.compared;
+        }
+        self.file.sync_all().context("fsync at the end")?;
+        self.forget()?;
+        self.compare_all()
+    }
+
     fn put(&mut self, at: usize, bytes: &[u8]) {
         if self.want.len() < at + bytes.len() {
             self.want.resize(at + bytes.len(), 0);
@@ -410,12 +449,17 @@ impl Subject {
         Ok(())
     }
 
-    /// Copies within the file, from one half to the other so that the ranges never meet.
-    fn copy(&mut self, at: usize, len: usize) -> Result<()> {
+    /// From, to and how many bytes: from one half of the file to the other, so that the ranges never meet.
+    fn halves(&self, at: usize, len: usize) -> (usize, usize, usize) {
         let half = self.want.len() / 2;
         let (from, to) = if at < half { (at, half + at) } else { (at, at - half) };
         let room = self.want.len() - from.max(to);
-        let len = len.min(room).min(half);
+        (from, to, len.min(room).min(half))
+    }
+
+    /// Copies within the file.
+    fn copy(&mut self, at: usize, len: usize) -> Result<()> {
+        let (from, to, len) = self.halves(at, len);
         let (mut source, mut target) = (from as u64, to as u64);
         let mut left = len;
         while left > 0 {
@@ -484,6 +528,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let done = run(dir.path(), &plan()).unwrap();
         assert!(done.operations > 600 && done.compared > 1 << 20, "{done:?}");
+        assert!(
+            done.side_by_side > 20 || done.missing.contains(&"AsyncRead".to_owned()),
+            "{done:?}"
+        );
     }
 
     #[test]

@@ -61,7 +61,7 @@ enum Load {
         /// Files, each with a thread.
         #[arg(long, default_value_t = 4, value_name = "N")]
         files: u64,
-        /// No direct I/O among the operations.
+        /// No direct I/O among the operations, and so no asynchronous I/O.
         #[arg(long)]
         buffered: bool,
     },
@@ -170,8 +170,10 @@ fn run(cli: Cli) -> Result<bool> {
             let (seed, drop_caches) = (place.seed, place.drop_caches);
             let plan = fsx::Plan { seed, operations, size, files, drop_caches, direct: !buffered };
             let done = fsx::run(&place.dir, &plan)?;
-            let mut words =
-                format!("{} operations, {} bytes compared", done.operations, done.compared);
+            let mut words = format!(
+                "{} operations, {} bytes compared, {} asynchronous requests side by side with others",
+                done.operations, done.compared, done.side_by_side
+            );
             if !done.missing.is_empty() {
                 words.push_str(&format!("; not to be had here: {}", done.missing.join(", ")));
             }

@@ -117,6 +117,15 @@ impl Mapping {
         self.advise(0, self.len, libc::MADV_DONTNEED)
     }
 
+    /// Says that it will be read here and there: the kernel then reads what is touched and nothing around it.
+    ///
+    /// # Errors
+    ///
+    /// That of madvise.
+    pub fn here_and_there(&self) -> rustix::io::Result<()> {
+        self.advise(0, self.len, libc::MADV_RANDOM)
+    }
+
     fn advise(&self, offset: usize, len: usize, advice: libc::c_int) -> rustix::io::Result<()> {
         let start = offset / 4096 * 4096;
         let len = len.saturating_add(offset - start);

@@ -232,18 +232,18 @@ fn read_into_itself(hand: &mut Hand) -> rustix::io::Result<()> {
 /// Does a call, and waits for it here or in the drop.
 fn ended(
     wait: bool,
-    begin: impl FnOnce(&mut Aio) -> rustix::io::Result<()>,
+    begin: impl FnOnce(&mut Aio) -> rustix::io::Result<u64>,
 ) -> rustix::io::Result<()> {
     let mut aio = Aio::new(4)?;
     match begin(&mut aio) {
         // A map that reaches beyond the end of its file is no memory, and its length is not every file system's.
         Err(Errno::FAULT | Errno::INVAL) => return Ok(()),
-        other => other?,
+        other => drop(other?),
     }
     match if wait { aio.wait()? } else { None } {
         // Too many wait for what the kernel holds back.
-        Some((Err(Errno::FAULT | Errno::AGAIN | Errno::INVAL), _)) | None => Ok(()),
-        Some((result, _)) => result.map(drop),
+        Some((Err(Errno::FAULT | Errno::AGAIN | Errno::INVAL), ..)) | None => Ok(()),
+        Some((result, ..)) => result.map(drop),
     }
 }
 
@@ -278,7 +278,7 @@ fn close_before_end(hand: &mut Hand) -> rustix::io::Result<()> {
     aio.read(&direct, 0, Memory::Own(Aligned::of(&[0; PAGE])))?;
     // What is under way is now all that keeps it open.
     drop(direct);
-    while let Some((result, _)) = aio.wait()? {
+    while let Some((result, ..)) = aio.wait()? {
         match result {
             Ok(_) | Err(Errno::AGAIN) => {}
             Err(error) => return Err(error),

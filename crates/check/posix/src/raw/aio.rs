@@ -7,8 +7,7 @@
 use super::{Mapping, last_error};
 use crate::bytes::Aligned;
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// `struct iocb` of linux/aio_abi.h.
 #[repr(C)]
@@ -58,8 +57,8 @@ impl Memory {
     }
 }
 
-/// What came of a call: how many bytes, or the error, and its memory.
-pub type Ended = (rustix::io::Result<usize>, Memory);
+/// What came of a call: how many bytes, or the error; its memory; and the number that it began with.
+pub type Ended = (rustix::io::Result<usize>, Memory, u64);
 
 /// Calls under way. The drop waits for them.
 #[derive(Debug)]
@@ -86,38 +85,48 @@ impl Aio {
         Ok(Self { context, under_way: HashMap::new(), next: 0 })
     }
 
-    /// Begins to read at `offset` into `memory`.
+    /// Begins to read at `offset` into `memory`; gives the call's number.
     ///
     /// # Errors
     ///
     /// That of io_submit; the call is not under way then.
-    pub fn read(&mut self, file: &File, offset: u64, memory: Memory) -> rustix::io::Result<()> {
+    pub fn read(
+        &mut self,
+        file: &impl AsFd,
+        offset: u64,
+        memory: Memory,
+    ) -> rustix::io::Result<u64> {
         self.submit(READ, file, offset, memory)
     }
 
-    /// Begins to write `memory` at `offset`.
+    /// Begins to write `memory` at `offset`; gives the call's number.
     ///
     /// # Errors
     ///
     /// That of io_submit; the call is not under way then.
-    pub fn write(&mut self, file: &File, offset: u64, memory: Memory) -> rustix::io::Result<()> {
+    pub fn write(
+        &mut self,
+        file: &impl AsFd,
+        offset: u64,
+        memory: Memory,
+    ) -> rustix::io::Result<u64> {
         self.submit(WRITE, file, offset, memory)
     }
 
     fn submit(
         &mut self,
         opcode: u16,
-        file: &File,
+        file: &impl AsFd,
         offset: u64,
         mut memory: Memory,
-    ) -> rustix::io::Result<()> {
+    ) -> rustix::io::Result<u64> {
         let (at, len) = memory.range();
         let data = self.next;
         self.next += 1;
         let mut request = Request {
             data,
             opcode,
-            fd: file.as_raw_fd().cast_unsigned(),
+            fd: file.as_fd().as_raw_fd().cast_unsigned(),
             buf: at as u64,
             len: len as u64,
             offset: i64::try_from(offset).unwrap_or(i64::MAX),
@@ -132,7 +141,7 @@ impl Aio {
             return Err(last_error());
         }
         self.under_way.insert(data, memory);
-        Ok(())
+        Ok(data)
     }
 
     /// Waits for the next call that ends; `None` when none is under way.
@@ -171,7 +180,7 @@ impl Aio {
                 Err(rustix::io::Errno::from_raw_os_error(code))
             }
         };
-        Ok(Some((result, memory)))
+        Ok(Some((result, memory, event.data)))
     }
 }
 
@@ -198,7 +207,7 @@ mod tests {
         assert_eq!(aio.wait().unwrap().unwrap().0, Ok(4096));
         let map = Mapping::new(&other, 0, 4096, super::super::Sharing::Shared, true).unwrap();
         aio.read(&file, 4000, Memory::Mapped(map)).unwrap();
-        let (read, memory) = aio.wait().unwrap().unwrap();
+        let (read, memory, _) = aio.wait().unwrap().unwrap();
         assert_eq!(read, Ok(96));
         drop(memory);
         let mut seen = [0; 100];
