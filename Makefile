@@ -9,6 +9,8 @@ SEEDS ?= 500
 # Bad inputs for each parser that `make fuzz` runs, and what decides them.
 INPUTS ?= 1000000
 SEED ?= 1
+# Operations on files, over all files together, that `make posix` does after its cases.
+OPERATIONS ?= 40000
 
 # Tests, the simulator and the end-to-end scripts share this profile: one build, at speed, with
 # assertions and overflow checks on.
@@ -69,6 +71,7 @@ fuzz: ## Feed INPUTS bad inputs to every parser; one that fails is saved and rep
 
 posix: ## Ask the file system of DIR what POSIX asks of one (as root, to act as other users too)
 	cargo run $(CHECKED) -p braid-posix -- --dir $(DIR)
+	cargo run $(CHECKED) -p braid-posix -- fsx --dir $(DIR) --operations $$(($(OPERATIONS) / 4))
 
 interop: ## braid and the real md (in a guest kernel) on each other's arrays; writes docs/interop.md
 	scripts/setup-packages test

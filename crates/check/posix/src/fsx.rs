@@ -538,9 +538,10 @@ mod tests {
     fn a_byte_that_changes_is_found_with_its_history() {
         let dir = tempfile::tempdir().unwrap();
         let mut subject = Subject::new(dir.path().join("file"), 1, true).unwrap();
-        while subject.want.len() < 5000 {
+        while subject.want.len() < 5000 || !subject.history().contains("Write") {
             subject.step(subject.done.operations, &plan()).unwrap();
         }
+        subject.settle(Kind::Truncate, 0, 1).unwrap();
         let old = subject.want[4321];
         subject.file.write_all_at(&[!old], 4321).unwrap();
         let error = subject.compare_all().unwrap_err().to_string();

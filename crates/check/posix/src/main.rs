@@ -5,7 +5,7 @@
 use anyhow::{Context, Result};
 use braid_posix::case::{self, Verdict};
 use braid_posix::scene::Surroundings;
-use braid_posix::{cases, fill, fsx, stress, tree, wedge};
+use braid_posix::{cases, fill, fsx, names, stress, tree, wedge};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -94,6 +94,18 @@ enum Load {
         /// The most free bytes that may be filled, a guard against the wrong disk.
         #[arg(long, default_value_t = 8 << 30, value_name = "BYTES")]
         at_most: u64,
+    },
+    /// Makes names until there is no room for one, where data would still have some; then removing must work, room must
+    /// come back, and all must be there.
+    Names {
+        #[command(flatten)]
+        place: Place,
+        /// The most files that there may be room for, a guard against the wrong disk.
+        #[arg(long, default_value_t = 1 << 20, value_name = "FILES")]
+        at_most: u64,
+        /// A command for the shell, called twice when all is full: let it unmount the file system and mount it again.
+        #[arg(long, value_name = "COMMAND")]
+        between: Option<String>,
     },
     /// What a kernel and the server of a file system can wait for each other over, at random, on shared files; every step
     /// must end.
@@ -213,6 +225,20 @@ fn run(cli: Cli) -> Result<bool> {
             );
             place.print(&done, &words)
         }
+        Some(Load::Names { place, at_most, between }) => {
+            let plan = names::Plan { at_most, drop_caches: place.drop_caches };
+            let done = names::run(&place.dir, &plan, || between.as_deref().map_or(Ok(()), shell))?;
+            let words = format!(
+                "{} names made, {} removed when full, {} made again, all found; room for {} files before, {} when full, {} after",
+                done.made,
+                done.removed,
+                done.made_again,
+                done.free_before,
+                done.free_when_full,
+                done.free_after
+            );
+            place.print(&done, &words)
+        }
         Some(Load::Wedge { place, seconds, threads, processes, pause_ms, patience, sync }) => {
             let plan = wedge::Plan {
                 seed: place.seed,
@@ -238,6 +264,13 @@ fn run(cli: Cli) -> Result<bool> {
         Some(Load::Helper) => braid_posix::helper::serve().map(|()| true),
         None => ask(&cli.cases),
     }
+}
+
+fn shell(command: &str) -> Result<()> {
+    let status = std::process::Command::new("sh").args(["-c", command]).status();
+    let status = status.with_context(|| format!("calling sh -c '{command}'"))?;
+    anyhow::ensure!(status.success(), "sh -c '{command}': {status}");
+    Ok(())
 }
 
 fn ask(options: &Cases) -> Result<bool> {

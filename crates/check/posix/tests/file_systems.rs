@@ -102,6 +102,19 @@ fn a_file_system_is_filled_and_survives() {
     assert!(!output.status.success() && said_of_guard(&output), "{}", self::said(&output));
 }
 
+#[test]
+fn a_file_system_without_room_for_names_survives() {
+    let mkfs = ["mkfs.ext4", "-q", "-F", "-N", "2000"];
+    let Some(mounted) = Mounted::new(&mkfs, 128 << 20) else { return };
+    let (dir, image) = (mounted.path(), mounted.dir.path().join("image"));
+    let between = format!("umount {0} && mount -o loop {1} {0}", dir.display(), image.display());
+    let said = passes(&["names", "--between", &between], &dir);
+    assert!(said.contains("all found"), "{said}");
+    let words = ["names", "--at-most", "10", "--dir"];
+    let output = run(Command::new(PROGRAM).args(words).arg(&dir)).unwrap();
+    assert!(!output.status.success() && said_of_guard(&output), "{}", self::said(&output));
+}
+
 fn said_of_guard(output: &Output) -> bool {
     said(output).contains("--at-most")
 }

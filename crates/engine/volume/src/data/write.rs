@@ -123,11 +123,17 @@ impl Volume {
         clear_setid: bool,
     ) -> Result<(), Errno> {
         let inode = self.file(ino).await?;
-        self.may_grow().await?;
-        offset
+        let end = offset
             .checked_add(data.len() as u64)
             .filter(|end| *end <= SIZE_MAX)
             .ok_or(Errno::TooBig)?;
+        if self.has_room_for(0).is_err() && self.has_places(&inode, offset..end).await? {
+            // Bytes over others change records and add none, which goes on when the metadata store is full.
+            self.transactions.room().await;
+            self.writable()?;
+        } else {
+            self.may_grow().await?;
+        }
         if data.is_empty() {
             return Ok(());
         }
@@ -141,6 +147,17 @@ impl Volume {
                 false => tries -= 1,
             }
         }
+    }
+
+    /// Whether all of a range has places already.
+    async fn has_places(&self, inode: &Rc<Inode>, range: Range<u64>) -> Result<bool, Errno> {
+        for piece in self.geometry.pieces(range) {
+            let (_, place) = self.place(inode, piece.stripe).await?;
+            if u64::from(place.blocks) < self.geometry.blocks_to(piece.to) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Writes `data`. False: a brick failed, and stripes that were to be on it have no place again, or another one.
