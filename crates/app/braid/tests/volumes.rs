@@ -10,6 +10,7 @@ mod support;
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use rustix::process::Signal;
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -435,9 +436,25 @@ fn a_file_is_a_block_device() {
     assert!(exported.contains(&scene.place.uri("disk")), "{exported}");
     scene.run("unmount pool").refused(2, &["--off"]);
     assert_eq!(scene.place.copy_out("disk"), data);
+    // Nobody writes beside its clients, and who tries is told at once.
+    let busy = rustix::io::Errno::BUSY.raw_os_error();
+    for open in [File::options().write(true), File::options().append(true).create(true)] {
+        assert_eq!(open.open(scene.file("disk")).unwrap_err().raw_os_error(), Some(busy));
+    }
+    let reader = File::open(scene.file("disk")).unwrap();
+    let mut seen = vec![0; 4096];
+    reader.read_exact_at(&mut seen, 4096).unwrap();
+    assert_eq!(seen, data[4096..8192]);
     let new = scene.place.data("new", 4 << 20);
     scene.place.copy_in("new", "disk");
+    // What clients write is there to be read, also by who has it open.
+    reader.read_exact_at(&mut seen, 4096).unwrap();
+    assert_eq!(seen, new[4096..8192]);
+    assert_eq!(fs::read(scene.file("disk")).unwrap(), new);
     scene.run("export pool mnt/disk --off").ok();
+    let writer = File::options().write(true).open(scene.file("disk")).unwrap();
+    scene.run("export pool mnt/disk --nbd unix:nbd.sock").refused(2, &["open to write"]);
+    drop((reader, writer));
     assert_eq!(fs::read(scene.file("disk")).unwrap(), new);
     scene.run("unmount pool").ok();
 }

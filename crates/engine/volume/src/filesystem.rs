@@ -60,7 +60,7 @@ impl Volume {
 
     /// What is cached on both sides could not be kept the same.
     fn not_exported(&self, ino: Ino) -> Result<(), Errno> {
-        if self.exported.borrow().contains(&ino) { Err(Errno::Busy) } else { Ok(()) }
+        if self.is_shared(ino) { Err(Errno::Busy) } else { Ok(()) }
     }
 
     /// Writes for a client of the block device that the file is.
@@ -210,6 +210,10 @@ impl FileSystem for Volume {
         let (used, all) = self.usage();
         let left = (all - used) * BLOCK;
         left < NEARLY_FULL_BYTES.min(all * BLOCK / NEARLY_FULL_PART)
+    }
+
+    fn is_shared(&self, ino: Ino) -> bool {
+        self.exported.borrow().contains(&ino)
     }
 
     async fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Buf, Errno> {

@@ -30,6 +30,8 @@ pub struct Mount {
     session: Option<JoinHandle<Result<(), Errno>>>,
 }
 
+type IsOpenToWrite = Box<dyn Fn(Ino) -> bool + Send + Sync>;
+
 /// What both sides know.
 #[derive(Default)]
 struct Known {
@@ -39,6 +41,8 @@ struct Known {
     gone: AtomicBool,
     /// How requests come.
     over_io_uring: bool,
+    /// Asks the shard.
+    is_open_to_write: Option<IsOpenToWrite>,
 }
 
 impl Mount {
@@ -107,9 +111,18 @@ impl Mount {
             Ok(watchdog) => watchdog,
             Err(error) => return undo(MountError::Thread { dir, error }),
         };
+        let shard = remote.clone();
+        let is_open_to_write: IsOpenToWrite = Box::new(move |ino| {
+            let asked = shard.call(move |shard| serve::is_open_to_write::<F>(shard, key, ino));
+            asked.unwrap_or(false)
+        });
         let wind_up = WindUp { remote, key };
         let over_io_uring = agreed.over_io_uring;
-        let end = Arc::new(Known { over_io_uring, ..Known::default() });
+        let end = Arc::new(Known {
+            over_io_uring,
+            is_open_to_write: Some(is_open_to_write),
+            ..Known::default()
+        });
         let known = Arc::clone(&end);
         let thread = std::thread::Builder::new().name("fuse-mount".to_owned());
         let spawned = thread.spawn(move || {
@@ -193,6 +206,13 @@ impl Mount {
             self.end.ours.store(false, Ordering::Release);
         }
         result
+    }
+
+    /// Whether a process has `ino` open to write. What a process has mapped it has open.
+    ///
+    /// Must not be called on a shard's thread.
+    pub fn is_open_to_write(&self, ino: Ino) -> bool {
+        self.end.is_open_to_write.as_ref().is_some_and(|asked| asked(ino))
     }
 
     /// Has the kernel forget what it knows of a file: attributes, and the content from `offset` on (all of it

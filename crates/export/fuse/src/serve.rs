@@ -57,8 +57,9 @@ pub(crate) struct Server<F> {
 }
 
 /// A file that is open.
-#[derive(Default)]
 struct Open {
+    ino: Ino,
+    writes: bool,
     /// The losses that it has been told of.
     told: Cell<u64>,
 }
@@ -173,6 +174,17 @@ pub(crate) fn under_way<F: FileSystem + 'static>(shard: &Shard, key: usize) -> O
     server(&shard.local::<Servers<F>>(), key).map(|server| server.under_way.get())
 }
 
+/// Whether somebody has `ino` open who may write to it.
+pub(crate) fn is_open_to_write<F: FileSystem + 'static>(
+    shard: &Shard,
+    key: usize,
+    ino: Ino,
+) -> bool {
+    server(&shard.local::<Servers<F>>(), key).is_some_and(|server| {
+        server.opens.borrow().iter().any(|(_, open)| open.ino == ino && open.writes)
+    })
+}
+
 /// Ends a mount whose kernel side is gone: what is under way ends, what the kernel still held is given back, and
 /// everything is made durable.
 pub(crate) fn end<F: FileSystem + 'static>(
@@ -238,7 +250,12 @@ impl<F: FileSystem + 'static> Server<F> {
                 match self.create(caller, parent, &name, perm, how).await {
                     Ok((entry, open)) => {
                         let known = self.entry_timeout.min(self.attr_timeout);
-                        reply.with(&reply::created(&entry, known, open, self.open_flags()));
+                        reply.with(&reply::created(
+                            &entry,
+                            known,
+                            open,
+                            self.open_flags(entry.attr.ino, how),
+                        ));
                     }
                     Err(error) => reply.error(errno::of(error)),
                 }
@@ -256,7 +273,7 @@ impl<F: FileSystem + 'static> Server<F> {
                 answer(fs.rename(from.0, &from.1, to.0, &to.1, flags).await, reply);
             }
             Work::Open { caller, ino, how } => match self.open(caller, ino, how).await {
-                Ok(open) => reply.with(&reply::opened(open, self.open_flags())),
+                Ok(open) => reply.with(&reply::opened(open, self.open_flags(ino, how))),
                 Err(error) => reply.error(errno::of(error)),
             },
             Work::Close { ino, open } => {
@@ -431,17 +448,20 @@ impl<F: FileSystem + 'static> Server<F> {
 
     /// With little space left writers go past the page cache, side by side. Files opened for direct I/O need not be told
     /// to: the kernel does that by itself, and only then notes the times of their writes.
-    fn open_flags(&self) -> u32 {
+    fn open_flags(&self, ino: Ino, how: Opening) -> u32 {
+        if self.fs.is_shared(ino) {
+            return OPEN_DIRECT_IO;
+        }
         // The kernel tells us of every change that it makes, and nobody else makes any.
-        if self.direct_mmap && self.fs.is_nearly_full() {
+        if self.direct_mmap && !how.direct && self.fs.is_nearly_full() {
             return OPEN_KEEP_CACHE | OPEN_DIRECT_IO | OPEN_PARALLEL_DIRECT_WRITES;
         }
         OPEN_KEEP_CACHE
     }
 
     /// The number that requests name the opening by; 0 is none.
-    fn add_open(&self, ino: Ino) -> u64 {
-        let open = Open { told: Cell::new(self.fs.losses_told(ino)) };
+    fn add_open(&self, ino: Ino, writes: bool) -> u64 {
+        let open = Open { ino, writes, told: Cell::new(self.fs.losses_told(ino)) };
         self.opens.borrow_mut().insert(Rc::new(open)) as u64 + 1
     }
 
@@ -460,8 +480,14 @@ impl<F: FileSystem + 'static> Server<F> {
                 return Err(error);
             }
         }
+        // What the kernel collected would be refused only when it is written out, perhaps to nobody. Asked at the end: who
+        // begins to share the file looks for openings afterwards.
+        if how.writes && self.fs.is_shared(ino) {
+            self.fs.close(ino);
+            return Err(Errno::Busy);
+        }
         self.references.opened(ino);
-        Ok(self.add_open(ino))
+        Ok(self.add_open(ino, how.writes))
     }
 
     /// Makes a file and opens it; one that is there is opened, unless it must not be.

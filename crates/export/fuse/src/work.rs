@@ -184,6 +184,10 @@ pub(crate) struct Opening {
     pub truncate: bool,
     /// `O_EXCL`.
     pub exclusive: bool,
+    /// It may be written to, or mapped to be.
+    pub writes: bool,
+    /// `O_DIRECT`.
+    pub direct: bool,
 }
 
 impl Opening {
@@ -191,6 +195,11 @@ impl Opening {
     pub(crate) fn of(flags: u32) -> Opening {
         use rustix::fs::OFlags;
         let flags = OFlags::from_bits_retain(flags);
-        Opening { truncate: flags.contains(OFlags::TRUNC), exclusive: flags.contains(OFlags::EXCL) }
+        Opening {
+            truncate: flags.contains(OFlags::TRUNC),
+            exclusive: flags.contains(OFlags::EXCL),
+            direct: flags.contains(OFlags::DIRECT),
+            writes: flags & OFlags::RWMODE != OFlags::RDONLY,
+        }
     }
 }

@@ -215,6 +215,12 @@ pub trait FileSystem {
     /// the writer.
     fn is_nearly_full(&self) -> bool;
 
+    /// Somebody beside the caller reads and writes the content of `ino` now: nobody opens it to write, which is
+    /// [`Errno::Busy`], and nobody keeps what was read of it. False where nobody does that.
+    fn is_shared(&self, _ino: Ino) -> bool {
+        false
+    }
+
     /// Reads up to `len` bytes at `offset`; fewer only at the end of the file. The time of reading is not noted.
     async fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Buf, Errno>;
 

@@ -10,8 +10,12 @@ use braid_device::TargetInfo;
 use braid_filesystem::{FileSystem, Ino, Kind};
 use braid_nbd::Address;
 use braid_nbd::serve::Server;
-use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How often, and after how long each time, it is looked whether the kernel tells of a close.
+const CLOSE_WAITS: usize = 20;
+const CLOSE_WAIT: Duration = Duration::from_millis(50);
 
 /// A file that is offered.
 pub struct Exported {
@@ -40,26 +44,12 @@ impl Hosted {
         if known {
             bail!("{path} is exported already; --off ends that");
         }
-        // What the kernel holds back for writing would come after what clients write.
-        if let Ok(open) = File::open(self.dir.join(path.trim_start_matches('/'))) {
-            open.sync_all().with_context(|| format!("syncing {path}"))?;
-        }
         let wanted = path.clone();
-        let opened = self.with(move |here| async move {
+        let found = self.with(move |here| async move {
             let ino = here.volume.resolve(wanted.as_bytes()).await?;
-            let attr = here.volume.attr(ino).await?;
-            if attr.kind == Kind::File && attr.size >= 512 {
-                if !here.volume.begin_export(ino) {
-                    bail!("it is exported already, by another name; --off ends that");
-                }
-                if let Err(error) = here.volume.open(ino, false).await {
-                    here.volume.end_export(ino);
-                    return Err(error.into());
-                }
-            }
-            anyhow::Ok((ino, attr))
+            anyhow::Ok((ino, here.volume.attr(ino).await?))
         })?;
-        let (ino, attr) = opened.with_context(|| format!("exporting {path}"))?;
+        let (ino, attr) = found.with_context(|| format!("exporting {path}"))?;
         if attr.kind != Kind::File {
             bail!("exporting {path}: only regular files can be block devices");
         }
@@ -69,6 +59,7 @@ impl Hosted {
                 attr.size
             );
         }
+        self.take_over(&path, ino)?;
         let name = path.trim_start_matches('/').to_string();
         let info = TargetInfo {
             name: name.clone(),
@@ -90,6 +81,45 @@ impl Hosted {
         let said = format!("{path} ({}) is exported: {uri}", size::human(attr.size));
         locked(&self.exports).push(Exported { file: path, ino, uri, server });
         Ok(said)
+    }
+
+    /// Takes the file away from those who would write to it at the mount point, so that what the kernel holds back of it
+    /// does not come after what clients write.
+    fn take_over(&self, path: &str, ino: Ino) -> Result<()> {
+        self.no_writer(path, ino)?;
+        let begun = self.with(move |here| async move {
+            if !here.volume.begin_export(ino) {
+                bail!("it is exported already, by another name; --off ends that");
+            }
+            if let Err(error) = here.volume.open(ino, false).await {
+                here.volume.end_export(ino);
+                return Err(error.into());
+            }
+            Ok(())
+        })?;
+        begun.with_context(|| format!("exporting {path}"))?;
+        // From now on nobody opens it to write; somebody may just have done so.
+        if let Err(error) = self.no_writer(path, ino) {
+            self.close(ino);
+            return Err(error);
+        }
+        self.forget_content(ino);
+        Ok(())
+    }
+
+    /// Sees that no process has the file open to write: then the kernel holds nothing back.
+    fn no_writer(&self, path: &str, ino: Ino) -> Result<()> {
+        for _ in 0..CLOSE_WAITS {
+            if !self.is_open_to_write(ino) {
+                return Ok(());
+            }
+            // The kernel tells of a close after it has returned.
+            std::thread::sleep(CLOSE_WAIT);
+        }
+        bail!(
+            "exporting {path}: a process has it open to write; end that first (fuser -v {} names it)",
+            self.dir.join(path.trim_start_matches('/')).display()
+        )
     }
 
     /// Ends the export of a file.

@@ -271,6 +271,11 @@ impl Hosted {
         }
     }
 
+    /// Whether a process has a file open to write at the mount point.
+    pub fn is_open_to_write(&self, ino: braid_filesystem::Ino) -> bool {
+        locked(&self.mount).as_ref().is_some_and(|mount| mount.is_open_to_write(ino))
+    }
+
     /// True when `dir` is where it is mounted.
     pub fn is_at(&self, dir: &str) -> bool {
         Path::new(dir) == self.dir

@@ -308,6 +308,30 @@ fn nearly_full_writers_are_told_at_once_and_maps_still_work() {
 }
 
 #[test]
+fn direct_writes_change_times_at_once_with_little_space_left() {
+    let Some(m) = mounted() else { return };
+    m.look(|fs| fs.nearly_full.set(true));
+    let direct = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true).custom_flags(direct);
+    let file = options.open(m.path("f")).unwrap();
+    let bytes = pattern(8192, 1);
+    let times = || {
+        let facts = fs::metadata(m.path("f")).unwrap();
+        ((facts.mtime(), facts.mtime_nsec()), (facts.ctime(), facts.ctime_nsec()))
+    };
+    let mut before = times();
+    for at in 0..4 {
+        // Linux counts the time of files in ticks of up to 10 ms.
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        file.write_all_at(&bytes, at * 8192).unwrap();
+        let after = times();
+        assert!(after.0 > before.0 && after.1 > before.1, "{before:?} {after:?}");
+        before = after;
+    }
+}
+
+#[test]
 fn many_threads_work_side_by_side() {
     let Some(m) = mounted() else { return };
     std::thread::scope(|scope| {
