@@ -366,6 +366,7 @@ impl Control {
         if !all_told {
             self.write_superblocks(turn).await;
             self.send_view().await;
+            self.members_changed();
         }
         all_told
     }

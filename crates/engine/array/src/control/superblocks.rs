@@ -43,6 +43,7 @@ impl Control {
         }
         if dropped {
             self.send_view().await;
+            self.members_changed();
         }
     }
 
