@@ -576,6 +576,43 @@ fn a_server_that_dies_takes_what_lies_there_until_it_is_back() {
 }
 
 #[test]
+fn servers_with_the_metadata_that_restart_while_nothing_is_under_way_lose_nothing() {
+    let Some(scene) = Scene::new(&["a"]) else { return };
+    let far = [Far::new(), Far::new()];
+    let mut servers = far.each_ref().map(|far| Some(far.serve()));
+    let uris = far.each_ref().map(Far::uri);
+    scene.run(&format!("create pool {} {} a", uris[0], uris[1])).ok();
+    scene.run("mount pool mnt").ok();
+    assert_eq!(scene.status()["metadata_on"], serde_json::json!(uris));
+    for (round, order) in [[0, 1], [1, 0]].into_iter().enumerate() {
+        scene.write_through(&format!("before{round}"), &bytes(3 << 20, 51));
+        File::open(scene.place.path("mnt")).unwrap().sync_all().unwrap();
+        for nr in order {
+            servers[nr] = None;
+        }
+        for nr in order {
+            servers[nr] = Some(far[nr].serve());
+        }
+        // The superblocks are written to all bricks.
+        scene.run(&format!("weight pool a {} --no-balance", round + 2)).ok();
+        scene.write_through(&format!("after{round}"), &bytes(3 << 20, 52));
+        let status = scene.status();
+        assert_eq!(status["metadata_on"], serde_json::json!(uris), "{status}");
+        scene.run("unmount pool").ok();
+        // Nobody has to be taken back.
+        let mounted = scene.run("mount pool mnt").ok();
+        assert!(mounted.contains("3 bricks") && !mounted.contains("in order"), "{mounted}");
+        for (name, seed) in [("before", 51), ("after", 52)] {
+            let read = fs::read(scene.file(&format!("{name}{round}"))).unwrap();
+            assert!(read == bytes(3 << 20, seed), "{name}{round}");
+        }
+        let checked = scene.run("check pool").ok();
+        assert!(checked.contains("no problems"), "{checked}");
+    }
+    scene.run("unmount pool").ok();
+}
+
+#[test]
 fn a_server_that_takes_little_at_once_will_do_and_one_that_is_read_only_to_read() {
     let Some(scene) = Scene::new(&["a", "far"]) else { return };
     let uri = format!("nbd+unix:///?socket={}", scene.place.path("kit.sock").display());

@@ -2,7 +2,7 @@
 //!
 //! Owns one connection: batching of requests, matching of replies, buffers received in place. How it is made is
 //! `dial`'s; it is made at once ([`Client::connect`]) or with the first request ([`Client::when_needed`]), and once: what
-//! is lost stays lost. Does not know what it is used for. Invariant: every request completes exactly once, with
+//! is lost stays lost, and whoever wants another connection makes another client. Does not know what it is used for. Invariant: every request completes exactly once, with
 //! [`IoErrorKind::Gone`] when the connection ends first.
 //!
 //! Limits: one request carries at most the server's maximum block size of data (32 MiB with
@@ -113,6 +113,12 @@ impl Client {
     #[must_use]
     pub fn offer(&self) -> &ServerOffer {
         &self.offer
+    }
+
+    /// Whether the connection has ended, or could not be made: every request fails from now on.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.state.gone.get()
     }
 }
 

@@ -12,7 +12,6 @@ use braid_device::{
 };
 use braid_shard::{BufMut, Shard};
 
-use crate::client::Client;
 use crate::protocol::Features;
 
 /// The smallest block of a device.
@@ -40,16 +39,8 @@ struct Inner {
 }
 
 impl Fitted {
-    /// Over `client`, whose server takes blocks of [`BLOCK_MAX`].
-    pub fn new(shard: &Shard, client: Rc<Client>) -> Fitted {
-        let (features, maximum) = {
-            let export = &client.offer().export;
-            (export.features, export.block.maximum)
-        };
-        Fitted::over(shard, client, features, maximum)
-    }
-
-    fn over(shard: &Shard, client: Rc<dyn Device>, features: Features, maximum: u32) -> Fitted {
+    /// Over `client`, whose server has these features and takes so many bytes at once, [`BLOCK_MAX`] at least.
+    pub fn new(shard: &Shard, client: Rc<dyn Device>, features: Features, maximum: u32) -> Fitted {
         let below = client.info();
         let block = below.logical_block.max(BLOCK_MIN);
         let info = DeviceInfo {

@@ -67,7 +67,7 @@ fn ask(shard: &Shard, device: &Rc<Fitted>, request: Request) -> Outcome {
 
 fn over(shard: &Shard, strict: &Rc<Strict>) -> Rc<Fitted> {
     let below = Rc::clone(strict) as Rc<dyn Device>;
-    Rc::new(Fitted::over(shard, below, strict.features, MAXIMUM + 100))
+    Rc::new(Fitted::new(shard, below, strict.features, MAXIMUM + 100))
 }
 
 fn everything() -> Features {

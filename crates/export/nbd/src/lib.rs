@@ -14,6 +14,7 @@ mod dial;
 mod fitted;
 pub mod protocol;
 mod remote;
+mod returning;
 pub mod serve;
 pub mod socket_file;
 mod stream;

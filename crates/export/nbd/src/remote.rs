@@ -1,7 +1,7 @@
 //! An export of another server as a device: reached and looked at once, then opened on any shard.
 //!
 //! Owns what such an export must be to be used. Each opened device has a connection of its own, made with its first
-//! request. Does not know what is on it.
+//! request, and made anew where nothing can have been lost with it (`returning`). Does not know what is on it.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use crate::client::Client;
 use crate::dial::{self, ANSWER_WITHIN};
 use crate::fitted::{BLOCK_MAX, Fitted};
 use crate::protocol::ServerOffer;
+use crate::returning::{Connected, Returning};
 use crate::uri::ExportUri;
 
 /// An export that was reached.
@@ -58,14 +59,24 @@ impl RemoteExport {
     }
 }
 
+impl Connected for Client {
+    fn is_gone(&self) -> bool {
+        Client::is_gone(self)
+    }
+}
+
 impl Opener for RemoteExport {
     fn name(&self) -> &str {
         &self.name
     }
 
     fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
-        let client = Client::when_needed(shard, &self.uri, self.offer.clone());
-        Ok(Rc::new(Fitted::new(shard, client)))
+        let (own, uri, offer) = (shard.clone(), self.uri.clone(), self.offer.clone());
+        let connect =
+            move || -> Rc<dyn Connected> { Client::when_needed(&own, &uri, offer.clone()) };
+        let returning = Rc::new(Returning::new(shard, connect));
+        let export = &self.offer.export;
+        Ok(Rc::new(Fitted::new(shard, returning, export.features, export.block.maximum)))
     }
 
     fn notes(&self) -> Vec<String> {

@@ -90,6 +90,43 @@ fn an_export_that_has_changed_is_not_used_as_what_it_was() {
     });
 }
 
+#[test]
+fn an_idle_device_lives_through_a_restart_of_its_server_if_what_is_served_is_the_same() {
+    for (again, is_same) in [(None, true), (Some(shrunk()), false)] {
+        let target: Arc<dyn Target> = Arc::new(RamTarget::new("disk", DISK_BYTES));
+        let mut world = World::with(vec![Arc::clone(&target)]);
+        let remote = RemoteExport::reach(&uri(&world, "disk"), true).expect("it is served");
+        world.on_shard(move |shard| async move {
+            let device = remote.open(&shard).expect("nothing is done yet");
+            for at in [0, 8192] {
+                let payload = shard.pool().copy_of(&[7; 4096]).freeze();
+                one(&shard, &device, Request::write(at, payload, false)).await.expect("served");
+            }
+            one(&shard, &device, Request::flush()).await.expect("it is served");
+            *shard.local::<std::cell::RefCell<Option<Rc<dyn Device>>>>().borrow_mut() =
+                Some(device);
+        });
+        world.stop();
+        let after = World::with(vec![again.unwrap_or(target)]);
+        std::fs::rename(after.socket(), world.socket())
+            .expect("one folder's socket for the other's");
+        world.on_shard(move |shard| async move {
+            let device = shard.local::<std::cell::RefCell<Option<Rc<dyn Device>>>>().take();
+            let device = device.expect("put there above");
+            let payload = shard.pool().copy_of(&[8; 4096]).freeze();
+            let written = one(&shard, &device, Request::write(4096, payload, false)).await;
+            assert_eq!(written.err(), (!is_same).then_some(GONE));
+            let read = one(&shard, &device, Request::read(0, shard.pool().get(12288))).await;
+            match read {
+                Ok(Op::Read(bufs)) if is_same => {
+                    assert!(bufs[0][..] == [[7; 4096], [8; 4096], [7; 4096]].concat());
+                }
+                other => assert_eq!((other.err(), is_same), (Some(GONE), false)),
+            }
+        });
+    }
+}
+
 fn shrunk() -> Arc<dyn Target> {
     Arc::new(RamTarget::new("disk", DISK_BYTES / 2))
 }
