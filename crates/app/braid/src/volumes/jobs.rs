@@ -137,6 +137,8 @@ impl Hosted {
         let name = &self.name;
         let started = locked(&self.started).take();
         let Some(mut last) = self.job()? else {
+            // A job may end before the first question about it.
+            self.wait_until_closed()?;
             return Ok(match started {
                 Some(what) => format!("{what} has ended"),
                 None => format!("volume {name} has no job under way"),
