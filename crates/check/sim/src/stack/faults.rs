@@ -134,8 +134,16 @@ impl StackRun {
 
     pub(super) fn command_fail(&mut self, nr: usize, name: String) -> Result<bool, Over> {
         let Some(control) = self.control(nr) else { return Ok(false) };
+        let another_hangs = {
+            let members = self.world.members.borrow();
+            members.iter().any(|m| m.kind.array == nr && m.hung.get() && m.name() != name)
+        };
         let selector = MemberSelector::Name(name);
         let later = self.life()?.machine.begin(async move { control.fail(&selector).await });
+        if another_hangs {
+            // The failure is recorded on the others, and one that cannot be spared is waited for.
+            self.wake_leaves_of(nr)?;
+        }
         Ok(self.wait("the command to fail a member", &later)?.is_ok())
     }
 

@@ -315,6 +315,9 @@ impl Holders {
         }
         (self.begun, self.answered) = (mounted.begun.get(), mounted.answered.get());
         let present = mounted.superblocks.present();
+        if is_mounted == Some(true) && present.is_empty() {
+            return self.fail("a volume that was mounted has called every brick away".to_string());
+        }
         if is_mounted == Some(true) {
             self.last = present;
             self.together.clear();
