@@ -286,6 +286,13 @@ impl Member {
         unreadable.chain(defects).collect()
     }
 
+    /// Writes and flushes that are to fail succeed again.
+    pub fn cancel_failures(&self) {
+        let mut state = self.state.borrow_mut();
+        state.fail_write_in = None;
+        state.fail_flushes = 0;
+    }
+
     /// Every block can be read again.
     pub fn heal(&self) {
         let mut state = self.state.borrow_mut();

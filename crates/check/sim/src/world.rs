@@ -508,7 +508,11 @@ impl World {
             }
             drop((request, done));
         }
-        self.members.borrow().iter().for_each(|member| member.hung.set(false));
+        for member in self.members.borrow().iter() {
+            member.hung.set(false);
+            // The array may be out of sync from now on, so a failure that was harmless before is not.
+            member.cancel_failures();
+        }
     }
 
     /// Power fails: what is under way gets through or not, caches are lost, nobody is told.
