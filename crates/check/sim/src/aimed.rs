@@ -207,6 +207,10 @@ impl Run {
         }
         self.fail_by_command(holder)?;
         self.remove_faulty()?;
+        if self.status()?.members.iter().any(|known| known.name == member.name()) {
+            // Another that had failed earlier was removed instead.
+            return Ok(());
+        }
         self.bring(&member)?;
         self.check_again()
     }
