@@ -324,8 +324,10 @@ impl Member {
         let fresh = state.fresh.as_ref()?;
         let data = self.data.borrow();
         let sectors = data.start / SECTOR..data.end / SECTOR;
+        // A liar makes nothing durable by a flush, and as long as it keeps power nobody can tell.
+        let held = if self.kind.lies { &fresh.live } else { &fresh.durable };
         sectors
-            .filter(|sector| !fresh.durable[*sector as usize])
+            .filter(|sector| !held[*sector as usize])
             .map(|sector| sector * SECTOR - data.start)
             .find(|at| used(*at))
     }
