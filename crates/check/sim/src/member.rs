@@ -28,8 +28,9 @@
 //!   it until the power fails and has what was durable before then, like a page cache that calls its pages clean.
 //! - **Slow, hanging.** A request takes milliseconds, or comes back seconds late, as if nothing had been; or the member
 //!   answers none any more, and those that it has got are answered when it comes back, long after it was given up.
-//! - **Lying.** The member acknowledges flushes and FUA and does nothing: outside of every promise. The
-//!   simulator must see the loss and say that it was the member.
+//! - **Lying.** The member acknowledges flushes and FUA and does nothing: outside of every promise of what is held. The
+//!   simulator must see the loss and say that it was the member. Everything else is promised all the same: requests end,
+//!   memory is bounded, nothing panics, each unit has one owner.
 //! - **Bit rot.** Bytes change without an error. Outside of the promise for reads; a check must count it.
 //!
 //! Superblocks are written to the same images under the same rules.

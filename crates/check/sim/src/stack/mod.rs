@@ -120,11 +120,7 @@ pub fn run(seed: u64, plain: bool, verbose: bool) -> Report {
         report.bitmap_changes = run.bitmap_changes;
     }
     world.end();
-    report.verdict = match world.failure() {
-        None => Verdict::Passed,
-        Some(failure) if lies && world.power_cuts.get() > 0 => Verdict::Outside(failure),
-        Some(failure) => Verdict::Failed(failure),
-    };
+    report.verdict = Verdict::of(&world, lies);
     report
 }
 
