@@ -48,7 +48,7 @@ fn held_to(tree: &Tree, listed: &[(&str, &[&str])]) -> Vec<Finding> {
     findings
 }
 
-/// What a person calls a module: the root has no name of its own.
+/// The name of a module for people: the root has none of its own.
 fn shown(name: &str) -> &str {
     if name.is_empty() { "lib" } else { name }
 }

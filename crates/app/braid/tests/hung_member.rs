@@ -145,7 +145,7 @@ fn a_stop_beside_a_hung_member_answers_and_other_arrays_go_on() {
     place.run("stop other").ok();
     drop(server);
 
-    // What the stop has written is what the next start goes on from.
+    // The next start goes on from the superblocks that the stop has written.
     let server = serve(&place, &["a", "b", &one], &["hit"]);
     assert_eq!(place.detail("hit")["degraded"], 1);
     place.run(&format!("add hit {one}")).ok();

@@ -447,7 +447,7 @@ fn a_file_is_a_block_device() {
     assert_eq!(seen, data[4096..8192]);
     let new = scene.place.data("new", 4 << 20);
     scene.place.copy_in("new", "disk");
-    // What clients write is there to be read, also by who has it open.
+    // Readers see the clients' writes, also through descriptors that were open before.
     reader.read_exact_at(&mut seen, 4096).unwrap();
     assert_eq!(seen, new[4096..8192]);
     assert_eq!(fs::read(scene.file("disk")).unwrap(), new);

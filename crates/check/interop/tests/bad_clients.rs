@@ -48,7 +48,7 @@ fn wait_written(array: &Arc<Array>, client: &mut fio::Running, more: u64) {
     let written = || array.status().counters.written_bytes;
     let before = written();
     while written() < before + more {
-        // What has ended writes no more, and this would wait for ever.
+        // A client that has ended writes no more, and this would wait for ever.
         assert!(client.is_running(), "fio ended after {} bytes", written());
         sleep(GLANCE);
     }

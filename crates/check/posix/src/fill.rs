@@ -1,6 +1,7 @@
 //! Filling a file system until it is full, and what must hold then: what fsync acknowledged is there, deleting works,
 //! and space comes back.
 
+use crate::background::{drop_caches_if, wait_until_free};
 use crate::bytes::pattern;
 use crate::scene::{plain, same_bytes};
 use anyhow::{Context, Result, bail, ensure};
@@ -67,7 +68,7 @@ pub fn run(dir: &Path, plan: &Plan) -> Result<Done> {
         }
     }
     let free_when_full = free(dir)?;
-    forget(plan)?;
+    drop_caches_if(plan.drop_caches)?;
     compare(&kept).context("when full")?;
     // Deleting, renaming and making files shorter need no room.
     let half = kept.split_off(kept.len() / 2);
@@ -79,19 +80,23 @@ pub fn run(dir: &Path, plan: &Plan) -> Result<Done> {
         std::fs::remove_file(&file.path)
             .with_context(|| format!("removing {} when full", file.path.display()))?;
     }
-    wait_for(dir, free_when_full + half.iter().map(|file| file.len as u64).sum::<u64>() / 2)
-        .context("after half of it was removed")?;
+    wait_until_free(
+        "bytes",
+        free_when_full + half.iter().map(|file| file.len as u64).sum::<u64>() / 2,
+        || free(dir),
+    )
+    .context("after half of it was removed")?;
     let again = one_more(&home, files, 64 << 10, &mut rng)?;
     let Some(again) = again else {
         bail!("no room for a small file after half of all was removed")
     };
     kept.push(again);
-    forget(plan)?;
+    drop_caches_if(plan.drop_caches)?;
     compare(&kept).context("after half of it was removed")?;
     std::fs::remove_dir_all(&home).with_context(|| format!("removing {}", home.display()))?;
     // Tables that grew may stay: a hundredth of the whole.
-    let free_after =
-        wait_for(dir, free_before - free_before / 100).context("after all was removed")?;
+    let free_after = wait_until_free("bytes", free_before - free_before / 100, || free(dir))
+        .context("after all was removed")?;
     Ok(Done { files, bytes, free_before, free_when_full, free_after })
 }
 
@@ -145,25 +150,4 @@ fn free(dir: &Path) -> Result<u64> {
     let space = rustix::fs::statvfs(dir)?;
     // Those kept for root are among them: who is refused before they are used sees the same difference.
     Ok(space.f_bfree * space.f_frsize)
-}
-
-/// Waits some seconds for so many bytes to be free: what is removed may be freed behind the scenes.
-fn wait_for(dir: &Path, wanted: u64) -> Result<u64> {
-    let mut now = 0;
-    for _ in 0..100 {
-        now = free(dir)?;
-        if now >= wanted {
-            return Ok(now);
-        }
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
-    bail!("{now} bytes are free, should be {wanted} or more")
-}
-
-fn forget(plan: &Plan) -> Result<()> {
-    if plan.drop_caches {
-        std::fs::write("/proc/sys/vm/drop_caches", "3")
-            .context("dropping caches, which root may")?;
-    }
-    Ok(())
 }

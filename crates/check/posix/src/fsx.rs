@@ -7,6 +7,7 @@
 mod kinds;
 mod under_way;
 
+use crate::background::drop_caches_if;
 use crate::bytes::{Aligned, pattern};
 use crate::raw::{Mapping, Sharing};
 use crate::scene::{equal, name_of, same_bytes, works};
@@ -36,7 +37,7 @@ pub struct Plan {
     pub files: u64,
     /// Whether the kernel is told to forget all files now and then; only root may.
     pub drop_caches: bool,
-    /// Whether the file is also opened for direct I/O, where that is to be had, and read and written asynchronously so.
+    /// Also opens the file for direct I/O, where that is to be had, and reads and writes it asynchronously so.
     pub direct: bool,
 }
 
@@ -334,7 +335,7 @@ impl Subject {
             }
             Kind::DropCaches => {
                 self.file.sync_all()?;
-                std::fs::write("/proc/sys/vm/drop_caches", "3").context("dropping caches")?;
+                drop_caches_if(true)?;
             }
             Kind::CompareAll => self.compare_all()?,
         }
@@ -366,7 +367,7 @@ impl Subject {
         let ranges = self.touched(kind, at, len);
         let Some(under_way) = &mut self.under_way else { return Ok(()) };
         ranges.into_iter().try_for_each(|(touch, range)| under_way.settle(touch, range))?;
-        // What is read ahead beside a direct write would stay in the page cache as it was before: so Linux has it.
+        // Linux keeps pages in the cache that were read ahead beside a direct write, with the bytes from before.
         let advice = if self.is_written_aside() { Advice::Random } else { Advice::Normal };
         works("fadvise", rustix::fs::fadvise(&self.file, 0, None, advice))
     }
@@ -392,7 +393,7 @@ impl Subject {
             Kind::Sync | Kind::DataSync | Kind::Forget | Kind::Reopen | Kind::DropCaches => {
                 Vec::new()
             }
-            // What makes it longer changes what follows its old end.
+            // An operation that makes the file longer also changes the bytes after its old end.
             _ => vec![(Touch::Write, if end > size { at.min(size)..usize::MAX } else { at..end })],
         }
     }

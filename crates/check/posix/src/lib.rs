@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod background;
 pub mod bytes;
 pub mod case;
 pub mod cases;

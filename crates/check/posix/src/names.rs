@@ -2,6 +2,7 @@
 //! statvfs(3) says, removing and changing what is there must go on, room must come back, and all of it must be there after
 //! the file system was mounted again.
 
+use crate::background::{drop_caches_if, wait_until_free};
 use crate::bytes::pattern;
 use crate::scene::{name_of, plain, same_bytes};
 use anyhow::{Context, Result, bail, ensure};
@@ -13,16 +14,16 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// What is to be done.
+/// The task.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The most files that there may be room for: a guard against the wrong disk.
     pub at_most: u64,
-    /// Whether the kernel is told to forget all names before they are compared; only root may.
+    /// Has the kernel forget all names before they are compared; only root may.
     pub drop_caches: bool,
 }
 
-/// What was found.
+/// The result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Done {
     /// Names that were made before the first refusal.
@@ -50,6 +51,7 @@ const CONTENT_NAME: &str = "content";
 ///
 /// When a refusal is another one than ENOSPC, what must go on does not, statvfs is wrong, or a name is lost or back.
 pub fn run(dir: &Path, plan: &Plan, mut between: impl FnMut() -> Result<()>) -> Result<Done> {
+    let free = || Ok(space(dir)?.f_ffree);
     let before = space(dir)?;
     ensure!(
         before.f_ffree <= plan.at_most,
@@ -71,12 +73,13 @@ pub fn run(dir: &Path, plan: &Plan, mut between: impl FnMut() -> Result<()>) -> 
     goes_on(&content)?;
     tree.durable()?;
     between().context("when full")?;
-    forget(plan)?;
+    drop_caches_if(plan.drop_caches)?;
     tree.compare().context("when full")?;
     same_bytes("the file changed when full", &std::fs::read(&content)?, &pattern(2, CONTENT))?;
 
     let removed = tree.remove_half()?;
-    wait_for(dir, full.f_ffree + removed as u64 / 4).context("after half of it was removed")?;
+    wait_until_free("files", full.f_ffree + removed as u64 / 4, free)
+        .context("after half of it was removed")?;
     let made_again = tree.fill()?;
     ensure!(
         made_again >= removed / 4,
@@ -85,14 +88,14 @@ pub fn run(dir: &Path, plan: &Plan, mut between: impl FnMut() -> Result<()>) -> 
     is_full(&space(dir)?)?;
     tree.durable()?;
     between().context("when full again")?;
-    forget(plan)?;
+    drop_caches_if(plan.drop_caches)?;
     tree.compare().context("when full again")?;
 
     std::fs::remove_dir_all(&tree.home)
         .with_context(|| format!("removing {}", tree.home.display()))?;
     // Tables that grew may stay: an eighth of the whole.
-    let free_after =
-        wait_for(dir, before.f_ffree - before.f_ffree / 8).context("after all was removed")?;
+    let free_after = wait_until_free("files", before.f_ffree - before.f_ffree / 8, free)
+        .context("after all was removed")?;
     Ok(Done {
         made,
         removed,
@@ -103,7 +106,7 @@ pub fn run(dir: &Path, plan: &Plan, mut between: impl FnMut() -> Result<()>) -> 
     })
 }
 
-/// What was made.
+/// The names that were made.
 struct Tree {
     home: PathBuf,
     names: BTreeSet<String>,
@@ -189,7 +192,7 @@ impl Tree {
     }
 }
 
-/// What must go on without room: what is there is changed, and cut.
+/// Changes to a file that is there, which must go on without room for names.
 fn goes_on(content: &Path) -> Result<()> {
     let file = File::options().read(true).write(true).open(content).context("opening when full")?;
     file.set_permissions(Permissions::from_mode(0o640)).context("chmod when full")?;
@@ -216,25 +219,4 @@ fn is_full(space: &StatVfs) -> Result<()> {
 fn space(dir: &Path) -> Result<StatVfs> {
     rustix::fs::syncfs(File::open(dir)?)?;
     Ok(rustix::fs::statvfs(dir)?)
-}
-
-/// Waits some seconds until there is room for so many files: what is removed may be freed behind the scenes.
-fn wait_for(dir: &Path, wanted: u64) -> Result<u64> {
-    let mut now = 0;
-    for _ in 0..100 {
-        now = space(dir)?.f_ffree;
-        if now >= wanted {
-            return Ok(now);
-        }
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
-    bail!("statvfs says that there is room for {now} files, should be {wanted} or more")
-}
-
-fn forget(plan: &Plan) -> Result<()> {
-    if plan.drop_caches {
-        std::fs::write("/proc/sys/vm/drop_caches", "3")
-            .context("dropping caches, which root may")?;
-    }
-    Ok(())
 }

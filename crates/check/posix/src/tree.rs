@@ -3,6 +3,7 @@
 //! The distribution is a model, the same for every file system: sizes are log-normal with a median of 5 KiB and a mean
 //! of some 15 KiB (sigma 1.5), at most 1 MiB; one directory for 16 files, each below an earlier one, at most 8 deep.
 
+use crate::background::drop_caches_if;
 use crate::bytes::pattern;
 use crate::scene::same_bytes;
 use anyhow::{Context, Result, ensure};
@@ -157,7 +158,7 @@ pub fn run_metered(dir: &Path, plan: &Plan, meter: &dyn Fn() -> Result<f64>) -> 
         let opened = opened.with_context(|| format!("opening {}", root.display()))?;
         rustix::fs::syncfs(opened).context("syncing the file system")
     })?;
-    forget(plan)?;
+    drop_caches_if(plan.drop_caches)?;
     timed("stat", &|| {
         let seen = walk(&root)?;
         ensure!(seen == plan.files, "{seen} files were found, should be {}", plan.files);
@@ -173,7 +174,7 @@ pub fn run_metered(dir: &Path, plan: &Plan, meter: &dyn Fn() -> Result<f64>) -> 
             Ok(())
         })
     })?;
-    forget(plan)?;
+    drop_caches_if(plan.drop_caches)?;
     timed("read", &|| {
         shared(plan, &tree, |file| {
             let path = &file.path;
@@ -231,14 +232,6 @@ fn walk(dir: &Path) -> Result<usize> {
         }
     }
     Ok(files)
-}
-
-fn forget(plan: &Plan) -> Result<()> {
-    if plan.drop_caches {
-        std::fs::write("/proc/sys/vm/drop_caches", "3")
-            .context("dropping caches, which root may")?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

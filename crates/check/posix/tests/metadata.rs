@@ -24,7 +24,7 @@ use uuid::Uuid;
 /// MiB of each brick.
 const BRICKS: [u64; 2] = [16, 16];
 
-/// What lives on the shard: the bricks, and what is open of them.
+/// State of the shard: the bricks, and the volume open on them.
 #[derive(Default)]
 struct Here {
     rams: RefCell<Vec<Ram>>,

@@ -1,5 +1,5 @@
-//! What chance alone seldom does just so to a single array, done on purpose: a crash right after the first answer that
-//! a failing member could have spoilt, or between a bit and its data; a flush while a rebuild goes on that a stop has
+//! Situations of a single array that chance alone seldom hits, made on purpose: a crash right after the first answer
+//! that a failing member could have spoilt, or between a bit and its data; a flush while a rebuild goes on that a stop has
 //! interrupted; blocks that cannot be read beside rows that a crash has left open; members that fail in a resync, or
 //! come back when others had their place meanwhile; parity that is repaired between two writes of one block.
 //!
@@ -93,6 +93,11 @@ impl Run {
         Ok(())
     }
 
+    fn rest_until_bits_are_clear(&mut self) -> Result<(), Over> {
+        let sleep = self.scenario.assemble.bitmap_daemon_sleep_ms.unwrap_or(5000);
+        self.rest(4 * sleep * MILLISECOND)
+    }
+
     /// The next life's jobs, and those of this one, take long, or as long as they did.
     fn slow_jobs(&mut self, slow: bool) -> Result<(), Over> {
         let speed = if slow { SLOW } else { self.aimed_speed };
@@ -165,8 +170,7 @@ impl Run {
     fn crash_between_bit_and_data(&mut self) -> Result<(), Over> {
         self.drain()?;
         self.wait_for_jobs()?;
-        let sleep = self.scenario.assemble.bitmap_daemon_sleep_ms.unwrap_or(5000);
-        self.rest(4 * sleep * MILLISECOND)?;
+        self.rest_until_bits_are_clear()?;
         let blocks = self.some_blocks(true);
         self.write(blocks, self.aimed.rng.percent(30))?;
         let submissions = self.world.submissions.get() + self.aimed.rng.log_range(1..40);
@@ -196,8 +200,7 @@ impl Run {
         }
         self.quiet_round()?;
         self.drain()?;
-        let sleep = self.scenario.assemble.bitmap_daemon_sleep_ms.unwrap_or(5000);
-        self.rest(4 * sleep * MILLISECOND)?;
+        self.rest_until_bits_are_clear()?;
         let status = self.status()?;
         let members = self.world.members.borrow().clone();
         let holds = |m: &&Rc<Member>| Run::whole_in(&status, m) == Some(slot) && !m.is_weak();
@@ -301,7 +304,7 @@ impl Run {
 
     /// A block is written whose parity has rotten, which spreads that; a repair mends it; and the block is written again.
     fn repair_between_writes(&mut self) -> Result<(), Over> {
-        let (layout, size) = (Rc::clone(&self.layout), self.scenario.block);
+        let layout = Rc::clone(&self.layout);
         let Layout::Parity(parity) = &*layout else { return Ok(()) };
         if !self.is_whole()? {
             return Ok(());
@@ -309,20 +312,7 @@ impl Run {
         let q = self.aimed.rng.percent(50);
         let blocks: Vec<u64> =
             (0..1 + self.aimed.rng.range(0..8)).map(|_| self.some_blocks(false).start).collect();
-        let members = self.world.members.borrow().clone();
-        for block in &blocks {
-            let (stripe, _, within) = parity.locate(block * size);
-            let map = parity.map_stripe(stripe);
-            let slot = map.q_slot().filter(|_| q).unwrap_or(map.p_slot());
-            let holds = |m: &&Rc<Member>| m.slot.get() == Some(slot) && m.in_sync.get();
-            let Some(member) = members.iter().find(holds) else { continue };
-            let at = parity.member_offset(stripe) + within;
-            let start = member.data.borrow().start + at;
-            let wrong: Vec<u8> =
-                member.image(start..start + 512).iter().map(|byte| byte ^ 0x5a).collect();
-            self.world.trace(|| format!("{} rots at component byte {at}", member.name()));
-            member.rot(start, &wrong);
-        }
+        blocks.iter().for_each(|block| self.rot_parity(parity, *block, q));
         self.faults += 1;
         for repairs in [true, false] {
             for block in &blocks {

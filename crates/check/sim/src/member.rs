@@ -287,11 +287,12 @@ impl Member {
         unreadable.chain(defects).collect()
     }
 
-    /// Writes and flushes that are to fail succeed again.
+    /// It answers again, and writes and flushes that were to fail succeed.
     pub fn cancel_failures(&self) {
         let mut state = self.state.borrow_mut();
         state.fail_write_in = None;
         state.fail_flushes = 0;
+        self.hung.set(false);
     }
 
     /// Every block can be read again.
@@ -299,9 +300,8 @@ impl Member {
         let mut state = self.state.borrow_mut();
         state.bad.clear();
         state.defects.clear();
-        state.fail_write_in = None;
-        state.fail_flushes = 0;
-        self.hung.set(false);
+        drop(state);
+        self.cancel_failures();
     }
 
     /// What it holds counts again, but for what the array will write to it: it comes back as the member
@@ -564,9 +564,8 @@ impl Member {
                 }
             }
         }
-        state.fail_write_in = None;
-        state.fail_flushes = 0;
-        self.hung.set(false);
+        drop(state);
+        self.cancel_failures();
     }
 
     /// The parts of a write that get through: all, none, or some of its logical blocks.

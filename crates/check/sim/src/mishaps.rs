@@ -21,7 +21,7 @@ use braid_array::assemble::assemble;
 use braid_array::create::create;
 use braid_array::status::JobOutcome;
 use braid_format::superblock::Superblock;
-use braid_layout::Layout;
+use braid_layout::{Layout, Parity};
 use braid_shard::Nanos;
 use std::rc::Rc;
 
@@ -235,6 +235,22 @@ impl Run {
         Ok(holders && jobs_done && status.degraded == 0 && self.holes.is_empty())
     }
 
+    /// P, or with `q` Q where there is one, of the row of a block rots on a member in sync.
+    pub(crate) fn rot_parity(&self, parity: &Parity, block: u64, q: bool) {
+        let (stripe, _, within) = parity.locate(block * self.scenario.block);
+        let map = parity.map_stripe(stripe);
+        let slot = map.q_slot().filter(|_| q).unwrap_or(map.p_slot());
+        let members = self.world.members.borrow();
+        let mut holders = members.iter().filter(|m| m.slot.get() == Some(slot) && m.in_sync.get());
+        let Some(member) = holders.next() else { return };
+        let at = parity.member_offset(stripe) + within;
+        let start = member.data.borrow().start + at;
+        let wrong: Vec<u8> =
+            member.image(start..start + 512).iter().map(|byte| byte ^ 0x5a).collect();
+        self.world.trace(|| format!("{} rots at component byte {at}", member.name()));
+        member.rot(start, &wrong);
+    }
+
     /// Parity rots under load. A repair mends it, with requests under way; afterwards it is right and stays so.
     fn rot_and_repair(&mut self) -> Result<(), Over> {
         let layout = Rc::clone(&self.layout);
@@ -245,22 +261,7 @@ impl Run {
         let blocks = (self.scenario.hot / self.scenario.block).clamp(1, self.oracle.len());
         let q = self.mishaps.rng.percent(50);
         for _ in 0..1 + self.mishaps.rng.range(0..12) {
-            let block = self.mishaps.rng.range(0..blocks);
-            let (stripe, _, within) = parity.locate(block * self.scenario.block);
-            let map = parity.map_stripe(stripe);
-            let slot = map.q_slot().filter(|_| q).unwrap_or(map.p_slot());
-            let at = parity.member_offset(stripe) + within;
-            let members = self.world.members.borrow().clone();
-            let Some(member) =
-                members.iter().find(|m| m.slot.get() == Some(slot) && m.in_sync.get())
-            else {
-                continue;
-            };
-            let start = member.data.borrow().start + at;
-            let wrong: Vec<u8> =
-                member.image(start..start + 512).iter().map(|byte| byte ^ 0x5a).collect();
-            self.world.trace(|| format!("{} rots at component byte {at}", member.name()));
-            member.rot(start, &wrong);
+            self.rot_parity(parity, self.mishaps.rng.range(0..blocks), q);
         }
         self.faults += 1;
         self.quiet_round()?;

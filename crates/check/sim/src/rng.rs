@@ -10,7 +10,7 @@ use std::ops::Range;
 #[derive(Debug)]
 pub struct Rng(Cell<u64>);
 
-/// What only some runs have, drawn from a stream of its own, so that the others stay as they were.
+/// Choices that only some runs make, drawn from a stream of their own, so that the others stay as they were.
 #[derive(Debug)]
 pub struct Extra {
     /// The run has it.

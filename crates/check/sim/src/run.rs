@@ -61,7 +61,7 @@ const OF_CONTENT: &[&str] = &[
 ];
 
 impl Verdict {
-    /// How the run of `world` ended; `lies`: a member lied about flushes.
+    /// The verdict on the run of `world`; `lies`: a member lied about flushes.
     pub(crate) fn of(world: &World, lies: bool) -> Verdict {
         let lost = lies && world.power_cuts.get() > 0;
         match world.failure() {

@@ -508,11 +508,8 @@ impl World {
             }
             drop((request, done));
         }
-        for member in self.members.borrow().iter() {
-            member.hung.set(false);
-            // The array may be out of sync from now on, so a failure that was harmless before is not.
-            member.cancel_failures();
-        }
+        // The array may be out of sync from now on, so a failure that was harmless before is not.
+        self.members.borrow().iter().for_each(|member| member.cancel_failures());
     }
 
     /// Power fails: what is under way gets through or not, caches are lost, nobody is told.

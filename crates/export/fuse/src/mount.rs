@@ -208,7 +208,7 @@ impl Mount {
         result
     }
 
-    /// Whether a process has `ino` open to write. What a process has mapped it has open.
+    /// True if a process has `ino` open to write; a mapped file counts as open.
     ///
     /// Must not be called on a shard's thread.
     pub fn is_open_to_write(&self, ino: Ino) -> bool {

@@ -174,7 +174,7 @@ pub(crate) fn under_way<F: FileSystem + 'static>(shard: &Shard, key: usize) -> O
     server(&shard.local::<Servers<F>>(), key).map(|server| server.under_way.get())
 }
 
-/// Whether somebody has `ino` open who may write to it.
+/// True if somebody has `ino` open who may write to it.
 pub(crate) fn is_open_to_write<F: FileSystem + 'static>(
     shard: &Shard,
     key: usize,
@@ -480,7 +480,8 @@ impl<F: FileSystem + 'static> Server<F> {
                 return Err(error);
             }
         }
-        // What the kernel collected would be refused only when it is written out, perhaps to nobody. Asked at the end: who
+        // Pages that the kernel collects would be refused only when it writes them out, perhaps to nobody. Asked
+        // at the end: who
         // begins to share the file looks for openings afterwards.
         if how.writes && self.fs.is_shared(ino) {
             self.fs.close(ino);

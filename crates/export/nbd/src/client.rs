@@ -115,7 +115,7 @@ impl Client {
         &self.offer
     }
 
-    /// Whether the connection has ended, or could not be made: every request fails from now on.
+    /// True if the connection has ended, or could not be made: every request fails from now on.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.state.gone.get()

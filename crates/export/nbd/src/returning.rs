@@ -5,7 +5,8 @@
 //! block is as it was last read or written here, so that it is the same export and nobody else has written to it. Requests
 //! that come meanwhile wait, for [`PATIENCE`] at most. In every other case what is lost stays lost.
 //!
-//! Who was told that the device is gone may have let it go, and would flush it no more. After that a read, or a write that
+//! A user that was told that the device is gone may have released it, and would flush it no more. After that a
+//! read, or a write that
 //! is durable when it ends, still has one try each; writes that need a flush fail until one of those has found the export.
 //!
 //! A server without flush is never connected to anew after a write: nobody can tell what it still has. Does not know what
@@ -43,7 +44,7 @@ pub(crate) struct Returning {
     inner: Rc<Inner>,
 }
 
-/// What a request that is under way means when it has ended.
+/// The meaning of a request for what may be lost, once it has ended.
 enum Meaning {
     /// Of all of the first block, or not.
     Read { whole: bool },
@@ -203,7 +204,7 @@ impl Inner {
         let until = self.shard.now().saturating_add(patience);
         let mut pause = TRY_FIRST;
         let found = loop {
-            // What was under way when the connection ended may have said by now that something is lost.
+            // Requests that were under way when the connection ended may have shown by now that something is lost.
             if !self.may_return() {
                 break None;
             }
@@ -275,7 +276,7 @@ impl Inner {
                 self.flushed.set(self.flushed.get().max(*written));
             }
             Meaning::Flush { .. } => {
-                // What a failed flush has lost, no later one brings back.
+                // No later flush brings back the writes that a failed one has lost.
                 self.lost.set(self.lost.get() || !ended_well);
             }
         }

@@ -180,7 +180,7 @@ fn a_request_waits_for_a_server_that_is_away_and_the_device_outlives_one_that_ga
     device.inner.given_up.set(true);
     assert_eq!(world.ask(&device, world.read(4096)), GONE);
     world.there.set(true);
-    // Who has heard that it is gone may not flush any more.
+    // A user that has heard that it is gone may not flush any more.
     let connections = world.lines.borrow().len();
     assert_eq!(world.ask(&device, world.write(4096, 6, false)), GONE);
     assert_eq!(world.ask(&device, Request::flush()), GONE);

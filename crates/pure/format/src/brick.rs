@@ -292,7 +292,7 @@ impl BrickSuperblock {
         let grown = raw::grown_of_raw(&raw.metadata_grown, growths);
         let metadata_grown = match grown {
             Some(grown) => grown,
-            // What a compatible feature keeps there.
+            // A compatible feature may keep something there.
             None if !has_grown && raw.features_compatible != 0 => Vec::new(),
             None => {
                 let must = "that of areas with bytes, and zeros behind them";

@@ -100,6 +100,16 @@ fn join_again(database: &mut Database, disks: &[Disk]) {
     }
 }
 
+/// The power may go again, before all is repaired; and either half may be the first. In the end it stays.
+pub(crate) fn crash_at_openings(disks: &[Disk], dice: &mut Dice, fuse: &Fuse) {
+    while dice.throw(3) == 0 {
+        fuse.set(1 + dice.throw(60));
+        drop(open(&in_some_order(disks, dice), true));
+        stop(disks, dice);
+    }
+    fuse.mend();
+}
+
 fn survives(seed: u64) {
     let mut dice = Dice::new(seed);
     let fuse = Fuse::default();
@@ -116,13 +126,7 @@ fn survives(seed: u64) {
         let (acknowledged, under_way) = work(&mut database, &mut dice, &fuse, held);
         drop(database);
         stop(&disks, &mut dice);
-        // It may happen again before all is repaired; and either half may be the first.
-        while dice.throw(3) == 0 {
-            fuse.set(1 + dice.throw(60));
-            drop(open(&in_some_order(&disks, &mut dice), true));
-            stop(&disks, &mut dice);
-        }
-        fuse.mend();
+        crash_at_openings(&disks, &mut dice, &fuse);
         let mut again = open(&in_some_order(&disks, &mut dice), true)
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         join_again(&mut again, &disks);

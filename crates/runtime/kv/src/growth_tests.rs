@@ -1,7 +1,7 @@
 //! A store that grows while it is used: nothing is lost by a power cut at any write, and a full one goes on.
 
 use crate::crash_tests::{
-    CACHE, Pairs, all, apply, changes, create, in_some_order, open, stop, work,
+    CACHE, Pairs, all, apply, changes, crash_at_openings, create, in_some_order, open, stop, work,
 };
 use crate::database::Database;
 use crate::disk_tests::{Dice, Disk, Fuse};
@@ -49,7 +49,7 @@ fn a_full_store_that_grows_goes_on_and_is_the_same_on_either_half() {
     for size in [LARGE, LARGEST] {
         let before = database.space();
         assert_eq!(prepare(&database, &disks, size), Ok(true));
-        // What was prepared is not used yet.
+        // The prepared space is not used yet.
         assert_eq!(database.space().capacity, before.capacity);
         database.take_growth().unwrap();
         let space = database.space();
@@ -124,12 +124,7 @@ fn survives(seed: u64, cut: u64) -> bool {
     drop(database);
     stop(&disks, &mut dice);
     // The superblocks may name what the store has not laid out.
-    while dice.throw(3) == 0 {
-        fuse.set(1 + dice.throw(60));
-        drop(open(&in_some_order(&disks, &mut dice), true));
-        stop(&disks, &mut dice);
-    }
-    fuse.mend();
+    crash_at_openings(&disks, &mut dice, &fuse);
     let disks = in_some_order(&disks, &mut dice);
     let mirror = Mirror::new(disks.iter().map(Disk::region).collect());
     let image = Image::open(mirror, true).unwrap_or_else(|error| panic!("{seed} {cut}: {error}"));

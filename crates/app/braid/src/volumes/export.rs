@@ -13,7 +13,7 @@ use braid_nbd::serve::Server;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often, and after how long each time, it is looked whether the kernel tells of a close.
+/// Number of looks for the close that the kernel tells of late, and the time between two.
 const CLOSE_WAITS: usize = 20;
 const CLOSE_WAIT: Duration = Duration::from_millis(50);
 

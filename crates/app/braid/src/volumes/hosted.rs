@@ -271,7 +271,7 @@ impl Hosted {
         }
     }
 
-    /// Whether a process has a file open to write at the mount point.
+    /// True if a process has a file open to write at the mount point.
     pub fn is_open_to_write(&self, ino: braid_filesystem::Ino) -> bool {
         locked(&self.mount).as_ref().is_some_and(|mount| mount.is_open_to_write(ino))
     }

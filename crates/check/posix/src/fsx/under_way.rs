@@ -17,7 +17,7 @@ use std::os::fd::AsFd;
 const DEPTH: usize = 16;
 const PAGE: usize = 4096;
 
-/// How an operation touches a range.
+/// The access of an operation to a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
     /// It sees the bytes.
@@ -32,7 +32,7 @@ struct Call {
     /// The operation that began it.
     step: u64,
     range: Range<usize>,
-    /// What a read must find; none of a write.
+    /// The bytes that a read must find; none for a write.
     wanted: Option<Vec<u8>>,
 }
 
@@ -74,7 +74,7 @@ impl UnderWay {
     ///
     /// # Errors
     ///
-    /// What io_submit(2) says, or a request that had to be waited for and failed.
+    /// That of io_submit(2), or of a request that had to be waited for.
     pub fn read(
         &mut self,
         file: &impl AsFd,
@@ -84,7 +84,7 @@ impl UnderWay {
         wanted: Vec<u8>,
     ) -> Result<()> {
         self.make_room()?;
-        // What the kernel does not fill is seen to be so.
+        // A pattern that shows bytes that the kernel did not fill.
         let memory = Memory::Own(Aligned::of(&vec![0xa5; len]));
         let number = works("io_submit of a read", self.aio.read(file, at as u64, memory))?;
         self.calls.insert(number, Call { step, range: at..at + len, wanted: Some(wanted) });
@@ -112,7 +112,7 @@ impl UnderWay {
         Ok(())
     }
 
-    /// Whether a write may be under way.
+    /// True if a write may be under way.
     pub fn has_writes(&self) -> bool {
         self.calls.values().any(|call| call.wanted.is_none())
     }
@@ -122,7 +122,7 @@ impl UnderWay {
     ///
     /// # Errors
     ///
-    /// What came of a request that was waited for: an error, too few bytes, or others than it should have read.
+    /// A request that was waited for ended with an error, too few bytes, or others than it should have read.
     pub fn settle(&mut self, touch: Touch, range: Range<usize>) -> Result<()> {
         let range = range.start / PAGE * PAGE..range.end.div_ceil(PAGE).saturating_mul(PAGE);
         while self.calls.values().any(|call| call.is_in_the_way(touch, &range)) {

@@ -57,7 +57,7 @@ impl Memory {
     }
 }
 
-/// What came of a call: how many bytes, or the error; its memory; and the number that it began with.
+/// A call that has ended: the number of bytes, or the error; its memory; and the number that it began with.
 pub type Ended = (rustix::io::Result<usize>, Memory, u64);
 
 /// Calls under way. The drop waits for them.

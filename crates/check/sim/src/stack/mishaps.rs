@@ -1,4 +1,4 @@
-//! What befalls stacks beyond failing leaves: caches that are lost with a failed flush, leaves that hang, or are slow
+//! Mishaps of stacks beyond failing leaves: caches that are lost with a failed flush, leaves that hang, or are slow
 //! and answer after they were failed, and several leaves that are lost one soon after the other; often a crash follows.
 //!
 //! As in `crate::mishaps` all is drawn from a stream of its own, plain runs have none of it, and nothing happens that
@@ -124,7 +124,7 @@ impl StackRun {
         if leaves.iter().any(|leaf| leaf.hung.get()) {
             self.world.wake_hung();
             let owed = |run: &StackRun| leaves.iter().any(|leaf| run.world.owed_by(leaf) > 0);
-            // What goes on meanwhile asks those that are in use for more.
+            // Work that goes on meanwhile submits more to the leaves in use.
             for _ in 0..10_000 {
                 if !owed(self) {
                     break;

@@ -4,7 +4,8 @@
 //! The superblocks and the rules by which bricks are put together are the engine's (`assemble`). The metadata is a number,
 //! the last commit, that each copy has in its region: written and made equal as the engine's store does it.
 //!
-//! What is promised, and held to here: when all bricks are back they make up the volume, with nothing missing; and whichever of
+//! The promise that is held to here: when all bricks are back they make up the volume, with nothing missing; and
+//! whichever of
 //! them are back, as long as one is among them that was there last, they show no metadata older than what was
 //! answered, or refuse.
 
@@ -33,7 +34,7 @@ use uuid::Uuid;
 const MIB: u64 = 1 << 20;
 /// Bytes of a sector, which holds the number of a copy and is written as a whole or not at all.
 const SECTOR: u64 = 512;
-/// How often superblocks that nobody takes are tried again, and after how many nanoseconds.
+/// Number of tries to write superblocks that nobody takes, and nanoseconds between two.
 const TRIES: u32 = 4;
 const TRY_EVERY: u64 = 500_000_000;
 
@@ -134,7 +135,7 @@ impl Mounted {
                 return;
             }
         }
-        // Who is refused is tried again when the next brick is lost.
+        // A refusal is tried again when the next brick is lost.
         let _ = self.superblocks.lost(id).await;
     }
 
@@ -334,7 +335,7 @@ impl Holders {
         Ok(())
     }
 
-    /// What the bricks that are there make up; none where they rightly refuse.
+    /// Assembles the bricks that are there; none where they rightly refuse.
     fn assemble(&mut self, machine: &Machine) -> Result<Option<Assembly>, Over> {
         let mut devices: Vec<Rc<dyn Device>> = Vec::new();
         for index in 0..self.bricks {

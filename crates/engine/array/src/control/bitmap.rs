@@ -364,9 +364,7 @@ impl Control {
             self.drop_member(nr, &format!("its bitmap could not be written: {error}"));
         }
         if !all_told {
-            self.write_superblocks(turn).await;
-            self.send_view().await;
-            self.members_changed();
+            self.record_dropped(turn).await;
         }
         all_told
     }

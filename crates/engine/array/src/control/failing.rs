@@ -10,6 +10,7 @@ use crate::view::MemberNr;
 use braid_device::IoError;
 use braid_shard::Shard;
 use braid_shard::plant::planted;
+use braid_shard::sync::Share;
 use std::rc::Rc;
 
 const BY_COMMAND: &str = "it was failed by command";
@@ -117,8 +118,15 @@ impl Control {
         dropped
     }
 
-    /// The change in the roster alone: the caller holds the turn, writes the superblocks and then
-    /// sends the view.
+    /// Records members that were dropped from the roster: the superblocks first, then the view, since a write that leaves
+    /// a member out may be acknowledged as soon as the engines have it. The caller holds the turn.
+    pub(crate) async fn record_dropped(&self, turn: &Share) {
+        self.write_superblocks(turn).await;
+        self.send_view().await;
+        self.members_changed();
+    }
+
+    /// The change in the roster alone: the caller holds the turn, and [records](Control::record_dropped) it.
     pub(crate) fn drop_member(&self, nr: MemberNr, why: &str) -> Dropped {
         if !self.geometry.level.has_redundancy() {
             return Dropped::Kept;

@@ -238,12 +238,9 @@ impl Control {
 
     /// Records all failures that have been met. The caller holds the turn.
     pub(crate) async fn record_suspects(&self, turn: &Share) {
-        if !self.drop_suspects().await {
-            return;
+        if self.drop_suspects().await {
+            self.record_dropped(turn).await;
         }
-        self.write_superblocks(turn).await;
-        self.send_view().await;
-        self.members_changed();
     }
 
     /// The change in the roster alone, like [`Control::drop_member`]. True when there was any.

@@ -1,4 +1,4 @@
-//! What members are asked while their array is being stopped, and for how long each has said nothing.
+//! The questions to members while their array is being stopped, and the time for which each has said nothing.
 //!
 //! Does not know who asks, nor what follows from silence.
 
@@ -6,7 +6,7 @@ use crate::view::MemberNr;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// What the members are asked while the array is being stopped.
+/// The questions to the members of one array.
 #[derive(Default)]
 pub(crate) struct Questions {
     pub(super) asked: RefCell<Vec<Rc<Question>>>,

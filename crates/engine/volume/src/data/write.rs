@@ -149,7 +149,7 @@ impl Volume {
         }
     }
 
-    /// Whether all of a range has places already.
+    /// True if all of a range has places already.
     async fn has_places(&self, inode: &Rc<Inode>, range: Range<u64>) -> Result<bool, Errno> {
         for piece in self.geometry.pieces(range) {
             let (_, place) = self.place(inode, piece.stripe).await?;

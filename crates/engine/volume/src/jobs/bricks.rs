@@ -244,7 +244,7 @@ impl Volume {
         if brick.space.used() > 0 {
             return Ok(false);
         }
-        // What was freed there last is durable, so nothing has to come back to it after a crash.
+        // Make the last frees there durable, so that a crash brings nothing back to these blocks.
         self.make_record_durable().await?;
         for key in self.space_keys(id).await? {
             self.transactions.set(key, None);

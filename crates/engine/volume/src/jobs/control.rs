@@ -327,7 +327,7 @@ impl Volume {
             }
             _ => {}
         }
-        // What has been written is in the store afterwards, so that the walk meets all of it.
+        // Puts the places of all earlier writes into the store, so that the walk meets them.
         self.sync_all().await.map_err(failed)?;
         let total = self.bytes_to_move(&record).await.map_err(failed)?;
         if record.kind == JobKind::Migrate

@@ -14,7 +14,7 @@ use std::rc::Rc;
 const DATA_MIN: u64 = 8 << 20;
 
 impl Volume {
-    /// Whether a brick can give up so many blocks. Gives it, and the blocks that it would keep.
+    /// Checks that a brick can give up so many blocks. Gives it, and the blocks that it would keep.
     pub(crate) fn may_give_up_end(
         &self,
         id: u16,
@@ -80,7 +80,7 @@ impl Volume {
             if brick.space.used_behind_fence() > 0 {
                 continue;
             }
-            // What was freed there last is durable, so nothing has to come back to it after a crash.
+            // Make the last frees there durable, so that a crash brings nothing back to these blocks.
             self.make_record_durable().await?;
             let before = brick.space.blocks();
             brick.space.cut_off();
@@ -116,7 +116,7 @@ impl Volume {
             total: 0,
             paused: false,
         };
-        // What has been written is in the store afterwards, so that the walk meets all of it.
+        // Puts the places of all earlier writes into the store, so that the walk meets them.
         self.sync_all().await.map_err(failed)?;
         let mut cursor = Some(keys::places(0, 0));
         while let Some(from) = cursor.take() {

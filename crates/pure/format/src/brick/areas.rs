@@ -1,6 +1,6 @@
 //! Ranges of bytes of a brick.
 //!
-//! What this module does not know: what is in them.
+//! This module does not know their content.
 
 /// Offsets and sizes of areas are multiples of this, in bytes: the unit in which places are recorded.
 pub const BLOCK: u64 = 4096;

@@ -53,7 +53,7 @@ enum HeaderError {
     Disagrees { stored: u64, other: u64 },
 }
 
-/// What writes the header of an image.
+/// The write of an image's header.
 pub(super) fn write(layout: &Layout, state: State) -> Write {
     let mut block = vec![0; BLOCK];
     let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);

@@ -3,7 +3,7 @@
 //! A region that has grown has one part for each growth behind its first: the table of the blocks that came with it, and
 //! those blocks. Nothing of what was there before moves, and the tables number their blocks on as one.
 //!
-//! What this module does not know: what the region lies on.
+//! This module does not know the device of the region.
 
 use crate::region::BLOCK;
 use crate::sums::table_blocks;
@@ -14,7 +14,7 @@ pub(super) const PARTS_MAX: usize = 16;
 /// See the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// How many blocks the database has up to the end of each part; ascending, at least one.
+    /// Blocks of the database up to the end of each part; ascending, at least one.
     ends: Vec<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Layout {
         Layout::of_ends(ends)
     }
 
-    /// How many blocks there are up to the end of each part.
+    /// Blocks up to the end of each part.
     pub(super) fn ends(&self) -> &[u64] {
         &self.ends
     }

@@ -112,7 +112,7 @@ fn what_lies_at_the_end_of_a_brick_moves_and_without_room_for_it_nothing_changes
         assert_eq!(read_all(&volume, ino).await, vec![1; 30 << 20]);
         assert!(small_are_whole(&volume, 5).await);
         assert_eq!(problems(&volume).await, Vec::<String>::new());
-        // What is free can be had, to the last block.
+        // All free blocks can be had, to the last.
         let other = file(&volume, "b").await;
         let mut at = 0;
         while write(&volume, other, at, &[2; 65536]).await.is_ok() {
