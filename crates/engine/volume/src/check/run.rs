@@ -93,7 +93,8 @@ impl Volume {
             parts: Cell::new((0.0, 0.0, 1.0)),
         };
         self.rest_of_check(check).await?;
-        // From here on the store has a record of all that began before.
+        // A file made from here on may have no record in the store while names are counted.
+        walk.limit.set(self.record.borrow().next_ino);
         self.sync_all().await?;
         self.check_numbers(&walk).await?;
         let windows = self.block_windows();
@@ -164,15 +165,15 @@ impl Volume {
         let range = (keys::inode(next), keys::after(b"I"));
         let walked = self.each_pair(walk, range, |key, _| last = keys::ino_of(key).or(last));
         walked.await?;
-        let mut limit = self.record.borrow().next_ino;
-        if let Some(last) = last.filter(|last| *last >= limit) {
+        let next = self.record.borrow().next_ino;
+        if let Some(last) = last.filter(|last| *last >= next) {
             walk.problem(true, "a new file would take the number of another".into());
-            limit = last.saturating_add(1);
+            let limit = last.saturating_add(1);
+            walk.limit.set(limit);
             if walk.repair {
                 self.edit_record(|record| record.next_ino = record.next_ino.max(limit));
             }
         }
-        walk.limit.set(limit);
         Ok(())
     }
 }

@@ -225,6 +225,35 @@ fn a_check_finds_nothing_wrong_in_files_that_change_and_move_meanwhile() {
 }
 
 #[test]
+fn a_file_that_is_made_while_a_check_begins_has_its_name() {
+    for (turns, later) in (0..20).flat_map(|turns| (0..12).map(move |later| (turns, later))) {
+        let (world, store) = World::new(16 << 10, &[300]);
+        let volume = world.mount(&store);
+        world.shard.block_on(async move {
+            // Names are counted of 16 files at a time: the new one is the first of the second walk.
+            for number in 1..16 {
+                make(&volume, ROOT, &format!("f{number}"), Kind::File).await.unwrap();
+            }
+            volume.start_check(false).unwrap();
+            for _ in 0..turns {
+                volume.shard.next_turn().await;
+            }
+            make(&volume, ROOT, "new", Kind::File).await.unwrap();
+            let soon = Rc::clone(&volume);
+            volume.shard.spawn(async move {
+                for _ in 0..later {
+                    soon.shard.next_turn().await;
+                }
+                soon.sync().await.unwrap();
+            });
+            volume.wait_check().await;
+            let Some(CheckEnd::Done(report)) = volume.last_check() else { panic!("not done") };
+            assert_eq!(report.problems, Vec::<String>::new(), "after {turns} and {later} turns");
+        });
+    }
+}
+
+#[test]
 fn a_check_that_is_paused_holds_nobody_up_and_goes_on_where_it_was() {
     let (world, store) = World::new(16 << 10, &[300]);
     let volume = world.mount(&store);
