@@ -11,7 +11,7 @@ use crate::under_test::{context, create_and_assemble, prepare, wanted};
 use crate::virtual_time::VirtualClock;
 use braid_array::control::Control;
 use braid_array::settings::{Settings, StripeCacheSize};
-use braid_device::{Completion, Device, DeviceInfo, OpenError, Opener, Request, Target};
+use braid_device::{Device, OpenError, Opener, Target};
 use braid_shard::Shard;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,8 +23,6 @@ pub enum Counted {
     Member,
     /// The array.
     Array,
-    /// The array, on members that take requests only and do not lend their memory, as disks do.
-    ArrayOfDisks,
 }
 
 /// Lines of the stripe cache: so few that it is full before long, and requests cost the same from then on.
@@ -42,10 +40,7 @@ pub fn count_requests(options: &Options, on: Counted, count: u64) -> Result<Slic
         .members
         .iter()
         .enumerate()
-        .map(|(nr, spec)| {
-            let inner = prepare(spec, nr)?;
-            Ok(if on == Counted::ArrayOfDisks { Arc::new(Kept(inner)) } else { inner })
-        })
+        .map(|(nr, spec)| prepare(spec, nr))
         .collect::<Result<Vec<Arc<dyn Opener>>, OpenError>>()?;
     let (options, own) = (options.clone(), shard.clone());
     let slice = shard.block_on(async move {
@@ -77,31 +72,6 @@ pub fn count_requests(options: &Options, on: Counted, count: u64) -> Result<Slic
     Ok(slice)
 }
 
-/// A member whose memory is its own.
-struct Kept(Arc<dyn Opener>);
-
-impl Opener for Kept {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
-        Ok(Rc::new(KeptDevice(self.0.open(shard)?)))
-    }
-}
-
-struct KeptDevice(Rc<dyn Device>);
-
-impl Device for KeptDevice {
-    fn info(&self) -> &DeviceInfo {
-        self.0.info()
-    }
-
-    fn submit(&self, request: Request, done: Completion) {
-        self.0.submit(request, done);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,7 +84,7 @@ mod tests {
         for pattern in [Pattern::RandRead, Pattern::RandWrite] {
             let members = vec![MemberSpec::Ram(16 << 20); 5];
             let options = Options::new(Level::Raid5, members, pattern, 4096);
-            for on in [Counted::Member, Counted::Array, Counted::ArrayOfDisks] {
+            for on in [Counted::Member, Counted::Array] {
                 let slice = count_requests(&options, on, 100).unwrap();
                 assert_eq!((slice.requests, slice.bytes), (100, 409_600), "{pattern} {on:?}");
             }

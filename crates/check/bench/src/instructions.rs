@@ -26,11 +26,7 @@ const LINES: [(&str, Pattern, u64); 4] = [
 ];
 
 /// The words for [`Counted`] on the command line.
-const WORDS: [(&str, Counted); 3] = [
-    ("member", Counted::Member),
-    ("array", Counted::Array),
-    ("array-of-disks", Counted::ArrayOfDisks),
-];
+const WORDS: [(&str, Counted); 2] = [("member", Counted::Member), ("array", Counted::Array)];
 
 /// Measures it.
 pub fn table(_: &Effort) -> anyhow::Result<Table> {
@@ -42,13 +38,11 @@ pub fn table(_: &Effort) -> anyhow::Result<Table> {
              stripe_cache_size=256, parity by {SIMD}. The requests of 512 bytes show what is left when hardly any data is moved. \
              Counted by valgrind's callgrind: the difference of runs with {MANY} and {FEW} requests, divided by \
              the {} between. The array's figures are without those of one *plain member* under the same load, \
-             which has the load generator and a copy of the data in it. *Lent*: members lend their memory, and \
-             requests are done at once; *not lent*: members take requests only, as disks do, and every \
-             request goes through the engine's tasks, locks and plans; copies that the members make of what \
-             they are asked for are in it.",
+             which has the load generator and a copy of the data in it; the copies that the members make of what the \
+             array asks of them are in the array's.",
             MANY - FEW
         ),
-        headings: vec!["load", "array, lent", "array, not lent", "plain member"],
+        headings: vec!["load", "array", "plain member"],
         rows,
         plots: Vec::new(),
     })
@@ -64,8 +58,8 @@ fn row(line: &(&str, Pattern, u64)) -> anyhow::Result<Row> {
         };
         *count = run(MANY)?.saturating_sub(run(FEW)?) as f64 / (MANY - FEW) as f64;
     }
-    let [member, lent, not_lent] = counts;
-    let cells = [lent - member, not_lent - member, member].map(|count| format!("{count:.0}"));
+    let [member, array] = counts;
+    let cells = [array - member, member].map(|count| format!("{count:.0}"));
     let report = Report {
         load: options(pattern, block).describe(),
         machine: Machine { parity: SIMD.to_owned(), ..Machine::here() },
@@ -109,7 +103,7 @@ fn instructions(pattern: Pattern, block: u64, on: &str, requests: u64) -> anyhow
 /// Carries out `count` requests: what is counted.
 pub fn requests(pattern: Pattern, block: u64, on: &str, count: u64) -> anyhow::Result<()> {
     let Some((_, on)) = WORDS.iter().find(|(word, _)| *word == on) else {
-        bail!("{on:?}: give member, array or array-of-disks");
+        bail!("{on:?}: give member or array");
     };
     count_requests(&options(pattern, block), *on, count)?;
     Ok(())

@@ -60,8 +60,7 @@ pub struct Counters {
     pub lookups: u64,
     /// Requests to members for writes: reads of what was missing.
     pub member_reads: u64,
-    /// Requests to members for writes: data and parity, before plugs merge them; blocks written in place
-    /// where members lend their memory.
+    /// Requests to members for writes: data and parity, before plugs merge them.
     pub member_writes: u64,
     /// Segments written as full stripes.
     pub full_stripes: u64,
@@ -88,8 +87,8 @@ pub(crate) struct OpenMember {
     pub(crate) nr: MemberNr,
     pub(crate) device: Rc<dyn Device>,
     plug: Option<Rc<Plug>>,
-    /// Measures what the member is asked, unless it lends its memory.
-    pub(crate) metered: Option<Rc<Metered>>,
+    /// Measures what the member is asked.
+    pub(crate) metered: Rc<Metered>,
 }
 
 /// See the module's documentation.
@@ -114,8 +113,6 @@ pub struct Engine {
     pub(crate) memory_max: u64,
     /// Requests to members are plugged and merged, and writes of one stripe are batched.
     pub(crate) aggregate: bool,
-    /// Some member lends its memory.
-    on_memory: Cell<bool>,
     /// Requests wait: stripes are being given to other shards.
     held: Cell<bool>,
     held_back: RefCell<VecDeque<(Request, ArrayDevice, Completion)>>,
@@ -221,7 +218,6 @@ impl Engine {
             settings: Cell::new(Settings::default()),
             memory_max,
             aggregate,
-            on_memory: Cell::new(false),
             held: Cell::new(false),
             held_back: RefCell::new(VecDeque::new()),
             router,
@@ -320,10 +316,10 @@ impl Engine {
     /// Counts of each member's requests, before and after merging.
     pub fn member_figures(&self) -> Vec<(MemberNr, MemberFigures)> {
         let devices = self.devices.borrow();
-        let figures = devices.iter().filter_map(|member| {
-            let io = member.metered.as_ref()?.figures();
+        let figures = devices.iter().map(|member| {
+            let io = member.metered.figures();
             let requested = member.plug.as_ref().map_or(io.counts, |plug| plug.arrived());
-            Some((member.nr, MemberFigures { requested, io }))
+            (member.nr, MemberFigures { requested, io })
         });
         figures.collect()
     }
@@ -356,16 +352,11 @@ impl Engine {
     pub(crate) fn open_member(&self, nr: MemberNr, opener: &dyn Opener) -> Result<(), OpenError> {
         let mut device = opener.open(&self.shard)?;
         let wants_plug = device.info().wants_plug;
-        // Direct access to a member's memory bypasses the filters.
-        let metered =
-            device.memory().is_none().then(|| Metered::new(&self.shard, Rc::clone(&device)));
-        if let Some(metered) = &metered {
-            device = Rc::clone(metered) as Rc<dyn Device>;
-        }
-        let plug = wants_plug.then(|| match (self.aggregate, &metered) {
-            (true, Some(metered)) => Plug::metered(&self.shard, Rc::clone(metered)),
-            (true, None) => Plug::new(&self.shard, Rc::clone(&device)),
-            (false, _) => Plug::pulled(&self.shard, Rc::clone(&device)),
+        let metered = Metered::new(&self.shard, device);
+        device = Rc::clone(&metered) as Rc<dyn Device>;
+        let plug = wants_plug.then(|| match self.aggregate {
+            true => Plug::metered(&self.shard, Rc::clone(&metered)),
+            false => Plug::pulled(&self.shard, Rc::clone(&device)),
         });
         if let Some(plug) = &plug {
             device = Rc::clone(plug) as Rc<dyn Device>;
@@ -398,18 +389,8 @@ impl Engine {
     /// Takes over what control has decided.
     pub(crate) fn apply(&self, update: ViewUpdate) {
         let view = View::new(&update, |nr| self.member_device(nr));
-        self.on_memory
-            .set((0..view.slots()).all(|slot| {
-                view.member(slot).is_some_and(|(device, _)| device.memory().is_some())
-            }));
         *self.view.borrow_mut() = Rc::new(view);
         *self.update.borrow_mut() = update;
-    }
-
-    /// Some member lends its memory, so that it is worth looking whether those concerned do.
-    #[inline]
-    pub(crate) fn on_memory(&self) -> bool {
-        self.on_memory.get()
     }
 
     // --- How large the requests are that all is cut from ---------------------------------------

@@ -48,10 +48,6 @@ impl Engine {
 }
 
 async fn flush_members(engine: &Rc<Engine>, told: &Cell<u64>) -> Result<(), IoError> {
-    if engine.on_memory() {
-        // Nothing is cached, so nothing can be lost; what a member had that is missing is nowhere else.
-        return if engine.view().broken { Err(IoError::new(IoErrorKind::Lost)) } else { Ok(()) };
-    }
     let Some(flushed) = ask(engine).await else {
         return Err(IoError::new(IoErrorKind::Refused));
     };

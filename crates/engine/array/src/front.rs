@@ -79,18 +79,11 @@ impl Device for ArrayDevice {
         engine.meter.count(&request.op, len);
         let done = engine.time(&request.op, done);
         match request.op {
-            Op::Read(mut bufs) => {
-                if crate::at_once::read(engine, offset, &mut bufs) {
-                    return done.complete(Outcome::ok(Op::Read(bufs)));
-                }
+            Op::Read(bufs) => {
                 engine.note_size(len);
                 read(engine, offset, bufs, done);
             }
             Op::Write { bufs, fua } => {
-                if crate::at_once::write(engine, offset, &bufs) {
-                    drop(bufs);
-                    return done.complete(Outcome::ok(Op::Write { bufs: Bufs::new(), fua }));
-                }
                 engine.note_size(len);
                 write(engine, offset, bufs, fua, done);
             }
@@ -412,11 +405,6 @@ fn spawn_write(engine: &Rc<Engine>, mut args: WriteArgs) {
 
 /// Starts a write whose bits are recorded, where there is a bitmap.
 pub(crate) fn start_write(engine: &Rc<Engine>, args: WriteArgs) {
-    if let WritePayload::Data(new) = &args.payload
-        && crate::at_once::write_piece(engine, args.unit, args.extent, new)
-    {
-        return args.finish(Ok(()));
-    }
     match &engine.geometry.layout {
         Layout::Parity(_) => crate::parity::waiting::enter(engine, args),
         _ => engine.spawners().mirror_write.spawn(args),

@@ -20,7 +20,6 @@
 
 pub mod array;
 pub mod assemble;
-mod at_once;
 pub mod bad_blocks;
 mod bitmap;
 pub mod cache;

@@ -67,21 +67,6 @@ impl RangeLocks {
         Held { locks: self.clone(), unit, range }
     }
 
-    /// True when nobody holds or waits for any of bytes `start..end` of `unit`. What does not wait needs
-    /// no more than that: nobody can take the range before it has ended.
-    #[inline]
-    pub fn is_free(&self, unit: u64, start: u64, end: u64) -> bool {
-        let table = self.table.borrow();
-        if table.units.is_empty() {
-            return true;
-        }
-        let range = Range { start, end };
-        table.units.get(&unit).is_none_or(|entry| {
-            entry.held.iter().all(|held| !held.overlaps(range))
-                && entry.waiting.iter().all(|waiter| !waiter.range.overlaps(range))
-        })
-    }
-
     /// Takes bytes `start..end` of `unit` at once, or not at all.
     pub fn try_lock(&self, unit: u64, start: u64, end: u64) -> Option<Held> {
         let range = Range { start, end };

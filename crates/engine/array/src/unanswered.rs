@@ -49,14 +49,12 @@ impl Engine {
     /// Has control told when a member that was just opened does not answer, or has no space.
     pub(crate) fn watch_member(&self, member: &OpenMember) {
         self.limit_member(member);
-        if let Some(metered) = &member.metered {
-            wait_for_space(metered, &self.reports, &self.home, self.id);
-        }
+        wait_for_space(&member.metered, &self.reports, &self.home, self.id);
     }
 
     fn metered(&self) -> Vec<(MemberNr, Rc<Metered>)> {
         let devices = self.devices.borrow();
-        devices.iter().filter_map(|m| Some((m.nr, Rc::clone(m.metered.as_ref()?)))).collect()
+        devices.iter().map(|member| (member.nr, Rc::clone(&member.metered))).collect()
     }
 
     /// Writes to each member that wait for space.
@@ -86,9 +84,7 @@ impl Engine {
     }
 
     fn limit_member(&self, member: &OpenMember) {
-        if let Some(metered) = &member.metered {
-            limit(metered, &self.settings.get(), &self.home, self.id);
-        }
+        limit(&member.metered, &self.settings.get(), &self.home, self.id);
     }
 
     /// The limit has been set to something else.
@@ -99,7 +95,7 @@ impl Engine {
     /// For how long the oldest request to each member is under way, in nanoseconds.
     pub(crate) fn waiting(&self) -> Vec<(MemberNr, Nanos)> {
         let devices = self.devices.borrow();
-        let waiting = |member: &OpenMember| Some((member.nr, member.metered.as_ref()?.waiting()?));
+        let waiting = |member: &OpenMember| Some((member.nr, member.metered.waiting()?));
         devices.iter().filter_map(waiting).collect()
     }
 
@@ -114,7 +110,7 @@ impl Engine {
         let given_up: Vec<Rc<Metered>> = {
             let devices = self.devices.borrow();
             let same = devices.iter().filter(|member| member.nr == nr);
-            same.filter_map(|member| member.metered.clone()).collect()
+            same.map(|member| Rc::clone(&member.metered)).collect()
         };
         given_up.iter().for_each(|metered| metered.give_up());
     }

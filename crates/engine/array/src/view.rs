@@ -7,7 +7,6 @@ use crate::bad_blocks::BadBlocks;
 use crate::options::MemberFlags;
 use braid_device::{Device, IoError, IoErrorKind};
 use braid_layout::Slot;
-use braid_shard::buffer::in_place::Place;
 use braid_shard::plant::planted;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -274,14 +273,6 @@ impl View {
     pub fn member(&self, slot: Slot) -> Option<(&Rc<dyn Device>, u64)> {
         let slot = self.slots.get(slot)?;
         slot.device.as_ref().map(|device| (device, slot.data_offset))
-    }
-
-    /// Component byte `at` of the slot's member, where that lends its memory.
-    #[inline]
-    pub(crate) fn place(&self, slot: Slot, at: u64) -> Option<Place<'_>> {
-        let (device, data_offset) = self.member(slot)?;
-        let memory = device.memory()?;
-        Some(Place { memory, at: usize::try_from(data_offset + at).ok()? })
     }
 
     /// Which member has the slot.

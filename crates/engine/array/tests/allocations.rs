@@ -7,7 +7,7 @@ use braid_array::assemble::assemble;
 use braid_array::create::create;
 use braid_array::options::{AssembleOptions, Context, CreateOptions};
 use braid_device::ram::Ram;
-use braid_device::{Completion, Device, DeviceInfo, IoSets, OpenError, Opener, Request, Target};
+use braid_device::{Device, IoSets, Opener, Request, Target};
 use braid_layout::Level;
 use braid_shard::Shard;
 use std::rc::Rc;
@@ -20,32 +20,7 @@ const CHUNK: u64 = 64 << 10;
 const WARM_UP: u64 = 8000;
 const COUNTED: u64 = 4000;
 
-/// A device in memory that does not lend its memory: a disk, to the array.
-struct Disk(Rc<dyn Device>);
-
-impl Device for Disk {
-    fn info(&self) -> &DeviceInfo {
-        self.0.info()
-    }
-
-    fn submit(&self, request: Request, done: Completion) {
-        self.0.submit(request, done);
-    }
-}
-
-struct DiskOpener(Arc<Ram>);
-
-impl Opener for DiskOpener {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
-        Ok(Rc::new(Disk(self.0.open(shard)?)))
-    }
-}
-
-fn start(shard: &Shard, level: Level, members: usize, lends: bool) -> Arc<Array> {
+fn start(shard: &Shard, level: Level, members: usize) -> Arc<Array> {
     let next = AtomicU8::new(1);
     let context = Context {
         shard: shard.clone(),
@@ -56,7 +31,7 @@ fn start(shard: &Shard, level: Level, members: usize, lends: bool) -> Arc<Array>
     let openers: Vec<Arc<dyn Opener>> = (0..members)
         .map(|nr| {
             let ram = Arc::new(Ram::new(format!("ram{nr}"), 24 * MIB));
-            if lends { ram as Arc<dyn Opener> } else { Arc::new(DiskOpener(ram)) as _ }
+            ram as Arc<dyn Opener>
         })
         .collect();
     shard.block_on(async move {
@@ -110,27 +85,25 @@ fn a_request_in_steady_state_allocates_nothing() {
     for (level, members) in
         [(Level::Raid5, 5), (Level::Raid6, 6), (Level::Raid1, 2), (Level::Raid10, 4)]
     {
-        for lends in [true, false] {
-            let shard = Shard::with_ring(0).unwrap();
-            let array = start(&shard, level, members, lends);
-            let device = array.open(&shard).unwrap();
-            let sets = IoSets::new(&shard);
-            for load in [(4 << 10, true), (16 << 10, true), (256 << 10, true), (4 << 10, false)] {
-                // Large ones take longer and find their steady state sooner.
-                let less = if load.0 > CHUNK { 8 } else { 1 };
-                let (warm_up, count) = (WARM_UP / less, COUNTED / less);
-                send(&shard, &device, &sets, load, (0, warm_up));
-                let counted = allocation_counter::measure(|| {
-                    send(&shard, &device, &sets, load, (warm_up, count));
-                });
-                // Growth of tables and `block_on` do not count as allocations of requests.
-                assert!(
-                    counted.count_total < count / 100,
-                    "{level} lending={lends} {load:?}: {} allocations in {count} requests",
-                    counted.count_total
-                );
-            }
-            shard.abandon();
+        let shard = Shard::with_ring(0).unwrap();
+        let array = start(&shard, level, members);
+        let device = array.open(&shard).unwrap();
+        let sets = IoSets::new(&shard);
+        for load in [(4 << 10, true), (16 << 10, true), (256 << 10, true), (4 << 10, false)] {
+            // Large ones take longer and find their steady state sooner.
+            let less = if load.0 > CHUNK { 8 } else { 1 };
+            let (warm_up, count) = (WARM_UP / less, COUNTED / less);
+            send(&shard, &device, &sets, load, (0, warm_up));
+            let counted = allocation_counter::measure(|| {
+                send(&shard, &device, &sets, load, (warm_up, count));
+            });
+            // Growth of tables and `block_on` do not count as allocations of requests.
+            assert!(
+                counted.count_total < count / 100,
+                "{level} {load:?}: {} allocations in {count} requests",
+                counted.count_total
+            );
         }
+        shard.abandon();
     }
 }

@@ -151,14 +151,14 @@ fn an_export_that_was_written_to_by_others_is_not_used() {
     let world = World::new(true);
     let device = world.device();
     assert_eq!(world.ask(&device, world.read(0)), Ok(()));
-    world.ram.device().memory().unwrap().write(100, b"other");
+    world.ram.memory().write(100, b"other");
     world.end();
     assert_eq!(world.ask(&device, world.write(0, 1, true)), GONE);
     let mut held = [0; 4096];
-    world.ram.device().memory().unwrap().read(0, &mut held);
+    world.ram.memory().read(0, &mut held);
     assert_eq!(&held[100..105], b"other");
     // Not even when it is as it was.
-    world.ram.device().memory().unwrap().write(100, &[0; 5]);
+    world.ram.memory().write(100, &[0; 5]);
     assert_eq!(world.ask(&device, world.read(0)), GONE);
 }
 

@@ -10,7 +10,6 @@ use crate::info::DeviceInfo;
 use crate::request::{Op, Request};
 use crate::target::{OpenError, Opener};
 use braid_shard::Shard;
-use braid_shard::buffer::SharedMemory;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -79,10 +78,6 @@ impl Device for BlocksDevice {
         } else {
             done.finish(Err(IoError::new(IoErrorKind::Invalid)), request.op);
         }
-    }
-
-    fn memory(&self) -> Option<&SharedMemory> {
-        self.inner.memory()
     }
 }
 

@@ -3,7 +3,6 @@
 use crate::completion::Completion;
 use crate::info::DeviceInfo;
 use crate::request::Request;
-use braid_shard::buffer::SharedMemory;
 
 /// A flat range of bytes on one shard.
 pub trait Device {
@@ -35,12 +34,5 @@ pub trait Device {
     /// Requests wait because what the device lies on is full: they are not overdue.
     fn waits_for_space(&self) -> bool {
         false
-    }
-
-    /// The device's bytes, when they are memory of this process and nothing but memory: then who
-    /// holds a range may also work on it in place ([`braid_shard::buffer::in_place`]). `None` for
-    /// every device that must see each request.
-    fn memory(&self) -> Option<&SharedMemory> {
-        None
     }
 }

@@ -21,7 +21,6 @@ use crate::info::DeviceInfo;
 use crate::request::{Op, Request};
 use crate::space::{Space, Waiting};
 use crate::watch::{Overdue, Watch};
-use braid_shard::buffer::SharedMemory;
 use braid_shard::ring::BufMuts;
 use braid_shard::{Nanos, Shard};
 use hdrhistogram::Histogram;
@@ -468,10 +467,6 @@ impl Device for Metered {
 
     fn waits_for_space(&self) -> bool {
         self.inner.waits_for_space()
-    }
-
-    fn memory(&self) -> Option<&SharedMemory> {
-        self.inner.memory()
     }
 }
 

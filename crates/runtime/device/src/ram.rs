@@ -36,6 +36,11 @@ impl Ram {
         Ok(Ram { info, memory: Arc::new(memory) })
     }
 
+    /// The bytes behind all its devices, as somebody sees them who goes past the requests.
+    pub fn memory(&self) -> &SharedMemory {
+        &self.memory
+    }
+
     /// The device itself, for one shard.
     pub fn device(&self) -> Rc<dyn Device> {
         Rc::new(RamDevice { info: self.info.clone(), memory: Arc::clone(&self.memory) })
@@ -73,10 +78,6 @@ impl Device for RamDevice {
 
     fn may_hang(&self) -> bool {
         false
-    }
-
-    fn memory(&self) -> Option<&SharedMemory> {
-        Some(&self.memory)
     }
 }
 

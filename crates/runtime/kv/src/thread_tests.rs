@@ -131,22 +131,21 @@ fn a_commit_that_was_begun_is_written_when_it_is_told_to_go_on() {
     let store =
         shard.block_on(KvStore::open(&shard, vec![region(&shard, &ram)], Open::Create, 1 << 20));
     let store = store.unwrap();
-    let device = ram.open(&shard).unwrap();
-    let bytes = |device: &Rc<dyn braid_device::Device>| {
+    let bytes = || {
         let mut all = vec![0; 8 << 20];
-        assert!(device.memory().unwrap().read(0, &mut all));
+        assert!(ram.memory().read(0, &mut all));
         all
     };
-    let before = bytes(&device);
+    let before = bytes();
     let begun = store.begin_commit(vec![put("k", "v")]).ok().unwrap();
     // Asked afterwards, it waits.
     let after = store.get(b"k");
     let pause = shard.clone();
     shard.block_on(async move { pause.sleep(20_000_000).await });
-    assert!(bytes(&device) == before);
+    assert!(bytes() == before);
     (begun.go)();
     assert_eq!(shard.block_on(begun.done), Ok(()));
-    assert!(bytes(&device) != before);
+    assert!(bytes() != before);
     assert_eq!(shard.block_on(after), Ok(Some(b"v".to_vec())));
     // One that is given up ends the store.
     let Begun { go, done } = store.begin_commit(vec![put("k", "w")]).ok().unwrap();

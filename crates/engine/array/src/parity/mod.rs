@@ -4,12 +4,10 @@ pub(crate) mod blocks;
 mod compare;
 mod compute;
 mod holes;
-mod in_place;
 pub(crate) mod plan;
 pub(crate) mod recover;
 pub(crate) mod scrub;
 pub(crate) mod segment;
-pub(crate) mod small;
 pub(crate) mod waiting;
 mod write;
 

@@ -92,10 +92,6 @@ async fn together(
         engine.cache_forget(unit, 0..chunk);
         return result;
     }
-    if super::in_place::batch(&batch, &engine.view()) {
-        engine.cache_forget(unit, batch.rows.clone());
-        return Ok(());
-    }
     batch.by_requests().await
 }
 

@@ -11,7 +11,6 @@
 //!
 //! Invariant: the ranges of two live `BufMut`s never overlap, nor does a `BufMut` with a `Buf`.
 
-pub mod in_place;
 mod lasting;
 mod loan;
 mod racy;

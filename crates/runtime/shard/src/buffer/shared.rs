@@ -4,7 +4,6 @@ use super::{ALIGN, block_layout, racy};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::alloc::handle_alloc_error;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicBool;
 
 /// A fixed range of zeroed memory, copied from and to by any shard.
 ///
@@ -13,17 +12,10 @@ use std::sync::atomic::AtomicBool;
 pub struct SharedMemory {
     pub(super) memory: NonNull<u8>,
     len: usize,
-    /// A flag for each [`REGION`], set while some thread computes in it: the only one that then makes references.
-    claims: Box<[AtomicBool]>,
 }
 
-/// Bytes that are claimed together: a usual chunk, so that shards at work on neighbouring stripes meet seldom.
-const REGION: usize = 64 << 10;
-
 // SAFETY: the memory is reached through `racy`, whose copies any number of threads may make of and to
-// the same bytes at once; and by references of `in_place`, which only the thread makes that has claimed
-// the bytes' regions. That nobody writes to those bytes meanwhile is what the engine sees to: it computes
-// only in rows that it has locked, on the one shard that owns their stripe.
+// the same bytes at once. No reference to it is ever made.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
@@ -47,8 +39,7 @@ impl SharedMemory {
         // SAFETY: the range is the mapping just made; the advice changes no content. Where it is
         // refused, small pages do as well.
         let _ = unsafe { madvise(memory.as_ptr().cast(), capacity, Advice::LinuxHugepage) };
-        let claims = (0..capacity.div_ceil(REGION)).map(|_| AtomicBool::new(false)).collect();
-        Some(SharedMemory { memory, len, claims })
+        Some(SharedMemory { memory, len })
     }
 
     /// Bytes.
@@ -63,14 +54,6 @@ impl SharedMemory {
 
     pub(super) fn holds(&self, at: usize, len: usize) -> bool {
         at.checked_add(len).is_some_and(|end| end <= self.len)
-    }
-
-    /// The flags of the regions in which `len` bytes from `at` on lie; none when out of range.
-    pub(super) fn claims(&self, at: usize, len: usize) -> &[AtomicBool] {
-        if len == 0 || !self.holds(at, len) {
-            return &[];
-        }
-        self.claims.get(at / REGION..=(at + len - 1) / REGION).unwrap_or_default()
     }
 
     /// Copies from offset `at` into `into`. False, and nothing done, when out of range.

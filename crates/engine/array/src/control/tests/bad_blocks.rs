@@ -425,12 +425,9 @@ fn a_block_that_cannot_be_read_nor_mended_is_recorded() {
 }
 
 #[test]
-fn memory_members_with_bad_blocks_are_written_by_request_there() {
+fn blocks_that_are_bad_on_every_member_are_written_and_good_again() {
     let world = World::new(1);
     let members = members("m", 5, 6 * MIB);
-    for member in &members {
-        member.lends.store(true, Ordering::Relaxed);
-    }
     world.create(&members, options(Level::Raid5, 5));
     for member in &members {
         record(&world, member, &[8 * KIB..12 * KIB]);

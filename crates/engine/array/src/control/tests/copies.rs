@@ -250,15 +250,12 @@ fn a_write_mostly_member_is_read_only_when_there_is_no_other() {
 }
 
 #[test]
-fn members_in_memory_know_write_mostly_too_and_level_10_does_not() {
+fn level_1_reads_no_write_mostly_member_and_level_10_knows_of_none() {
     for (level, read_anyway) in [(Level::Raid1, false), (Level::Raid10, true)] {
         let (world, members) = (World::new(1), members("m", 2, 34 * MIB));
-        for member in &members {
-            member.lends.store(true, Ordering::Relaxed);
-        }
         let options = CreateOptions { flags: vec![WRITE_MOSTLY], ..options(level, 2) };
         let (array, _) = filled(&world, &members, options);
-        // Told apart by what they hold: memory that is lent is not asked for.
+        // The copies are told apart by what they hold.
         let start = world.superblock(&members[0]).data_offset * 512;
         world.scribble(&members[0], start, &[0xee; 4 << 20]);
         let seen = (0..1024).any(|nr| {

@@ -13,7 +13,6 @@ use braid_device::{
     Request, Target,
 };
 use braid_format::superblock::Superblock;
-use braid_shard::buffer::SharedMemory;
 use braid_shard::{Nanos, Reactor, Shard};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -264,8 +263,6 @@ type Trap = Arc<Mutex<Option<(u64, Vec<u8>)>>>;
 pub(super) struct TestMember {
     pub(super) ram: Arc<Ram>,
     pub(super) dead: Arc<AtomicBool>,
-    /// Its devices lend their memory.
-    pub(super) lends: AtomicBool,
     /// Its logical block, when that is larger than a sector.
     pub(super) block: AtomicU32,
     /// Bytes of the device that it does not take; it gives what they held before.
@@ -310,7 +307,6 @@ impl Opener for TestMember {
     fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
         let inner = Blocks::new(Arc::clone(&self.ram) as _, self.block.load(Ordering::Relaxed));
         let inner = inner.open(shard)?;
-        let lends = self.lends.load(Ordering::Relaxed);
         let (dead, read, written) =
             (Arc::clone(&self.dead), Arc::clone(&self.read), Arc::clone(&self.written));
         let (defects, unreadable) = (Arc::clone(&self.defects), Arc::clone(&self.unreadable));
@@ -323,7 +319,6 @@ impl Opener for TestMember {
             reads: Arc::clone(&self.reads),
             inner,
             dead,
-            lends,
             defects,
             unreadable,
             decayed,
@@ -363,7 +358,6 @@ struct TestDevice {
     reads: Arc<AtomicU64>,
     decayed: Arc<Mutex<Vec<Range<u64>>>>,
     dead: Arc<AtomicBool>,
-    lends: bool,
     defects: Arc<Mutex<Vec<Range<u64>>>>,
     unreadable: Arc<Mutex<Vec<Range<u64>>>>,
     power: Arc<AtomicU64>,
@@ -458,10 +452,6 @@ impl Device for TestDevice {
         }
         self.inner.submit(request, done);
     }
-
-    fn memory(&self) -> Option<&SharedMemory> {
-        if self.lends { self.inner.memory() } else { None }
-    }
 }
 
 /// Members `a`, `b`, … of `size` bytes each.
@@ -474,7 +464,6 @@ pub(super) fn members(prefix: &str, count: usize, size: u64) -> Vec<Arc<TestMemb
                 ram: Arc::new(Ram::new(format!("{prefix}{nr}"), size)),
                 block: AtomicU32::new(512),
                 dead: Arc::new(AtomicBool::new(false)),
-                lends: AtomicBool::new(false),
                 defects: Arc::default(),
                 unreadable: Arc::default(),
                 read: Arc::default(),
