@@ -63,6 +63,17 @@ pub enum RmwLevel {
     Prefer,
 }
 
+impl RmwLevel {
+    /// Read-modify-write that reads so many blocks is taken, rather than reconstruct-write that reads so many.
+    pub(crate) fn prefers_rmw(self, rmw: usize, reconstruct: usize) -> bool {
+        match self {
+            RmwLevel::Disable => false,
+            RmwLevel::Auto | RmwLevel::Enable => rmw < reconstruct,
+            RmwLevel::Prefer => rmw <= reconstruct,
+        }
+    }
+}
+
 /// Time limit of a request to a member, past which the member is failed, or, where the data depends on it, before the
 /// log says that the array waits for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

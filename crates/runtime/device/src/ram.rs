@@ -37,7 +37,7 @@ impl Ram {
     }
 
     /// The bytes behind all its devices, as somebody sees them who goes past the requests.
-    pub fn memory(&self) -> &SharedMemory {
+    pub fn memory(&self) -> &Arc<SharedMemory> {
         &self.memory
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod blocks;
 mod compare;
 mod compute;
 mod holes;
+mod one_block;
 pub(crate) mod plan;
 pub(crate) mod recover;
 pub(crate) mod scrub;

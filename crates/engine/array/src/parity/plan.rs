@@ -72,11 +72,7 @@ impl Situation<'_> {
         let rest_readable = reconstruct.iter().all(|slot| (self.readable)(*slot));
         let cost = |slots: &Slots| slots.iter().filter(|slot| !(self.cached)(**slot)).count();
         let (rmw_blocks, reconstruct_blocks) = (cost(&rmw), cost(&reconstruct));
-        let cheaper = match self.rmw_level {
-            RmwLevel::Disable => false,
-            RmwLevel::Auto | RmwLevel::Enable => rmw_blocks < reconstruct_blocks,
-            RmwLevel::Prefer => rmw_blocks <= reconstruct_blocks,
-        };
+        let cheaper = self.rmw_level.prefers_rmw(rmw_blocks, reconstruct_blocks);
         // Read-modify-write would carry a parity that is wrong over into the new one; where parity
         // may be wrong (before a resync has come by) reconstructing mends it as well.
         let prefer_rmw = self.in_sync && cheaper;

@@ -4,6 +4,7 @@
 //! parity, write data and parity, reply. A member that fails on the way is recorded as failed before
 //! the reply, and the write goes on without it.
 
+use super::one_block;
 use super::plan::{Plan, Situation};
 use super::segment::{Extent, Segment, divided, find_cuts, piece_at, segments};
 use super::waiting::{Room, whole_lines};
@@ -68,6 +69,11 @@ async fn together(
         Some(writing) => writing,
         None => engine.begin_write().await?,
     };
+    if let [piece] = pieces
+        && let Some(result) = one_block::carry_out(engine, parity, (unit, line), piece).await
+    {
+        return result;
+    }
     let chunk = parity.chunk_size();
     extents.clear();
     extents.extend(pieces.iter().map(|piece| piece.extent));

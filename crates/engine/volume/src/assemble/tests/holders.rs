@@ -157,8 +157,7 @@ fn damaged() -> Bricks {
     third.volume_state = braid_format::brick::VolumeState::Mounted;
     third.away =
         vec![Away { brick_id: 0, generation }, Away { brick_id: 1, generation: generation + 1 }];
-    let memory = bricks.rams[2].device();
-    let memory = memory.memory().unwrap();
+    let memory = bricks.rams[2].memory();
     memory.write(0, &third.to_bytes());
     memory.write((32 * MIB - 4096) as usize, &third.to_bytes());
     bricks
@@ -232,8 +231,7 @@ fn two_ran_on(change: impl Fn(&mut BrickSuperblock)) -> Bricks {
         if nr == 3 {
             change(&mut superblock);
         }
-        let device = bricks.rams[nr].device();
-        let memory = device.memory().unwrap();
+        let memory = bricks.rams[nr].memory();
         memory.write(0, &superblock.to_bytes());
         memory.write((32 * MIB - 4096) as usize, &superblock.to_bytes());
     }

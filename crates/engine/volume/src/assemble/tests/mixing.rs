@@ -12,15 +12,14 @@ const TAKE_BACK: AssembleOptions =
 /// What a device holds now, on another device of `size` bytes.
 fn image(ram: &Ram, size: u64) -> Ram {
     let copy = Ram::new("image", size);
-    let (from, to) = (ram.device(), copy.device());
-    let mut bytes = vec![0; size.min(from.info().size) as usize];
-    from.memory().unwrap().read(0, &mut bytes);
-    to.memory().unwrap().write(0, &bytes);
+    let mut bytes = vec![0; size.min(ram.memory().len() as u64) as usize];
+    ram.memory().read(0, &mut bytes);
+    copy.memory().write(0, &bytes);
     copy
 }
 
 fn overwrite(ram: &Ram, at: u64, bytes: &[u8]) {
-    ram.device().memory().unwrap().write(at as usize, bytes);
+    ram.memory().write(at as usize, bytes);
 }
 
 fn text<T: std::fmt::Debug>(result: Result<T, AssembleError>) -> String {

@@ -10,9 +10,8 @@ use std::cell::Cell;
 /// What the bricks hold.
 pub(super) fn save(bricks: &Bricks) -> Vec<Vec<u8>> {
     let save = |ram: &Ram| {
-        let device = ram.device();
-        let mut bytes = vec![0; device.info().size as usize];
-        device.memory().unwrap().read(0, &mut bytes);
+        let mut bytes = vec![0; ram.memory().len()];
+        ram.memory().read(0, &mut bytes);
         bytes
     };
     bricks.rams.iter().map(save).collect()
@@ -23,7 +22,7 @@ pub(super) fn restored(saved: &[Vec<u8>]) -> Bricks {
     let sizes: Vec<u64> = saved.iter().map(|bytes| bytes.len() as u64 / MIB).collect();
     let bricks = Bricks::blank(&sizes);
     for (ram, bytes) in bricks.rams.iter().zip(saved) {
-        ram.device().memory().unwrap().write(0, bytes);
+        ram.memory().write(0, bytes);
     }
     bricks
 }
@@ -343,7 +342,7 @@ fn a_commit_that_only_a_brick_that_is_away_has_is_not_acknowledged() {
 fn a_brick_that_is_removed_while_it_is_given_the_metadata_is_not_written_any_more() {
     let bricks = Bricks::new(&[32, 32, 32]);
     let (opened, volume) = bricks.mount(bricks.assemble().unwrap());
-    let ram = bricks.rams[2].device();
+    let memory = std::sync::Arc::clone(bricks.rams[2].memory());
     let shard = bricks.shard.clone();
     bricks.run(async move {
         opened.store.drop_half(1).await.unwrap();
@@ -358,8 +357,7 @@ fn a_brick_that_is_removed_while_it_is_given_the_metadata_is_not_written_any_mor
             shard.sleep(1000).await;
         }
         opened.brick_removed(2).await.unwrap();
-        let memory = ram.memory().unwrap();
-        let size = ram.info().size as usize;
+        let size = memory.len();
         memory.write(0, &vec![0x5a; size]);
         let ino = put(&volume, "a").await;
         volume.fsync(ino, false).await.unwrap();
