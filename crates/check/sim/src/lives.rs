@@ -11,17 +11,25 @@ use crate::run::{Life, Over, Run};
 use crate::steps::{PATIENCE, Steps};
 use braid_array::assemble::assemble;
 use braid_array::error::AssembleError;
+use braid_array::status::Ended;
 use braid_device::{Device, Target};
 use std::rc::Rc;
+
+/// In nanoseconds.
+const SECOND: u64 = 1_000_000_000;
 
 impl Run {
     pub(crate) fn stop(&mut self) -> Result<(), Over> {
         self.world.trace(|| "stop".to_string());
         self.stopping = true;
         let control = self.control()?;
-        let broken = self.excused;
+        let since = self.world.now();
         let later = self.life()?.machine.begin(async move { control.stop().await });
-        self.wait("the stop", &later)?;
+        let left = self.wait("the stop", &later)?;
+        // A member that answers nothing for a second and cannot be spared is not waited for: what is under way ends as in a
+        // crash, and the stop says so.
+        let cut_short = left.ended == Ended::Active && self.world.now() > since + SECOND;
+        let broken = self.excused || cut_short;
         self.drain()?;
         self.stopping = false;
         if !broken {

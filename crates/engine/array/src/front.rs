@@ -55,6 +55,10 @@ impl Device for ArrayDevice {
         self.engine.may_hang()
     }
 
+    fn hurry(&self) {
+        self.engine.hurry();
+    }
+
     fn waits_for_space(&self) -> bool {
         self.engine.reports.any_waits_for_space()
     }

@@ -115,6 +115,16 @@ impl Engine {
         given_up.iter().for_each(|metered| metered.give_up());
     }
 
+    /// See [`Device::hurry`].
+    pub(crate) fn hurry(&self) {
+        let id = self.id;
+        self.home.run(move |shard| {
+            if let Some(control) = Control::find(shard, id) {
+                control.watch_for_above();
+            }
+        });
+    }
+
     /// See [`Device::layers`].
     pub(crate) fn layers(&self) -> u32 {
         1 + self.devices.borrow().iter().map(|member| member.device.layers()).max().unwrap_or(0)

@@ -31,6 +31,10 @@ pub trait Device {
         true
     }
 
+    /// An array above is being stopped and waits for what is under way here. Whatever lies below and answers nothing is
+    /// given up as by a stop of its own, where it can be spared. Said again twice a second, for as long as it is so.
+    fn hurry(&self) {}
+
     /// Requests wait because what the device lies on is full: they are not overdue.
     fn waits_for_space(&self) -> bool {
         false

@@ -465,6 +465,10 @@ impl Device for Metered {
         self.timed
     }
 
+    fn hurry(&self) {
+        self.inner.hurry();
+    }
+
     fn waits_for_space(&self) -> bool {
         self.inner.waits_for_space()
     }

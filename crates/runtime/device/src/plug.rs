@@ -218,6 +218,10 @@ impl Device for Plug {
         self.inner.may_hang()
     }
 
+    fn hurry(&self) {
+        self.inner.hurry();
+    }
+
     fn waits_for_space(&self) -> bool {
         self.inner.waits_for_space()
     }

@@ -1,4 +1,4 @@
-//! The questions to members while their array is being stopped, and the time for which each has said nothing.
+//! The questions to members while their array, or one above it, is being stopped, and the time for which each has said nothing.
 //!
 //! Does not know who asks, nor what follows from silence.
 
@@ -12,6 +12,17 @@ pub(crate) struct Questions {
     pub(super) asked: RefCell<Vec<Rc<Question>>>,
     /// Nothing is asked any more.
     pub(super) over: Cell<bool>,
+    /// Looks for which an array above still waits, as far as it has said.
+    pub(super) above: Cell<u32>,
+    /// Somebody looks because an array above waits.
+    pub(super) watched: Cell<bool>,
+}
+
+impl Questions {
+    /// Silence counts from now on.
+    pub(super) fn begin(&self) {
+        self.asked.borrow().iter().for_each(|question| question.silent.set(0));
+    }
 }
 
 /// A member, and what it says.

@@ -5,6 +5,9 @@
 //! is on the members, and the stop says so. A member that gives what it is asked for is slow at the most, since a flush
 //! may take long: it has the time that `member_timeout` says.
 //!
+//! A member that is an array may be silent because of a member of its own. It is told that it is waited for, looks for that
+//! one in the same way, and has more time here, so that the lowest array that can spare a member does.
+//!
 //! Invariant: looks are counted, not time. A process that was not let run has not looked for an answer either.
 
 use crate::control::Control;
@@ -22,27 +25,63 @@ use std::rc::Rc;
 const LOOK_EVERY: Nanos = 50_000_000;
 /// A member that answers nothing for so many looks is given up: a second.
 const SILENT_LOOKS: u32 = 20;
-/// Members that have said nothing for so many looks may be silent for the same reason.
+/// So many more for each array that is stacked in it: three quarters of a second.
+const LOOKS_PER_LAYER: u32 = 15;
+/// Members for which no more than so many looks are left may be silent for the same reason.
 const QUIET_LOOKS: u32 = SILENT_LOOKS / 2;
+/// An array above that has not said for so many looks that it waits does not wait any more.
+const ABOVE_LOOKS: u32 = 2 * ASK_AFTER;
 /// Looks from one question to the next.
 const ASK_AFTER: u32 = 10;
 
 impl Control {
     /// Goes on beside a stop, until it is over.
     pub(crate) async fn watch_the_end(self: Rc<Self>) {
+        self.questions.begin();
         while self.stopped.borrow().is_none() {
-            self.ask_members();
-            self.shard.sleep(LOOK_EVERY).await;
-            let (silent, quiet) = self.silent_members().await;
-            let spared = |nr: &MemberNr| {
-                self.geometry.level.has_redundancy()
-                    && self.roster.borrow().survives_without_all(&self.geometry, *nr, &quiet)
-            };
+            let (silent, quiet) = self.look_for_silence().await;
             // Where they are too many for the array all are given up together, and then none is recorded as failed.
-            if silent.iter().all(spared) || silent.len() == quiet.len() {
-                self.give_up_silent(&silent);
+            if silent.iter().all(|nr| self.spares(*nr, &quiet)) || silent.len() == quiet.len() {
+                self.give_up_silent(&silent, "the array was being stopped");
             }
         }
+    }
+
+    /// An array above is being stopped and waits for this one.
+    pub(crate) fn watch_for_above(self: &Rc<Self>) {
+        self.questions.above.set(ABOVE_LOOKS);
+        if self.stopping.get() || self.questions.watched.replace(true) {
+            return;
+        }
+        self.questions.begin();
+        let control = Rc::clone(self);
+        self.shard.spawn(async move {
+            let left = || control.questions.above.get();
+            while left() > 0 && !control.stopping.get() {
+                control.questions.above.set(left() - 1);
+                let (mut silent, quiet) = control.look_for_silence().await;
+                // What this array cannot spare it has to wait for: it is not being stopped.
+                silent.retain(|nr| control.spares(*nr, &quiet));
+                if !control.stopping.get() {
+                    control.give_up_silent(&silent, "an array above was being stopped");
+                }
+            }
+            control.questions.watched.set(false);
+        });
+    }
+
+    /// The array can do without member `nr` and all of `quiet`.
+    fn spares(&self, nr: MemberNr, quiet: &[MemberNr]) -> bool {
+        self.geometry.level.has_redundancy()
+            && self.roster.borrow().survives_without_all(&self.geometry, nr, quiet)
+    }
+
+    /// Asks, and after a while gives the members that have said nothing for too long, and with them those that are about
+    /// to have.
+    async fn look_for_silence(self: &Rc<Self>) -> (Vec<MemberNr>, Vec<MemberNr>) {
+        self.ask_members();
+        self.shard.sleep(LOOK_EVERY).await;
+        self.silent_members().await
     }
 
     /// The members are about to be closed: waits until all have answered, or were given up.
@@ -74,6 +113,9 @@ impl Control {
                 asked.push(Rc::clone(&question));
                 question
             });
+            if question.looks.get() % ASK_AFTER == 0 {
+                member.device.hurry();
+            }
             if !question.open.get() && question.looks.get() >= ASK_AFTER {
                 let at = member.superblock.super_offset.saturating_mul(SECTOR as u64);
                 self.ask_member(question, Rc::clone(&member.device), at);
@@ -96,7 +138,7 @@ impl Control {
         });
     }
 
-    /// One more look: the members that have said nothing for too long, and with them those that are about to have.
+    /// See [`Control::look_for_silence`].
     async fn silent_members(&self) -> (Vec<MemberNr>, Vec<MemberNr>) {
         let engines = self.ask_engines(Engine::answers).await;
         let roster = self.roster.borrow();
@@ -110,11 +152,12 @@ impl Control {
             let said = question.answers.replace(answers) != answers || !question.open.get();
             question.looks.set(question.looks.get().saturating_add(1));
             question.silent.set(if said { 0 } else { question.silent.get().saturating_add(1) });
-            if question.silent.get() < QUIET_LOOKS || member.given_up.is_some() {
+            let patience = SILENT_LOOKS + LOOKS_PER_LAYER * member.device.layers();
+            if question.silent.get() + QUIET_LOOKS < patience || member.given_up.is_some() {
                 continue;
             }
             quiet.push(question.nr);
-            if question.silent.get() >= SILENT_LOOKS {
+            if question.silent.get() >= patience {
                 silent.push(question.nr);
             }
         }
@@ -122,20 +165,20 @@ impl Control {
     }
 
     /// All of them before any is recorded: what survives without each of them may not without all.
-    fn give_up_silent(self: &Rc<Self>, silent: &[MemberNr]) {
-        let why = "it answered nothing while the array was being stopped";
+    fn give_up_silent(self: &Rc<Self>, silent: &[MemberNr], meanwhile: &str) {
+        let why = format!("it answered nothing while {meanwhile}");
         for nr in silent {
             tracing::error!(
                 "array {}: {}: {why}; the stop does not wait for it",
                 self.name,
                 self.member_name(*nr)
             );
-            self.give_up(*nr, why);
+            self.give_up(*nr, &why);
         }
         for nr in silent.iter().copied() {
-            let control = Rc::clone(self);
+            let (control, why) = (Rc::clone(self), why.clone());
             self.shard.spawn(async move {
-                control.fail_nr(nr, why).await;
+                control.fail_nr(nr, &why).await;
             });
         }
     }

@@ -5,7 +5,7 @@ use crate::array::Array;
 use crate::control::Control;
 use crate::options::{AssembleOptions, CreateOptions, MemberSelector};
 use crate::stacking::ArrayMember;
-use crate::status::{ArrayState, MemberState};
+use crate::status::{ArrayState, Ended, Left, MemberState};
 use braid_device::Opener;
 use braid_layout::Level;
 use std::rc::Rc;
@@ -84,6 +84,13 @@ impl Stack {
         world.stop(&self.top.control);
         self.lower.iter().for_each(|array| world.stop(&array.control));
         self.leaves
+    }
+
+    /// The time that the stop of the upper array takes, in nanoseconds.
+    fn stop_top(&self, world: &World) -> (Left, u64) {
+        let (control, before) = (Rc::clone(&self.top.control), world.shards[0].now());
+        let left = world.run(async move { control.stop().await });
+        (left, world.shards[0].now() - before)
     }
 
     fn degraded(&self, world: &World) -> (usize, Vec<usize>) {
@@ -436,4 +443,26 @@ fn a_member_that_is_an_array_is_failed_removed_and_added_again_by_command() {
     assert_eq!(stack.check(&world), (0, vec![0; 3]));
     stack.reads(&world, 0, &bytes);
     stack.stop(&world);
+}
+
+#[test]
+fn a_stop_has_the_lowest_array_do_without_the_leaf_that_does_not_answer() {
+    for (top, lower) in [(Level::Raid0, Level::Raid1), (Level::Raid1, Level::Raid1)] {
+        let world = World::new(2);
+        let stack = Stack::new(&world, top, &[(lower, 2), (lower, 2)]);
+        let bytes = stack.write(&world, 3, 0, 256 << 10);
+        stack.leaves[0][1].deaf.store(true, Ordering::Relaxed);
+        let (left, took) = stack.stop_top(&world);
+        assert!(left.is_well() && left.ended == Ended::Clean, "{top}: {left:?}");
+        assert!(took < 2_000_000_000, "{top}: {} ms", took / 1_000_000);
+        assert_eq!(world.status(&stack.lower[0].control).degraded, 1, "{top}");
+        assert_eq!(world.status(&stack.lower[1].control).degraded, 0, "{top}");
+        let leaves = stack.stop(&world);
+        leaves[0][1].deaf.store(false, Ordering::Relaxed);
+        world.sleep(1_000_000_000);
+        let stack = Stack::again(&world, leaves);
+        stack.reads(&world, 0, &bytes);
+        assert_eq!(stack.degraded(&world).0, 0, "{top}");
+        stack.stop(&world);
+    }
 }
