@@ -350,6 +350,7 @@ impl StackRun {
                 }
             }
         }
+        self.blank.insert(nr);
         // What it starts with is nobody's: redundancy must be made to match.
         self.plan.arrays[nr].create.assume_clean = false;
         self.synced[nr] = false;
@@ -385,11 +386,16 @@ impl StackRun {
     /// False when nothing can be read where its superblock would stand.
     fn add_or_not(&mut self, nr: usize, opener: Arc<dyn Opener>) -> Result<bool, Over> {
         let Some(control) = self.control(nr) else { return Ok(true) };
-        self.world.trace(|| format!("a{nr}: add {}", opener.name()));
+        let name = opener.name().to_string();
+        self.world.trace(|| format!("a{nr}: add {name}"));
         let later = self.life()?.machine.begin(async move { control.add(opener, true).await });
         match self.wait("the command to add a member", &later)? {
+            Ok(_) => {
+                self.blank.retain(|nr| member_name(*nr) != name);
+                Ok(true)
+            }
             // It may have been given up, and not have ended what it was asked before.
-            Ok(_) | Err(ControlError::Unfit { .. } | ControlError::UnderWay { .. }) => Ok(true),
+            Err(ControlError::Unfit { .. } | ControlError::UnderWay { .. }) => Ok(true),
             Err(ControlError::Examine { source: ExamineError::Read { .. }, .. }) => Ok(false),
             Err(error) => self.fail("requests_succeed", error.to_string()),
         }

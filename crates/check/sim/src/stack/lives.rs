@@ -12,6 +12,7 @@ use crate::rng::Rng;
 use crate::run::Over;
 use crate::steps::{PATIENCE, Steps};
 use braid_array::array::Array;
+use braid_array::assemble::apart::SideMember;
 use braid_array::assemble::assemble;
 use braid_array::create::create;
 use braid_array::error::{AssembleError, CreateError};
@@ -317,20 +318,19 @@ impl StackRun {
         if self.world.failure().is_some() { Err(Over) } else { Ok(()) }
     }
 
-    /// Leaves of array `nr` that are more than one update behind are taken away.
-    fn leave_out_the_old(&self, nr: usize) {
+    /// Leaves of array `nr` that are on none but older sides are taken away.
+    fn leave_out_older_sides(&self, nr: usize, sides: &[Vec<SideMember>]) {
         let Below::Leaves(leaves) = &self.plan.arrays[nr].below else { return };
-        let there = |index: &usize| {
-            let leaf = self.world.member(*index);
-            let events = images::superblock(&self.world, &leaf).filter(|_| !leaf.is_gone())?.events;
-            Some((leaf, events))
-        };
-        let leaves: Vec<_> = leaves.iter().filter_map(there).collect();
-        let newest = leaves.iter().map(|(_, events)| *events).max().unwrap_or(0);
-        for (leaf, _) in leaves.iter().filter(|(_, events)| events + 1 < newest) {
-            self.world.trace(|| format!("{} is of long ago and left out", leaf.name()));
-            leaf.set_gone(true);
-            leaf.out.set(true);
+        let last = |side: &&Vec<SideMember>| side.iter().map(|m| (m.events, m.updated)).max();
+        let Some(newest) = sides.iter().max_by_key(last) else { return };
+        let old = sides.iter().flatten().filter(|old| newest.iter().all(|m| m.name != old.name));
+        for old in old {
+            let leaves = leaves.iter().map(|index| self.world.member(*index));
+            for leaf in leaves.filter(|leaf| leaf.name() == old.name) {
+                self.world.trace(|| format!("{} is of long ago and left out", leaf.name()));
+                leaf.set_gone(true);
+                leaf.out.set(true);
+            }
         }
     }
 
@@ -346,14 +346,17 @@ impl StackRun {
             if let (Err(error), true) = (&result, self.expected[nr]) {
                 // One that does not count may not even give its superblock: people leave it out.
                 self.world.trace(|| format!("a{nr}: {error}"));
-                let fit = |nr: usize| self.expected[nr].then(|| arrays[nr].clone()).flatten();
+                let fit = |nr: usize| {
+                    let fits = self.expected[nr] && !self.blank.contains(&nr);
+                    fits.then(|| arrays[nr].clone()).flatten()
+                };
                 let those: Vec<_> = (0..arrays.len()).map(fit).collect();
                 let later = machine.begin(self.assemble_one(&machine, &those, nr));
                 result = until(&machine, "assemble", &later)?;
             }
-            if let Err(AssembleError::RanApart { .. }) = &result {
+            if let Err(AssembleError::RanApart { sides, .. }) = &result {
                 // Nobody is left of those whom an old member knew: people keep the side that is newer.
-                self.leave_out_the_old(nr);
+                self.leave_out_older_sides(nr, &sides.sides);
                 let later = machine.begin(self.assemble_one(&machine, &arrays, nr));
                 result = until(&machine, "assemble", &later)?;
             }

@@ -29,7 +29,7 @@ use crate::member::Member;
 use crate::oracle::Oracle;
 use crate::rng::{Extra, Rng};
 use crate::run::{Over, Report, Verdict};
-use crate::steps::{Going, Steps};
+use crate::steps::{Going, PATIENCE, Steps};
 use crate::world::World;
 use braid_array::array::Array;
 use braid_array::control::Control;
@@ -41,6 +41,7 @@ use braid_layout::{Layout, Slot};
 use plan::{Below, Plan};
 use rest::Held;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -76,6 +77,8 @@ pub struct StackRun {
     synced: Vec<bool>,
     /// By array: it must start next time.
     expected: Vec<bool>,
+    /// Arrays that were made anew and that the one above has not taken yet: it finds no superblock of its own there.
+    blank: BTreeSet<usize>,
     /// By array: who is being rebuilt by the images, as `job_resumes` takes it.
     rebuilding: Vec<Option<Vec<(Slot, String, u64)>>>,
     life: Option<Life>,
@@ -217,6 +220,7 @@ impl StackRun {
             oracle: Oracle::new(seed, top.block, top.block, top.zeroes, top.volatile),
             synced: vec![top.zeroes; plan.arrays.len()],
             expected: Vec::new(),
+            blank: BTreeSet::new(),
             rebuilding: Vec::new(),
             world: Rc::clone(world),
             plan,
@@ -352,6 +356,16 @@ impl StackRun {
         for nr in 0..self.plan.arrays.len() {
             if let Some(control) = self.control(nr).filter(|_| self.redundant(nr)) {
                 let later = self.life()?.machine.begin(async move { control.wait_idle().await });
+                let until = self.world.now() + PATIENCE / 2;
+                while later.borrow().is_none() && self.world.now() < until {
+                    if self.step()? == Step::Stuck {
+                        break;
+                    }
+                }
+                if later.borrow().is_none() {
+                    // A job waits for a leaf that has the last copy for as long as that hangs: it answers in the end.
+                    self.wake_leaves_of(nr)?;
+                }
                 self.wait("jobs", &later)?;
             }
         }

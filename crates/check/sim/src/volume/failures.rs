@@ -107,7 +107,9 @@ impl VolumeRun {
     /// What superblocks do in a volume: they say which bricks have failed, a little later.
     pub(super) fn note_lost(&self, shard: &Shard) -> NoteLost {
         let (shard, noted) = (shard.clone(), Rc::clone(&self.noted));
+        let lost_some = Rc::clone(&self.lost_some);
         Rc::new(move |id| {
+            lost_some.set(true);
             let (shard, noted) = (shard.clone(), Rc::clone(&noted));
             Box::pin(async move {
                 shard.sleep(NOTING_NANOS).await;

@@ -24,7 +24,7 @@ use braid_format::volume::BLOCK;
 use braid_kv::Store;
 use braid_kv::model::{ModelStore, Snapshot, UnderWay};
 use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, VolumeError, first_records};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -66,6 +66,8 @@ pub(super) struct VolumeRun {
     pub(super) noted: Rc<RefCell<BTreeSet<u16>>>,
     /// Bricks that were not there, all the while that everything was read last.
     pub(super) dead_when_read: Option<Vec<u16>>,
+    /// Bricks have been noted as lost; they may have been removed since.
+    pub(super) lost_some: Rc<Cell<bool>>,
     pub(super) model: Option<Model>,
     pub(super) metadata: Snapshot,
     pub(super) life: Option<Life>,
@@ -101,6 +103,7 @@ pub fn run(seed: u64, aimed: bool, verbose: bool) -> Report {
         cut: Vec::new(),
         noted: Rc::default(),
         dead_when_read: None,
+        lost_some: Rc::default(),
         outcomes: Outcomes::default(),
         world: Rc::clone(&world),
         plan,
