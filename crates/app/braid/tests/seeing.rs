@@ -149,7 +149,7 @@ fn an_interrupt_ends_iostat_well() {
 }
 
 #[test]
-fn what_is_in_memory_is_counted_where_it_can_be() {
+fn what_is_in_memory_is_counted_and_not_timed() {
     let place = Place::new();
     let server = place
         .serve("--create fast -l 5 -n 3 --assume-clean ram:8M ram:8M ram:8M --metrics 127.0.0.1:0");
@@ -157,8 +157,12 @@ fn what_is_in_memory_is_counted_where_it_can_be() {
     place.copy_in("in", "fast");
     let stat = json(&place.run("stat fast --json").ok());
     assert_eq!(stat["io"]["write"]["bytes"].as_u64(), Some(4 * MIB));
-    assert_eq!((&stat["io"]["timed"], &stat["members"][0]["io"]), (&false.into(), &Value::Null));
-    assert!(place.run("stat fast").ok().contains("in memory, not counted"));
+    let member = &stat["members"][0]["io"];
+    assert_eq!((&stat["io"]["timed"], &member["timed"]), (&false.into(), &false.into()));
+    assert_eq!(member["write"]["bytes"].as_u64(), Some(2 * MIB), "half of the data, or parity");
+    assert_eq!(member["write"]["latency"], Value::Null);
+    let text = place.run("stat fast").ok();
+    assert!(text.contains("ram:8M#0[0]  write "), "{text}");
     let address = server
         .said
         .lines()

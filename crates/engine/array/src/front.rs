@@ -12,7 +12,7 @@ use crate::route::PieceDone;
 use crate::spawners::{RecoverArgs, WriteArgs, WritePayload};
 use crate::view::View;
 use braid_device::{
-    Bufs, Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, Outcome, Request,
+    BufMuts, Bufs, Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, Outcome, Request,
 };
 use braid_layout::{Layout, Slot};
 use braid_shard::plant::planted;
@@ -171,24 +171,42 @@ fn pick(count: usize, start: usize, usable: impl Fn(usize) -> bool) -> Option<us
     (0..count).map(|step| (start + step) % count).find(|candidate| usable(*candidate))
 }
 
-fn read(engine: &Rc<Engine>, offset: u64, bufs: braid_device::BufMuts, done: Completion) {
-    let view = engine.view();
-    let gather = engine.gather();
+/// Where `len` bytes at array byte `offset` are read, with a choice among copies.
+#[inline]
+fn locate(engine: &Engine, view: &View, offset: u64, len: u64) -> ReadPlace {
+    match &engine.geometry.layout {
+        Layout::Mirror(_) | Layout::Raid10(_) => balance::locate(engine, view, offset, len),
+        _ => locate_read(engine, view, offset, len),
+    }
+}
+
+fn read(engine: &Rc<Engine>, offset: u64, mut bufs: BufMuts, done: Completion) {
+    // A request without bytes has been completed already.
+    let Some(first) = bufs.first().map(|buf| buf.len() as u64) else { return };
+    let (view, gather) = (engine.view(), engine.gather());
+    let mut place = locate(engine, &view, offset, first);
+    if bufs.len() == 1
+        && place.len == first
+        && place.place.is_some_and(|(slot, _)| view.member(slot).is_some())
+        && let Some(buf) = bufs.pop()
+    {
+        gather.begin_alone(offset, done);
+        return submit_read(engine, &view, &gather, 0, buf, place.place);
+    }
     gather.begin(Kind::Read, done);
     let mut at = offset;
-    for buf in bufs {
+    for (nr, buf) in bufs.into_iter().enumerate() {
         let mut rest = buf;
         let mut starts = true;
         loop {
-            let len = rest.len() as u64;
-            let ReadPlace { len, place } = match &engine.geometry.layout {
-                Layout::Mirror(_) | Layout::Raid10(_) => balance::locate(engine, &view, at, len),
-                _ => locate_read(engine, &view, at, len),
-            };
+            if nr > 0 || !starts {
+                place = locate(engine, &view, at, rest.len() as u64);
+            }
+            let len = place.len;
             let tail = (len < rest.len() as u64).then(|| rest.split_off(len as usize));
             let index = gather.add(at, starts);
             starts = false;
-            submit_read(engine, &view, &gather, index, rest, place);
+            submit_read(engine, &view, &gather, index, rest, place.place);
             at += len;
             match tail {
                 Some(tail) => rest = tail,

@@ -49,6 +49,9 @@ pub(crate) struct Gather {
     remaining: Cell<u32>,
     error: Cell<Option<IoError>>,
     kind: Cell<Kind>,
+    /// The request is a read that one member carries out as it is, from this array byte on: nothing has to be joined
+    /// unless that fails.
+    alone: Cell<Option<u64>>,
     parts: RefCell<SmallVec<[Part; 4]>>,
     done: Cell<Option<Completion>>,
 }
@@ -61,6 +64,7 @@ impl Gather {
             remaining: Cell::new(0),
             error: Cell::new(None),
             kind: Cell::new(Kind::Read),
+            alone: Cell::new(None),
             parts: RefCell::new(SmallVec::new()),
             done: Cell::new(None),
         })
@@ -72,6 +76,23 @@ impl Gather {
         self.error.set(None);
         self.remaining.set(1);
         self.done.set(Some(done));
+    }
+
+    /// Passes a read at array byte `offset` on, as its only part, with index 0.
+    pub(crate) fn begin_alone(&self, offset: u64, done: Completion) {
+        self.begin(Kind::Read, done);
+        self.alone.set(Some(offset));
+    }
+
+    /// The member has carried the read out that it was passed.
+    fn finish_alone(&self, outcome: Outcome) {
+        let done = self.done.take();
+        if let (Some(engine), Some(own)) = (self.engine.upgrade(), self.own.upgrade()) {
+            engine.keep_gather(own);
+        }
+        if let Some(done) = done {
+            done.complete(outcome);
+        }
     }
 
     /// Announces a part at array byte `offset` and gives its index.
@@ -188,6 +209,12 @@ impl Sink for Gather {
             && let Some(engine) = self.engine.upgrade()
         {
             engine.balance.end(slot as Slot - 1);
+        }
+        if let Some(offset) = self.alone.take() {
+            if outcome.result.is_ok() {
+                return self.finish_alone(outcome);
+            }
+            self.parts.borrow_mut().push(Part { offset, buf: None, starts: true });
         }
         let buf = match outcome.op {
             Op::Read(mut bufs) => bufs.pop(),

@@ -50,7 +50,7 @@ pub(super) fn table(stat: &Stat, unit: &Unit) -> String {
 
 /// The directions that there is something to say of; one line at least.
 fn flows<'a>(row: &Row<'a>) -> Vec<(&'static str, Option<&'a Flow>)> {
-    let Some(io) = row.what.io() else { return vec![("in memory, not counted", None)] };
+    let Some(io) = row.what.io() else { return vec![("not open", None)] };
     let some = io.flows().into_iter().filter(|(_, flow)| flow.requests_in() > 0);
     let some: Vec<_> = some.map(|(name, flow)| (name, Some(flow))).collect();
     if some.is_empty() { vec![("idle", None)] } else { some }
@@ -173,7 +173,7 @@ mod tests {
             "├─ array:m0[0] raid1 read 32 16 2:1 1 MiB 32 KiB 64 KiB 0.02 1 ms 2 ms 3 ms",
             "│ ├─ a[0] read 16 4 4:1 1 MiB 64 KiB 256 KiB 0.00 1 ms 2 ms 3 ms",
             "│ └─ b[1] read 16 8 2:1 1 MiB 64 KiB 128 KiB 0.01 1 ms 2 ms 3 ms",
-            "└─ ram:1M[1] in memory, not counted",
+            "└─ ram:1M[1] not open",
         ];
         assert_eq!(lines, expected);
     }
