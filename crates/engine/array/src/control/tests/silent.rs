@@ -1,6 +1,7 @@
 //! A stop beside members that do not answer and that nobody has failed.
 
 use super::hanging::{Setting, array, clear, set, start, start_write};
+use super::stacked::{self, Stack, state_of};
 use super::world::{TestMember, World, pattern};
 use crate::control::Control;
 use crate::status::{Ended, Left, MemberState};
@@ -128,4 +129,61 @@ fn a_member_that_reads_and_does_not_write_has_the_time_that_is_set() {
     world.sleep(20 * SECOND);
     let left = left.borrow_mut().take().expect("the member has had its time");
     assert_eq!((left.ended, left.written), (Ended::Clean, 2), "{left:?}");
+}
+
+/// Stripes over mirrors, of which one leaf does not answer when what is above is stopped.
+fn a_leaf_hangs_below_a_stop(layers: u64) {
+    let world = World::new(2);
+    let mirrors = [(Level::Raid1, 2), (Level::Raid1, 2)];
+    let Stack { leaves, lower, mut top } = Stack::new(&world, Level::Raid0, &mirrors);
+    let mut above = Vec::new();
+    for _ in 1..layers {
+        world.create_of(vec![top.member()], stacked::options("over", Level::Linear, 1));
+        let over = stacked::start(&world, vec![top.member()]);
+        above.push(std::mem::replace(&mut top, over));
+    }
+    world.write(&top.array, 0, 0, &pattern(0, 256 << 10)).unwrap();
+    world.sleep(SECOND);
+    set(&leaves[0][1].deaf);
+    let write = start_write(&world, &top.array, 0);
+    let left = stop_within((1 + layers) * SECOND, &world, &top.control);
+    assert!(left.is_well() && left.not_durable.is_none(), "{layers}: {left:?}");
+    assert_eq!(*write.borrow(), Some(true), "{layers}");
+    for array in above.iter().rev() {
+        let left = stop_within(SECOND, &world, &array.control);
+        assert!(left.is_well() && left.not_durable.is_none(), "{layers}: {left:?}");
+    }
+    assert_eq!(state_of(&world, &lower[0], "m0.1"), MemberState::Faulty);
+    for (array, written) in lower.iter().zip([1, 2]) {
+        let left = stop_within(SECOND, &world, &array.control);
+        assert_eq!((left.ended, left.written), (Ended::Clean, written), "{layers}: {left:?}");
+    }
+}
+
+#[test]
+fn below_an_array_that_is_stopped_a_leaf_that_hangs_is_failed_by_its_own_array() {
+    a_leaf_hangs_below_a_stop(1);
+}
+
+#[test]
+fn the_lowest_array_of_three_layers_fails_its_leaf_before_those_above_lose_patience() {
+    a_leaf_hangs_below_a_stop(2);
+}
+
+#[test]
+fn below_an_array_that_is_stopped_no_leaf_is_given_up_that_cannot_be_spared() {
+    let world = World::new(2);
+    let mirrors = [(Level::Raid1, 2), (Level::Raid1, 2)];
+    let stack = Stack::new(&world, Level::Raid0, &mirrors);
+    stack.leaves[0].iter().for_each(|leaf| set(&leaf.deaf));
+    let left = stop_within(3 * SECOND, &world, &stack.top.control);
+    assert!(!left.is_well(), "{left:?}");
+    stack.leaves[0].iter().for_each(|leaf| clear(&leaf.deaf));
+    world.sleep(SECOND);
+    for array in &stack.lower {
+        let status = world.status(&array.control);
+        assert!(status.members.iter().all(|m| m.state == MemberState::InSync), "{status:?}");
+        let left = stop_within(SECOND, &world, &array.control);
+        assert!(left.is_well(), "{left:?}");
+    }
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-fn options(name: &str, level: Level, disks: usize) -> CreateOptions {
+pub(super) fn options(name: &str, level: Level, disks: usize) -> CreateOptions {
     CreateOptions {
         chunk_size: (level != Level::Raid1).then_some(64 * KIB),
         ..CreateOptions::new(name, level, disks)
@@ -23,25 +23,25 @@ fn options(name: &str, level: Level, disks: usize) -> CreateOptions {
 }
 
 /// An array that runs.
-struct Running {
-    array: Arc<Array>,
-    control: Rc<Control>,
+pub(super) struct Running {
+    pub(super) array: Arc<Array>,
+    pub(super) control: Rc<Control>,
 }
 
 impl Running {
-    fn member(&self) -> Arc<dyn Opener> {
+    pub(super) fn member(&self) -> Arc<dyn Opener> {
         Arc::new(ArrayMember::new(self.array.clone()))
     }
 }
 
 /// One array over others, and theirs over leaves.
-struct Stack {
-    leaves: Vec<Vec<Arc<TestMember>>>,
-    lower: Vec<Running>,
-    top: Running,
+pub(super) struct Stack {
+    pub(super) leaves: Vec<Vec<Arc<TestMember>>>,
+    pub(super) lower: Vec<Running>,
+    pub(super) top: Running,
 }
 
-fn start(world: &World, members: Vec<Arc<dyn Opener>>) -> Running {
+pub(super) fn start(world: &World, members: Vec<Arc<dyn Opener>>) -> Running {
     let array = world.try_assemble_of(members, AssembleOptions::default()).unwrap();
     let control = Control::find(&world.shards[0], array.id()).unwrap();
     Running { array, control }
@@ -53,7 +53,7 @@ fn of_leaves(leaves: &[Arc<TestMember>]) -> Vec<Arc<dyn Opener>> {
 
 impl Stack {
     /// Array `top` over `m0`, `m1`, …; the leaves of `m0` are `m0.0`, `m0.1`, ….
-    fn new(world: &World, top: Level, lower: &[(Level, usize)]) -> Stack {
+    pub(super) fn new(world: &World, top: Level, lower: &[(Level, usize)]) -> Stack {
         let leaves: Vec<_> =
             (0..lower.len()).map(|nr| members(&format!("m{nr}."), lower[nr].1, 6 * MIB)).collect();
         for (nr, ((level, disks), leaves)) in lower.iter().zip(&leaves).enumerate() {
@@ -132,7 +132,7 @@ impl Stack {
     }
 }
 
-fn state_of(world: &World, array: &Running, name: &str) -> MemberState {
+pub(super) fn state_of(world: &World, array: &Running, name: &str) -> MemberState {
     let status = world.status(&array.control);
     status.members.iter().find(|member| member.name == name).unwrap().state
 }
