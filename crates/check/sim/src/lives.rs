@@ -8,15 +8,12 @@ use crate::machine::{Machine, Step};
 use crate::member::Member;
 use crate::rng::Rng;
 use crate::run::{Life, Over, Run};
-use crate::steps::{PATIENCE, Steps};
+use crate::steps::{PATIENCE, SECOND, Steps};
 use braid_array::assemble::assemble;
 use braid_array::error::AssembleError;
 use braid_array::status::Ended;
 use braid_device::{Device, Target};
 use std::rc::Rc;
-
-/// In nanoseconds.
-const SECOND: u64 = 1_000_000_000;
 
 impl Run {
     pub(crate) fn stop(&mut self) -> Result<(), Over> {

@@ -9,6 +9,8 @@ use crate::run::Over;
 use crate::world::World;
 use braid_shard::Nanos;
 
+/// In nanoseconds.
+pub const SECOND: Nanos = 1_000_000_000;
 /// A request, command or job that takes longer, in nanoseconds, waits for something that never comes.
 pub(crate) const PATIENCE: Nanos = 600_000_000_000;
 

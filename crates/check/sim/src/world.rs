@@ -188,6 +188,12 @@ impl World {
         Rc::clone(&self.members.borrow()[index])
     }
 
+    /// Some request to a member is under way for longer than so many nanoseconds.
+    pub fn waits_for_longer_than(&self, nanos: Nanos) -> bool {
+        let before = self.now().saturating_sub(nanos);
+        self.flights.borrow().iter().any(|(_, flight)| flight.submitted < before)
+    }
+
     /// Members that did not answer come back: what they have got until now is answered.
     pub fn wake_hung(&self) {
         let hung = |flight: &Flight| flight.member.hung.get();

@@ -17,7 +17,7 @@ use braid_array::assemble::assemble;
 use braid_array::create::create;
 use braid_array::error::{AssembleError, CreateError};
 use braid_array::stacking::ArrayMember;
-use braid_array::status::ArrayStatus;
+use braid_array::status::{ArrayStatus, Ended, Left};
 use braid_device::{Device, Opener, Target};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -217,15 +217,20 @@ impl StackRun {
     pub(super) fn stop(&mut self) -> Result<(), Over> {
         self.world.trace(|| "stop".to_string());
         self.stopping = true;
+        let mut cut_short = false;
         for nr in (0..self.plan.arrays.len()).rev() {
-            self.stop_one(nr)?;
+            let left = self.stop_one(nr)?;
+            let lost = |left: Left| left.ended == Ended::Active || left.not_durable.is_some();
+            cut_short |= left.is_some_and(lost);
             if nr == self.top() {
                 self.drain()?;
             }
         }
         self.stopping = false;
-        let now = self.oracle.tick();
-        self.oracle.end_flush(now);
+        if !cut_short {
+            let now = self.oracle.tick();
+            self.oracle.end_flush(now);
+        }
         if let Some(Life { client, arrays, machine }) = self.life.take() {
             self.requests += client.ended;
             drop((client, arrays));
@@ -242,10 +247,11 @@ impl StackRun {
         Ok(())
     }
 
-    pub(super) fn stop_one(&mut self, nr: usize) -> Result<(), Over> {
-        let Some(control) = self.control(nr) else { return Ok(()) };
+    /// How the array was left, if it ran.
+    pub(super) fn stop_one(&mut self, nr: usize) -> Result<Option<Left>, Over> {
+        let Some(control) = self.control(nr) else { return Ok(None) };
         let later = self.life()?.machine.begin(async move { control.stop().await });
-        self.wait("a stop", &later).map(drop)
+        self.wait("a stop", &later).map(Some)
     }
 
     /// Looks at what is there, then lets members come back, or go.
