@@ -9,7 +9,7 @@ use crate::images;
 use crate::machine::Step;
 use crate::member::Member;
 use crate::run::{Over, Run};
-use crate::steps::Steps;
+use crate::steps::{PATIENCE, Steps};
 use braid_array::error::ControlError;
 use braid_array::options::MemberSelector;
 use braid_array::status::{ArrayStatus, MemberState};
@@ -151,12 +151,33 @@ impl Run {
         self.world.trace(|| format!("fail {name}"));
         self.holes.lose(&self.layout, member.slot.get().unwrap_or(0), &mut self.oracle);
         let control = self.control()?;
-        let selector = MemberSelector::Name(name);
+        let selector = MemberSelector::Name(name.clone());
         let later = self.life()?.machine.begin(async move { control.fail(&selector).await });
-        if self.wait("the command to fail a member", &later)?.is_ok() {
-            member.out.set(true);
+        match self.wait("the command to fail a member", &later)? {
+            Ok(()) => member.out.set(true),
+            Err(ControlError::NotRecorded { .. }) => {
+                self.wait_until(&name, Some(MemberState::Faulty))?;
+                member.out.set(true);
+            }
+            Err(_) => {}
         }
         Ok(())
+    }
+
+    /// Waits until a member is in this state, or is none any more: what a command began is recorded when members allow it.
+    fn wait_until(&mut self, name: &str, state: Option<MemberState>) -> Result<(), Over> {
+        let start = self.world.now();
+        loop {
+            let status = self.status()?;
+            let known = status.members.iter().find(|member| member.name == name);
+            if known.is_none_or(|member| Some(member.state) == state) {
+                return Ok(());
+            }
+            if self.step()? == Step::Stuck || self.world.now() > start + PATIENCE {
+                let text = format!("{name} is never recorded as it should be");
+                return self.fail("nothing_waits_for_ever", text);
+            }
+        }
     }
 
     fn a_spare_fails(&mut self) -> Result<(), Over> {
@@ -201,10 +222,12 @@ impl Run {
             let (control, selector) = (self.control()?, MemberSelector::Nr(faulty.nr));
             self.world.trace(|| format!("remove {}", faulty.name));
             let later = self.life()?.machine.begin(async move { control.remove(&selector).await });
-            if let Err(error) = self.wait("the command to remove a member", &later)?
-                && !self.excused
-            {
-                return self.fail("requests_succeed", error.to_string());
+            match self.wait("the command to remove a member", &later)? {
+                Err(ControlError::NotRecorded { .. }) => self.wait_until(&faulty.name, None)?,
+                Err(error) if !self.excused => {
+                    return self.fail("requests_succeed", error.to_string());
+                }
+                _ => {}
             }
         }
         Ok(())

@@ -537,6 +537,23 @@ pub enum ControlError {
         /// The time of the last one, as text.
         updated: String,
     },
+    /// The command has taken effect, and is not in the superblocks of all members yet.
+    #[error(
+        "{doing} of array {array}: {member} is asked nothing any more, but that is not recorded yet: {} not answered; it is \
+         recorded as soon as that is over. See `braid detail {array}`, and fail what does not answer where the array can \
+         do without it",
+        waits_for(.waits)
+    )]
+    NotRecorded {
+        /// The command.
+        doing: &'static str,
+        /// The array.
+        array: String,
+        /// The member that the command is about.
+        member: String,
+        /// Members that have requests under way.
+        waits: Vec<String>,
+    },
     /// A former member cannot be brought up to date by the bitmap.
     #[error(
         "re-adding {member} to array {array}: {why}; add it as a spare: braid add {array} {member}"
@@ -618,4 +635,13 @@ pub enum ControlError {
         /// Most.
         max: u64,
     },
+}
+
+/// `a and b have`, `a has`.
+fn waits_for(members: &[String]) -> String {
+    match members {
+        [] => "another member has".to_string(),
+        [one] => format!("{one} has"),
+        many => format!("{} have", many.join(" and ")),
+    }
 }

@@ -42,6 +42,14 @@ impl Control {
         if self.stopping.get() {
             return Err(ControlError::Stopping { doing, array: self.name.clone() });
         }
+        let control = Rc::clone(self);
+        match self.for_a_moment(async move { control.remove_nr(nr).await }).await {
+            Some(removed) => removed,
+            None => Err(self.not_recorded(doing, nr).await),
+        }
+    }
+
+    async fn remove_nr(self: Rc<Self>, nr: MemberNr) -> Result<(), ControlError> {
         let turn = self.turn().await;
         let mut given_up = None;
         {

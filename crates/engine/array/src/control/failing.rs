@@ -72,9 +72,12 @@ impl Control {
         }
         // At once: whoever holds the turn may be waiting for this member.
         self.give_up(nr, BY_COMMAND);
-        match self.fail_nr(nr, BY_COMMAND).await {
-            Dropped::Broken => Err(self.last_redundancy(nr)),
-            _ => Ok(()),
+        let control = Rc::clone(self);
+        let recorded = self.for_a_moment(async move { control.fail_nr(nr, BY_COMMAND).await });
+        match recorded.await {
+            Some(Dropped::Broken) => Err(self.last_redundancy(nr)),
+            Some(_) => Ok(()),
+            None => Err(self.not_recorded(doing, nr).await),
         }
     }
 

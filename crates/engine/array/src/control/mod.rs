@@ -38,6 +38,7 @@ mod flags;
 mod flushing;
 mod growing;
 pub(crate) mod members;
+mod moment;
 mod questions;
 pub(crate) mod read_errors;
 mod readding;

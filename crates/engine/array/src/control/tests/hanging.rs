@@ -189,6 +189,36 @@ fn members_that_fall_silent_together_are_waited_for() {
 }
 
 #[test]
+fn a_command_does_not_wait_for_another_member_that_hangs() {
+    let (world, members, array, control) = array(2, Level::Raid6, 5);
+    set(&members[1].deaf);
+    set(&members[2].deaf);
+    let write = start_write(&world, &array, 0);
+    world.sleep(SECOND);
+    let fail = |name: &'static str| {
+        let (c, before) = (Rc::clone(&control), world.shards[0].now());
+        let failed = world.run(async move { c.fail(&named(name)).await });
+        (failed, world.shards[0].now() - before)
+    };
+    let (failed, took) = fail("m1");
+    let said = failed.unwrap_err();
+    assert!(matches!(&said, ControlError::NotRecorded { waits, .. } if *waits == ["m2"]), "{said}");
+    assert!(took < 2 * SECOND, "{} ms", took / 1_000_000);
+    assert!(said.to_string().contains("m2 has not answered"), "{said}");
+    assert_eq!(*write.borrow(), None, "the superblocks do not say yet that m1 has failed");
+    let (failed, took) = fail("m2");
+    assert!(failed.is_ok() && took < SECOND / 10, "{failed:?}, {} ms", took / 1_000_000);
+    world.sleep(SECOND / 10);
+    let states = [state(&world, &control, "m1"), state(&world, &control, "m2")];
+    assert_eq!((*write.borrow(), states), (Some(true), [MemberState::Faulty; 2]));
+    for nr in [0, 3, 4] {
+        let roles = world.superblock(&members[nr]).roles;
+        assert_eq!(roles[1..3], [braid_format::superblock::Role::Faulty; 2]);
+    }
+    world.stop(&control);
+}
+
+#[test]
 fn a_member_with_requests_under_way_is_not_added_again() {
     let members = members("m", 3, 8 * MIB);
     let world = World::new(2);
