@@ -172,7 +172,7 @@ impl Run {
     }
 
     /// Superblocks between two lives; also what the write hole takes with the members that are missing.
-    fn look_at_images(&mut self, present: &[Rc<Member>]) -> Result<MdChoice, Over> {
+    pub(crate) fn look_at_images(&mut self, present: &[Rc<Member>]) -> Result<MdChoice, Over> {
         let choice = md_can_assemble::look(&self.world, &self.layout, present, !self.excused);
         if self.world.failure().is_some() {
             return Err(Over);

@@ -343,8 +343,10 @@ impl Run {
         if !self.mishaps.chance(12) {
             return Ok(());
         }
-        let machine = Machine::start(&self.world, self.scenario.shards);
         let present = self.present();
+        // A member that is gone may be rebuilt before the crash: what the write hole has taken with it is taken now.
+        self.look_at_images(&present)?;
+        let machine = Machine::start(&self.world, self.scenario.shards);
         let openers = present.iter().map(|member| SimOpener::of(&self.world, member.kind.index));
         let openers = openers.collect();
         let (context, options) = (machine.context.clone(), self.scenario.assemble.clone());
