@@ -329,29 +329,42 @@ impl Run {
         self.check_again()
     }
 
-    /// A member fails while the resync after a crash is at work where writes were under way.
+    /// A member fails while a window of the resync after a crash is open where writes were under way: all members are
+    /// slow from the assembly on until then.
     fn fails_in_a_resync(&mut self) -> Result<(), Over> {
         self.drain()?;
         self.wait_for_jobs()?;
-        self.crash_under_writes(false)?;
+        let anywhere = self.aimed.rng.percent(50);
+        self.crash_under_writes(anywhere)?;
+        self.slow_members(self.aimed.rng.log_range(1..500));
         self.assemble()?;
         self.run_on(self.aimed.rng.log_range(1..80))?;
-        if let Some((member, slot)) = self.spare_one()? {
-            self.faults += 1;
-            if self.aimed.rng.percent(50) {
-                self.fail_by_command(&member)?;
-            } else {
-                self.world.trace(|| format!("{} is gone", member.name()));
-                member.set_gone(true);
-                member.out.set(true);
-                self.holes.lose(&self.layout, slot, &mut self.oracle);
-            }
-        }
+        let lost = self.lose_in_a_resync();
+        self.slow_members(1);
+        lost?;
         self.wait_for_jobs()?;
         if self.status()?.degraded > 0 {
             self.add_a_member()?;
         }
         self.check_again()
+    }
+
+    fn lose_in_a_resync(&mut self) -> Result<(), Over> {
+        let Some((member, slot)) = self.spare_one()? else { return Ok(()) };
+        self.faults += 1;
+        if self.aimed.rng.percent(50) {
+            return self.fail_by_command(&member);
+        }
+        self.world.trace(|| format!("{} is gone", member.name()));
+        member.set_gone(true);
+        member.out.set(true);
+        self.holes.lose(&self.layout, slot, &mut self.oracle);
+        Ok(())
+    }
+
+    /// Every request takes so many times as long.
+    fn slow_members(&self, times: u64) {
+        self.world.members.borrow().iter().for_each(|member| member.slowness.set(times));
     }
 
     /// Power fails after a write with FUA, and a member is not found any more.

@@ -77,7 +77,7 @@ pub const PLANTS: &[Plant] = &[
     array(PARITY, "check-blind-to-q", "does not count where Q differs"),
     array(CACHE, "stale-line", "does not put new parity into the stripe cache"),
     array(CACHE, "repair-keeps-cache", "leaves the stripe cache as it was when a repair writes past it"),
-    array(JOBS, "resync-counts-without-member", "counts resync windows that ended without a member that has failed meanwhile"),
+    array(JOBS, "resync-without-missing-data", "passes over rows in a resync that lack a data block, and counts them as done"),
     array(LIVENESS, "waiter-forgotten", "forgets to wake a request that waited for a range, now and then"),
     array(LIVENESS, "recovered-by-any-shard", "recovers what cannot be read on a shard that does not own the stripe"),
     array(LIVENESS, "buffer-leaked", "leaks a buffer for each read that needs redundancy"),

@@ -99,7 +99,7 @@ impl Engine {
             match outcome.result {
                 Ok(()) => self.good_again(view, slot, bytes),
                 // The planted bug goes on with an array that has lost too much.
-                Err(error) if planted("array-too-degraded") && error.kind == IoErrorKind::Lost => {}
+                Err(error) if error.kind == IoErrorKind::Lost && planted("array-too-degraded") => {}
                 Err(error) => refused.push(Refused { slot, bytes, op: outcome.op, error }),
             }
         }

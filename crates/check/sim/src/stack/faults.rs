@@ -268,7 +268,7 @@ impl StackRun {
         Ok(())
     }
 
-    fn counts_now(&mut self, nr: usize) -> Result<bool, Over> {
+    pub(super) fn counts_now(&mut self, nr: usize) -> Result<bool, Over> {
         let statuses = self.statuses()?;
         Ok(self.counting(&statuses, None, When::Now)[nr])
     }

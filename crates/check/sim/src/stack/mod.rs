@@ -20,6 +20,7 @@ mod lives;
 mod mishaps;
 mod plan;
 mod rest;
+mod too_degraded;
 
 use crate::client::Client;
 use crate::device::SimOpener;
@@ -71,6 +72,7 @@ pub struct StackRun {
     rng: Rng,
     settings_rng: Rng,
     mishaps: Extra,
+    aimed: Extra,
     oracle: Oracle,
     links: Rc<RefCell<Links>>,
     /// By array: its redundancy matches its data.
@@ -220,6 +222,7 @@ impl StackRun {
             rng: Rng::new(seed, 33),
             settings_rng: Rng::new(seed, 34),
             mishaps,
+            aimed: Extra::of(seed, 43, 60, plain),
             oracle: Oracle::new(seed, top.block, top.block, top.zeroes, top.volatile),
             synced: vec![top.zeroes; plan.arrays.len()],
             expected: Vec::new(),
@@ -259,6 +262,10 @@ impl StackRun {
                 12..16 => self.wait_for_jobs()?,
                 _ => {}
             }
+        }
+        // Last, so that everything before is what it is without.
+        if self.aimed.on {
+            self.too_degraded_below()?;
         }
         self.ending()
     }

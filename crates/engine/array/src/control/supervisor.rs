@@ -18,7 +18,6 @@ use crate::status::{JobKind, JobOutcome, LastJob, Scrubbed};
 use crate::view::MemberNr;
 use braid_layout::Layout;
 use braid_shard::Nanos;
-use braid_shard::plant::planted;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -111,7 +110,6 @@ impl Control {
         if let Some(job) = &self.work.borrow().job
             && job.kind() == JobKind::Resync
             && self.geometry.level.is_parity()
-            && !planted("resync-counts-without-member")
         {
             job.abandon();
         }

@@ -157,7 +157,7 @@ impl Wanted {
             if view.broken {
                 // More has failed than the level survives, perhaps in the middle of a write to this
                 // stripe: what would be computed may be anything.
-                return Err(error.unwrap_or(IoError::new(IoErrorKind::Lost)));
+                return Err(error.unwrap_or(view.no_copy_left()));
             }
             let before = avoid.len();
             if self.compute(engine, &view, buf, &mut avoid).await? {
