@@ -9,7 +9,7 @@ use crate::images;
 use crate::machine::Step;
 use crate::member::Member;
 use crate::run::{Over, Run};
-use crate::steps::{PATIENCE, Steps};
+use crate::steps::Steps;
 use braid_array::error::ControlError;
 use braid_array::options::MemberSelector;
 use braid_array::status::{ArrayStatus, MemberState};
@@ -156,28 +156,14 @@ impl Run {
         match self.wait("the command to fail a member", &later)? {
             Ok(()) => member.out.set(true),
             Err(ControlError::NotRecorded { .. }) => {
-                self.wait_until(&name, Some(MemberState::Faulty))?;
+                self.wait_until_recorded(&name, Some(MemberState::Faulty), |run| {
+                    run.status().map(Some)
+                })?;
                 member.out.set(true);
             }
             Err(_) => {}
         }
         Ok(())
-    }
-
-    /// Waits until a member is in this state, or is none any more: what a command began is recorded when members allow it.
-    fn wait_until(&mut self, name: &str, state: Option<MemberState>) -> Result<(), Over> {
-        let start = self.world.now();
-        loop {
-            let status = self.status()?;
-            let known = status.members.iter().find(|member| member.name == name);
-            if known.is_none_or(|member| Some(member.state) == state) {
-                return Ok(());
-            }
-            if self.step()? == Step::Stuck || self.world.now() > start + PATIENCE {
-                let text = format!("{name} is never recorded as it should be");
-                return self.fail("nothing_waits_for_ever", text);
-            }
-        }
     }
 
     fn a_spare_fails(&mut self) -> Result<(), Over> {
@@ -223,7 +209,9 @@ impl Run {
             self.world.trace(|| format!("remove {}", faulty.name));
             let later = self.life()?.machine.begin(async move { control.remove(&selector).await });
             match self.wait("the command to remove a member", &later)? {
-                Err(ControlError::NotRecorded { .. }) => self.wait_until(&faulty.name, None)?,
+                Err(ControlError::NotRecorded { .. }) => {
+                    self.wait_until_recorded(&faulty.name, None, |run| run.status().map(Some))?;
+                }
                 Err(error) if !self.excused => {
                     return self.fail("requests_succeed", error.to_string());
                 }

@@ -117,6 +117,8 @@ pub struct Member {
     pub scarred: Cell<bool>,
     /// Some of its blocks could not be read or written at some time: a bad-block log may still list them.
     pub was_bad: Cell<bool>,
+    /// A write of it has failed that was ordered to: an array may have listed its bytes as bad.
+    pub has_failed_a_write: Cell<bool>,
     /// Its index in the role table.
     pub dev_number: Cell<Option<u32>>,
     /// Its component in bytes, empty until the array is created.
@@ -181,6 +183,7 @@ impl Member {
             has_log: Cell::new(false),
             scarred: Cell::new(false),
             was_bad: Cell::new(false),
+            has_failed_a_write: Cell::new(false),
             dev_number: Cell::new(None),
             data: RefCell::new(0..0),
             forgets: Cell::new(false),
@@ -469,6 +472,7 @@ impl Member {
         if let Some(left) = state.fail_write_in {
             state.fail_write_in = left.checked_sub(1);
             if left == 0 {
+                self.has_failed_a_write.set(true);
                 let durable = self.pieces(rng, 50, offset, data);
                 for (at, piece) in durable {
                     state.apply(at, piece, true, self.kind.tear);

@@ -7,6 +7,7 @@ use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::run::Over;
 use crate::world::World;
+use braid_array::status::{ArrayStatus, MemberState};
 use braid_shard::Nanos;
 
 /// In nanoseconds.
@@ -62,17 +63,52 @@ pub(crate) trait Steps {
         Ok(step)
     }
 
+    /// Has members answer that hang and that some array cannot do without: it waits for them for as long as they do. True
+    /// when there were any.
+    fn wake_the_needed(&mut self) -> Result<bool, Over> {
+        Ok(false)
+    }
+
     /// Steps until `later` is there.
     fn wait<T>(&mut self, what: &str, later: &Later<T>) -> Result<T, Over> {
-        let start = self.going()?.world.now();
+        let mut start = self.going()?.world.now();
         loop {
             if let Some(value) = later.borrow_mut().take() {
                 return Ok(value);
             }
             let stuck = self.step()? == Step::Stuck && later.borrow().is_none();
-            let going = self.going()?;
-            if stuck || going.world.now() > start + PATIENCE {
-                return going.stuck(what);
+            let now = self.going()?.world.now();
+            if stuck || now > start + PATIENCE {
+                if !self.wake_the_needed()? {
+                    return self.going()?.stuck(what);
+                }
+                start = now;
+            }
+        }
+    }
+
+    /// Steps until what `status` tells has the member of this name in `state`, or not any more: what a command began is
+    /// recorded when the other members allow it.
+    fn wait_until_recorded(
+        &mut self,
+        name: &str,
+        state: Option<MemberState>,
+        mut status: impl FnMut(&mut Self) -> Result<Option<ArrayStatus>, Over>,
+    ) -> Result<(), Over> {
+        let mut start = self.going()?.world.now();
+        loop {
+            let Some(status) = status(self)? else { return Ok(()) };
+            let known = status.members.iter().find(|member| member.name == name);
+            if known.is_none_or(|member| Some(member.state) == state) {
+                return Ok(());
+            }
+            let stuck = self.step()? == Step::Stuck;
+            let now = self.going()?.world.now();
+            if stuck || now > start + PATIENCE {
+                if !self.wake_the_needed()? {
+                    return self.going()?.stuck(&format!("the record of what became of {name}"));
+                }
+                start = now;
             }
         }
     }

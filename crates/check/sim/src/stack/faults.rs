@@ -6,11 +6,11 @@ use super::rest::Held;
 use super::{StackRun, When, member_name};
 use crate::checkers::memory_bounded;
 use crate::device::SimOpener;
-use crate::machine::{Later, Step};
+use crate::machine::Later;
 use crate::member::Member;
 use crate::run::Over;
 use crate::settings;
-use crate::steps::{PATIENCE, Steps};
+use crate::steps::Steps;
 use braid_array::error::{ControlError, ExamineError};
 use braid_array::options::{CreateBitmap, MemberSelector};
 use braid_array::stacking::ArrayMember;
@@ -134,44 +134,17 @@ impl StackRun {
 
     pub(super) fn command_fail(&mut self, nr: usize, name: String) -> Result<bool, Over> {
         let Some(control) = self.control(nr) else { return Ok(false) };
-        let another_hangs = {
-            let members = self.world.members.borrow();
-            members.iter().any(|m| m.kind.array == nr && m.hung.get() && m.name() != name)
-        };
         let selector = MemberSelector::Name(name.clone());
         let later = self.life()?.machine.begin(async move { control.fail(&selector).await });
-        if another_hangs {
-            // The failure is recorded on the others, and one that cannot be spared is waited for.
-            self.wake_leaves_of(nr)?;
-        }
         match self.wait("the command to fail a member", &later)? {
             Err(ControlError::NotRecorded { .. }) => {
-                self.wait_until(nr, &name, Some(MemberState::Faulty))?;
+                // The array has given it up, and does not go back on that.
+                let members = self.world.members.borrow().clone();
+                members.iter().filter(|m| m.name() == name).for_each(|m| m.out.set(true));
+                self.wait_until_recorded(&name, Some(MemberState::Faulty), |run| run.status(nr))?;
                 Ok(true)
             }
             failed => Ok(failed.is_ok()),
-        }
-    }
-
-    /// Waits until a member of array `nr` is in this state, or is none any more: what a command began is recorded when
-    /// members allow it.
-    fn wait_until(
-        &mut self,
-        nr: usize,
-        name: &str,
-        state: Option<MemberState>,
-    ) -> Result<(), Over> {
-        let start = self.world.now();
-        loop {
-            let Some(status) = self.status(nr)? else { return Ok(()) };
-            let known = status.members.iter().find(|member| member.name == name);
-            if known.is_none_or(|member| Some(member.state) == state) {
-                return Ok(());
-            }
-            if self.step()? == Step::Stuck || self.world.now() > start + PATIENCE {
-                let text = format!("a{nr}: {name} is never recorded as it should be");
-                return self.fail("nothing_waits_for_ever", text);
-            }
         }
     }
 
@@ -295,7 +268,7 @@ impl StackRun {
             match self.wait("the command to remove a member", &later)? {
                 Ok(()) => {}
                 Err(ControlError::NotRecorded { .. }) => {
-                    self.wait_until(nr, &faulty.name, None)?;
+                    self.wait_until_recorded(&faulty.name, None, |run| run.status(nr))?;
                 }
                 Err(error) => return self.fail("requests_succeed", error.to_string()),
             }

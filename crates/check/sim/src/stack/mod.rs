@@ -30,7 +30,7 @@ use crate::member::Member;
 use crate::oracle::Oracle;
 use crate::rng::{Extra, Rng};
 use crate::run::{Over, Report, Verdict};
-use crate::steps::{Going, PATIENCE, SECOND, Steps};
+use crate::steps::{Going, SECOND, Steps};
 use crate::world::World;
 use braid_array::array::Array;
 use braid_array::control::Control;
@@ -187,6 +187,20 @@ impl Steps for StackRun {
             rng: &self.rng,
             block: self.plan.scenario.block,
         })
+    }
+
+    fn wake_the_needed(&mut self) -> Result<bool, Over> {
+        let statuses = self.statuses()?;
+        let members = self.world.members.borrow().clone();
+        let needed = |leaf: &&Rc<Member>| {
+            let counts = self.counting(&statuses, Some(Held::Leaf(leaf.kind.index)), When::Now);
+            leaf.hung.get() && !counts[leaf.kind.array]
+        };
+        let needed = members.iter().find(needed).map(|leaf| leaf.kind.array);
+        if let Some(nr) = needed {
+            self.wake_leaves_of(nr)?;
+        }
+        Ok(needed.is_some())
     }
 
     fn step(&mut self) -> Result<Step, Over> {
@@ -366,16 +380,6 @@ impl StackRun {
         for nr in 0..self.plan.arrays.len() {
             if let Some(control) = self.control(nr).filter(|_| self.redundant(nr)) {
                 let later = self.life()?.machine.begin(async move { control.wait_idle().await });
-                let until = self.world.now() + PATIENCE / 2;
-                while later.borrow().is_none() && self.world.now() < until {
-                    if self.step()? == Step::Stuck {
-                        break;
-                    }
-                }
-                if later.borrow().is_none() {
-                    // A job waits for a leaf that has the last copy for as long as that hangs: it answers in the end.
-                    self.wake_leaves_of(nr)?;
-                }
                 self.wait("jobs", &later)?;
             }
         }
@@ -439,7 +443,8 @@ impl StackRun {
             [leaf.kind.array].into_iter().chain(self.above(leaf.kind.array)).any(|nr| {
                 let create = &self.plan.arrays[nr].create;
                 let dirty = statuses[nr].as_ref().is_some_and(|status| when.finds_dirty(status));
-                let listed = leaf.was_bad.get() && create.bad_block_log;
+                let bad = leaf.was_bad.get() || leaf.has_failed_a_write.get();
+                let listed = bad && create.bad_block_log;
                 dirty && create.level.is_parity() && (leaf.is_weak() || listed)
             })
         })
