@@ -8,10 +8,9 @@ use crate::machine::{Machine, Step};
 use crate::member::Member;
 use crate::rng::Rng;
 use crate::run::{Life, Over, Run};
-use crate::steps::{PATIENCE, SECOND, Steps};
+use crate::steps::{PATIENCE, SECOND, Steps, ends_like_a_crash};
 use braid_array::assemble::assemble;
 use braid_array::error::AssembleError;
-use braid_array::status::Ended;
 use braid_device::{Device, Target};
 use std::rc::Rc;
 
@@ -25,7 +24,7 @@ impl Run {
         let left = self.wait("the stop", &later)?;
         // A member that answers nothing for a second and cannot be spared is not waited for: what is under way ends as in a
         // crash, and the stop says so.
-        let cut_short = left.ended == Ended::Active && self.world.now() > since + SECOND;
+        let cut_short = ends_like_a_crash(&left) && self.world.now() > since + SECOND;
         let broken = self.excused || cut_short;
         self.drain()?;
         self.stopping = false;

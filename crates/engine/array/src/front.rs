@@ -184,29 +184,29 @@ fn read(engine: &Rc<Engine>, offset: u64, mut bufs: BufMuts, done: Completion) {
     // A request without bytes has been completed already.
     let Some(first) = bufs.first().map(|buf| buf.len() as u64) else { return };
     let (view, gather) = (engine.view(), engine.gather());
-    let mut place = locate(engine, &view, offset, first);
+    let located = locate(engine, &view, offset, first);
     if bufs.len() == 1
-        && place.len == first
-        && place.place.is_some_and(|(slot, _)| view.member(slot).is_some())
+        && located.len == first
+        && located.place.is_some_and(|(slot, _)| view.member(slot).is_some())
         && let Some(buf) = bufs.pop()
     {
         gather.begin_alone(offset, done);
-        return submit_read(engine, &view, &gather, 0, buf, place.place);
+        return submit_read(engine, &view, &gather, 0, buf, located.place);
     }
     gather.begin(Kind::Read, done);
+    // Not asked for again: a choice among copies counts as a read.
+    let mut located = Some(located);
     let mut at = offset;
-    for (nr, buf) in bufs.into_iter().enumerate() {
+    for buf in bufs {
         let mut rest = buf;
         let mut starts = true;
         loop {
-            if nr > 0 || !starts {
-                place = locate(engine, &view, at, rest.len() as u64);
-            }
-            let len = place.len;
+            let there = || locate(engine, &view, at, rest.len() as u64);
+            let ReadPlace { len, place } = located.take().unwrap_or_else(there);
             let tail = (len < rest.len() as u64).then(|| rest.split_off(len as usize));
             let index = gather.add(at, starts);
             starts = false;
-            submit_read(engine, &view, &gather, index, rest, place.place);
+            submit_read(engine, &view, &gather, index, rest, place);
             at += len;
             match tail {
                 Some(tail) => rest = tail,

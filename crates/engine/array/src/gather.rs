@@ -84,17 +84,6 @@ impl Gather {
         self.alone.set(Some(offset));
     }
 
-    /// The member has carried the read out that it was passed.
-    fn finish_alone(&self, outcome: Outcome) {
-        let done = self.done.take();
-        if let (Some(engine), Some(own)) = (self.engine.upgrade(), self.own.upgrade()) {
-            engine.keep_gather(own);
-        }
-        if let Some(done) = done {
-            done.complete(outcome);
-        }
-    }
-
     /// Announces a part at array byte `offset` and gives its index.
     pub(crate) fn add(&self, offset: u64, starts: bool) -> u32 {
         self.remaining.set(self.remaining.get() + 1);
@@ -143,8 +132,12 @@ impl Gather {
             Kind::WriteZeroes { len, unmap, fua } => Op::WriteZeroes { len, unmap, fua },
         };
         self.parts.borrow_mut().clear();
+        self.end(self.error.get().map_or(Ok(()), Err), op);
+    }
+
+    /// The request has ended like this.
+    fn end(&self, result: Result<(), IoError>, op: Op) {
         let done = self.done.take();
-        let result = self.error.get().map_or(Ok(()), Err);
         if let (Some(engine), Some(own)) = (self.engine.upgrade(), self.own.upgrade()) {
             if let (Err(error), Kind::Write { fua: true }) = (result, self.kind.get()) {
                 engine.durable_write_failed(error);
@@ -212,7 +205,7 @@ impl Sink for Gather {
         }
         if let Some(offset) = self.alone.take() {
             if outcome.result.is_ok() {
-                return self.finish_alone(outcome);
+                return self.end(outcome.result, outcome.op);
             }
             self.parts.borrow_mut().push(Part { offset, buf: None, starts: true });
         }

@@ -10,14 +10,14 @@ use crate::machine::{Later, Machine, Step};
 use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::run::Over;
-use crate::steps::{PATIENCE, Steps};
+use crate::steps::{PATIENCE, Steps, ends_like_a_crash};
 use braid_array::array::Array;
 use braid_array::assemble::apart::SideMember;
 use braid_array::assemble::assemble;
 use braid_array::create::create;
 use braid_array::error::{AssembleError, CreateError};
 use braid_array::stacking::ArrayMember;
-use braid_array::status::{ArrayStatus, Ended, Left};
+use braid_array::status::{ArrayStatus, Left};
 use braid_device::{Device, Opener, Target};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -220,8 +220,7 @@ impl StackRun {
         let mut cut_short = false;
         for nr in (0..self.plan.arrays.len()).rev() {
             let left = self.stop_one(nr)?;
-            let lost = |left: Left| left.ended == Ended::Active || left.not_durable.is_some();
-            cut_short |= left.is_some_and(lost);
+            cut_short |= left.is_some_and(|left| ends_like_a_crash(&left));
             if nr == self.top() {
                 self.drain()?;
             }
@@ -247,7 +246,7 @@ impl StackRun {
         Ok(())
     }
 
-    /// How the array was left, if it ran.
+    /// Tells in which state the array was left, if it ran.
     pub(super) fn stop_one(&mut self, nr: usize) -> Result<Option<Left>, Over> {
         let Some(control) = self.control(nr) else { return Ok(None) };
         let later = self.life()?.machine.begin(async move { control.stop().await });

@@ -98,7 +98,7 @@ impl StackRun {
 
     /// The leaves are lost to array `nr`, which meets that, or is given the time to.
     fn lose_leaves(&mut self, nr: usize, above: usize, leaves: &[Rc<Member>]) -> Result<(), Over> {
-        // What a member has lost and others have recorded as bad is nowhere: see `flushes_fail`.
+        // With a log the other members may list as bad the very blocks that a lost cache had: see `flushes_fail`.
         let logs = self.plan.arrays.iter().any(|array| array.create.bad_block_log);
         let flushes = !logs && self.aimed.rng.percent(30);
         for leaf in leaves {

@@ -198,7 +198,7 @@ impl VolumeRun {
     }
 
     fn found_nothing(&self, report: &CheckReport) -> Result<(), Over> {
-        // What a brick took with it stays lost when the brick is removed, and a check may have ended only then.
+        // Data that was lost with a brick stays lost when the brick is removed, and a check may have ended only then.
         let may_be_lost = self.is_faulty() && (!self.dead().is_empty() || self.lost_some.get());
         if report.problems.is_empty() && (report.lost.is_empty() || may_be_lost) {
             return Ok(());

@@ -60,7 +60,7 @@ impl Control {
             while left() > 0 && !control.stopping.get() {
                 control.questions.above.set(left() - 1);
                 let (mut silent, quiet) = control.look_for_silence().await;
-                // What this array cannot spare it has to wait for: it is not being stopped.
+                // It is not being stopped itself, so it waits for members that it cannot spare.
                 silent.retain(|nr| control.spares(*nr, &quiet));
                 if !control.stopping.get() {
                     control.give_up_silent(&silent, "an array above was being stopped");

@@ -4,7 +4,7 @@ use super::blocks::Blocks;
 use super::plan::{Plan, TooManyMissing};
 use super::write::{Batch, Work};
 use crate::view::View;
-use braid_layout::Slot;
+use braid_layout::{Slot, StripeMap};
 use braid_shard::BufMut;
 use braid_shard::plant::planted;
 use std::ops::Range;
@@ -80,20 +80,13 @@ impl Batch<'_> {
             let slot = self.map.data_slot(k);
             let read = work.reads.iter().find(|(read, _)| *read == slot);
             let old = read.and_then(|(_, buf)| buf.as_ref()).ok_or(TooManyMissing)?;
-            // An exponent is below the number of slots of a level 6 array, 257 at most.
-            let exponent = self.map.exponent(k) as u8;
             for rows in self.bands(&segment.rows) {
                 let Some(new) = self.payload(k, &rows) else { continue };
                 let at = within(&segment.rows, &rows);
                 let old = old.get(at.clone()).ok_or(TooManyMissing)?;
                 let p = p.as_mut().and_then(|buf| buf.get_mut(at.clone()));
                 let q = q.as_mut().and_then(|buf| buf.get_mut(at.clone()));
-                match (p, q) {
-                    (Some(p), Some(q)) => braid_parity::delta_pq(exponent, old, &new, p, q),
-                    (Some(p), None) => braid_parity::delta_p(old, &new, p),
-                    (None, Some(q)) => braid_parity::delta_q(exponent, old, &new, q),
-                    (None, None) => {}
-                }
+                change_parity(&self.map, k, (old, &new), (p, q));
             }
         }
         let p = p_slot.zip(p);
@@ -106,4 +99,21 @@ impl Batch<'_> {
 /// Where rows `part` lie in a block of rows `whole`.
 fn within(whole: &Range<u64>, part: &Range<u64>) -> Range<usize> {
     (part.start - whole.start) as usize..(part.end - whole.start) as usize
+}
+
+/// Has the parity that there is follow data chunk `k`, which changes from `old` to `new`.
+pub(super) fn change_parity(
+    map: &StripeMap,
+    k: usize,
+    (old, new): (&[u8], &[u8]),
+    (p, q): (Option<&mut [u8]>, Option<&mut [u8]>),
+) {
+    // An exponent is below the number of slots of a level 6 array, 257 at most.
+    let exponent = map.exponent(k) as u8;
+    match (p, q) {
+        (Some(p), Some(q)) => braid_parity::delta_pq(exponent, old, new, p, q),
+        (Some(p), None) => braid_parity::delta_p(old, new, p),
+        (None, Some(q)) => braid_parity::delta_q(exponent, old, new, q),
+        (None, None) => {}
+    }
 }

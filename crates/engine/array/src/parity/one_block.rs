@@ -4,7 +4,9 @@
 //! remember. But it has one segment and at most three blocks, so nothing needs a list here. Where the plan would be another
 //! one, where a member cannot give its block, or memory is short, nothing has been written yet and the general way is taken.
 
+use super::compute::change_parity;
 use super::waiting::whole_lines;
+use super::write::takes_over;
 use crate::engine::Engine;
 use crate::spawners::{WriteArgs, WritePayload};
 use crate::view::View;
@@ -147,11 +149,8 @@ impl OneBlock<'_> {
         if planted("parity-of-a-segment") && self.rows.start == 0 {
             return;
         }
-        match q {
-            // An exponent is below the number of slots of a level 6 array, 257 at most.
-            Some(q) => braid_parity::delta_pq(self.map.exponent(self.k) as u8, old, new, p, q),
-            None => braid_parity::delta_p(old, new, p),
-        }
+        let q = q.map(|q| &mut q[..]);
+        change_parity(&self.map, self.k, (old, new), (Some(p), q));
     }
 
     async fn write(&self, new: &Buf, parity: [Option<Buf>; 2], fua: bool) -> Result<(), IoError> {
@@ -180,16 +179,8 @@ impl OneBlock<'_> {
     /// The stripe cache takes over what the members hold now.
     fn remember(&self, blocks: [Option<&Buf>; 3]) {
         let mut cache = self.engine.cache.borrow_mut();
-        let Some(cache) = cache.as_mut().filter(|cache| !cache.is_off()) else { return };
-        let admit = cache.admits(self.stripe);
-        if !admit && cache.stripe(self.stripe).is_none() {
-            return;
-        }
-        if self.view.degraded() {
-            for slot in (0..self.view.slots()).filter(|slot| !self.view.writable(*slot)) {
-                cache.forget_slot(self.stripe, slot, self.rows.clone());
-            }
-        }
+        let at = (self.stripe, &self.rows);
+        let Some((cache, admit)) = takes_over(cache.as_mut(), self.view, at, true) else { return };
         for (nr, (slot, block)) in self.slots.iter().zip(blocks).enumerate() {
             let (Some(slot), Some(block)) = (slot, block) else { continue };
             if nr == 0 || !planted("stale-line") {

@@ -8,6 +8,7 @@ use super::one_block;
 use super::plan::{Plan, Situation};
 use super::segment::{Extent, Segment, divided, find_cuts, piece_at, segments};
 use super::waiting::{Room, whole_lines};
+use crate::cache::StripeCache;
 use crate::engine::Engine;
 use crate::lock::Held;
 use crate::spawners::{WriteArgs, WritePayload};
@@ -339,20 +340,14 @@ impl Batch<'_> {
     /// written without reading anything is let go instead: keeping it would cost a copy of all of it,
     /// and saves nothing until a part of it is written again.
     fn remember(&self, view: &View, works: &[Work]) {
-        let mut cache = self.engine.cache.borrow_mut();
-        let Some(cache) = cache.as_mut().filter(|cache| !cache.is_off()) else { return };
         if self.base + self.rows.end > view.resynced {
             // A resync may find another parity right.
-            return cache.forget(self.stripe, self.rows.clone());
+            return self.engine.cache_forget(self.stripe, self.rows.clone());
         }
         let partly = works.iter().any(|work| !work.reads.is_empty());
-        let admit = partly && cache.admits(self.stripe);
-        if !admit && cache.stripe(self.stripe).is_none() {
-            return;
-        }
-        for slot in (0..view.slots()).filter(|slot| !view.writable(*slot)) {
-            cache.forget_slot(self.stripe, slot, self.rows.clone());
-        }
+        let mut cache = self.engine.cache.borrow_mut();
+        let taken = takes_over(cache.as_mut(), view, (self.stripe, &self.rows), partly);
+        let Some((cache, admit)) = taken else { return };
         for work in works {
             let rows = &work.segment.rows;
             if work.reads.is_empty() {
@@ -405,4 +400,25 @@ impl Batch<'_> {
         }
         Some(self.engine.settle_writes(&view, outcomes).await)
     }
+}
+
+/// The stripe cache, where it takes over what the members now hold of rows of a stripe, and whether it makes lines for it,
+/// which is worth it for stripes that were written in part. Of members that are not there it knows nothing any more.
+pub(super) fn takes_over<'a>(
+    cache: Option<&'a mut StripeCache>,
+    view: &View,
+    (stripe, rows): (u64, &Range<u64>),
+    partly: bool,
+) -> Option<(&'a mut StripeCache, bool)> {
+    let cache = cache.filter(|cache| !cache.is_off())?;
+    let admit = partly && cache.admits(stripe);
+    if !admit && cache.stripe(stripe).is_none() {
+        return None;
+    }
+    if view.degraded() {
+        for slot in (0..view.slots()).filter(|slot| !view.writable(*slot)) {
+            cache.forget_slot(stripe, slot, rows.clone());
+        }
+    }
+    Some((cache, admit))
 }
