@@ -132,20 +132,20 @@ impl Gather {
             Kind::WriteZeroes { len, unmap, fua } => Op::WriteZeroes { len, unmap, fua },
         };
         self.parts.borrow_mut().clear();
-        self.end(self.error.get().map_or(Ok(()), Err), op);
+        self.end(Outcome { result: self.error.get().map_or(Ok(()), Err), op });
     }
 
     /// The request has ended like this.
-    fn end(&self, result: Result<(), IoError>, op: Op) {
+    fn end(&self, outcome: Outcome) {
         let done = self.done.take();
         if let (Some(engine), Some(own)) = (self.engine.upgrade(), self.own.upgrade()) {
-            if let (Err(error), Kind::Write { fua: true }) = (result, self.kind.get()) {
+            if let (Err(error), Kind::Write { fua: true }) = (outcome.result, self.kind.get()) {
                 engine.durable_write_failed(error);
             }
             engine.keep_gather(own);
         }
         if let Some(done) = done {
-            done.finish(result, op);
+            done.complete(outcome);
         }
     }
 
@@ -205,7 +205,7 @@ impl Sink for Gather {
         }
         if let Some(offset) = self.alone.take() {
             if outcome.result.is_ok() {
-                return self.end(outcome.result, outcome.op);
+                return self.end(outcome);
             }
             self.parts.borrow_mut().push(Part { offset, buf: None, starts: true });
         }

@@ -268,6 +268,12 @@ impl View {
         self.state(slot) != SlotState::Missing
     }
 
+    /// Slots without a member.
+    pub fn missing(&self) -> impl Iterator<Item = Slot> {
+        let slots = if self.degraded { self.slots.len() } else { 0 };
+        (0..slots).filter(|slot| !self.writable(*slot))
+    }
+
     /// The slot's device and the byte where its component starts.
     #[inline]
     pub fn member(&self, slot: Slot) -> Option<(&Rc<dyn Device>, u64)> {

@@ -87,7 +87,7 @@ impl StripeCache {
 
     /// True when nothing is kept and nothing will be.
     #[inline]
-    pub(crate) fn is_off(&self) -> bool {
+    fn is_off(&self) -> bool {
         self.lines.is_empty() && self.lines.capacity() == 0
     }
 
@@ -115,8 +115,29 @@ impl StripeCache {
     }
 
     /// True if blocks of `stripe` that are not cached yet should be.
-    pub(crate) fn admits(&self, stripe: u64) -> bool {
+    fn admits(&self, stripe: u64) -> bool {
         self.lines.capacity() > 0 && self.sizing.admits(stripe)
+    }
+
+    /// Blocks of rows of `stripe` are about to be [stored](StripeCache::store), of a write of a part of it or of all; of the
+    /// members that are `missing` nothing is known any more. Tells if lines should be made for it; `None`: nothing of it is
+    /// kept.
+    pub(crate) fn takes_over(
+        &mut self,
+        stripe: u64,
+        rows: &Range<u64>,
+        missing: impl Iterator<Item = Slot>,
+        partly: bool,
+    ) -> Option<bool> {
+        if self.is_off() {
+            return None;
+        }
+        let admit = partly && self.admits(stripe);
+        if !admit && self.stripe(stripe).is_none() {
+            return None;
+        }
+        missing.for_each(|slot| self.forget_slot(stripe, slot, rows.clone()));
+        Some(admit)
     }
 
     /// Takes over what slot `slot` of `stripe` now holds at bytes `rows` of its chunk. With `admit`

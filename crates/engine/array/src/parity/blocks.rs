@@ -167,3 +167,20 @@ impl Blocks {
         }
     }
 }
+
+/// Has the parity that there is follow data chunk `k`, which changes from `old` to `new`.
+pub(super) fn change_parity(
+    map: &StripeMap,
+    k: usize,
+    (old, new): (&[u8], &[u8]),
+    (p, q): (Option<&mut [u8]>, Option<&mut [u8]>),
+) {
+    // An exponent is below the number of slots of a level 6 array, 257 at most.
+    let exponent = map.exponent(k) as u8;
+    match (p, q) {
+        (Some(p), Some(q)) => braid_parity::delta_pq(exponent, old, new, p, q),
+        (Some(p), None) => braid_parity::delta_p(old, new, p),
+        (None, Some(q)) => braid_parity::delta_q(exponent, old, new, q),
+        (None, None) => {}
+    }
+}

@@ -1,10 +1,10 @@
 //! The new parity of a segment, from what was read and what is written.
 
-use super::blocks::Blocks;
+use super::blocks::{Blocks, change_parity};
 use super::plan::{Plan, TooManyMissing};
 use super::write::{Batch, Work};
 use crate::view::View;
-use braid_layout::{Slot, StripeMap};
+use braid_layout::Slot;
 use braid_shard::BufMut;
 use braid_shard::plant::planted;
 use std::ops::Range;
@@ -99,21 +99,4 @@ impl Batch<'_> {
 /// Where rows `part` lie in a block of rows `whole`.
 fn within(whole: &Range<u64>, part: &Range<u64>) -> Range<usize> {
     (part.start - whole.start) as usize..(part.end - whole.start) as usize
-}
-
-/// Has the parity that there is follow data chunk `k`, which changes from `old` to `new`.
-pub(super) fn change_parity(
-    map: &StripeMap,
-    k: usize,
-    (old, new): (&[u8], &[u8]),
-    (p, q): (Option<&mut [u8]>, Option<&mut [u8]>),
-) {
-    // An exponent is below the number of slots of a level 6 array, 257 at most.
-    let exponent = map.exponent(k) as u8;
-    match (p, q) {
-        (Some(p), Some(q)) => braid_parity::delta_pq(exponent, old, new, p, q),
-        (Some(p), None) => braid_parity::delta_p(old, new, p),
-        (None, Some(q)) => braid_parity::delta_q(exponent, old, new, q),
-        (None, None) => {}
-    }
 }

@@ -4,9 +4,8 @@
 //! remember. But it has one segment and at most three blocks, so nothing needs a list here. Where the plan would be another
 //! one, where a member cannot give its block, or memory is short, nothing has been written yet and the general way is taken.
 
-use super::compute::change_parity;
+use super::blocks::change_parity;
 use super::waiting::whole_lines;
-use super::write::takes_over;
 use crate::engine::Engine;
 use crate::spawners::{WriteArgs, WritePayload};
 use crate::view::View;
@@ -179,8 +178,9 @@ impl OneBlock<'_> {
     /// The stripe cache takes over what the members hold now.
     fn remember(&self, blocks: [Option<&Buf>; 3]) {
         let mut cache = self.engine.cache.borrow_mut();
-        let at = (self.stripe, &self.rows);
-        let Some((cache, admit)) = takes_over(cache.as_mut(), self.view, at, true) else { return };
+        let Some(cache) = cache.as_mut() else { return };
+        let taken = cache.takes_over(self.stripe, &self.rows, self.view.missing(), true);
+        let Some(admit) = taken else { return };
         for (nr, (slot, block)) in self.slots.iter().zip(blocks).enumerate() {
             let (Some(slot), Some(block)) = (slot, block) else { continue };
             if nr == 0 || !planted("stale-line") {

@@ -8,7 +8,6 @@ use super::one_block;
 use super::plan::{Plan, Situation};
 use super::segment::{Extent, Segment, divided, find_cuts, piece_at, segments};
 use super::waiting::{Room, whole_lines};
-use crate::cache::StripeCache;
 use crate::engine::Engine;
 use crate::lock::Held;
 use crate::spawners::{WriteArgs, WritePayload};
@@ -346,8 +345,9 @@ impl Batch<'_> {
         }
         let partly = works.iter().any(|work| !work.reads.is_empty());
         let mut cache = self.engine.cache.borrow_mut();
-        let taken = takes_over(cache.as_mut(), view, (self.stripe, &self.rows), partly);
-        let Some((cache, admit)) = taken else { return };
+        let Some(cache) = cache.as_mut() else { return };
+        let taken = cache.takes_over(self.stripe, &self.rows, view.missing(), partly);
+        let Some(admit) = taken else { return };
         for work in works {
             let rows = &work.segment.rows;
             if work.reads.is_empty() {
@@ -400,25 +400,4 @@ impl Batch<'_> {
         }
         Some(self.engine.settle_writes(&view, outcomes).await)
     }
-}
-
-/// The stripe cache, where it takes over what the members now hold of rows of a stripe, and whether it makes lines for it,
-/// which is worth it for stripes that were written in part. Of members that are not there it knows nothing any more.
-pub(super) fn takes_over<'a>(
-    cache: Option<&'a mut StripeCache>,
-    view: &View,
-    (stripe, rows): (u64, &Range<u64>),
-    partly: bool,
-) -> Option<(&'a mut StripeCache, bool)> {
-    let cache = cache.filter(|cache| !cache.is_off())?;
-    let admit = partly && cache.admits(stripe);
-    if !admit && cache.stripe(stripe).is_none() {
-        return None;
-    }
-    if view.degraded() {
-        for slot in (0..view.slots()).filter(|slot| !view.writable(*slot)) {
-            cache.forget_slot(stripe, slot, rows.clone());
-        }
-    }
-    Some((cache, admit))
 }
