@@ -65,6 +65,30 @@ impl Scene {
         self.forget(name);
     }
 
+    /// Writes a file from another process, so that nothing holds the mount afterwards. What this process opens is open
+    /// for a moment in each child that a test beside this one starts, until that child runs its program.
+    fn write_by_child(&self, name: &str, bytes: &[u8]) {
+        let from = self.place.path("written");
+        fs::write(&from, bytes).unwrap();
+        let copied = Command::new("cp").arg(&from).arg(self.file(name)).status().unwrap();
+        assert!(copied.success(), "{copied}");
+    }
+
+    /// Unmounts; again while children of other tests hold for a moment what this process had open, as above.
+    #[track_caller]
+    fn unmount(&self, volume: &str) {
+        let since = Instant::now();
+        loop {
+            let ran = self.run(&format!("unmount {volume}"));
+            let held = ran.code == 2 && ran.err.contains("in use");
+            if !held || since.elapsed() > Duration::from_secs(60) {
+                ran.ok();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     fn forget(&self, name: &str) {
         fadvise(File::open(self.file(name)).unwrap(), 0, None, Advice::DontNeed).unwrap();
     }
@@ -232,7 +256,7 @@ fn a_volume_lives_through_all_that_is_done_to_it() {
     assert_eq!((&last["found"], &last["files"]), (&0.into(), &5.into()), "{last}");
     assert_eq!(scene.run("jobs pool --json").ok().trim(), "[]");
 
-    scene.run("unmount ./mnt").ok();
+    scene.unmount("./mnt");
     assert!(!scene.file("large").exists());
     let written = || {
         let when = |brick| fs::metadata(scene.place.path(brick)).unwrap().modified().unwrap();
@@ -243,7 +267,7 @@ fn a_volume_lives_through_all_that_is_done_to_it() {
     assert_eq!(fs::read(scene.file("large")).unwrap(), large);
     assert!(fs::write(scene.file("new"), b"x").is_err());
     scene.run("check pool").ok();
-    scene.run("unmount pool").ok();
+    scene.unmount("pool");
     assert_eq!(written(), before, "a mount that only reads has written");
     scene.run("mount pool mnt fast c b").ok();
     assert_eq!(fs::read(scene.file("large")).unwrap(), large);
@@ -317,7 +341,7 @@ fn an_unmount_from_outside_and_a_signal_end_it_in_order() {
     for end in 0..2 {
         scene.run("mount pool mnt").ok();
         let server = scene.server();
-        fs::write(scene.file(&format!("file{end}")), b"written").unwrap();
+        scene.write_by_child(&format!("file{end}"), b"written");
         if end == 0 {
             rustix::mount::unmount(scene.place.path("mnt"), rustix::mount::UnmountFlags::empty())
                 .unwrap();
@@ -339,7 +363,7 @@ fn a_volume_is_mounted_again_right_after_umount() {
     scene.run("create pool a").ok();
     for round in 0..5 {
         scene.run("mount pool mnt").ok();
-        fs::write(scene.file("file"), vec![round; 1 << 20]).unwrap();
+        scene.write_by_child("file", &vec![round; 1 << 20]);
         // Waits for nothing that the server does after it.
         let none = rustix::mount::UnmountFlags::empty();
         rustix::mount::unmount(scene.place.path("mnt"), none).unwrap();
@@ -397,7 +421,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     drop(open);
     let checked = scene.run("check pool").ok();
     assert!(checked.contains("no problems"), "{checked}");
-    scene.run("unmount pool").ok();
+    scene.unmount("pool");
     scene.run("unmount pool").refused(4, &["no volume is mounted"]);
 }
 
@@ -408,7 +432,7 @@ fn a_brick_that_is_missing_is_named_and_the_rest_can_be_read() {
     scene.run("mount pool mnt").ok();
     fs::write(scene.file("large"), bytes(4 << 20, 5)).unwrap();
     fs::write(scene.file("empty"), b"").unwrap();
-    scene.run("unmount pool").ok();
+    scene.unmount("pool");
     fs::rename(scene.place.path("c"), scene.place.path("away")).unwrap();
     scene.run("mount pool mnt").refused(2, &["--degraded"]);
     let mounted = scene.run("mount pool mnt --degraded").ok();
@@ -418,7 +442,7 @@ fn a_brick_that_is_missing_is_named_and_the_rest_can_be_read() {
     let checked = scene.run("check pool");
     assert_eq!(checked.code, 1, "{}", checked.err);
     assert!(checked.out.contains("lost: /large"), "{}", checked.out);
-    scene.run("unmount pool").ok();
+    scene.unmount("pool");
     // Where it was is remembered.
     fs::rename(scene.place.path("away"), scene.place.path("c")).unwrap();
     let mounted = scene.run("mount pool mnt --take-back").ok();
@@ -456,7 +480,7 @@ fn a_file_is_a_block_device() {
     scene.run("export pool mnt/disk --nbd unix:nbd.sock").refused(2, &["open to write"]);
     drop((reader, writer));
     assert_eq!(fs::read(scene.file("disk")).unwrap(), new);
-    scene.run("unmount pool").ok();
+    scene.unmount("pool");
 }
 
 #[test]
@@ -511,7 +535,7 @@ fn an_export_of_another_server_is_a_brick_like_others() {
     std::os::unix::fs::symlink(far.place.path("nbd.sock"), &socket).unwrap();
     let other = format!("nbd+unix:///m0?socket={}", socket.display());
     scene.run(&format!("add pool {other} --force")).refused(2, &[&other, "in use as a brick"]);
-    scene.run("unmount pool").ok();
+    scene.unmount("pool");
     wait_until("the server has ended", || !scene.place.path("control.sock").exists());
 
     let mounted = scene.run("mount pool mnt").ok();
@@ -528,7 +552,7 @@ fn an_export_of_another_server_is_a_brick_like_others() {
     assert_eq!(fs::read(scene.file("file")).unwrap(), data);
     let checked = scene.run("check pool").ok();
     assert!(checked.contains("no problems"), "{checked}");
-    scene.run("unmount pool").ok();
+    scene.unmount("pool");
     let examined = scene.run(&format!("examine {uri}")).ok();
     assert!(examined.contains("Volume : pool"), "{examined}");
     server.signal(Signal::TERM);
@@ -560,7 +584,7 @@ fn a_server_that_dies_takes_what_lies_there_until_it_is_back() {
     let status = scene.status();
     assert_eq!(status["bricks"][1]["state"], "missing", "{status}");
     assert_eq!(status["bricks"][1]["name"], uri.as_str(), "{status}");
-    scene.run("unmount pool").ok();
+    scene.unmount("pool");
     let words = ["--degraded", &uri, "check that a server listens there"];
     scene.run("mount pool mnt").refused(2, &words);
 
@@ -572,7 +596,7 @@ fn a_server_that_dies_takes_what_lies_there_until_it_is_back() {
     }
     let checked = scene.run("check pool").ok();
     assert!(checked.contains("no problems"), "{checked}");
-    scene.run("unmount pool").ok();
+    scene.unmount("pool");
 }
 
 #[test]
@@ -598,7 +622,7 @@ fn servers_with_the_metadata_that_restart_while_nothing_is_under_way_lose_nothin
         scene.write_through(&format!("after{round}"), &bytes(3 << 20, 52));
         let status = scene.status();
         assert_eq!(status["metadata_on"], serde_json::json!(uris), "{status}");
-        scene.run("unmount pool").ok();
+        scene.unmount("pool");
         // Nobody has to be taken back.
         let mounted = scene.run("mount pool mnt").ok();
         assert!(mounted.contains("3 bricks") && !mounted.contains("in order"), "{mounted}");
@@ -609,7 +633,7 @@ fn servers_with_the_metadata_that_restart_while_nothing_is_under_way_lose_nothin
         let checked = scene.run("check pool").ok();
         assert!(checked.contains("no problems"), "{checked}");
     }
-    scene.run("unmount pool").ok();
+    scene.unmount("pool");
 }
 
 #[test]
@@ -627,13 +651,13 @@ fn a_server_that_takes_little_at_once_will_do_and_one_that_is_read_only_to_read(
     scene.run("mount pool mnt").ok();
     let data = bytes(5 << 20, 41);
     scene.write_through("file", &data);
-    scene.run("unmount pool").ok();
+    scene.unmount("pool");
     drop(server);
     let _server = Nbdkit::start(&scene.place, &["--readonly"], &[]);
     scene.run("mount pool mnt").refused(2, &[&uri, "--read-only"]);
     scene.run("mount pool mnt --read-only").ok();
     assert_eq!(fs::read(scene.file("file")).unwrap(), data);
-    scene.run("unmount pool").ok();
+    scene.unmount("pool");
     scene.run(&format!("create q {uri} --force")).refused(2, &["exports it read-only"]);
 }
 
