@@ -48,7 +48,8 @@ pub fn own_context(shard: &Shard) -> Context {
 pub fn superblock_at(shard: &Shard, path: &Path) -> Superblock {
     let member = FileMember::open(path, Mode::ReadOnly).expect("a member opens");
     let (home, shard) = (shard.clone(), shard.clone());
-    let found = home.block_on(async move { braid_array::examine::examine(&shard, &member).await });
+    let found = home
+        .block_on(async move { braid_array::metadata::superblock::examine(&shard, &member).await });
     found.expect("a member is examined").superblock.expect("it has a superblock")
 }
 

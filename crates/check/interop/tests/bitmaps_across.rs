@@ -65,7 +65,8 @@ fn data_offset(shard: &Shard, folder: &Path, name: &str) -> u64 {
     let member = FileMember::open(path(folder, name, 0), Mode::ReadOnly).expect("a member opens");
     let shard = shard.clone();
     let home = shard.clone();
-    let found = home.block_on(async move { braid_array::examine::examine(&shard, &member).await });
+    let found = home
+        .block_on(async move { braid_array::metadata::superblock::examine(&shard, &member).await });
     found.expect("a member is examined").superblock.expect("it has a superblock").data_offset * 512
 }
 
@@ -403,8 +404,9 @@ fn a_bitmap_that_braid_adds_is_where_mdadm_puts_it_and_md_goes_on_with_it() {
     let examined = |name: &str| {
         let member = FileMember::open(path(folder, name, 0), Mode::ReadOnly).unwrap();
         let (shard, home) = (shard.clone(), shard.clone());
-        let found =
-            home.block_on(async move { braid_array::examine::examine(&shard, &member).await });
+        let found = home.block_on(async move {
+            braid_array::metadata::superblock::examine(&shard, &member).await
+        });
         found.unwrap().superblock.unwrap()
     };
     let bitmap_of = |name: &str| {

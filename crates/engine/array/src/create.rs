@@ -5,7 +5,7 @@
 //! areas hold.
 
 use crate::error::CreateError;
-use crate::examine::{remove_other_superblocks, sectors, superblock_bytes, write};
+use crate::metadata::superblock::{remove_other_superblocks, sectors, superblock_bytes, write};
 use crate::options::{Context, CreateBitmap, CreateOptions, DEFAULT_CHUNK};
 use braid_device::{Device, IoError, Opener};
 use braid_format::SECTOR;

@@ -1,22 +1,22 @@
 //! One array on one shard: its members' handles, its locks, its view, and what requests share.
 
-use crate::bitmap::intent::Intent;
-use crate::bitmap::{FIRST_BITMAP, Shape};
 use crate::cache::StripeCache;
-use crate::cut_from::CutFrom;
-use crate::figures::MemberFigures;
-use crate::flush::Asked;
-use crate::front::ArrayDevice;
-use crate::gather::Gather;
-use crate::geometry::Geometry;
-use crate::lock::RangeLocks;
-use crate::mirror::balance::Balance;
-use crate::parity::waiting::Waiting;
-use crate::reports::Reports;
-use crate::route::Router;
+use crate::control::figures::MemberFigures;
+use crate::metadata::bitmap::intent::Intent;
+use crate::metadata::bitmap::{FIRST_BITMAP, Shape};
+use crate::read::balance::Balance;
+use crate::request::cut_from::CutFrom;
+use crate::request::device::ArrayDevice;
+use crate::request::flush::Asked;
+use crate::request::gather::Gather;
+use crate::request::route::Router;
+use crate::request::spawners::Spawners;
 use crate::settings::Settings;
-use crate::spawners::Spawners;
-use crate::view::{MemberNr, View, ViewUpdate};
+use crate::state::geometry::Geometry;
+use crate::state::reports::Reports;
+use crate::state::view::{MemberNr, View, ViewUpdate};
+use crate::write::lock::RangeLocks;
+use crate::write::waiting::Waiting;
 use braid_device::meter::{Figures, Meter, Metered};
 use braid_device::plug::{Plug, PlugStats};
 use braid_device::{
@@ -267,7 +267,7 @@ impl Engine {
             member.device.cut_from(0);
         }
         let update = ViewUpdate {
-            slots: vec![crate::view::SlotUpdate::EMPTY; self.geometry.slots()],
+            slots: vec![crate::state::view::SlotUpdate::EMPTY; self.geometry.slots()],
             resynced: u64::MAX,
             broken: true,
             read_only: true,
@@ -635,7 +635,7 @@ impl Engine {
                 })
                 .await;
             let Some(Unrecovered { gather, index, buf, error }) = next else { return };
-            crate::front::recover_part(&self, gather, index, buf, Some(error));
+            crate::read::start::recover_part(&self, gather, index, buf, Some(error));
         }
     }
 }

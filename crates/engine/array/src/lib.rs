@@ -3,13 +3,25 @@
 //! An array runs on one or more shards. On each of them an [`Engine`](engine::Engine) carries out
 //! the requests for the units that the shard owns; on the home shard (number 0) a
 //! [`Control`](control::Control) owns the superblocks and decides who is a member. Engines know
-//! the members through a [`View`](view::View) that control sends.
+//! the members through a [`View`](state::view::View) that control sends.
 //!
 //! ```text
-//!  Device::submit (front) ─► read: straight to the members
-//!                        └─► write: per unit, on the owner ─► lock ─► plan ─► read ─► parity ─► write
+//!  request ─► read:  straight to the members, or recovered on the owner of the unit
+//!          └► write: per unit, on the owner ─► bits recorded ─► lock ─► plan ─► read ─► parity ─► members
 //!  control ─► views, superblocks, spares      jobs ─► windows of units, on their owners
 //! ```
+//!
+//! | folder or file | subject |
+//! |---|---|
+//! | `array`, `stacking` | a handle on a running array for any thread; an array as a member of another |
+//! | `create`, `assemble`, `salvage` | how members become an array |
+//! | `control` | who is a member: superblocks, spares, jobs, on the home shard |
+//! | `request` | what clients and other shards ask: taken in, handed on, answered once |
+//! | `write`, `read` | the steps of a write and of a read |
+//! | `jobs` | resync, rebuild, check, repair |
+//! | `engine` | one array on one shard: what the steps share |
+//! | `cache`, `redundancy`, `metadata`, `state` | the stripe cache; what levels compute; superblocks and bitmap; shape and members |
+//! | `status`, `options`, `error`, `settings` | what callers see and choose |
 //!
 //! It does not know files, rings, threads, clocks or sockets. It runs unchanged on simulated
 //! members under a virtual clock.
@@ -20,34 +32,20 @@
 
 pub mod array;
 pub mod assemble;
-pub mod bad_blocks;
-mod bitmap;
 pub mod cache;
 pub mod control;
-mod correct;
 pub mod create;
-mod cut_from;
 pub mod engine;
 pub mod error;
-pub mod examine;
-pub mod figures;
-pub mod findings;
-mod flush;
-mod front;
-mod gather;
-pub mod geometry;
 pub mod jobs;
-mod lock;
-mod mirror;
+pub mod metadata;
 pub mod options;
-mod parity;
-mod reports;
-mod route;
+mod read;
+mod redundancy;
+mod request;
+pub mod salvage;
 pub mod settings;
-mod settle;
-mod spawners;
 pub mod stacking;
+pub mod state;
 pub mod status;
-mod unanswered;
-pub mod view;
-mod zeroing;
+mod write;

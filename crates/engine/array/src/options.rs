@@ -185,7 +185,7 @@ impl Default for AssembleOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberSelector {
     /// By its number in [`MemberStatus::nr`](crate::status::MemberStatus::nr).
-    Nr(crate::view::MemberNr),
+    Nr(crate::state::view::MemberNr),
     /// By its name, as it was opened.
     Name(String),
 }

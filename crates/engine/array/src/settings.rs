@@ -4,7 +4,7 @@
 //! Settings are no part of an array's bytes on disk: md has no place for them, and an array that goes
 //! back to md takes none along.
 
-use crate::geometry::Geometry;
+use crate::state::geometry::Geometry;
 use braid_layout::Level;
 use std::fmt;
 use std::str::FromStr;

@@ -4,10 +4,10 @@
 
 use crate::cache::CacheStats;
 use crate::engine::{ArrayId, Counters};
-use crate::findings::Findings;
+use crate::jobs::findings::Findings;
 use crate::options::{MemberFlags, SyncSpeed};
 use crate::settings::Settings;
-use crate::view::MemberNr;
+use crate::state::view::MemberNr;
 use braid_device::plug::PlugStats;
 use braid_format::superblock::Version;
 use braid_layout::Level;

@@ -7,7 +7,7 @@ use crate::discover;
 use crate::members::Member;
 use crate::on_shard;
 use anyhow::{Context, Result};
-use braid_array::examine::{Examined, examine};
+use braid_array::metadata::superblock::{Examined, examine};
 use braid_array::stacking::ArrayMember;
 use braid_device::Opener;
 use braid_device::file::Mode;

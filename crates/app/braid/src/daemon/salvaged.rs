@@ -2,7 +2,7 @@
 
 use super::protocol::{Counters, Detail, Member, Reshape};
 use crate::output::words;
-use braid_array::assemble::salvage::{Salvage, SalvagedMember};
+use braid_array::salvage::{Salvage, SalvagedMember};
 use braid_device::Target;
 use braid_format::superblock::{self as format, Superblock, Version, time_seconds};
 use braid_format::{SECTOR, uuid_text};

@@ -1,7 +1,7 @@
 //! Whether settings suit an array, from what its superblocks or its plan say of its shape.
 
 use braid_array::create::Created;
-use braid_array::geometry::Geometry;
+use braid_array::state::geometry::Geometry;
 use braid_array::status::ArrayStatus;
 use braid_format::SECTOR;
 use braid_format::superblock::Superblock;

@@ -68,7 +68,7 @@ impl StackRun {
                         let shard = machine.home().clone();
                         let member = ArrayMember::new(array);
                         let later = machine.begin(async move {
-                            braid_array::examine::examine(&shard, &member).await
+                            braid_array::metadata::superblock::examine(&shard, &member).await
                         });
                         let examined = until(&machine, "examine", &later)?;
                         found.extend(examined.ok().and_then(|found| found.superblock));

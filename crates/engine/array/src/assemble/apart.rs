@@ -6,7 +6,7 @@
 //! without the other, or one is left from before all members that it knew were replaced: the tables look the same
 //! then, and whoever can look at the data has to say.
 
-use super::choose::Found;
+use crate::assemble::choose::Found;
 use braid_format::superblock::{Role, Superblock, Version, time_seconds};
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! Reading the bad-block logs of members that take part in an assembly.
 
-use super::choose::Found;
-use crate::bad_blocks::BadBlocks;
-use crate::examine::read;
+use crate::assemble::choose::Found;
+use crate::metadata::superblock::read;
+use crate::state::bad_blocks::BadBlocks;
 use braid_format::{SECTOR, badblocks};
 use braid_shard::Shard;
 
@@ -13,7 +13,7 @@ const SECTOR_BYTES: u64 = SECTOR as u64;
 ///
 /// # Errors
 /// Why the log cannot be read or makes no sense, as text.
-pub(super) async fn bad_blocks(shard: &Shard, found: &Found) -> Result<BadBlocks, String> {
+pub(crate) async fn bad_blocks(shard: &Shard, found: &Found) -> Result<BadBlocks, String> {
     let superblock = &found.superblock;
     if !superblock.bad_blocks {
         return Ok(BadBlocks::default());

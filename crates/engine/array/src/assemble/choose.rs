@@ -6,10 +6,10 @@
 //!
 //! Invariant: no member that is left out becomes a source of data.
 
-use super::apart;
-use crate::bad_blocks::BadBlocks;
+use crate::assemble::apart;
 use crate::control::members::Standing;
 use crate::error::AssembleError;
+use crate::state::bad_blocks::BadBlocks;
 use braid_device::{Device, Opener};
 use braid_format::SECTOR;
 use braid_format::superblock::{Role, Superblock};
@@ -23,33 +23,33 @@ use std::sync::Arc;
 const BLOCK_MAX: u64 = 4096;
 
 /// A device with a superblock.
-pub(super) struct Found {
-    pub(super) name: String,
-    pub(super) opener: Arc<dyn Opener>,
-    pub(super) device: Rc<dyn Device>,
-    pub(super) superblock: Superblock,
+pub(crate) struct Found {
+    pub(crate) name: String,
+    pub(crate) opener: Arc<dyn Opener>,
+    pub(crate) device: Rc<dyn Device>,
+    pub(crate) superblock: Superblock,
     /// Sectors that its log lists; empty until the log has been read.
-    pub(super) bad: BadBlocks,
+    pub(crate) bad: BadBlocks,
 }
 
 /// A member that takes part.
-pub(super) struct Chosen {
-    pub(super) found: Found,
-    pub(super) standing: Standing,
+pub(crate) struct Chosen {
+    pub(crate) found: Found,
+    pub(crate) standing: Standing,
 }
 
 /// The outcome.
-pub(super) struct Choice {
+pub(crate) struct Choice {
     /// The freshest superblock.
-    pub(super) shared: Superblock,
-    pub(super) members: Vec<Chosen>,
+    pub(crate) shared: Superblock,
+    pub(crate) members: Vec<Chosen>,
     /// One line for each member that is not used.
-    pub(super) left_out: Vec<String>,
+    pub(crate) left_out: Vec<String>,
 }
 
 impl Choice {
     /// The array's name for messages.
-    pub(super) fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         title(&self.shared)
     }
 
@@ -58,7 +58,7 @@ impl Choice {
     }
 
     /// Slots whose member is not wholly in sync, or not there.
-    pub(super) fn slots_not_in_sync(&self) -> Vec<Slot> {
+    pub(crate) fn slots_not_in_sync(&self) -> Vec<Slot> {
         let in_sync = |slot: &Slot| {
             self.members.iter().any(|chosen| chosen.standing == Standing::InSync(*slot))
         };
@@ -67,7 +67,7 @@ impl Choice {
 
     /// Slots whose member holds nothing that counts, or is not there. One that is being rebuilt is there below its
     /// checkpoint.
-    pub(super) fn slots_without_data(&self) -> Vec<Slot> {
+    pub(crate) fn slots_without_data(&self) -> Vec<Slot> {
         let has_data = |slot: &Slot| {
             self.members.iter().any(|chosen| match chosen.standing {
                 Standing::InSync(held) => held == *slot,
@@ -81,7 +81,7 @@ impl Choice {
     }
 
     /// Slots without any member.
-    pub(super) fn empty_slots(&self) -> Vec<Slot> {
+    pub(crate) fn empty_slots(&self) -> Vec<Slot> {
         let held =
             |slot: &Slot| self.members.iter().any(|chosen| chosen.standing.slot() == Some(*slot));
         self.slots().filter(|slot| !held(slot)).collect()
@@ -97,7 +97,7 @@ fn title(superblock: &Superblock) -> String {
 }
 
 /// Chooses among devices that all have a superblock; `uuid` says which array when there are several.
-pub(super) fn choose(found: Vec<Found>, uuid: Option<[u8; 16]>) -> Result<Choice, AssembleError> {
+pub(crate) fn choose(found: Vec<Found>, uuid: Option<[u8; 16]>) -> Result<Choice, AssembleError> {
     let (found, left_out) = one_array(found, uuid)?;
     no_twins(&found)?;
     let Some(freshest) = freshest(&found) else {
@@ -335,7 +335,7 @@ fn no_slot_twice(members: &[Chosen]) -> Result<(), AssembleError> {
 }
 
 /// Refuses what cannot be run without damage.
-pub(super) fn check_supported(choice: &Choice, read_only: bool) -> Result<(), AssembleError> {
+pub(crate) fn check_supported(choice: &Choice, read_only: bool) -> Result<(), AssembleError> {
     let shared = &choice.shared;
     let replacement = choice.members.iter().find(|chosen| chosen.found.superblock.replacement);
     let what = if shared.reshape.is_some() {

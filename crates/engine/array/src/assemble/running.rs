@@ -1,16 +1,16 @@
 //! Starting the engines of an array on all its shards, and what the array is as a device.
 
-use crate::bitmap::Shape;
 use crate::control::shards::ask;
 use crate::control::stopping::stop_engines;
 use crate::engine::{ArrayId, Engine, Setup};
 use crate::error::AssembleError;
-use crate::geometry::Geometry;
+use crate::metadata::bitmap::Shape;
 use crate::options::Context;
-use crate::reports::Reports;
-use crate::route::{Msg, Router};
+use crate::request::route::{Msg, Router};
 use crate::settings::Settings;
-use crate::view::{MemberNr, ViewUpdate};
+use crate::state::geometry::Geometry;
+use crate::state::reports::Reports;
+use crate::state::view::{MemberNr, ViewUpdate};
 use braid_device::{Device, DeviceInfo, OpenError, Opener};
 use braid_layout::{Layout, layout_name};
 use braid_shard::Shard;

@@ -219,7 +219,7 @@ impl Lines {
         block.and_then(|block| block.get_mut(..granule)).unwrap_or_default()
     }
 
-    /// See [`StripeCache::store`](super::StripeCache::store).
+    /// See [`StripeCache::store`](crate::cache::StripeCache::store).
     pub(crate) fn store(
         &mut self,
         stripe: u64,

@@ -1,7 +1,7 @@
 //! The stripe cache of an engine: made when settings are taken over, told of changes, asked for
 //! figures.
 
-use super::{AUTO_BYTES_MAX, CacheStats, StripeCache};
+use crate::cache::{AUTO_BYTES_MAX, CacheStats, StripeCache};
 use crate::engine::Engine;
 use crate::settings::{Settings, StripeCacheSize, StripeSize};
 use std::ops::Range;

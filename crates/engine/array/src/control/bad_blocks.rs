@@ -9,12 +9,12 @@
 //! Invariant: every block that engines must not read is in the log of its member, but for those of which the
 //! write is not acknowledged yet.
 
-use crate::bad_blocks::BadBlocks;
 use crate::control::Control;
 use crate::control::members::Member;
 use crate::engine::ArrayId;
-use crate::geometry::Geometry;
-use crate::view::MemberNr;
+use crate::state::bad_blocks::BadBlocks;
+use crate::state::geometry::Geometry;
+use crate::state::view::MemberNr;
 use braid_device::{Device, IoError, Request};
 use braid_format::{SECTOR, badblocks};
 use braid_shard::plant::planted;

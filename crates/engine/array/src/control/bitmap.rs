@@ -7,13 +7,13 @@
 //! Order, as in md: a bit before the data under it; the header before the superblocks that it agrees
 //! with; a flush of all members, and `events_cleared`, before the bits that are cleared.
 
-use crate::bitmap::BitmapNr;
-use crate::bitmap::keeper::{BatchNr, Keeper, PAGE};
-use crate::bitmap::load::len_on;
 use crate::control::Control;
 use crate::engine::{ArrayId, Engine};
+use crate::metadata::bitmap::BitmapNr;
+use crate::metadata::bitmap::keeper::{BatchNr, Keeper, PAGE};
+use crate::metadata::bitmap::load::len_on;
+use crate::state::view::MemberNr;
 use crate::status::BitmapStatus;
-use crate::view::MemberNr;
 use braid_device::{Device, IoError, IoErrorKind, Request};
 use braid_format::SECTOR;
 use braid_format::superblock::Superblock;

@@ -7,18 +7,18 @@
 //!
 //! Whatever the moment of a crash, the freshest superblock has a bitmap that says at least what it must,
 //! or none, which means a whole resync. Writes that began before a bitmap was there hold none of its bits;
-//! no bit is cleared before they have ended (`crate::bitmap::intent`).
+//! no bit is cleared before they have ended (`crate::metadata::bitmap::intent`).
 //!
 //! Invariant: while a superblock with the bitmap may be the freshest, every write is recorded in it, or
 //! all its bits are set.
 
-use crate::bitmap::Shape;
-use crate::bitmap::keeper::{Keeper, clear_bits};
 use crate::control::Control;
 use crate::control::bitmap::Bitmap;
 use crate::control::members::Standing;
 use crate::engine::Engine;
 use crate::error::ControlError;
+use crate::metadata::bitmap::Shape;
+use crate::metadata::bitmap::keeper::{Keeper, clear_bits};
 use crate::status::BitmapStatus;
 use braid_format::SECTOR;
 use braid_format::bitmap::BitmapSuperblock;

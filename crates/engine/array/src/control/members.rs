@@ -3,9 +3,9 @@
 
 use crate::control::bad_blocks::Bad;
 use crate::control::read_errors::ReadErrors;
-use crate::geometry::Geometry;
 use crate::options::MemberFlags;
-use crate::view::{MemberNr, SlotState, SlotUpdate, ViewUpdate};
+use crate::state::geometry::Geometry;
+use crate::state::view::{MemberNr, SlotState, SlotUpdate, ViewUpdate};
 use braid_device::Opener;
 use braid_device::meter::Metered;
 use braid_format::SECTOR;

@@ -5,7 +5,7 @@
 
 use crate::control::Control;
 use crate::error::ControlError;
-use crate::view::MemberNr;
+use crate::state::view::MemberNr;
 use braid_shard::Nanos;
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -2,7 +2,7 @@
 //!
 //! Does not know who asks, nor what follows from silence.
 
-use crate::view::MemberNr;
+use crate::state::view::MemberNr;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 

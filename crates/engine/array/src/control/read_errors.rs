@@ -13,7 +13,7 @@ use crate::control::Control;
 use crate::control::failing::Dropped;
 use crate::engine::ArrayId;
 use crate::options::MemberFlags;
-use crate::view::MemberNr;
+use crate::state::view::MemberNr;
 use braid_device::IoError;
 use braid_layout::Level;
 use braid_shard::{Nanos, Shard};

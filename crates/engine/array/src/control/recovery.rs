@@ -4,14 +4,14 @@
 //! Progress reaches the engines soon (they read what is rebuilt), and the superblocks at checkpoints,
 //! after a flush: what a superblock says is valid has been durable before.
 
-use crate::bitmap::ranges::Ranges;
 use crate::control::Control;
 use crate::control::members::Standing;
 use crate::control::supervisor::plan;
 use crate::jobs::window::WindowKind;
 use crate::jobs::{JobEnd, Plan};
+use crate::metadata::bitmap::ranges::Ranges;
+use crate::state::view::MemberNr;
 use crate::status::JobKind;
-use crate::view::MemberNr;
 use braid_layout::{Layout, Level, Slot};
 use braid_shard::Nanos;
 use braid_shard::plant::planted;

@@ -13,7 +13,7 @@
 use crate::control::Control;
 use crate::control::questions::Question;
 use crate::engine::Engine;
-use crate::view::MemberNr;
+use crate::state::view::MemberNr;
 use braid_device::meter::Metered;
 use braid_device::{Device, Request};
 use braid_format::SECTOR;

@@ -8,7 +8,7 @@
 
 use crate::control::Control;
 use crate::engine::{ArrayId, Engine};
-use crate::view::MemberNr;
+use crate::state::view::MemberNr;
 use braid_device::{IoError, IoErrorKind};
 use braid_shard::Shard;
 use std::rc::Rc;

@@ -6,9 +6,9 @@ use crate::control::Control;
 use crate::control::members::Standing;
 use crate::control::shards::ask;
 use crate::engine::Engine;
-use crate::examine::read_superblock;
+use crate::metadata::superblock::read_superblock;
+use crate::state::view::MemberNr;
 use crate::status::{Ended, Left};
-use crate::view::MemberNr;
 use std::rc::Rc;
 
 /// Interval at which engines are asked whether their writes have ended, in nanoseconds.

@@ -5,8 +5,8 @@
 
 use crate::control::Control;
 use crate::control::failing::Dropped;
-use crate::examine::superblock_bytes;
-use crate::view::MemberNr;
+use crate::metadata::superblock::superblock_bytes;
+use crate::state::view::MemberNr;
 use braid_device::{Device, IoError, Request};
 use braid_format::SECTOR;
 use braid_format::superblock::pack_time;

@@ -8,14 +8,14 @@
 //!
 //! Invariant: when [`Job::run`] returns, no window is in flight.
 
-use crate::bitmap::ranges::{Piece, Ranges};
 use crate::engine::Engine;
-use crate::findings::Findings;
+use crate::jobs::findings::Findings;
 use crate::jobs::meter::Meter;
 use crate::jobs::window::{Window, WindowKind, WindowReport, carry_out};
+use crate::metadata::bitmap::ranges::{Piece, Ranges};
 use crate::options::SyncSpeed;
+use crate::state::view::MemberNr;
 use crate::status::{JobKind, JobStatus};
-use crate::view::MemberNr;
 use braid_device::{IoError, IoErrorKind};
 use braid_shard::sync::Notify;
 use braid_shard::{Nanos, Shard};

@@ -1,11 +1,27 @@
 //! Long jobs: resync, check, repair and recovery, each a cursor that moves over the array in windows.
 //!
-//! `job` sends the windows out at the pace that limits and foreground I/O allow; `window` says what
-//! is done in one; `meter` measures the rate. Who is rebuilt, and what a job's progress means for the
-//! superblocks, is control's business.
+//! | file | subject |
+//! |---|---|
+//! | `job` | sends the windows out at the pace that limits and foreground I/O allow |
+//! | `window` | one window: units of one owner, locked together |
+//! | `scrub_parity` | a window of a level with parity |
+//! | `compare` | parity held against data, and whose block is wrong |
+//! | `scrub_copies` | a window of a level with copies |
+//! | `vote` | copies held against each other |
+//! | `correct` | blocks that a repair writes, read back afterwards |
+//! | `findings` | what checks and repairs found, place by place |
+//! | `meter` | the rate |
+//!
+//! Who is rebuilt, and what a job's progress means for the superblocks, is control's business.
 
+mod compare;
+mod correct;
+pub mod findings;
 mod job;
 mod meter;
+mod scrub_copies;
+mod scrub_parity;
+mod vote;
 pub(crate) mod window;
 
 pub(crate) use job::{Job, JobEnd, Plan};

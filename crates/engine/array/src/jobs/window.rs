@@ -1,8 +1,8 @@
 //! One window of a long job: a run of neighbouring units that one shard owns, locked together.
 
 use crate::engine::Engine;
-use crate::findings::Findings;
-use crate::lock::Held;
+use crate::jobs::findings::Findings;
+use crate::write::lock::Held;
 use braid_device::{IoError, IoErrorKind};
 use braid_layout::{Layout, Slot};
 use braid_shard::plant::planted;
@@ -113,8 +113,10 @@ async fn carry_out_at_once(engine: &Rc<Engine>, window: Window) -> WindowReport 
         return WindowReport::failed(IoError::new(IoErrorKind::Refused));
     }
     match &engine.geometry.layout {
-        Layout::Parity(parity) => crate::parity::scrub::window(engine, parity, window).await,
-        Layout::Mirror(_) | Layout::Raid10(_) => crate::mirror::scrub::window(engine, window).await,
+        Layout::Parity(parity) => crate::jobs::scrub_parity::window(engine, parity, window).await,
+        Layout::Mirror(_) | Layout::Raid10(_) => {
+            crate::jobs::scrub_copies::window(engine, window).await
+        }
         Layout::Striped(_) | Layout::Linear(_) => WindowReport::new(Ok(()), 0, Findings::default()),
     }
 }

@@ -1,7 +1,7 @@
 //! Halves of an array that ran apart are refused until somebody chooses; what merely failed or was away is not.
 
-use super::world::{TestMember, World, members};
 use crate::control::Control;
+use crate::control::tests::world::{TestMember, World, members};
 use crate::error::{AssembleError, ControlError};
 use crate::options::{AssembleOptions, CreateOptions, MemberSelector};
 use braid_device::Opener;

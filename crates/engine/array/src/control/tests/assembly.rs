@@ -1,7 +1,7 @@
 //! Which members make an array, and which do not.
 
-use super::world::{TestMember, World, members, pattern};
 use crate::control::Control;
+use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::create::create;
 use crate::error::{AssembleError, CreateError, ExamineError};
 use crate::options::{AssembleOptions, CreateOptions, MemberSelector};

@@ -3,8 +3,8 @@
 // Lists of one range are meant here.
 #![allow(clippy::single_range_in_vec_init)]
 
-use super::world::{TestMember, World, members, pattern};
 use crate::control::Control;
+use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::error::AssembleError;
 use crate::options::{AssembleOptions, CreateOptions};
 use crate::status::{JobOutcome, MemberState};

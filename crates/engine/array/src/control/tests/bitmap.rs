@@ -1,8 +1,8 @@
 //! The write-intent bitmap: set before data, cleared after, and what it saves after a crash or for a
 //! member that was away.
 
-use super::world::{TestMember, World, members, pattern};
 use crate::control::Control;
+use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::error::{AssembleError, ControlError};
 use crate::options::{AssembleOptions, CreateBitmap, CreateOptions, MemberSelector};
 use crate::status::{ArrayStatus, MemberState};

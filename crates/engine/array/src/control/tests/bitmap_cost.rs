@@ -1,9 +1,9 @@
 //! The cost and the gain of the bitmap, in the virtual time of modelled members and in bytes: figures that do
 //! not depend on the machine. `cargo test … -- --nocapture` shows them.
 
-use super::world::{World, members, pattern};
 use crate::assemble::assemble;
 use crate::control::Control;
+use crate::control::tests::world::{World, members, pattern};
 use crate::create::create;
 use crate::options::{AssembleOptions, CreateBitmap, CreateOptions, MemberSelector};
 use braid_device::model::{Kind, Model};

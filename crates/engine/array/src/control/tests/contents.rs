@@ -1,6 +1,6 @@
 //! Writes of every size leave what was written, and redundancy that matches it.
 
-use super::world::{World, members, pattern};
+use crate::control::tests::world::{World, members, pattern};
 use crate::options::{CreateOptions, MemberSelector};
 use braid_device::Target;
 use braid_layout::{Level, layout_number};

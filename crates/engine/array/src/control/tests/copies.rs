@@ -1,7 +1,7 @@
 //! Which copy reads are had from: streams, shortest queues, write-mostly members.
 
-use super::world::{TestMember, World, members, pattern};
 use crate::array::Array;
+use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::options::{CreateOptions, MemberFlags, MemberSelector};
 use braid_device::{IoSets, Op, Request, Target};
 use braid_layout::Level;

@@ -1,8 +1,8 @@
 //! Members that fail at their first error or at one too many, and errors that are counted.
 
-use super::world::{TestMember, World, members, pattern};
 use crate::array::Array;
 use crate::control::Control;
+use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::options::{AssembleOptions, CreateOptions, MemberFlags, MemberSelector};
 use crate::settings::{SettingError, Settings};
 use crate::status::{MemberState, MemberStatus};

@@ -1,8 +1,8 @@
 //! Flushes that fail: what a member lost is had from the others, and nobody counts on a flush beside one that failed.
 
-use super::world::{TestMember, World, members, pattern};
 use crate::array::Array;
 use crate::control::Control;
+use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::options::{AssembleOptions, CreateBitmap, CreateOptions, MemberSelector};
 use crate::status::MemberState;
 use braid_device::{Device, IoErrorKind, IoSets, Opener, Request, Target};
@@ -45,7 +45,7 @@ fn flush(
         }
         let outcome = sets.one(&*device, Request::flush()).await;
         // The member is memory and answers at once.
-        let found = crate::examine::examine(&shard, &*survivor).await.unwrap();
+        let found = crate::metadata::superblock::examine(&shard, &*survivor).await.unwrap();
         let recorded = found.superblock.unwrap().roles[0] == Role::Faulty;
         *slot.borrow_mut() = Some((outcome.result.is_ok(), recorded));
     });

@@ -1,11 +1,11 @@
 //! Bitmaps that running arrays are given, and that are taken away.
 
-use super::world::{TestMember, World, members, pattern};
 use crate::control::Control;
+use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::engine::Engine;
 use crate::error::ControlError;
 use crate::options::{AssembleOptions, CreateBitmap, CreateOptions, MemberSelector, SyncSpeed};
-use crate::parity::segment::Extent;
+use crate::state::extent::Extent;
 use crate::status::BitmapStatus;
 use braid_device::{IoSets, Opener, Request, Target};
 use braid_format::superblock::Version;

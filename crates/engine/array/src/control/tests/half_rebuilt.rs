@@ -1,7 +1,7 @@
 //! A member that is half rebuilt when the array stops uncleanly: what it has is redundancy that may be wrong.
 
-use super::world::{TestMember, World, members, pattern};
 use crate::control::Control;
+use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::options::{AssembleOptions, CreateOptions, MemberSelector};
 use crate::status::JobOutcome;
 use braid_device::{Opener, Target};

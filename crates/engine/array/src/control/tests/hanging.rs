@@ -1,8 +1,8 @@
 //! Members that do not answer: failed by command or after a while, or waited for.
 
-use super::world::{TestMember, World, members, pattern};
 use crate::array::Array;
 use crate::control::Control;
+use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::error::ControlError;
 use crate::options::{CreateBitmap, CreateOptions, MemberSelector};
 use crate::settings::{MemberTimeout, Settings};

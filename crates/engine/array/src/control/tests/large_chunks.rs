@@ -1,6 +1,6 @@
 //! Arrays whose chunks are larger than what a job holds of them at a time.
 
-use super::world::{World, members, pattern};
+use crate::control::tests::world::{World, members, pattern};
 use crate::options::CreateOptions;
 use braid_layout::Level;
 use std::sync::atomic::Ordering;

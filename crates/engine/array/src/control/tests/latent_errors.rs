@@ -3,10 +3,10 @@
 // Lists of one range are meant here.
 #![allow(clippy::single_range_in_vec_init)]
 
-use super::world::{TestMember, World, members, pattern};
 use crate::array::Array;
 use crate::control::Control;
-use crate::findings::{Findings, Verdict};
+use crate::control::tests::world::{TestMember, World, members, pattern};
+use crate::jobs::findings::{Findings, Verdict};
 use crate::options::{AssembleOptions, CreateOptions, MemberSelector};
 use crate::status::JobOutcome;
 use braid_device::{Opener, Target};
@@ -99,7 +99,7 @@ fn check_and_repair_mend_what_members_lost_in_different_rows() {
             let found = scrub(&world, &control, repair);
             assert_eq!(decayed(&members), 0, "{level} {repair}");
             assert_eq!((found.lost, found.unmended), (0, 0), "{level} {repair}");
-            let mended = |place: &crate::findings::Finding| {
+            let mended = |place: &crate::jobs::findings::Finding| {
                 (place.verdict, place.mended) == (Verdict::Unreadable, true)
             };
             assert!(found.places.iter().all(mended), "{level} {repair} {found:?}");

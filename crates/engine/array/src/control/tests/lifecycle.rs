@@ -1,7 +1,7 @@
 //! Changes to a running array, and their trace in its superblocks.
 
-use super::world::{TestMember, World, members, pattern};
 use crate::control::Control;
+use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::error::ControlError;
 use crate::options::{AssembleOptions, CreateOptions, MemberSelector, SyncSpeed};
 use crate::status::{ArrayState, JobKind, JobOutcome, MemberState};

@@ -1,8 +1,8 @@
 //! Members with logical blocks of 512 and of 4096 bytes in one array: the array has the larger, and every
 //! byte that goes to a member, of data or metadata, is in whole blocks of that member.
 
-use super::world::{TestMember, World, members, pattern};
 use crate::control::Control;
+use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::error::{AssembleError, CreateError};
 use crate::options::{AssembleOptions, CreateBitmap, CreateOptions, MemberSelector};
 use braid_device::{Opener, Target};

@@ -1,9 +1,9 @@
 //! Members that hold something else than they should: named where P and Q or most copies tell, and mended alone.
 
-use super::world::{TestMember, World, members, pattern};
 use crate::array::Array;
 use crate::control::Control;
-use crate::findings::{Findings, Verdict};
+use crate::control::tests::world::{TestMember, World, members, pattern};
+use crate::jobs::findings::{Findings, Verdict};
 use crate::options::CreateOptions;
 use braid_device::Target;
 use braid_layout::Level;
@@ -62,7 +62,7 @@ fn the_member_that_is_wrong_is_named_and_mended_alone() {
                 let named: Vec<_> = found.places.iter().map(|place| place.members[0]).collect();
                 let expected = [nrs[victim], nrs[(victim + 1) % disks]];
                 assert!(named.iter().all(|nr| expected.contains(nr)), "{level} {victim} {found:?}");
-                let right = |place: &crate::findings::Finding| {
+                let right = |place: &crate::jobs::findings::Finding| {
                     place.verdict == Verdict::Wrong && place.mended == repair
                 };
                 assert!(found.places.iter().all(right), "{level} {victim} {found:?}");

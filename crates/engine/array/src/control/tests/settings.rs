@@ -1,9 +1,9 @@
 //! Settings: what is refused, what they do, and changes of them under way.
 
-use super::world::{TestMember, World, members, pattern};
 use crate::array::Array;
 use crate::assemble::assemble;
 use crate::control::Control;
+use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::create::create;
 use crate::error::ControlError;
 use crate::options::CreateOptions;

@@ -1,9 +1,9 @@
 //! A stop beside members that do not answer and that nobody has failed.
 
-use super::hanging::{Setting, array, clear, set, start, start_write};
-use super::stacked::{self, Stack, state_of};
-use super::world::{TestMember, World, pattern};
 use crate::control::Control;
+use crate::control::tests::hanging::{Setting, array, clear, set, start, start_write};
+use crate::control::tests::stacked::{self, Stack, state_of};
+use crate::control::tests::world::{TestMember, World, pattern};
 use crate::status::{Ended, Left, MemberState};
 use braid_format::superblock::Role;
 use braid_layout::Level;

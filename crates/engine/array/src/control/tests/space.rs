@@ -1,7 +1,7 @@
 //! Members that lie on a file system that is full.
 
-use super::hanging::{array, clear, named, set, start, start_write, state};
-use super::world::pattern;
+use crate::control::tests::hanging::{array, clear, named, set, start, start_write, state};
+use crate::control::tests::world::pattern;
 use crate::status::{ArrayState, MemberState};
 use braid_layout::Level;
 use std::rc::Rc;

@@ -1,8 +1,8 @@
 //! Arrays of arrays: what fails at one level, and what the other makes of it.
 
-use super::world::{TestMember, World, members, pattern};
 use crate::array::Array;
 use crate::control::Control;
+use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::options::{AssembleOptions, CreateOptions, MemberSelector};
 use crate::stacking::ArrayMember;
 use crate::status::{ArrayState, Ended, Left, MemberState};

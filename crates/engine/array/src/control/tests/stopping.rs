@@ -1,7 +1,7 @@
 //! The report of a stop about the members that it leaves.
 
-use super::world::{World, members, pattern};
 use crate::control::Control;
+use crate::control::tests::world::{World, members, pattern};
 use crate::options::CreateOptions;
 use crate::status::{Ended, Left};
 use braid_layout::Level;

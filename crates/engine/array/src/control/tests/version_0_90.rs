@@ -1,7 +1,7 @@
 //! Arrays whose superblocks are of version 0.90: no names, no recovery offset, numbers that move.
 
-use super::world::{TestMember, World, members, pattern};
 use crate::control::Control;
+use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::error::CreateError;
 use crate::options::{AssembleOptions, CreateBitmap, CreateOptions, MemberSelector};
 use crate::status::MemberState;
@@ -76,7 +76,7 @@ fn a_rebuild_that_was_stopped_starts_anew_and_reads_nothing_from_its_target() {
     world.run(async move { failing.fail(&name).await }).unwrap();
     let (removing, name) = (Rc::clone(&control), MemberSelector::Name("m2".to_string()));
     world.run(async move { removing.remove(&name).await }).unwrap();
-    let fresh = super::world::members("fresh", 1, 6 * MIB);
+    let fresh = crate::control::tests::world::members("fresh", 1, 6 * MIB);
     let (adding, opener) = (Rc::clone(&control), Arc::clone(&fresh[0]) as Arc<dyn Opener>);
     world.run(async move { adding.add(opener, false).await }).unwrap();
     world.stop(&control);
@@ -210,7 +210,7 @@ fn a_member_whose_number_was_taken_meanwhile_can_be_added_again() {
     let members = with_bitmap(&world, Level::Raid5, 3);
     let (_, control) = world.assemble(&members);
     fail_and_remove(&world, &control, "m1");
-    let fresh = super::world::members("fresh", 1, 16 * MIB);
+    let fresh = crate::control::tests::world::members("fresh", 1, 16 * MIB);
     let add = |control: &Rc<Control>, member: &Arc<TestMember>| {
         let (adding, opener) = (Rc::clone(control), Arc::clone(member) as Arc<dyn Opener>);
         world.run(async move { adding.add(opener, false).await })

@@ -231,7 +231,8 @@ impl World {
     /// The superblock that is on a member now.
     pub(super) fn superblock(&self, member: &Arc<TestMember>) -> Superblock {
         let (shard, member) = (self.shards[0].clone(), Arc::clone(member));
-        let examined = self.run(async move { crate::examine::examine(&shard, &*member).await });
+        let examined =
+            self.run(async move { crate::metadata::superblock::examine(&shard, &*member).await });
         examined.unwrap().superblock.unwrap()
     }
 

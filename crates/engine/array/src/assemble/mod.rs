@@ -1,0 +1,395 @@
+//! Makes a running array of its members.
+//!
+//! `choose` decides from the superblocks who takes part; this file reads them, checks what was
+//! chosen against the array's shape, and starts engines and control.
+//!
+//! An internal bitmap says which parts an unclean stop leaves to be resynced, and what a member that was
+//! being brought up to date lacks (`crate::metadata::bitmap::load`).
+//!
+//! Does not write anything itself; the first superblocks are written by control, after all checks.
+
+pub mod apart;
+pub(crate) mod bad_blocks;
+pub(crate) mod choose;
+mod running;
+
+use crate::array::{Array, ArrayParts, new_id};
+use crate::control::Control;
+use crate::control::bad_blocks::Bad;
+use crate::control::members::{Member, NewMember, Roster, Standing};
+use crate::error::AssembleError;
+use crate::metadata::bitmap::keeper::Keeper;
+use crate::metadata::bitmap::load::{Loaded, Source, Unsupported, Wanted, load};
+use crate::metadata::superblock::read_superblock;
+use crate::options::{AssembleOptions, Context};
+use crate::state::bad_blocks::BadBlocks;
+use crate::state::geometry::Geometry;
+use braid_device::meter::Metered;
+use braid_device::{Device, Opener};
+use braid_format::SECTOR;
+use braid_format::superblock::Superblock;
+use braid_layout::{Layout, Level, Slot, Spec};
+use braid_shard::Shard;
+use choose::{Choice, Chosen, Found, choose};
+use std::rc::Rc;
+use std::sync::Arc;
+
+const SECTOR_BYTES: u64 = SECTOR as u64;
+
+/// Assembles the array whose members `openers` are, in any order, and starts it. A member that is
+/// not up to date is left out (the status says so) and can be added again as a spare.
+///
+/// A read-only assembly writes no byte. Else the superblocks are brought up to date, and a recovery
+/// or resync that is due starts in the background.
+///
+/// # Errors
+/// Says which member or number is at fault and what to do. Nothing was written then, except that
+/// [`AssembleError::Start`] may come after some superblocks were.
+pub async fn assemble(
+    ctx: &Context,
+    openers: Vec<Arc<dyn Opener>>,
+    options: AssembleOptions,
+) -> Result<Arc<Array>, AssembleError> {
+    let found = examine_all(ctx, openers).await?;
+    let given: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
+    let mut choice = choose(found, options.uuid)?;
+    let title = choice.title();
+    if let Some(name) = Control::running(&ctx.shard, choice.shared.set_uuid) {
+        return Err(AssembleError::Running { array: name });
+    }
+    choose::check_supported(&choice, options.read_only)?;
+    for chosen in &mut choice.members {
+        let read = bad_blocks::bad_blocks(&ctx.shard, &chosen.found).await;
+        let bad = read.map_err(|why| AssembleError::BadBlockLog {
+            array: title.clone(),
+            name: chosen.found.name.clone(),
+            why,
+        })?;
+        chosen.found.superblock.bad_blocks = !bad.is_empty();
+        chosen.found.bad = bad;
+    }
+    let level = level(&choice)?;
+    let resynced = check_complete(&choice, level, &options, &given)?;
+    if level.is_parity()
+        && !choice.shared.is_clean()
+        && let Some(chosen) = choice.members.iter().find(|chosen| !chosen.found.bad.is_empty())
+    {
+        tracing::warn!(
+            "array {title}: it was not stopped cleanly and {} has bad blocks recorded: those near writes of that \
+             moment may come back wrong (the write hole)",
+            chosen.found.name
+        );
+    }
+    let layout = layout(&choice, level)?;
+    check_survives(&choice, level, &layout, &given)?;
+    if let Layout::Raid10(raid10) = &layout {
+        // As md, which notes what its layout uses when it first runs an array: mdadm rounds to chunks only.
+        let used = raid10.used_component_size() / SECTOR as u64;
+        choice.shared.size = used;
+        choice.members.iter_mut().for_each(|chosen| chosen.found.superblock.size = used);
+    }
+    let geometry = geometry(ctx, &choice, level, layout)?;
+
+    let id = new_id();
+    let name = match &options.name {
+        Some(name) => name.clone(),
+        None => String::from_utf8_lossy(choice.shared.set_name.short()).into_owned(),
+    };
+    let name = if name.is_empty() { format!("array-{id}") } else { name };
+    let devices: Vec<Rc<dyn Device>> =
+        choice.members.iter().map(|chosen| Rc::clone(&chosen.found.device)).collect();
+    let device = running::device_info(&name, &geometry, &devices);
+    let bitmap =
+        if options.read_only { None } else { bitmap(ctx, &choice, &geometry, resynced).await? };
+    let loaded = bitmap.as_ref().map_or((resynced, false), |b| (b.resynced, b.usable));
+    let there = u16::try_from(ctx.remotes.len()).unwrap_or(u16::MAX);
+    let (settings, refused) = options.settings.suited(&geometry, there, options.memory_max);
+    for why in refused {
+        tracing::warn!("array {name}: {why}; it starts with \"auto\" instead");
+    }
+    geometry.set_owners(settings.shards.unwrap_or(there));
+    let options = AssembleOptions { settings, ..options };
+    let (roster, left_out) = roster(&ctx.shard, choice, level, loaded);
+    let keeper = bitmap.map(|loaded| loaded.keeper);
+    let openers = roster.members.iter().map(|member| (member.nr, Arc::clone(&member.opener)));
+    let start = running::Start {
+        id,
+        geometry: Arc::clone(&geometry),
+        info: device.clone(),
+        openers: openers.collect(),
+        update: roster.view(&geometry, options.read_only, &[]),
+        bitmap: keeper.as_ref().map(Keeper::shape),
+        settings: (options.settings, options.memory_max),
+        aggregate: options.aggregate,
+        reports: Arc::default(),
+    };
+    let engine = running::start_engines(ctx, start, &title).await?;
+    let uuid = roster.shared.set_uuid;
+    let parts = crate::control::Parts {
+        id,
+        name: name.clone(),
+        geometry: Arc::clone(&geometry),
+        engine,
+        roster,
+        left_out,
+        keeper,
+    };
+    let control = Control::start(ctx, &options, parts);
+    control.begin().await;
+    if control.roster.borrow().broken {
+        control.stop().await;
+        let why = "a member that the data depends on does not take them; check it".to_string();
+        return Err(AssembleError::Start { array: title, why });
+    }
+    Ok(Arc::new(Array::new(ArrayParts {
+        id,
+        name,
+        uuid,
+        description: running::description(&geometry),
+        device,
+        read_only: options.read_only,
+        remotes: ctx.remotes.clone(),
+        home: ctx.shard.remote(),
+    })))
+}
+
+pub(crate) async fn examine_all(
+    ctx: &Context,
+    openers: Vec<Arc<dyn Opener>>,
+) -> Result<Vec<Found>, AssembleError> {
+    if openers.is_empty() {
+        return Err(AssembleError::NoMember);
+    }
+    let mut all: Vec<Found> = Vec::with_capacity(openers.len());
+    for opener in openers {
+        let name = opener.name().to_string();
+        if all.iter().any(|known| known.name == name) {
+            let what = "it was given twice".to_string();
+            return Err(AssembleError::SameMember { first: name.clone(), second: name, what });
+        }
+        let device = opener.open(&ctx.shard)?;
+        let superblock = read_superblock(&ctx.shard, &device, &name).await?;
+        let superblock = superblock.ok_or(AssembleError::NoSuperblock { name: name.clone() })?;
+        all.push(Found { name, opener, device, superblock, bad: BadBlocks::default() });
+    }
+    Ok(all)
+}
+
+pub(crate) fn level(choice: &Choice) -> Result<Level, AssembleError> {
+    let number = choice.shared.level;
+    Level::from_md(number)
+        .ok_or_else(|| AssembleError::Level { array: choice.title(), level: number })
+}
+
+pub(crate) fn missing_text(slots: &[Slot]) -> String {
+    let slots: Vec<String> = slots.iter().map(Slot::to_string).collect();
+    slots.join(", ")
+}
+
+/// Refuses a degraded start that the caller did not ask for or that may invent data. Gives the byte
+/// below which redundancy holds; `u64::MAX`: everywhere.
+fn check_complete(
+    choice: &Choice,
+    level: Level,
+    options: &AssembleOptions,
+    given: &[String],
+) -> Result<u64, AssembleError> {
+    let shared = &choice.shared;
+    let clean = shared.is_clean() || !level.has_redundancy();
+    let missing = choice.slots_not_in_sync();
+    let whole = u64::MAX;
+    if missing.is_empty() {
+        return Ok(if clean { whole } else { unsynced(shared) });
+    }
+    let (array, left_out) = (choice.title(), choice.left_out.clone());
+    let empty = choice.empty_slots();
+    // Said before anything that an option could allow.
+    let hopeless = !level.has_redundancy()
+        || (level.is_parity() && missing.len() > level.parity_count())
+        || missing.len() >= shared.raid_disks as usize;
+    if hopeless {
+        return Err(not_enough(choice, level, given));
+    }
+    if !empty.is_empty() && !options.start_degraded {
+        return Err(AssembleError::Degraded { array, missing: missing_text(&empty), left_out });
+    }
+    if clean {
+        return Ok(whole);
+    }
+    // An array that has never run holds nothing that a wrong parity could spoil.
+    let never_ran = shared.events == 0;
+    if level.is_parity() && !never_ran {
+        if !options.force {
+            let missing = missing_text(&missing);
+            return Err(AssembleError::DirtyDegraded { array, missing, left_out });
+        }
+        tracing::warn!(
+            "array {array}: started by force although it was not stopped cleanly and slots {} are missing: \
+             blocks of theirs near writes of that moment may come back wrong (the write hole)",
+            missing_text(&missing)
+        );
+        // As mdadm does: what is there counts as right, where nothing is left to compare it with.
+        let nothing_left = choice.slots_without_data().len() >= level.parity_count();
+        return Ok(if nothing_left { whole } else { unsynced(shared) });
+    }
+    Ok(unsynced(shared))
+}
+
+fn unsynced(shared: &Superblock) -> u64 {
+    // MAX would mean that all is in sync.
+    shared.resync_offset.saturating_mul(SECTOR_BYTES).min(u64::MAX - 1)
+}
+
+pub(crate) fn not_enough(choice: &Choice, level: Level, given: &[String]) -> AssembleError {
+    let missing = choice.slots_not_in_sync();
+    let raid_disks = choice.shared.raid_disks as usize;
+    AssembleError::NotEnough {
+        array: choice.title(),
+        have: raid_disks - missing.len().min(raid_disks),
+        raid_disks,
+        level,
+        missing: missing_text(&missing),
+        left_out: choice.left_out.clone(),
+        given: given.join(" "),
+    }
+}
+
+fn layout(choice: &Choice, level: Level) -> Result<Layout, AssembleError> {
+    let shared = &choice.shared;
+    let by_slot = |slot: Slot| {
+        let chosen = choice.members.iter().find(|chosen| chosen.standing.slot() == Some(slot));
+        chosen.map(|chosen| chosen.found.superblock.data_size.saturating_mul(SECTOR_BYTES))
+    };
+    let spec = Spec {
+        level,
+        layout: if level == Level::Raid0 && !shared.raid0_layout { 0 } else { shared.layout },
+        chunk_size: u64::from(shared.chunk_sectors) * SECTOR_BYTES,
+        raid_disks: shared.raid_disks as usize,
+        component_size: shared.size.saturating_mul(SECTOR_BYTES),
+        member_sizes: (0..shared.raid_disks as usize).map_while(by_slot).collect(),
+    };
+    Layout::new(&spec).map_err(|source| AssembleError::Layout { array: choice.title(), source })
+}
+
+fn check_survives(
+    choice: &Choice,
+    level: Level,
+    layout: &Layout,
+    given: &[String],
+) -> Result<(), AssembleError> {
+    let missing = choice.slots_not_in_sync();
+    if layout.survives(|slot| !missing.contains(&slot)) {
+        return Ok(());
+    }
+    Err(not_enough(choice, level, given))
+}
+
+fn geometry(
+    ctx: &Context,
+    choice: &Choice,
+    level: Level,
+    layout: Layout,
+) -> Result<Arc<Geometry>, AssembleError> {
+    let shared = &choice.shared;
+    let component_size = shared.size.saturating_mul(SECTOR_BYTES);
+    let mut logical_block = SECTOR as u32;
+    for chosen in &choice.members {
+        let (name, superblock) = (&chosen.found.name, &chosen.found.superblock);
+        let have = superblock.data_size.saturating_mul(SECTOR_BYTES);
+        if have < component_size {
+            return Err(AssembleError::MemberTooSmall {
+                array: choice.title(),
+                name: name.clone(),
+                have,
+                need: component_size,
+            });
+        }
+        let block = chosen.found.device.info().logical_block.max(SECTOR as u32);
+        logical_block = logical_block.max(block);
+        for (what, bytes) in [
+            ("a chunk", layout.chunk_size()),
+            ("a data offset", superblock.data_offset.saturating_mul(SECTOR_BYTES)),
+        ] {
+            if !bytes.is_multiple_of(u64::from(block)) {
+                let (array, name) = (choice.title(), name.clone());
+                return Err(AssembleError::NotAligned { array, name, block, what, bytes });
+            }
+        }
+    }
+    let shards = u16::try_from(ctx.remotes.len()).unwrap_or(u16::MAX);
+    let number = shared.layout;
+    let merges = choice.members.iter().any(|chosen| chosen.found.device.info().wants_plug);
+    let geometry = Geometry::new(level, number, layout, logical_block, component_size, shards);
+    Ok(Arc::new(if merges { geometry.in_runs() } else { geometry }))
+}
+
+/// Reads the bitmap, when the array has one.
+async fn bitmap(
+    ctx: &Context,
+    choice: &Choice,
+    geometry: &Geometry,
+    resynced: u64,
+) -> Result<Option<Loaded>, AssembleError> {
+    if choice.shared.bitmap_offset == 0 || !geometry.level.has_redundancy() {
+        return Ok(None);
+    }
+    let in_sync = |chosen: &&Chosen| matches!(chosen.standing, Standing::InSync(_));
+    let sources: Vec<Source> = choice
+        .members
+        .iter()
+        .filter(in_sync)
+        .map(|Chosen { found, .. }| Source {
+            name: found.name.clone(),
+            device: Rc::clone(&found.device),
+            superblock: found.superblock.clone(),
+        })
+        .collect();
+    let wanted = Wanted { covers: geometry.sync_size(), resynced };
+    let loaded = load(&ctx.shard, &choice.shared, &sources, &wanted).await;
+    loaded.map(Some).map_err(|Unsupported(what)| {
+        let array = choice.title();
+        AssembleError::Unsupported { array, what }
+    })
+}
+
+fn roster(
+    shard: &Shard,
+    choice: Choice,
+    level: Level,
+    (resynced, usable): (u64, bool),
+) -> (Roster, Vec<String>) {
+    let Choice { shared, members, left_out } = choice;
+    let members: Vec<Member> = members
+        .into_iter()
+        .zip(0..)
+        .map(|(chosen, nr)| {
+            let Chosen { found, standing } = chosen;
+            let Found { opener, device, superblock, bad, .. } = found;
+            // The recovery position on disk holds, except at level 10, where recovery starts anew.
+            let standing = match standing {
+                Standing::Rebuilding { slot, by_bitmap, .. } if level == Level::Raid10 => {
+                    let by_bitmap = by_bitmap && usable;
+                    Standing::Rebuilding { slot, recovered: 0, checkpoint: 0, by_bitmap }
+                }
+                Standing::Rebuilding { slot, recovered, checkpoint, by_bitmap } => {
+                    let by_bitmap = by_bitmap && usable;
+                    Standing::Rebuilding { slot, recovered, checkpoint, by_bitmap }
+                }
+                other => other,
+            };
+            let (bad, device) = (Bad::logged(bad), Metered::new(shard, device));
+            Member::new(NewMember { nr, opener, device, superblock, standing, bad })
+        })
+        .collect();
+    let next_nr = members.iter().map(|member| member.nr + 1).max().unwrap_or(0);
+    let roster = Roster {
+        members,
+        shared,
+        dirty: false,
+        resynced,
+        resync_checkpoint: resynced,
+        broken: false,
+        next_nr,
+    };
+    (roster, left_out)
+}

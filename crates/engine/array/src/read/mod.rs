@@ -1,0 +1,15 @@
+//! Reads, in the order of their steps.
+//!
+//! | file | step |
+//! |---|---|
+//! | `start` | a part goes to the member that has it, or to the owner of its unit for recovery |
+//! | `locate` | the member that has the bytes |
+//! | `balance` | the choice among copies |
+//! | `from_parity` | a block computed from the rest of its stripe |
+//! | `from_copies` | a block of another copy |
+
+pub(crate) mod balance;
+pub(crate) mod from_copies;
+pub(crate) mod from_parity;
+pub(crate) mod locate;
+pub(crate) mod start;

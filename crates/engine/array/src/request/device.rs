@@ -1,0 +1,94 @@
+//! The array as a device: looks at each request, and hands it to the step that carries it out.
+//!
+//! Healthy reads go straight to the members of any shard. Writes, and reads that need redundancy,
+//! go to the owner of their unit.
+
+use crate::engine::Engine;
+use crate::read::start::read;
+use crate::write::start::write;
+use braid_device::{Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, Outcome, Request};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// See the module's documentation.
+/// One for each connection.
+#[derive(Clone)]
+pub(crate) struct ArrayDevice {
+    engine: Rc<Engine>,
+    info: Rc<DeviceInfo>,
+    /// Losses that its client has been told of.
+    told: Rc<Cell<u64>>,
+}
+
+impl ArrayDevice {
+    pub(crate) fn new(engine: &Rc<Engine>) -> ArrayDevice {
+        // Losses from before this connection do not concern its client.
+        let told = Rc::new(Cell::new(engine.reports.losses()));
+        ArrayDevice { engine: Rc::clone(engine), info: engine.info(), told }
+    }
+}
+
+impl Device for ArrayDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn cut_from(&self, bytes: u64) {
+        self.engine.set_cut_from(bytes);
+    }
+
+    fn layers(&self) -> u32 {
+        self.engine.layers()
+    }
+
+    fn may_hang(&self) -> bool {
+        self.engine.may_hang()
+    }
+
+    fn hurry(&self) {
+        self.engine.hurry();
+    }
+
+    fn waits_for_space(&self) -> bool {
+        self.engine.reports.any_waits_for_space()
+    }
+
+    fn submit(&self, request: Request, done: Completion) {
+        let engine = &self.engine;
+        let Request { offset, op } = request;
+        let request = Request { offset, op };
+        if let Err(error) = request.check(&self.info) {
+            return done.finish(Err(error), request.op);
+        }
+        if engine.stopping.get() {
+            return done.finish(Err(IoError::new(IoErrorKind::Refused)), request.op);
+        }
+        if engine.waits() {
+            return engine.keep(request, self.clone(), done);
+        }
+        let len = request.len();
+        if len == 0 && !matches!(request.op, Op::Flush) {
+            return done.complete(Outcome::ok(request.op));
+        }
+        engine.meter.count(&request.op, len);
+        let done = engine.time(&request.op, done);
+        match request.op {
+            Op::Read(bufs) => {
+                engine.note_size(len);
+                read(engine, offset, bufs, done);
+            }
+            Op::Write { bufs, fua } => {
+                engine.note_size(len);
+                write(engine, offset, bufs, fua, done);
+            }
+            Op::Flush => {
+                let (engine, told) = (Rc::clone(engine), Rc::clone(&self.told));
+                engine.spawners().flush.spawn((Rc::clone(&engine), told, done));
+            }
+            Op::Discard { len } => crate::request::zeroing::discard(engine, offset, len, done),
+            Op::WriteZeroes { len, unmap, fua } => {
+                crate::request::zeroing::write_zeroes(engine, offset, len, unmap, fua, done);
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! A run of bytes of one stripe, and the rows and chunks that it touches.
+
+use std::ops::Range;
+
+/// A write of a stripe: bytes `start..end` of the stripe's data, data chunks laid end to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+}
+
+impl Extent {
+    /// Rows that the write touches in any chunk.
+    pub fn rows(&self, chunk: u64) -> Range<u64> {
+        if self.start / chunk == (self.end - 1) / chunk {
+            self.start % chunk..(self.end - 1) % chunk + 1
+        } else {
+            0..chunk
+        }
+    }
+
+    /// Rows of data chunk `k` that are written.
+    pub fn rows_of(&self, k: usize, chunk: u64) -> Range<u64> {
+        let base = k as u64 * chunk;
+        let start = self.start.clamp(base, base + chunk) - base;
+        let end = self.end.clamp(base, base + chunk) - base;
+        start..end
+    }
+
+    /// Data chunks that are touched.
+    pub fn chunks(&self, chunk: u64) -> Range<usize> {
+        (self.start / chunk) as usize..(self.end.div_ceil(chunk)) as usize
+    }
+
+    /// True when the two share a byte.
+    pub fn overlaps(&self, other: &Extent) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+}

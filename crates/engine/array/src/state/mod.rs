@@ -1,0 +1,15 @@
+//! What is true of an array, as one shard knows it: its shape, its members and their states.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `geometry` | the shape: level, chunk, layout, which shard owns what |
+//! | `view` | the members and their states, as control has decided; replaced as a whole |
+//! | `bad_blocks` | blocks of a member that hold nothing, as a set |
+//! | `reports` | failures that all shards see before a message could tell them |
+//! | `extent` | a run of bytes of one stripe |
+
+pub(crate) mod bad_blocks;
+pub(crate) mod extent;
+pub mod geometry;
+pub(crate) mod reports;
+pub mod view;

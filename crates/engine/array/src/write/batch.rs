@@ -1,0 +1,404 @@
+//! Writes of part or all of one stripe: one write, or several that came together.
+//!
+//! With the rows locked: plan, read what the plans need and the stripe cache does not have, compute
+//! parity, write data and parity, reply. A member that fails on the way is recorded as failed before
+//! the reply, and the write goes on without it.
+
+use crate::engine::Engine;
+use crate::request::spawners::{WriteArgs, WritePayload};
+use crate::state::extent::Extent;
+use crate::state::view::View;
+use crate::write::lock::Held;
+use crate::write::one_block;
+use crate::write::plan::{Plan, Situation};
+use crate::write::segment::{Segment, divided, find_cuts, piece_at, segments};
+use crate::write::waiting::{Room, whole_lines};
+use braid_device::{IoError, IoErrorKind, Op, Request};
+use braid_layout::{Parity, Slot, StripeMap};
+use braid_shard::Buf;
+use braid_shard::plant::planted;
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Reads that fail make the write plan anew; each time another slot is avoided.
+const ATTEMPTS_MAX: usize = 8;
+
+/// Rows that a member could not give.
+type Avoid = SmallVec<[(Slot, Range<u64>); 4]>;
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+/// Carries out the writes in `room` (at least one) of stripe `unit`, whose rows are held for lines of this
+/// height, and tells each that it has ended.
+pub(crate) async fn carry_out(
+    engine: &Rc<Engine>,
+    unit: u64,
+    (held, line): (Held, Option<u64>),
+    room: &mut Room,
+) {
+    engine.count(|counters| counters.batches += 1);
+    let Room { pieces, extents, cuts } = room;
+    let result = together(engine, (unit, line), pieces, extents, cuts).await;
+    let mut alone: SmallVec<[Result<(), IoError>; 4]> = SmallVec::new();
+    if result.is_err() && pieces.len() > 1 {
+        // One of the writes cannot be done; try each by itself, so that the others succeed.
+        for piece in pieces.iter() {
+            let piece = std::slice::from_ref(piece);
+            alone.push(together(engine, (unit, line), piece, extents, cuts).await);
+        }
+    }
+    drop(held);
+    for (nr, piece) in pieces.drain(..).enumerate() {
+        piece.finish(alone.get(nr).copied().unwrap_or(result));
+    }
+}
+
+async fn together(
+    engine: &Rc<Engine>,
+    (unit, line): (u64, Option<u64>),
+    pieces: &[WriteArgs],
+    extents: &mut Vec<Extent>,
+    cuts: &mut Vec<u64>,
+) -> Result<(), IoError> {
+    let Some(parity) = engine.geometry.parity() else {
+        return Err(IoError::new(IoErrorKind::Invalid));
+    };
+    let _writing = match engine.try_begin_write() {
+        Some(writing) => writing,
+        None => engine.begin_write().await?,
+    };
+    if let [piece] = pieces
+        && let Some(result) = one_block::carry_out(engine, parity, (unit, line), piece).await
+    {
+        return result;
+    }
+    let chunk = parity.chunk_size();
+    extents.clear();
+    extents.extend(pieces.iter().map(|piece| piece.extent));
+    find_cuts(extents, chunk, cuts);
+    let rows = extents.iter().map(|extent| extent.rows(chunk));
+    let rows = rows.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..chunk);
+    let batch = Batch {
+        engine,
+        parity,
+        map: parity.map_stripe(unit),
+        stripe: unit,
+        base: parity.member_offset(unit),
+        chunk,
+        line,
+        pieces,
+        extents,
+        cuts,
+        rows: whole_lines(rows, line, chunk),
+        fua: pieces.iter().any(|piece| piece.fua),
+    };
+    if let Some(result) = batch.zero_members().await {
+        engine.cache_forget(unit, 0..chunk);
+        return result;
+    }
+    batch.by_requests().await
+}
+
+/// Writes of one stripe that are carried out together, and where its chunks are.
+pub(crate) struct Batch<'a> {
+    pub(crate) engine: &'a Rc<Engine>,
+    pub(crate) parity: &'a Parity,
+    pub(crate) map: StripeMap,
+    pub(crate) stripe: u64,
+    /// Component byte of the stripe's first row.
+    pub(crate) base: u64,
+    pub(crate) chunk: u64,
+    /// Height of a line, when it is fixed.
+    pub(crate) line: Option<u64>,
+    /// Ascending, apart.
+    pieces: &'a [WriteArgs],
+    extents: &'a [Extent],
+    /// See [`find_cuts`].
+    cuts: &'a [u64],
+    /// Rows that are touched; whole lines where their height is fixed.
+    rows: Range<u64>,
+    fua: bool,
+}
+
+/// A segment under way: what was read for it, and the parity to be written.
+pub(crate) struct Work {
+    pub(crate) segment: Segment,
+    pub(crate) plan: Plan,
+    pub(crate) reads: SmallVec<[(Slot, Option<Buf>); 8]>,
+    pub(crate) parity: SmallVec<[(Slot, Buf); 2]>,
+}
+
+impl Batch<'_> {
+    /// The segments of the batch; `line`: the height of a line when it is fixed.
+    pub(crate) fn segments(&self, line: Option<u64>) -> SmallVec<[Segment; 3]> {
+        segments((self.extents, self.cuts), self.chunk, line)
+    }
+
+    /// `rows`, divided wherever the bytes of a chunk come from another write, or from none.
+    pub(crate) fn bands(&self, rows: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<'_> {
+        divided(rows, self.cuts)
+    }
+
+    /// The payload for rows `rows` of data chunk `k`, between two cuts; `None` if no write covers them.
+    pub(crate) fn payload(&self, k: usize, rows: &Range<u64>) -> Option<Buf> {
+        let len = (rows.end - rows.start) as usize;
+        let at = k as u64 * self.chunk + rows.start;
+        let nr = piece_at(self.extents, at)?;
+        let piece = self.pieces.get(nr)?;
+        Some(match &piece.payload {
+            WritePayload::Zeroes { .. } => self.engine.zeroes(len),
+            WritePayload::Data(buf) => {
+                let start = (at - piece.extent.start) as usize;
+                buf.slice(start..start + len)
+            }
+        })
+    }
+
+    async fn by_requests(&self) -> Result<(), IoError> {
+        let engine = self.engine;
+        let scratch = (self.rows.end - self.rows.start) * self.parity.slots() as u64;
+        let _scratch = match engine.scratch.try_take(scratch) {
+            Some(share) => share,
+            None => engine.scratch.take(scratch).await,
+        };
+        let mut avoid = Avoid::new();
+        for _ in 0..ATTEMPTS_MAX {
+            let view = engine.view();
+            if view.broken {
+                return Err(IoError::new(IoErrorKind::Lost));
+            }
+            let mut works = self.plan(&view, &avoid)?;
+            if self.read(&view, &mut works, &mut avoid).await {
+                for work in &mut works {
+                    self.compute(&view, work).map_err(|_| view.no_copy_left())?;
+                }
+                return self.write_members(&view, works, avoid.is_empty()).await;
+            }
+        }
+        Err(IoError::new(IoErrorKind::Medium))
+    }
+
+    fn plan(
+        &self,
+        view: &View,
+        avoid: &[(Slot, Range<u64>)],
+    ) -> Result<SmallVec<[Work; 3]>, IoError> {
+        let mut works = SmallVec::new();
+        let mut cache = self.engine.cache.borrow_mut();
+        let found = cache.as_ref().and_then(|cache| cache.stripe(self.stripe));
+        let line = cache.as_ref().map_or(1, |cache| cache.granule());
+        let rmw_level = self.engine.settings.get().rmw_level;
+        let (mut hits, mut misses) = (0, 0);
+        let segments = self.segments(self.line).into_iter();
+        for segment in segments.flat_map(|segment| segment.cut_at_bad(view, self.base, avoid)) {
+            let rows = &segment.rows;
+            let gave = |slot: Slot| !avoid.iter().any(|(s, bad)| *s == slot && overlap(bad, rows));
+            let (start, end) = (self.base + rows.start, self.base + rows.end);
+            let situation = Situation {
+                map: &self.map,
+                segment: &segment,
+                readable: &|slot| view.readable(slot, &(start..end)) && gave(slot),
+                cached: &|slot| found.as_ref().is_some_and(|found| found.has(slot, rows)),
+                writable: &|slot| view.writable(slot),
+                in_sync: end <= view.resynced,
+                rmw_level,
+            };
+            let plan = situation.plan().map_err(|_| view.no_copy_left())?;
+            let len = (rows.end - rows.start) as usize;
+            let from_cache = |slot: Slot| {
+                let found = found.as_ref().filter(|found| found.has(slot, rows))?;
+                let mut buf = self.engine.shard.pool().get(len);
+                found.copy(slot, rows, &mut buf).then(|| buf.freeze())
+            };
+            let reads: SmallVec<[(Slot, Option<Buf>); 8]> =
+                situation.to_read(plan).into_iter().map(|slot| (slot, from_cache(slot))).collect();
+            let blocks = (len as u64).div_ceil(line);
+            let cached = reads.iter().filter(|(_, buf)| buf.is_some()).count() as u64;
+            hits += cached * blocks;
+            misses += (reads.len() as u64 - cached) * blocks;
+            works.push(Work { segment, plan, reads, parity: SmallVec::new() });
+        }
+        if let Some(cache) = cache.as_mut()
+            && hits + misses > 0
+        {
+            cache.wanted(self.stripe, hits, misses);
+        }
+        self.engine.count(|counters| counters.lookups += 1);
+        Ok(works)
+    }
+
+    /// Reads what the plans need. False when a member could not give it: the rows that it cannot are in `avoid` now.
+    async fn read(&self, view: &View, works: &mut [Work], avoid: &mut Avoid) -> bool {
+        if works.iter().all(|work| work.reads.iter().all(|(_, buf)| buf.is_some())) {
+            return true;
+        }
+        let mut set = self.engine.sets.start();
+        let mut count = 0;
+        for (nr, work) in works.iter().enumerate() {
+            let len = (work.segment.rows.end - work.segment.rows.start) as usize;
+            for (at, (slot, buf)) in work.reads.iter().enumerate() {
+                if buf.is_some() {
+                    continue;
+                }
+                let Some((device, data_offset)) = view.member(*slot) else {
+                    avoid.push((*slot, work.segment.rows.clone()));
+                    continue;
+                };
+                let offset = data_offset + self.base + work.segment.rows.start;
+                let buf = self.engine.shard.pool().get(len);
+                let tag = (nr as u32) << 16 | at as u32;
+                set.submit(tag, &**device, Request::read(offset, buf));
+                count += 1;
+            }
+        }
+        self.engine.count(|counters| counters.member_reads += count);
+        let known = avoid.len();
+        for (tag, outcome) in set.finish().await {
+            let (nr, at) = ((tag >> 16) as usize, (tag & 0xffff) as usize);
+            let Some(work) = works.get_mut(nr) else { continue };
+            let rows = work.segment.rows.clone();
+            let Some(read) = work.reads.get_mut(at) else { continue };
+            match (outcome.result, outcome.op) {
+                (Ok(()), Op::Read(mut bufs)) => read.1 = bufs.pop().map(|buf| buf.freeze()),
+                (Err(error), _) if error.means_gone() => {
+                    avoid.push((read.0, rows));
+                    self.engine.fail_member(read.0, view, error).await;
+                }
+                _ => self.avoid_unreadable(view, read.0, rows, avoid).await,
+            }
+        }
+        avoid.len() == known && works.iter().all(|work| work.reads.iter().all(|(_, b)| b.is_some()))
+    }
+
+    /// Finds out which of the rows a member cannot give: another may have lost others of them.
+    async fn avoid_unreadable(&self, view: &View, slot: Slot, rows: Range<u64>, avoid: &mut Avoid) {
+        let mut seen = self.engine.shard.pool().get((rows.end - rows.start) as usize);
+        let at = self.base + rows.start;
+        match crate::redundancy::holes::read_around(self.engine, view, slot, at, &mut seen).await {
+            Ok(lost) if !lost.is_empty() => {
+                let row = |at: usize| rows.start + at as u64;
+                avoid.extend(lost.into_iter().map(|lost| (slot, row(lost.start)..row(lost.end))));
+            }
+            // Not to be read as a whole, though each block can be.
+            _ => avoid.push((slot, rows)),
+        }
+    }
+
+    /// `remember`: the stripe cache may take over what was read and written.
+    async fn write_members(
+        &self,
+        view: &Rc<View>,
+        works: SmallVec<[Work; 3]>,
+        remember: bool,
+    ) -> Result<(), IoError> {
+        let mut set = self.engine.sets.start();
+        let mut count = 0;
+        for (slot, rows, payload) in self.blocks() {
+            if let Some((device, data_offset)) = view.member(slot) {
+                let offset = data_offset + self.base + rows.start;
+                set.submit(slot as u32, &**device, Request::write(offset, payload, self.fua));
+                count += 1;
+            }
+        }
+        for work in &works {
+            for (slot, buf) in &work.parity {
+                if let Some((device, data_offset)) = view.member(*slot) {
+                    let offset = data_offset + self.base + work.segment.rows.start;
+                    let fua = self.fua && !planted("parity-without-fua");
+                    let request = Request::write(offset, buf.clone(), fua);
+                    set.submit(*slot as u32, &**device, request);
+                    count += 1;
+                }
+            }
+        }
+        self.engine.count(|counters| counters.member_writes += count);
+        let mut outcomes = set.finish().await;
+        if outcomes.any_error(|_| true) || view.any_bad() || !remember {
+            self.engine.cache_forget(self.stripe, self.rows.clone());
+            return self.engine.settle_writes(view, outcomes).await;
+        }
+        outcomes.by_ref().for_each(drop);
+        self.remember(view, &works);
+        Ok(())
+    }
+
+    /// The data writes of the pieces, chunk by chunk: slot, rows, bytes.
+    fn blocks(&self) -> impl Iterator<Item = (Slot, Range<u64>, Buf)> + '_ {
+        self.extents.iter().flat_map(move |extent| {
+            extent.chunks(self.chunk).filter_map(move |k| {
+                let rows = extent.rows_of(k, self.chunk);
+                let payload = self.payload(k, &rows)?;
+                Some((self.map.data_slot(k), rows, payload))
+            })
+        })
+    }
+
+    /// The members hold what was read and what was written: the stripe cache takes it over. What was
+    /// written without reading anything is let go instead: keeping it would cost a copy of all of it,
+    /// and saves nothing until a part of it is written again.
+    fn remember(&self, view: &View, works: &[Work]) {
+        if self.base + self.rows.end > view.resynced {
+            // A resync may find another parity right.
+            return self.engine.cache_forget(self.stripe, self.rows.clone());
+        }
+        let partly = works.iter().any(|work| !work.reads.is_empty());
+        let mut cache = self.engine.cache.borrow_mut();
+        let Some(cache) = cache.as_mut() else { return };
+        let taken = cache.takes_over(self.stripe, &self.rows, view.missing(), partly);
+        let Some(admit) = taken else { return };
+        for work in works {
+            let rows = &work.segment.rows;
+            if work.reads.is_empty() {
+                cache.forget(self.stripe, rows.clone());
+                continue;
+            }
+            for (slot, buf) in &work.reads {
+                if let Some(buf) = buf {
+                    cache.store(self.stripe, *slot, rows.clone(), buf, admit);
+                }
+            }
+            for rows in self.bands(rows) {
+                for k in work.segment.touched.iter().map(|k| usize::from(*k)) {
+                    let slot = self.map.data_slot(k);
+                    if let Some(new) = self.payload(k, &rows).filter(|_| view.writable(slot)) {
+                        cache.store(self.stripe, slot, rows.clone(), &new, admit);
+                    }
+                }
+            }
+            for (slot, buf) in work.parity.iter().filter(|_| !planted("stale-line")) {
+                cache.store(self.stripe, *slot, rows.clone(), buf, admit);
+            }
+        }
+    }
+
+    /// Zeroes the whole stripe by the members' own means, when that is what is asked for: parity of
+    /// zeroes is zero. `None` when it is not, or a member cannot.
+    async fn zero_members(&self) -> Option<Result<(), IoError>> {
+        let [WriteArgs { payload: WritePayload::Zeroes { unmap }, extent, .. }] = self.pieces
+        else {
+            return None;
+        };
+        let view = self.engine.view();
+        if extent.end - extent.start != self.parity.stripe_size()
+            || !view.devices().all(|(_, device)| device.info().writes_zeroes)
+        {
+            return None;
+        }
+        let mut set = self.engine.sets.start();
+        for slot in 0..view.slots() {
+            if let Some((device, data_offset)) = view.member(slot) {
+                let op = Op::WriteZeroes { len: self.chunk, unmap: *unmap, fua: self.fua };
+                let request = Request { offset: data_offset + self.base, op };
+                set.submit(slot as u32, &**device, request);
+            }
+        }
+        let outcomes = set.finish().await;
+        if outcomes.any_error(|error| error.kind == IoErrorKind::Unsupported) {
+            return None;
+        }
+        Some(self.engine.settle_writes(&view, outcomes).await)
+    }
+}

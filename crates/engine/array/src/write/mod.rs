@@ -1,0 +1,25 @@
+//! Writes, in the order of their steps.
+//!
+//! | file | step |
+//! |---|---|
+//! | `start` | cut at the ends of units, handed to their owners, bits of the bitmap recorded |
+//! | `waiting` | writes of one stripe wait for each other, and their rows are locked |
+//! | `lock` | the table of locked rows |
+//! | `one_block` | the commonest write, a part of one chunk by itself, from plan to reply |
+//! | `batch` | all others: segments planned, what is missing read, parity computed, members written |
+//! | `segment` | row ranges that are planned one by one |
+//! | `plan` | how the parity of a segment is updated, and what is read for it |
+//! | `compute` | the new parity of a segment |
+//! | `copies` | writes of levels 1 and 10 |
+//! | `settle` | what members did not take: recorded as bad blocks, or the member as failed, before the reply |
+
+pub(crate) mod batch;
+mod compute;
+pub(crate) mod copies;
+pub(crate) mod lock;
+mod one_block;
+pub(crate) mod plan;
+pub(crate) mod segment;
+pub(crate) mod settle;
+pub(crate) mod start;
+pub(crate) mod waiting;

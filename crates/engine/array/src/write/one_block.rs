@@ -1,0 +1,191 @@
+//! The commonest write: a part of one chunk, by itself, whose parity is updated by read-modify-write.
+//!
+//! It goes through the same steps as any other write of a stripe (see [`crate::write::batch`]): plan, read, compute, write,
+//! remember. But it has one segment and at most three blocks, so nothing needs a list here. Where the plan would be another
+//! one, where a member cannot give its block, or memory is short, nothing has been written yet and the general way is taken.
+
+use crate::engine::Engine;
+use crate::redundancy::blocks::change_parity;
+use crate::request::spawners::{WriteArgs, WritePayload};
+use crate::state::view::View;
+use crate::write::waiting::whole_lines;
+use braid_device::{IoError, Op, Request};
+use braid_layout::{Parity, Slot, StripeMap};
+use braid_shard::plant::planted;
+use braid_shard::{Buf, BufMut};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// The write, and where its block and the parity of it lie.
+struct OneBlock<'a> {
+    engine: &'a Rc<Engine>,
+    view: &'a Rc<View>,
+    map: StripeMap,
+    stripe: u64,
+    /// The data chunk.
+    k: usize,
+    /// Data, P and Q.
+    slots: [Option<Slot>; 3],
+    /// Bytes within the chunk.
+    rows: Range<u64>,
+    /// Component byte of the first.
+    at: u64,
+}
+
+/// The old content of data, P and Q.
+type Old = [Option<BufMut>; 3];
+
+/// Carries out the one write `piece` of stripe `stripe`, whose rows are held for lines of this height. `None`: nothing was
+/// written, and the general way is to be taken.
+pub(crate) async fn carry_out(
+    engine: &Rc<Engine>,
+    parity: &Parity,
+    (stripe, line): (u64, Option<u64>),
+    piece: &WriteArgs,
+) -> Option<Result<(), IoError>> {
+    let WritePayload::Data(new) = &piece.payload else { return None };
+    let chunk = parity.chunk_size();
+    let k = piece.extent.start / chunk;
+    let rows = piece.extent.start - k * chunk..piece.extent.end - k * chunk;
+    if rows.end > chunk || whole_lines(rows.clone(), line, chunk) != rows {
+        return None;
+    }
+    let (map, view) = (parity.map_stripe(stripe), &engine.view());
+    let at = parity.member_offset(stripe) + rows.start;
+    let slots = [Some(map.data_slot(k as usize)), Some(map.p_slot()), map.q_slot()];
+    let one = OneBlock { engine, view, map, stripe, k: k as usize, slots, rows, at };
+    if !one.is_plain() {
+        return None;
+    }
+    let _scratch = engine.scratch.try_take(one.len() as u64 * 3)?;
+    let mut old = one.plan()?;
+    one.read(&mut old).await?;
+    let [Some(data), Some(p), q] = &mut old else { return None };
+    one.compute(data, new, p, q.as_mut());
+    let [_, p, q] = old;
+    let parity = [p.map(BufMut::freeze), q.map(BufMut::freeze)];
+    Some(one.write(new, parity, piece.fua).await)
+}
+
+impl OneBlock<'_> {
+    fn len(&self) -> usize {
+        (self.rows.end - self.rows.start) as usize
+    }
+
+    fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.slots.into_iter().flatten()
+    }
+
+    /// The block and its parity are there, whole, and match.
+    fn is_plain(&self) -> bool {
+        let bytes = self.at..self.at + self.len() as u64;
+        !self.view.broken
+            && !self.view.any_bad()
+            && bytes.end <= self.view.resynced
+            && self.slots().all(|slot| self.view.readable(slot, &bytes))
+    }
+
+    /// The blocks that the stripe cache has; `None` when another plan than read-modify-write reads less.
+    fn plan(&self) -> Option<Old> {
+        let mut cache = self.engine.cache.borrow_mut();
+        let found = cache.as_ref().and_then(|cache| cache.stripe(self.stripe));
+        let is_missing =
+            |slot: Slot| !found.as_ref().is_some_and(|found| found.has(slot, &self.rows));
+        let others = (0..self.map.data_chunks()).filter(|k| *k != self.k);
+        let reconstruct = match &found {
+            None => self.map.data_chunks() - 1,
+            Some(_) => others.filter(|k| is_missing(self.map.data_slot(*k))).count(),
+        };
+        let wanted = self.slots().count();
+        let misses = self.slots().filter(|slot| is_missing(*slot)).count();
+        if !self.engine.settings.get().rmw_level.prefers_rmw(misses, reconstruct) {
+            return None;
+        }
+        let old = self.slots.map(|slot| {
+            let found = found
+                .as_ref()
+                .filter(|found| slot.is_some_and(|slot| found.has(slot, &self.rows)))?;
+            let mut buf = self.engine.shard.pool().get(self.len());
+            found.copy(slot?, &self.rows, &mut buf).then_some(buf)
+        });
+        if let Some(cache) = cache.as_mut() {
+            let lines = (self.len() as u64).div_ceil(cache.granule());
+            cache.wanted(self.stripe, (wanted - misses) as u64 * lines, misses as u64 * lines);
+        }
+        Some(old)
+    }
+
+    /// Reads the blocks that are missing; `None` when a member could not give one.
+    async fn read(&self, old: &mut Old) -> Option<()> {
+        let missing =
+            self.slots.iter().zip(&*old).filter(|(slot, old)| slot.is_some() && old.is_none());
+        let missing = missing.count();
+        if missing == 0 {
+            return Some(());
+        }
+        let mut set = self.engine.sets.start();
+        for (nr, slot) in self.slots.iter().enumerate() {
+            if let (Some(slot), None) = (slot, &old[nr]) {
+                let (device, data_offset) = self.view.member(*slot)?;
+                let buf = self.engine.shard.pool().get(self.len());
+                set.submit(nr as u32, &**device, Request::read(data_offset + self.at, buf));
+            }
+        }
+        self.engine.count(|counters| counters.member_reads += missing as u64);
+        for (nr, outcome) in set.finish().await {
+            let (Ok(()), Op::Read(mut bufs)) = (outcome.result, outcome.op) else { return None };
+            *old.get_mut(nr as usize)? = bufs.pop();
+        }
+        Some(())
+    }
+
+    /// Makes new parity of the old.
+    fn compute(&self, old: &[u8], new: &[u8], p: &mut [u8], q: Option<&mut BufMut>) {
+        self.engine.count(|counters| {
+            counters.rmw += 1;
+            counters.lookups += 1;
+        });
+        if planted("parity-of-a-segment") && self.rows.start == 0 {
+            return;
+        }
+        let q = q.map(|q| &mut q[..]);
+        change_parity(&self.map, self.k, (old, new), (Some(p), q));
+    }
+
+    async fn write(&self, new: &Buf, parity: [Option<Buf>; 2], fua: bool) -> Result<(), IoError> {
+        let blocks = [Some(new), parity[0].as_ref(), parity[1].as_ref()];
+        let mut set = self.engine.sets.start();
+        let mut count = 0;
+        for (nr, (slot, block)) in self.slots.iter().zip(blocks).enumerate() {
+            let (Some(slot), Some(block)) = (slot, block) else { continue };
+            let Some((device, data_offset)) = self.view.member(*slot) else { continue };
+            let fua = fua && !(nr > 0 && planted("parity-without-fua"));
+            let request = Request::write(data_offset + self.at, block.clone(), fua);
+            set.submit(*slot as u32, &**device, request);
+            count += 1;
+        }
+        self.engine.count(|counters| counters.member_writes += count);
+        let outcomes = set.finish().await;
+        if outcomes.any_error(|_| true) {
+            self.engine.cache_forget(self.stripe, self.rows.clone());
+            return self.engine.settle_writes(self.view, outcomes).await;
+        }
+        drop(outcomes);
+        self.remember(blocks);
+        Ok(())
+    }
+
+    /// The stripe cache takes over what the members hold now.
+    fn remember(&self, blocks: [Option<&Buf>; 3]) {
+        let mut cache = self.engine.cache.borrow_mut();
+        let Some(cache) = cache.as_mut() else { return };
+        let taken = cache.takes_over(self.stripe, &self.rows, self.view.missing(), true);
+        let Some(admit) = taken else { return };
+        for (nr, (slot, block)) in self.slots.iter().zip(blocks).enumerate() {
+            let (Some(slot), Some(block)) = (slot, block) else { continue };
+            if nr == 0 || !planted("stale-line") {
+                cache.store(self.stripe, *slot, self.rows.clone(), block, admit);
+            }
+        }
+    }
+}

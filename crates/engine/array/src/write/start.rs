@@ -1,0 +1,128 @@
+//! Writes: cut at the ends of units, each part handed to the owner of its unit, where its bits are recorded first.
+
+use crate::engine::Engine;
+use crate::read::locate::{ReadPlace, locate_read};
+use crate::request::gather::{Gather, Kind};
+use crate::request::route::PieceDone;
+use crate::request::spawners::{WriteArgs, WritePayload};
+use crate::state::extent::Extent;
+use braid_device::{Bufs, Completion, IoError, IoErrorKind, Request};
+use braid_layout::Layout;
+use braid_shard::Buf;
+use std::rc::Rc;
+
+/// Writes `bufs` at array byte `offset`.
+pub(crate) fn write(engine: &Rc<Engine>, offset: u64, bufs: Bufs, fua: bool, done: Completion) {
+    let gather = engine.gather();
+    gather.begin(Kind::Write { fua }, done);
+    if engine.geometry.level.has_redundancy() {
+        write_units(engine, &gather, offset, &bufs, fua);
+    } else {
+        write_striped(engine, &gather, offset, &bufs, fua);
+    }
+    drop(bufs);
+    gather.all_submitted();
+}
+
+/// Cuts at the ends of units and of buffers: what is merged further down needs no copy here.
+fn write_units(engine: &Rc<Engine>, gather: &Rc<Gather>, offset: u64, bufs: &Bufs, fua: bool) {
+    let unit_size = engine.geometry.unit_size();
+    let mut at = offset;
+    for buf in bufs {
+        let mut done = 0;
+        while done < buf.len() {
+            let (unit, within) = (at / unit_size, at % unit_size);
+            let len = (unit_size - within).min((buf.len() - done) as u64);
+            let extent = Extent { start: within, end: within + len };
+            let payload = buf.slice(done..done + len as usize);
+            let index = gather.add(at, false);
+            let owner = engine.geometry.owner(unit);
+            if owner == engine.shard.id() {
+                let done = PieceDone::Part { gather: Rc::clone(gather), index };
+                write_unit(engine, unit, extent, payload, fua, done);
+            } else {
+                let part = (Rc::clone(gather), index);
+                engine.router.write(owner, unit, extent, payload, fua, part);
+            }
+            done += len as usize;
+            at += len;
+        }
+    }
+}
+
+fn write_striped(engine: &Rc<Engine>, gather: &Rc<Gather>, offset: u64, bufs: &Bufs, fua: bool) {
+    let view = engine.view();
+    let refused = view.read_only || view.broken;
+    let mut at = offset;
+    for buf in bufs {
+        let mut done = 0;
+        while done < buf.len() {
+            let rest = (buf.len() - done) as u64;
+            let ReadPlace { len, place } = locate_read(engine, &view, at, rest);
+            let index = gather.add(at, false);
+            let member = place.and_then(|(slot, at)| view.member(slot).map(|member| (member, at)));
+            match member {
+                Some(((device, data_offset), place)) if !refused => {
+                    let sink = Rc::clone(gather) as Rc<dyn braid_device::Sink>;
+                    let payload = buf.slice(done..done + len as usize);
+                    device.submit(
+                        Request::write(data_offset + place, payload, fua),
+                        Completion::new(sink, u64::from(index)),
+                    );
+                }
+                _ => {
+                    let kind = if view.broken { IoErrorKind::Lost } else { IoErrorKind::Refused };
+                    gather.part_done(index, Err(IoError::new(kind)), None);
+                }
+            }
+            done += len as usize;
+            at += len;
+        }
+    }
+}
+
+/// Writes `payload` at `extent` of a unit that this shard owns.
+pub(crate) fn write_unit(
+    engine: &Rc<Engine>,
+    unit: u64,
+    extent: Extent,
+    payload: Buf,
+    fua: bool,
+    done: PieceDone,
+) {
+    let payload = WritePayload::Data(payload);
+    let (engine_of_task, intent) = (Rc::clone(engine), None);
+    let args = WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, intent };
+    spawn_write(engine, args);
+}
+
+/// Zeroes `extent` of a unit that this shard owns.
+pub(crate) fn zero_unit(
+    engine: &Rc<Engine>,
+    unit: u64,
+    extent: Extent,
+    unmap: bool,
+    fua: bool,
+    done: PieceDone,
+) {
+    let payload = WritePayload::Zeroes { unmap };
+    let (engine_of_task, intent) = (Rc::clone(engine), None);
+    let args = WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, intent };
+    spawn_write(engine, args);
+}
+
+fn spawn_write(engine: &Rc<Engine>, mut args: WriteArgs) {
+    args.intent = engine.try_enter(args.unit, args.extent);
+    if args.intent.is_none() {
+        return engine.spawners().record.spawn(args);
+    }
+    start_write(engine, args);
+}
+
+/// Starts a write whose bits are recorded, where there is a bitmap.
+pub(crate) fn start_write(engine: &Rc<Engine>, args: WriteArgs) {
+    match &engine.geometry.layout {
+        Layout::Parity(_) => crate::write::waiting::enter(engine, args),
+        _ => engine.spawners().mirror_write.spawn(args),
+    }
+}
