@@ -188,6 +188,26 @@ impl Run {
                 self.holes.lose_part(&self.layout, *slot, bad, &mut self.oracle);
             }
         }
+        self.note_stale_liar(&choice);
         Ok(choice)
+    }
+
+    /// A member whose superblocks were never durable, though it said so, is stale after a power cut: one more is lost than
+    /// was chosen to be, and what another cannot give has gone with it.
+    fn note_stale_liar(&mut self, choice: &MdChoice) {
+        let lied = |liar: &&Rc<Member>| {
+            liar.kind.lies && !choice.in_sync.iter().any(|(_, member)| Rc::ptr_eq(member, liar))
+        };
+        let Some(liar) = self.present().iter().find(lied).cloned() else { return };
+        let own = images::superblock(&self.world, &liar);
+        let Some(slot) = own.and_then(|sb| choice.freshest.role_of(sb.dev_number).slot()) else {
+            return;
+        };
+        let sound = |slot| choice.in_sync.iter().any(|(held, m)| *held == slot && !m.is_weak());
+        let beside = |other| other == usize::from(slot) || sound(other);
+        if !self.layout.survives(sound) && self.layout.survives(beside) {
+            self.world.trace(|| format!("{} lied and is stale: blocks may be lost", liar.name()));
+            self.lost_with_a_liar = true;
+        }
     }
 }
