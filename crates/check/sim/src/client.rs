@@ -21,6 +21,8 @@ struct InFlight {
     blocks: Range<u64>,
     submitted: Nanos,
     shard: usize,
+    /// Flushes of members that had failed when it was sent.
+    losses: u64,
 }
 
 enum What {
@@ -55,6 +57,16 @@ pub struct Acknowledged {
     pub version: Version,
 }
 
+/// A request that ended with an error.
+pub struct Failed {
+    /// The request, for people.
+    pub what: String,
+    /// It was a flush.
+    pub flush: bool,
+    /// Its error.
+    pub error: IoError,
+}
+
 #[derive(Default)]
 struct Outcomes(RefCell<VecDeque<(u64, Outcome)>>);
 
@@ -71,6 +83,8 @@ pub struct Client {
     outcomes: Rc<Outcomes>,
     in_flight: BTreeMap<u64, InFlight>,
     next: u64,
+    /// For each handle: of how many failed flushes of members it has been told; empty where others hold what one loses.
+    told: Vec<u64>,
     /// Requests that ended, well or not.
     pub ended: u64,
     /// Requests that ended with an error.
@@ -81,7 +95,13 @@ impl Client {
     /// A client of the array that `devices` are, one handle for each shard.
     pub fn new(rng: Rng, devices: Vec<Rc<dyn Device>>) -> Client {
         let (outcomes, in_flight) = (Rc::default(), BTreeMap::new());
-        Client { rng, devices, outcomes, in_flight, next: 0, ended: 0, errors: 0 }
+        let told = Vec::new();
+        Client { rng, devices, outcomes, in_flight, next: 0, told, ended: 0, errors: 0 }
+    }
+
+    /// Each failed flush of a member from now on, of which there were `losses` so far, must be told to every handle.
+    pub fn must_be_told(&mut self, losses: u64) {
+        self.told = vec![losses; self.devices.len()];
     }
 
     /// Requests in flight.
@@ -205,7 +225,8 @@ impl Client {
         world.trace(|| format!("#{id} {} blocks {blocks:?} on shard {shard}", what.name()));
         let request = Request { offset: blocks.start * size, op };
         let submitted = world.now();
-        self.in_flight.insert(id, InFlight { what, blocks, submitted, shard });
+        let losses = world.failed_flushes.get();
+        self.in_flight.insert(id, InFlight { what, blocks, submitted, shard, losses });
         let sink = Rc::clone(&self.outcomes) as Rc<dyn Sink>;
         self.devices[shard].submit(request, Completion::new(sink, id));
     }
@@ -244,7 +265,7 @@ impl Client {
         &mut self,
         machine: &Machine,
         oracle: &mut Oracle,
-    ) -> (Vec<Acknowledged>, Vec<(String, IoError)>) {
+    ) -> (Vec<Acknowledged>, Vec<Failed>) {
         let (mut acknowledged, mut errors) = (Vec::new(), Vec::new());
         loop {
             let next = self.outcomes.0.borrow_mut().pop_front();
@@ -261,7 +282,9 @@ impl Client {
             });
             if let Err(error) = result {
                 self.errors += 1;
-                errors.push((format!("{} {:?}", request.what.name(), request.blocks), error));
+                let what = format!("{} {:?}", request.what.name(), request.blocks);
+                let flush = matches!(request.what, What::Flush { .. });
+                errors.push(Failed { what, flush, error });
             }
             let ok = result.is_ok();
             match &request.what {
@@ -281,8 +304,22 @@ impl Client {
                     oracle.end_write(ticket, ok, *fua && ok);
                 }
                 What::Discard { ticket } => oracle.end_write(ticket, false, false),
-                What::Flush { started } if ok => oracle.end_flush(*started),
-                What::Flush { .. } => {}
+                What::Flush { started } if ok => {
+                    if self.told.get(request.shard).is_some_and(|told| *told < request.losses) {
+                        let text = format!(
+                            "flush #{id} on shard {} succeeded, and a flush of a member had failed before that nobody has \
+                             told this handle of",
+                            request.shard
+                        );
+                        machine.world.fail("losses_are_told", text);
+                    }
+                    oracle.end_flush(*started);
+                }
+                What::Flush { .. } => {
+                    if let Some(told) = self.told.get_mut(request.shard) {
+                        *told = machine.world.failed_flushes.get();
+                    }
+                }
             }
             if ok && let What::Write { ticket, .. } | What::Zero { ticket, .. } = &request.what {
                 let version = ticket.version;

@@ -24,7 +24,9 @@ impl Run {
         let left = self.wait("the stop", &later)?;
         // A member that answers nothing for a second and cannot be spared is not waited for: what is under way ends as in a
         // crash, and the stop says so.
-        let cut_short = ends_like_a_crash(&left) && self.world.now() > since + SECOND;
+        // Nor is what a member has lost with a failed flush, and no other has.
+        let told = self.flushes_fail || self.world.now() > since + SECOND;
+        let cut_short = ends_like_a_crash(&left) && told;
         let broken = self.excused || cut_short;
         self.drain()?;
         self.stopping = false;
@@ -73,6 +75,7 @@ impl Run {
     }
 
     fn between_lives(&mut self) -> Result<(), Over> {
+        self.flushes_fail = false;
         self.world.missed.borrow_mut().clear();
         self.members_between_lives();
         match self.world.failure() {
@@ -152,7 +155,10 @@ impl Run {
                 Err(error) => return self.fail("assembles", error.to_string()),
             }
         }
-        let client = Client::new(Rng::new(self.world.seed, 16 + self.lives), devices);
+        let mut client = Client::new(Rng::new(self.world.seed, 16 + self.lives), devices);
+        if !self.scenario.create.level.has_redundancy() {
+            client.must_be_told(self.world.failed_flushes.get());
+        }
         self.life = Some(Life { client, array, machine });
         let fit = |member: &Rc<Member>| !member.is_weak() && !member.was_bad.get();
         if !self.excused && !self.forced && self.world.members.borrow().iter().all(fit) {

@@ -1,12 +1,14 @@
-//! What befalls single arrays beyond failing members: caches that are lost with a failed flush, members that
-//! hang, or are slow and answer after they were failed, parity that rots under load and is repaired, members that come back as they were long
-//! ago, and crashes at moments that have something of their own: while the array is created or assembled, when its
-//! job has just ended and it is idle, and those of the process alone, which leave the members' caches as they are.
+//! What befalls single arrays beyond failing members: caches that are lost with a failed flush, also where no other
+//! member has what they held, members that hang, or are slow and answer after they were failed, parity that rots under
+//! load and is repaired, members that come back as they were long ago, and crashes at moments that have something of their
+//! own: while the array is created or assembled, when its job has just ended and it is idle, and those of the process
+//! alone, which leave the members' caches as they are.
 //!
 //! All is drawn from a stream of its own. A run that is *plain* has none of it: seeds that failed before there were
 //! mishaps stay the runs that they were.
 //!
-//! Does not go beyond what the level survives: whoever is hit counts as lost as a whole, as in `faults`.
+//! Does not go beyond what the level survives: whoever is hit counts as lost as a whole, as in `faults`. But for the failed
+//! flushes of levels without redundancy, after which clients know what may be lost.
 
 use crate::device::SimOpener;
 use crate::images;
@@ -119,6 +121,9 @@ impl Run {
             return self.slow_and_failed();
         }
         let times = if self.mishaps.rng.percent(30) { u32::MAX } else { 1 };
+        if !self.scenario.create.level.has_redundancy() {
+            self.one_loses_what_nobody_else_has(times);
+        }
         for _ in 0..1 + u32::from(self.mishaps.rng.percent(25)) {
             let Some((member, slot)) = self.one_to_lose()? else { break };
             self.world.trace(|| format!("flushes of {} fail ({times})", member.name()));
@@ -146,6 +151,20 @@ impl Run {
             self.read_again()?;
         }
         Ok(())
+    }
+
+    /// Flushes of a member fail, and no other holds what it loses: each client is told by a flush that fails, or whoever
+    /// stops the array.
+    fn one_loses_what_nobody_else_has(&mut self, times: u32) {
+        if self.excused || !self.sole_copies.chance(80) {
+            return;
+        }
+        let members = self.world.members.borrow();
+        let member = &members[self.sole_copies.rng.below(members.len())];
+        self.world.trace(|| format!("flushes of {} fail ({times})", member.name()));
+        self.faults += 1;
+        member.fail_flushes(times);
+        self.flushes_fail = true;
     }
 
     /// A member does not answer any more. Failing it takes effect at once; otherwise it is given up when its time is over.

@@ -13,6 +13,9 @@
 //! no member comes, goes or fails (`steady`): so what was read new is not read old again. The versions that such a read
 //! has ruled out are possible again once that ends.
 //!
+//! A flush that fails tells that what was not durable yet may never be: no later flush vouches for it, and a crash brings
+//! back what it had removed, until the block is written anew.
+//!
 //! Does not know members, layouts, or why a version was lost: whoever knows says [`Oracle::forget`].
 
 use crate::content::{ANY, Found, Version, ZERO, fill, recognise};
@@ -34,12 +37,18 @@ struct Entry {
     dead: bool,
     /// Ruled out by a read alone, of copies that may differ.
     ruled_out: bool,
+    /// A flush that should have made its removal durable has failed.
+    in_doubt: bool,
 }
 
 impl Entry {
+    fn new(version: Version, ended: Tick) -> Entry {
+        Entry { version, ended, removed: NEVER, dead: false, ruled_out: false, in_doubt: false }
+    }
+
     /// It never comes back, since what removed it is durable: the last flush that succeeded began at `flushed`.
     fn is_gone(&self, flushed: Tick) -> bool {
-        self.dead || (self.removed < flushed && !self.ruled_out)
+        self.dead || (self.removed < flushed && !self.ruled_out && !self.in_doubt)
     }
 }
 
@@ -65,6 +74,8 @@ pub struct Oracle {
     volatile: bool,
     /// When the last flush that succeeded began.
     flushed: Tick,
+    /// When the last flush that failed ended.
+    failed: Tick,
     reading: Vec<Tick>,
     /// Redundancy is known to match data, so what was read once is what the block holds.
     pub settled: bool,
@@ -76,7 +87,7 @@ impl Oracle {
     /// `size` bytes of which all that is known is that they are zero, or nothing at all.
     pub fn new(seed: u64, block_size: u64, size: u64, zeroes: bool, volatile: bool) -> Oracle {
         let version = if zeroes { ZERO } else { ANY };
-        let first = Entry { version, ended: 0, removed: NEVER, dead: false, ruled_out: false };
+        let first = Entry::new(version, 0);
         let count = (size / block_size) as usize;
         Oracle {
             seed,
@@ -86,6 +97,7 @@ impl Oracle {
             next_version: 1,
             volatile,
             flushed: 0,
+            failed: 0,
             reading: Vec::new(),
             settled: zeroes,
             steady: false,
@@ -129,13 +141,7 @@ impl Oracle {
         let flushed = self.flushed;
         for entries in &mut self.blocks[blocks.start as usize..blocks.end as usize] {
             entries.retain(|entry| !entry.is_gone(flushed) || entry.removed >= oldest_read);
-            entries.push(Entry {
-                version,
-                ended: NEVER,
-                removed: NEVER,
-                dead: false,
-                ruled_out: false,
-            });
+            entries.push(Entry::new(version, NEVER));
         }
         WriteTicket { version, started, blocks }
     }
@@ -145,12 +151,16 @@ impl Oracle {
         let now = self.tick();
         let durable = durable || !self.volatile;
         let blocks = ticket.blocks.start as usize..ticket.blocks.end as usize;
+        let flushed = self.flushed;
         for entry in self.blocks[blocks].iter_mut().flatten() {
             if entry.version == ticket.version {
                 entry.ended = now;
-            } else if replaced && entry.ended < ticket.started {
-                entry.removed = if entry.ruled_out { now } else { entry.removed.min(now) };
+            } else if replaced && entry.ended < ticket.started && !entry.is_gone(flushed) {
+                let anew = entry.ruled_out || entry.in_doubt;
+                entry.removed = if anew { now } else { entry.removed.min(now) };
                 entry.ruled_out = false;
+                // What was under way when a flush failed may be among what was lost.
+                entry.in_doubt = ticket.started < self.failed;
                 entry.dead |= durable;
             }
         }
@@ -159,6 +169,16 @@ impl Oracle {
     /// A flush that began at `started` has succeeded.
     pub fn end_flush(&mut self, started: Tick) {
         self.flushed = self.flushed.max(started);
+    }
+
+    /// A flush has failed: whatever is not durable by now may have been lost for good.
+    pub fn fail_flush(&mut self) {
+        self.failed = self.tick();
+        let flushed = self.flushed;
+        let removed = |entry: &&mut Entry| entry.removed != NEVER && !entry.is_gone(flushed);
+        for entry in self.blocks.iter_mut().flatten().filter(removed) {
+            entry.in_doubt = true;
+        }
     }
 
     /// A read begins.
@@ -207,6 +227,7 @@ impl Oracle {
                 if !fits(entry) {
                     entry.removed = now;
                     entry.ruled_out = !self.settled;
+                    entry.in_doubt = self.failed > 0;
                 }
             }
         }
@@ -266,10 +287,10 @@ impl Oracle {
                 open.push(block);
             }
             for entry in entries {
-                *entry = Entry { ended: now, removed: NEVER, ruled_out: false, ..entry.clone() };
+                *entry = Entry::new(entry.version, now);
             }
         }
-        self.flushed = 0;
+        (self.flushed, self.failed) = (0, 0);
         open
     }
 
@@ -278,13 +299,7 @@ impl Oracle {
         let now = self.tick();
         let entries = &mut self.blocks[block as usize];
         entries.retain(|entry| entry.ended == NEVER);
-        entries.push(Entry {
-            version: ANY,
-            ended: now,
-            removed: NEVER,
-            dead: false,
-            ruled_out: false,
-        });
+        entries.push(Entry::new(ANY, now));
     }
 }
 
@@ -378,6 +393,37 @@ mod tests {
         assert!(!holds(&mut oracle, ZERO));
         oracle.crash();
         assert!(holds(&mut oracle, ZERO));
+    }
+
+    #[test]
+    fn what_a_failed_flush_was_for_may_be_lost_whatever_is_flushed_later() {
+        let mut oracle = oracle(true);
+        let first = oracle.begin_write(0..1, false);
+        oracle.end_write(&first, true, false);
+        let under_way = oracle.begin_write(1..2, false);
+        oracle.fail_flush();
+        oracle.end_write(&under_way, true, false);
+        let later = oracle.begin_write(2..3, false);
+        oracle.end_write(&later, true, false);
+        let flush = oracle.tick();
+        oracle.end_flush(flush);
+        assert!(holds(&mut oracle, first.version) && !holds(&mut oracle, ZERO));
+        assert_eq!(oracle.crash(), [0, 1]);
+        assert!(holds(&mut oracle, ZERO));
+    }
+
+    #[test]
+    fn what_is_written_after_a_failed_flush_is_durable_by_the_next() {
+        let mut oracle = oracle(true);
+        let first = oracle.begin_write(0..1, false);
+        oracle.end_write(&first, true, false);
+        oracle.fail_flush();
+        let second = oracle.begin_write(0..1, false);
+        oracle.end_write(&second, true, false);
+        let flush = oracle.tick();
+        oracle.end_flush(flush);
+        assert!(oracle.crash().is_empty());
+        assert!(holds(&mut oracle, second.version) && !holds(&mut oracle, first.version));
     }
 
     #[test]

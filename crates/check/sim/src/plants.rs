@@ -54,6 +54,8 @@ const CHECKS: &str = "blind checks";
 #[rustfmt::skip]
 pub const PLANTS: &[Plant] = &[
     array(FLUSH, "flush-failure-ignored", "takes a member's failed flush for success where there is redundancy"),
+    array(FLUSH, "loss-told-to-none", "takes a member's failed flush for success where there is no redundancy"),
+    array(FLUSH, "loss-told-to-one", "tells what a failed flush has lost to the connection that flushed and to no other"),
     array(FLUSH, "flushed-before-record", "answers a flush with success while a failed one is not recorded yet"),
     array(FLUSH, "failure-after-reply", "replies before a member's failure is recorded"),
     array(FLUSH, "flush-leaves-out-rebuilt", "does not flush a member that is being rebuilt"),

@@ -9,7 +9,7 @@
 //! say what is wrong.
 
 use crate::checkers::memory_bounded;
-use crate::client::{Acknowledged, Client};
+use crate::client::{Acknowledged, Client, Failed};
 use crate::content::{Found, ZERO, recognise};
 use crate::device::SimOpener;
 use crate::holes::Holes;
@@ -113,6 +113,8 @@ pub struct Run {
     pub(crate) settings_rng: Rng,
     pub(crate) mishaps: Mishaps,
     pub(crate) aimed: Extra,
+    /// Flushes that fail where no other member has what is lost.
+    pub(crate) sole_copies: Extra,
     /// The limits of jobs, but for those that are to take long.
     pub(crate) aimed_speed: SyncSpeed,
     pub(crate) oracle: Oracle,
@@ -124,6 +126,9 @@ pub struct Run {
     pub(crate) excused: bool,
     /// A member that lied about flushes was stale after a power cut, which made blocks too many that others cannot give.
     pub(crate) lost_with_a_liar: bool,
+    /// Without redundancy: a flush of a member was made to fail in this life, so that flushes of the array may fail and tell
+    /// what is lost.
+    pub(crate) flushes_fail: bool,
     /// The array is being stopped: requests may be refused.
     pub(crate) stopping: bool,
     /// It was started dirty and degraded; redundancy is to be repaired before it is trusted.
@@ -195,7 +200,11 @@ impl Steps for Run {
             self.note_missed(&acknowledged);
             self.note_lost();
         }
-        for (what, error) in errors {
+        for Failed { what, flush, error } in errors {
+            if flush && self.flushes_fail {
+                self.oracle.fail_flush();
+                continue;
+            }
             let refused = self.stopping && error.kind == IoErrorKind::Refused;
             let lost = self.lost_with_a_liar && error.kind == IoErrorKind::Medium;
             let checker = if lost { "blocks_are_there" } else { "requests_succeed" };
@@ -259,6 +268,7 @@ impl Run {
             settings_rng: Rng::new(world.seed, 5),
             mishaps,
             aimed: Extra::of(world.seed, 41, 60, plain),
+            sole_copies: Extra::of(world.seed, 55, 70, plain),
             aimed_speed: scenario.assemble.sync_speed,
             world: Rc::clone(world),
             scenario,
@@ -269,6 +279,7 @@ impl Run {
             lives: 0,
             excused: false,
             lost_with_a_liar: false,
+            flushes_fail: false,
             stopping: false,
             forced: false,
             synced: zeroes,

@@ -93,6 +93,8 @@ pub struct World {
     pub owners: RefCell<BTreeMap<u64, ShardId>>,
     /// Units are being given to other shards: who writes them is not looked at.
     pub moving: Cell<bool>,
+    /// Flushes of members that failed.
+    pub failed_flushes: Cell<u64>,
     /// Power cuts, those after a stop included.
     pub power_cuts: Cell<u64>,
     /// Gives the unit that a component byte of a member belongs to, once an array runs.
@@ -127,6 +129,7 @@ impl World {
             missed: RefCell::default(),
             owners: RefCell::default(),
             moving: Cell::new(false),
+            failed_flushes: Cell::new(0),
             power_cuts: Cell::new(0),
             unit_of: RefCell::new(None),
             now: Cell::new(1_000_000_000),
@@ -308,6 +311,7 @@ impl World {
             Op::Flush => {
                 let result = member.flush(covers);
                 if result.is_err() {
+                    self.failed_flushes.set(self.failed_flushes.get() + 1);
                     member.out.set(true);
                 }
                 result

@@ -22,7 +22,7 @@ mod plan;
 mod rest;
 mod too_degraded;
 
-use crate::client::Client;
+use crate::client::{Client, Failed};
 use crate::device::SimOpener;
 use crate::images;
 use crate::machine::{Machine, Step};
@@ -208,7 +208,7 @@ impl Steps for StackRun {
         let step = machine.step();
         let (_, errors) = client.collect(machine, oracle);
         let oldest = client.oldest();
-        for (what, error) in errors {
+        for Failed { what, error, .. } in errors {
             // A stop does not wait for a leaf that says nothing for a second, also where nobody can do without it.
             let given_up =
                 error.kind == IoErrorKind::Gone && self.world.waits_for_longer_than(SECOND);
