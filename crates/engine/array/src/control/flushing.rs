@@ -199,8 +199,7 @@ impl Control {
     pub(crate) fn suspect(&self, nr: MemberNr, why: String) {
         let redundant = self.geometry.level.has_redundancy();
         let there = self.roster.borrow().member(nr).is_some_and(|member| !member.is_faulty());
-        let known = self.suspects.noted.borrow().iter().any(|(known, _)| *known == nr);
-        if !redundant || !there || known {
+        if !redundant || !there || self.is_suspect(nr) {
             return;
         }
         self.suspects.noted.borrow_mut().push((nr, why));
@@ -247,11 +246,20 @@ impl Control {
         }
     }
 
-    /// The change in the roster alone, like [`Control::drop_member`]. True when there was any.
-    pub(crate) async fn drop_suspects(&self) -> bool {
-        // Reports are noted when they arrive, without a turn.
+    /// Waits until failures that engines report now are noted, which happens without a turn.
+    pub(super) async fn all_reports_heard(&self) {
         let heard = || (!self.engine.reports.any_on_the_way()).then_some(());
         self.suspects.heard.wait_for(heard).await;
+    }
+
+    /// Member `nr` has failed, and that is not recorded yet.
+    pub(super) fn is_suspect(&self, nr: MemberNr) -> bool {
+        self.suspects.noted.borrow().iter().any(|(noted, _)| *noted == nr)
+    }
+
+    /// The change in the roster alone, like [`Control::drop_member`]. True when there was any.
+    pub(crate) async fn drop_suspects(&self) -> bool {
+        self.all_reports_heard().await;
         let mut dropped = false;
         for (nr, why) in self.suspects.noted.take() {
             dropped |= matches!(self.drop_member(nr, &why), Dropped::Faulty | Dropped::Broken);

@@ -12,6 +12,7 @@ use crate::jobs::{JobEnd, Plan};
 use crate::metadata::bitmap::ranges::Ranges;
 use crate::state::view::MemberNr;
 use crate::status::JobKind;
+use braid_device::{IoError, IoErrorKind};
 use braid_layout::{Layout, Level, Slot};
 use braid_shard::Nanos;
 use braid_shard::plant::planted;
@@ -20,6 +21,9 @@ use std::rc::Rc;
 
 /// Views that only move a cursor are sent this often at most, in nanoseconds.
 const POST_EVERY: Nanos = 20_000_000;
+
+/// More members have failed than the level allows, so that the end of a job cannot be recorded.
+const TOO_FEW: JobEnd = JobEnd::Failed(IoError { kind: IoErrorKind::Lost, errno: 0 });
 
 /// The member that a recovery fills, and the range.
 struct Target {
@@ -161,26 +165,49 @@ impl Control {
     }
 
     /// All of the member is valid: says so durably, then to the engines.
+    ///
+    /// From the end of the last window on the array has it to rely on, so members that have failed by then are dropped after
+    /// it counts: one that it was filled from may have been the last. Where more have failed than that makes up for, the
+    /// superblocks stay as they are, and it is what they say.
     async fn finish_recovery(&self, nr: MemberNr, slot: Slot) -> JobEnd {
-        let gone = JobEnd::Failed(braid_device::IoError::new(braid_device::IoErrorKind::Gone));
+        let gone = JobEnd::Failed(IoError::new(IoErrorKind::Gone));
         let turn = self.turn().await;
         if !planted("rebuilt-unflushed") {
-            self.flush_members(&turn, |member| member.nr == nr).await;
+            self.flush_some(|member| member.nr == nr).await;
         }
-        {
+        self.all_reports_heard().await;
+        if self.is_suspect(nr) {
+            self.record_suspects(&turn).await;
+            return gone;
+        }
+        let before = {
             let mut roster = self.roster.borrow_mut();
+            let broken = roster.broken;
             let Some(member) = roster.member_mut(nr) else { return gone };
-            if !matches!(member.standing, Standing::Rebuilding { .. }) {
-                return gone;
+            if broken || !matches!(member.standing, Standing::Rebuilding { .. }) {
+                return if broken { TOO_FEW } else { gone };
             }
-            member.standing = Standing::InSync(slot);
-        }
+            std::mem::replace(&mut member.standing, Standing::InSync(slot))
+        };
+        let dropped = self.drop_suspects().await;
         self.write_superblocks(&turn).await;
+        let end = {
+            let mut roster = self.roster.borrow_mut();
+            let broken = roster.broken;
+            match roster.member_mut(nr).filter(|member| member.standing == Standing::InSync(slot)) {
+                Some(member) if broken => {
+                    member.standing = before;
+                    TOO_FEW
+                }
+                Some(_) => JobEnd::Done,
+                None => gone,
+            }
+        };
         self.send_view().await;
-        let roster = self.roster.borrow();
-        let in_sync =
-            roster.member(nr).is_some_and(|member| member.standing == Standing::InSync(slot));
-        if in_sync { JobEnd::Done } else { gone }
+        if dropped {
+            self.members_changed();
+        }
+        end
     }
 
     /// Makes redundancy match data from the checkpoint on.
@@ -201,16 +228,16 @@ impl Control {
             self.roster.borrow_mut().resynced = job.bytes(units);
             self.post_now_and_then(&posted);
         };
-        let checkpoint = async |units| self.checkpoint_resync(job.bytes(units)).await;
+        let checkpoint = async |units| {
+            self.checkpoint_resync(job.bytes(units)).await;
+        };
         let end = job.run(&self.engine, self.is_busy(), advanced, checkpoint).await;
         self.log_findings(job.kind(), &job.take_findings());
-        match end {
-            JobEnd::Done => self.checkpoint_resync(u64::MAX).await,
-            JobEnd::Cancelled => self.checkpoint_resync(job.bytes(job.done())).await,
-            JobEnd::Failed(_) => {
-                self.checkpoint_resync(job.bytes(job.done())).await;
-                self.work.borrow_mut().resync_stuck = true;
-            }
+        let done = if end == JobEnd::Done { u64::MAX } else { job.bytes(job.done()) };
+        let recorded = self.checkpoint_resync(done).await;
+        let end = if recorded { end } else { TOO_FEW };
+        if matches!(end, JobEnd::Failed(_)) {
+            self.work.borrow_mut().resync_stuck = true;
         }
         self.end_job(&job, end);
     }
@@ -229,9 +256,13 @@ impl Control {
         if none_left { roster.rebuilt_below() } else { u64::MAX }
     }
 
-    async fn checkpoint_resync(&self, bytes: u64) {
+    /// False when too many members have failed, so that nothing is recorded any more.
+    async fn checkpoint_resync(&self, bytes: u64) -> bool {
         let turn = self.turn().await;
         self.flush_members(&turn, |_| true).await;
+        if self.roster.borrow().broken {
+            return false;
+        }
         let dirty = {
             let mut roster = self.roster.borrow_mut();
             roster.resynced = bytes;
@@ -245,5 +276,6 @@ impl Control {
             self.write_superblocks(&turn).await;
         }
         self.send_view().await;
+        true
     }
 }

@@ -7,6 +7,7 @@ mod bitmap;
 mod bitmap_cost;
 mod contents;
 mod copies;
+mod ends_of_jobs;
 mod failing_members;
 mod flushing;
 mod growing;
