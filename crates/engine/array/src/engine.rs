@@ -393,6 +393,16 @@ impl Engine {
         *self.update.borrow_mut() = update;
     }
 
+    /// These members have failed and are read no more. All else stays as control decided last: a failure that is being
+    /// recorded beside theirs is not to be known yet.
+    pub(crate) fn distrust(&self, suspects: &[MemberNr]) {
+        let mut update = self.update.borrow().clone();
+        for slot in &mut update.slots {
+            slot.suspect |= slot.member.is_some_and(|nr| suspects.contains(&nr));
+        }
+        self.apply(update);
+    }
+
     // --- How large the requests are that all is cut from ---------------------------------------
 
     /// A request of `len` bytes has come, from a client or an array above.

@@ -161,8 +161,6 @@ impl Control {
         tracing::warn!("array {array}: {name} is faulty: {why}");
         drop(roster);
         self.give_up_devices(nr, Some(device));
-        // Before any engine knows: a window without the member does less than the resync promises.
-        self.abandon_resync();
         Dropped::Faulty
     }
 }

@@ -12,7 +12,8 @@
 use crate::control::Control;
 use crate::control::failing::Dropped;
 use crate::control::members::{Member, Standing};
-use crate::engine::ArrayId;
+use crate::control::shards::ask;
+use crate::engine::{ArrayId, Engine};
 use crate::request::flush::{Answer, Flushed};
 use crate::state::view::MemberNr;
 use braid_device::{IoError, IoErrorKind, Request};
@@ -204,9 +205,21 @@ impl Control {
         }
         self.suspects.noted.borrow_mut().push((nr, why));
         if self.distrusted().contains(&nr) {
-            // It may hold older bytes than it acknowledged, and a resync would take them for the array's.
-            self.abandon_resync();
-            self.post_view();
+            self.tell_suspects();
+        }
+    }
+
+    /// Has the engines read no suspect, also while another failure is being recorded: it may hold older bytes than it
+    /// acknowledged, and a job would take them for the array's.
+    fn tell_suspects(&self) {
+        let (id, suspects) = (self.id, self.distrusted());
+        for remote in &self.remotes {
+            let suspects = suspects.clone();
+            drop(ask(&self.shard, remote, move |shard| {
+                if let Some(engine) = Engine::find(shard, id) {
+                    engine.distrust(&suspects);
+                }
+            }));
         }
     }
 

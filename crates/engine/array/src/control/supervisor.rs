@@ -105,16 +105,6 @@ impl Control {
         }
     }
 
-    /// Has a resync of parity end without counting what is in flight; it goes on when it is due.
-    pub(crate) fn abandon_resync(&self) {
-        if let Some(job) = &self.work.borrow().job
-            && job.kind() == JobKind::Resync
-            && self.geometry.level.is_parity()
-        {
-            job.abandon();
-        }
-    }
-
     /// md's "frozen": no job makes progress until it is called with false. Windows in flight are
     /// completed.
     pub fn pause_jobs(&self, paused: bool) {

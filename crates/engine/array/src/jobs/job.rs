@@ -77,8 +77,6 @@ pub(crate) struct Job {
     mismatches: Cell<u64>,
     findings: RefCell<Findings>,
     cancelled: Cell<bool>,
-    /// Windows that end from now on do not count as done.
-    discarding: Cell<bool>,
     paused: Cell<bool>,
     changed: Notify,
     meter: RefCell<Meter>,
@@ -108,7 +106,6 @@ impl Job {
             mismatches: Cell::new(0),
             findings: RefCell::new(Findings::default()),
             cancelled: Cell::new(false),
-            discarding: Cell::new(false),
             paused: Cell::new(paused),
             changed: Notify::new(shard),
             meter: RefCell::new(Meter::new(now, first.saturating_mul(plan.bytes_per_unit))),
@@ -134,13 +131,6 @@ impl Job {
     pub(crate) fn cancel(&self) {
         self.cancelled.set(true);
         self.changed.notify_all();
-    }
-
-    /// Like [`cancel`](Job::cancel), and windows that are in flight do not count as done: they may be
-    /// carried out on members of which one has gone.
-    pub(crate) fn abandon(&self) {
-        self.discarding.set(true);
-        self.cancel();
     }
 
     /// Starts no further window until it is called with false.
@@ -311,7 +301,6 @@ impl Job {
             self.findings.borrow_mut().take(*findings);
         }
         match report.result {
-            Ok(()) if self.discarding.get() => {}
             Ok(()) => self.units_ended(window.first, window.first + window.count),
             Err(error) => {
                 if self.error.get().is_none() {

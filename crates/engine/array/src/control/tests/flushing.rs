@@ -2,8 +2,9 @@
 
 use crate::array::Array;
 use crate::control::Control;
+use crate::control::tests::hanging::{clear, set, start, state};
 use crate::control::tests::world::{TestMember, World, members, pattern};
-use crate::options::{AssembleOptions, CreateBitmap, CreateOptions, MemberSelector};
+use crate::options::{AssembleOptions, CreateBitmap, CreateOptions, MemberSelector, SyncSpeed};
 use crate::status::MemberState;
 use braid_device::{Device, IoErrorKind, IoSets, Opener, Request, Target};
 use braid_format::superblock::Role;
@@ -361,6 +362,85 @@ fn a_member_that_failed_a_flush_is_not_read_before_that_is_recorded() {
         assert_eq!(*ended.borrow(), Some((true, true)));
         for on in [0, 1] {
             assert!(world.read(&array, on, 0, 4096).unwrap() == newer, "{level}");
+        }
+    }
+}
+
+/// A level, its members without spares, an array byte, the first member that has it, and its component byte there.
+type Place = (Level, usize, u64, usize, u64);
+
+/// With chunks of 64 KiB; m2 has no copy of it, or one of several.
+const PLACES: [Place; 4] = [
+    (Level::Raid1, 4, 42 * (64 << 10), 0, 42 * (64 << 10)),
+    (Level::Raid10, 4, 84 * (64 << 10), 0, 42 * (64 << 10)),
+    (Level::Raid5, 3, 85 * (64 << 10), 1, 42 * (64 << 10)),
+    (Level::Raid6, 5, 127 * (64 << 10), 0, 42 * (64 << 10)),
+];
+
+/// A member has lost `NEW` in a flush while the failure of a spare is being recorded, for which m2 keeps everybody
+/// waiting; a job goes on meanwhile. Gives a client's reads of the block until then, and after.
+fn lost_beside_another_failure(place: Place, shards: u16, rebuilds: bool) -> Vec<Vec<u8>> {
+    let (level, disks, at, holder, component) = place;
+    let members = members("m", disks + 2, 66 * MIB);
+    let world = World::new(shards);
+    let options = CreateOptions {
+        spares: 1,
+        assume_clean: rebuilds,
+        chunk_size: (level != Level::Raid1).then_some(64 << 10),
+        ..CreateOptions::new("data", level, disks)
+    };
+    world.create(&members[..=disks], options);
+    let sync_speed = SyncSpeed { min_kib: 0, max_kib: 2 << 10 };
+    let options = AssembleOptions { sync_speed, ..AssembleOptions::default() };
+    let array = world.try_assemble(&members[..=disks], options).unwrap();
+    let control = Control::find(&world.shards[0], array.id()).unwrap();
+    world.write(&array, 0, at, &OLD).unwrap();
+    world.write(&array, 0, at, &NEW).unwrap();
+    let mut spare = members[disks].name().to_string();
+    if rebuilds {
+        let (c, opener) = (Rc::clone(&control), Arc::clone(&members[disks + 1]) as Arc<dyn Opener>);
+        spare = members[disks + 1].name().to_string();
+        let last = members[disks - 1].name().to_string();
+        world.run(async move {
+            c.add(opener, true).await.unwrap();
+            c.fail(&named(&last)).await.unwrap();
+        });
+    }
+    set(&members[2].hangs);
+    let c = Rc::clone(&control);
+    let failed = start(&world, async move { c.fail(&named(&spare)).await });
+    world.sleep(SECOND / 100);
+    lose_cache(&members[holder], data_start(&world, &members[holder]) + component, &OLD);
+    let ended = flush(&world, &array, 0, &members[1 - holder.min(1)], (0, 0));
+    world.sleep(SECOND / 10);
+    let on = usize::from(shards - 1);
+    let mut read: Vec<_> = (0..4).map(|_| world.read(&array, on, at, 4096).unwrap()).collect();
+    // The first checkpoint of the job waits for the record, and comes after the block.
+    world.sleep(20 * SECOND);
+    assert_eq!(*ended.borrow(), None);
+    clear(&members[2].hangs);
+    while ended.borrow().is_none() || failed.borrow().is_none() {
+        world.step();
+    }
+    control.set_sync_speed(0, u64::MAX).unwrap();
+    world.wait_idle(&control);
+    let name = members[holder].name().to_string();
+    assert_eq!(state(&world, &control, &name), MemberState::Faulty, "{level}");
+    read.extend((0..4).map(|_| world.read(&array, on, at, 4096).unwrap()));
+    read
+}
+
+#[test]
+fn a_member_that_failed_a_flush_is_not_read_while_another_failure_is_being_recorded() {
+    for place in PLACES {
+        for (shards, rebuilds) in [(1, false), (2, false), (1, true), (2, true)] {
+            if rebuilds && place.0 == Level::Raid5 {
+                // It cannot do without another.
+                continue;
+            }
+            let read = lost_beside_another_failure(place, shards, rebuilds);
+            let wrong: Vec<_> = (0..read.len()).filter(|nr| read[*nr] != NEW).collect();
+            assert!(wrong.is_empty(), "{place:?} on {shards}, rebuild: {rebuilds}: {wrong:?}");
         }
     }
 }
