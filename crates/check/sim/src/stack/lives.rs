@@ -323,18 +323,29 @@ impl StackRun {
         if self.world.failure().is_some() { Err(Over) } else { Ok(()) }
     }
 
-    /// Leaves of array `nr` that are on none but older sides are taken away.
-    fn leave_out_older_sides(&self, nr: usize, sides: &[Vec<SideMember>]) {
-        let Below::Leaves(leaves) = &self.plan.arrays[nr].below else { return };
+    /// Members of array `nr` that are on none but older sides are left out: leaves are taken away, arrays are given.
+    fn leave_out_older_sides(&self, nr: usize, sides: &[Vec<SideMember>]) -> Vec<usize> {
         let last = |side: &&Vec<SideMember>| side.iter().map(|m| (m.events, m.updated)).max();
-        let Some(newest) = sides.iter().max_by_key(last) else { return };
-        let old = sides.iter().flatten().filter(|old| newest.iter().all(|m| m.name != old.name));
-        for old in old {
-            let leaves = leaves.iter().map(|index| self.world.member(*index));
-            for leaf in leaves.filter(|leaf| leaf.name() == old.name) {
-                self.world.trace(|| format!("{} is of long ago and left out", leaf.name()));
-                leaf.set_gone(true);
-                leaf.out.set(true);
+        let Some(newest) = sides.iter().max_by_key(last) else { return Vec::new() };
+        let old = |name: &str| {
+            let is_it = |member: &SideMember| member.name == name;
+            sides.iter().flatten().any(is_it) && !newest.iter().any(is_it)
+        };
+        match &self.plan.arrays[nr].below {
+            Below::Leaves(leaves) => {
+                let leaves = leaves.iter().map(|index| self.world.member(*index));
+                for leaf in leaves.filter(|leaf| old(leaf.name())) {
+                    self.world.trace(|| format!("{} is of long ago and left out", leaf.name()));
+                    leaf.set_gone(true);
+                    leaf.out.set(true);
+                }
+                Vec::new()
+            }
+            Below::Arrays(arrays) => {
+                let old: Vec<_> =
+                    arrays.iter().copied().filter(|nr| old(&member_name(*nr))).collect();
+                self.world.trace(|| format!("arrays {old:?} are of long ago and left out"));
+                old
             }
         }
     }
@@ -361,8 +372,11 @@ impl StackRun {
             }
             if let Err(AssembleError::RanApart { sides, .. }) = &result {
                 // Nobody is left of those whom an old member knew: people keep the side that is newer.
-                self.leave_out_older_sides(nr, &sides.sides);
-                let later = machine.begin(self.assemble_one(&machine, &arrays, nr));
+                let old = self.leave_out_older_sides(nr, &sides.sides);
+                let those = arrays.iter().enumerate();
+                let those: Vec<_> =
+                    those.map(|(nr, one)| one.clone().filter(|_| !old.contains(&nr))).collect();
+                let later = machine.begin(self.assemble_one(&machine, &those, nr));
                 result = until(&machine, "assemble", &later)?;
             }
             match result {
