@@ -7,8 +7,8 @@
 mod common;
 
 use braid_array::array::Array;
-use braid_array::engine::Counters;
 use braid_array::options::CreateOptions;
+use braid_array::status::Counters;
 use braid_array::status::JobKind;
 use braid_device::Opener;
 use braid_device::ram::Ram;

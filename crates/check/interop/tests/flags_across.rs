@@ -7,7 +7,8 @@
 use braid_array::assemble::assemble;
 use braid_array::control::Control;
 use braid_array::create::create;
-use braid_array::options::{AssembleOptions, CreateOptions, MemberFlags, MemberSelector};
+use braid_array::options::{AssembleOptions, CreateOptions, MemberSelector};
+use braid_array::state::flags::MemberFlags;
 use braid_device::file::{FileMember, Mode, create_sparse};
 use braid_device::{IoSets, Op, Opener, Request, Target};
 use braid_format::superblock::Version;

@@ -2,7 +2,8 @@
 //! sent through.
 
 use crate::control::Control;
-use crate::engine::{ArrayId, Engine};
+use crate::engine::Engine;
+use crate::state::ArrayId;
 use braid_device::{Device, DeviceInfo, OpenError, Target, TargetInfo};
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;

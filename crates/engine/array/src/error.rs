@@ -298,7 +298,7 @@ pub enum AssembleError {
         /// The array.
         array: String,
         /// The sides.
-        sides: crate::assemble::apart::Sides,
+        sides: crate::state::apart::Sides,
     },
     /// Not enough members.
     #[error(

@@ -19,9 +19,10 @@
 //! | `request` | what clients and other shards ask: taken in, handed on, answered once |
 //! | `write`, `read` | the steps of a write and of a read |
 //! | `jobs` | resync, rebuild, check, repair |
-//! | `engine` | one array on one shard: what the steps share |
-//! | `cache`, `redundancy`, `metadata`, `state` | the stripe cache; what levels compute; superblocks and bitmap; shape and members |
-//! | `status`, `options`, `error`, `settings` | what callers see and choose |
+//! | `redundancy` | what levels compute from blocks of a stripe; where copies are |
+//! | `engine` | one array on one shard, and its parts: what the steps share |
+//! | `cache`, `metadata`, `state` | the stripe cache; superblocks and bitmap; shape and members |
+//! | `status`, `figures`, `options`, `error`, `settings` | what callers see and choose |
 //!
 //! It does not know files, rings, threads, clocks or sockets. It runs unchanged on simulated
 //! members under a virtual clock.
@@ -37,6 +38,7 @@ pub mod control;
 pub mod create;
 pub mod engine;
 pub mod error;
+pub mod figures;
 pub mod jobs;
 pub mod metadata;
 pub mod options;

@@ -2,7 +2,8 @@
 //! random numbers. The engine itself has no clock but its shard's and no randomness.
 
 use crate::settings::Settings;
-use braid_format::superblock::{Superblock, Version};
+use crate::state::flags::MemberFlags;
+use braid_format::superblock::Version;
 use braid_layout::Level;
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
@@ -24,28 +25,6 @@ pub struct Context {
     pub wall_clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// 16 random bytes, for the uuids of arrays and members.
     pub new_uuid: Arc<dyn Fn() -> [u8; 16] + Send + Sync>,
-}
-
-/// The flags of a member in its superblock (md's `writemostly` and `failfast` of a member's
-/// `state`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemberFlags {
-    /// Level 1: read only what no other member has. Without effect on other levels.
-    pub write_mostly: bool,
-    /// Levels 1 and 10: the first error fails the member, unless it is the last that has the data.
-    pub failfast: bool,
-}
-
-impl MemberFlags {
-    /// The flags in `superblock`.
-    pub fn of(superblock: &Superblock) -> MemberFlags {
-        MemberFlags { write_mostly: superblock.write_mostly(), failfast: superblock.failfast() }
-    }
-
-    /// `devflags` with these flags; its other bits stay.
-    pub fn within(self, devflags: u8) -> u8 {
-        devflags & !3 | u8::from(self.write_mostly) | u8::from(self.failfast) << 1
-    }
 }
 
 /// The choice of a write-intent bitmap for a new array.

@@ -3,15 +3,49 @@
 //! Sizes and positions are in bytes, times of day in seconds since 1970.
 
 use crate::cache::CacheStats;
-use crate::engine::{ArrayId, Counters};
-use crate::jobs::findings::Findings;
-use crate::options::{MemberFlags, SyncSpeed};
+use crate::options::SyncSpeed;
 use crate::settings::Settings;
+use crate::state::ArrayId;
+use crate::state::findings::Findings;
+use crate::state::flags::MemberFlags;
 use crate::state::view::MemberNr;
 use braid_device::plug::PlugStats;
 use braid_format::superblock::Version;
 use braid_layout::Level;
 use std::fmt;
+
+/// Events counted by an engine; see the field names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests read, and their bytes.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Requests written.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Pieces that writes were cut into, one for each stripe (parity levels).
+    pub pieces: u64,
+    /// Times that pieces of a stripe were carried out, one or several together.
+    pub batches: u64,
+    /// Look-ups of stripes, among those that are being written and in the cache.
+    pub lookups: u64,
+    /// Requests to members for writes: reads of what was missing.
+    pub member_reads: u64,
+    /// Requests to members for writes: data and parity, before plugs merge them.
+    pub member_writes: u64,
+    /// Segments written as full stripes.
+    pub full_stripes: u64,
+    /// Segments written by read-modify-write.
+    pub rmw: u64,
+    /// Segments written by reconstruct-write.
+    pub reconstruct: u64,
+    /// Pieces of reads that were recovered from redundancy.
+    pub recovered_reads: u64,
+    /// Read errors mended by writing the recovered data back.
+    pub corrected_reads: u64,
+}
 
 /// One word of an array's state, as md and mdadm say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

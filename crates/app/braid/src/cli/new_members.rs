@@ -1,7 +1,7 @@
 //! The members of a new array, with the flags that stand before some of them: as with mdadm, `--write-mostly`
 //! and `--failfast` are for the members after them.
 
-use braid_array::options::MemberFlags;
+use braid_array::state::flags::MemberFlags;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 

@@ -14,7 +14,8 @@ use crate::settings::{ArraySettings, Assignment};
 use anyhow::{Context, Result, anyhow, bail};
 use braid_array::assemble::assemble;
 use braid_array::create::Created;
-use braid_array::options::{AssembleOptions, MemberFlags};
+use braid_array::options::AssembleOptions;
+use braid_array::state::flags::MemberFlags;
 use braid_device::{Opener, Target};
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use super::figures;
 use super::protocol::{Bitmap, Detail, Found, FoundPlace, Job, LastJob, Member, Scrubbed};
 use crate::settings::ArraySettings;
-use braid_array::jobs::findings::{Finding, Verdict};
+use braid_array::state::findings::{Finding, Verdict};
 use braid_array::status::{
     ArrayState, ArrayStatus, JobOutcome, JobStatus, LastJob as EngineLastJob, MemberStatus,
     Scrubbed as EngineScrubbed,

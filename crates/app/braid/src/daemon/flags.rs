@@ -4,7 +4,7 @@ use super::membership::select;
 use super::running::order;
 use anyhow::Result;
 use braid_array::array::Array;
-use braid_array::options::MemberFlags;
+use braid_array::state::flags::MemberFlags;
 
 /// Sets or clears flags of a member; `None` leaves one as it is. Gives a sentence that says what was done.
 ///

@@ -16,7 +16,7 @@ pub use scrubbed::{Found, FoundPlace, Scrubbed};
 pub use stat::{Cache, Flow, Io, Latency, MemberIo, Sizes, Stat};
 
 use crate::cli::Shape;
-use braid_array::options::MemberFlags;
+use braid_array::state::flags::MemberFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@ use crate::on_shard;
 use anyhow::{Result, anyhow, bail};
 use braid_array::array::Array;
 use braid_array::control::Control;
-use braid_array::engine::ArrayId;
+use braid_array::state::ArrayId;
 use braid_array::status::{Ended, Left};
 use braid_device::Target;
 use std::sync::atomic::Ordering;

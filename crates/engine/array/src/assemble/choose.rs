@@ -6,9 +6,9 @@
 //!
 //! Invariant: no member that is left out becomes a source of data.
 
-use crate::assemble::apart;
 use crate::control::members::Standing;
 use crate::error::AssembleError;
+use crate::state::apart;
 use crate::state::bad_blocks::BadBlocks;
 use braid_device::{Device, Opener};
 use braid_format::SECTOR;
@@ -30,6 +30,12 @@ pub(crate) struct Found {
     pub(crate) superblock: Superblock,
     /// Sectors that its log lists; empty until the log has been read.
     pub(crate) bad: BadBlocks,
+}
+
+impl Found {
+    fn named(&self) -> apart::Named<'_> {
+        apart::Named { name: &self.name, superblock: &self.superblock }
+    }
 }
 
 /// A member that takes part.
@@ -103,7 +109,8 @@ pub(crate) fn choose(found: Vec<Found>, uuid: Option<[u8; 16]>) -> Result<Choice
     let Some(freshest) = freshest(&found) else {
         return Err(no_holder(&found, left_out));
     };
-    if let Some(sides) = apart::sides(&found, &freshest.superblock) {
+    let named: Vec<apart::Named<'_>> = found.iter().map(Found::named).collect();
+    if let Some(sides) = apart::sides(&named, &freshest.superblock) {
         return Err(AssembleError::RanApart { array: title(&freshest.superblock), sides });
     }
     let shared = freshest.superblock.clone();

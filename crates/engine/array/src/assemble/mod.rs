@@ -8,14 +8,13 @@
 //!
 //! Does not write anything itself; the first superblocks are written by control, after all checks.
 
-pub mod apart;
 pub(crate) mod bad_blocks;
 pub(crate) mod choose;
 mod running;
 
 use crate::array::{Array, ArrayParts, new_id};
 use crate::control::Control;
-use crate::control::bad_blocks::Bad;
+use crate::control::bad_list::Bad;
 use crate::control::members::{Member, NewMember, Roster, Standing};
 use crate::error::AssembleError;
 use crate::metadata::bitmap::keeper::Keeper;

@@ -1,13 +1,16 @@
 //! Starting the engines of an array on all its shards, and what the array is as a device.
 
+use crate::control::for_engines::Controlled;
 use crate::control::shards::ask;
 use crate::control::stopping::stop_engines;
-use crate::engine::{ArrayId, Engine, Setup};
+use crate::engine::home::Home;
+use crate::engine::mesh::{Mesh, Msg};
+use crate::engine::{Engine, Setup};
 use crate::error::AssembleError;
 use crate::metadata::bitmap::Shape;
 use crate::options::Context;
-use crate::request::route::{Msg, Router};
 use crate::settings::Settings;
+use crate::state::ArrayId;
 use crate::state::geometry::Geometry;
 use crate::state::reports::Reports;
 use crate::state::view::{MemberNr, ViewUpdate};
@@ -89,15 +92,15 @@ fn start_here(
     end: Option<MeshEnd<Msg>>,
 ) -> Result<(), OpenError> {
     let Start { id, geometry, info, openers, update, bitmap, settings, aggregate, reports } = start;
-    let router = Router::new(shard);
+    let mesh = Mesh::new(shard);
+    let home = Home::new(home, &Controlled, id);
+    let tasks = crate::request::tasks::of(shard);
     let (settings, memory_max) = settings;
     let view = update.clone();
     let setup =
-        Setup { home, info, router, update, bitmap, settings, memory_max, aggregate, reports };
+        Setup { home, tasks, info, mesh, update, bitmap, settings, memory_max, aggregate, reports };
     let engine = Engine::start(shard, id, geometry, setup);
-    if let Some(end) = end {
-        engine.router.attach(end, &engine);
-    }
+    crate::request::open(&engine, end);
     for (nr, opener) in openers {
         engine.open_member(nr, &*opener)?;
     }

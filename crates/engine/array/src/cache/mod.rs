@@ -8,14 +8,12 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `live` | an engine's cache: settings that take effect, what others tell it |
 //! | `lines` | memory of lines, found by stripe, let go by the clock rule |
 //! | `sizing` | how large the cache should be, and whether a stripe is worth keeping |
 //!
 //! Knows no I/O. Whoever uses it holds the lock of the rows, and tells it what the members hold.
 
 mod lines;
-mod live;
 mod sizing;
 
 pub(crate) use lines::Lines;

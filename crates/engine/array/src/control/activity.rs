@@ -4,24 +4,14 @@
 //! the safe-mode delay, so only a stop in the middle of work costs a resync.
 
 use crate::control::Control;
-use crate::engine::{ArrayId, Engine};
-use braid_shard::Shard;
+use crate::engine::Engine;
 use braid_shard::plant::planted;
 use std::rc::Rc;
 
 impl Control {
-    /// An engine of array `id` wants to write; `answer` is called with true when the superblocks
-    /// say "active" and all engines know, with false when nothing may be written.
-    pub(crate) fn activate_for_engine(
-        shard: &Shard,
-        id: ArrayId,
-        answer: Box<dyn FnOnce(bool) + Send>,
-    ) {
-        let Some(control) = Control::find(shard, id) else { return answer(false) };
-        shard.spawn(async move { answer(control.activate().await) });
-    }
-
-    async fn activate(&self) -> bool {
+    /// An engine wants to write: true when the superblocks say "active" and all engines know, false when nothing may
+    /// be written.
+    pub(crate) async fn activate(&self) -> bool {
         let turn = self.turn().await;
         if !self.may_activate() {
             return false;

@@ -10,43 +10,21 @@
 //! write is not acknowledged yet.
 
 use crate::control::Control;
+use crate::control::bad_list::Bad;
 use crate::control::members::Member;
-use crate::engine::ArrayId;
+use crate::engine::home::BadBytes;
 use crate::state::bad_blocks::BadBlocks;
 use crate::state::geometry::Geometry;
 use crate::state::view::MemberNr;
 use braid_device::{Device, IoError, Request};
 use braid_format::{SECTOR, badblocks};
+use braid_shard::Buf;
 use braid_shard::plant::planted;
-use braid_shard::{Buf, Shard};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
-
-/// The bad blocks of one member, in sectors of the member.
-#[derive(Default)]
-pub(crate) struct Bad {
-    /// Those that are bad.
-    pub(crate) now: BadBlocks,
-    /// Those that its log lists.
-    logged: BadBlocks,
-    /// A list that fits the log and has all that is bad: a hole in a range can take more entries than
-    /// there are.
-    fits: BadBlocks,
-}
-
-impl Bad {
-    /// As the log says.
-    pub(crate) fn logged(list: BadBlocks) -> Bad {
-        Bad { now: list.clone(), logged: list.clone(), fits: list }
-    }
-}
-
-/// A report of bad blocks from an engine: component bytes, the error that the member gave, and true if the
-/// member fails when they cannot be recorded.
-pub(crate) type Reported = (Vec<Range<u64>>, IoError, bool);
 
 /// The outcome of recording blocks as bad.
 enum Entered {
@@ -101,20 +79,10 @@ impl Member {
 }
 
 impl Control {
-    /// An engine says that component bytes of member `nr` of array `id` cannot be written; `answer` is
-    /// called when the member's log says so and all shards know (true), or when that cannot be (false).
-    pub(crate) fn record_bad_for_engine(
-        shard: &Shard,
-        id: ArrayId,
-        nr: MemberNr,
-        reported: Reported,
-        answer: Box<dyn FnOnce(bool) + Send>,
-    ) {
-        let Some(control) = Control::find(shard, id) else { return answer(false) };
-        shard.spawn(async move { answer(control.record_bad(nr, reported).await) });
-    }
-
-    async fn record_bad(self: &Rc<Self>, nr: MemberNr, (bytes, error, or_fail): Reported) -> bool {
+    /// An engine says that component bytes of member `nr` cannot be written: true when the member's log says so and
+    /// all shards know, false when that cannot be.
+    pub(crate) async fn record_bad(self: &Rc<Self>, nr: MemberNr, bad: BadBytes) -> bool {
+        let BadBytes { bytes, error, or_fail } = bad;
         let turn = self.turn().await;
         match self.enter_bad(nr, &bytes) {
             Entered::Known => true,

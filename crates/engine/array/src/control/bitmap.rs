@@ -8,106 +8,18 @@
 //! with; a flush of all members, and `events_cleared`, before the bits that are cleared.
 
 use crate::control::Control;
-use crate::engine::{ArrayId, Engine};
+use crate::control::running_bitmap::Bitmap;
+use crate::engine::Engine;
 use crate::metadata::bitmap::BitmapNr;
-use crate::metadata::bitmap::keeper::{BatchNr, Keeper, PAGE};
-use crate::metadata::bitmap::load::len_on;
+use crate::metadata::bitmap::keeper::{BatchNr, PAGE};
 use crate::state::view::MemberNr;
-use crate::status::BitmapStatus;
 use braid_device::{Device, IoError, IoErrorKind, Request};
 use braid_format::SECTOR;
 use braid_format::superblock::Superblock;
 use braid_shard::plant::planted;
-use braid_shard::sync::{Budget, Notify, Share};
+use braid_shard::sync::Share;
 use braid_shard::{Buf, Nanos, Shard};
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-
-const SECTOR_BYTES: u64 = SECTOR as u64;
-const SECOND: Nanos = 1_000_000_000;
-
-/// The bitmap of a running array.
-pub(crate) struct Bitmap {
-    pub(crate) nr: BitmapNr,
-    /// Its place, in sectors from the superblock. Not asked of superblocks, which forget it a moment
-    /// before it may be given up.
-    offset: i32,
-    pub(crate) keeper: RefCell<Keeper>,
-    pen: Rc<Budget>,
-    /// The right to a round of clearing, from what shards give up to the bits that are cleared: a write
-    /// that ends in between gives its bit up to the next round, whose flush covers it.
-    round: Rc<Budget>,
-    /// A task is writing batches.
-    writing: Cell<bool>,
-    written: Notify,
-    /// Nanoseconds between two rounds of clearing.
-    daemon_sleep: Nanos,
-    /// Batches of pages written so far.
-    batches: Cell<u64>,
-}
-
-impl Bitmap {
-    /// `daemon_sleep_ms`: instead of what the bitmap says.
-    pub(crate) fn new(
-        shard: &Shard,
-        (nr, offset): (BitmapNr, i32),
-        keeper: Keeper,
-        daemon_sleep_ms: Option<u64>,
-    ) -> Bitmap {
-        let daemon_sleep = match daemon_sleep_ms {
-            Some(ms) => ms.max(1).saturating_mul(1_000_000),
-            None => u64::from(keeper.superblock.daemon_sleep).saturating_mul(SECOND),
-        };
-        Bitmap {
-            nr,
-            offset,
-            keeper: RefCell::new(keeper),
-            pen: Budget::new(shard, 1),
-            round: Budget::new(shard, 1),
-            writing: Cell::new(false),
-            written: Notify::new(shard),
-            daemon_sleep,
-            batches: Cell::new(0),
-        }
-    }
-
-    pub(crate) fn status(&self) -> BitmapStatus {
-        let keeper = self.keeper.borrow();
-        BitmapStatus {
-            chunk: keeper.superblock.chunk_bytes.into(),
-            bits: keeper.shape().bits().into(),
-            dirty: keeper.count().into(),
-            events_cleared: keeper.superblock.events_cleared,
-            batches: self.batches.get(),
-        }
-    }
-
-    pub(crate) fn offset(&self) -> i32 {
-        self.offset
-    }
-
-    /// The member has room for it: nothing else stands there, and its blocks allow the place.
-    pub(crate) fn fits(&self, device: &Rc<dyn Device>, superblock: &Superblock) -> bool {
-        let block = device.info().logical_block.max(SECTOR as u32);
-        let len = len_on(self.keeper.borrow().shape().bits().into(), block) as u64;
-        let superblock = Superblock { bitmap_offset: self.offset, ..superblock.clone() };
-        let room = superblock.bitmap_room().saturating_mul(SECTOR_BYTES);
-        let Some(at) = self.place(&superblock) else { return false };
-        let end = at.saturating_add(len);
-        let data = superblock.data_offset.saturating_mul(SECTOR_BYTES);
-        let data_end = data.saturating_add(superblock.size.saturating_mul(SECTOR_BYTES));
-        len <= room
-            && at.is_multiple_of(block.into())
-            && (end <= data || at >= data_end)
-            && end <= device.info().size
-    }
-
-    /// First byte of the bitmap on a member.
-    fn place(&self, superblock: &Superblock) -> Option<u64> {
-        let sector = superblock.super_offset.checked_add_signed(self.offset.into())?;
-        sector.checked_mul(SECTOR_BYTES)
-    }
-}
 
 /// Some page for a device with blocks of `block` bytes.
 fn page_buf(shard: &Shard, bytes: &[u8], block: u32) -> Buf {
@@ -126,20 +38,9 @@ impl Control {
         self.bitmap.borrow().clone()
     }
 
-    /// The engine of some shard wants to write under `bits` of bitmap `nr` of array `id`; `answer` is
-    /// called with true when they are durable on all members, with false when nothing may be written or
-    /// there is no such bitmap (any more).
-    pub(crate) fn arm_for_engine(
-        shard: &Shard,
-        (id, nr): (ArrayId, BitmapNr),
-        bits: Vec<u32>,
-        answer: Box<dyn FnOnce(bool) + Send>,
-    ) {
-        let Some(control) = Control::find(shard, id) else { return answer(false) };
-        shard.spawn(async move { answer(control.arm(nr, &bits).await) });
-    }
-
-    async fn arm(self: &Rc<Self>, nr: BitmapNr, bits: &[u32]) -> bool {
+    /// An engine wants to write under `bits` of bitmap `nr`: true when they are durable on all members, false when
+    /// nothing may be written or there is no such bitmap (any more).
+    pub(crate) async fn arm(self: &Rc<Self>, nr: BitmapNr, bits: &[u32]) -> bool {
         let Some(bitmap) = self.bitmap().filter(|bitmap| bitmap.nr == nr) else { return false };
         if !self.may_record() {
             return false;

@@ -1,13 +1,14 @@
 //! Members added as spares, and spares and faulty members removed, while the array runs.
 
-use crate::assemble::apart;
 use crate::control::Control;
-use crate::control::bad_blocks::Bad;
+use crate::control::bad_list::Bad;
 use crate::control::members::{Member, NewMember, Standing};
 use crate::engine::Engine;
 use crate::error::{ControlError, ExamineError};
 use crate::metadata::superblock::{read_superblock, remove_other_superblocks, sectors};
-use crate::options::{MemberFlags, MemberSelector};
+use crate::options::MemberSelector;
+use crate::state::apart;
+use crate::state::flags::MemberFlags;
 use crate::state::view::MemberNr;
 use braid_device::meter::Metered;
 use braid_device::{Device, OpenError, Opener};

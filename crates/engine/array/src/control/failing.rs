@@ -2,13 +2,11 @@
 
 use crate::control::Control;
 use crate::control::members::Standing;
-use crate::engine::ArrayId;
 use crate::error::ControlError;
 use crate::options::MemberSelector;
 use crate::state::reports::Report;
 use crate::state::view::MemberNr;
 use braid_device::IoError;
-use braid_shard::Shard;
 use braid_shard::plant::planted;
 use braid_shard::sync::Share;
 use std::rc::Rc;
@@ -29,34 +27,11 @@ pub(crate) enum Dropped {
 }
 
 impl Control {
-    /// An engine says that member `nr` of array `id` gave `error`; `answer` is called when no shard
-    /// uses the member any more and the surviving superblocks say so, with false when the array
-    /// cannot do without it (or is gone).
-    pub(crate) fn fail_for_engine(
-        shard: &Shard,
-        id: ArrayId,
-        (nr, error, report): (MemberNr, IoError, Report),
-        answer: Box<dyn FnOnce(bool) + Send>,
-    ) {
-        Control::suspect_for_engine(shard, id, (nr, error, report));
-        let Some(control) = Control::find(shard, id) else { return answer(false) };
-        shard.spawn(async move {
-            let dropped = control.fail_nr(nr, &error.to_string()).await;
-            answer(matches!(dropped, Dropped::Faulty | Dropped::Already));
-        });
-    }
-
-    /// An engine says that member `nr` of array `id` gave `error`, and will say it again by
-    /// [`Control::fail_for_engine`].
-    pub(crate) fn suspect_for_engine(
-        shard: &Shard,
-        id: ArrayId,
-        (nr, error, report): (MemberNr, IoError, Report),
-    ) {
-        let Some(control) = Control::find(shard, id) else { return };
-        control.suspect(nr, error.to_string());
+    /// An engine says that member `nr` gave `error`, for which it is about to be failed.
+    pub(crate) fn hear_of(&self, nr: MemberNr, error: IoError, report: Report) {
+        self.suspect(nr, error.to_string());
         drop(report);
-        control.heard();
+        self.heard();
     }
 
     /// Marks a member faulty, as if it had failed, and starts to fill a spare if there is one.

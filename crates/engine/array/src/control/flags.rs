@@ -2,7 +2,8 @@
 
 use crate::control::Control;
 use crate::error::ControlError;
-use crate::options::{MemberFlags, MemberSelector};
+use crate::options::MemberSelector;
+use crate::state::flags::MemberFlags;
 use std::rc::Rc;
 
 impl Control {

@@ -13,68 +13,25 @@ use crate::control::Control;
 use crate::control::failing::Dropped;
 use crate::control::members::{Member, Standing};
 use crate::control::shards::ask;
-use crate::engine::{ArrayId, Engine};
-use crate::request::flush::{Answer, Flushed};
+use crate::engine::Engine;
+use crate::engine::home::{FlushAnswer, Flushed};
 use crate::state::view::MemberNr;
 use braid_device::{IoError, IoErrorKind, Request};
-use braid_shard::Shard;
 use braid_shard::plant::planted;
-use braid_shard::sync::{Budget, Notify, Share};
-use std::cell::{Cell, RefCell};
+use braid_shard::sync::Share;
 use std::rc::Rc;
-
-/// The flushes of one array.
-pub(crate) struct Flushes {
-    /// The right to flush members.
-    alone: Rc<Budget>,
-    /// Clients that wait for the next flush.
-    waiting: RefCell<Vec<Answer>>,
-    /// A task flushes for clients.
-    busy: Cell<bool>,
-    /// Of the last flush that failed: of which member, and why.
-    failure: RefCell<Option<String>>,
-}
-
-/// Members that have failed and are not recorded as such, and why.
-pub(crate) struct Suspects {
-    noted: RefCell<Vec<(MemberNr, String)>>,
-    /// Told when a report of an engine has arrived.
-    heard: Notify,
-}
-
-impl Flushes {
-    pub(crate) fn new(shard: &Shard) -> Flushes {
-        let (waiting, busy) = (RefCell::default(), Cell::new(false));
-        Flushes { alone: Budget::new(shard, 1), waiting, busy, failure: RefCell::default() }
-    }
-
-    /// A sentence on the last flush that failed.
-    pub(super) fn last_failure(&self) -> Option<String> {
-        self.failure.borrow().clone()
-    }
-}
-
-impl Suspects {
-    pub(crate) fn new(shard: &Shard) -> Suspects {
-        Suspects { noted: RefCell::default(), heard: Notify::new(shard) }
-    }
-}
 
 fn holds_data(member: &Member) -> bool {
     matches!(member.standing, Standing::InSync(_) | Standing::Rebuilding { .. })
 }
 
 impl Control {
-    /// A client of some shard wants array `id` to be flushed; `answer` is called when that has been tried
-    /// and what failed is recorded.
-    pub(crate) fn flush_for_engine(shard: &Shard, id: ArrayId, answer: Answer) {
-        let Some(control) = Control::find(shard, id) else {
-            let error = Some(IoError::new(IoErrorKind::Refused));
-            return answer(Flushed { error, losses: 0 });
-        };
-        control.flushes.waiting.borrow_mut().push(answer);
-        if !control.flushes.busy.replace(true) {
-            shard.spawn(async move { control.flush_for_clients().await });
+    /// A client of some shard wants the array to be flushed; `answer` is called when that has been tried and what failed
+    /// is recorded.
+    pub(crate) fn flush_for_client(self: Rc<Self>, answer: FlushAnswer) {
+        self.flushes.waiting.borrow_mut().push(answer);
+        if !self.flushes.busy.replace(true) {
+            self.shard.clone().spawn(async move { self.flush_for_clients().await });
         }
     }
 

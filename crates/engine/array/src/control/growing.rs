@@ -13,8 +13,8 @@
 //! all its bits are set.
 
 use crate::control::Control;
-use crate::control::bitmap::Bitmap;
 use crate::control::members::Standing;
+use crate::control::running_bitmap::Bitmap;
 use crate::engine::Engine;
 use crate::error::ControlError;
 use crate::metadata::bitmap::Shape;

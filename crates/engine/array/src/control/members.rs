@@ -1,9 +1,9 @@
 //! Control's record of each member, and what is derived from all of them: the view for the engines
 //! and the role table.
 
-use crate::control::bad_blocks::Bad;
-use crate::control::read_errors::ReadErrors;
-use crate::options::MemberFlags;
+use crate::control::bad_list::Bad;
+use crate::control::read_error_count::ReadErrors;
+use crate::state::flags::MemberFlags;
 use crate::state::geometry::Geometry;
 use crate::state::view::{MemberNr, SlotState, SlotUpdate, ViewUpdate};
 use braid_device::Opener;

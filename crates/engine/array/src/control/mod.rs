@@ -31,20 +31,24 @@
 
 mod activity;
 pub(crate) mod bad_blocks;
+pub(crate) mod bad_list;
 pub(crate) mod bitmap;
 pub mod changes;
 mod failing;
-pub mod figures;
 mod flags;
 mod flushing;
+pub(crate) mod for_engines;
+mod foreground;
 mod growing;
 pub(crate) mod members;
 mod moment;
 mod questions;
+mod read_error_count;
 pub(crate) mod read_errors;
 mod readding;
 mod recovery;
 mod report;
+mod running_bitmap;
 mod setting;
 pub(crate) mod shards;
 mod silent;
@@ -52,17 +56,19 @@ mod space;
 pub(crate) mod stopping;
 mod superblocks;
 mod supervisor;
+mod suspects;
 #[cfg(test)]
 mod tests;
 pub(crate) mod unanswered;
 
-use crate::engine::{ArrayId, Engine};
+use crate::engine::Engine;
 use crate::error::ControlError;
 use crate::jobs::Job;
 use crate::metadata::bitmap::keeper::Keeper;
 use crate::metadata::bitmap::{BitmapNr, FIRST_BITMAP};
 use crate::options::{AssembleOptions, Context, MemberSelector, SyncSpeed};
 use crate::settings::Settings;
+use crate::state::ArrayId;
 use crate::state::geometry::Geometry;
 use crate::state::view::MemberNr;
 use crate::status::{LastJob, Left, Scrubbed};
@@ -70,11 +76,15 @@ use braid_device::IoSets;
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use braid_shard::sync::{Budget, Notify, Share};
+use foreground::Foreground;
 use members::Roster;
+use questions::Questions;
+use running_bitmap::Bitmap;
 use shards::ask;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use suspects::{Flushes, Suspects};
 
 /// See the module's documentation. Lives on the home shard; from elsewhere use
 /// [`Array::control`](crate::array::Array::control).
@@ -94,19 +104,19 @@ pub struct Control {
     left_out: Vec<String>,
     one_at_a_time: Rc<Budget>,
     pub(crate) roster: RefCell<Roster>,
-    bitmap: RefCell<Option<Rc<bitmap::Bitmap>>>,
+    bitmap: RefCell<Option<Rc<Bitmap>>>,
     next_bitmap: Cell<BitmapNr>,
     /// Instead of what a bitmap says, in milliseconds.
     bitmap_daemon_sleep_ms: Option<u64>,
     work: RefCell<Work>,
     speed: Rc<Cell<SyncSpeed>>,
-    foreground: supervisor::Foreground,
+    foreground: Foreground,
     /// Told whenever the roster, the job or the end has changed.
     changed: Notify,
     /// A member is faulty in the roster and not yet in the survivors' superblocks.
     unrecorded: Cell<bool>,
-    suspects: flushing::Suspects,
-    flushes: flushing::Flushes,
+    suspects: Suspects,
+    flushes: Flushes,
     stopping: Cell<bool>,
     /// The state that the stop left behind, once it is over.
     stopped: RefCell<Option<Left>>,
@@ -122,7 +132,7 @@ pub struct Control {
     judging: Cell<bool>,
     /// Members that the array waits for because it cannot do without them.
     awaited: RefCell<Vec<MemberNr>>,
-    questions: questions::Questions,
+    questions: Questions,
     /// Writes wait for space, and the log says so.
     full: Cell<bool>,
 }
@@ -169,7 +179,7 @@ impl Control {
         let daemon_sleep = options.bitmap_daemon_sleep_ms;
         let bitmap = keeper.map(|keeper| {
             let place = (FIRST_BITMAP, roster.shared.bitmap_offset);
-            Rc::new(bitmap::Bitmap::new(shard, place, keeper, daemon_sleep))
+            Rc::new(Bitmap::new(shard, place, keeper, daemon_sleep))
         });
         let control = Rc::new(Control {
             shard: shard.clone(),
@@ -191,11 +201,11 @@ impl Control {
             bitmap_daemon_sleep_ms: daemon_sleep,
             work: RefCell::new(Work::default()),
             speed: Rc::new(Cell::new(options.sync_speed)),
-            foreground: supervisor::Foreground::default(),
+            foreground: Foreground::default(),
             changed: Notify::new(shard),
             unrecorded: Cell::new(false),
-            suspects: flushing::Suspects::new(shard),
-            flushes: flushing::Flushes::new(shard),
+            suspects: Suspects::new(shard),
+            flushes: Flushes::new(shard),
             stopping: Cell::new(false),
             stopped: RefCell::default(),
             settings: Cell::new(options.settings),
@@ -205,7 +215,7 @@ impl Control {
             cooling: Cell::new(false),
             judging: Cell::new(false),
             awaited: RefCell::default(),
-            questions: questions::Questions::default(),
+            questions: Questions::default(),
             full: Cell::new(false),
         });
         control.limit_members();

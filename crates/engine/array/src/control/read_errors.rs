@@ -11,51 +11,16 @@
 
 use crate::control::Control;
 use crate::control::failing::Dropped;
-use crate::engine::ArrayId;
-use crate::options::MemberFlags;
+use crate::state::flags::MemberFlags;
 use crate::state::view::MemberNr;
 use braid_device::IoError;
 use braid_layout::Level;
-use braid_shard::{Nanos, Shard};
 use std::rc::Rc;
 
-const HOUR: Nanos = 3_600_000_000_000;
-
-/// Read errors of a member, of late.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ReadErrors {
-    count: u32,
-    last: Option<Nanos>,
-}
-
-impl ReadErrors {
-    /// Counts one more; gives how many there are now.
-    fn add(&mut self, now: Nanos) -> u32 {
-        if let Some(last) = self.last.replace(now) {
-            let hours = now.saturating_sub(last) / HOUR;
-            self.count =
-                u32::try_from(hours).ok().and_then(|h| self.count.checked_shr(h)).unwrap_or(0);
-        }
-        self.count = self.count.saturating_add(1);
-        self.count
-    }
-}
-
 impl Control {
-    /// An engine could not read member `nr` of array `id`, and has what it wanted from another; `answer` is
-    /// called with true when the member has failed for it, so that there is nothing to correct.
-    pub(crate) fn read_error_for_engine(
-        shard: &Shard,
-        id: ArrayId,
-        nr: MemberNr,
-        error: IoError,
-        answer: Box<dyn FnOnce(bool) + Send>,
-    ) {
-        let Some(control) = Control::find(shard, id) else { return answer(false) };
-        shard.spawn(async move { answer(control.read_error(nr, error).await) });
-    }
-
-    async fn read_error(self: &Rc<Self>, nr: MemberNr, error: IoError) -> bool {
+    /// An engine could not read member `nr`, and has what it wanted from another: true when the member has failed for
+    /// it, so that there is nothing to correct.
+    pub(crate) async fn read_error(self: &Rc<Self>, nr: MemberNr, error: IoError) -> bool {
         if !matches!(self.geometry.level, Level::Raid1 | Level::Raid10) {
             return false;
         }
@@ -76,19 +41,11 @@ impl Control {
         self.fail_if_spared(nr, &why).await
     }
 
-    /// An engine could not write to member `nr` of array `id`, which is to fail fast; `answer` is called with
-    /// true when it has failed, as [`Control::fail_for_engine`] does, and with false when it is
-    /// to be treated like any other because the data depends on it.
-    pub(crate) fn fail_fast_for_engine(
-        shard: &Shard,
-        id: ArrayId,
-        nr: MemberNr,
-        error: IoError,
-        answer: Box<dyn FnOnce(bool) + Send>,
-    ) {
-        let Some(control) = Control::find(shard, id) else { return answer(false) };
+    /// An engine could not write to member `nr`, which is to fail fast: true when it has failed, false when it is to be
+    /// treated like any other because the data depends on it.
+    pub(crate) async fn fail_fast(self: &Rc<Self>, nr: MemberNr, error: IoError) -> bool {
         let why = format!("{error}, and it is to fail fast");
-        shard.spawn(async move { answer(control.fail_if_spared(nr, &why).await) });
+        self.fail_if_spared(nr, &why).await
     }
 
     async fn fail_if_spared(self: &Rc<Self>, nr: MemberNr, why: &str) -> bool {
@@ -103,21 +60,5 @@ impl Control {
             let count = &mut member.superblock.cnt_corrected_read;
             *count = count.saturating_add(sectors);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_count_halves_with_each_hour_since_the_last_error() {
-        let mut errors = ReadErrors::default();
-        for expected in 1..=16 {
-            assert_eq!(errors.add(HOUR), expected);
-        }
-        assert_eq!(errors.add(2 * HOUR - 1), 17);
-        assert_eq!(errors.add(4 * HOUR), 17 / 4 + 1);
-        assert_eq!(errors.add(100 * HOUR), 1);
     }
 }

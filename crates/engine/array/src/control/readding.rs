@@ -8,7 +8,7 @@
 //! no page of the bitmap is written that it does not get.
 
 use crate::control::Control;
-use crate::control::bad_blocks::Bad;
+use crate::control::bad_list::Bad;
 use crate::control::members::{Member, NewMember, Standing};
 use crate::error::{ControlError, ExamineError};
 use crate::metadata::superblock::read_superblock;

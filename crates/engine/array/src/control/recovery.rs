@@ -7,7 +7,7 @@
 use crate::control::Control;
 use crate::control::members::Standing;
 use crate::control::supervisor::plan;
-use crate::jobs::window::WindowKind;
+use crate::engine::window::WindowKind;
 use crate::jobs::{JobEnd, Plan};
 use crate::metadata::bitmap::ranges::Ranges;
 use crate::state::view::MemberNr;

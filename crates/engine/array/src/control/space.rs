@@ -7,21 +7,19 @@
 //! Does not know which write it was: the meters before the members keep them.
 
 use crate::control::Control;
-use crate::engine::{ArrayId, Engine};
+use crate::engine::Engine;
 use crate::state::view::MemberNr;
 use braid_device::{IoError, IoErrorKind};
-use braid_shard::Shard;
 use std::rc::Rc;
 
 impl Control {
-    /// Writes to a member of array `id` have begun to wait for space, or do so no more.
-    pub(crate) fn space_for_engine(shard: &Shard, id: ArrayId) {
-        let Some(control) = Control::find(shard, id) else { return };
-        let waits = control.engine.reports.any_waits_for_space();
-        if control.full.replace(waits) == waits || control.stopping.get() {
+    /// Writes to a member have begun to wait for space, or do so no more.
+    pub(crate) fn space_changed(self: Rc<Self>) {
+        let waits = self.engine.reports.any_waits_for_space();
+        if self.full.replace(waits) == waits || self.stopping.get() {
             return;
         }
-        shard.spawn(async move { control.say_space(waits).await });
+        self.shard.clone().spawn(async move { self.say_space(waits).await });
     }
 
     async fn say_space(self: &Rc<Self>, waits: bool) {

@@ -154,7 +154,7 @@ impl Control {
 pub(crate) async fn stop_engines(
     shard: &braid_shard::Shard,
     remotes: &[braid_shard::mailbox::Remote],
-    id: crate::engine::ArrayId,
+    id: crate::state::ArrayId,
 ) {
     let mut answers = Vec::with_capacity(remotes.len());
     for remote in remotes {

@@ -8,17 +8,16 @@
 use crate::control::Control;
 use crate::control::members::Standing;
 use crate::engine::Engine;
+use crate::engine::window::WindowKind;
 use crate::error::ControlError;
-use crate::jobs::findings::{Findings, Verdict};
-use crate::jobs::window::WindowKind;
 use crate::jobs::{Job, JobEnd, Plan};
 use crate::options::SyncSpeed;
+use crate::state::findings::{Findings, Verdict};
 use crate::state::geometry::{Geometry, REGION};
 use crate::state::view::MemberNr;
 use crate::status::{JobKind, JobOutcome, LastJob, Scrubbed};
 use braid_layout::Layout;
 use braid_shard::Nanos;
-use std::cell::Cell;
 use std::rc::Rc;
 
 /// Bytes of a member that a window covers, about.
@@ -36,15 +35,6 @@ enum Due {
     Resync,
     Check,
     Repair,
-}
-
-/// Tells if there is foreground I/O on any shard.
-#[derive(Default)]
-pub(crate) struct Foreground {
-    requests: Cell<u64>,
-    seen: Cell<Option<Nanos>>,
-    asked: Cell<Nanos>,
-    asking: Cell<bool>,
 }
 
 impl Control {

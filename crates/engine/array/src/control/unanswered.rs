@@ -12,15 +12,15 @@
 use crate::control::Control;
 use crate::control::members::Member;
 use crate::control::shards::ask;
-use crate::engine::{ArrayId, Engine};
+use crate::engine::Engine;
+use crate::engine::unanswered::{limit, owed, wait_for_space};
 use crate::error::ControlError;
-use crate::request::unanswered::{limit, owed, wait_for_space};
 use crate::settings::MemberTimeout;
 use crate::state::view::MemberNr;
 use braid_device::Device;
 use braid_device::meter::Metered;
 use braid_device::watch::{LOOK_EVERY, Overdue};
-use braid_shard::{Nanos, Shard};
+use braid_shard::Nanos;
 use std::rc::Rc;
 
 const SECOND: Nanos = 1_000_000_000;
@@ -38,13 +38,13 @@ impl Control {
     }
 
     fn limit_member(&self, member: &Member) {
-        let (home, settings) = (self.shard.remote(), self.settings.get());
-        limit(&member.device, &settings, &home, self.id);
+        let (_home, settings) = (self.shard.remote(), self.settings.get());
+        limit(&member.device, &settings, &self.engine.home);
     }
 
     /// Writes to a member that find no space wait, on the home shard's own handle too.
     pub(crate) fn wait_for_space(&self, member: &Member) {
-        wait_for_space(&member.device, &self.engine.reports, &self.shard.remote(), self.id);
+        wait_for_space(&member.device, &self.engine.reports, &self.engine.home);
     }
 
     /// A stop waits for no member for ever.
@@ -118,13 +118,12 @@ impl Control {
 
     // --- Members that are overdue ----------------------------------------------------------------
 
-    /// A request to a member of array `id` is under way for longer than it may be.
-    pub(crate) fn overdue_for_engine(shard: &Shard, id: ArrayId) {
-        let Some(control) = Control::find(shard, id) else { return };
-        if !control.judging.replace(true) {
-            shard.spawn(async move {
-                control.judge().await;
-                control.judging.set(false);
+    /// A request to a member is under way for longer than it may be.
+    pub(crate) fn look_for_overdue(self: Rc<Self>) {
+        if !self.judging.replace(true) {
+            self.shard.clone().spawn(async move {
+                self.judge().await;
+                self.judging.set(false);
             });
         }
     }

@@ -6,11 +6,12 @@
 //! wrong, data or parity. Where nothing tells (one parity only, a member missing, rows that a resync has not
 //! reached) or more than one is wrong, a repair does what md does and computes parity from the data.
 
+use crate::engine::window::WindowKind;
 use crate::jobs::correct::Fix;
-use crate::jobs::findings::{Finding, Verdict};
 use crate::jobs::scrub_parity::{Rows, Scrub};
-use crate::jobs::window::{WindowKind, differing_sectors};
+use crate::jobs::units::differing_sectors;
 use crate::redundancy::blocks::Blocks;
+use crate::state::findings::{Finding, Verdict};
 use crate::state::view::View;
 use braid_device::IoError;
 use braid_layout::{Slot, StripeMap};

@@ -9,11 +9,14 @@
 //! Invariant: when [`Job::run`] returns, no window is in flight.
 
 use crate::engine::Engine;
-use crate::jobs::findings::Findings;
+use crate::engine::window::Window;
+use crate::engine::window::WindowKind;
+use crate::engine::window::WindowReport;
 use crate::jobs::meter::Meter;
-use crate::jobs::window::{Window, WindowKind, WindowReport, carry_out};
+use crate::jobs::window::carry_out;
 use crate::metadata::bitmap::ranges::{Piece, Ranges};
 use crate::options::SyncSpeed;
+use crate::state::findings::Findings;
 use crate::state::view::MemberNr;
 use crate::status::{JobKind, JobStatus};
 use braid_device::{IoError, IoErrorKind};
@@ -254,7 +257,7 @@ impl Job {
             let report = if owner == engine.shard.id() {
                 carry_out(&engine, window).await
             } else {
-                let answer = engine.router.window(owner, window).await;
+                let answer = engine.mesh.window(owner, window).await;
                 answer.unwrap_or(WindowReport::failed(IoError::new(IoErrorKind::Refused)))
             };
             job.window_ended(window, report);

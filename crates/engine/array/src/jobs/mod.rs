@@ -4,23 +4,23 @@
 //! |---|---|
 //! | `job` | sends the windows out at the pace that limits and foreground I/O allow |
 //! | `window` | one window: units of one owner, locked together |
+//! | `units` | what windows of every level do with their units |
 //! | `scrub_parity` | a window of a level with parity |
 //! | `compare` | parity held against data, and whose block is wrong |
 //! | `scrub_copies` | a window of a level with copies |
 //! | `vote` | copies held against each other |
 //! | `correct` | blocks that a repair writes, read back afterwards |
-//! | `findings` | what checks and repairs found, place by place |
 //! | `meter` | the rate |
 //!
 //! Who is rebuilt, and what a job's progress means for the superblocks, is control's business.
 
 mod compare;
 mod correct;
-pub mod findings;
 mod job;
 mod meter;
 mod scrub_copies;
 mod scrub_parity;
+mod units;
 mod vote;
 pub(crate) mod window;
 

@@ -6,14 +6,17 @@
 //! block by logical block where each has lost something. What a rebuild cannot have is recorded as bad on its target.
 
 use crate::engine::Engine;
+use crate::engine::window::Window;
+use crate::engine::window::WindowKind;
+use crate::engine::window::WindowReport;
 use crate::jobs::correct::Fix;
-use crate::jobs::findings::{Finding, Findings, Verdict};
+use crate::jobs::units::{differing_sectors, lock_units};
 use crate::jobs::vote;
-use crate::jobs::window::{Window, WindowKind, WindowReport, differing_sectors, lock_units};
 use crate::metadata::bitmap::ranges::runs;
 use crate::redundancy::copies::{Places, alike, in_order, places};
+use crate::state::extent::pieces;
+use crate::state::findings::{Finding, Findings, Verdict};
 use crate::state::view::{SlotState, View};
-use crate::write::settle::pieces;
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Place, Slot};
 use braid_shard::{Buf, BufMut};

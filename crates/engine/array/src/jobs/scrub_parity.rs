@@ -6,13 +6,16 @@
 //! recorded as bad. What a rebuild cannot have is recorded as bad on its target.
 
 use crate::engine::Engine;
-use crate::jobs::findings::{Findings, Verdict};
-use crate::jobs::window::{Window, WindowKind, WindowReport, lock_units};
+use crate::engine::window::Window;
+use crate::engine::window::WindowKind;
+use crate::engine::window::WindowReport;
+use crate::jobs::units::lock_units;
 use crate::metadata::bitmap::ranges::{runs, slice_bytes};
 use crate::redundancy::blocks::Blocks;
 use crate::redundancy::holes::{Hole, parts, read_around};
+use crate::state::extent::pieces;
+use crate::state::findings::{Findings, Verdict};
 use crate::state::view::{SlotState, View};
-use crate::write::settle::pieces;
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Parity, Place, Slot};
 use braid_shard::Buf;

@@ -1,10 +1,10 @@
 //! Reads whose first member could not give them: taken from another copy, and written back.
 
 use crate::engine::Engine;
+use crate::engine::work::RecoverArgs;
 use crate::redundancy::copies::in_order;
-use crate::request::spawners::RecoverArgs;
+use crate::state::extent::pieces;
 use crate::state::view::View;
-use crate::write::settle::pieces;
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::Place;
 use braid_shard::BufMut;
@@ -15,10 +15,10 @@ use std::rc::Rc;
 const ATTEMPTS_MAX: usize = 8;
 
 /// Carries out one recovery and tells `done`.
-pub(crate) async fn recover(args: RecoverArgs) {
-    let RecoverArgs { engine, offset, mut buf, done, error } = args;
+pub(crate) async fn recover(engine: Rc<Engine>, args: RecoverArgs) {
+    let RecoverArgs { offset, mut buf, done, error } = args;
     let result = read_any(&engine, offset, &mut buf, error).await;
-    done.finish(&engine, result, Some(buf), None);
+    done.finish(&engine.mesh, result, Some(buf), None);
 }
 
 async fn read_any(

@@ -1,8 +1,8 @@
 //! Reads of a chunk whose member cannot give it: computed from the rest of the stripe.
 
 use crate::engine::Engine;
+use crate::engine::work::RecoverArgs;
 use crate::redundancy::blocks::Blocks;
-use crate::request::spawners::RecoverArgs;
 use crate::state::view::View;
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Place, Slot, StripeMap};
@@ -24,10 +24,10 @@ struct Wanted {
 }
 
 /// Carries out one recovery and tells `done`.
-pub(crate) async fn recover(args: RecoverArgs) {
-    let RecoverArgs { engine, offset, mut buf, done, error } = args;
+pub(crate) async fn recover(engine: Rc<Engine>, args: RecoverArgs) {
+    let RecoverArgs { offset, mut buf, done, error } = args;
     let result = recover_chunk(&engine, offset, &mut buf, error).await;
-    done.finish(&engine, result, Some(buf), None);
+    done.finish(&engine.mesh, result, Some(buf), None);
 }
 
 async fn recover_chunk(

@@ -1,10 +1,12 @@
 //! The member that has the bytes of a read: one part of a request at a time.
 
-use super::balance;
 use crate::engine::Engine;
+use crate::engine::balance::Ties;
+use crate::redundancy::copies::{Places, alike, places};
 use crate::state::geometry::REGION;
 use crate::state::view::View;
-use braid_layout::{Layout, Slot};
+use braid_layout::{Layout, Place, Slot};
+use braid_shard::plant::planted;
 
 /// The length of one part of a read, and the member that has all of it, if any.
 pub(crate) struct ReadPlace {
@@ -50,7 +52,7 @@ pub(crate) fn locate_read(engine: &Engine, view: &View, offset: u64, len: u64) -
         Layout::Raid10(raid10) => {
             let (chunk_nr, within) = raid10.locate(offset);
             let len = len.min(raid10.chunk_size() - within);
-            let len = crate::redundancy::copies::alike(engine, view, (chunk_nr, within), len);
+            let len = alike(engine, view, (chunk_nr, within), len);
             let copies = raid10.copy_count();
             let usable = |copy: usize| {
                 let place = raid10.copy(chunk_nr, copy);
@@ -76,7 +78,59 @@ fn pick(count: usize, start: usize, usable: impl Fn(usize) -> bool) -> Option<us
 #[inline]
 pub(crate) fn locate(engine: &Engine, view: &View, offset: u64, len: u64) -> ReadPlace {
     match &engine.geometry.layout {
-        Layout::Mirror(_) | Layout::Raid10(_) => balance::locate(engine, view, offset, len),
+        Layout::Mirror(_) | Layout::Raid10(_) => locate_copy(engine, view, offset, len),
         _ => locate_read(engine, view, offset, len),
     }
+}
+
+/// The length of one part of a read of a mirror, and the member that has all of it, if any.
+fn locate_copy(engine: &Engine, view: &View, offset: u64, len: u64) -> ReadPlace {
+    let heads = view.rotational();
+    let (places, len, ties) = match &engine.geometry.layout {
+        Layout::Raid10(raid10) => {
+            let (chunk_nr, within) = raid10.locate(offset);
+            let len = len.min(raid10.chunk_size() - within);
+            let len = alike(engine, view, (chunk_nr, within), len);
+            let mut places = places(engine, chunk_nr, within);
+            let ties = match heads {
+                _ if raid10.is_far() => Ties::First,
+                true if raid10.is_offset()
+                    && engine.balance.goes_on(offset, offset + len)
+                    && offset + len <= view.resynced =>
+                {
+                    // Copies in turn by the chunk's number lie in rows one after the other.
+                    let copies = places.len().max(1);
+                    places.rotate_left((chunk_nr % copies as u64) as usize);
+                    Ties::First
+                }
+                true => Ties::Nearest,
+                false => Ties::Turns,
+            };
+            (places, len, ties)
+        }
+        _ => {
+            // Cutting is of use to members only that a stream may leave.
+            let run = engine.balance.run();
+            let len = if heads { len } else { len.min(run - offset % run) };
+            let len = view.same_until(&(offset..offset + len)) - offset;
+            let ties = if heads { Ties::Nearest } else { Ties::Turns };
+            (places(engine, offset / REGION, offset % REGION), len, ties)
+        }
+    };
+    let readable = |place: &&Place| view.readable(place.slot, &(place.offset..place.offset + len));
+    let same = offset + len <= view.resynced || planted("reads-in-turn");
+    if !same || (heads && ties == Ties::First) {
+        return ReadPlace { len, place: whole(places.iter().find(readable)) };
+    }
+    let preferred = |place: &&Place| readable(place) && !view.write_mostly(place.slot);
+    let copies: Places = places.iter().filter(preferred).copied().collect();
+    let place = match copies.is_empty() {
+        false => engine.balance.choose(&copies, heads, ties),
+        true => places.iter().find(readable).copied(),
+    };
+    ReadPlace { len, place: whole(place.as_ref()) }
+}
+
+fn whole(place: Option<&Place>) -> Option<(Slot, u64)> {
+    place.map(|place| (place.slot, place.offset))
 }

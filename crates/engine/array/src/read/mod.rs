@@ -3,12 +3,10 @@
 //! | file | step |
 //! |---|---|
 //! | `start` | a part goes to the member that has it, or to the owner of its unit for recovery |
-//! | `locate` | the member that has the bytes |
-//! | `balance` | the choice among copies |
+//! | `locate` | the member that has the bytes, chosen among copies where there are several |
 //! | `from_parity` | a block computed from the rest of its stripe |
 //! | `from_copies` | a block of another copy |
 
-pub(crate) mod balance;
 pub(crate) mod from_copies;
 pub(crate) mod from_parity;
 pub(crate) mod locate;

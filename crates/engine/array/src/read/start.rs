@@ -2,9 +2,10 @@
 
 use super::locate::{ReadPlace, locate};
 use crate::engine::Engine;
-use crate::request::gather::{self, Gather, Kind};
-use crate::request::route::PieceDone;
-use crate::request::spawners::RecoverArgs;
+use crate::engine::gather::Unrecovered;
+use crate::engine::gather::{self, Gather, Kind};
+use crate::engine::mesh::PieceDone;
+use crate::engine::work::RecoverArgs;
 use crate::state::view::View;
 use braid_device::{BufMuts, Completion, IoError, IoErrorKind, Request};
 use braid_layout::{Layout, Slot};
@@ -98,7 +99,7 @@ pub(crate) fn recover_part(
     if owner == engine.shard.id() || planted("recovered-by-any-shard") {
         return recover_here(engine, offset, buf, PieceDone::Part { gather, index }, error);
     }
-    engine.router.recover(owner, offset, buf, (gather, index));
+    engine.mesh.recover(owner, offset, buf, (gather, index));
 }
 
 /// [`recover_part`] of a part that lies in several units, which may have several owners.
@@ -142,9 +143,17 @@ pub(crate) fn recover_here(
     if planted("buffer-leaked") {
         std::mem::forget(engine.shard.pool().get(buf.len()));
     }
-    let args = RecoverArgs { engine: Rc::clone(engine), offset, buf, done, error };
+    let args = (Rc::clone(engine), RecoverArgs { offset, buf, done, error });
     match &engine.geometry.layout {
-        Layout::Parity(_) => engine.spawners().parity_recover.spawn(args),
-        _ => engine.spawners().mirror_recover.spawn(args),
+        Layout::Parity(_) => engine.tasks().recover_from_parity.spawn(args),
+        _ => engine.tasks().recover_from_copies.spawn(args),
+    }
+}
+
+/// Recovers, one after the other, parts of reads whose member failed, until the array is stopped.
+pub(crate) async fn recover_failed(engine: Rc<Engine>) {
+    while let Some(part) = engine.gathers.next_unrecovered().await {
+        let Unrecovered { gather, index, buf, error } = part;
+        recover_part(&engine, gather, index, buf, Some(error));
     }
 }

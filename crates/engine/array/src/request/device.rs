@@ -28,6 +28,13 @@ impl ArrayDevice {
     }
 }
 
+impl Engine {
+    /// The array as a device of this shard.
+    pub fn device(self: &Rc<Engine>) -> Rc<dyn Device> {
+        Rc::new(ArrayDevice::new(self))
+    }
+}
+
 impl Device for ArrayDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -64,7 +71,7 @@ impl Device for ArrayDevice {
             return done.finish(Err(IoError::new(IoErrorKind::Refused)), request.op);
         }
         if engine.waits() {
-            return engine.keep(request, self.clone(), done);
+            return engine.keep(request, Rc::new(self.clone()), done);
         }
         let len = request.len();
         if len == 0 && !matches!(request.op, Op::Flush) {
@@ -83,7 +90,7 @@ impl Device for ArrayDevice {
             }
             Op::Flush => {
                 let (engine, told) = (Rc::clone(engine), Rc::clone(&self.told));
-                engine.spawners().flush.spawn((Rc::clone(&engine), told, done));
+                engine.tasks().flush.spawn((Rc::clone(&engine), told, done));
             }
             Op::Discard { len } => crate::request::zeroing::discard(engine, offset, len, done),
             Op::WriteZeroes { len, unmap, fua } => {

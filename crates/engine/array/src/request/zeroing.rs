@@ -5,8 +5,8 @@
 //! advice. Parity levels take whole stripes only. Levels without redundancy pass discards down.
 
 use crate::engine::Engine;
-use crate::request::gather::Kind;
-use crate::request::route::PieceDone;
+use crate::engine::gather::Kind;
+use crate::engine::mesh::PieceDone;
 use crate::state::extent::Extent;
 use braid_device::{Completion, Device, IoError, IoErrorKind, Op, Outcome, Request, Sink};
 use braid_layout::Layout;
@@ -167,7 +167,7 @@ async fn units(
                 crate::write::start::zero_unit(engine, unit, extent, unmap, fua, done);
             } else {
                 let part = (Rc::clone(&gather), index);
-                engine.router.zero(owner, unit, extent, unmap, fua, part);
+                engine.mesh.zero(owner, unit, extent, unmap, fua, part);
             }
             at = stop;
         }

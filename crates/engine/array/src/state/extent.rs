@@ -39,3 +39,27 @@ impl Extent {
         self.start < other.end && other.start < self.end
     }
 }
+
+/// `bytes` cut at multiples of `height`.
+pub(crate) fn pieces(bytes: &Range<u64>, height: u64) -> Vec<Range<u64>> {
+    let mut all = Vec::new();
+    let mut at = bytes.start;
+    while at < bytes.end {
+        let until = (at / height + 1).saturating_mul(height).min(bytes.end);
+        all.push(at..until);
+        at = until;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_the_bytes_and_end_at_multiples() {
+        assert_eq!(pieces(&(512..9000), 4096), [512..4096, 4096..8192, 8192..9000]);
+        assert_eq!(pieces(&(4096..8193), 4096), [4096..8192, 8192..8193]);
+        assert!(pieces(&(5..5), 4096).is_empty());
+    }
+}

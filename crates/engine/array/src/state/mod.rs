@@ -7,9 +7,18 @@
 //! | `bad_blocks` | blocks of a member that hold nothing, as a set |
 //! | `reports` | failures that all shards see before a message could tell them |
 //! | `extent` | a run of bytes of one stripe |
+//! | `flags` | the flags of a member in its superblock |
+//! | `findings` | what checks and repairs found, place by place |
+//! | `apart` | halves of one array that ran apart, told from their superblocks |
 
+pub mod apart;
 pub(crate) mod bad_blocks;
 pub(crate) mod extent;
+pub mod findings;
+pub mod flags;
 pub mod geometry;
 pub(crate) mod reports;
 pub mod view;
+
+/// Identifies a running array within the process.
+pub type ArrayId = u64;

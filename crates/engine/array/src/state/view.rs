@@ -3,8 +3,8 @@
 //! Control makes a [`ViewUpdate`] whenever a member's state changes and sends it to every shard;
 //! an operation takes the shard's current [`View`] when it holds its range, and keeps it.
 
-use crate::options::MemberFlags;
 use crate::state::bad_blocks::BadBlocks;
+use crate::state::flags::MemberFlags;
 use braid_device::{Device, IoError, IoErrorKind};
 use braid_layout::Slot;
 use braid_shard::plant::planted;

@@ -5,14 +5,15 @@
 //! the reply, and the write goes on without it.
 
 use crate::engine::Engine;
-use crate::request::spawners::{WriteArgs, WritePayload};
+use crate::engine::lock::Held;
+use crate::engine::queues::Room;
+use crate::engine::work::{WriteArgs, WritePayload};
 use crate::state::extent::Extent;
 use crate::state::view::View;
-use crate::write::lock::Held;
 use crate::write::one_block;
 use crate::write::plan::{Plan, Situation};
+use crate::write::segment::whole_lines;
 use crate::write::segment::{Segment, divided, find_cuts, piece_at, segments};
-use crate::write::waiting::{Room, whole_lines};
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Parity, Slot, StripeMap};
 use braid_shard::Buf;
@@ -52,7 +53,7 @@ pub(crate) async fn carry_out(
     }
     drop(held);
     for (nr, piece) in pieces.drain(..).enumerate() {
-        piece.finish(alone.get(nr).copied().unwrap_or(result));
+        piece.finish(&engine.mesh, alone.get(nr).copied().unwrap_or(result));
     }
 }
 

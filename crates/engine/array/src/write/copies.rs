@@ -1,8 +1,8 @@
 //! Writes of part of one unit to all its copies.
 
 use crate::engine::Engine;
+use crate::engine::work::{WriteArgs, WritePayload};
 use crate::redundancy::copies::places;
-use crate::request::spawners::{WriteArgs, WritePayload};
 use crate::state::extent::Extent;
 use crate::state::view::View;
 use braid_device::{IoError, IoErrorKind, Op, Outcomes, Request};
@@ -10,10 +10,10 @@ use braid_shard::plant::planted;
 use std::rc::Rc;
 
 /// Carries out one write and tells `done`.
-pub(crate) async fn write(args: WriteArgs) {
-    let WriteArgs { engine, unit, extent, payload, fua, .. } = &args;
-    let result = write_copies(engine, *unit, *extent, payload, *fua).await;
-    args.finish(result);
+pub(crate) async fn write(engine: Rc<Engine>, args: WriteArgs) {
+    let WriteArgs { unit, extent, payload, fua, .. } = &args;
+    let result = write_copies(&engine, *unit, *extent, payload, *fua).await;
+    args.finish(&engine.mesh, result);
 }
 
 async fn write_copies(

@@ -2,9 +2,9 @@
 //!
 //! | file | step |
 //! |---|---|
-//! | `start` | cut at the ends of units, handed to their owners, bits of the bitmap recorded |
+//! | `start` | cut at the ends of units, handed to their owners, or to have their bits recorded |
+//! | `record` | a write whose bits in the bitmap are not recorded yet |
 //! | `waiting` | writes of one stripe wait for each other, and their rows are locked |
-//! | `lock` | the table of locked rows |
 //! | `one_block` | the commonest write, a part of one chunk by itself, from plan to reply |
 //! | `batch` | all others: segments planned, what is missing read, parity computed, members written |
 //! | `segment` | row ranges that are planned one by one |
@@ -16,9 +16,9 @@
 pub(crate) mod batch;
 mod compute;
 pub(crate) mod copies;
-pub(crate) mod lock;
 mod one_block;
 pub(crate) mod plan;
+pub(crate) mod record;
 pub(crate) mod segment;
 pub(crate) mod settle;
 pub(crate) mod start;

@@ -5,10 +5,10 @@
 //! one, where a member cannot give its block, or memory is short, nothing has been written yet and the general way is taken.
 
 use crate::engine::Engine;
+use crate::engine::work::{WriteArgs, WritePayload};
 use crate::redundancy::blocks::change_parity;
-use crate::request::spawners::{WriteArgs, WritePayload};
 use crate::state::view::View;
-use crate::write::waiting::whole_lines;
+use crate::write::segment::whole_lines;
 use braid_device::{IoError, Op, Request};
 use braid_layout::{Parity, Slot, StripeMap};
 use braid_shard::plant::planted;

@@ -49,6 +49,14 @@ impl Segment {
     }
 }
 
+/// `rows` of a stripe, widened to whole lines when their height is set.
+pub(crate) fn whole_lines(rows: Range<u64>, line: Option<u64>, chunk: u64) -> Range<u64> {
+    match line {
+        None => rows,
+        Some(line) => rows.start / line * line..rows.end.next_multiple_of(line).min(chunk),
+    }
+}
+
 /// A row range in which the same chunks are written throughout.
 struct Band {
     rows: Range<u64>,

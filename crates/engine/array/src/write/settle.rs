@@ -9,8 +9,9 @@
 //!
 //! Invariant: a write that a member did not take is acknowledged only when what it wrote can still be read.
 
-use crate::control::Control;
 use crate::engine::Engine;
+use crate::engine::home::{BadBytes, News, Question};
+use crate::state::extent::pieces;
 use crate::state::geometry::REGION;
 use crate::state::view::View;
 use braid_device::{Bufs, IoError, IoErrorKind, Op, Outcomes, Request};
@@ -140,11 +141,7 @@ impl Engine {
     /// True when the member of `slot` has failed for `error`; false when the data depends on it.
     async fn fail_fast(self: &Rc<Engine>, slot: Slot, view: &View, error: IoError) -> bool {
         let Some(nr) = view.member_nr(slot) else { return false };
-        let id = self.id;
-        let answer = self.ask(move |shard, answer| {
-            Control::fail_fast_for_engine(shard, id, nr, error, answer);
-        });
-        answer.await == Some(true)
+        self.ask(Question::FailFast(nr, error)).await == Some(true)
     }
 
     /// True when the member of `slot` has failed because it could not be read, so that it needs no mending.
@@ -155,11 +152,7 @@ impl Engine {
         error: IoError,
     ) -> bool {
         let Some(nr) = view.member_nr(slot) else { return false };
-        let id = self.id;
-        let answer = self.ask(move |shard, answer| {
-            Control::read_error_for_engine(shard, id, nr, error, answer);
-        });
-        answer.await == Some(true)
+        self.ask(Question::ReadError(nr, error)).await == Some(true)
     }
 
     /// Writes again in small pieces, and gives those that the member does not take either.
@@ -198,7 +191,7 @@ impl Engine {
             return Err(*error);
         }
         // By way of the home shard like every flush; it has failed the member if it did not end well.
-        let flushed = if durable { crate::request::flush::ask(self).await } else { None };
+        let flushed = if durable { self.flush_members().await } else { None };
         match flushed.and_then(|flushed| flushed.error) {
             Some(error) => Err(error),
             None => Ok(bad),
@@ -224,12 +217,9 @@ impl Engine {
         if bad.is_empty() {
             return true;
         }
-        let id = self.id;
-        let answer = self.ask(move |shard, answer| {
-            Control::record_bad_for_engine(shard, id, nr, (bad, error, or_fail), answer);
-        });
+        let bad = BadBytes { bytes: bad, error, or_fail };
         // No answer means that the array was stopped meanwhile.
-        answer.await == Some(true)
+        self.ask(Question::RecordBad(nr, bad)).await == Some(true)
     }
 
     /// Records the blocks that a rebuild of `slot` could not recover as bad there.
@@ -252,12 +242,8 @@ impl Engine {
         if !view.any_bad() || !view.is_bad(slot, &bytes) {
             return;
         }
-        let (Some(nr), id) = (view.member_nr(slot), self.id) else { return };
-        self.home.run(move |shard| {
-            if let Some(control) = Control::find(shard, id) {
-                control.good_again(nr, bytes);
-            }
-        });
+        let Some(nr) = view.member_nr(slot) else { return };
+        self.home.tell(News::GoodAgain(nr, bytes));
     }
 
     /// True if the content of these component bytes of `slot` can be had, from there or from the others.
@@ -373,30 +359,13 @@ impl Engine {
         }
         if let Some(nr) = view.member_nr(slot) {
             let corrected: u64 = written.iter().map(|piece| piece.end - piece.start).sum();
-            let (id, sectors) = (self.id, (corrected / SECTOR as u64) as u32);
-            self.home.run(move |shard| {
-                if let Some(control) = Control::find(shard, id) {
-                    control.corrected(nr, sectors);
-                }
-            });
+            self.home.tell(News::Corrected(nr, (corrected / SECTOR as u64) as u32));
         }
         if !bad.is_empty() {
             self.record_bad(slot, view, bad, why, true).await;
         }
         Mended { written, all }
     }
-}
-
-/// `bytes` cut at multiples of `height`.
-pub(crate) fn pieces(bytes: &Range<u64>, height: u64) -> Vec<Range<u64>> {
-    let mut all = Vec::new();
-    let mut at = bytes.start;
-    while at < bytes.end {
-        let until = (at / height + 1).saturating_mul(height).min(bytes.end);
-        all.push(at..until);
-        at = until;
-    }
-    all
 }
 
 /// The `len` bytes from `start` on of `bufs` laid end to end; `None` when they have not so many.
@@ -412,16 +381,4 @@ fn slice(bufs: &Bufs, start: usize, len: usize) -> Option<Bufs> {
         base += buf.len();
     }
     left.is_empty().then(|| parts.into_iter().collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_cover_the_bytes_and_end_at_multiples() {
-        assert_eq!(pieces(&(512..9000), 4096), [512..4096, 4096..8192, 8192..9000]);
-        assert_eq!(pieces(&(4096..8193), 4096), [4096..8192, 8192..8193]);
-        assert!(pieces(&(5..5), 4096).is_empty());
-    }
 }

@@ -1,10 +1,10 @@
 //! Writes: cut at the ends of units, each part handed to the owner of its unit, where its bits are recorded first.
 
 use crate::engine::Engine;
+use crate::engine::gather::{Gather, Kind};
+use crate::engine::mesh::PieceDone;
+use crate::engine::work::{WriteArgs, WritePayload};
 use crate::read::locate::{ReadPlace, locate_read};
-use crate::request::gather::{Gather, Kind};
-use crate::request::route::PieceDone;
-use crate::request::spawners::{WriteArgs, WritePayload};
 use crate::state::extent::Extent;
 use braid_device::{Bufs, Completion, IoError, IoErrorKind, Request};
 use braid_layout::Layout;
@@ -42,7 +42,7 @@ fn write_units(engine: &Rc<Engine>, gather: &Rc<Gather>, offset: u64, bufs: &Buf
                 write_unit(engine, unit, extent, payload, fua, done);
             } else {
                 let part = (Rc::clone(gather), index);
-                engine.router.write(owner, unit, extent, payload, fua, part);
+                engine.mesh.write(owner, unit, extent, payload, fua, part);
             }
             done += len as usize;
             at += len;
@@ -91,9 +91,7 @@ pub(crate) fn write_unit(
     done: PieceDone,
 ) {
     let payload = WritePayload::Data(payload);
-    let (engine_of_task, intent) = (Rc::clone(engine), None);
-    let args = WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, intent };
-    spawn_write(engine, args);
+    spawn_write(engine, WriteArgs { unit, extent, payload, fua, done, intent: None });
 }
 
 /// Zeroes `extent` of a unit that this shard owns.
@@ -106,15 +104,13 @@ pub(crate) fn zero_unit(
     done: PieceDone,
 ) {
     let payload = WritePayload::Zeroes { unmap };
-    let (engine_of_task, intent) = (Rc::clone(engine), None);
-    let args = WriteArgs { engine: engine_of_task, unit, extent, payload, fua, done, intent };
-    spawn_write(engine, args);
+    spawn_write(engine, WriteArgs { unit, extent, payload, fua, done, intent: None });
 }
 
 fn spawn_write(engine: &Rc<Engine>, mut args: WriteArgs) {
     args.intent = engine.try_enter(args.unit, args.extent);
     if args.intent.is_none() {
-        return engine.spawners().record.spawn(args);
+        return engine.tasks().record.spawn((Rc::clone(engine), args));
     }
     start_write(engine, args);
 }
@@ -123,6 +119,6 @@ fn spawn_write(engine: &Rc<Engine>, mut args: WriteArgs) {
 pub(crate) fn start_write(engine: &Rc<Engine>, args: WriteArgs) {
     match &engine.geometry.layout {
         Layout::Parity(_) => crate::write::waiting::enter(engine, args),
-        _ => engine.spawners().mirror_write.spawn(args),
+        _ => engine.tasks().write_copies.spawn((Rc::clone(engine), args)),
     }
 }

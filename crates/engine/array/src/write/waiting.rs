@@ -5,52 +5,19 @@
 //! the stripe by then: what came while the rows were locked by others, too. Nothing waits for a clock:
 //! alone on an idle shard a write waits for a few turns of nothing, a microsecond.
 
+use super::segment::whole_lines;
 use crate::engine::Engine;
-use crate::request::spawners::{LeadArgs, WriteArgs};
-use crate::state::extent::Extent;
-use crate::write::lock::Held;
-use hashbrown::HashMap;
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use crate::engine::lock::Held;
+use crate::engine::queues::Joined;
+use crate::engine::work::WriteArgs;
 use std::ops::Range;
 use std::rc::Rc;
-
-/// Writes carried out together, at most.
-const TOGETHER_MAX: usize = 256;
 
 /// Turns without another write of the stripe after which none is expected. A request that lies in a
 /// socket takes two: its header, and what it carries.
 const TURNS_WITHOUT: u32 = 2;
 /// Turns after which a stripe is carried out although writes keep coming.
 const TURNS_MAX: u32 = 64;
-
-/// The writes that wait for one stripe, in the order of arrival. Every queue has a leader.
-struct Queue {
-    pieces: VecDeque<WriteArgs>,
-    /// Of all pieces; pieces that overlap count twice.
-    bytes: u64,
-}
-
-/// Writes that are carried out together, and where they lie: lists whose memory is kept for the next.
-#[derive(Default)]
-pub(crate) struct Room {
-    /// Ascending, apart.
-    pub(crate) pieces: Vec<WriteArgs>,
-    pub(crate) extents: Vec<Extent>,
-    /// See [`super::segment::find_cuts`].
-    pub(crate) cuts: Vec<u64>,
-}
-
-/// The waiting writes of one array on one shard.
-#[derive(Default)]
-pub(crate) struct Waiting {
-    stripes: RefCell<HashMap<u64, Queue>>,
-    /// Stripes that have all their data, about.
-    whole: Cell<u32>,
-    /// Memory that is kept for reuse.
-    queues: RefCell<Vec<VecDeque<WriteArgs>>>,
-    rooms: RefCell<Vec<Room>>,
-}
 
 /// Has `args` carried out, with whatever else comes for its stripe.
 pub(crate) fn enter(engine: &Rc<Engine>, args: WriteArgs) {
@@ -63,55 +30,40 @@ pub(crate) fn enter(engine: &Rc<Engine>, args: WriteArgs) {
 
 fn join(engine: &Rc<Engine>, args: WriteArgs) {
     let Some(parity) = engine.geometry.parity() else { return };
-    let (unit, stripe_size) = (args.unit, parity.stripe_size());
-    let waiting = &engine.waiting;
-    let mut stripes = waiting.stripes.borrow_mut();
-    let bytes = args.extent.end - args.extent.start;
-    if let Some(queue) = stripes.get_mut(&unit) {
-        let before = queue.bytes;
-        queue.bytes += bytes;
-        if before < stripe_size && queue.bytes >= stripe_size {
-            waiting.whole.set(waiting.whole.get() + 1);
-        }
-        queue.pieces.push_back(args);
-        return;
-    }
-    let whole = if bytes == stripe_size {
-        Some(args)
-    } else {
-        let mut pieces = waiting.queues.borrow_mut().pop().unwrap_or_default();
-        pieces.push_back(args);
-        stripes.insert(unit, Queue { pieces, bytes });
-        None
+    let unit = args.unit;
+    let leads = match engine.waiting.join(args, parity.stripe_size()) {
+        Joined::Follows => return,
+        Joined::Leads => None,
+        Joined::Whole(args) => Some(args),
     };
-    drop(stripes);
-    let engine_of_task = Rc::clone(engine);
-    engine.spawners().parity_write.spawn(LeadArgs { engine: engine_of_task, unit, whole });
+    engine.tasks().lead.spawn((Rc::clone(engine), unit, leads));
 }
 
 /// Locks the rows of what waits for a stripe, carries it out, and tells each write.
-pub(crate) async fn lead(args: LeadArgs) {
-    let LeadArgs { engine, unit, whole } = args;
+pub(crate) async fn lead(engine: Rc<Engine>, unit: u64, whole: Option<WriteArgs>) {
     let Some(parity) = engine.geometry.parity() else { return };
     let chunk = parity.chunk_size();
-    let mut room = engine.waiting.rooms.borrow_mut().pop().unwrap_or_default();
+    let mut room = engine.waiting.room();
     let (held, line) = match whole {
         Some(piece) => {
             room.pieces.push(piece);
             lock(&engine, unit, 0..chunk, chunk).await
         }
         None => {
-            engine.waiting.gather(&engine, unit, parity.stripe_size()).await;
+            gather(&engine, unit, parity.stripe_size()).await;
             let rows = engine.waiting.rows(unit, chunk);
             let held = lock(&engine, unit, rows, chunk).await;
-            engine.waiting.take(&engine, unit, parity.stripe_size(), &mut room.pieces);
+            // What cannot be carried out together with these gets a new leader.
+            for piece in engine.waiting.take(unit, parity.stripe_size(), &mut room.pieces) {
+                join(&engine, piece);
+            }
             held
         }
     };
     if !room.pieces.is_empty() {
         crate::write::batch::carry_out(&engine, unit, (held, line), &mut room).await;
     }
-    engine.waiting.rooms.borrow_mut().push(room);
+    engine.waiting.keep(room);
 }
 
 /// Locks `rows`, in whole lines; all rows of the stripe when somebody else has some of them, since by the
@@ -126,78 +78,28 @@ async fn lock(engine: &Engine, unit: u64, rows: Range<u64>, chunk: u64) -> (Held
     (held, engine.line())
 }
 
-/// `rows` of a stripe, widened to whole lines when their height is set.
-pub(crate) fn whole_lines(rows: Range<u64>, line: Option<u64>, chunk: u64) -> Range<u64> {
-    match line {
-        None => rows,
-        Some(line) => rows.start / line * line..rows.end.next_multiple_of(line).min(chunk),
+/// Waits for other writes of `unit` while they can still come: until turns have passed without a new
+/// one, or the stripe has all its data. Stripes that need nothing read go ahead, a few.
+async fn gather(engine: &Engine, unit: u64, stripe_size: u64) {
+    if !engine.aggregate {
+        return;
     }
-}
-
-impl Waiting {
-    /// Waits for other writes of `unit` while they can still come: until turns have passed without a new
-    /// one, or the stripe has all its data. Stripes that need nothing read go ahead, a few.
-    async fn gather(&self, engine: &Engine, unit: u64, stripe_size: u64) {
-        if !engine.aggregate {
+    let threshold = engine.settings.get().bypass_threshold();
+    let (mut known, mut passed, mut without) = (0, 0, 0);
+    for _ in 0..TURNS_MAX {
+        if engine.waiting.is_whole(unit, stripe_size) {
             return;
         }
-        let threshold = engine.settings.get().bypass_threshold();
-        let (mut known, mut passed, mut without) = (0, 0, 0);
-        for _ in 0..TURNS_MAX {
-            if self.is_whole(unit, stripe_size) {
-                return;
-            }
-            engine.shard.next_turn().await;
-            let now = self.stripes.borrow().get(&unit).map_or(0, |queue| queue.pieces.len());
-            without = if now > known { 0 } else { without + 1 };
-            known = now;
-            if without < TURNS_WITHOUT {
-                continue;
-            }
-            if passed >= threshold || self.whole.get() == 0 {
-                return;
-            }
-            passed += 1;
+        engine.shard.next_turn().await;
+        let now = engine.waiting.len(unit);
+        without = if now > known { 0 } else { without + 1 };
+        known = now;
+        if without < TURNS_WITHOUT {
+            continue;
         }
-    }
-
-    fn is_whole(&self, unit: u64, stripe_size: u64) -> bool {
-        self.stripes.borrow().get(&unit).is_some_and(|queue| queue.bytes >= stripe_size)
-    }
-
-    /// Rows that what waits for `unit` touches.
-    fn rows(&self, unit: u64, chunk: u64) -> Range<u64> {
-        let stripes = self.stripes.borrow();
-        let pieces = stripes.get(&unit).map(|queue| &queue.pieces);
-        let rows = pieces.into_iter().flatten().map(|piece| piece.extent.rows(chunk));
-        rows.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..chunk)
-    }
-
-    /// Takes what waits for `unit` and can be carried out at once, ascending and apart, in any order
-    /// that keeps writes that overlap in the order of their arrival. The rest gets a new leader.
-    fn take(&self, engine: &Rc<Engine>, unit: u64, stripe_size: u64, into: &mut Vec<WriteArgs>) {
-        let Some(mut queue) = self.stripes.borrow_mut().remove(&unit) else { return };
-        if queue.bytes >= stripe_size {
-            self.whole.set(self.whole.get() - 1);
+        if passed >= threshold || !engine.waiting.any_whole() {
+            return;
         }
-        let mut left: VecDeque<WriteArgs> = VecDeque::new();
-        while let Some(piece) = queue.pieces.pop_front() {
-            let at = into.partition_point(|other| other.extent.end <= piece.extent.start);
-            let over = |other: Option<&WriteArgs>| {
-                other.is_some_and(|other| other.extent.overlaps(&piece.extent))
-            };
-            if into.len() >= TOGETHER_MAX
-                || over(into.get(at))
-                || left.iter().any(|other| other.extent.overlaps(&piece.extent))
-            {
-                left.push_back(piece);
-            } else {
-                into.insert(at, piece);
-            }
-        }
-        self.queues.borrow_mut().push(queue.pieces);
-        for piece in left {
-            join(engine, piece);
-        }
+        passed += 1;
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::array::Array;
 use crate::control::tests::world::{TestMember, World, members, pattern};
-use crate::options::{CreateOptions, MemberFlags, MemberSelector};
+use crate::options::{CreateOptions, MemberSelector};
+use crate::state::flags::MemberFlags;
 use braid_device::{IoSets, Op, Request, Target};
 use braid_layout::Level;
 use std::cell::Cell;

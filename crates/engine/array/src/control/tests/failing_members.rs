@@ -3,8 +3,9 @@
 use crate::array::Array;
 use crate::control::Control;
 use crate::control::tests::world::{TestMember, World, members, pattern};
-use crate::options::{AssembleOptions, CreateOptions, MemberFlags, MemberSelector};
+use crate::options::{AssembleOptions, CreateOptions, MemberSelector};
 use crate::settings::{SettingError, Settings};
+use crate::state::flags::MemberFlags;
 use crate::status::{MemberState, MemberStatus};
 use braid_device::{Opener, Target};
 use braid_format::superblock::Version;

@@ -6,8 +6,8 @@
 use crate::array::Array;
 use crate::control::Control;
 use crate::control::tests::world::{TestMember, World, members, pattern};
-use crate::jobs::findings::{Findings, Verdict};
 use crate::options::{AssembleOptions, CreateOptions, MemberSelector};
+use crate::state::findings::{Findings, Verdict};
 use crate::status::JobOutcome;
 use braid_device::{Opener, Target};
 use braid_layout::Level;
@@ -99,7 +99,7 @@ fn check_and_repair_mend_what_members_lost_in_different_rows() {
             let found = scrub(&world, &control, repair);
             assert_eq!(decayed(&members), 0, "{level} {repair}");
             assert_eq!((found.lost, found.unmended), (0, 0), "{level} {repair}");
-            let mended = |place: &crate::jobs::findings::Finding| {
+            let mended = |place: &crate::state::findings::Finding| {
                 (place.verdict, place.mended) == (Verdict::Unreadable, true)
             };
             assert!(found.places.iter().all(mended), "{level} {repair} {found:?}");

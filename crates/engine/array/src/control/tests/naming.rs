@@ -3,8 +3,8 @@
 use crate::array::Array;
 use crate::control::Control;
 use crate::control::tests::world::{TestMember, World, members, pattern};
-use crate::jobs::findings::{Findings, Verdict};
 use crate::options::CreateOptions;
+use crate::state::findings::{Findings, Verdict};
 use braid_device::Target;
 use braid_layout::Level;
 use std::rc::Rc;
@@ -62,7 +62,7 @@ fn the_member_that_is_wrong_is_named_and_mended_alone() {
                 let named: Vec<_> = found.places.iter().map(|place| place.members[0]).collect();
                 let expected = [nrs[victim], nrs[(victim + 1) % disks]];
                 assert!(named.iter().all(|nr| expected.contains(nr)), "{level} {victim} {found:?}");
-                let right = |place: &crate::jobs::findings::Finding| {
+                let right = |place: &crate::state::findings::Finding| {
                     place.verdict == Verdict::Wrong && place.mended == repair
                 };
                 assert!(found.places.iter().all(right), "{level} {victim} {found:?}");

@@ -6,12 +6,9 @@
 //!
 //! Invariant: a bit with writes under it stays armed.
 
-use crate::engine::Engine;
 use crate::metadata::bitmap::{BitmapNr, NO_BITMAP, Shape};
-use crate::request::spawners::WriteArgs;
 use crate::state::extent::Extent;
 use crate::state::geometry::Geometry;
-use braid_device::{IoError, IoErrorKind};
 use braid_shard::Shard;
 use braid_shard::sync::Notify;
 use std::cell::{Cell, RefCell};
@@ -31,7 +28,7 @@ const COUNT: u32 = ASKED - 1;
 /// See the module's documentation.
 pub(crate) struct Intent {
     /// Which bitmap it is a part of.
-    nr: BitmapNr,
+    pub(crate) nr: BitmapNr,
     /// Has no bit when there is no bitmap.
     shape: Shape,
     table: RefCell<Vec<u32>>,
@@ -77,13 +74,13 @@ impl Intent {
 
     /// The bytes that a write touches, as the bitmap counts them.
     #[inline]
-    fn range(&self, geometry: &Geometry, unit: u64, extent: Extent) -> Range<u64> {
+    pub(crate) fn range(&self, geometry: &Geometry, unit: u64, extent: Extent) -> Range<u64> {
         if self.nr == NO_BITMAP { 0..0 } else { geometry.intent_range(unit, extent) }
     }
 
     /// Counts a write of bytes `range` when all bits over them are armed.
     #[inline]
-    fn try_enter(&self, range: &Range<u64>) -> Option<Range<u32>> {
+    pub(crate) fn try_enter(&self, range: &Range<u64>) -> Option<Range<u32>> {
         let bits = self.shape.over(range);
         let mut table = self.table.borrow_mut();
         let entries = table.get_mut(bits.start as usize..bits.end as usize)?;
@@ -106,7 +103,7 @@ impl Intent {
     }
 
     /// Notes what is not armed over `range`. True when the caller is to send it.
-    fn want(&self, range: &Range<u64>) -> bool {
+    pub(crate) fn want(&self, range: &Range<u64>) -> bool {
         let mut table = self.table.borrow_mut();
         let mut wanted = self.wanted.borrow_mut();
         for bit in self.shape.over(range) {
@@ -120,6 +117,22 @@ impl Intent {
         !wanted.is_empty() && !self.asking.replace(true)
     }
 
+    /// Holds `bits`, which [`Intent::try_enter`] gave.
+    #[inline]
+    pub(crate) fn entered(self: &Rc<Intent>, bits: Range<u32>) -> Entered {
+        Entered { intent: Rc::clone(self), bits }
+    }
+
+    /// Answers that said no, so far.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.refusals.get()
+    }
+
+    /// Waits until no bit over `range` waits for an answer.
+    pub(crate) async fn until_decided(&self, range: &Range<u64>) {
+        self.answered.wait_for(|| self.decided(range).then_some(())).await;
+    }
+
     /// No bit over `range` waits for an answer.
     fn decided(&self, range: &Range<u64>) -> bool {
         let bits = self.shape.over(range);
@@ -128,12 +141,14 @@ impl Intent {
         entries.iter().all(|entry| entry & ASKED == 0)
     }
 
-    fn take_wanted(&self) -> Vec<u32> {
+    /// What is to be asked for, of all that wait.
+    pub(crate) fn take_wanted(&self) -> Vec<u32> {
         self.asking.set(false);
         self.wanted.take()
     }
 
-    fn answer(&self, bits: &[u32], yes: bool) {
+    /// The home shard has said whether `bits` are durable.
+    pub(crate) fn answer(&self, bits: &[u32], yes: bool) {
         let mut table = self.table.borrow_mut();
         for bit in bits {
             if let Some(entry) = table.get_mut(*bit as usize) {
@@ -167,88 +182,6 @@ impl Intent {
             busy
         });
         given
-    }
-}
-
-impl Engine {
-    /// Enters a write of part of a unit when nothing has to be waited for.
-    #[inline]
-    pub(crate) fn try_enter(&self, unit: u64, extent: Extent) -> Option<Entered> {
-        let intent = self.intent.borrow();
-        let bits = intent.try_enter(&intent.range(&self.geometry, unit, extent))?;
-        Some(Entered { intent: Rc::clone(&intent), bits })
-    }
-
-    /// Enters a write of part of a unit once its bits are durable.
-    async fn enter(self: &Rc<Engine>, unit: u64, extent: Extent) -> Result<Entered, IoError> {
-        loop {
-            if let Some(entered) = self.try_enter(unit, extent) {
-                return Ok(entered);
-            }
-            self.may_write()?;
-            let intent = Rc::clone(&self.intent.borrow());
-            let range = &intent.range(&self.geometry, unit, extent);
-            let refusals = intent.refusals.get();
-            if intent.want(range) {
-                let (engine, intent) = (Rc::clone(self), Rc::clone(&intent));
-                // It runs after the tasks that are runnable now, so their bits go with it.
-                self.shard.spawn(async move { engine.ask_for_bits(&intent).await });
-            }
-            intent.answered.wait_for(|| intent.decided(range).then_some(())).await;
-            if intent.refusals.get() == refusals {
-                continue;
-            }
-            if let Some(entered) = self.try_enter(unit, extent) {
-                return Ok(entered);
-            }
-            self.may_write()?;
-            // The bitmap was replaced meanwhile: ask the new one.
-            if Rc::ptr_eq(&intent, &self.intent.borrow()) {
-                return Err(IoError::new(IoErrorKind::Refused));
-            }
-        }
-    }
-
-    async fn ask_for_bits(self: &Rc<Engine>, intent: &Intent) {
-        let bits = intent.take_wanted();
-        let (id, nr, asked) = (self.id, intent.nr, bits.clone());
-        let answer = self.ask(move |shard, answer| {
-            crate::control::Control::arm_for_engine(shard, (id, nr), asked, answer);
-        });
-        intent.answer(&bits, answer.await == Some(true));
-    }
-
-    /// Writes from now on are recorded in another bitmap; without a shape in none.
-    pub(crate) fn record_in(&self, bitmap: Option<(BitmapNr, Shape)>) {
-        let intent = match bitmap {
-            Some((nr, shape)) => Intent::new(&self.shard, nr, shape),
-            None => Intent::none(&self.shard),
-        };
-        let old = self.intent.replace(Rc::new(intent));
-        let mut earlier = self.earlier_intents.borrow_mut();
-        earlier.retain(|intent| intent.strong_count() > 0);
-        earlier.push(Rc::downgrade(&old));
-    }
-
-    /// [`Intent::give_up`] of bitmap `nr`. `None` when writes are in flight that began before it, and
-    /// therefore hold none of its bits.
-    pub(crate) fn give_up_bits(&self, nr: BitmapNr, all: bool) -> Option<Vec<u32>> {
-        let intent = self.intent.borrow();
-        if self.earlier_intents.borrow().iter().any(|intent| intent.strong_count() > 0) {
-            return None;
-        }
-        Some(if intent.nr == nr { intent.give_up(all) } else { Vec::new() })
-    }
-}
-
-/// Carries out a write whose bits are not armed: has them recorded first.
-pub(crate) async fn record_then_write(args: WriteArgs) {
-    let engine = Rc::clone(&args.engine);
-    match engine.enter(args.unit, args.extent).await {
-        Ok(entered) => {
-            crate::write::start::start_write(&engine, WriteArgs { intent: Some(entered), ..args });
-        }
-        Err(error) => args.finish(Err(error)),
     }
 }
 

@@ -3,13 +3,17 @@
 //! A gather is itself the sink of requests that go straight to members, so a healthy read needs no
 //! task. Gathers are kept for reuse.
 
-use crate::engine::Engine;
-use braid_device::{BufMuts, Completion, IoError, Op, Outcome, Sink};
+use crate::engine::balance::Balance;
+use crate::state::reports::Reports;
+use braid_device::{BufMuts, Completion, IoError, IoErrorKind, Op, Outcome, Sink};
 use braid_layout::Slot;
-use braid_shard::BufMut;
+use braid_shard::sync::Notify;
+use braid_shard::{BufMut, Shard};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 /// The kind of request that is joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +48,7 @@ struct Part {
 
 /// See the module's documentation.
 pub(crate) struct Gather {
-    engine: Weak<Engine>,
+    all: Weak<Gathers>,
     own: Weak<Gather>,
     remaining: Cell<u32>,
     error: Cell<Option<IoError>>,
@@ -57,9 +61,10 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
-    pub(crate) fn new(engine: &Rc<Engine>) -> Rc<Gather> {
+    /// One of `all`, and kept there for reuse.
+    fn new(all: &Rc<Gathers>) -> Rc<Gather> {
         Rc::new_cyclic(|own| Gather {
-            engine: Rc::downgrade(engine),
+            all: Rc::downgrade(all),
             own: own.clone(),
             remaining: Cell::new(0),
             error: Cell::new(None),
@@ -138,11 +143,11 @@ impl Gather {
     /// The request has ended like this.
     fn end(&self, outcome: Outcome) {
         let done = self.done.take();
-        if let (Some(engine), Some(own)) = (self.engine.upgrade(), self.own.upgrade()) {
+        if let (Some(all), Some(own)) = (self.all.upgrade(), self.own.upgrade()) {
             if let (Err(error), Kind::Write { fua: true }) = (outcome.result, self.kind.get()) {
-                engine.durable_write_failed(error);
+                all.durable_write_failed(error);
             }
-            engine.keep_gather(own);
+            all.keep(own);
         }
         if let Some(done) = done {
             done.complete(outcome);
@@ -180,11 +185,11 @@ impl Gather {
         if strays.is_empty() {
             return;
         }
-        let (Some(engine), Some(first)) = (self.engine.upgrade(), bufs.pop()) else {
+        let (Some(all), Some(first)) = (self.all.upgrade(), bufs.pop()) else {
             return strays.clear();
         };
         let len = first.len() + strays.iter().map(|stray| stray.len()).sum::<usize>();
-        let mut joined = engine.shard.pool().get(len);
+        let mut joined = all.buffer(len);
         let mut at = 0;
         for part in std::iter::once(first).chain(strays.drain(..)) {
             joined[at..at + part.len()].copy_from_slice(&part);
@@ -199,9 +204,9 @@ impl Sink for Gather {
         let index = token as u32;
         let slot = (token & !RECOVERED) >> SLOT_SHIFT;
         if slot > 0
-            && let Some(engine) = self.engine.upgrade()
+            && let Some(all) = self.all.upgrade()
         {
-            engine.balance.end(slot as Slot - 1);
+            all.read_ended(slot as Slot - 1);
         }
         if let Some(offset) = self.alone.take() {
             if outcome.result.is_ok() {
@@ -216,12 +221,143 @@ impl Sink for Gather {
         match (outcome.result, buf) {
             (Err(error), Some(buf)) if token & RECOVERED == 0 => {
                 // A member could not give its part: the engine tries the redundancy.
-                match (self.engine.upgrade(), self.own.upgrade()) {
-                    (Some(engine), Some(own)) => engine.recover_later(own, index, buf, error),
+                match (self.all.upgrade(), self.own.upgrade()) {
+                    (Some(all), Some(own)) => all.recover_later(own, index, buf, error),
                     _ => self.part_done(index, Err(error), Some(buf)),
                 }
             }
             (result, buf) => self.part_done(index, result, buf),
         }
+    }
+}
+
+/// Gathers kept for reuse.
+const KEPT: usize = 1024;
+
+/// A part of a read whose member failed.
+pub(crate) struct Unrecovered {
+    pub(crate) gather: Rc<Gather>,
+    pub(crate) index: u32,
+    pub(crate) buf: BufMut,
+    /// What the member said.
+    pub(crate) error: IoError,
+}
+
+/// The gathers of one array on one shard: how many requests are under way, gathers kept for reuse, and parts of reads
+/// whose member failed, which wait for recovery.
+pub(crate) struct Gathers {
+    shard: Shard,
+    balance: Rc<Balance>,
+    /// Where lost writes are counted that no redundancy makes good; `None` where there is redundancy.
+    losses: Option<Arc<Reports>>,
+    kept: RefCell<Vec<Rc<Gather>>>,
+    under_way: Cell<u32>,
+    unrecovered: RefCell<VecDeque<Unrecovered>>,
+    unrecovered_there: Notify,
+    stopping: Cell<bool>,
+}
+
+/// Held while a request without a gather of its own is under way: a stop waits for it.
+pub(crate) struct RequestInFlight(Rc<Gathers>);
+
+impl Drop for RequestInFlight {
+    fn drop(&mut self) {
+        self.0.under_way.set(self.0.under_way.get() - 1);
+    }
+}
+
+impl Gathers {
+    /// For requests whose reads `balance` shares out.
+    pub(super) fn new(
+        shard: &Shard,
+        balance: &Rc<Balance>,
+        losses: Option<Arc<Reports>>,
+    ) -> Rc<Gathers> {
+        Rc::new(Gathers {
+            shard: shard.clone(),
+            balance: Rc::clone(balance),
+            losses,
+            kept: RefCell::default(),
+            under_way: Cell::new(0),
+            unrecovered: RefCell::default(),
+            unrecovered_there: Notify::new(shard),
+            stopping: Cell::new(false),
+        })
+    }
+
+    /// A gather for one request; comes back by itself when that has ended.
+    pub(super) fn take(self: &Rc<Gathers>) -> Rc<Gather> {
+        self.under_way.set(self.under_way.get() + 1);
+        self.kept.borrow_mut().pop().unwrap_or_else(|| Gather::new(self))
+    }
+
+    /// Enters a request that is not joined by a gather of its own.
+    pub(super) fn enter(self: &Rc<Gathers>) -> RequestInFlight {
+        self.under_way.set(self.under_way.get() + 1);
+        RequestInFlight(Rc::clone(self))
+    }
+
+    /// Requests that have not completed.
+    pub(super) fn under_way(&self) -> u32 {
+        self.under_way.get()
+    }
+
+    /// The request of `gather` has ended.
+    pub(super) fn keep(&self, gather: Rc<Gather>) {
+        self.under_way.set(self.under_way.get() - 1);
+        let mut kept = self.kept.borrow_mut();
+        if kept.len() < KEPT {
+            kept.push(gather);
+        }
+    }
+
+    /// A durable write has failed, perhaps for what its member had taken before: that is told once, and
+    /// no flush would say it again. Where there is redundancy settling has seen to it.
+    pub(crate) fn durable_write_failed(&self, error: IoError) {
+        let of_the_array = matches!(error.kind, IoErrorKind::Refused | IoErrorKind::Invalid);
+        if let Some(losses) = self.losses.as_ref().filter(|_| !of_the_array) {
+            losses.count_loss();
+        }
+    }
+
+    pub(super) fn read_ended(&self, slot: Slot) {
+        self.balance.end(slot);
+    }
+
+    pub(super) fn buffer(&self, len: usize) -> BufMut {
+        self.shard.pool().get(len)
+    }
+
+    /// Has part `index` of a read, whose member gave `error`, recovered from redundancy.
+    pub(super) fn recover_later(
+        &self,
+        gather: Rc<Gather>,
+        index: u32,
+        buf: BufMut,
+        error: IoError,
+    ) {
+        if self.stopping.get() {
+            // A stop waits for writes only; to the reader it is the stop that refuses.
+            let error = IoError::new(IoErrorKind::Refused);
+            gather.part_done(index, Err(error), Some(buf));
+            return;
+        }
+        self.unrecovered.borrow_mut().push_back(Unrecovered { gather, index, buf, error });
+        self.unrecovered_there.notify_all();
+    }
+
+    /// Waits for a part that is to be recovered; `None` when the array is stopped.
+    pub(crate) async fn next_unrecovered(&self) -> Option<Unrecovered> {
+        let there = || match self.unrecovered.borrow_mut().pop_front() {
+            Some(next) => Some(Some(next)),
+            None => self.stopping.get().then_some(None),
+        };
+        self.unrecovered_there.wait_for(there).await
+    }
+
+    /// Nothing is recovered any more.
+    pub(super) fn stop(&self) {
+        self.stopping.set(true);
+        self.unrecovered_there.notify_all();
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! Does not know which members can be spared: control decides.
 
-use crate::control::Control;
-use crate::engine::{ArrayId, Engine, OpenMember};
+use crate::engine::home::{Home, News};
+use crate::engine::{Engine, OpenMember};
 use crate::settings::Settings;
 use crate::state::reports::Reports;
 use crate::state::view::MemberNr;
@@ -12,19 +12,18 @@ use braid_device::meter::Metered;
 use braid_device::space::Space;
 use braid_device::watch::Overdue;
 use braid_device::{Device, IoError, IoErrorKind};
-use braid_shard::mailbox::Remote;
 use braid_shard::{Nanos, Shard};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Has the control of array `id` told when `device`, a handle on a member, does not answer within the limit.
-pub(crate) fn limit(device: &Metered, settings: &Settings, home: &Remote, id: ArrayId) {
+/// Has control told when `device`, a handle on a member, does not answer within the limit.
+pub(crate) fn limit(device: &Metered, settings: &Settings, home: &Home) {
     // A member that is an array itself finds out first which of its own members does not answer.
     let each = u64::from(device.layers()) + 1;
     let overdue = settings.member_timeout.limit().map(|limit| {
         let home = home.clone();
         let tell = move |_| {
-            home.run(move |shard| Control::overdue_for_engine(shard, id));
+            home.tell(News::Overdue);
         };
         Overdue { limit: limit.saturating_mul(each), tell: Box::new(tell) }
     });
@@ -36,11 +35,11 @@ pub(crate) fn owed(shard: &Shard, opener: &str) -> u32 {
     shard.local::<braid_device::watch::Watch>().owed(opener)
 }
 
-/// Has writes to a member of array `id` that find no space wait, and its control told.
-pub(crate) fn wait_for_space(device: &Metered, reports: &Reports, home: &Remote, id: ArrayId) {
+/// Has writes to a member that find no space wait, and control told.
+pub(crate) fn wait_for_space(device: &Metered, reports: &Reports, home: &Home) {
     let (waiting, home) = (Arc::clone(&reports.waiting_for_space), home.clone());
     let tell = move || {
-        home.run(move |shard| Control::space_for_engine(shard, id));
+        home.tell(News::Space);
     };
     device.wait_for_space(Space { waiting, tell: Box::new(tell) });
 }
@@ -49,7 +48,7 @@ impl Engine {
     /// Has control told when a member that was just opened does not answer, or has no space.
     pub(crate) fn watch_member(&self, member: &OpenMember) {
         self.limit_member(member);
-        wait_for_space(&member.metered, &self.reports, &self.home, self.id);
+        wait_for_space(&member.metered, &self.reports, &self.home);
     }
 
     fn metered(&self) -> Vec<(MemberNr, Rc<Metered>)> {
@@ -84,7 +83,7 @@ impl Engine {
     }
 
     fn limit_member(&self, member: &OpenMember) {
-        limit(&member.metered, &self.settings.get(), &self.home, self.id);
+        limit(&member.metered, &self.settings.get(), &self.home);
     }
 
     /// The limit has been set to something else.
@@ -117,12 +116,7 @@ impl Engine {
 
     /// See [`Device::hurry`].
     pub(crate) fn hurry(&self) {
-        let id = self.id;
-        self.home.run(move |shard| {
-            if let Some(control) = Control::find(shard, id) {
-                control.watch_for_above();
-            }
-        });
+        self.home.tell(News::Hurry);
     }
 
     /// See [`Device::layers`].

@@ -19,12 +19,7 @@
 //! known is this shard's alone, so it is no more than a guess about the member; what is forgotten or out of date
 //! costs a seek.
 
-use crate::engine::Engine;
-use crate::read::locate::ReadPlace;
-use crate::state::geometry::REGION;
-use crate::state::view::View;
-use braid_layout::{Layout, Place, Slot};
-use braid_shard::plant::planted;
+use braid_layout::{Place, Slot};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 
@@ -101,7 +96,7 @@ pub(crate) struct Balance {
 
 /// The rule for ties.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ties {
+pub(crate) enum Ties {
     Nearest,
     Turns,
     First,
@@ -119,11 +114,16 @@ impl Balance {
     }
 
     /// Array bytes `start..end` are read: true when another read ended where they begin.
-    fn goes_on(&self, start: u64, end: u64) -> bool {
+    pub(crate) fn goes_on(&self, start: u64, end: u64) -> bool {
         let mut of_array = self.of_array.borrow_mut();
         let goes_on = of_array.stream(start).is_some();
         of_array.note(start, end, u64::MAX);
         goes_on
+    }
+
+    /// Bytes that a stream stays on a member without a head.
+    pub(crate) fn run(&self) -> u64 {
+        self.run.get()
     }
 
     /// Requests are cut from such of `bytes` bytes, perhaps by an array above this one.
@@ -151,7 +151,7 @@ impl Balance {
     }
 
     /// One of `copies`, which all hold what is to be read.
-    fn choose(&self, copies: &[Place], heads: bool, ties: Ties) -> Option<Place> {
+    pub(crate) fn choose(&self, copies: &[Place], heads: bool, ties: Ties) -> Option<Place> {
         if let [only] = copies {
             return Some(*only);
         }
@@ -178,57 +178,4 @@ impl Balance {
         let best = loads().min_by_key(|(copy, load)| (load.in_flight, rank(copy, load)));
         best.map(|(copy, _)| *copy)
     }
-}
-
-/// The length of one part of a read of a mirror, and the member that has all of it, if any.
-pub(crate) fn locate(engine: &Engine, view: &View, offset: u64, len: u64) -> ReadPlace {
-    let heads = view.rotational();
-    let (places, len, ties) = match &engine.geometry.layout {
-        Layout::Raid10(raid10) => {
-            let (chunk_nr, within) = raid10.locate(offset);
-            let len = len.min(raid10.chunk_size() - within);
-            let len = crate::redundancy::copies::alike(engine, view, (chunk_nr, within), len);
-            let mut places = crate::redundancy::copies::places(engine, chunk_nr, within);
-            let ties = match heads {
-                _ if raid10.is_far() => Ties::First,
-                true if raid10.is_offset()
-                    && engine.balance.goes_on(offset, offset + len)
-                    && offset + len <= view.resynced =>
-                {
-                    // Copies in turn by the chunk's number lie in rows one after the other.
-                    let copies = places.len().max(1);
-                    places.rotate_left((chunk_nr % copies as u64) as usize);
-                    Ties::First
-                }
-                true => Ties::Nearest,
-                false => Ties::Turns,
-            };
-            (places, len, ties)
-        }
-        _ => {
-            // Cutting is of use to members only that a stream may leave.
-            let run = engine.balance.run.get();
-            let len = if heads { len } else { len.min(run - offset % run) };
-            let len = view.same_until(&(offset..offset + len)) - offset;
-            let ties = if heads { Ties::Nearest } else { Ties::Turns };
-            (crate::redundancy::copies::places(engine, offset / REGION, offset % REGION), len, ties)
-        }
-    };
-    let readable = |place: &&Place| view.readable(place.slot, &(place.offset..place.offset + len));
-    let same = offset + len <= view.resynced || planted("reads-in-turn");
-    if !same || (heads && ties == Ties::First) {
-        return ReadPlace { len, place: whole(places.iter().find(readable)) };
-    }
-    let preferred = |place: &&Place| readable(place) && !view.write_mostly(place.slot);
-    let copies: crate::redundancy::copies::Places =
-        places.iter().filter(preferred).copied().collect();
-    let place = match copies.is_empty() {
-        false => engine.balance.choose(&copies, heads, ties),
-        true => places.iter().find(readable).copied(),
-    };
-    ReadPlace { len, place: whole(place.as_ref()) }
-}
-
-fn whole(place: Option<&Place>) -> Option<(Slot, u64)> {
-    place.map(|place| (place.slot, place.offset))
 }

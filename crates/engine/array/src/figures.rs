@@ -2,8 +2,6 @@
 //!
 //! Superblocks, bitmaps and bad-block logs are written by control, which has handles of its own: they are not in it.
 
-use crate::control::Control;
-use crate::engine::Engine;
 use crate::state::view::MemberNr;
 use braid_device::counts::Counts;
 use braid_device::meter::Figures;
@@ -32,7 +30,7 @@ impl ArrayFigures {
         self.members.iter().find(|(known, _)| *known == nr).map(|(_, figures)| figures)
     }
 
-    fn add(&mut self, nr: MemberNr, more: &MemberFigures) {
+    pub(crate) fn add(&mut self, nr: MemberNr, more: &MemberFigures) {
         match self.members.iter_mut().find(|(known, _)| *known == nr) {
             Some((_, sum)) => {
                 sum.requested.join(&more.requested);
@@ -40,20 +38,5 @@ impl ArrayFigures {
             }
             None => self.members.push((nr, more.clone())),
         }
-    }
-}
-
-impl Control {
-    /// The statistics since the start, summed over all shards.
-    pub async fn figures(&self) -> ArrayFigures {
-        let mut sum = ArrayFigures::default();
-        let ask = |engine: &Engine| (engine.figures(), engine.member_figures());
-        for (requests, members) in self.ask_engines(ask).await.into_iter().flatten() {
-            sum.requests.join(&requests);
-            for (nr, figures) in &members {
-                sum.add(*nr, figures);
-            }
-        }
-        sum
     }
 }

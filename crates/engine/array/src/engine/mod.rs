@@ -1,87 +1,69 @@
 //! One array on one shard: its members' handles, its locks, its view, and what requests share.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `home` | what is told to control on the home shard, and asked there |
+//! | `asking` | answers from there that are waited for |
+//! | `gather` | the parts of one request, joined when the last has ended |
+//! | `mesh` | work for units that other shards own |
+//! | `work` | what requests hand to the tasks that carry them out |
+//! | `queues` | writes that wait for their stripe |
+//! | `lock` | the table of locked rows |
+//! | `recording` | bits of the bitmap that a write needs |
+//! | `balance` | the choice among copies |
+//! | `caching` | the stripe cache as settings and idleness would have it |
+//! | `cut_from` | the size of the requests that all is cut from |
+//! | `unanswered` | members that do not answer, as one shard sees them |
+//! | `window` | a window of a job as shards hand it to each other |
+//!
+//! None of them knows a step of a request: those stand above and use what is here.
 
+mod asking;
+pub(crate) mod balance;
+mod caching;
+mod cut_from;
+pub(crate) mod gather;
+pub(crate) mod home;
+pub(crate) mod lock;
+pub(crate) mod mesh;
+pub(crate) mod queues;
+mod recording;
+pub(crate) mod unanswered;
+pub(crate) mod window;
+pub(crate) mod work;
+
+use self::balance::Balance;
+use self::cut_from::CutFrom;
+use self::gather::{Gather, Gathers, RequestInFlight};
+use self::home::{Asked, Home};
+use self::lock::RangeLocks;
+use self::mesh::Mesh;
+use self::queues::Waiting;
+use self::work::{RecoverArgs, WriteArgs};
 use crate::cache::StripeCache;
-use crate::control::figures::MemberFigures;
+use crate::figures::MemberFigures;
 use crate::metadata::bitmap::intent::Intent;
 use crate::metadata::bitmap::{FIRST_BITMAP, Shape};
-use crate::read::balance::Balance;
-use crate::request::cut_from::CutFrom;
-use crate::request::device::ArrayDevice;
-use crate::request::flush::Asked;
-use crate::request::gather::Gather;
-use crate::request::route::Router;
-use crate::request::spawners::Spawners;
 use crate::settings::Settings;
+use crate::state::ArrayId;
 use crate::state::geometry::Geometry;
 use crate::state::reports::Reports;
 use crate::state::view::{MemberNr, View, ViewUpdate};
-use crate::write::lock::RangeLocks;
-use crate::write::waiting::Waiting;
+use crate::status::Counters;
 use braid_device::meter::{Figures, Meter, Metered};
 use braid_device::plug::{Plug, PlugStats};
 use braid_device::{
     Completion, Device, DeviceInfo, IoError, IoErrorKind, IoSets, Op, OpenError, Opener, Request,
 };
-use braid_layout::Slot;
-use braid_shard::mailbox::Remote;
-use braid_shard::plant::planted;
-use braid_shard::sync::{Budget, Notify, Promise, promise};
-use braid_shard::{Buf, BufMut, Shard};
-use slab::Slab;
+use braid_shard::sync::Budget;
+use braid_shard::{Buf, Shard, Spawner};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-/// Identifies a running array within the process.
-pub type ArrayId = u64;
-
 /// Bytes that stripes being written or recovered may hold besides their payload, per shard.
 const SCRATCH_MAX: u64 = 128 << 20;
-/// Gathers kept for reuse.
-const GATHERS_KEPT: usize = 1024;
-
-/// Events counted by an engine; see the field names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Requests read, and their bytes.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Requests written.
-    pub writes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Pieces that writes were cut into, one for each stripe (parity levels).
-    pub pieces: u64,
-    /// Times that pieces of a stripe were carried out, one or several together.
-    pub batches: u64,
-    /// Look-ups of stripes, among those that are being written and in the cache.
-    pub lookups: u64,
-    /// Requests to members for writes: reads of what was missing.
-    pub member_reads: u64,
-    /// Requests to members for writes: data and parity, before plugs merge them.
-    pub member_writes: u64,
-    /// Segments written as full stripes.
-    pub full_stripes: u64,
-    /// Segments written by read-modify-write.
-    pub rmw: u64,
-    /// Segments written by reconstruct-write.
-    pub reconstruct: u64,
-    /// Pieces of reads that were recovered from redundancy.
-    pub recovered_reads: u64,
-    /// Read errors mended by writing the recovered data back.
-    pub corrected_reads: u64,
-}
-
-/// A read part whose member failed, waiting for recovery.
-struct Unrecovered {
-    gather: Rc<Gather>,
-    index: u32,
-    buf: BufMut,
-    error: IoError,
-}
-
 /// A member that is open on this shard.
 pub(crate) struct OpenMember {
     pub(crate) nr: MemberNr,
@@ -98,7 +80,7 @@ pub struct Engine {
     pub(crate) geometry: Arc<Geometry>,
     pub(crate) locks: RangeLocks,
     /// Chooses the member to read from where several hold the same bytes.
-    pub(crate) balance: Balance,
+    pub(crate) balance: Rc<Balance>,
     /// The size of the requests that arrive, or that they were cut from.
     cut_from: CutFrom,
     pub(crate) sets: IoSets,
@@ -115,20 +97,19 @@ pub struct Engine {
     pub(crate) aggregate: bool,
     /// Requests wait: stripes are being given to other shards.
     held: Cell<bool>,
-    held_back: RefCell<VecDeque<(Request, ArrayDevice, Completion)>>,
-    pub(crate) router: Router,
+    held_back: RefCell<VecDeque<(Request, Rc<dyn Device>, Completion)>>,
+    pub(crate) mesh: Rc<Mesh>,
     /// This shard's part of the bitmap; one without bits when there is none.
     pub(crate) intent: RefCell<Rc<Intent>>,
     /// Those of bitmaps that are not there any more, while writes hold on to them.
     pub(crate) earlier_intents: RefCell<Vec<Weak<Intent>>>,
-    spawners: Rc<Spawners>,
-    pub(crate) home: Remote,
+    tasks: Rc<Tasks>,
+    pub(crate) home: Home,
     info: RefCell<Rc<DeviceInfo>>,
     view: RefCell<Rc<View>>,
     update: RefCell<ViewUpdate>,
     pub(crate) devices: RefCell<Vec<OpenMember>>,
-    gathers: RefCell<Vec<Rc<Gather>>>,
-    requests_in_flight: Cell<u32>,
+    pub(crate) gathers: Rc<Gathers>,
     counters: Cell<Counters>,
     /// Measures the requests that come to the array.
     pub(crate) meter: Rc<Meter>,
@@ -139,12 +120,9 @@ pub struct Engine {
     active: Cell<bool>,
     writes_in_flight: Cell<u32>,
     wrote_since_asked: Cell<bool>,
-    questions: RefCell<Slab<Promise<bool>>>,
-    pub(crate) flushes: Asked,
+    asked: Asked,
     /// State that all shards of the array share without a message.
     pub(crate) reports: Arc<Reports>,
-    unrecovered: RefCell<VecDeque<Unrecovered>>,
-    unrecovered_there: Notify,
     pub(crate) stopping: Cell<bool>,
     /// Writes that find no space are not waited for any more.
     pub(crate) ending: Cell<bool>,
@@ -152,11 +130,13 @@ pub struct Engine {
 
 /// The arguments of a new engine.
 pub(crate) struct Setup {
-    /// The shard with the array's control.
-    pub(crate) home: Remote,
+    /// The way to the array's control.
+    pub(crate) home: Home,
+    /// What requests start.
+    pub(crate) tasks: Rc<Tasks>,
     /// The array as a device.
     pub(crate) info: DeviceInfo,
-    pub(crate) router: Router,
+    pub(crate) mesh: Rc<Mesh>,
     pub(crate) update: ViewUpdate,
     pub(crate) bitmap: Option<Shape>,
     pub(crate) settings: Settings,
@@ -168,21 +148,25 @@ pub(crate) struct Setup {
     pub(crate) reports: Arc<Reports>,
 }
 
+/// The tasks that requests start. One slab each for a shard, whatever the number of its arrays.
+pub(crate) struct Tasks {
+    /// A write whose bits in the bitmap have to be recorded first.
+    pub(crate) record: Spawner<(Rc<Engine>, WriteArgs)>,
+    /// The leader of the writes of a unit; with a write of all of it, which waits for no others.
+    pub(crate) lead: Spawner<(Rc<Engine>, u64, Option<WriteArgs>)>,
+    pub(crate) write_copies: Spawner<(Rc<Engine>, WriteArgs)>,
+    pub(crate) recover_from_parity: Spawner<(Rc<Engine>, RecoverArgs)>,
+    pub(crate) recover_from_copies: Spawner<(Rc<Engine>, RecoverArgs)>,
+    /// A flush; with the losses that its connection has been told of.
+    pub(crate) flush: Spawner<(Rc<Engine>, Rc<Cell<u64>>, Completion)>,
+}
+
 /// Held while a write is under way: the array is not marked clean meanwhile.
 pub(crate) struct WriteInFlight(Rc<Engine>);
 
 impl Drop for WriteInFlight {
     fn drop(&mut self) {
         self.0.writes_in_flight.set(self.0.writes_in_flight.get() - 1);
-    }
-}
-
-/// Held while a request without a gather is under way: a stop waits for it.
-pub(crate) struct RequestInFlight(Rc<Engine>);
-
-impl Drop for RequestInFlight {
-    fn drop(&mut self) {
-        self.0.requests_in_flight.set(self.0.requests_in_flight.get() - 1);
     }
 }
 
@@ -198,16 +182,19 @@ impl Engine {
         geometry: Arc<Geometry>,
         setup: Setup,
     ) -> Rc<Engine> {
-        let Setup { home, info, router, update, bitmap, settings, .. } = setup;
+        let Setup { home, tasks, info, mesh, update, bitmap, settings, .. } = setup;
         let (memory_max, aggregate, reports) = (setup.memory_max, setup.aggregate, setup.reports);
         let intent = match bitmap {
             Some(shape) => Intent::new(shard, FIRST_BITMAP, shape),
             None => Intent::none(shard),
         };
+        let balance = Rc::new(Balance::new(geometry.slots()));
+        let losses = (!geometry.level.has_redundancy()).then(|| Arc::clone(&reports));
+        let gathers = Gathers::new(shard, &balance, losses);
         let engine = Rc::new(Engine {
             shard: shard.clone(),
             id,
-            balance: Balance::new(geometry.slots()),
+            balance,
             cut_from: CutFrom::default(),
             geometry,
             locks: RangeLocks::new(shard),
@@ -220,17 +207,16 @@ impl Engine {
             aggregate,
             held: Cell::new(false),
             held_back: RefCell::new(VecDeque::new()),
-            router,
+            mesh,
             intent: RefCell::new(Rc::new(intent)),
             earlier_intents: RefCell::new(Vec::new()),
-            spawners: Spawners::of(shard),
+            tasks,
             home,
             info: RefCell::new(Rc::new(info)),
             view: RefCell::new(Rc::new(View::new(&update, |_| None))),
             update: RefCell::new(update),
             devices: RefCell::new(Vec::new()),
-            gathers: RefCell::new(Vec::new()),
-            requests_in_flight: Cell::new(0),
+            gathers,
             counters: Cell::new(Counters::default()),
             meter: Meter::new(shard),
             timed: Cell::new(false),
@@ -238,18 +224,13 @@ impl Engine {
             active: Cell::new(false),
             writes_in_flight: Cell::new(0),
             wrote_since_asked: Cell::new(false),
-            questions: RefCell::new(Slab::new()),
-            flushes: Asked::default(),
+            asked: Asked::default(),
             reports,
-            unrecovered: RefCell::new(VecDeque::new()),
-            unrecovered_there: Notify::new(shard),
             stopping: Cell::new(false),
             ending: Cell::new(false),
         });
         engine.set(settings);
         shard.local::<Engines>().0.borrow_mut().push(Rc::clone(&engine));
-        let looper = Rc::clone(&engine);
-        shard.spawn(async move { looper.recover_loop().await });
         engine
     }
 
@@ -261,7 +242,7 @@ impl Engine {
     /// Takes the engine off its shard; requests that come afterwards are refused.
     pub(crate) fn stop(&self) {
         self.stopping.set(true);
-        self.unrecovered_there.notify_all();
+        self.gathers.stop();
         self.shard.local::<Engines>().0.borrow_mut().retain(|engine| engine.id != self.id);
         for member in self.devices.take() {
             member.device.cut_from(0);
@@ -273,12 +254,7 @@ impl Engine {
             read_only: true,
         };
         self.apply(update);
-        self.router.detach();
-    }
-
-    /// The array as a device of this shard.
-    pub fn device(self: &Rc<Engine>) -> Rc<dyn Device> {
-        Rc::new(ArrayDevice::new(self))
+        self.mesh.detach();
     }
 
     pub(crate) fn info(&self) -> Rc<DeviceInfo> {
@@ -286,8 +262,8 @@ impl Engine {
     }
 
     #[inline]
-    pub(crate) fn spawners(&self) -> &Spawners {
-        &self.spawners
+    pub(crate) fn tasks(&self) -> &Tasks {
+        &self.tasks
     }
 
     /// The members as they are now.
@@ -441,7 +417,7 @@ impl Engine {
     }
 
     /// Keeps a request until [`Engine::release`].
-    pub(crate) fn keep(&self, request: Request, device: ArrayDevice, done: Completion) {
+    pub(crate) fn keep(&self, request: Request, device: Rc<dyn Device>, done: Completion) {
         self.held_back.borrow_mut().push_back((request, device, done));
     }
 
@@ -469,110 +445,20 @@ impl Engine {
 
     /// Requests that have not completed: zero when the engine may be taken away.
     pub(crate) fn requests_in_flight(&self) -> u32 {
-        self.requests_in_flight.get()
+        self.gathers.under_way()
     }
 
-    /// A gather for one request, to be given back by [`Engine::keep_gather`].
-    pub(crate) fn gather(self: &Rc<Engine>) -> Rc<Gather> {
-        self.requests_in_flight.set(self.requests_in_flight.get() + 1);
-        self.gathers.borrow_mut().pop().unwrap_or_else(|| Gather::new(self))
+    /// A gather for one request.
+    pub(crate) fn gather(&self) -> Rc<Gather> {
+        self.gathers.take()
     }
 
     /// Enters a request that is not joined by a gather of its own.
-    pub(crate) fn begin_request(self: &Rc<Engine>) -> RequestInFlight {
-        self.requests_in_flight.set(self.requests_in_flight.get() + 1);
-        RequestInFlight(Rc::clone(self))
+    pub(crate) fn begin_request(&self) -> RequestInFlight {
+        self.gathers.enter()
     }
 
-    pub(crate) fn keep_gather(&self, gather: Rc<Gather>) {
-        self.requests_in_flight.set(self.requests_in_flight.get() - 1);
-        let mut gathers = self.gathers.borrow_mut();
-        if gathers.len() < GATHERS_KEPT {
-            gathers.push(gather);
-        }
-    }
-
-    // --- What only control may decide -----------------------------------------------------
-
-    pub(crate) fn ask(
-        self: &Rc<Engine>,
-        question: impl FnOnce(&Shard, Box<dyn FnOnce(bool) + Send>) + Send + 'static,
-    ) -> braid_shard::sync::Promised<bool> {
-        let (give, wait) = promise(&self.shard);
-        let key = self.questions.borrow_mut().insert(give);
-        let (own, id) = (self.shard.remote(), self.id);
-        self.home.run(move |shard| {
-            let answer = Box::new(move |value: bool| {
-                own.run(move |shard| {
-                    if let Some(engine) = Engine::find(shard, id) {
-                        engine.answered(key, value);
-                    }
-                });
-            });
-            question(shard, answer);
-        });
-        wait
-    }
-
-    fn answered(&self, key: usize, value: bool) {
-        let promise = self.questions.borrow_mut().try_remove(key);
-        if let Some(promise) = promise {
-            promise.fulfil(value);
-        }
-    }
-
-    /// Has control record that the member of `slot` has failed; comes back when the surviving
-    /// superblocks say so and no shard uses the member any more.
-    pub(crate) async fn fail_member(self: &Rc<Engine>, slot: Slot, view: &View, error: IoError) {
-        let Some(nr) = view.member_nr(slot) else { return };
-        if self.is_unfinished(error) {
-            return;
-        }
-        let (id, report) = (self.id, self.reports.begin());
-        let answer = self.ask(move |shard, answer| {
-            crate::control::Control::fail_for_engine(shard, id, (nr, error, report), answer);
-        });
-        if planted("failure-after-reply") {
-            return;
-        }
-        // No answer means that the array was stopped meanwhile.
-        let _ = answer.await;
-    }
-
-    /// Has control know that the member of `slot` has failed; it is recorded by
-    /// [`Engine::fail_member`], which has to follow. Until then nothing that it makes durable counts.
-    pub(crate) fn suspect_member(&self, slot: Slot, view: &View, error: IoError) {
-        let Some(nr) = view.member_nr(slot) else { return };
-        if self.is_unfinished(error) {
-            return;
-        }
-        let (id, report) = (self.id, self.reports.begin());
-        self.home.run(move |shard| {
-            crate::control::Control::suspect_for_engine(shard, id, (nr, error, report));
-        });
-    }
-
-    /// Enters a write: the superblocks say "active" before the first byte is written.
-    ///
-    /// # Errors
-    /// [`IoErrorKind::Refused`] when the array is read-only or stopping, [`IoErrorKind::Lost`]
-    /// when too many members have failed.
-    pub(crate) async fn begin_write(self: &Rc<Engine>) -> Result<WriteInFlight, IoError> {
-        loop {
-            self.may_write()?;
-            if self.active.get() {
-                return Ok(self.enter_write());
-            }
-            let id = self.id;
-            let answer = self.ask(move |shard, answer| {
-                crate::control::Control::activate_for_engine(shard, id, answer);
-            });
-            if answer.await != Some(true) {
-                self.may_write()?;
-                return Err(IoError::new(IoErrorKind::Refused));
-            }
-        }
-    }
+    // --- Writes and the state of the superblocks --------------------------------------------
 
     /// [`begin_write`](Engine::begin_write) when nothing has to be waited for.
     #[inline]
@@ -612,40 +498,5 @@ impl Engine {
         }
         self.active.set(false);
         true
-    }
-
-    // --- Reads whose member failed ---------------------------------------------------------
-
-    pub(crate) fn recover_later(
-        &self,
-        gather: Rc<Gather>,
-        index: u32,
-        buf: BufMut,
-        error: IoError,
-    ) {
-        if self.stopping.get() {
-            // A stop waits for writes only; to the reader it is the stop that refuses.
-            let error = IoError::new(IoErrorKind::Refused);
-            gather.part_done(index, Err(error), Some(buf));
-            return;
-        }
-        self.unrecovered.borrow_mut().push_back(Unrecovered { gather, index, buf, error });
-        self.unrecovered_there.notify_all();
-    }
-
-    async fn recover_loop(self: Rc<Engine>) {
-        loop {
-            let next = self
-                .unrecovered_there
-                .wait_for(|| {
-                    if let Some(next) = self.unrecovered.borrow_mut().pop_front() {
-                        return Some(Some(next));
-                    }
-                    self.stopping.get().then_some(None)
-                })
-                .await;
-            let Some(Unrecovered { gather, index, buf, error }) = next else { return };
-            crate::read::start::recover_part(&self, gather, index, buf, Some(error));
-        }
     }
 }

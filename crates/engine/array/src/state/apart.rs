@@ -6,7 +6,6 @@
 //! without the other, or one is left from before all members that it knew were replaced: the tables look the same
 //! then, and whoever can look at the data has to say.
 
-use crate::assemble::choose::Found;
 use braid_format::superblock::{Role, Superblock, Version, time_seconds};
 use std::fmt;
 
@@ -61,6 +60,13 @@ impl fmt::Display for Sides {
     }
 }
 
+/// A member and its superblock.
+pub(crate) struct Named<'a> {
+    /// Its name, as it was opened.
+    pub(crate) name: &'a str,
+    pub(crate) superblock: &'a Superblock,
+}
+
 /// Both were written while they took each other for lost.
 pub(crate) fn ran_apart(one: &Superblock, other: &Superblock) -> bool {
     one.set_uuid == other.set_uuid
@@ -102,21 +108,20 @@ fn shares_a_member(one: &Superblock, other: &Superblock) -> bool {
 }
 
 /// The sides, when members ran apart from the freshest.
-pub(super) fn sides(found: &[Found], freshest: &Superblock) -> Option<Sides> {
-    let holds = |found: &&Found| found.superblock.own_role().slot().is_some();
-    if !found.iter().filter(holds).any(|found| ran_apart(freshest, &found.superblock)) {
+pub(crate) fn sides(found: &[Named<'_>], freshest: &Superblock) -> Option<Sides> {
+    let holds = |found: &&Named<'_>| found.superblock.own_role().slot().is_some();
+    if !found.iter().filter(holds).any(|found| ran_apart(freshest, found.superblock)) {
         return None;
     }
-    let mut left: Vec<&Found> = found.iter().filter(holds).collect();
+    let mut left: Vec<&Named<'_>> = found.iter().filter(holds).collect();
     let mut sides = Vec::new();
     // Each round takes at least its own reference away.
-    while let Some(reference) = left.iter().map(|found| &found.superblock).reduce(newer) {
+    while let Some(reference) = left.iter().map(|found| found.superblock).reduce(newer) {
         let reference = reference.clone();
-        let (side, others): (Vec<&Found>, Vec<&Found>) =
-            left.into_iter().partition(|found| lists(&reference, &found.superblock));
+        let (side, others): (Vec<&Named<'_>>, Vec<&Named<'_>>) =
+            left.into_iter().partition(|found| lists(&reference, found.superblock));
         // A member that was away from all sides is of none of them.
-        left =
-            others.into_iter().filter(|found| ran_apart(&reference, &found.superblock)).collect();
+        left = others.into_iter().filter(|found| ran_apart(&reference, found.superblock)).collect();
         sides.push(side.into_iter().map(side_member).collect());
     }
     let short = String::from_utf8_lossy(freshest.set_name.short()).into_owned();
@@ -132,10 +137,10 @@ fn newer<'a>(one: &'a Superblock, other: &'a Superblock) -> &'a Superblock {
     if other.events > one.events { other } else { one }
 }
 
-fn side_member(found: &Found) -> SideMember {
-    let superblock = &found.superblock;
+fn side_member(found: &Named<'_>) -> SideMember {
+    let superblock = found.superblock;
     SideMember {
-        name: found.name.clone(),
+        name: found.name.to_string(),
         slot: superblock.own_role().slot().unwrap_or(0),
         events: superblock.events,
         updated: time_seconds(superblock.utime),

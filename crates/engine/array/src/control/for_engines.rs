@@ -1,0 +1,61 @@
+//! The engines' news and questions, each handed to the part of control that answers it.
+
+use crate::control::Control;
+use crate::control::failing::Dropped;
+use crate::engine::home::{Answer, Decides, FlushAnswer, Flushed, News, Question};
+use crate::state::ArrayId;
+use braid_device::{IoError, IoErrorKind};
+use braid_shard::Shard;
+
+/// The controls of the arrays of this process, as their engines see them.
+pub(crate) struct Controlled;
+
+impl Decides for Controlled {
+    fn tell(&self, shard: &Shard, id: ArrayId, news: News) {
+        let Some(control) = Control::find(shard, id) else { return };
+        match news {
+            News::Suspect(nr, error, report) => control.hear_of(nr, error, report),
+            News::GoodAgain(nr, bytes) => control.good_again(nr, bytes),
+            News::Corrected(nr, sectors) => control.corrected(nr, sectors),
+            News::Overdue => control.look_for_overdue(),
+            News::Space => control.space_changed(),
+            News::Hurry => control.watch_for_above(),
+        }
+    }
+
+    fn ask(&self, shard: &Shard, id: ArrayId, question: Question, answer: Answer) {
+        let Some(control) = Control::find(shard, id) else { return answer(false) };
+        let question = match question {
+            // At once: what the member makes durable from here on counts for nothing.
+            Question::Fail(nr, error, report) => {
+                control.hear_of(nr, error, report);
+                return shard.spawn(async move {
+                    let dropped = control.fail_nr(nr, &error.to_string()).await;
+                    answer(matches!(dropped, Dropped::Faulty | Dropped::Already));
+                });
+            }
+            other => other,
+        };
+        shard.spawn(async move {
+            answer(match question {
+                Question::Activate => control.activate().await,
+                Question::FailFast(nr, error) => control.fail_fast(nr, error).await,
+                Question::ReadError(nr, error) => control.read_error(nr, error).await,
+                Question::RecordBad(nr, bad) => control.record_bad(nr, bad).await,
+                Question::Arm(nr, bits) => control.arm(nr, &bits).await,
+                // Answered above.
+                Question::Fail(..) => false,
+            });
+        });
+    }
+
+    fn flush(&self, shard: &Shard, id: ArrayId, answer: FlushAnswer) {
+        match Control::find(shard, id) {
+            Some(control) => control.flush_for_client(answer),
+            None => {
+                let error = Some(IoError::new(IoErrorKind::Refused));
+                answer(Flushed { error, losses: 0 });
+            }
+        }
+    }
+}

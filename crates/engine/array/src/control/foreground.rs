@@ -1,0 +1,13 @@
+//! What is known of foreground I/O, for which jobs make room.
+
+use braid_shard::Nanos;
+use std::cell::Cell;
+
+/// Tells if there is foreground I/O on any shard.
+#[derive(Default)]
+pub(crate) struct Foreground {
+    pub(super) requests: Cell<u64>,
+    pub(super) seen: Cell<Option<Nanos>>,
+    pub(super) asked: Cell<Nanos>,
+    pub(super) asking: Cell<bool>,
+}

@@ -1,0 +1,61 @@
+//! A window of a long job as shards hand it to each other: which units, and what became of them.
+
+use crate::state::findings::Findings;
+use braid_device::IoError;
+use braid_layout::Slot;
+
+/// The work of one window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowKind {
+    /// After an unclean stop: make redundancy match data.
+    Resync,
+    /// Count where redundancy does not match data.
+    Check,
+    /// Count, and make it match.
+    Repair,
+    /// Compute what `slot` must hold, and write it there.
+    Rebuild {
+        /// The slot whose member is being rebuilt.
+        slot: Slot,
+    },
+}
+
+/// Units `first .. first + count`, all owned by one shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The operation.
+    pub kind: WindowKind,
+    /// The first unit.
+    pub first: u64,
+    /// Number of units.
+    pub count: u64,
+    /// Which sixty-fourths of the unit; all ones: the units as a whole.
+    pub slices: u64,
+}
+
+/// The outcome of a window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WindowReport {
+    /// Done, or what could not be had.
+    pub result: Result<(), IoError>,
+    /// Sectors found different, counted in 4096-byte blocks as md does.
+    pub mismatches: u64,
+    /// Where, and what could not be read; `None` when there is nothing to say. Boxed: reports travel in
+    /// messages that should be small.
+    pub findings: Option<Box<Findings>>,
+}
+
+impl WindowReport {
+    pub(crate) fn failed(error: IoError) -> WindowReport {
+        WindowReport { result: Err(error), mismatches: 0, findings: None }
+    }
+
+    pub(crate) fn new(
+        result: Result<(), IoError>,
+        mismatches: u64,
+        findings: Findings,
+    ) -> WindowReport {
+        let findings = (!findings.is_empty()).then(|| Box::new(findings));
+        WindowReport { result, mismatches, findings }
+    }
+}
