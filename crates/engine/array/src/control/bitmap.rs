@@ -18,7 +18,7 @@ use braid_format::SECTOR;
 use braid_format::superblock::Superblock;
 use braid_shard::plant::planted;
 use braid_shard::sync::Share;
-use braid_shard::{Buf, Nanos, Shard};
+use braid_shard::{Buf, Shard};
 use std::rc::Rc;
 
 /// Some page for a device with blocks of `block` bytes.

@@ -73,6 +73,9 @@ pub(crate) struct OpenMember {
     pub(crate) metered: Rc<Metered>,
 }
 
+/// A request that waits, and where it came in.
+type HeldBack = (Request, Rc<dyn Device>, Completion);
+
 /// See the module's documentation.
 pub struct Engine {
     pub(crate) shard: Shard,
@@ -97,7 +100,7 @@ pub struct Engine {
     pub(crate) aggregate: bool,
     /// Requests wait: stripes are being given to other shards.
     held: Cell<bool>,
-    held_back: RefCell<VecDeque<(Request, Rc<dyn Device>, Completion)>>,
+    held_back: RefCell<VecDeque<HeldBack>>,
     pub(crate) mesh: Rc<Mesh>,
     /// This shard's part of the bitmap; one without bits when there is none.
     pub(crate) intent: RefCell<Rc<Intent>>,
