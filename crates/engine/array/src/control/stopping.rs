@@ -35,7 +35,7 @@ impl Control {
         self.changed.notify_all();
         self.changed.wait_for(|| (!self.work.borrow().busy).then_some(())).await;
 
-        self.ask_engines(|engine: &Engine| engine.stopping.set(true)).await;
+        self.ask_engines(|engine: &Engine| engine.refuse_requests()).await;
         // Not under the turn: a write that finds a failed member ends only when that is recorded.
         loop {
             let ended =

@@ -355,7 +355,7 @@ impl Gathers {
         self.unrecovered_there.wait_for(there).await
     }
 
-    /// Nothing is recovered any more.
+    /// Nothing that fails from now on is recovered.
     pub(super) fn stop(&self) {
         self.stopping.set(true);
         self.unrecovered_there.notify_all();

@@ -126,7 +126,7 @@ pub struct Engine {
     asked: Asked,
     /// State that all shards of the array share without a message.
     pub(crate) reports: Arc<Reports>,
-    pub(crate) stopping: Cell<bool>,
+    stopping: Cell<bool>,
     /// Writes that find no space are not waited for any more.
     pub(crate) ending: Cell<bool>,
 }
@@ -242,10 +242,21 @@ impl Engine {
         shard.local::<Engines>().0.borrow().iter().find(|engine| engine.id == id).cloned()
     }
 
-    /// Takes the engine off its shard; requests that come afterwards are refused.
-    pub(crate) fn stop(&self) {
+    /// Requests are refused, and jobs do nothing more.
+    #[inline]
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
+    /// Requests that come from now on are refused; those that are under way go on.
+    pub(crate) fn refuse_requests(&self) {
         self.stopping.set(true);
         self.gathers.stop();
+    }
+
+    /// Takes the engine off its shard; requests that come afterwards are refused.
+    pub(crate) fn stop(&self) {
+        self.refuse_requests();
         self.shard.local::<Engines>().0.borrow_mut().retain(|engine| engine.id != self.id);
         for member in self.devices.take() {
             member.device.cut_from(0);

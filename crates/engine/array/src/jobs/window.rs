@@ -33,7 +33,7 @@ pub(crate) async fn carry_out(engine: &Rc<Engine>, window: Window) -> WindowRepo
 }
 
 async fn carry_out_at_once(engine: &Rc<Engine>, window: Window) -> WindowReport {
-    if engine.stopping.get() {
+    if engine.is_stopping() {
         return WindowReport::failed(IoError::new(IoErrorKind::Refused));
     }
     match &engine.geometry.layout {

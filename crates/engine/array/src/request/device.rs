@@ -67,7 +67,7 @@ impl Device for ArrayDevice {
         if let Err(error) = request.check(&self.info) {
             return done.finish(Err(error), request.op);
         }
-        if engine.stopping.get() {
+        if engine.is_stopping() {
             return done.finish(Err(IoError::new(IoErrorKind::Refused)), request.op);
         }
         if engine.waits() {
