@@ -4,9 +4,10 @@
 use super::rest::AtRest;
 use super::{StackRun, When, plan::Below};
 use crate::machine::Step;
+use crate::member::Member;
 use crate::run::Over;
 use crate::steps::Steps;
-use braid_array::status::{ArrayStatus, JobOutcome};
+use braid_array::status::{ArrayStatus, JobOutcome, MemberState};
 use braid_shard::Nanos;
 use std::rc::Rc;
 
@@ -87,9 +88,15 @@ impl StackRun {
     fn rot(&mut self, nr: usize) -> Result<(), Over> {
         let Below::Leaves(leaves) = self.plan.arrays[nr].below.clone() else { return Ok(()) };
         let leaves: Vec<_> = leaves.iter().map(|index| self.world.member(*index)).collect();
-        let sound: Vec<_> =
-            leaves.iter().filter(|m| m.in_sync.get() && !m.out.get() && !m.is_weak()).collect();
         let Some(layout) = self.layout(nr) else { return Ok(()) };
+        let Some(status) = self.status(nr)? else { return Ok(()) };
+        // One that the array has dropped and replaced holds its slot for itself alone.
+        let held = |leaf: &Rc<Member>| {
+            let known = status.members.iter().find(|known| known.name == leaf.name());
+            known.is_some_and(|known| known.state == MemberState::InSync)
+        };
+        let sound: Vec<_> =
+            leaves.iter().filter(|m| held(m) && !m.out.get() && !m.is_weak()).collect();
         // The arrays above come to rest: what they write of their own would mend it.
         let rest = self.world.now() + AT_REST;
         while self.world.now() < rest && self.step()? != Step::Stuck {}
