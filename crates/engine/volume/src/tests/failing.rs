@@ -271,6 +271,32 @@ fn a_place_that_is_to_grow_on_a_brick_that_is_gone_grows_elsewhere() {
 }
 
 #[test]
+fn space_that_was_set_aside_on_a_brick_that_is_gone_can_be_made_more() {
+    let (world, store) = World::new(STRIPE, &[32, 32]);
+    let (volume, bricks) = mount(&world, &store, false);
+    world.shard.block_on(async move {
+        let (ino, other) = (file(&volume, "a").await, file(&volume, "b").await);
+        let reserve = Allocate::Reserve { keep_size: false };
+        volume.allocate(ino, reserve, 0, 4096).await.unwrap();
+        let inode = volume.inode(ino).await.unwrap();
+        let place = volume.place(&inode, 0).await.unwrap().1;
+        let dying = usize::from(place.brick);
+        bricks[dying].fail(IoErrorKind::Gone);
+        // Writes here and there, until one finds that the brick is gone.
+        for stripe in 0..16 {
+            write(&volume, other, stripe * STRIPE, &[1; 4096]).await.unwrap();
+        }
+        assert!(!volume.brick(place.brick).unwrap().is_there());
+        volume.allocate(ino, reserve, 0, STRIPE).await.unwrap();
+        let now = volume.place(&inode, 0).await.unwrap().1;
+        assert_ne!(now.brick, place.brick);
+        write(&volume, ino, 0, &vec![2; STRIPE as usize]).await.unwrap();
+        assert!(read_all(&volume, ino).await.iter().all(|byte| *byte == 2));
+        is_clean(&volume).await;
+    });
+}
+
+#[test]
 fn what_a_write_that_failed_left_beyond_the_end_does_not_show_when_the_file_grows() {
     let (world, store) = World::new(STRIPE, &[32, 32]);
     let (volume, bricks) = mount(&world, &store, false);
