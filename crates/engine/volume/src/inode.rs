@@ -34,6 +34,8 @@ pub struct Inode {
     pub lost_told: Cell<u64>,
     /// Bytes after the end, in its last granule, may not be zero on the brick.
     pub ragged: Cell<bool>,
+    /// The file is no more: whoever still holds this changes nothing that is recorded.
+    pub removed: Cell<bool>,
 }
 
 impl Inode {
@@ -50,6 +52,7 @@ impl Inode {
             lost: Cell::new(0),
             lost_told: Cell::new(0),
             ragged: Cell::new(true),
+            removed: Cell::new(false),
         })
     }
 

@@ -87,6 +87,7 @@ impl Volume {
         for key in attributes {
             self.transactions.set(key, None);
         }
+        inode.removed.set(true);
         self.transactions.drop_inode(ino);
         self.transactions.set(keys::inode(ino), None);
         self.transactions.set(keys::orphan(ino), None);

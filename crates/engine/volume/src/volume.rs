@@ -220,8 +220,11 @@ impl Volume {
         data: bool,
         change: impl FnOnce(&mut InodeRecord) -> T,
     ) -> T {
-        inode.note_change(self.transactions.number(), data);
-        self.transactions.touch_inode(inode);
+        // A job may hold a file that is removed meanwhile: its record must not be written again.
+        if !inode.removed.get() {
+            inode.note_change(self.transactions.number(), data);
+            self.transactions.touch_inode(inode);
+        }
         inode.edit(change)
     }
 

@@ -297,6 +297,41 @@ fn space_that_was_set_aside_on_a_brick_that_is_gone_can_be_made_more() {
 }
 
 #[test]
+fn a_file_that_is_removed_while_its_migration_is_refused_stays_removed() {
+    let (world, store) = World::new(STRIPE, &[32, 4]);
+    let (volume, bricks) = mount(&world, &store, true);
+    world.shard.block_on(async move {
+        let (large, removed) = (file(&volume, "a").await, file(&volume, "b").await);
+        // More than brick 1 has room for.
+        write(&volume, large, 0, &vec![1; 8 << 20]).await.unwrap();
+        write(&volume, removed, 0, &[2; 4096]).await.unwrap();
+        volume.sync().await.unwrap();
+        write(&volume, large, 0, &[3; 4096]).await.unwrap();
+        bricks.iter().for_each(Frail::hold);
+        let (own, refused) = (Rc::clone(&volume), Results::default());
+        let results = Rc::clone(&refused);
+        volume.shard.spawn(async move {
+            let started = own.migrate_files(&[large, removed], 1).await;
+            results.borrow_mut().push(started.is_err());
+        });
+        until(&volume, || bricks.iter().any(|brick| brick.waiting() > 0)).await;
+        volume.unlink(ROOT, b"b").await.unwrap();
+        volume.forget(removed, u64::MAX);
+        until(&volume, || volume.inodes.get(removed).is_none()).await;
+        for brick in &bricks {
+            brick.moods.holds.set(false);
+            while brick.waiting() > 0 {
+                brick.release();
+            }
+        }
+        until(&volume, || !refused.borrow().is_empty()).await;
+        assert_eq!(*refused.borrow(), [true]);
+        volume.sync().await.unwrap();
+        is_clean(&volume).await;
+    });
+}
+
+#[test]
 fn what_a_write_that_failed_left_beyond_the_end_does_not_show_when_the_file_grows() {
     let (world, store) = World::new(STRIPE, &[32, 32]);
     let (volume, bricks) = mount(&world, &store, false);
