@@ -149,7 +149,17 @@ impl Ring {
 
     /// Prepares `op`; `sink` gets it back with `token` when it has ended. Never completes at once, but for a command
     /// that is not possible.
-    pub fn submit(&self, mut op: RingOp, sink: Rc<dyn RingSink>, token: u64) {
+    pub fn submit(&self, op: RingOp, sink: Rc<dyn RingSink>, token: u64) {
+        self.submit_so(op, sink, token, false);
+    }
+
+    /// [`submit`](Ring::submit), and a thread of the kernel's begins it: for files where beginning alone can wait, with
+    /// this thread in the kernel.
+    pub fn submit_by_worker(&self, op: RingOp, sink: Rc<dyn RingSink>, token: u64) {
+        self.submit_so(op, sink, token, true);
+    }
+
+    fn submit_so(&self, mut op: RingOp, sink: Rc<dyn RingSink>, token: u64, by_worker: bool) {
         if matches!(op, RingOp::Command(_)) {
             if !self.takes_commands() {
                 return sink.ring_done(token, -libc::EOPNOTSUPP, op);
@@ -176,7 +186,8 @@ impl Ring {
         entry.token = token;
         drop(entries);
         self.in_flight.set(self.in_flight.get() + 1);
-        self.push(prepared.user_data(u64::from(index)));
+        let prepared = prepared.user_data(u64::from(index));
+        self.push(if by_worker { prepared.by_worker() } else { prepared });
     }
 
     /// Operations that the kernel has, or will have at the end of the turn.

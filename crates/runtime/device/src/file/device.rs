@@ -30,6 +30,8 @@ struct Core {
     shard: Shard,
     /// `None`: requests are carried out at submit.
     ring: Option<Rc<Ring>>,
+    /// Even to begin a request can wait: the shard must not.
+    by_worker: bool,
     info: DeviceInfo,
     writable: bool,
     /// The file's size in bytes when it was opened; a write that ends here could hide that the
@@ -61,6 +63,7 @@ impl FileDevice {
         let core = Rc::new_cyclic(|own| Core {
             shard: shard.clone(),
             ring,
+            by_worker: abilities.is_served,
             info,
             writable,
             end: abilities.size,
@@ -119,7 +122,7 @@ impl Core {
     fn begin(self: &Rc<Core>, mut flight: Flight, mut call: RingOp) {
         if let Some(ring) = &self.ring {
             let key = self.flights.borrow_mut().insert(flight);
-            ring.submit(call, Rc::clone(self) as Rc<dyn RingSink>, key as u64);
+            self.submit(ring, call, Rc::clone(self) as Rc<dyn RingSink>, key as u64);
             return;
         }
         loop {
@@ -128,6 +131,13 @@ impl Core {
                 Step::Call(next) => call = next,
                 Step::End(result, op) => return flight.done.finish(result, op),
             }
+        }
+    }
+
+    fn submit(&self, ring: &Ring, call: RingOp, sink: Rc<dyn RingSink>, token: u64) {
+        match self.by_worker {
+            true => ring.submit_by_worker(call, sink, token),
+            false => ring.submit(call, sink, token),
         }
     }
 
@@ -147,7 +157,7 @@ impl RingSink for Core {
             Step::Call(call) => {
                 // The ring holds a handle until this returns, so there is one.
                 if let (Some(ring), Some(own)) = (&self.ring, self.own.upgrade()) {
-                    ring.submit(call, own, token);
+                    self.submit(ring, call, own, token);
                 }
             }
             Step::End(result, op) => {

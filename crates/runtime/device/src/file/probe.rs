@@ -12,6 +12,11 @@ use std::os::fd::OwnedFd;
 /// `f_type` of tmpfs and ramfs, from the kernel's linux/magic.h.
 const MEMORY_FILESYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
+/// The same of file systems whose server is another process or machine (FUSE, NFS, SMB, Ceph, 9p, AFS). Even to begin
+/// a request of a file there can wait for it: FUSE takes a lock that a flush holds until its server answers.
+const SERVED_FILESYSTEMS: [u64; 7] =
+    [0x6573_5546, 0x6969, 0xff53_4d42, 0xfe53_4d42, 0x00c3_6400, 0x0102_1997, 0x5346_414f];
+
 /// The result of a probe. Sizes in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Abilities {
@@ -26,6 +31,8 @@ pub(super) struct Abilities {
     rotational: bool,
     /// The content is in memory (tmpfs): calls do not wait.
     pub(super) in_memory: bool,
+    /// Somebody else's server has it: every call may wait.
+    pub(super) is_served: bool,
 }
 
 impl Abilities {
@@ -73,6 +80,7 @@ fn of_block_device(fd: &OwnedFd) -> Result<Abilities, Errno> {
         volatile_cache: queue.text("write_cache").is_none_or(|cache| cache == "write back"),
         rotational: queue.number("rotational") == Some(1),
         in_memory: false,
+        is_served: false,
     })
 }
 
@@ -80,8 +88,8 @@ fn of_file(fd: &OwnedFd, direct: bool, writable: bool) -> Result<Abilities, Errn
     let stat = fstat(fd)?;
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     // The type of `f_type` differs between architectures; the magic numbers have 32 bits.
-    let in_memory = fstatfs(fd)
-        .is_ok_and(|filesystem| MEMORY_FILESYSTEMS.contains(&(filesystem.f_type as u32).into()));
+    let filesystem: u64 = fstatfs(fd).map_or(0, |filesystem| (filesystem.f_type as u32).into());
+    let in_memory = MEMORY_FILESYSTEMS.contains(&filesystem);
     let logical_block = match direct && !in_memory {
         true => direct_alignment(fd, size)?,
         false => 512,
@@ -97,6 +105,7 @@ fn of_file(fd: &OwnedFd, direct: bool, writable: bool) -> Result<Abilities, Errn
         volatile_cache: !in_memory,
         rotational: !in_memory && queue.number("rotational") == Some(1),
         in_memory,
+        is_served: SERVED_FILESYSTEMS.contains(&filesystem),
     })
 }
 

@@ -1,7 +1,7 @@
 //! The queues shared with the kernel. Those of a kernel that can (Linux 6.1) have entries that are long enough for
 //! commands to drivers.
 
-use io_uring::squeue::{Entry, Entry128};
+use io_uring::squeue::{Entry, Entry128, Flags};
 use io_uring::{IoUring, Parameters, Submitter};
 
 /// Room for completions, for each entry of the submission queue.
@@ -19,6 +19,14 @@ impl Prepared {
         match self {
             Prepared::Plain(entry) => Prepared::Plain(entry.user_data(value)),
             Prepared::Command(entry) => Prepared::Command(entry.user_data(value)),
+        }
+    }
+
+    /// Begun by a thread of the kernel's.
+    pub fn by_worker(self) -> Prepared {
+        match self {
+            Prepared::Plain(entry) => Prepared::Plain(entry.flags(Flags::ASYNC)),
+            Prepared::Command(entry) => Prepared::Command(entry.flags(Flags::ASYNC)),
         }
     }
 }
