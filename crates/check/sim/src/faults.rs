@@ -240,6 +240,7 @@ impl Run {
 
     /// Adds a member that is not in the array, or has it taken back by the bitmap.
     pub(crate) fn bring(&mut self, member: &Rc<Member>) -> Result<(), Over> {
+        self.left_out_no_more(member);
         member.set_gone(false);
         if member.hung.get() {
             self.world.wake_hung();
@@ -372,6 +373,7 @@ impl Run {
     /// Members come back, or go, while nothing runs.
     pub(crate) fn members_between_lives(&mut self) {
         self.damage_bitmaps();
+        self.metadata_is_there_again();
         self.learn_from_images();
         let members = self.world.members.borrow().clone();
         for member in &members {
@@ -379,7 +381,7 @@ impl Run {
                 self.world.trace(|| format!("{} is there again", member.name()));
                 member.set_gone(false);
             }
-            member.out.set(member.is_gone());
+            member.out.set(member.is_gone() || self.is_unknown(member));
         }
         if self.rng.percent(15)
             && let Some(member) = self.some_working()
@@ -389,5 +391,6 @@ impl Run {
             member.set_gone(true);
             member.out.set(true);
         }
+        self.metadata_is_damaged();
     }
 }

@@ -8,12 +8,46 @@ use braid_layout::{Layout, Level, Place, Spec};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// The superblock on a member, if it has one that can be used.
+/// The superblock on a member, if it has one that can be used: one that says that there are bad blocks needs the list of
+/// them, as for md (`md.c`: super_1_load).
 pub fn superblock(world: &World, member: &Member) -> Option<Superblock> {
+    superblock_alone(world, member).filter(|sb| !member.damaged.get() || list_is_there(member, sb))
+}
+
+/// [`superblock`], whatever has become of a list of bad blocks.
+pub fn superblock_alone(world: &World, member: &Member) -> Option<Superblock> {
+    let place = superblock_place(world, member)?;
     let sectors = member.kind.info.size / 512;
-    let at = location(world.metadata, sectors)?;
-    let end = ((at * 512) + READ_LEN as u64).min(member.kind.info.size);
-    Superblock::parse(&member.image(at * 512..end), world.metadata, at, sectors).ok()
+    let bytes = member.readable_image(place.clone());
+    Superblock::parse(&bytes, world.metadata, place.start / 512, sectors).ok()
+}
+
+/// The bytes of a member that are read for its superblock.
+pub fn superblock_place(world: &World, member: &Member) -> Option<Range<u64>> {
+    let size = member.kind.info.size;
+    let start = location(world.metadata, size / 512)? * 512;
+    Some(start..(start + READ_LEN as u64).min(size))
+}
+
+fn list_is_there(member: &Member, sb: &Superblock) -> bool {
+    let Some(at) = sb.bblog_sector().filter(|_| sb.bad_blocks).map(|sector| sector * 512) else {
+        return true;
+    };
+    let list = at..at + u64::from(sb.bblog_size) * 512;
+    !member.cannot_read(&list) && badblocks::parse(&member.image(list), sb.bblog_shift).is_ok()
+}
+
+/// By its superblock, and those of `others`, this member holds a slot.
+pub fn takes_part(world: &World, others: &[Rc<Member>], member: &Rc<Member>) -> bool {
+    let all = others.iter().chain([member]);
+    let found: Vec<_> = all
+        .filter_map(|member| Some((Rc::clone(member), superblock_alone(world, member)?)))
+        .collect();
+    choose(&found).is_some_and(|choice| {
+        let held = choice.in_sync.iter().map(|(_, holder)| holder);
+        let mut holders = held.chain(choice.rebuilding.iter().map(|(_, holder, _)| holder));
+        holders.any(|holder| Rc::ptr_eq(holder, member))
+    })
 }
 
 /// What the bad-block log on a member lists, in component bytes.

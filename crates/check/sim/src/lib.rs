@@ -32,6 +32,7 @@ pub mod images;
 mod lives;
 pub mod machine;
 pub mod member;
+mod metadata;
 mod mishaps;
 pub mod oracle;
 mod plants;

@@ -2,14 +2,12 @@
 
 use crate::checkers::{job_resumes, md_can_assemble, memory_bounded};
 use crate::client::Client;
-use crate::device::SimOpener;
 use crate::images::{self, MdChoice};
 use crate::machine::{Machine, Step};
 use crate::member::Member;
 use crate::rng::Rng;
 use crate::run::{Life, Over, Run};
 use crate::steps::{PATIENCE, SECOND, Steps, ends_like_a_crash};
-use braid_array::assemble::assemble;
 use braid_array::error::AssembleError;
 use braid_device::{Device, Target};
 use std::rc::Rc;
@@ -76,6 +74,7 @@ impl Run {
 
     fn between_lives(&mut self) -> Result<(), Over> {
         self.flushes_fail = false;
+        self.left_out_are_untouched();
         self.world.missed.borrow_mut().clear();
         self.members_between_lives();
         match self.world.failure() {
@@ -102,25 +101,10 @@ impl Run {
         self.world.moving.set(false);
         let machine = Machine::start(&self.world, self.scenario.shards);
         let (mut options, mut newer_only) = (self.scenario.assemble.clone(), false);
+        self.damaged_are_refused(&machine, &present)?;
         let result = loop {
-            let openers =
-                present.iter().map(|member| SimOpener::of(&self.world, member.kind.index));
-            let (context, openers, given) =
-                (machine.context.clone(), openers.collect(), options.clone());
-            let later = machine.begin(async move { assemble(&context, openers, given).await });
-            let start = self.world.now();
-            while later.borrow().is_none() {
-                let stuck = machine.step() == Step::Stuck && later.borrow().is_none();
-                if stuck || self.world.now() > start + PATIENCE {
-                    return self.fail("nothing_waits_for_ever", "assemble never ends".to_string());
-                }
-                if self.world.failure().is_some() {
-                    return Err(Over);
-                }
-            }
-            let result = later.borrow_mut().take();
-            match result {
-                Some(Err(AssembleError::DirtyDegraded { .. })) if !options.force => {
+            match self.try_assembly(&machine, &present, &options)? {
+                Err(AssembleError::DirtyDegraded { .. }) if !options.force => {
                     options.force = true;
                     self.forced = true;
                     if !self.synced {
@@ -129,7 +113,7 @@ impl Run {
                     self.world.trace(|| "dirty and degraded: forced".to_string());
                 }
                 // Nobody is left of those whom an old member knew: people keep the side that is newer.
-                Some(Err(AssembleError::RanApart { .. })) if !newer_only => {
+                Err(AssembleError::RanApart { .. }) if !newer_only => {
                     newer_only = true;
                     self.world.trace(|| "members of long ago are left out".to_string());
                     present.retain(|member| {
@@ -137,8 +121,7 @@ impl Run {
                             .is_some_and(|sb| sb.events + 1 >= choice.freshest.events)
                     });
                 }
-                Some(result) => break result,
-                None => return Err(Over),
+                result => break result,
             }
         };
         let array = match result {

@@ -16,8 +16,8 @@
 //!   one that is durable. A logical block itself is never torn, as disks promise. Where the members of an array
 //!   have blocks of different sizes, all tear at the largest, which is the array's: nothing could keep its
 //!   promise otherwise.
-//! - **Read errors.** Logical blocks of the data area can be unreadable ([`IoErrorKind::Medium`]) until they
-//!   are written again.
+//! - **Read errors.** Logical blocks can be unreadable ([`IoErrorKind::Medium`]) until they are written again: of the data
+//!   area at any time, of the metadata when an array is about to start.
 //! - **Write errors.** A write fails with `Medium`; any of its blocks may have got through.
 //! - **Defects.** Logical blocks of the data area that take no write, ever: they keep what they held, and give
 //!   it, or cannot be read. The other blocks of such a write may have got through.
@@ -119,6 +119,8 @@ pub struct Member {
     pub was_bad: Cell<bool>,
     /// A write of it has failed that was ordered to: an array may have listed its bytes as bad.
     pub has_failed_a_write: Cell<bool>,
+    /// Some of its metadata was damaged on purpose at some time.
+    pub damaged: Cell<bool>,
     /// Its index in the role table.
     pub dev_number: Cell<Option<u32>>,
     /// Its component in bytes, empty until the array is created.
@@ -184,6 +186,7 @@ impl Member {
             scarred: Cell::new(false),
             was_bad: Cell::new(false),
             has_failed_a_write: Cell::new(false),
+            damaged: Cell::new(false),
             dev_number: Cell::new(None),
             data: RefCell::new(0..0),
             forgets: Cell::new(false),
@@ -246,50 +249,6 @@ impl Member {
         self.state.borrow_mut().fail_write_in = writes;
     }
 
-    /// Logical blocks of the data area from component byte `offset` on become unreadable.
-    pub fn make_unreadable(&self, offset: u64, blocks: u64) {
-        let data = self.data.borrow().clone();
-        let mut state = self.state.borrow_mut();
-        for nr in 0..blocks {
-            let at = data.start + offset + nr * self.kind.tear;
-            if at + self.kind.tear <= data.end {
-                state.bad.insert(at / self.kind.tear);
-                self.was_bad.set(true);
-            }
-        }
-    }
-
-    /// Logical blocks of the data area from component byte `offset` on take no write any more; with
-    /// `unreadable` they cannot be read either.
-    pub fn make_defective(&self, offset: u64, blocks: u64, unreadable: bool) {
-        if unreadable {
-            self.make_unreadable(offset, blocks);
-        }
-        let data = self.data.borrow().clone();
-        let mut state = self.state.borrow_mut();
-        for nr in 0..blocks {
-            let at = data.start + offset + nr * self.kind.tear;
-            if at + self.kind.tear <= data.end {
-                state.defects.insert(at / self.kind.tear);
-                self.was_bad.set(true);
-            }
-        }
-    }
-
-    /// Blocks that cannot be read, or that the array may have recorded as bad, as component bytes. It
-    /// records aligned pieces of 4096 bytes.
-    pub fn unreadable(&self) -> Vec<Range<u64>> {
-        const PIECE: u64 = 4096;
-        let (state, data, tear) = (self.state.borrow(), self.data.borrow(), self.kind.tear);
-        let at = |block: &u64| (block * tear).saturating_sub(data.start);
-        let unreadable = state.bad.iter().map(|block| at(block)..at(block) + tear);
-        let defects = state
-            .defects
-            .iter()
-            .map(|block| at(block) / PIECE * PIECE..(at(block) + tear).next_multiple_of(PIECE));
-        unreadable.chain(defects).collect()
-    }
-
     /// It answers again, and writes and flushes that were to fail succeed.
     pub fn cancel_failures(&self) {
         let mut state = self.state.borrow_mut();
@@ -334,14 +293,6 @@ impl Member {
             .filter(|sector| !held[*sector as usize])
             .map(|sector| sector * SECTOR - data.start)
             .find(|at| used(*at))
-    }
-
-    /// A write failure is ordered, or there are blocks that cannot be read.
-    pub fn is_weak(&self) -> bool {
-        let state = self.state.borrow();
-        let blocks = state.bad.is_empty() && state.defects.is_empty();
-        let ordered = state.fail_write_in.is_some() || state.fail_flushes > 0 || self.hung.get();
-        state.gone || ordered || !blocks || self.scarred.get()
     }
 
     /// The first byte of `range` within the data area that the array has not put there since the
@@ -666,5 +617,6 @@ pub fn joined(bufs: &Bufs) -> Cow<'_, [u8]> {
     Cow::Owned(data)
 }
 
+mod damage;
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,7 @@ use crate::holes::Holes;
 use crate::images;
 use crate::machine::{Machine, Step};
 use crate::member::Member;
+use crate::metadata::LeftOut;
 use crate::mishaps::Mishaps;
 use crate::oracle::Oracle;
 use crate::rng::{Extra, Rng};
@@ -115,6 +116,9 @@ pub struct Run {
     pub(crate) aimed: Extra,
     /// Flushes that fail where no other member has what is lost.
     pub(crate) sole_copies: Extra,
+    /// Damage of metadata, and the members that were left out for it in this life.
+    pub(crate) damage: Extra,
+    pub(crate) left_out: Vec<LeftOut>,
     /// The limits of jobs, but for those that are to take long.
     pub(crate) aimed_speed: SyncSpeed,
     pub(crate) oracle: Oracle,
@@ -269,6 +273,8 @@ impl Run {
             mishaps,
             aimed: Extra::of(world.seed, 41, 60, plain),
             sole_copies: Extra::of(world.seed, 55, 70, plain),
+            damage: Extra::of(world.seed, 104, 40, plain),
+            left_out: Vec::new(),
             aimed_speed: scenario.assemble.sync_speed,
             world: Rc::clone(world),
             scenario,

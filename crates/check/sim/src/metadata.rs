@@ -1,0 +1,263 @@
+//! Metadata of members that is damaged when the array is to start: superblocks and bad-block logs that cannot be read, or
+//! have rotted, and bitmaps that cannot be read.
+//!
+//! What is expected of the engine: a member whose superblock, or list of bad blocks, is lost keeps an assembly from starting
+//! that is given it, by name, and nothing is written. People leave it out; then it counts as absent, and no byte
+//! of it changes until it is added again. A bitmap that is lost costs a longer resync and no data.
+//!
+//! Does not go beyond what the level survives: who is hit counts as lost as a whole, as in `faults`. Choices come from a
+//! stream of their own; plain runs have none of it.
+
+use crate::device::SimOpener;
+use crate::images;
+use crate::machine::{Later, Machine, Step};
+use crate::member::Member;
+use crate::run::{Over, Run};
+use crate::steps::PATIENCE;
+use braid_array::array::Array;
+use braid_array::assemble::assemble;
+use braid_array::error::{AssembleError, ExamineError};
+use braid_array::metadata::superblock::examine;
+use braid_array::options::AssembleOptions;
+use braid_format::superblock::{READ_LEN, Superblock};
+use std::rc::Rc;
+use std::sync::Arc;
+
+const SECTOR: u64 = 512;
+
+/// A member that an assembly was not given because its metadata is damaged.
+pub(crate) struct LeftOut {
+    member: Rc<Member>,
+    /// Writes that it had taken by then.
+    writes: u32,
+}
+
+impl Run {
+    /// Nothing runs: now and then some metadata is damaged.
+    pub(crate) fn metadata_is_damaged(&mut self) {
+        if self.excused || !self.damage.chance(30) {
+            return;
+        }
+        match self.damage.rng.range(0..10) {
+            0..3 if self.scenario.has_bitmap() => self.bitmaps_are_unreadable(),
+            _ => self.one_loses_its_metadata(),
+        }
+    }
+
+    /// What could not be read can be read again, now and then: the cable was it.
+    pub(crate) fn metadata_is_there_again(&self) {
+        for member in self.world.members.borrow().iter().filter(|member| member.damaged.get()) {
+            if self.damage.chance(40) && member.heal_metadata() {
+                self.world.trace(|| format!("all metadata of {} can be read", member.name()));
+            }
+        }
+    }
+
+    fn one_loses_its_metadata(&mut self) {
+        let members = self.world.members.borrow().clone();
+        let whole = |m: &Member| m.slot.get().filter(|_| m.in_sync.get());
+        let may_be_hit = |member: &&Rc<Member>| {
+            let there = !member.out.get() && !member.is_gone();
+            let spared = whole(member).is_none() || self.may_lose(member, whole);
+            there && spared && images::superblock(&self.world, member).is_some()
+        };
+        let hit: Vec<_> = members.iter().filter(may_be_hit).collect();
+        // Few lists are not empty, so those go first.
+        let with_list = |member: &&Rc<Member>| {
+            images::superblock(&self.world, member).is_some_and(|sb| sb.bad_blocks)
+        };
+        let (lists, any) = (hit.iter().copied().find(with_list), self.damage.rng.below(hit.len()));
+        let Some(member) = lists.or(hit.get(any).copied()).map(Rc::clone) else { return };
+        let Some(sb) = images::superblock(&self.world, &member) else { return };
+        self.faults += 1;
+        member.damaged.set(true);
+        if lists.is_some() && self.damage.rng.percent(70) {
+            self.list_is_lost(&member, &sb);
+        } else {
+            self.superblock_is_lost(&member, &sb);
+        }
+        if images::superblock(&self.world, &member).is_none() {
+            member.out.set(true);
+        }
+    }
+
+    fn superblock_is_lost(&self, member: &Member, sb: &Superblock) {
+        let Some(place) = images::superblock_place(&self.world, member) else { return };
+        let name = member.name();
+        match self.damage.rng.range(0..4) {
+            0 | 1 => {
+                let all = self.damage.rng.percent(50);
+                // The first sectors are all that it needs, unless it has a large table.
+                let sectors = if all { READ_LEN as u64 / SECTOR } else { 1 };
+                let first = if all { 0 } else { self.damage.rng.range(0..3) };
+                let start = place.start + first * SECTOR;
+                self.world.trace(|| {
+                    format!("{name} cannot read {sectors} sectors at {start}: its superblock")
+                });
+                member.make_unreadable_at(start..(start + sectors * SECTOR).min(place.end));
+            }
+            2 => {
+                self.world.trace(|| format!("the superblock of {name} is zeroed"));
+                member.rot(place.start, &[0; SECTOR as usize]);
+            }
+            _ => {
+                // Event count, role table, checksum and name are all below the checksum.
+                let at = *self.damage.rng.pick(&[32_u64, 92, 200, 216, 260]);
+                let old = member.image(place.start + at..place.start + at + 1);
+                let wrong: Vec<u8> = old.iter().map(|byte| byte ^ 0x10).collect();
+                self.world.trace(|| {
+                    format!("byte {at} of the superblock of {name} rots (events {})", sb.events)
+                });
+                member.rot(place.start + at, &wrong);
+            }
+        }
+    }
+
+    fn list_is_lost(&self, member: &Member, sb: &Superblock) {
+        let Some(at) = sb.bblog_sector().map(|sector| sector * SECTOR) else { return };
+        let name = member.name();
+        if self.damage.rng.percent(60) {
+            self.world.trace(|| format!("{name} cannot read its list of bad blocks"));
+            member.make_unreadable_at(at..at + SECTOR);
+        } else {
+            self.world.trace(|| format!("the list of bad blocks of {name} is zeroed"));
+            member.rot(at, &[0; SECTOR as usize]);
+        }
+    }
+
+    /// The bitmap of one member, or of all, cannot be read: its superblock, or some of its bits.
+    fn bitmaps_are_unreadable(&self) {
+        let (all, bits) = (self.damage.rng.percent(60), self.damage.rng.percent(40));
+        for member in self.world.members.borrow().iter() {
+            let place = images::superblock(&self.world, member).and_then(|sb| sb.bitmap_sector());
+            let Some(at) = place.map(|sector| sector * SECTOR) else { continue };
+            let at = if bits { at + SECTOR } else { at };
+            self.world.trace(|| format!("{} cannot read its bitmap at {at}", member.name()));
+            member.damaged.set(true);
+            member.make_unreadable_at(at..at + SECTOR);
+            if !all {
+                return;
+            }
+        }
+    }
+
+    /// Members that are there and of which nobody knows what they are, or what is bad on them.
+    fn unknown(&self) -> Vec<Rc<Member>> {
+        let members = self.world.members.borrow();
+        members.iter().filter(|member| self.is_unknown(member)).cloned().collect()
+    }
+
+    pub(crate) fn is_unknown(&self, member: &Member) -> bool {
+        let there = member.damaged.get() && !member.is_gone();
+        there && images::superblock(&self.world, member).is_none()
+    }
+
+    /// Carries out one assembly.
+    pub(crate) fn try_assembly(
+        &self,
+        machine: &Machine,
+        members: &[Rc<Member>],
+        options: &AssembleOptions,
+    ) -> Result<Result<Arc<Array>, AssembleError>, Over> {
+        let openers = members.iter().map(|member| SimOpener::of(&self.world, member.kind.index));
+        let (context, openers, given) =
+            (machine.context.clone(), openers.collect(), options.clone());
+        let later = machine.begin(async move { assemble(&context, openers, given).await });
+        self.outcome(machine, &later)
+    }
+
+    fn outcome<T>(&self, machine: &Machine, later: &Later<T>) -> Result<T, Over> {
+        let start = self.world.now();
+        while later.borrow().is_none() {
+            let stuck = machine.step() == Step::Stuck && later.borrow().is_none();
+            if stuck || self.world.now() > start + PATIENCE {
+                return self.fail("nothing_waits_for_ever", "assemble never ends".to_string());
+            }
+            if self.world.failure().is_some() {
+                return Err(Over);
+            }
+        }
+        later.borrow_mut().take().ok_or(Over)
+    }
+
+    /// An assembly that is given a member with lost metadata beside `present` is refused and writes nothing; people leave
+    /// the member out.
+    pub(crate) fn damaged_are_refused(
+        &mut self,
+        machine: &Machine,
+        present: &[Rc<Member>],
+    ) -> Result<(), Over> {
+        for member in self.unknown() {
+            let name = member.name().to_string();
+            let lost_list = images::superblock_alone(&self.world, &member).is_some();
+            if !lost_list {
+                let opener = SimOpener::of(&self.world, member.kind.index);
+                let shard = machine.home().clone();
+                let later = machine.begin(async move { examine(&shard, &*opener).await });
+                if let Ok(found) = self.outcome(machine, &later)?
+                    && let Some(sb) = found.superblock
+                {
+                    let text = format!(
+                        "the superblock of {name} is lost, and one with {} updates is found",
+                        sb.events
+                    );
+                    return self.fail("damage_is_seen", text);
+                }
+            } else if !images::takes_part(&self.world, present, &member) {
+                continue;
+            }
+            let mut given = present.to_vec();
+            given.insert(self.damage.rng.below(present.len() + 1), Rc::clone(&member));
+            let written = self.writes_taken();
+            let options = self.scenario.assemble.clone();
+            let error = match self.try_assembly(machine, &given, &options)? {
+                Ok(_) => {
+                    let text = format!("an array starts with {name}, whose metadata is lost");
+                    return self.fail("damage_is_seen", text);
+                }
+                Err(error) => error,
+            };
+            self.world.trace(|| format!("{name} is left out: {error}"));
+            let named = match &error {
+                AssembleError::Examine(
+                    ExamineError::Read { name, .. } | ExamineError::Superblock { name, .. },
+                )
+                | AssembleError::NoSuperblock { name }
+                | AssembleError::BadBlockLog { name, .. } => Some(name),
+                _ => None,
+            };
+            // What the superblocks say of the array may be a reason before any list is read.
+            if named != Some(&name) && (!lost_list || named.is_some()) {
+                let text = format!("the metadata of {name} is lost, and what is said is: {error}");
+                return self.fail("damage_is_seen", text);
+            }
+            if self.writes_taken() != written {
+                let text = format!("an assembly with {name}, which was refused, has written");
+                return self.fail("damage_is_seen", text);
+            }
+            let writes = member.writes_so_far();
+            self.left_out.push(LeftOut { member, writes });
+        }
+        Ok(())
+    }
+
+    fn writes_taken(&self) -> u64 {
+        self.world.members.borrow().iter().map(|member| u64::from(member.writes_so_far())).sum()
+    }
+
+    /// Somebody adds this member: it may be written to from now on.
+    pub(crate) fn left_out_no_more(&mut self, member: &Rc<Member>) {
+        self.left_out.retain(|left| !Rc::ptr_eq(&left.member, member));
+    }
+
+    /// A life is over: who was left out has not been written to.
+    pub(crate) fn left_out_are_untouched(&mut self) {
+        for left in self.left_out.drain(..) {
+            if left.member.writes_so_far() != left.writes {
+                let text =
+                    format!("{} was left out of the array, and was written to", left.member.name());
+                self.world.fail("left_out_is_untouched", text);
+            }
+        }
+    }
+}
