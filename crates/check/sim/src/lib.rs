@@ -29,6 +29,7 @@ mod ending;
 mod faults;
 pub mod holes;
 pub mod images;
+mod left_out;
 mod lives;
 pub mod machine;
 pub mod member;

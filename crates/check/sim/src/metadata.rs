@@ -10,6 +10,7 @@
 
 use crate::device::SimOpener;
 use crate::images;
+use crate::left_out::LeftOut;
 use crate::machine::{Later, Machine, Step};
 use crate::member::Member;
 use crate::run::{Over, Run};
@@ -24,13 +25,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 const SECTOR: u64 = 512;
-
-/// A member that an assembly was not given because its metadata is damaged.
-pub(crate) struct LeftOut {
-    member: Rc<Member>,
-    /// Writes that it had taken by then.
-    writes: u32,
-}
 
 impl Run {
     /// Nothing runs: now and then some metadata is damaged.
