@@ -77,16 +77,14 @@ impl Scene {
     /// Unmounts; again while children of other tests hold for a moment what this process had open, as above.
     #[track_caller]
     fn unmount(&self, volume: &str) {
-        let since = Instant::now();
-        loop {
+        wait_until("nothing holds the mount", || {
             let ran = self.run(&format!("unmount {volume}"));
             let held = ran.code == 2 && ran.err.contains("in use");
-            if !held || since.elapsed() > Duration::from_secs(60) {
+            if !held {
                 ran.ok();
-                return;
             }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            !held
+        });
     }
 
     fn forget(&self, name: &str) {

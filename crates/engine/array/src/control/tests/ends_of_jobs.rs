@@ -20,17 +20,7 @@ fn all_but_rebuilt(
     level: Level,
     disks: usize,
 ) -> (Vec<Arc<TestMember>>, Arc<Array>, Rc<Control>) {
-    let members = members("m", disks, 4 * MIB);
-    let options = CreateOptions {
-        assume_clean: true,
-        bad_block_log: false,
-        chunk_size: (level != Level::Raid1).then_some(64 << 10),
-        ..CreateOptions::new("data", level, disks)
-    };
-    world.create(&members, options);
-    let (array, control) = world.assemble(&members);
-    let size = array.info().device.size as usize;
-    world.write(&array, 0, 0, &pattern(0, size)).unwrap();
+    let (members, array, control) = world.full_array((level, disks), 4 * MIB, false);
     let (failing, name) = (Rc::clone(&control), MemberSelector::Name("m0".to_string()));
     let opener = Arc::clone(&members[0]) as Arc<dyn Opener>;
     members[0].slow_flush.store(SECOND, Ordering::Relaxed);

@@ -1,10 +1,10 @@
 //! A member that is half rebuilt when the array stops uncleanly: what it has is redundancy that may be wrong.
 
 use crate::control::Control;
-use crate::control::tests::world::{TestMember, World, members, pattern};
-use crate::options::{AssembleOptions, CreateOptions, MemberSelector};
+use crate::control::tests::world::{TestMember, World, pattern};
+use crate::options::{AssembleOptions, MemberSelector};
 use crate::status::JobOutcome;
-use braid_device::{Opener, Target};
+use braid_device::Opener;
 use braid_layout::Level;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,19 +19,9 @@ fn half_rebuilt(
     log: bool,
     slot: usize,
 ) -> (Vec<Arc<TestMember>>, u64, u64) {
-    let members = members("m", disks, 24 * MIB);
     // With two shards windows are one stripe each, so that it is not left at the end of a larger one.
     let world = World::new(2);
-    let options = CreateOptions {
-        assume_clean: true,
-        bad_block_log: log,
-        chunk_size: (level != Level::Raid1).then_some(64 << 10),
-        ..CreateOptions::new("data", level, disks)
-    };
-    world.create(&members, options);
-    let (array, control) = world.assemble(&members);
-    let size = array.info().device.size as usize;
-    world.write(&array, 0, 0, &pattern(0, size)).unwrap();
+    let (members, array, control) = world.full_array((level, disks), 24 * MIB, log);
     let (failing, name) = (Rc::clone(&control), MemberSelector::Name(format!("m{slot}")));
     let opener = Arc::clone(&members[slot]) as Arc<dyn Opener>;
     control.set_sync_speed(0, 2 << 10).unwrap();

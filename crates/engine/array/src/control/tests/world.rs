@@ -13,6 +13,7 @@ use braid_device::{
     Request, Target,
 };
 use braid_format::superblock::Superblock;
+use braid_layout::Level;
 use braid_shard::{Nanos, Reactor, Shard};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -148,6 +149,28 @@ impl World {
         let array = self.try_assemble(members, AssembleOptions::default()).unwrap();
         let control = Control::find(&self.shards[0], array.id()).unwrap();
         (array, control)
+    }
+
+    /// A running array of level 1, 4, 5, 6 or 10 that is full of a pattern, and its members of `size` bytes each, with or
+    /// without a bad-block log.
+    pub(super) fn full_array(
+        &self,
+        (level, disks): (Level, usize),
+        size: u64,
+        bad_block_log: bool,
+    ) -> (Vec<Arc<TestMember>>, Arc<Array>, Rc<Control>) {
+        let members = members("m", disks, size);
+        let options = CreateOptions {
+            assume_clean: true,
+            bad_block_log,
+            chunk_size: (level != Level::Raid1).then_some(64 << 10),
+            ..CreateOptions::new("data", level, disks)
+        };
+        self.create(&members, options);
+        let (array, control) = self.assemble(&members);
+        let size = array.info().device.size as usize;
+        self.write(&array, 0, 0, &pattern(0, size)).unwrap();
+        (members, array, control)
     }
 
     pub(super) fn wait_idle(&self, control: &Rc<Control>) {
