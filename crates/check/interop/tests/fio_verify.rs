@@ -8,8 +8,7 @@ mod common;
 
 use braid_array::array::Array;
 use braid_array::options::CreateOptions;
-use braid_array::status::Counters;
-use braid_array::status::JobKind;
+use braid_array::status::{Counters, JobKind};
 use braid_device::Opener;
 use braid_device::ram::Ram;
 use braid_layout::{Level, layout_number};

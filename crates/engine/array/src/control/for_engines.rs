@@ -25,26 +25,17 @@ impl Decides for Controlled {
 
     fn ask(&self, shard: &Shard, id: ArrayId, question: Question, answer: Answer) {
         let Some(control) = Control::find(shard, id) else { return answer(false) };
-        let question = match question {
-            // At once: what the member makes durable from here on counts for nothing.
-            Question::Fail(nr, error, report) => {
-                control.hear_of(nr, error, report);
-                return shard.spawn(async move {
-                    let dropped = control.fail_nr(nr, &error.to_string()).await;
-                    answer(matches!(dropped, Dropped::Faulty | Dropped::Already));
-                });
-            }
-            other => other,
-        };
         shard.spawn(async move {
             answer(match question {
                 Question::Activate => control.activate().await,
+                Question::Fail(nr, error) => {
+                    let dropped = control.fail_nr(nr, &error.to_string()).await;
+                    matches!(dropped, Dropped::Faulty | Dropped::Already)
+                }
                 Question::FailFast(nr, error) => control.fail_fast(nr, error).await,
                 Question::ReadError(nr, error) => control.read_error(nr, error).await,
                 Question::RecordBad(nr, bad) => control.record_bad(nr, bad).await,
                 Question::Arm(nr, bits) => control.arm(nr, &bits).await,
-                // Answered above.
-                Question::Fail(..) => false,
             });
         });
     }

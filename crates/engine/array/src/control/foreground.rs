@@ -1,4 +1,4 @@
-//! What is known of foreground I/O, for which jobs make room.
+//! Foreground I/O as control has seen it last: jobs make room for it.
 
 use braid_shard::Nanos;
 use std::cell::Cell;

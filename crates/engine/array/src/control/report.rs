@@ -7,8 +7,9 @@ use crate::engine::Engine;
 use crate::figures::ArrayFigures;
 use crate::state::flags::MemberFlags;
 use crate::state::view::MemberNr;
-use crate::status::Counters;
-use crate::status::{ArrayState, ArrayStatus, JobKind, JobStatus, MemberState, MemberStatus};
+use crate::status::{
+    ArrayState, ArrayStatus, Counters, JobKind, JobStatus, MemberState, MemberStatus,
+};
 use braid_device::Device;
 use braid_device::plug::PlugStats;
 use braid_format::SECTOR;
@@ -107,6 +108,19 @@ impl Control {
         }));
         words
     }
+
+    /// The statistics since the start, summed over all shards.
+    pub async fn figures(&self) -> ArrayFigures {
+        let mut sum = ArrayFigures::default();
+        let ask = |engine: &Engine| (engine.figures(), engine.member_figures());
+        for (requests, members) in self.ask_engines(ask).await.into_iter().flatten() {
+            sum.requests.join(&requests);
+            for (nr, figures) in &members {
+                sum.add(*nr, figures);
+            }
+        }
+        sum
+    }
 }
 
 fn member_status(member: &Member, plugs: &[(MemberNr, PlugStats)]) -> MemberStatus {
@@ -160,19 +174,4 @@ fn add_counters(sum: &mut Counters, more: &Counters) {
     sum.reconstruct += more.reconstruct;
     sum.recovered_reads += more.recovered_reads;
     sum.corrected_reads += more.corrected_reads;
-}
-
-impl Control {
-    /// The statistics since the start, summed over all shards.
-    pub async fn figures(&self) -> ArrayFigures {
-        let mut sum = ArrayFigures::default();
-        let ask = |engine: &Engine| (engine.figures(), engine.member_figures());
-        for (requests, members) in self.ask_engines(ask).await.into_iter().flatten() {
-            sum.requests.join(&requests);
-            for (nr, figures) in &members {
-                sum.add(*nr, figures);
-            }
-        }
-        sum
-    }
 }

@@ -1,4 +1,4 @@
-//! What control knows of flushes, and of members that have failed and are not recorded as such.
+//! The state of flushes, and of members that have failed and are not recorded as failed yet.
 
 use crate::engine::home::FlushAnswer;
 use crate::state::view::MemberNr;

@@ -1,8 +1,8 @@
-//! What an engine has decided on the home shard before it goes on: who waits for an answer here.
+//! Questions of an engine to the home shard, and the tasks here that go on when they are answered.
 
-use crate::engine::home::{Flushed, News, Question};
+use crate::engine::home::{Asked, Flushed, News, Question, Waiters};
 use crate::engine::{Engine, WriteInFlight};
-use crate::state::view::View;
+use crate::state::view::{MemberNr, View};
 use braid_device::{IoError, IoErrorKind};
 use braid_layout::Slot;
 use braid_shard::plant::planted;
@@ -11,50 +11,45 @@ use std::rc::Rc;
 
 impl Engine {
     /// Asks control. `None` when the array was stopped meanwhile.
-    pub(crate) fn ask(self: &Rc<Engine>, question: Question) -> Promised<bool> {
+    pub(crate) fn ask(&self, question: Question) -> Promised<bool> {
+        let (answer, wait) = self.answer(|asked| &asked.questions);
+        self.home.ask(question, answer);
+        wait
+    }
+
+    /// Has the home shard flush all members. `None`: the array was stopped meanwhile.
+    pub(crate) fn flush_members(&self) -> Promised<Flushed> {
+        let (answer, wait) = self.answer(|asked| &asked.flushes);
+        self.home.flush(answer);
+        wait
+    }
+
+    /// The end that is called on the home shard, and the end that waits here; `of`: those that wait for the same kind.
+    fn answer<T: Send + 'static>(
+        &self,
+        of: fn(&Asked) -> &Waiters<T>,
+    ) -> (Box<dyn FnOnce(T) + Send>, Promised<T>) {
         let (give, wait) = promise(&self.shard);
-        let key = self.asked.questions.borrow_mut().insert(give);
+        let key = of(&self.asked).borrow_mut().insert(give);
         let (own, id) = (self.shard.remote(), self.id);
-        let answer = Box::new(move |value: bool| {
+        let answer = Box::new(move |value| {
             own.run(move |shard| {
                 if let Some(engine) = Engine::find(shard, id) {
-                    let promise = engine.asked.questions.borrow_mut().try_remove(key);
+                    let promise = of(&engine.asked).borrow_mut().try_remove(key);
                     if let Some(promise) = promise {
                         promise.fulfil(value);
                     }
                 }
             });
         });
-        self.home.ask(question, answer);
-        wait
-    }
-
-    /// Has the home shard flush all members. `None`: the array was stopped meanwhile.
-    pub(crate) async fn flush_members(self: &Rc<Engine>) -> Option<Flushed> {
-        let (give, wait) = promise(&self.shard);
-        let key = self.asked.flushes.borrow_mut().insert(give);
-        let (own, id) = (self.shard.remote(), self.id);
-        self.home.flush(Box::new(move |flushed| {
-            own.run(move |shard| {
-                if let Some(engine) = Engine::find(shard, id) {
-                    let promise = engine.asked.flushes.borrow_mut().try_remove(key);
-                    if let Some(promise) = promise {
-                        promise.fulfil(flushed);
-                    }
-                }
-            });
-        }));
-        wait.await
+        (answer, wait)
     }
 
     /// Has control record that the member of `slot` has failed; comes back when the surviving
     /// superblocks say so and no shard uses the member any more.
     pub(crate) async fn fail_member(self: &Rc<Engine>, slot: Slot, view: &View, error: IoError) {
-        let Some(nr) = view.member_nr(slot) else { return };
-        if self.is_unfinished(error) {
-            return;
-        }
-        let answer = self.ask(Question::Fail(nr, error, self.reports.begin()));
+        let Some(nr) = self.suspect_member(slot, view, error) else { return };
+        let answer = self.ask(Question::Fail(nr, error));
         if planted("failure-after-reply") {
             return;
         }
@@ -63,13 +58,20 @@ impl Engine {
     }
 
     /// Has control know that the member of `slot` has failed; it is recorded by
-    /// [`Engine::fail_member`], which has to follow. Until then nothing that it makes durable counts.
-    pub(crate) fn suspect_member(&self, slot: Slot, view: &View, error: IoError) {
-        let Some(nr) = view.member_nr(slot) else { return };
+    /// [`Engine::fail_member`], which has to follow. Until then nothing that it makes durable counts. Gives its number;
+    /// `None` when there is no member, or when it has not failed but the array is being stopped.
+    pub(crate) fn suspect_member(
+        &self,
+        slot: Slot,
+        view: &View,
+        error: IoError,
+    ) -> Option<MemberNr> {
+        let nr = view.member_nr(slot)?;
         if self.is_unfinished(error) {
-            return;
+            return None;
         }
         self.home.tell(News::Suspect(nr, error, self.reports.begin()));
+        Some(nr)
     }
 
     /// Enters a write: the superblocks say "active" before the first byte is written.

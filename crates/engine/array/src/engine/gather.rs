@@ -239,7 +239,7 @@ pub(crate) struct Unrecovered {
     pub(crate) gather: Rc<Gather>,
     pub(crate) index: u32,
     pub(crate) buf: BufMut,
-    /// What the member said.
+    /// The error that the member gave.
     pub(crate) error: IoError,
 }
 
@@ -353,6 +353,12 @@ impl Gathers {
             None => self.stopping.get().then_some(None),
         };
         self.unrecovered_there.wait_for(there).await
+    }
+
+    /// The array is being stopped.
+    #[inline]
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.get()
     }
 
     /// Nothing that fails from now on is recovered.

@@ -1,5 +1,5 @@
-//! What an engine tells the array's control, and what it asks of it: on the home shard, which alone decides who is a
-//! member.
+//! The way from an engine to the array's control on the home shard, which alone decides who is a member: news that it is
+//! told, and questions that it answers.
 //!
 //! Control stands above the engines. They know it by [`Decides`], and it is given to them when they start.
 
@@ -15,7 +15,7 @@ use slab::Slab;
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// What an engine lets control know. Nothing comes back.
+/// News for control. Nothing comes back.
 #[derive(Debug)]
 pub(crate) enum News {
     /// The member gave an error for which it is about to be failed ([`Question::Fail`] follows): until that is recorded
@@ -33,14 +33,14 @@ pub(crate) enum News {
     Hurry,
 }
 
-/// What an engine needs to have decided, and recorded, before it goes on. The answer is yes or no.
+/// A question that control decides, and records, before the engine goes on. The answer is yes or no.
 #[derive(Debug)]
 pub(crate) enum Question {
     /// May it write? Yes: the superblocks say "active", and all engines know.
     Activate,
-    /// The member gave this error. Yes: no shard uses it any more and the surviving superblocks say so. No: the array
+    /// The member gave this error, and is a [suspect](News::Suspect) already. Yes: no shard uses it any more and the surviving superblocks say so. No: the array
     /// cannot do without it.
-    Fail(MemberNr, IoError, Report),
+    Fail(MemberNr, IoError),
     /// The member gave this error to a write, and is to fail fast. Yes: it has failed. No: it is to be treated like any
     /// other, because the data depends on it.
     FailFast(MemberNr, IoError),
@@ -124,9 +124,12 @@ impl Home {
     }
 }
 
+/// Tasks that wait for answers of one kind, by the number that the answer names.
+pub(super) type Waiters<T> = RefCell<Slab<Promise<T>>>;
+
 /// Answers that an engine waits for.
 #[derive(Default)]
 pub(crate) struct Asked {
-    pub(super) questions: RefCell<Slab<Promise<bool>>>,
-    pub(super) flushes: RefCell<Slab<Promise<Flushed>>>,
+    pub(super) questions: Waiters<bool>,
+    pub(super) flushes: Waiters<Flushed>,
 }

@@ -4,8 +4,7 @@
 //! known above: [`Mesh::attach`] is given that.
 
 use crate::engine::gather::Gather;
-use crate::engine::window::Window;
-use crate::engine::window::WindowReport;
+use crate::engine::window::{Window, WindowReport};
 use crate::state::extent::Extent;
 use braid_device::IoError;
 use braid_shard::mailbox::{Attached, MeshEnd, Outboxes};

@@ -126,7 +126,6 @@ pub struct Engine {
     asked: Asked,
     /// State that all shards of the array share without a message.
     pub(crate) reports: Arc<Reports>,
-    stopping: Cell<bool>,
     /// Writes that find no space are not waited for any more.
     pub(crate) ending: Cell<bool>,
 }
@@ -135,7 +134,7 @@ pub struct Engine {
 pub(crate) struct Setup {
     /// The way to the array's control.
     pub(crate) home: Home,
-    /// What requests start.
+    /// The tasks that requests start.
     pub(crate) tasks: Rc<Tasks>,
     /// The array as a device.
     pub(crate) info: DeviceInfo,
@@ -229,7 +228,6 @@ impl Engine {
             wrote_since_asked: Cell::new(false),
             asked: Asked::default(),
             reports,
-            stopping: Cell::new(false),
             ending: Cell::new(false),
         });
         engine.set(settings);
@@ -245,12 +243,11 @@ impl Engine {
     /// Requests are refused, and jobs do nothing more.
     #[inline]
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.get()
+        self.gathers.is_stopping()
     }
 
     /// Requests that come from now on are refused; those that are under way go on.
     pub(crate) fn refuse_requests(&self) {
-        self.stopping.set(true);
         self.gathers.stop();
     }
 
@@ -492,7 +489,7 @@ impl Engine {
         if view.broken {
             return Err(IoError::new(IoErrorKind::Lost));
         }
-        if view.read_only || self.stopping.get() {
+        if view.read_only || self.is_stopping() {
             return Err(IoError::new(IoErrorKind::Refused));
         }
         Ok(())

@@ -3,7 +3,7 @@
 //! Knows no task: whoever joins as the first starts one that leads.
 
 use crate::engine::work::WriteArgs;
-use crate::state::extent::Extent;
+use crate::state::extent::{Extent, rows_of_all};
 use hashbrown::HashMap;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -89,6 +89,7 @@ impl Waiting {
         self.rooms.borrow_mut().pop().unwrap_or_default()
     }
 
+    /// Takes lists back that [`Waiting::room`] gave.
     pub(crate) fn keep(&self, room: Room) {
         self.rooms.borrow_mut().push(room);
     }
@@ -102,8 +103,7 @@ impl Waiting {
     pub(crate) fn rows(&self, unit: u64, chunk: u64) -> Range<u64> {
         let stripes = self.stripes.borrow();
         let pieces = stripes.get(&unit).map(|queue| &queue.pieces);
-        let rows = pieces.into_iter().flatten().map(|piece| piece.extent.rows(chunk));
-        rows.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..chunk)
+        rows_of_all(pieces.into_iter().flatten().map(|piece| piece.extent), chunk)
     }
 
     /// Takes what waits for `unit` and can be carried out at once, ascending and apart, in any order

@@ -1,4 +1,4 @@
-//! What requests hand to the tasks that carry them out.
+//! Parts of requests, as they are handed to the tasks that carry them out.
 
 use crate::engine::mesh::{Mesh, PieceDone};
 use crate::metadata::bitmap::intent::Entered;

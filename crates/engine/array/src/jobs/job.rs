@@ -9,9 +9,7 @@
 //! Invariant: when [`Job::run`] returns, no window is in flight.
 
 use crate::engine::Engine;
-use crate::engine::window::Window;
-use crate::engine::window::WindowKind;
-use crate::engine::window::WindowReport;
+use crate::engine::window::{Window, WindowKind, WindowReport};
 use crate::jobs::meter::Meter;
 use crate::jobs::window::carry_out;
 use crate::metadata::bitmap::ranges::{Piece, Ranges};

@@ -6,9 +6,7 @@
 //! block by logical block where each has lost something. What a rebuild cannot have is recorded as bad on its target.
 
 use crate::engine::Engine;
-use crate::engine::window::Window;
-use crate::engine::window::WindowKind;
-use crate::engine::window::WindowReport;
+use crate::engine::window::{Window, WindowKind, WindowReport};
 use crate::jobs::correct::Fix;
 use crate::jobs::units::{differing_sectors, lock_units};
 use crate::jobs::vote;

@@ -6,9 +6,7 @@
 //! recorded as bad. What a rebuild cannot have is recorded as bad on its target.
 
 use crate::engine::Engine;
-use crate::engine::window::Window;
-use crate::engine::window::WindowKind;
-use crate::engine::window::WindowReport;
+use crate::engine::window::{Window, WindowKind, WindowReport};
 use crate::jobs::units::lock_units;
 use crate::metadata::bitmap::ranges::{runs, slice_bytes};
 use crate::redundancy::blocks::Blocks;

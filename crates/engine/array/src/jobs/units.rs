@@ -1,4 +1,4 @@
-//! What windows of every level do with their units: lock them, and count what differs.
+//! The units of a window, at any level: locking them, and counting what differs.
 
 use crate::engine::Engine;
 use crate::engine::lock::Held;

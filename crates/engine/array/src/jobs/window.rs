@@ -1,8 +1,7 @@
 //! One window of a long job: a run of neighbouring units that one shard owns, locked together.
 
 use crate::engine::Engine;
-use crate::engine::window::Window;
-use crate::engine::window::WindowReport;
+use crate::engine::window::{Window, WindowReport};
 use crate::state::findings::Findings;
 use braid_device::{IoError, IoErrorKind};
 use braid_layout::Layout;

@@ -1,4 +1,4 @@
-//! What an array keeps on its members besides data and parity: how it is read, judged and written.
+//! Superblocks and bitmap: read from the members, judged, and written there.
 //!
 //! | file | subject |
 //! |---|---|

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::work::RecoverArgs;
-use crate::redundancy::copies::in_order;
+use crate::redundancy::copies::{alike, in_order};
 use crate::state::extent::pieces;
 use crate::state::view::View;
 use braid_device::{IoError, IoErrorKind, Op, Request};
@@ -33,8 +33,7 @@ async fn read_any(
     let _held = engine.locks.lock(unit, within, within + len).await;
     let mut at = 0;
     loop {
-        let alike =
-            crate::redundancy::copies::alike(engine, &engine.view(), (unit, within + at), len - at);
+        let alike = alike(engine, &engine.view(), (unit, within + at), len - at);
         if alike == len {
             return read_in_parts(engine, (unit, within), buf, error).await;
         }

@@ -2,8 +2,7 @@
 
 use super::locate::{ReadPlace, locate};
 use crate::engine::Engine;
-use crate::engine::gather::Unrecovered;
-use crate::engine::gather::{self, Gather, Kind};
+use crate::engine::gather::{self, Gather, Kind, Unrecovered};
 use crate::engine::mesh::PieceDone;
 use crate::engine::work::RecoverArgs;
 use crate::state::view::View;

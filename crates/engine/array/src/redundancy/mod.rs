@@ -1,5 +1,5 @@
-//! What a level makes of several members' blocks: the blocks of one stripe and what can be computed from them, or the
-//! copies of the same bytes. Knows no request and no job.
+//! Redundancy as such: parity and lost blocks computed from the others of a stripe, and where copies of the same bytes
+//! are. Knows no request and no job.
 //!
 //! | file | subject |
 //! |---|---|

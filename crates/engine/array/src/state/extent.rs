@@ -40,6 +40,12 @@ impl Extent {
     }
 }
 
+/// Rows that extents of a stripe touch, from the first of them to the last; all of the chunk when there are none.
+pub(crate) fn rows_of_all(extents: impl Iterator<Item = Extent>, chunk: u64) -> Range<u64> {
+    let rows = extents.map(|extent| extent.rows(chunk));
+    rows.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..chunk)
+}
+
 /// `bytes` cut at multiples of `height`.
 pub(crate) fn pieces(bytes: &Range<u64>, height: u64) -> Vec<Range<u64>> {
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! What is true of an array, as one shard knows it: its shape, its members and their states.
+//! The state of an array as one shard knows it: its shape, its members, and how far each can be relied on.
 //!
 //! | file | subject |
 //! |---|---|

@@ -8,12 +8,11 @@ use crate::engine::Engine;
 use crate::engine::lock::Held;
 use crate::engine::queues::Room;
 use crate::engine::work::{WriteArgs, WritePayload};
-use crate::state::extent::Extent;
+use crate::state::extent::{Extent, rows_of_all};
 use crate::state::view::View;
 use crate::write::one_block;
 use crate::write::plan::{Plan, Situation};
-use crate::write::segment::whole_lines;
-use crate::write::segment::{Segment, divided, find_cuts, piece_at, segments};
+use crate::write::segment::{Segment, divided, find_cuts, piece_at, segments, whole_lines};
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Parity, Slot, StripeMap};
 use braid_shard::Buf;
@@ -80,8 +79,7 @@ async fn together(
     extents.clear();
     extents.extend(pieces.iter().map(|piece| piece.extent));
     find_cuts(extents, chunk, cuts);
-    let rows = extents.iter().map(|extent| extent.rows(chunk));
-    let rows = rows.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..chunk);
+    let rows = rows_of_all(extents.iter().copied(), chunk);
     let batch = Batch {
         engine,
         parity,

@@ -1,7 +1,6 @@
 //! The new parity of a segment, from what was read and what is written.
 
-use crate::redundancy::blocks::TooManyMissing;
-use crate::redundancy::blocks::{Blocks, change_parity};
+use crate::redundancy::blocks::{Blocks, TooManyMissing, change_parity};
 use crate::state::view::View;
 use crate::write::batch::{Batch, Work};
 use crate::write::plan::Plan;

@@ -53,7 +53,7 @@ pub(crate) async fn lead(engine: Rc<Engine>, unit: u64, whole: Option<WriteArgs>
             gather(&engine, unit, parity.stripe_size()).await;
             let rows = engine.waiting.rows(unit, chunk);
             let held = lock(&engine, unit, rows, chunk).await;
-            // What cannot be carried out together with these gets a new leader.
+            // The rest overlaps these, or is too much at once: it gets a new leader.
             for piece in engine.waiting.take(unit, parity.stripe_size(), &mut room.pieces) {
                 join(&engine, piece);
             }

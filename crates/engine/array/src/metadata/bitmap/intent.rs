@@ -141,7 +141,7 @@ impl Intent {
         entries.iter().all(|entry| entry & ASKED == 0)
     }
 
-    /// What is to be asked for, of all that wait.
+    /// Takes the bits that are to be asked for, of all writes that wait.
     pub(crate) fn take_wanted(&self) -> Vec<u32> {
         self.asking.set(false);
         self.wanted.take()
