@@ -5,7 +5,7 @@ use crate::machine::Machine;
 use crate::oracle::{Oracle, Tick, WriteTicket};
 use crate::rng::Rng;
 use crate::scenario::Scenario;
-use braid_device::{Completion, Device, IoError, Op, Outcome, Request, Sink};
+use braid_device::{Completion, Device, IoError, IoErrorKind, Op, Outcome, Request, Sink};
 use braid_shard::{Nanos, Pool};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -316,6 +316,10 @@ impl Client {
                     oracle.end_flush(*started);
                 }
                 What::Flush { .. } => {
+                    // At once: the next that comes back may be a flush that succeeded after it.
+                    if result.is_err_and(|error| error.kind != IoErrorKind::Refused) {
+                        oracle.fail_flush();
+                    }
                     if let Some(told) = self.told.get_mut(request.shard) {
                         *told = machine.world.failed_flushes.get();
                     }

@@ -65,15 +65,26 @@ impl Run {
             drop((client, array));
             drop(machine);
         }
-        let open = if killed { self.oracle.kill() } else { self.oracle.crash() };
+        let kept = killed && !self.one_in_sync_forgot();
+        let open = if kept { self.oracle.kill() } else { self.oracle.crash() };
         self.world.trace(|| format!("{} blocks are open", open.len()));
         self.holes.crash(&self.layout, self.scenario.block, &open);
         self.oracle.settled = !self.scenario.create.level.has_redundancy();
         self.between_lives()
     }
 
+    /// A member that counts as in sync has lost its cache, and nobody is left who knows: what it had acknowledged and was not
+    /// flushed may be gone, as when power fails.
+    fn one_in_sync_forgot(&self) -> bool {
+        let members = self.world.members.borrow().clone();
+        let forgot = |member: &Rc<Member>| member.forgot.get();
+        images::md_choice(&self.world, &members)
+            .is_some_and(|choice| choice.in_sync.iter().any(|(_, member)| forgot(member)))
+    }
+
     fn between_lives(&mut self) -> Result<(), Over> {
         self.flushes_fail = false;
+        self.world.members.borrow().iter().for_each(|member| member.forgot.set(false));
         self.left_out_are_untouched();
         self.world.missed.borrow_mut().clear();
         self.members_between_lives();

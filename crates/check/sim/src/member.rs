@@ -129,6 +129,8 @@ pub struct Member {
     pub forgets: Cell<bool>,
     /// A flush that fails makes nothing durable, and nor does a later one what it was for.
     pub drops_pages: Cell<bool>,
+    /// In this life of the array it has lost something that it had acknowledged.
+    pub forgot: Cell<bool>,
     /// It answers no request.
     pub hung: Cell<bool>,
     /// Requests take so many times as long.
@@ -191,6 +193,7 @@ impl Member {
             data: RefCell::new(0..0),
             forgets: Cell::new(false),
             drops_pages: Cell::new(false),
+            forgot: Cell::new(false),
             hung: Cell::new(false),
             slowness: Cell::new(1),
             state: RefCell::new(state),
@@ -483,6 +486,7 @@ impl Member {
         let end = |write: &Cached| write.offset + write.data.len() as u64;
         let mut ranges = std::mem::take(&mut state.lost);
         ranges.extend(cached.iter().map(|write| write.offset..end(write)));
+        self.forgot.set(self.forgot.get() || !ranges.is_empty());
         for write in &cached {
             for (at, piece) in self.pieces(rng, keep, write.offset, &write.data) {
                 state.store_durable(write.seq, at, piece);

@@ -286,6 +286,9 @@ impl Oracle {
             if entries.len() > 1 {
                 open.push(block);
             }
+            if entries.iter().any(|entry| entry.version == ANY) {
+                *entries = smallvec![Entry::new(ANY, now)];
+            }
             for entry in entries {
                 *entry = Entry::new(entry.version, now);
             }
@@ -294,11 +297,15 @@ impl Oracle {
         open
     }
 
-    /// The block was lost beyond what redundancy promises: it may hold anything until it is written.
+    /// The block was lost beyond what redundancy promises: it may hold anything until it is written. What a write before
+    /// that has replaced, and a power cut may bring back, is still remembered: it says that the block is open then.
     pub fn forget(&mut self, block: u64) {
         let now = self.tick();
+        let flushed = self.flushed;
         let entries = &mut self.blocks[block as usize];
-        entries.retain(|entry| entry.ended == NEVER);
+        entries.retain(|entry| {
+            entry.ended == NEVER || (entry.removed != NEVER && !entry.is_gone(flushed))
+        });
         entries.push(Entry::new(ANY, now));
     }
 }
@@ -424,6 +431,18 @@ mod tests {
         oracle.end_flush(flush);
         assert!(oracle.crash().is_empty());
         assert!(holds(&mut oracle, second.version) && !holds(&mut oracle, first.version));
+    }
+
+    #[test]
+    fn a_write_that_is_not_durable_leaves_its_block_open_though_it_was_forgotten() {
+        let mut oracle = oracle(true);
+        let first = oracle.begin_write(0..1, false);
+        oracle.end_write(&first, true, false);
+        oracle.forget(0);
+        oracle.forget(1);
+        assert!(oracle.kill().is_empty());
+        assert_eq!(oracle.crash(), [0]);
+        assert!(oracle.crash().is_empty());
     }
 
     #[test]

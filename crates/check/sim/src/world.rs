@@ -41,8 +41,9 @@ pub struct Manners {
     pub unsupported: u64,
 }
 
-/// What a slow member makes of any request, in nanoseconds, at most.
-const SLOWEST: Nanos = 60_000_000_000;
+/// What a slow member makes of any request, in nanoseconds, at most: less than what members are given up after, since a
+/// slow member is one that nobody need lose.
+const SLOWEST: Nanos = 20_000_000_000;
 
 struct Flight {
     member: Rc<Member>,

@@ -328,6 +328,15 @@ impl Gathers {
         self.shard.pool().get(len)
     }
 
+    /// What the reader is told of a part that a member did not give. A stop waits for writes only, and may have given
+    /// members up: to the reader it is the stop that refuses.
+    pub(crate) fn told_to_reader(&self, result: Result<(), IoError>) -> Result<(), IoError> {
+        result.map_err(|error| match self.stopping.get() {
+            true => IoError::new(IoErrorKind::Refused),
+            false => error,
+        })
+    }
+
     /// Has part `index` of a read, whose member gave `error`, recovered from redundancy.
     pub(super) fn recover_later(
         &self,
@@ -337,9 +346,7 @@ impl Gathers {
         error: IoError,
     ) {
         if self.stopping.get() {
-            // A stop waits for writes only; to the reader it is the stop that refuses.
-            let error = IoError::new(IoErrorKind::Refused);
-            gather.part_done(index, Err(error), Some(buf));
+            gather.part_done(index, self.told_to_reader(Err(error)), Some(buf));
             return;
         }
         self.unrecovered.borrow_mut().push_back(Unrecovered { gather, index, buf, error });

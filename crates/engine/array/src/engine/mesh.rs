@@ -35,7 +35,7 @@ pub(crate) enum Work {
     /// Write zeroes at `extent` of `unit`.
     Zero { unit: u64, extent: Extent, unmap: bool, fua: bool },
     /// Fill the loan with the array's bytes at `offset`, from redundancy where needed.
-    Recover { offset: u64, loan: Loan },
+    Recover { offset: u64, loan: Loan, error: Option<IoError> },
     /// Carry out one window of a job.
     Window(Window),
 }
@@ -177,8 +177,15 @@ impl Mesh {
         self.send(to, Msg::Do { id, work: Work::Zero { unit, extent, unmap, fua } });
     }
 
-    /// Has `buf` filled by shard `to`.
-    pub(crate) fn recover(&self, to: ShardId, offset: u64, buf: BufMut, part: (Rc<Gather>, u32)) {
+    /// Has `buf` filled by shard `to`; `error` is what the member said that should have given it.
+    pub(crate) fn recover(
+        &self,
+        to: ShardId,
+        offset: u64,
+        buf: BufMut,
+        error: Option<IoError>,
+        part: (Rc<Gather>, u32),
+    ) {
         let pool = self.shard.pool();
         let (loan, onto) = match buf.into_loan() {
             Ok(loan) if loan.home() == self.shard.id() => (loan, None),
@@ -196,7 +203,7 @@ impl Mesh {
             }
         };
         let id = self.expect_part(part.0, part.1, onto);
-        self.send(to, Msg::Do { id, work: Work::Recover { offset, loan } });
+        self.send(to, Msg::Do { id, work: Work::Recover { offset, loan, error } });
     }
 
     pub(crate) fn window(&self, to: ShardId, window: Window) -> Promised<WindowReport> {

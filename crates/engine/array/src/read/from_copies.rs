@@ -18,7 +18,7 @@ const ATTEMPTS_MAX: usize = 8;
 pub(crate) async fn recover(engine: Rc<Engine>, args: RecoverArgs) {
     let RecoverArgs { offset, mut buf, done, error } = args;
     let result = read_any(&engine, offset, &mut buf, error).await;
-    done.finish(&engine.mesh, result, Some(buf), None);
+    done.finish(&engine.mesh, engine.gathers.told_to_reader(result), Some(buf), None);
 }
 
 async fn read_any(
@@ -29,8 +29,30 @@ async fn read_any(
 ) -> Result<(), IoError> {
     let unit_size = engine.geometry.unit_size();
     let (unit, within) = (offset / unit_size, offset % unit_size);
+    let rows = within..within + buf.len() as u64;
+    let room = unit_size.min(engine.geometry.array_size() - unit * unit_size);
+    let wide = engine.widened(&rows, room, error);
+    let _held = engine.locks.lock(unit, wide.start, wide.end).await;
+    if wide != rows {
+        let mut all = engine.shard.pool().get((wide.end - wide.start) as usize);
+        // Where not all of it can be had, what is wanted may be.
+        if read_locked(engine, (unit, wide.start), &mut all, error).await.is_ok() {
+            let at = (rows.start - wide.start) as usize;
+            buf.copy_from_slice(&all[at..][..(rows.end - rows.start) as usize]);
+            return Ok(());
+        }
+    }
+    read_locked(engine, (unit, within), buf, error).await
+}
+
+/// Reads bytes of a unit that are locked.
+async fn read_locked(
+    engine: &Rc<Engine>,
+    (unit, within): (u64, u64),
+    buf: &mut BufMut,
+    error: Option<IoError>,
+) -> Result<(), IoError> {
     let len = buf.len() as u64;
-    let _held = engine.locks.lock(unit, within, within + len).await;
     let mut at = 0;
     loop {
         let alike = alike(engine, &engine.view(), (unit, within + at), len - at);

@@ -3,9 +3,10 @@
 use crate::engine::Engine;
 use crate::engine::work::RecoverArgs;
 use crate::redundancy::blocks::Blocks;
+use crate::state::extent::pieces;
 use crate::state::view::View;
 use braid_device::{IoError, IoErrorKind, Op, Request};
-use braid_layout::{Place, Slot, StripeMap};
+use braid_layout::{Parity, Place, Slot, StripeMap};
 use braid_shard::BufMut;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -23,11 +24,22 @@ struct Wanted {
     width: usize,
 }
 
+/// Where rows were had from.
+#[derive(PartialEq)]
+enum Source {
+    /// Their member.
+    Member,
+    /// The rest of the stripe, since their member has them no more.
+    Missing,
+    /// The rest of the stripe: their member is there and cannot read them.
+    Unreadable,
+}
+
 /// Carries out one recovery and tells `done`.
 pub(crate) async fn recover(engine: Rc<Engine>, args: RecoverArgs) {
     let RecoverArgs { offset, mut buf, done, error } = args;
     let result = recover_chunk(&engine, offset, &mut buf, error).await;
-    done.finish(&engine.mesh, result, Some(buf), None);
+    done.finish(&engine.mesh, engine.gathers.told_to_reader(result), Some(buf), None);
 }
 
 async fn recover_chunk(
@@ -39,10 +51,34 @@ async fn recover_chunk(
     let Some(parity) = engine.geometry.parity() else {
         return Err(IoError::new(IoErrorKind::Invalid));
     };
+    let (stripe, _, within) = parity.locate(offset);
+    let rows = within..within + buf.len() as u64;
+    let wide = engine.widened(&rows, parity.chunk_size(), error);
+    let _held = engine.locks.lock(stripe, wide.start, wide.end).await;
+    let _scratch = engine.scratch.take((wide.end - wide.start) * parity.slots() as u64).await;
+    if wide != rows {
+        let mut all = engine.shard.pool().get((wide.end - wide.start) as usize);
+        let start = offset - (rows.start - wide.start);
+        // Where not all of it can be had, what is wanted may be.
+        if recover_rows(engine, parity, start, &mut all, error).await.is_ok() {
+            let at = (rows.start - wide.start) as usize;
+            buf.copy_from_slice(&all[at..][..(rows.end - rows.start) as usize]);
+            return Ok(());
+        }
+    }
+    recover_rows(engine, parity, offset, buf, error).await
+}
+
+/// Recovers rows of one chunk, from array byte `offset` on, that are locked.
+async fn recover_rows(
+    engine: &Rc<Engine>,
+    parity: &Parity,
+    offset: u64,
+    buf: &mut BufMut,
+    error: Option<IoError>,
+) -> Result<(), IoError> {
     let (stripe, k, within) = parity.locate(offset);
     let len = buf.len() as u64;
-    let _held = engine.locks.lock(stripe, within, within + len).await;
-    let _scratch = engine.scratch.take(len * parity.slots() as u64).await;
     let map = parity.map_stripe(stripe);
     let wanted = Wanted {
         map,
@@ -98,11 +134,16 @@ impl Wanted {
             }
         }
         match self.fill(engine, buf, error).await {
+            Ok(Source::Unreadable) => {
+                self.mend(engine, buf, 0).await;
+                Ok(())
+            }
+            Ok(_) => Ok(()),
             // The others may have lost different rows, each of which can be had.
             Err(_) if buf.len() > block && !engine.view().broken => {
                 self.block_by_block(engine, buf, block).await
             }
-            result => result,
+            Err(error) => Err(error),
         }
     }
 
@@ -112,32 +153,54 @@ impl Wanted {
     }
 
     /// Some block cannot be read: the others are, since parity may be wrong where a resync has not
-    /// come by yet, and what can be read is right.
+    /// come by yet, and what can be read is right. Blocks beside each other are mended in one write: a disk may lose
+    /// more than a logical block at once, and take no write of less.
     async fn block_by_block(
         &self,
         engine: &Rc<Engine>,
         buf: &mut BufMut,
         block: usize,
     ) -> Result<(), IoError> {
-        let mut at = 0;
-        while at < buf.len() {
-            let end = (at + block).min(buf.len());
-            let one = self.from(self.at + at as u64);
-            let mut piece = engine.shard.pool().get(end - at);
-            one.fill(engine, &mut piece, None).await?;
-            buf[at..end].copy_from_slice(&piece);
-            at = end;
+        for piece in pieces(&self.bytes(buf.len()), engine.piece()) {
+            let (mut at, end) = ((piece.start - self.at) as usize, (piece.end - self.at) as usize);
+            let mut mended = at;
+            while at < end {
+                let until = (at + block).min(end);
+                let mut part = engine.shard.pool().get(until - at);
+                let source = self.from(self.at + at as u64).fill(engine, &mut part, None).await?;
+                buf[at..until].copy_from_slice(&part);
+                if source != Source::Unreadable {
+                    self.mend(engine, &buf[mended..at], mended).await;
+                    mended = until;
+                }
+                at = until;
+            }
+            self.mend(engine, &buf[mended..end], mended).await;
         }
         Ok(())
     }
 
-    /// Reads the rows, or computes them from the rest of the stripe.
+    /// Rows from byte `at` of what is wanted on could not be read, and are `good`: they are written to their member.
+    async fn mend(&self, engine: &Rc<Engine>, good: &[u8], at: usize) {
+        if good.is_empty() {
+            return;
+        }
+        let place = Place { slot: self.slot, offset: self.at + at as u64 };
+        // The block on the member may differ from the stripe cache's copy.
+        let start = self.within + at as u64;
+        engine.cache_forget(self.stripe, start..start + good.len() as u64);
+        let error = IoError::new(IoErrorKind::Medium);
+        engine.mend(&engine.view(), place, error, good, true).await;
+    }
+
+    /// Reads the rows, or computes them from the rest of the stripe; says which, since rows that could not be read are to
+    /// be mended.
     async fn fill(
         &self,
         engine: &Rc<Engine>,
         buf: &mut BufMut,
         error: Option<IoError>,
-    ) -> Result<(), IoError> {
+    ) -> Result<Source, IoError> {
         let bytes = self.bytes(buf.len());
         let mut avoid: SmallVec<[Slot; 4]> = SmallVec::new();
         let mut unreadable = false;
@@ -145,7 +208,7 @@ impl Wanted {
             let view = engine.view();
             if view.readable(self.slot, &bytes) && !avoid.contains(&self.slot) {
                 let Err(error) = self.read_directly(engine, &view, buf).await else {
-                    return Ok(());
+                    return Ok(Source::Member);
                 };
                 avoid.push(self.slot);
                 unreadable = error.kind == IoErrorKind::Medium;
@@ -161,14 +224,7 @@ impl Wanted {
             }
             let before = avoid.len();
             if self.compute(engine, &view, buf, &mut avoid).await? {
-                if unreadable {
-                    let place = Place { slot: self.slot, offset: self.at };
-                    // The block on the member may differ from the stripe cache's copy.
-                    let rows = self.within..self.within + buf.len() as u64;
-                    engine.cache_forget(self.stripe, rows);
-                    engine.mend(&view, place, IoError::new(IoErrorKind::Medium), buf, true).await;
-                }
-                return Ok(());
+                return Ok(if unreadable { Source::Unreadable } else { Source::Missing });
             }
             if avoid.len() == before {
                 return Err(error.unwrap_or(engine.view().no_copy_left()));

@@ -98,7 +98,7 @@ pub(crate) fn recover_part(
     if owner == engine.shard.id() || planted("recovered-by-any-shard") {
         return recover_here(engine, offset, buf, PieceDone::Part { gather, index }, error);
     }
-    engine.mesh.recover(owner, offset, buf, (gather, index));
+    engine.mesh.recover(owner, offset, buf, error, (gather, index));
 }
 
 /// [`recover_part`] of a part that lies in several units, which may have several owners.

@@ -18,8 +18,8 @@ pub(crate) fn carry_out(engine: &Rc<Engine>, from: ShardId, id: u32, work: Work)
         Work::Zero { unit, extent, unmap, fua } => {
             zero_unit(engine, unit, extent, unmap, fua, done);
         }
-        Work::Recover { offset, loan } => match pool.adopt_mut(loan) {
-            Ok(buf) => recover_here(engine, offset, buf, done, None),
+        Work::Recover { offset, loan, error } => match pool.adopt_mut(loan) {
+            Ok(buf) => recover_here(engine, offset, buf, done, error),
             Err(loan) => {
                 let (result, loan) = (Err(IoError::new(IoErrorKind::Invalid)), Some(loan));
                 engine.mesh.send(from, Msg::Done { id, result, loan });

@@ -8,7 +8,7 @@ use crate::control::Control;
 use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::options::{AssembleOptions, CreateOptions, MemberSelector};
 use crate::state::findings::{Findings, Verdict};
-use crate::status::JobOutcome;
+use crate::status::{JobOutcome, MemberState, MemberStatus};
 use braid_device::{Opener, Target};
 use braid_layout::Level;
 use std::ops::Range;
@@ -86,6 +86,40 @@ fn scrub(world: &World, control: &Rc<Control>, repair: bool) -> Findings {
     let status = world.status(control);
     assert_eq!(status.last_job.unwrap().outcome, JobOutcome::Done);
     status.scrubbed.unwrap().findings
+}
+
+#[test]
+fn a_physical_block_that_is_lost_is_mended_as_a_whole_by_reads_of_any_size() {
+    for (level, disks) in LEVELS {
+        for len in [512, 1536, 64 << 10] {
+            let (world, members) = (World::new(2), members("m", disks, 3 * MIB));
+            let (array, control) = filled(&world, &members, options(level, disks));
+            for (nr, member) in members.iter().enumerate() {
+                let at = nr as u64 * 128 * KIB + 20 * KIB;
+                decay(&world, member, at..at + 4 * KIB);
+            }
+            let size = array.info().device.size as usize;
+            for at in (0..size as u64).step_by(len) {
+                let len = (size - at as usize).min(len);
+                let read = world.read(&array, 0, at, len).unwrap();
+                assert!(read == pattern(at, len), "{level}, {len} bytes at {at}");
+            }
+            // What nobody had to read, as parity or another copy, is still lost.
+            let copies = matches!(level, Level::Raid1 | Level::Raid10);
+            assert!(copies || decayed(&members) < disks, "{level}, reads of {len}");
+            let states = world.status(&control).members;
+            let in_sync = |member: &MemberStatus| member.state == MemberState::InSync;
+            assert!(states.iter().all(in_sync), "{level}, reads of {len}: {states:?}");
+            let found = scrub(&world, &control, false);
+            let left: Vec<_> = members.iter().map(|m| m.decayed.lock().unwrap().clone()).collect();
+            assert_eq!(
+                decayed(&members),
+                0,
+                "{level}, reads of {len} {left:?} {found:?} {:?}",
+                world.status(&control).members
+            );
+        }
+    }
 }
 
 #[test]
