@@ -7,6 +7,7 @@ use crate::checkers::{job_resumes, memory_bounded};
 use crate::client::Client;
 use crate::images::{self, Choice};
 use crate::machine::{Later, Machine, Step};
+use crate::member::Member;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::run::Over;
@@ -290,9 +291,10 @@ impl StackRun {
             let still = self.counting(statuses, without, when);
             let quiet = self.synced[leaf.kind.array]
                 || !self.above(leaf.kind.array).any(|above| self.redundant(above));
-            // One of the same array that is older may come back, and would be all there is of it then: only
+            // One of the same array that is older may come back, or is there, and would be all there is of it then: only
             // whoever insists starts that.
-            let alone = members.iter().any(|m| m.kind.array == leaf.kind.array && m.is_gone());
+            let older = |m: &Rc<Member>| m.is_gone() || self.takes_itself_for_current(m);
+            let alone = members.iter().any(|m| m.kind.array == leaf.kind.array && older(m));
             if still == counts && quiet && !alone {
                 missing = Some(leaf);
             }
@@ -321,6 +323,14 @@ impl StackRun {
         self.rebuilding =
             rest.arrays.iter().map(|one| one.as_ref().map(|one| named(&one.choice))).collect();
         if self.world.failure().is_some() { Err(Over) } else { Ok(()) }
+    }
+
+    /// The array has gone on without this member, which does not know.
+    fn takes_itself_for_current(&self, member: &Member) -> bool {
+        !member.in_sync.get()
+            && images::superblock(&self.world, member).is_some_and(|sb| {
+                sb.recovery_offset.is_none() && sb.role_of(sb.dev_number).slot().is_some()
+            })
     }
 
     /// Members of array `nr` that are on none but older sides are left out: leaves are taken away, arrays are given.
