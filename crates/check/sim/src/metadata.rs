@@ -29,7 +29,14 @@ const SECTOR: u64 = 512;
 impl Run {
     /// Nothing runs: now and then some metadata is damaged.
     pub(crate) fn metadata_is_damaged(&mut self) {
-        if self.excused || !self.damage.chance(30) {
+        if self.excused {
+            return;
+        }
+        if !self.damage.chance(30) {
+            // Few members have a list, so chance alone hits hardly any.
+            if self.damage_of_lists.chance(60) {
+                self.one_loses_its_list();
+            }
             return;
         }
         match self.damage.rng.range(0..10) {
@@ -47,30 +54,53 @@ impl Run {
         }
     }
 
-    fn one_loses_its_metadata(&mut self) {
-        let members = self.world.members.borrow().clone();
+    /// Members of which the level can do without each.
+    fn may_be_hit(&self) -> Vec<Rc<Member>> {
+        let members = self.world.members.borrow();
         let whole = |m: &Member| m.slot.get().filter(|_| m.in_sync.get());
         let may_be_hit = |member: &&Rc<Member>| {
             let there = !member.out.get() && !member.is_gone();
             let spared = whole(member).is_none() || self.may_lose(member, whole);
             there && spared && images::superblock(&self.world, member).is_some()
         };
-        let hit: Vec<_> = members.iter().filter(may_be_hit).collect();
-        // Few lists are not empty, so those go first.
-        let with_list = |member: &&Rc<Member>| {
-            images::superblock(&self.world, member).is_some_and(|sb| sb.bad_blocks)
-        };
-        let (lists, any) = (hit.iter().copied().find(with_list), self.damage.rng.below(hit.len()));
-        let Some(member) = lists.or(hit.get(any).copied()).map(Rc::clone) else { return };
-        let Some(sb) = images::superblock(&self.world, &member) else { return };
+        members.iter().filter(may_be_hit).cloned().collect()
+    }
+
+    /// The first of these whose list of bad blocks is not empty.
+    fn with_a_list<'a>(&self, members: &'a [Rc<Member>]) -> Option<&'a Rc<Member>> {
+        members
+            .iter()
+            .find(|member| images::superblock(&self.world, member).is_some_and(|sb| sb.bad_blocks))
+    }
+
+    fn one_loses_its_metadata(&mut self) {
+        let hit = self.may_be_hit();
+        let (lists, any) = (self.with_a_list(&hit), self.damage.rng.below(hit.len()));
+        let Some(member) = lists.or(hit.get(any)) else { return };
+        let Some(sb) = images::superblock(&self.world, member) else { return };
         self.faults += 1;
         member.damaged.set(true);
         if lists.is_some() && self.damage.rng.percent(70) {
-            self.list_is_lost(&member, &sb);
+            self.list_is_lost(member, &sb);
         } else {
-            self.superblock_is_lost(&member, &sb);
+            self.superblock_is_lost(member, &sb);
         }
-        if images::superblock(&self.world, &member).is_none() {
+        self.unknown_is_out(member);
+    }
+
+    fn one_loses_its_list(&mut self) {
+        let hit = self.may_be_hit();
+        let Some(member) = self.with_a_list(&hit) else { return };
+        let Some(sb) = images::superblock(&self.world, member) else { return };
+        self.faults += 1;
+        member.damaged.set(true);
+        self.list_is_lost(member, &sb);
+        self.unknown_is_out(member);
+    }
+
+    /// A member of which nobody knows what is on it is out.
+    fn unknown_is_out(&self, member: &Member) {
+        if images::superblock(&self.world, member).is_none() {
             member.out.set(true);
         }
     }
@@ -146,6 +176,11 @@ impl Run {
         there && images::superblock(&self.world, member).is_none()
     }
 
+    fn cannot_read_superblock(&self, member: &Member) -> bool {
+        let place = images::superblock_place(&self.world, member);
+        place.is_some_and(|place| member.cannot_read(&place))
+    }
+
     /// Carries out one assembly.
     pub(crate) fn try_assembly(
         &self,
@@ -188,14 +223,22 @@ impl Run {
                 let opener = SimOpener::of(&self.world, member.kind.index);
                 let shard = machine.home().clone();
                 let later = machine.begin(async move { examine(&shard, &*opener).await });
-                if let Ok(found) = self.outcome(machine, &later)?
-                    && let Some(sb) = found.superblock
-                {
-                    let text = format!(
-                        "the superblock of {name} is lost, and one with {} updates is found",
-                        sb.events
-                    );
-                    return self.fail("damage_is_seen", text);
+                match self.outcome(machine, &later)?.map(|found| found.superblock) {
+                    Ok(Some(sb)) => {
+                        let text = format!(
+                            "the superblock of {name} is lost, and one with {} updates is found",
+                            sb.events
+                        );
+                        return self.fail("damage_is_seen", text);
+                    }
+                    // Whoever is told so may make another array of it.
+                    Ok(None) if self.cannot_read_superblock(&member) => {
+                        let text = format!(
+                            "the superblock of {name} cannot be read, and what is said is that it has none"
+                        );
+                        return self.fail("damage_is_seen", text);
+                    }
+                    _ => {}
                 }
             } else if !images::takes_part(&self.world, present, &member) {
                 continue;

@@ -43,6 +43,7 @@ const COPIES: &str = "copies apart";
 const PARITY: &str = "parity";
 const CACHE: &str = "stripe cache";
 const JOBS: &str = "jobs";
+const DAMAGE: &str = "damaged metadata";
 const LIVENESS: &str = "liveness and bounds";
 const ERRORS: &str = "errors";
 const CUTS: &str = "cut files";
@@ -80,6 +81,10 @@ pub const PLANTS: &[Plant] = &[
     array(CACHE, "stale-line", "does not put new parity into the stripe cache"),
     array(CACHE, "repair-keeps-cache", "leaves the stripe cache as it was when a repair writes past it"),
     array(JOBS, "resync-without-missing-data", "passes over rows in a resync that lack a data block, and counts them as done"),
+    array(DAMAGE, "unread-as-free", "takes a device whose superblock cannot be read for one that belongs to no array"),
+    array(DAMAGE, "unread-left-out", "starts without a member whose superblock cannot be read, and says nothing"),
+    array(DAMAGE, "bad-list-as-empty", "takes a list of bad blocks that cannot be read for an empty one"),
+    array(DAMAGE, "lost-bitmap-as-clear", "starts without a resync when no bitmap can be read"),
     array(LIVENESS, "waiter-forgotten", "forgets to wake a request that waited for a range, now and then"),
     array(LIVENESS, "recovered-by-any-shard", "recovers what cannot be read on a shard that does not own the stripe"),
     array(LIVENESS, "buffer-leaked", "leaks a buffer for each read that needs redundancy"),

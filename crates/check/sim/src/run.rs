@@ -118,6 +118,7 @@ pub struct Run {
     pub(crate) sole_copies: Extra,
     /// Damage of metadata, and the members that were left out for it in this life.
     pub(crate) damage: Extra,
+    pub(crate) damage_of_lists: Extra,
     pub(crate) left_out: Vec<LeftOut>,
     /// The limits of jobs, but for those that are to take long.
     pub(crate) aimed_speed: SyncSpeed,
@@ -273,6 +274,7 @@ impl Run {
             aimed: Extra::of(world.seed, 41, 60, plain),
             sole_copies: Extra::of(world.seed, 55, 70, plain),
             damage: Extra::of(world.seed, 104, 40, plain),
+            damage_of_lists: Extra::of(world.seed, 105, 60, plain),
             left_out: Vec::new(),
             aimed_speed: scenario.assemble.sync_speed,
             world: Rc::clone(world),

@@ -419,16 +419,22 @@ impl World {
         if self.rng.percent(self.manners.inline) {
             return self.complete(flight);
         }
-        let time = self.time_of_one();
+        let time = self.time_of_one(&flight.member);
         let at = submitted + time.max((time * slowness).min(SLOWEST));
         let key = self.flights.borrow_mut().insert(flight);
         self.events.borrow_mut().push(Reverse((at, self.rng.next(), key)));
     }
 
-    fn time_of_one(&self) -> Nanos {
+    fn time_of_one(&self, member: &Member) -> Nanos {
         let time = 1000 + self.rng.range(0..self.manners.latency);
         if self.rng.range(0..100_000) < self.manners.hang {
-            return time + self.rng.range(1_000_000_000..20_000_000_000);
+            let seconds = self.rng.range(1_000_000_000..20_000_000_000);
+            // An array that stops gives up who is silent for a second, and another that is weak may need it.
+            let weak = |other: &Rc<Member>| {
+                other.kind.index != member.kind.index && !other.is_gone() && other.is_weak()
+            };
+            let needed = self.members.borrow().iter().any(weak);
+            return time + if needed { seconds / 25 } else { seconds };
         }
         if self.rng.range(0..10_000) < self.manners.slow { time * 100 } else { time }
     }

@@ -16,6 +16,7 @@ use braid_format::SECTOR;
 use braid_format::bitmap::{BitmapError, BitmapSuperblock, Bits, bits_for};
 use braid_format::superblock::Superblock;
 use braid_shard::Shard;
+use braid_shard::plant::planted;
 use std::rc::Rc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
@@ -132,7 +133,7 @@ fn anew(
         ..BitmapSuperblock::new(shared.bitmap_uuid(), sync_size, chunk_bytes)
     };
     let mut bits = clear_bits(superblock.bits());
-    if wanted.resynced != u64::MAX {
+    if wanted.resynced != u64::MAX && !planted("lost-bitmap-as-clear") {
         for bit in 0..bits.len() {
             bits.set(bit);
         }
