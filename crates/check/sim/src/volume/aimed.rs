@@ -101,7 +101,8 @@ impl VolumeRun {
             return Ok(());
         }
         let commit_time = self.aimed_rng.range(0..self.plan.commit_time);
-        let Mounting { later, store, machine } = self.begin_mount(commit_time);
+        self.leaves_between_lives();
+        let Mounting { later, store, arrays, machine } = self.begin_mount(commit_time);
         for _ in 0..self.aimed_rng.log_range(1..100) {
             // Also what a mount leaves to be done behind its back.
             if machine.step() == Step::Stuck {
@@ -115,7 +116,7 @@ impl VolumeRun {
         };
         self.metadata = store.crash(under_way);
         self.world.power_cut();
-        drop((later, store));
+        drop((later, store, arrays));
         drop(machine);
         self.keep_noted_away();
         match self.world.failure() {

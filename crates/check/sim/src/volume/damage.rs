@@ -32,7 +32,7 @@ impl VolumeRun {
         });
         let Some((what, changes, wrong)) = damaged else { return Ok(()) };
         self.world.trace(|| format!("damage: {what}: {wrong}"));
-        let Mounting { later, store, machine } = {
+        let Mounting { later, store, machine, .. } = {
             self.metadata = self.committed(changes)?;
             self.begin_mount(1)
         };

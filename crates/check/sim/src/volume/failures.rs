@@ -150,15 +150,19 @@ impl VolumeRun {
 
     /// Some brick is not as it should be.
     pub(super) fn has_weak_bricks(&self) -> bool {
-        self.world.members.borrow().iter().any(|member| member.is_weak())
+        self.bricks().iter().any(|member| member.is_weak())
+    }
+
+    /// The devices of bricks, without those that arrays are made of.
+    fn bricks(&self) -> Vec<Rc<Member>> {
+        let count = self.plan.all_bricks().count();
+        self.world.members.borrow().iter().take(count).cloned().collect()
     }
 
     /// The client reckons with what is not as it should be when a life begins.
     pub(super) fn expect_failures(&mut self) {
         let weak = self.has_weak_bricks();
-        let members = self.world.members.borrow();
-        let only_gone = members.iter().all(|member| !member.is_weak() || member.is_gone());
-        drop(members);
+        let only_gone = self.bricks().iter().all(|member| !member.is_weak() || member.is_gone());
         let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else { return };
         life.client.may_fail = weak.then_some(false);
         life.client.unharmed = (weak && only_gone).then(|| model.next_id());

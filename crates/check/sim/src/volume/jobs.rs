@@ -4,9 +4,9 @@
 //! Commands may be refused: another job is under way, what is to be moved does not fit, a brick is the last. They may
 //! not fail while no brick does.
 
+use super::over_arrays::open_brick;
 use super::run::{VolumeRun, uuid_of};
 use super::verify::wait;
-use crate::device::SimOpener;
 use crate::run::Over;
 use braid_filesystem::Errno;
 use braid_format::volume::brick_record::BrickState;
@@ -81,7 +81,7 @@ impl VolumeRun {
                 }
                 let index = *rng.pick(&spare);
                 let Some(plan) = self.plan.all_bricks().nth(index) else { return Ok(()) };
-                let Ok(device) = SimOpener::of(&self.world, index).open(&shard) else {
+                let Some(device) = open_brick(index, &life.machine, &life.arrays) else {
                     return Ok(());
                 };
                 let new = BrickToAdd {

@@ -23,6 +23,8 @@
 //!
 //! In some runs bricks fail (`failures`): requests on data may then give EIO. What a brick has taken with it cannot be
 //! read until it is back, and is what it was then; all else is as above, and the check names exactly that.
+//!
+//! In some runs bricks are arrays, on several shards, whose own members fail (`over_arrays`): of that a volume sees nothing.
 
 mod account;
 mod aimed;
@@ -43,6 +45,7 @@ mod memory;
 pub mod meta;
 pub mod model;
 pub mod observe;
+pub mod over_arrays;
 pub mod plan;
 pub mod readable;
 pub mod room;

@@ -1,5 +1,6 @@
 //! What a run of a volume is about, drawn from its seed: the bricks and how they behave.
 
+use super::over_arrays::Arrays;
 use crate::member::MemberKind;
 use crate::rng::Rng;
 use crate::world::Manners;
@@ -76,10 +77,12 @@ pub struct VolumePlan {
     pub metadata: Option<u64>,
     /// Some things are done on purpose that chance alone seldom does just so (`aimed`).
     pub aimed: bool,
+    /// Bricks that are arrays.
+    pub arrays: Arrays,
 }
 
 impl VolumePlan {
-    /// That of `seed`; without `aimed` nothing is done on purpose.
+    /// That of `seed`; without `aimed` nothing is done on purpose, and bricks are disks.
     pub fn of(seed: u64, aimed: bool) -> VolumePlan {
         let rng = Rng::new(seed, 30);
         let count = rng.log_range(1..7) as usize;
@@ -98,11 +101,13 @@ impl VolumePlan {
         let room = Rng::new(seed, 37);
         let metadata = room.percent(15).then(|| room.log_range(METADATA));
         let faults_often = room.log_range(2..40);
-        VolumePlan {
+        let spares: Vec<BrickPlan> = spares.collect();
+        let mut plan = VolumePlan {
+            arrays: Arrays::none(),
             aimed: aimed && Rng::new(seed, 48).percent(60),
             metadata,
             bricks,
-            spares: spares.collect(),
+            spares,
             commands,
             commands_often: more.log_range(4..120),
             stripe,
@@ -118,7 +123,11 @@ impl VolumePlan {
             rounds: 2 + rng.range(0..6),
             requests: rng.log_range(40..600),
             faults: *rng.pick(&[0, 0, 0, faults_often]),
+        };
+        if aimed && plan.faults == 0 {
+            plan.arrays = Arrays::of(seed, &plan.bricks, plan.all_bricks().count());
         }
+        plan
     }
 
     /// The bricks, and after them those that can be added.
@@ -146,8 +155,9 @@ impl VolumePlan {
         let aimed = if self.aimed { ", aimed" } else { "" };
         let metadata =
             self.metadata.map_or(String::new(), |room| format!(", metadata {}K", room >> 10));
+        let arrays = self.arrays.describe();
         format!(
-            "volume of {} bricks [{}]{}{faults}{aimed}{metadata}, stripe {}K, depth {}, {} rounds of {}",
+            "volume of {} bricks [{}]{}{arrays}{faults}{aimed}{metadata}, stripe {}K, depth {}, {} rounds of {}",
             self.bricks.len(),
             bricks.collect::<Vec<_>>().join(", "),
             commands,

@@ -8,6 +8,7 @@ use super::jobs::Outcomes;
 use super::ledger;
 use super::meta::Id;
 use super::model::Model;
+use super::over_arrays::{self, Running};
 use super::plan::VolumePlan;
 use super::room::Room;
 use super::verify::wait;
@@ -38,6 +39,7 @@ pub(super) struct Life {
     pub(super) client: Client<Volume>,
     pub(super) volume: Rc<Volume>,
     store: ModelStore,
+    pub(super) arrays: Running,
     pub(super) machine: Machine,
 }
 
@@ -46,6 +48,7 @@ pub(super) struct Mounting {
     // Dropped in this order: what stands on the shards before them.
     pub(super) later: Later<Result<Rc<Volume>, VolumeError>>,
     pub(super) store: ModelStore,
+    pub(super) arrays: Running,
     pub(super) machine: Machine,
 }
 
@@ -60,6 +63,8 @@ pub(super) struct VolumeRun {
     pub(super) faults_rng: Rng,
     /// Choices of what is done on purpose, likewise (`aimed`).
     pub(super) aimed_rng: Rng,
+    /// Choices of what befalls the members of bricks that are arrays, likewise (`over_arrays`).
+    pub(super) arrays_rng: Rng,
     /// Files that were cut right before the last crash.
     pub(super) cut: Vec<Id>,
     /// Bricks that the volume has noted as lost: it is not given them any more.
@@ -95,11 +100,13 @@ pub fn run(seed: u64, aimed: bool, verbose: bool) -> Report {
         *world.member(at).data.borrow_mut() = 0..brick.kind.info.size;
         world.member(at).forgets.set(true);
     }
+    over_arrays::add_leaves(&world, &plan);
     let mut run = VolumeRun {
         rng: Rng::new(seed, 31),
         commands_rng: Rng::new(seed, 35),
         faults_rng: Rng::new(seed, 38),
         aimed_rng: Rng::new(seed, 39),
+        arrays_rng: Rng::new(seed, 29),
         cut: Vec::new(),
         noted: Rc::default(),
         dead_when_read: None,
@@ -195,6 +202,7 @@ impl VolumeRun {
     }
 
     fn create(&mut self) -> Result<(), Over> {
+        over_arrays::make(&self.world, &self.plan)?;
         let machine = Machine::start(&self.world, 1);
         let bricks: Vec<NewBrick> = (0..)
             .zip(&self.plan.bricks)
@@ -224,8 +232,9 @@ impl VolumeRun {
     fn mount(&mut self) -> Result<(), Over> {
         self.check_metadata()?;
         self.bricks_between_lives();
+        self.leaves_between_lives();
         let commit_time = self.rng.range(0..self.plan.commit_time);
-        let Mounting { machine, store, later } = self.begin_mount(commit_time);
+        let Mounting { machine, store, arrays, later } = self.begin_mount(commit_time);
         let volume = match wait(&machine, "the mount", &later)? {
             Ok(volume) => volume,
             Err(error) => return self.fail("mounts", error.to_string()),
@@ -254,7 +263,8 @@ impl VolumeRun {
         }
         client.room = self.room()?;
         self.set_job_speed(&volume);
-        self.life = Some(Life { client, volume, store, machine });
+        self.life = Some(Life { client, volume, store, arrays, machine });
+        self.replace_leaves()?;
         self.expect_failures();
         self.dead_when_read = Some(self.dead());
         self.check()
@@ -263,27 +273,42 @@ impl VolumeRun {
     /// A mount of what there is begins on a machine of its own. Commits take the store up to `commit_time`
     /// nanoseconds.
     pub(super) fn begin_mount(&self, commit_time: u64) -> Mounting {
-        let machine = Machine::start(&self.world, 1);
+        let machine = Machine::start(&self.world, self.plan.arrays.shards);
         let store = ModelStore::from_snapshot(machine.home(), self.metadata.clone());
         store.set_commit_time(commit_time);
         store.set_capacity(self.plan.metadata.unwrap_or(u64::MAX));
         let mut devices = Vec::new();
+        let (all, arrays) = (self.plan.arrays.all.clone(), Running::default());
         for (index, brick) in self.plan.all_bricks().enumerate() {
+            if all.iter().any(|array| array.brick == index) {
+                continue;
+            }
             if let Ok(device) = SimOpener::of(&self.world, index).open(machine.home()) {
                 let data_offset = brick.data_offset;
                 devices.push(BrickDevice { uuid: uuid_of(index), device, data_offset });
             }
         }
-        let from = MountOf {
+        let mut from = MountOf {
             devices,
             store: Rc::new(store.clone()),
             note_lost: self.note_lost(machine.home()),
             clock: clock(&self.world),
             read_only: false,
         };
-        let shard = machine.home().clone();
-        let later = machine.begin(async move { Volume::mount(&shard, from).await });
-        Mounting { machine, store, later }
+        let (shard, running) = (machine.home().clone(), Rc::clone(&arrays));
+        let (world, context) = (Rc::clone(&self.world), machine.context.clone());
+        let offsets: Vec<u64> = self.plan.bricks.iter().map(|brick| brick.data_offset).collect();
+        let later = machine.begin(async move {
+            for array in all {
+                let (uuid, data_offset) = (uuid_of(array.brick), offsets[array.brick]);
+                let running = Rc::clone(&running);
+                let device =
+                    over_arrays::start(Rc::clone(&world), context.clone(), array, running).await;
+                from.devices.extend(device.map(|device| BrickDevice { uuid, device, data_offset }));
+            }
+            Volume::mount(&shard, from).await
+        });
+        Mounting { machine, store, arrays, later }
     }
 
     /// Lets the volume run, or the clock, and looks at what came back.
@@ -329,6 +354,7 @@ impl VolumeRun {
             if self.plan.faults > 0 && self.faults_rng.range(0..1000) < self.plan.faults {
                 self.a_brick_fails()?;
             }
+            self.a_leaf_fails();
             let depth = self.plan.depth;
             let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
                 return Err(Over);
@@ -398,6 +424,8 @@ impl VolumeRun {
             Err(Errno::Io) if life.client.may_fail.is_some() => {}
             Err(errno) => return self.fail("stops", format!("the volume: {errno}")),
         }
+        self.stop_arrays()?;
+        let life = self.life()?;
         life.client.history.note(&[], "STOP".to_string());
         let metadata = life.store.snapshot();
         self.metadata = metadata;
@@ -410,9 +438,9 @@ impl VolumeRun {
         self.keep_noted_away();
         let Some(life) = self.life.take() else { return Err(Over) };
         self.requests += life.client.ended;
-        let Life { mut client, volume, store, machine } = life;
+        let Life { mut client, volume, store, arrays, machine } = life;
         let history = std::mem::take(&mut client.history);
-        drop((client, volume, store));
+        drop((client, volume, store, arrays));
         drop(machine);
         self.outcomes = Outcomes::default();
         self.history = history;
