@@ -9,8 +9,9 @@
 use crate::images;
 use crate::machine::Step;
 use crate::member::Member;
-use crate::run::{Over, Run};
+use crate::run::Run;
 use crate::steps::Steps;
+use crate::waiting::Over;
 use braid_array::options::SyncSpeed;
 use braid_array::status::{ArrayStatus, JobKind};
 use braid_layout::{Layout, Level};

@@ -3,8 +3,9 @@
 
 use crate::checkers::parity_matches_data;
 use crate::images;
-use crate::run::{Over, Run};
+use crate::run::Run;
 use crate::steps::Steps;
+use crate::waiting::Over;
 use braid_array::status::{ArrayStatus, JobOutcome};
 use braid_layout::Layout;
 use std::rc::Rc;

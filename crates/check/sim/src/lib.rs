@@ -45,4 +45,5 @@ mod settings;
 pub mod stack;
 mod steps;
 pub mod volume;
+pub mod waiting;
 pub mod world;

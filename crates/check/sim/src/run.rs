@@ -22,6 +22,7 @@ use crate::oracle::Oracle;
 use crate::rng::{Extra, Rng};
 use crate::scenario::Scenario;
 use crate::steps::{Going, Steps};
+use crate::waiting::Over;
 use crate::world::{Failure, World};
 use braid_array::array::Array;
 use braid_array::control::Control;
@@ -33,10 +34,6 @@ use braid_device::IoErrorKind;
 use braid_layout::Layout;
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// The run is over: the world knows the failure, or there is nothing left to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Over;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,9 @@
 //! were settings.
 
 use crate::rng::Rng;
-use crate::run::{Over, Run};
+use crate::run::Run;
 use crate::steps::Steps;
+use crate::waiting::Over;
 use braid_array::error::ControlError;
 use braid_array::settings::{RmwLevel, Settings, StripeCacheSize, StripeSize};
 use braid_layout::Level;

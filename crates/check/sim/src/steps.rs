@@ -5,15 +5,13 @@ use crate::client::Client;
 use crate::machine::{Later, Machine, Step};
 use crate::oracle::Oracle;
 use crate::rng::Rng;
-use crate::run::Over;
+use crate::waiting::{Over, PATIENCE};
 use crate::world::World;
 use braid_array::status::{ArrayStatus, Ended, Left, MemberState};
 use braid_shard::Nanos;
 
 /// In nanoseconds.
 pub const SECOND: Nanos = 1_000_000_000;
-/// A request, command or job that takes longer, in nanoseconds, waits for something that never comes.
-pub(crate) const PATIENCE: Nanos = 600_000_000_000;
 
 /// A stop has left an array like this, and says so: writes may be half done, or not durable.
 pub(crate) fn ends_like_a_crash(left: &Left) -> bool {

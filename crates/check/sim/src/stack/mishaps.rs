@@ -7,8 +7,8 @@
 use super::rest::Held;
 use super::{StackRun, plan::Below};
 use crate::member::Member;
-use crate::run::Over;
 use crate::steps::Steps;
+use crate::waiting::Over;
 use std::rc::Rc;
 
 impl StackRun {

@@ -12,8 +12,8 @@
 use super::rest::Held;
 use super::{StackRun, member_name, plan::Below};
 use crate::member::Member;
-use crate::run::Over;
 use crate::steps::{SECOND, Steps};
+use crate::waiting::Over;
 use braid_array::status::{ArrayState, MemberState};
 use braid_device::{IoError, IoErrorKind, IoSets, Request, Target};
 use std::rc::Rc;

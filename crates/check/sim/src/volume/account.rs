@@ -3,8 +3,7 @@
 
 use super::ledger;
 use super::run::VolumeRun;
-use super::verify::wait;
-use crate::run::Over;
+use crate::waiting::{Over, wait};
 use std::rc::Rc;
 
 /// How often it is looked again when something went on in the background.

@@ -9,7 +9,7 @@ use super::call::{Call, What};
 use super::meta::{Id, Node};
 use super::run::{Mounting, VolumeRun};
 use crate::machine::Step;
-use crate::run::Over;
+use crate::waiting::Over;
 use braid_filesystem::{Caller, Kind, SetAttr};
 use braid_kv::model::UnderWay;
 
@@ -101,7 +101,7 @@ impl VolumeRun {
             return Ok(());
         }
         let commit_time = self.aimed_rng.range(0..self.plan.commit_time);
-        self.leaves_between_lives();
+        self.over_arrays.leaves_between_lives();
         let Mounting { later, store, arrays, machine } = self.begin_mount(commit_time);
         for _ in 0..self.aimed_rng.log_range(1..100) {
             // Also what a mount leaves to be done behind its back.

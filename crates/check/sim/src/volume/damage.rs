@@ -6,9 +6,8 @@
 use super::failures::Pairs;
 use super::ledger;
 use super::run::{Mounting, VolumeRun};
-use super::verify::wait;
 use crate::rng::Rng;
-use crate::run::Over;
+use crate::waiting::{Over, wait};
 use braid_format::volume::inode::InodeRecord;
 use braid_format::volume::{keys, space};
 use braid_kv::{Change, Store};

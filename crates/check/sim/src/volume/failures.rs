@@ -5,9 +5,8 @@
 //! that cannot be read. Nothing else may be, and the volume's check has to name the former.
 
 use super::run::VolumeRun;
-use super::verify::wait;
 use crate::member::Member;
-use crate::run::Over;
+use crate::waiting::{Over, wait};
 use braid_filesystem::Ino;
 use braid_format::volume::place::{self, PER_GROUP, Place};
 use braid_format::volume::{BLOCK, keys};

@@ -9,12 +9,11 @@
 //! them are back, as long as one is among them that was there last, they show no metadata older than what was
 //! answered, or refuse.
 
-use super::verify::wait;
 use crate::device::SimOpener;
 use crate::machine::{Later, Machine, Step};
 use crate::member::{Member, MemberKind};
 use crate::rng::Rng;
-use crate::run::Over;
+use crate::waiting::{Over, wait};
 use crate::world::{Failure, Manners, World};
 use braid_device::{Device, DeviceInfo, IoSets, Op, Request};
 use braid_filesystem::{Caller, Time};

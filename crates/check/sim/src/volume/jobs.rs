@@ -6,8 +6,7 @@
 
 use super::over_arrays::open_brick;
 use super::run::{VolumeRun, uuid_of};
-use super::verify::wait;
-use crate::run::Over;
+use crate::waiting::{Over, wait};
 use braid_filesystem::Errno;
 use braid_format::volume::brick_record::BrickState;
 use braid_volume::{BrickToAdd, CheckEnd, CheckReport, JobState, NewJob, Volume, VolumeError};

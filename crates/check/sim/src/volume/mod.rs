@@ -28,6 +28,7 @@
 
 mod account;
 mod aimed;
+pub mod array_bricks;
 pub mod call;
 mod choose;
 pub mod client;
@@ -45,7 +46,7 @@ mod memory;
 pub mod meta;
 pub mod model;
 pub mod observe;
-pub mod over_arrays;
+mod over_arrays;
 pub mod plan;
 pub mod readable;
 pub mod room;

@@ -7,156 +7,43 @@
 //!
 //! Leaves of parity levels stay: one that is lost together with power takes what the write hole takes.
 
-use super::plan::{BrickPlan, VolumePlan};
-use super::run::VolumeRun;
-use super::verify::wait;
+use super::array_bricks::{Arrays, BrickArray, DATA_OFFSET};
 use crate::device::SimOpener;
 use crate::images;
 use crate::machine::Machine;
 use crate::member::{Member, MemberKind};
 use crate::rng::Rng;
-use crate::run::Over;
-use crate::steps::ends_like_a_crash;
+use crate::waiting::{Over, wait};
 use crate::world::World;
 use braid_array::array::Array;
 use braid_array::assemble::assemble;
 use braid_array::control::Control;
 use braid_array::create::create;
-use braid_array::options::{AssembleOptions, Context, CreateBitmap, CreateOptions};
-use braid_device::{Device, DeviceInfo, Opener, Target};
+use braid_array::options::Context;
+use braid_array::status::Ended;
+use braid_device::{Device, Opener, Target};
 use braid_layout::Level;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-const KIB: u64 = 1 << 10;
-/// Where data starts on leaves.
-const DATA_OFFSET: u64 = 1 << 20;
-/// Of 100 runs in which no brick fails, how many have arrays.
-const RUNS: u64 = 25;
-/// Of 100 bricks of those, how many are arrays.
-const BRICKS: u64 = 60;
-/// Of 1000 steps of a round, before how many something befalls a leaf, at most.
-const LEAF_FAULTS: u64 = 30;
 /// Of 100 leaves that are missing, how many are replaced in the next life.
 const REPLACED: u64 = 60;
-
-/// A brick that is an array.
-#[derive(Clone, Debug)]
-pub struct BrickArray {
-    /// The brick's index.
-    pub brick: usize,
-    /// How it is made.
-    pub create: CreateOptions,
-    /// How it is assembled.
-    pub assemble: AssembleOptions,
-    /// What it stands on.
-    pub leaves: Vec<MemberKind>,
-}
-
-/// The arrays of a run.
-#[derive(Clone, Debug)]
-pub struct Arrays {
-    /// Each with its brick.
-    pub all: Vec<BrickArray>,
-    /// Shards of the machine.
-    pub shards: usize,
-    /// Of 1000 steps of a round, before how many something befalls a leaf.
-    pub faults: u64,
-}
 
 /// Arrays that run, with their bricks.
 pub(super) type Running = Rc<RefCell<Vec<(usize, Arc<Array>)>>>;
 
-impl Arrays {
-    /// A run without any.
-    pub fn none() -> Arrays {
-        Arrays { all: Vec::new(), shards: 1, faults: 0 }
-    }
-
-    /// Those of `seed` for these bricks; `first_leaf` is the index of the first leaf among all simulated members.
-    pub fn of(seed: u64, bricks: &[BrickPlan], first_leaf: usize) -> Arrays {
-        let rng = &Rng::new(seed, 28);
-        let mut arrays = Arrays::none();
-        if !rng.percent(RUNS) {
-            return arrays;
-        }
-        arrays.shards = 1 + rng.below(3);
-        arrays.faults = *rng.pick(&[0, rng.log_range(1..LEAF_FAULTS)]);
-        let mut next = first_leaf;
-        for (brick, plan) in bricks.iter().enumerate() {
-            if !rng.percent(BRICKS) {
-                continue;
-            }
-            let array = array(rng, brick, plan, next, arrays.all.len() + 1);
-            next += array.leaves.len();
-            arrays.all.push(array);
-        }
-        arrays
-    }
-
-    /// In a few words; nothing when there is none.
-    pub fn describe(&self) -> String {
-        let one = |array: &BrickArray| {
-            format!("{} is {} of {}", array.brick, array.create.level, array.leaves.len())
-        };
-        let all: Vec<String> = self.all.iter().map(one).collect();
-        match all.is_empty() {
-            true => String::new(),
-            false => format!(", arrays on {} shards [{}]", self.shards, all.join(", ")),
-        }
-    }
-}
-
-fn array(rng: &Rng, brick: usize, plan: &BrickPlan, first: usize, number: usize) -> BrickArray {
-    let levels = [Level::Raid1, Level::Raid1, Level::Raid10, Level::Raid5, Level::Raid0];
-    let level = *rng.pick(&levels);
-    let (count, data) = match level {
-        Level::Raid1 => (2 + rng.below(2), 1),
-        Level::Raid10 => (4, 2),
-        Level::Raid5 => (3, 2),
-        _ => (2, 2),
-    };
-    let chunk = (4 * KIB) << rng.range(0..5);
-    let mut create = CreateOptions::new(format!("brick{brick}"), level, count);
-    create.chunk_size = (level != Level::Raid1).then_some(chunk);
-    create.layout = (level == Level::Raid0).then_some(2);
-    create.data_offset = Some(DATA_OFFSET);
-    // All leaves are zeroes.
-    create.assume_clean = level.has_redundancy();
-    create.bad_block_log = level.has_redundancy() && rng.percent(40);
-    create.bitmap = match level.has_redundancy() && rng.percent(60) {
-        true => CreateBitmap::Internal { chunk: Some(64 * KIB) },
-        false => CreateBitmap::None,
-    };
-    let brick_info = &plan.kind.info;
-    let size = DATA_OFFSET + brick_info.size.div_ceil(data * chunk) * chunk + 64 * KIB;
-    let leaf = |nr: usize| {
-        let mut info = DeviceInfo::plain(format!("b{brick}l{nr}"), size);
-        info.volatile_cache = brick_info.volatile_cache;
-        info.logical_block = brick_info.logical_block;
-        let tear = u64::from(info.logical_block);
-        MemberKind { index: first + nr, array: number, info, tear, lies: false, garbage: None }
-    };
-    let leaves = (0..count).map(leaf).collect();
-    let assemble = AssembleOptions {
-        safe_mode_delay_ms: *rng.pick(&[1, 20, 200]),
-        ..AssembleOptions::default()
-    };
-    BrickArray { brick, create, assemble, leaves }
-}
-
 /// Adds the leaves of all arrays to the world.
-pub(super) fn add_leaves(world: &World, plan: &VolumePlan) {
-    for kind in plan.arrays.all.iter().flat_map(|array| &array.leaves) {
+pub(super) fn add_leaves(world: &World, arrays: &Arrays) {
+    for kind in arrays.all.iter().flat_map(|array| &array.leaves) {
         world.add_member(Member::new(kind.clone()));
     }
 }
 
 /// Makes all arrays.
-pub(super) fn make(world: &Rc<World>, plan: &VolumePlan) -> Result<(), Over> {
-    for array in &plan.arrays.all {
-        let machine = Machine::start(world, plan.arrays.shards);
+pub(super) fn make(world: &Rc<World>, arrays: &Arrays) -> Result<(), Over> {
+    for array in &arrays.all {
+        let machine = Machine::start(world, arrays.shards);
         let leaves = array.leaves.iter().map(|leaf| Some(SimOpener::of(world, leaf.index)));
         let (context, leaves, options) =
             (machine.context.clone(), leaves.collect(), array.create.clone());
@@ -207,11 +94,23 @@ pub(super) fn open_brick(
     }
 }
 
-impl VolumeRun {
+/// The arrays of a run, and what befalls their leaves.
+pub(super) struct OverArrays {
+    world: Rc<World>,
+    arrays: Arrays,
+    /// Choices of what befalls leaves: a stream of its own.
+    rng: Rng,
+}
+
+impl OverArrays {
+    pub(super) fn new(world: &Rc<World>, arrays: &Arrays) -> OverArrays {
+        let rng = Rng::new(world.seed, 29);
+        OverArrays { world: Rc::clone(world), arrays: arrays.clone(), rng }
+    }
+
     /// A leaf that its array can do without, and that is as it should be as all others of that array are.
     fn leaf_to_lose(&self) -> Option<Rc<Member>> {
         let mirrors = self
-            .plan
             .arrays
             .all
             .iter()
@@ -227,18 +126,18 @@ impl VolumeRun {
         if whole.is_empty() {
             return None;
         }
-        let leaf = self.arrays_rng.pick(&self.arrays_rng.pick(&whole).leaves);
+        let leaf = self.rng.pick(&self.rng.pick(&whole).leaves);
         Some(self.world.member(leaf.index))
     }
 
-    /// Now and then something befalls a leaf.
-    pub(super) fn a_leaf_fails(&mut self) {
-        let often = self.plan.arrays.faults;
-        if often == 0 || self.arrays_rng.range(0..1000) >= often {
-            return;
+    /// Now and then something befalls a leaf: true then.
+    pub(super) fn a_leaf_fails(&self) -> bool {
+        let often = self.arrays.faults;
+        if often == 0 || self.rng.range(0..1000) >= often {
+            return false;
         }
-        let Some(leaf) = self.leaf_to_lose() else { return };
-        let (rng, name) = (&self.arrays_rng, leaf.name());
+        let Some(leaf) = self.leaf_to_lose() else { return false };
+        let (rng, name) = (&self.rng, leaf.name());
         let what = match rng.range(0..10) {
             0..4 => {
                 leaf.die(rng);
@@ -260,13 +159,13 @@ impl VolumeRun {
                 "cannot read some blocks"
             }
         };
-        self.faults += 1;
         self.world.trace(|| format!("{name} {what}"));
+        true
     }
 
     /// Who failed is not found any more, and may be replaced.
     pub(super) fn leaves_between_lives(&self) {
-        for leaf in self.plan.arrays.all.iter().flat_map(|array| &array.leaves) {
+        for leaf in self.arrays.all.iter().flat_map(|array| &array.leaves) {
             let leaf = self.world.member(leaf.index);
             if leaf.hung.get() || leaf.out.get() || leaf.dropped.get() {
                 leaf.cancel_failures();
@@ -277,55 +176,46 @@ impl VolumeRun {
     }
 
     /// New disks come in the place of those that are missing.
-    pub(super) fn replace_leaves(&mut self) -> Result<(), Over> {
-        for array in self.plan.arrays.all.clone() {
-            for leaf in &array.leaves {
-                let member = self.world.member(leaf.index);
-                if !member.is_gone() || !self.arrays_rng.percent(REPLACED) {
-                    continue;
-                }
-                self.world.trace(|| format!("{} is replaced", member.name()));
-                member.replace(&self.arrays_rng);
-                member.mark_stale();
-                let opener = SimOpener::of(&self.world, leaf.index);
-                let life = self.life()?;
-                let control = life.control_of(array.brick);
-                let later = life.machine.begin(async move {
-                    match control {
-                        Some(control) => control.add(opener, true).await.map(|_| ()),
-                        None => Ok(()),
-                    }
-                });
-                let machine = &self.life()?.machine;
-                if let Err(error) = wait(machine, "the command to add a leaf", &later)? {
-                    return self.fail("requests_succeed", error.to_string());
-                }
+    pub(super) fn replace_leaves(&self, machine: &Machine, running: &Running) -> Result<(), Over> {
+        for (array, leaf) in
+            self.arrays.all.iter().flat_map(|a| a.leaves.iter().map(move |l| (a, l)))
+        {
+            let member = self.world.member(leaf.index);
+            if !member.is_gone() || !self.rng.percent(REPLACED) {
+                continue;
+            }
+            let Some(control) = control_of(array.brick, machine, running) else { continue };
+            self.world.trace(|| format!("{} is replaced", member.name()));
+            member.replace(&self.rng);
+            member.mark_stale();
+            let opener = SimOpener::of(&self.world, leaf.index);
+            let later = machine.begin(async move { control.add(opener, true).await });
+            if let Err(error) = wait(machine, "the command to add a leaf", &later)? {
+                self.world.fail("requests_succeed", error.to_string());
+                return Err(Over);
             }
         }
         Ok(())
     }
 
     /// Stops all arrays, after the volume.
-    pub(super) fn stop_arrays(&mut self) -> Result<(), Over> {
-        let bricks: Vec<usize> =
-            self.life()?.arrays.borrow().iter().map(|(brick, _)| *brick).collect();
-        for brick in bricks {
-            let life = self.life()?;
-            let Some(control) = life.control_of(brick) else { continue };
-            let later = life.machine.begin(async move { control.stop().await });
-            let left = wait(&life.machine, "the stop of an array", &later)?;
-            if ends_like_a_crash(&left) {
-                return self.fail("stops", format!("the array of brick {brick}: {left:?}"));
+    pub(super) fn stop(&self, machine: &Machine, running: &Running) -> Result<(), Over> {
+        for array in &self.arrays.all {
+            let brick = array.brick;
+            let Some(control) = control_of(brick, machine, running) else { continue };
+            let later = machine.begin(async move { control.stop().await });
+            let left = wait(machine, "the stop of an array", &later)?;
+            if left.ended == Ended::Active || left.not_durable.is_some() {
+                self.world.fail("stops", format!("the array of brick {brick}: {left:?}"));
+                return Err(Over);
             }
         }
         Ok(())
     }
 }
 
-impl super::run::Life {
-    fn control_of(&self, brick: usize) -> Option<Rc<Control>> {
-        let arrays = self.arrays.borrow();
-        let (_, array) = arrays.iter().find(|(of, _)| *of == brick)?;
-        Control::find(self.machine.home(), array.id())
-    }
+fn control_of(brick: usize, machine: &Machine, running: &Running) -> Option<Rc<Control>> {
+    let running = running.borrow();
+    let (_, array) = running.iter().find(|(of, _)| *of == brick)?;
+    Control::find(machine.home(), array.id())
 }

@@ -1,6 +1,6 @@
 //! What a run of a volume is about, drawn from its seed: the bricks and how they behave.
 
-use super::over_arrays::Arrays;
+use super::array_bricks::Arrays;
 use crate::member::MemberKind;
 use crate::rng::Rng;
 use crate::world::Manners;
@@ -125,7 +125,8 @@ impl VolumePlan {
             faults: *rng.pick(&[0, 0, 0, faults_often]),
         };
         if aimed && plan.faults == 0 {
-            plan.arrays = Arrays::of(seed, &plan.bricks, plan.all_bricks().count());
+            let disks: Vec<&MemberKind> = plan.bricks.iter().map(|brick| &brick.kind).collect();
+            plan.arrays = Arrays::of(seed, &disks, plan.all_bricks().count());
         }
         plan
     }

@@ -8,16 +8,15 @@ use super::jobs::Outcomes;
 use super::ledger;
 use super::meta::Id;
 use super::model::Model;
-use super::over_arrays::{self, Running};
+use super::over_arrays::{self, OverArrays, Running};
 use super::plan::VolumePlan;
 use super::room::Room;
-use super::verify::wait;
 use crate::device::SimOpener;
 use crate::machine::{Later, Machine, Step};
 use crate::member::Member;
 use crate::rng::Rng;
-use crate::run::{Over, Report, Verdict};
-use crate::steps::PATIENCE;
+use crate::run::{Report, Verdict};
+use crate::waiting::{Over, PATIENCE, wait};
 use crate::world::World;
 use braid_filesystem::{Caller, Errno, FileSystem, ROOT, Time};
 use braid_format::superblock::Version;
@@ -63,8 +62,8 @@ pub(super) struct VolumeRun {
     pub(super) faults_rng: Rng,
     /// Choices of what is done on purpose, likewise (`aimed`).
     pub(super) aimed_rng: Rng,
-    /// Choices of what befalls the members of bricks that are arrays, likewise (`over_arrays`).
-    pub(super) arrays_rng: Rng,
+    /// Bricks that are arrays.
+    pub(super) over_arrays: OverArrays,
     /// Files that were cut right before the last crash.
     pub(super) cut: Vec<Id>,
     /// Bricks that the volume has noted as lost: it is not given them any more.
@@ -100,13 +99,13 @@ pub fn run(seed: u64, aimed: bool, verbose: bool) -> Report {
         *world.member(at).data.borrow_mut() = 0..brick.kind.info.size;
         world.member(at).forgets.set(true);
     }
-    over_arrays::add_leaves(&world, &plan);
+    over_arrays::add_leaves(&world, &plan.arrays);
     let mut run = VolumeRun {
         rng: Rng::new(seed, 31),
         commands_rng: Rng::new(seed, 35),
         faults_rng: Rng::new(seed, 38),
         aimed_rng: Rng::new(seed, 39),
-        arrays_rng: Rng::new(seed, 29),
+        over_arrays: OverArrays::new(&world, &plan.arrays),
         cut: Vec::new(),
         noted: Rc::default(),
         dead_when_read: None,
@@ -202,7 +201,7 @@ impl VolumeRun {
     }
 
     fn create(&mut self) -> Result<(), Over> {
-        over_arrays::make(&self.world, &self.plan)?;
+        over_arrays::make(&self.world, &self.plan.arrays)?;
         let machine = Machine::start(&self.world, 1);
         let bricks: Vec<NewBrick> = (0..)
             .zip(&self.plan.bricks)
@@ -232,7 +231,7 @@ impl VolumeRun {
     fn mount(&mut self) -> Result<(), Over> {
         self.check_metadata()?;
         self.bricks_between_lives();
-        self.leaves_between_lives();
+        self.over_arrays.leaves_between_lives();
         let commit_time = self.rng.range(0..self.plan.commit_time);
         let Mounting { machine, store, arrays, later } = self.begin_mount(commit_time);
         let volume = match wait(&machine, "the mount", &later)? {
@@ -264,7 +263,8 @@ impl VolumeRun {
         client.room = self.room()?;
         self.set_job_speed(&volume);
         self.life = Some(Life { client, volume, store, arrays, machine });
-        self.replace_leaves()?;
+        let life = self.life.as_ref().ok_or(Over)?;
+        self.over_arrays.replace_leaves(&life.machine, &life.arrays)?;
         self.expect_failures();
         self.dead_when_read = Some(self.dead());
         self.check()
@@ -354,7 +354,7 @@ impl VolumeRun {
             if self.plan.faults > 0 && self.faults_rng.range(0..1000) < self.plan.faults {
                 self.a_brick_fails()?;
             }
-            self.a_leaf_fails();
+            self.faults += u64::from(self.over_arrays.a_leaf_fails());
             let depth = self.plan.depth;
             let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
                 return Err(Over);
@@ -424,7 +424,8 @@ impl VolumeRun {
             Err(Errno::Io) if life.client.may_fail.is_some() => {}
             Err(errno) => return self.fail("stops", format!("the volume: {errno}")),
         }
-        self.stop_arrays()?;
+        let life = self.life.as_ref().ok_or(Over)?;
+        self.over_arrays.stop(&life.machine, &life.arrays)?;
         let life = self.life()?;
         life.client.history.note(&[], "STOP".to_string());
         let metadata = life.store.snapshot();

@@ -7,7 +7,7 @@ use super::memory::{Flaw, MemoryFs};
 use super::model::Model;
 use crate::machine::{Machine, Step};
 use crate::rng::Rng;
-use crate::run::Over;
+use crate::waiting::Over;
 use crate::world::{Failure, Manners, World};
 use braid_filesystem::{FileSystem, ROOT, Time};
 use braid_format::superblock::Version;
@@ -71,7 +71,7 @@ fn rounds(world: &Rc<World>, seed: u64, flaw: Flaw, crashes: bool) -> Result<(),
     });
     let fs = Rc::clone(&life.fs);
     let later = life.machine.begin(async move { fs.attr(ROOT).await });
-    let root = super::verify::wait(&life.machine, "the root", &later)?.unwrap();
+    let root = crate::waiting::wait(&life.machine, "the root", &later)?.unwrap();
     let mut model = Model::new(seed, 0, &root);
     for round in 0..5 {
         let mut taste = Taste::of(&rng, room * 512, 16 << 10);

@@ -8,9 +8,8 @@ use super::model::{Model, Observed};
 use super::observe::walk;
 use super::readable::{Readable, read_blocks};
 use super::{OpNr, Tick};
-use crate::machine::{Later, Machine, Step};
-use crate::run::Over;
-use crate::steps::PATIENCE;
+use crate::machine::Machine;
+use crate::waiting::{Over, wait};
 use braid_filesystem::{FileSystem, Kind};
 use std::ops::Range;
 use std::rc::Rc;
@@ -19,28 +18,6 @@ use std::rc::Rc;
 const PIECE: u64 = 256 << 10;
 /// Files up to this size are read as a whole; of larger ones, what is around the places that were written.
 const WHOLE: u64 = 256 << 20;
-
-/// Steps until `later` is there.
-///
-/// # Errors
-/// When the run has failed, or waits for ever.
-pub fn wait<T>(machine: &Machine, what: &str, later: &Later<T>) -> Result<T, Over> {
-    let start = machine.world.now();
-    loop {
-        if let Some(value) = later.borrow_mut().take() {
-            return Ok(value);
-        }
-        let stuck = machine.step() == Step::Stuck && later.borrow().is_none();
-        if machine.world.failure().is_some() {
-            return Err(Over);
-        }
-        if stuck || machine.world.now() > start + PATIENCE {
-            let text = format!("{what} waits; at bricks: [{}]", machine.world.describe_under_way());
-            machine.world.fail("nothing_waits_for_ever", text);
-            return Err(Over);
-        }
-    }
-}
 
 impl<F: FileSystem + 'static> Client<F> {
     fn observe(&self, machine: &Machine) -> Result<Observed, Over> {
