@@ -16,7 +16,7 @@ use std::rc::Rc;
 impl Run {
     pub(crate) fn stop(&mut self) -> Result<(), Over> {
         self.world.trace(|| "stop".to_string());
-        self.stopping = true;
+        self.stopping = Some(self.world.now());
         let control = self.control()?;
         let since = self.world.now();
         let later = self.life()?.machine.begin(async move { control.stop().await });
@@ -28,7 +28,7 @@ impl Run {
         let cut_short = ends_like_a_crash(&left) && told;
         let broken = self.excused || cut_short;
         self.drain()?;
-        self.stopping = false;
+        self.stopping = None;
         if !broken {
             let now = self.oracle.tick();
             self.oracle.end_flush(now);

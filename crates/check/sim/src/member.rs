@@ -24,8 +24,9 @@
 //! - **Gone.** From some instant on every request fails with [`IoErrorKind::Gone`]; writes under way may
 //!   have got through in part. After a crash the member may be there again, with what it held.
 //! - **Flush errors.** A flush fails with `Medium`, once or each time. What it was to make durable is there nevertheless,
-//!   or is lost: a brick of a volume loses any of it at once, and also when it is gone; a member of an array gives
-//!   it until the power fails and has what was durable before then, like a page cache that calls its pages clean.
+//!   or is lost: a brick of a volume loses any of it at once, and also when it is gone; a member of an array has what was
+//!   durable before, and gives that either when the power fails, like a page cache that calls its pages clean, or to each
+//!   read from then on, like a page cache that drops them.
 //! - **Slow, hanging.** A request takes milliseconds, or comes back seconds late, as if nothing had been; or the member
 //!   answers none any more, and those that it has got are answered when it comes back, long after it was given up.
 //! - **Lying.** The member acknowledges flushes and FUA and does nothing: outside of every promise of what is held. The
@@ -37,6 +38,7 @@
 
 use crate::rng::Rng;
 use braid_device::{Bufs, DeviceInfo, IoError, IoErrorKind};
+use braid_shard::Nanos;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -131,6 +133,10 @@ pub struct Member {
     pub drops_pages: Cell<bool>,
     /// In this life of the array it has lost something that it had acknowledged.
     pub forgot: Cell<bool>,
+    /// What it has lost with a failed flush is read as it was before, as soon as time has passed.
+    pub shows_loss: Cell<bool>,
+    /// When a flush failed whose loss no read has seen yet.
+    pub lost_at: Cell<Option<Nanos>>,
     /// It answers no request.
     pub hung: Cell<bool>,
     /// Requests take so many times as long.
@@ -193,6 +199,8 @@ impl Member {
             data: RefCell::new(0..0),
             forgets: Cell::new(false),
             drops_pages: Cell::new(false),
+            shows_loss: Cell::new(false),
+            lost_at: Cell::new(None),
             forgot: Cell::new(false),
             hung: Cell::new(false),
             slowness: Cell::new(1),
@@ -480,6 +488,7 @@ impl Member {
     /// Any part of what is in its cache becomes durable, and the rest was never there.
     fn lose_cache(&self, rng: &Rng) {
         let keep = *rng.pick(&[0, 50, 100]);
+        self.lost_at.set(None);
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         let cached = std::mem::take(&mut state.cache);

@@ -26,6 +26,7 @@ use braid_array::status::JobOutcome;
 use braid_format::superblock::Superblock;
 use braid_layout::{Layout, Parity};
 use braid_shard::Nanos;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// A command takes effect at once when it takes no longer, in nanoseconds: other members may be slow, too.
@@ -48,10 +49,14 @@ impl Mishaps {
         self.on && self.rng.percent(percent)
     }
 
-    /// Members lose what they have cached when a flush fails.
-    pub(crate) fn prepare(&self, members: &[Rc<Member>]) {
+    /// Members lose what they have cached when a flush fails, and in some runs reads see it.
+    pub(crate) fn prepare(&self, seed: u64, members: &[Rc<Member>]) {
         let drops_pages = self.chance(75);
-        members.iter().for_each(|member| member.drops_pages.set(drops_pages));
+        let shows_loss = drops_pages && Rng::new(seed, 57).percent(50);
+        for member in members {
+            member.drops_pages.set(drops_pages);
+            member.shows_loss.set(shows_loss);
+        }
     }
 
     /// Now and then power fails while the array is being created; it is created again afterwards.
@@ -125,6 +130,7 @@ impl Run {
         if !self.scenario.create.level.has_redundancy() {
             self.one_loses_what_nobody_else_has(times);
         }
+        let just_written = self.write_what_is_lost()?;
         for _ in 0..1 + u32::from(self.mishaps.rng.percent(25)) {
             let Some((member, slot)) = self.one_to_lose()? else { break };
             self.world.trace(|| format!("flushes of {} fail ({times})", member.name()));
@@ -143,6 +149,7 @@ impl Run {
                 }
             }
         }
+        self.read_what_is_lost(&just_written)?;
         if self.mishaps.rng.percent(40) {
             for _ in 0..self.mishaps.rng.log_range(1..100) {
                 self.step()?;
@@ -150,6 +157,64 @@ impl Run {
             self.crash()?;
             self.assemble()?;
             self.read_again()?;
+        }
+        Ok(())
+    }
+
+    /// Where reads see what a failed flush has lost: some writes, of which no flush has come yet. Gives their blocks.
+    fn write_what_is_lost(&mut self) -> Result<Vec<Range<u64>>, Over> {
+        let shows = self.world.members.borrow().iter().any(|member| member.shows_loss.get());
+        if !shows || !self.read_lost.chance(70) {
+            return Ok(Vec::new());
+        }
+        let chunk = self.scenario.create.chunk_size.unwrap_or(64 << 10) / self.scenario.block;
+        let room = (self.scenario.hot / self.scenario.block).clamp(1, self.oracle.len());
+        let mut written = Vec::new();
+        for _ in 0..1 + self.read_lost.rng.range(0..6) {
+            let len = self.read_lost.rng.log_range(1..chunk + 1);
+            let start = self.read_lost.rng.range(0..room);
+            let blocks = start..(start + len).min(self.oracle.len());
+            written.push(blocks.clone());
+            if let Some(life) = self.life.as_mut() {
+                life.client.write(&life.machine, &mut self.oracle, blocks, false);
+            }
+        }
+        self.drain()?;
+        Ok(written)
+    }
+
+    /// These blocks are flushed, and read and changed in part while nobody has been told yet that the flush fails.
+    fn read_what_is_lost(&mut self, written: &[Range<u64>]) -> Result<(), Over> {
+        if written.is_empty() {
+            return Ok(());
+        }
+        // The array's flush waits for all members, and so takes the longer.
+        let members = self.world.members.borrow().clone();
+        let slow = &members[self.read_lost.rng.below(members.len())];
+        slow.slowness.set(self.read_lost.rng.log_range(1..100));
+        if let Some(life) = self.life.as_mut() {
+            life.client.flush(&life.machine, &mut self.oracle);
+        }
+        let result = self.use_what_is_lost(written);
+        slow.slowness.set(1);
+        result
+    }
+
+    fn use_what_is_lost(&mut self, written: &[Range<u64>]) -> Result<(), Over> {
+        for _ in 0..self.read_lost.rng.log_range(10..200) {
+            let blocks = self.read_lost.rng.pick(written).clone();
+            let one = self.read_lost.rng.range(blocks.clone());
+            let what = self.read_lost.rng.range(0..10);
+            if let Some(life) = self.life.as_mut()
+                && life.client.waiting() < 64
+            {
+                match what {
+                    0..4 => life.client.read(&life.machine, &mut self.oracle, blocks),
+                    4 => life.client.write(&life.machine, &mut self.oracle, one..one + 1, false),
+                    _ => {}
+                }
+            }
+            self.step()?;
         }
         Ok(())
     }

@@ -76,6 +76,8 @@ pub struct Oracle {
     flushed: Tick,
     /// When the last flush that failed ended.
     failed: Tick,
+    /// When a member last gave older bytes than before, of what nobody else has.
+    shown: Tick,
     reading: Vec<Tick>,
     /// Redundancy is known to match data, so what was read once is what the block holds.
     pub settled: bool,
@@ -98,6 +100,7 @@ impl Oracle {
             volatile,
             flushed: 0,
             failed: 0,
+            shown: 0,
             reading: Vec::new(),
             settled: zeroes,
             steady: false,
@@ -150,6 +153,8 @@ impl Oracle {
     pub fn end_write(&mut self, ticket: &WriteTicket, replaced: bool, durable: bool) {
         let now = self.tick();
         let durable = durable || !self.volatile;
+        // Some of what was under way when a member lost its cache may have been in it.
+        let replaced = replaced && (durable || ticket.started >= self.shown);
         let blocks = ticket.blocks.start as usize..ticket.blocks.end as usize;
         let flushed = self.flushed;
         for entry in self.blocks[blocks].iter_mut().flatten() {
@@ -178,6 +183,16 @@ impl Oracle {
         let removed = |entry: &&mut Entry| entry.removed != NEVER && !entry.is_gone(flushed);
         for entry in self.blocks.iter_mut().flatten().filter(removed) {
             entry.in_doubt = true;
+        }
+    }
+
+    /// What no flush has made durable may be read as it was before: a member has lost it with a failed flush, and no other
+    /// has it.
+    pub fn show_loss(&mut self) {
+        self.shown = self.tick();
+        let flushed = self.flushed;
+        for entry in self.blocks.iter_mut().flatten().filter(|entry| !entry.is_gone(flushed)) {
+            (entry.removed, entry.ruled_out) = (NEVER, false);
         }
     }
 
@@ -221,7 +236,9 @@ impl Oracle {
             .iter()
             .filter(|entry| entry.removed == NEVER)
             .all(|entry| entry.ended < started && entry.version != ANY);
-        if !alone && (self.settled || self.steady) && quiet {
+        // A read from before a loss has been shown may have seen what is lost.
+        let lasts = (self.settled || self.steady) && started >= self.shown;
+        if !alone && lasts && quiet {
             let now = self.tick;
             for entry in entries.iter_mut().filter(|entry| entry.removed == NEVER) {
                 if !fits(entry) {
@@ -293,7 +310,7 @@ impl Oracle {
                 *entry = Entry::new(entry.version, now);
             }
         }
-        (self.flushed, self.failed) = (0, 0);
+        (self.flushed, self.failed, self.shown) = (0, 0, 0);
         open
     }
 
@@ -389,6 +406,20 @@ mod tests {
         assert!(holds(&mut oracle, first.version) && !holds(&mut oracle, ZERO));
         oracle.end_steady();
         assert!(holds(&mut oracle, ZERO) && holds(&mut oracle, first.version));
+    }
+
+    #[test]
+    fn what_a_member_has_lost_is_read_old_and_what_is_written_then_is_not() {
+        let mut oracle = oracle(true);
+        let first = oracle.begin_write(0..1, false);
+        oracle.end_write(&first, true, false);
+        let under_way = oracle.begin_write(0..1, false);
+        oracle.show_loss();
+        oracle.end_write(&under_way, true, false);
+        assert!(holds(&mut oracle, ZERO));
+        let later = oracle.begin_write(0..1, false);
+        oracle.end_write(&later, true, false);
+        assert!(!holds(&mut oracle, ZERO) && !holds(&mut oracle, under_way.version));
     }
 
     #[test]

@@ -58,6 +58,7 @@ pub const PLANTS: &[Plant] = &[
     array(FLUSH, "loss-told-to-none", "takes a member's failed flush for success where there is no redundancy"),
     array(FLUSH, "loss-told-to-one", "tells what a failed flush has lost to the connection that flushed and to no other"),
     array(FLUSH, "flushed-before-record", "answers a flush with success while a failed one is not recorded yet"),
+    array(FLUSH, "suspect-still-read", "reads from a member that has failed a flush until that is recorded"),
     array(FLUSH, "failure-after-reply", "replies before a member's failure is recorded"),
     array(FLUSH, "flush-leaves-out-rebuilt", "does not flush a member that is being rebuilt"),
     array(FLUSH, "bits-cleared-unflushed", "clears bits of the bitmap without flushing the members first"),

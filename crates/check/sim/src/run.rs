@@ -21,7 +21,7 @@ use crate::mishaps::Mishaps;
 use crate::oracle::Oracle;
 use crate::rng::{Extra, Rng};
 use crate::scenario::Scenario;
-use crate::steps::{Going, Steps};
+use crate::steps::{Going, SECOND, Steps};
 use crate::waiting::Over;
 use crate::world::{Failure, World};
 use braid_array::array::Array;
@@ -32,6 +32,7 @@ use braid_array::state::geometry::REGION;
 use braid_array::status::ArrayStatus;
 use braid_device::IoErrorKind;
 use braid_layout::Layout;
+use braid_shard::Nanos;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -113,6 +114,8 @@ pub struct Run {
     pub(crate) aimed: Extra,
     /// Flushes that fail where no other member has what is lost.
     pub(crate) sole_copies: Extra,
+    /// Reads of what a member has lost with a failed flush.
+    pub(crate) read_lost: Extra,
     /// Damage of metadata, and the members that were left out for it in this life.
     pub(crate) damage: Extra,
     pub(crate) damage_of_lists: Extra,
@@ -131,8 +134,8 @@ pub struct Run {
     /// Without redundancy: a flush of a member was made to fail in this life, so that flushes of the array may fail and tell
     /// what is lost.
     pub(crate) flushes_fail: bool,
-    /// The array is being stopped: requests may be refused.
-    pub(crate) stopping: bool,
+    /// The array is being stopped, since then: requests may be refused, and end with members that do not answer.
+    pub(crate) stopping: Option<Nanos>,
     /// It was started dirty and degraded; redundancy is to be repaired before it is trusted.
     pub(crate) forced: bool,
     /// Redundancy has matched data everywhere at least once.
@@ -193,8 +196,12 @@ impl Steps for Run {
     }
 
     fn step(&mut self) -> Result<Step, Over> {
+        let nobody_has_it = self.flushes_fail || self.excused;
         let Going { machine, client, oracle, .. } = self.going()?;
         let step = machine.step();
+        if machine.world.loss_was_shown.take() && nobody_has_it {
+            oracle.show_loss();
+        }
         let (acknowledged, errors) = client.collect(machine, oracle);
         let oldest = client.oldest();
         let has_redundancy = self.scenario.create.level.has_redundancy();
@@ -206,7 +213,12 @@ impl Steps for Run {
             if flush && self.flushes_fail {
                 continue;
             }
-            let refused = self.stopping && error.kind == IoErrorKind::Refused;
+            let refused = self.stopping.is_some_and(|since| match error.kind {
+                IoErrorKind::Refused => true,
+                // Without redundancy nobody else has it, and the stop waits no longer.
+                IoErrorKind::Gone => !has_redundancy && self.world.now() > since + SECOND,
+                _ => false,
+            });
             let lost = self.lost_with_a_liar && error.kind == IoErrorKind::Medium;
             let checker = if lost { "blocks_are_there" } else { "requests_succeed" };
             if !self.excused && !refused {
@@ -220,7 +232,7 @@ impl Steps for Run {
 impl Run {
     fn create(scenario: Scenario, plain: bool, world: &Rc<World>) -> Result<Run, Over> {
         let mishaps = Mishaps::of(world.seed, plain);
-        mishaps.prepare(&world.members.borrow());
+        mishaps.prepare(world.seed, &world.members.borrow());
         mishaps.crash_in_create(&scenario, world);
         let machine = Machine::start(world, scenario.shards);
         let given = scenario.create.raid_disks + scenario.create.spares;
@@ -270,6 +282,7 @@ impl Run {
             mishaps,
             aimed: Extra::of(world.seed, 41, 60, plain),
             sole_copies: Extra::of(world.seed, 55, 70, plain),
+            read_lost: Extra::of(world.seed, 58, 80, plain),
             damage: Extra::of(world.seed, 104, 40, plain),
             damage_of_lists: Extra::of(world.seed, 105, 60, plain),
             left_out: Vec::new(),
@@ -284,7 +297,7 @@ impl Run {
             excused: false,
             lost_with_a_liar: false,
             flushes_fail: false,
-            stopping: false,
+            stopping: None,
             forced: false,
             synced: zeroes,
             crashes: 0,

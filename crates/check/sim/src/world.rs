@@ -96,6 +96,8 @@ pub struct World {
     pub moving: Cell<bool>,
     /// Flushes of members that failed.
     pub failed_flushes: Cell<u64>,
+    /// A member gives older bytes than before, since it has lost some with a failed flush.
+    pub loss_was_shown: Cell<bool>,
     /// Power cuts, those after a stop included.
     pub power_cuts: Cell<u64>,
     /// Gives the unit that a component byte of a member belongs to, once an array runs.
@@ -131,6 +133,7 @@ impl World {
             owners: RefCell::default(),
             moving: Cell::new(false),
             failed_flushes: Cell::new(0),
+            loss_was_shown: Cell::new(false),
             power_cuts: Cell::new(0),
             unit_of: RefCell::new(None),
             now: Cell::new(1_000_000_000),
@@ -313,6 +316,8 @@ impl World {
                 let result = member.flush(covers);
                 if result.is_err() {
                     self.failed_flushes.set(self.failed_flushes.get() + 1);
+                    let shows = member.shows_loss.get() && member.has_lost();
+                    member.lost_at.set(shows.then_some(self.now()));
                     member.out.set(true);
                 }
                 result
@@ -400,6 +405,12 @@ impl World {
         if let Err(error) = request.check(&member.kind.info) {
             self.fail("requests_are_valid", format!("{} {}", member.name(), describe(&request)));
             return done.finish(Err(error), request.op);
+        }
+        // Whoever asks at the same instant need not know that the flush has failed.
+        if member.lost_at.get().is_some_and(|at| at < self.now()) {
+            self.trace(|| format!("  {} gives what it held before the lost writes", member.name()));
+            member.show_loss();
+            self.loss_was_shown.set(true);
         }
         self.look(member, shard, &request);
         let early = match &request.op {

@@ -1,6 +1,6 @@
 //! Blocks of a member that cannot be read, or take no write.
 
-use super::{Member, SECTOR};
+use super::{Cached, Member, SECTOR, State, copy};
 use std::ops::Range;
 
 impl Member {
@@ -85,6 +85,29 @@ impl Member {
             }
         }
         bytes
+    }
+
+    /// From now on reads give what was durable, of what a failed flush has lost. What was written later stays.
+    pub fn show_loss(&self) {
+        self.lost_at.set(None);
+        let mut state = self.state.borrow_mut();
+        let State { live, durable: Some(durable), cache, lost, fresh, .. } = &mut *state else {
+            return;
+        };
+        for range in lost.iter() {
+            copy(durable, live, range.clone());
+            if let Some(fresh) = fresh {
+                let sectors = (range.start / SECTOR) as usize..(range.end / SECTOR) as usize;
+                fresh.live[sectors.clone()].copy_from_slice(&fresh.durable[sectors]);
+            }
+        }
+        for Cached { offset, data, .. } in cache.iter() {
+            let (start, end) = (*offset as usize, *offset as usize + data.len());
+            live[start..end].copy_from_slice(data);
+            if let Some(fresh) = fresh {
+                fresh.live[start / SECTOR as usize..end / SECTOR as usize].fill(true);
+            }
+        }
     }
 
     /// All of its metadata can be read again. False when it could before.

@@ -7,6 +7,7 @@
 use super::rest::Held;
 use super::{StackRun, plan::Below};
 use crate::member::Member;
+use crate::rng::Rng;
 use crate::steps::Steps;
 use crate::waiting::Over;
 use std::rc::Rc;
@@ -53,6 +54,8 @@ impl StackRun {
         let times = if self.mishaps.rng.percent(30) { u32::MAX } else { 1 };
         self.world.trace(|| format!("flushes of {} fail ({times})", leaf.name()));
         self.faults += 1;
+        // Where its own array cannot do without it the one above learns of the loss with its next flush.
+        leaf.shows_loss.set(leaf.drops_pages.get() && self.others_are_whole(&leaf));
         leaf.fail_flushes(times);
         for _ in 0..self.mishaps.rng.range(0..4) {
             if let Some(life) = self.life.as_mut() {
@@ -65,6 +68,20 @@ impl StackRun {
             self.next_life(true)?;
         }
         Ok(())
+    }
+
+    /// In half of all runs: the level of the leaf's own array is redundant, and nothing is known of the others in it.
+    fn others_are_whole(&self, leaf: &Member) -> bool {
+        let whole = |other: &Rc<Member>| {
+            let held = other.slot.get().is_some();
+            !held || (other.in_sync.get() && !other.out.get() && !other.is_weak())
+        };
+        let members = self.world.members.borrow();
+        let mut others = members.iter().filter(|other| {
+            other.kind.array == leaf.kind.array && other.kind.index != leaf.kind.index
+        });
+        let run = Rng::new(self.world.seed, 57).percent(50);
+        run && self.redundant(leaf.kind.array) && others.all(whole)
     }
 
     /// A leaf does not answer any more, until it is given up or failed.

@@ -106,6 +106,7 @@ impl StackRun {
             leaf.out.set(true);
             if flushes {
                 self.world.trace(|| format!("a flush of {} fails", leaf.name()));
+                leaf.shows_loss.set(false);
                 leaf.fail_flushes(1);
             } else {
                 self.world.trace(|| format!("{} is gone", leaf.name()));

@@ -4,7 +4,8 @@
 //! A member that fails a flush, or is gone for a moment, has lost an unknown part of what it acknowledged, and its
 //! next flush may succeed. So from the moment that such a failure is met the member is a *suspect*: what it
 //! makes durable counts for nothing until the superblocks of the others say that it has failed, and it is not read
-//! where others have the data. Flushes that come while one is under way share the next.
+//! where others have the data: what it has been asked already counts as not answered. Flushes that come while one is
+//! under way share the next.
 //!
 //! Invariant: a flush is answered with success, and a flush under the turn comes back, only when no failure that
 //! was met before its end is unrecorded.
@@ -140,7 +141,13 @@ impl Control {
                 self.engine.reports.count_loss();
             }
             drop(roster);
-            return self.suspect(nr, format!("it could not be flushed: {error}"));
+            let why = format!("it could not be flushed: {error}");
+            self.suspect(nr, why.clone());
+            if self.distrusted().contains(&nr) && !planted("suspect-still-read") {
+                // Reads that it has got may come back with what it held before, and parity would be made of that.
+                self.give_up(nr, &why);
+            }
+            return;
         }
         tracing::error!(
             "array {}: {}: it could not be flushed: {error}; writes that were acknowledged may be lost, and the \
@@ -161,7 +168,7 @@ impl Control {
             return;
         }
         self.suspects.noted.borrow_mut().push((nr, why));
-        if self.distrusted().contains(&nr) {
+        if self.distrusted().contains(&nr) && !planted("suspect-still-read") {
             self.tell_suspects();
         }
     }
