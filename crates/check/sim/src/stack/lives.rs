@@ -295,7 +295,8 @@ impl StackRun {
             // whoever insists starts that.
             let older = |m: &Rc<Member>| m.is_gone() || self.takes_itself_for_current(m);
             let alone = members.iter().any(|m| m.kind.array == leaf.kind.array && older(m));
-            if still == counts && quiet && !alone {
+            let last = without.is_some_and(|leaf| self.may_be_listed_elsewhere(leaf));
+            if still == counts && quiet && !alone && !last {
                 missing = Some(leaf);
             }
         }

@@ -451,12 +451,38 @@ impl StackRun {
         })
     }
 
+    /// Some array of arrays above `what` may have listed blocks of another of its members as bad, since a leaf there did not
+    /// give or take them: for those `what` may be all that is left.
+    fn may_be_listed_elsewhere(&self, what: Held) -> bool {
+        let (mut through, mut above) = match what {
+            Held::Leaf(index) => {
+                let nr = self.world.member(index).kind.array;
+                (nr, self.plan.arrays[nr].above)
+            }
+            Held::Array(nr) => (nr, self.plan.arrays[nr].above),
+        };
+        while let Some(nr) = above {
+            let members = self.world.members.borrow();
+            let bad = |leaf: &Member| leaf.was_bad.get() || leaf.has_failed_a_write.get();
+            let is_below = |leaf: &Member, array: usize| {
+                leaf.kind.array == array || self.above(leaf.kind.array).any(|nr| nr == array)
+            };
+            let mut others =
+                members.iter().filter(|leaf| is_below(leaf, nr) && !is_below(leaf, through));
+            if self.plan.arrays[nr].create.bad_block_log && others.any(|leaf| bad(leaf)) {
+                return true;
+            }
+            (through, above) = (nr, self.plan.arrays[nr].above);
+        }
+        false
+    }
+
     /// Nothing is asked of the stack that it does not promise when `what` is lost or weak.
     fn may_lose(&mut self, what: Held) -> Result<bool, Over> {
         self.look_around()?;
         let statuses = self.statuses()?;
         let counts = self.counting(&statuses, Some(what), When::Now);
-        if !counts[self.top()] {
+        if !counts[self.top()] || self.may_be_listed_elsewhere(what) {
             return Ok(false);
         }
         let mut hit = match what {
