@@ -113,6 +113,7 @@ impl Control {
         let mut roster = self.roster.borrow_mut();
         let survives = roster.survives_without(&self.geometry, nr);
         let Some(member) = roster.member_mut(nr) else { return Dropped::Already };
+        let survives = survives && !member.needed;
         if member.is_faulty() {
             return Dropped::Already;
         }

@@ -3,6 +3,7 @@
 
 use crate::control::bad_list::Bad;
 use crate::control::read_error_count::ReadErrors;
+use crate::state::bad_blocks::BadBlocks;
 use crate::state::flags::MemberFlags;
 use crate::state::geometry::Geometry;
 use crate::state::view::{MemberNr, SlotState, SlotUpdate, ViewUpdate};
@@ -10,7 +11,8 @@ use braid_device::Opener;
 use braid_device::meter::Metered;
 use braid_format::SECTOR;
 use braid_format::superblock::{CLEAN, Role, Superblock, role_table_len};
-use braid_layout::{Level, Slot};
+use braid_layout::{Layout, Level, Slot};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -61,6 +63,8 @@ pub(crate) struct Member {
     /// Why it gets no more requests: it does not answer, or was failed by command. It is recorded as faulty as soon as the
     /// superblocks can be written.
     pub(crate) given_up: Option<String>,
+    /// The array cannot do without it, although a stop has given it up: that is not recorded.
+    pub(crate) needed: bool,
     pub(crate) bad: Bad,
     pub(crate) read_errors: ReadErrors,
     /// Bytes in which checks and repairs have named it wrong, since it became a member.
@@ -89,6 +93,7 @@ impl Member {
             superblock,
             standing,
             given_up: None,
+            needed: false,
             bad,
             read_errors: ReadErrors::default(),
             wrong: 0,
@@ -186,6 +191,69 @@ impl Roster {
         let Some(own) = held(&nr) else { return true };
         let lost: Vec<Slot> = others.iter().filter_map(held).collect();
         geometry.survives(|slot| slot != own && !lost.contains(&slot) && self.in_sync(slot))
+    }
+
+    /// [`survives_without_all`](Roster::survives_without_all), and nothing is lost that member `nr` alone still holds, since
+    /// it is recorded as bad on others: nobody need give that up to whoever only says nothing.
+    pub(crate) fn spares(&self, geometry: &Geometry, nr: MemberNr, others: &[MemberNr]) -> bool {
+        self.survives_without_all(geometry, nr, others)
+            && !self.is_last_for_bad_blocks(geometry, nr, others)
+    }
+
+    /// These are not recorded as failed, whatever becomes of them in the stop that is under way.
+    pub(crate) fn needs(&mut self, needed: &[MemberNr]) {
+        for member in self.members.iter_mut().filter(|member| needed.contains(&member.nr)) {
+            member.needed = true;
+        }
+    }
+
+    fn is_last_for_bad_blocks(
+        &self,
+        geometry: &Geometry,
+        nr: MemberNr,
+        others: &[MemberNr],
+    ) -> bool {
+        let left: Vec<(MemberNr, Slot, Option<Arc<BadBlocks>>)> = self
+            .members
+            .iter()
+            .filter(|member| member.given_up.is_none())
+            .filter(|member| member.nr == nr || !others.contains(&member.nr))
+            .filter_map(|member| match member.standing {
+                Standing::InSync(slot) => {
+                    Some((member.nr, slot, member.bad_component_bytes(geometry)))
+                }
+                _ => None,
+            })
+            .collect();
+        let lists =
+            || left.iter().filter(|(of, ..)| *of != nr).filter_map(|(.., bad)| bad.as_ref());
+        if matches!(geometry.layout, Layout::Raid10(_)) {
+            // Copies lie at different component bytes: any list may be of what this member holds.
+            return lists().next().is_some();
+        }
+        let lost = |bad: &Range<u64>| {
+            let mut at = bad.start;
+            while at < bad.end {
+                let changes = left.iter().filter_map(|(.., list)| list.as_ref());
+                let until = changes.map(|list| list.next_change(&(at..bad.end))).min();
+                let piece = at..until.unwrap_or(bad.end);
+                let readable = |slot: Slot, without: Option<MemberNr>| {
+                    left.iter().any(|(of, held, list)| {
+                        *held == slot
+                            && Some(*of) != without
+                            && !list.as_ref().is_some_and(|list| list.overlaps(&piece))
+                    })
+                };
+                if geometry.survives(|slot| readable(slot, None))
+                    && !geometry.survives(|slot| readable(slot, Some(nr)))
+                {
+                    return true;
+                }
+                at = piece.end;
+            }
+            false
+        };
+        lists().any(|list| list.ranges().iter().any(lost))
     }
 
     /// Of these members those that the array can do without, all together.

@@ -41,7 +41,10 @@ impl Control {
         while self.stopped.borrow().is_none() {
             let (silent, quiet) = self.look_for_silence().await;
             // Where they are too many for the array all are given up together, and then none is recorded as failed.
-            if silent.iter().all(|nr| self.spares(*nr, &quiet)) || silent.len() == quiet.len() {
+            let needed: Vec<MemberNr> =
+                silent.iter().copied().filter(|nr| !self.spares(*nr, &quiet)).collect();
+            if needed.is_empty() || silent.len() == quiet.len() {
+                self.roster.borrow_mut().needs(&needed);
                 self.give_up_silent(&silent, "the array was being stopped");
             }
         }
@@ -73,7 +76,7 @@ impl Control {
     /// The array can do without member `nr` and all of `quiet`.
     fn spares(&self, nr: MemberNr, quiet: &[MemberNr]) -> bool {
         self.geometry.level.has_redundancy()
-            && self.roster.borrow().survives_without_all(&self.geometry, nr, quiet)
+            && self.roster.borrow().spares(&self.geometry, nr, quiet)
     }
 
     /// Asks, and after a while gives the members that have said nothing for too long, and with them those that are about

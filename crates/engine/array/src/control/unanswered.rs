@@ -165,12 +165,15 @@ impl Control {
         };
         for nr in late {
             let spared = self.geometry.level.has_redundancy()
-                && self.roster.borrow().survives_without_all(&self.geometry, nr, &silent);
+                && self.roster.borrow().spares(&self.geometry, nr, &silent);
             let seconds =
                 waiting.iter().find(|(known, _)| *known == nr).map_or(0, |(_, n)| n / SECOND);
             if !spared && !self.stopping.get() {
                 self.wait_for_member(nr, seconds);
                 continue;
+            }
+            if !spared {
+                self.roster.borrow_mut().needs(&[nr]);
             }
             let why = format!("a request to it is under way for {seconds} s (member_timeout)");
             self.give_up(nr, &why);

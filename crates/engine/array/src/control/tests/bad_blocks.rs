@@ -4,13 +4,14 @@
 #![allow(clippy::single_range_in_vec_init)]
 
 use crate::control::Control;
+use crate::control::tests::hanging::{start, start_write};
 use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::error::AssembleError;
 use crate::options::{AssembleOptions, CreateOptions};
 use crate::status::{JobOutcome, MemberState};
 use braid_device::{IoErrorKind, Opener};
 use braid_format::badblocks;
-use braid_format::superblock::Superblock;
+use braid_format::superblock::{Role, Superblock};
 use braid_layout::Level;
 use std::ops::Range;
 use std::rc::Rc;
@@ -19,6 +20,7 @@ use std::sync::atomic::Ordering;
 
 const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
+const SECOND: u64 = 1_000_000_000;
 const CHUNK: u64 = 64 * KIB;
 
 fn options(level: Level, disks: usize) -> CreateOptions {
@@ -467,4 +469,32 @@ fn levels_without_redundancy_ignore_the_log_and_keep_it() {
     assert_eq!(world.read(&array, 0, 0, data.len()).unwrap(), data);
     world.stop(&control);
     assert_eq!(logged(&world, &members[0]), Some(vec![8 * KIB..12 * KIB]));
+}
+
+#[test]
+fn a_silent_member_is_waited_for_that_alone_holds_what_is_bad_elsewhere() {
+    all_levels(1, |world, members| {
+        // As many members have lost these rows as the level survives.
+        let level = world.superblock(&members[0]).level;
+        let lost: &[usize] = if level == 6 { &[0, 1] } else { &[0] };
+        for member in lost {
+            record(world, &members[*member], &[8 * KIB..12 * KIB]);
+        }
+        let deaf = lost.len();
+        let (array, control) = world.assemble(members);
+        members[deaf].deaf.store(true, Ordering::Relaxed);
+        let write = start_write(world, &array, 512 << 10);
+        world.sleep(300 * SECOND);
+        assert_eq!(world.status(&control).members[deaf].state, MemberState::InSync);
+        let c = Rc::clone(&control);
+        let left = start(world, async move { c.stop().await });
+        world.sleep(2 * SECOND);
+        assert!(left.borrow_mut().take().is_some_and(|left| !left.is_well()));
+        assert!(write.borrow().is_some());
+        members[deaf].deaf.store(false, Ordering::Relaxed);
+        world.sleep(SECOND);
+        for member in members {
+            assert_ne!(world.superblock(member).roles[deaf], Role::Faulty);
+        }
+    });
 }
