@@ -141,11 +141,15 @@ impl Gather {
     }
 
     /// The request has ended like this.
-    fn end(&self, outcome: Outcome) {
+    fn end(&self, mut outcome: Outcome) {
         let done = self.done.take();
         if let (Some(all), Some(own)) = (self.all.upgrade(), self.own.upgrade()) {
             if let (Err(error), Kind::Write { fua: true }) = (outcome.result, self.kind.get()) {
                 all.durable_write_failed(error);
+            }
+            if outcome.result.is_err() && all.stopping.get() {
+                // A stop may have given up members that what is under way needs: to the client it is the stop that refuses.
+                outcome.result = Err(IoError::new(IoErrorKind::Refused));
             }
             all.keep(own);
         }
@@ -328,15 +332,6 @@ impl Gathers {
         self.shard.pool().get(len)
     }
 
-    /// What the reader is told of a part that a member did not give. A stop waits for writes only, and may have given
-    /// members up: to the reader it is the stop that refuses.
-    pub(crate) fn told_to_reader(&self, result: Result<(), IoError>) -> Result<(), IoError> {
-        result.map_err(|error| match self.stopping.get() {
-            true => IoError::new(IoErrorKind::Refused),
-            false => error,
-        })
-    }
-
     /// Has part `index` of a read, whose member gave `error`, recovered from redundancy.
     pub(super) fn recover_later(
         &self,
@@ -346,7 +341,8 @@ impl Gathers {
         error: IoError,
     ) {
         if self.stopping.get() {
-            gather.part_done(index, self.told_to_reader(Err(error)), Some(buf));
+            // A stop waits for writes only.
+            gather.part_done(index, Err(error), Some(buf));
             return;
         }
         self.unrecovered.borrow_mut().push_back(Unrecovered { gather, index, buf, error });

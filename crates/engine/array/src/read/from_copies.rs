@@ -18,7 +18,7 @@ const ATTEMPTS_MAX: usize = 8;
 pub(crate) async fn recover(engine: Rc<Engine>, args: RecoverArgs) {
     let RecoverArgs { offset, mut buf, done, error } = args;
     let result = read_any(&engine, offset, &mut buf, error).await;
-    done.finish(&engine.mesh, engine.gathers.told_to_reader(result), Some(buf), None);
+    done.finish(&engine.mesh, result, Some(buf), None);
 }
 
 async fn read_any(

@@ -39,7 +39,7 @@ enum Source {
 pub(crate) async fn recover(engine: Rc<Engine>, args: RecoverArgs) {
     let RecoverArgs { offset, mut buf, done, error } = args;
     let result = recover_chunk(&engine, offset, &mut buf, error).await;
-    done.finish(&engine.mesh, engine.gathers.told_to_reader(result), Some(buf), None);
+    done.finish(&engine.mesh, result, Some(buf), None);
 }
 
 async fn recover_chunk(
