@@ -189,8 +189,29 @@ impl Run {
                 self.holes.lose_part(&self.layout, *slot, bad, &mut self.oracle);
             }
         }
+        self.note_lost_superblock(&choice);
         self.note_stale_liar(&choice);
         Ok(choice)
+    }
+
+    /// Whoever relies on superblocks that a liar has lost may find anything: it is stale and nobody was to lose it, no
+    /// other knows better, or what it had recorded as bad is not.
+    fn note_lost_superblock(&self, choice: &MdChoice) {
+        let lost = |liar: &&Rc<Member>| {
+            let data = liar.data.borrow();
+            liar.lied.borrow().iter().any(|bytes| bytes.start < data.start || data.end < bytes.end)
+        };
+        let members = self.world.members.borrow();
+        let mut liars = members.iter().filter(lost);
+        let relied_on = |liar: &Rc<Member>| {
+            let in_place = choice.in_sync.iter().any(|(_, member)| Rc::ptr_eq(member, liar));
+            let others =
+                |slot| choice.in_sync.iter().any(|(held, m)| *held == slot && !Rc::ptr_eq(m, liar));
+            !in_place || self.scenario.create.bad_block_log || !self.layout.survives(others)
+        };
+        if liars.any(relied_on) {
+            self.world.lost_by_superblock.set(true);
+        }
     }
 
     /// A member whose superblocks were never durable, though it said so, is stale after a power cut: one more is lost than

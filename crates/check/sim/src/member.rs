@@ -30,7 +30,8 @@
 //! - **Slow, hanging.** A request takes milliseconds, or comes back seconds late, as if nothing had been; or the member
 //!   answers none any more, and those that it has got are answered when it comes back, long after it was given up.
 //! - **Lying.** The member acknowledges flushes and FUA and does nothing: outside of every promise of what is held. The
-//!   simulator must see the loss and say that it was the member. Everything else is promised all the same: requests end,
+//!   simulator must see the loss and say that it was the member; a block that is wrong in a row of which no liar has lost
+//!   anything is a fault all the same. Everything else is promised all the same: requests end,
 //!   memory is bounded, nothing panics, each unit has one owner.
 //! - **Bit rot.** Bytes change without an error. Outside of the promise for reads; a check must count it.
 //!
@@ -68,6 +69,7 @@ pub struct MemberKind {
 
 struct Cached {
     seq: u32,
+    fua: bool,
     offset: u64,
     data: Vec<u8>,
 }
@@ -96,6 +98,8 @@ struct State {
     fail_write_in: Option<u32>,
     /// So many flushes fail from the next one on.
     fail_flushes: u32,
+    /// For a liar: the last write that a flush has said to be durable.
+    promised: u32,
     /// What a failed flush has lost and reads still see, until power fails.
     lost: Vec<Range<u64>>,
     fresh: Option<Fresh>,
@@ -137,6 +141,8 @@ pub struct Member {
     pub shows_loss: Cell<bool>,
     /// When a flush failed whose loss no read has seen yet.
     pub lost_at: Cell<Option<Nanos>>,
+    /// Bytes of the device that were said to be durable and are not what they were: it lies.
+    pub lied: RefCell<Vec<Range<u64>>>,
     /// It answers no request.
     pub hung: Cell<bool>,
     /// Requests take so many times as long.
@@ -181,6 +187,7 @@ impl Member {
             left: false,
             fail_write_in: None,
             fail_flushes: 0,
+            promised: 0,
             lost: Vec::new(),
             fresh: None,
         };
@@ -201,6 +208,7 @@ impl Member {
             drops_pages: Cell::new(false),
             shows_loss: Cell::new(false),
             lost_at: Cell::new(None),
+            lied: RefCell::default(),
             forgot: Cell::new(false),
             hung: Cell::new(false),
             slowness: Cell::new(1),
@@ -453,6 +461,12 @@ impl Member {
             return Err(IoError::new(IoErrorKind::Medium));
         }
         state.apply(offset, data, fua && !self.kind.lies, tear);
+        if fua
+            && self.kind.lies
+            && let Some(last) = state.cache.back_mut()
+        {
+            last.fua = true;
+        }
         Ok(())
     }
 
@@ -470,6 +484,8 @@ impl Member {
             if self.drops_pages.get() {
                 let cached = std::mem::take(&mut state.cache);
                 let end = |write: &Cached| write.offset + write.data.len() as u64;
+                let promised = cached.iter().filter(|write| self.lied_about(&state, write));
+                self.lied.borrow_mut().extend(promised.map(|write| write.offset..end(write)));
                 state.lost.extend(cached.iter().map(|write| write.offset..end(write)));
             } else if self.forgets.get() {
                 drop(state);
@@ -479,10 +495,17 @@ impl Member {
             }
             return Err(IoError::new(IoErrorKind::Medium));
         }
-        if !self.kind.lies {
+        if self.kind.lies {
+            state.promised = state.promised.max(seq);
+        } else {
             state.write_back(seq);
         }
         Ok(())
+    }
+
+    /// It has said that this write of its cache is durable.
+    fn lied_about(&self, state: &State, write: &Cached) -> bool {
+        self.kind.lies && (write.fua || write.seq <= state.promised)
     }
 
     /// Any part of what is in its cache becomes durable, and the rest was never there.
@@ -496,6 +519,11 @@ impl Member {
         let mut ranges = std::mem::take(&mut state.lost);
         ranges.extend(cached.iter().map(|write| write.offset..end(write)));
         self.forgot.set(self.forgot.get() || !ranges.is_empty());
+        let promised: Vec<_> = cached
+            .iter()
+            .filter(|write| self.lied_about(state, write))
+            .map(|write| (write.offset, state.live_bytes(write.offset..end(write)).to_vec()))
+            .collect();
         for write in &cached {
             for (at, piece) in self.pieces(rng, keep, write.offset, &write.data) {
                 state.store_durable(write.seq, at, piece);
@@ -508,6 +536,15 @@ impl Member {
                 if let Some(fresh) = &mut state.fresh {
                     let sectors = (range.start / SECTOR) as usize..(range.end / SECTOR) as usize;
                     fresh.live[sectors.clone()].copy_from_slice(&fresh.durable[sectors]);
+                }
+            }
+        }
+        let mut lied = self.lied.borrow_mut();
+        for (offset, before) in &promised {
+            for (at, bytes) in self.blocks(*offset, before) {
+                let block = at..at + bytes.len() as u64;
+                if state.live_bytes(block.clone()) != bytes {
+                    lied.push(block);
                 }
             }
         }
@@ -566,6 +603,10 @@ impl Member {
 }
 
 impl State {
+    fn live_bytes(&self, range: Range<u64>) -> &[u8] {
+        &self.live[range.start as usize..range.end as usize]
+    }
+
     fn apply(&mut self, offset: u64, data: &[u8], fua: bool, tear: u64) {
         let end = offset + data.len() as u64;
         self.live[offset as usize..end as usize].copy_from_slice(data);
@@ -581,7 +622,7 @@ impl State {
         if fua || self.durable.is_none() {
             return self.store_durable(self.seq, offset, data);
         }
-        self.cache.push_back(Cached { seq: self.seq, offset, data: data.to_vec() });
+        self.cache.push_back(Cached { seq: self.seq, fua: false, offset, data: data.to_vec() });
         if self.cache.len() > CACHE_MAX
             && let Some(oldest) = self.cache.pop_front()
         {

@@ -161,6 +161,48 @@ impl Run {
         Ok(())
     }
 
+    /// After a crash, while parity is not in sync yet, a member cannot read some blocks: mending them must leave alone what
+    /// can be read beside them.
+    pub(crate) fn blocks_fade(&mut self) -> Result<(), Over> {
+        let layout = Rc::clone(&self.layout);
+        let Layout::Parity(parity) = &*layout else { return Ok(()) };
+        if self.excused || !self.fading.chance(50) {
+            return Ok(());
+        }
+        let status = self.status()?;
+        let members = self.world.members.borrow().clone();
+        let works = |m: &&Rc<Member>| m.slot.get().is_some() && !m.out.get() && !m.is_weak();
+        let working: Vec<_> = members.iter().filter(works).collect();
+        let Some(member) = working.get(self.fading.rng.below(working.len())) else { return Ok(()) };
+        let (slot, whole) =
+            (member.slot.get().unwrap_or(0), |m: &Member| Run::whole_in(&status, m));
+        if !self.may_lose(member, whole) {
+            return Ok(());
+        }
+        self.oracle.end_steady();
+        self.faults += 1;
+        let hot = (self.scenario.hot / self.scenario.block).clamp(1, self.oracle.len());
+        for _ in 0..2 + self.fading.rng.range(0..8) {
+            let block = self.fading.rng.range(0..hot);
+            let (stripe, _, within) = parity.locate(block * self.scenario.block);
+            let at = parity.member_offset(stripe) + within;
+            self.world.trace(|| format!("{} cannot read one block at {at}", member.name()));
+            member.make_unreadable(at, 1);
+        }
+        for bad in member.unreadable() {
+            self.holes.lose_part(&self.layout, slot, bad, &mut self.oracle);
+        }
+        let chunk = parity.chunk_size() / self.scenario.block;
+        for _ in 0..8 {
+            let start = self.fading.rng.range(0..hot) / chunk * chunk;
+            let blocks = start..(start + 4 * chunk).min(self.oracle.len());
+            if let Some(life) = self.life.as_mut() {
+                life.client.read(&life.machine, &mut self.oracle, blocks);
+            }
+        }
+        self.drain()
+    }
+
     /// Where reads see what a failed flush has lost: some writes, of which no flush has come yet. Gives their blocks.
     fn write_what_is_lost(&mut self) -> Result<Vec<Range<u64>>, Over> {
         let shows = self.world.members.borrow().iter().any(|member| member.shows_loss.get());

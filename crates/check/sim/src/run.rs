@@ -61,9 +61,9 @@ const OF_CONTENT: &[&str] = &[
 ];
 
 impl Verdict {
-    /// The verdict on the run of `world`; `lies`: a member lied about flushes.
-    pub(crate) fn of(world: &World, lies: bool) -> Verdict {
-        let lost = lies && world.power_cuts.get() > 0;
+    /// The verdict on the run of `world`, whose members are still there.
+    pub(crate) fn of(world: &World) -> Verdict {
+        let lost = world.lie_has_cost() && !world.beside_lies.get();
         match world.failure() {
             None => Verdict::Passed,
             Some(failure) if lost && OF_CONTENT.contains(&failure.checker) => {
@@ -116,6 +116,8 @@ pub struct Run {
     pub(crate) sole_copies: Extra,
     /// Reads of what a member has lost with a failed flush.
     pub(crate) read_lost: Extra,
+    /// Blocks that cannot be read after a crash.
+    pub(crate) fading: Extra,
     /// Damage of metadata, and the members that were left out for it in this life.
     pub(crate) damage: Extra,
     pub(crate) damage_of_lists: Extra,
@@ -167,8 +169,8 @@ pub fn run(seed: u64, plain: bool, verbose: bool) -> Report {
         let _ = run.go();
         counts = (run.requests(), run.crashes, run.faults, run.re_added, run.bitmap_changes);
     }
+    let verdict = Verdict::of(&world);
     world.end();
-    let verdict = Verdict::of(&world, lies);
     let (requests, crashes, faults, re_added, bitmap_changes) = counts;
     Report {
         verdict,
@@ -276,6 +278,11 @@ impl Run {
             }
             Layout::Striped(_) | Layout::Linear(_) => None,
         }));
+        let (of, size) = (Rc::clone(&layout), scenario.block);
+        *world.offsets_of.borrow_mut() = Some(Box::new(move |block| {
+            let places = images::places(&of, block * size);
+            places.iter().map(|place| place.offset..place.offset + size).collect()
+        }));
         Ok(Run {
             rng: Rng::new(world.seed, 2),
             settings_rng: Rng::new(world.seed, 5),
@@ -283,6 +290,7 @@ impl Run {
             aimed: Extra::of(world.seed, 41, 60, plain),
             sole_copies: Extra::of(world.seed, 55, 70, plain),
             read_lost: Extra::of(world.seed, 58, 80, plain),
+            fading: Extra::of(world.seed, 59, 60, plain),
             damage: Extra::of(world.seed, 104, 40, plain),
             damage_of_lists: Extra::of(world.seed, 105, 60, plain),
             left_out: Vec::new(),
@@ -325,6 +333,7 @@ impl Run {
                     self.run_on_for_a_while()?;
                     self.crash()?;
                     self.assemble()?;
+                    self.blocks_fade()?;
                     self.read_again()?;
                 }
                 9..12 => {

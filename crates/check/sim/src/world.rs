@@ -15,6 +15,7 @@ use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// A checker's finding: the run has failed.
@@ -100,6 +101,12 @@ pub struct World {
     pub loss_was_shown: Cell<bool>,
     /// Power cuts, those after a stop included.
     pub power_cuts: Cell<u64>,
+    /// What a liar has lost is excused wherever it shows: its superblocks were among it.
+    pub lost_by_superblock: Cell<bool>,
+    /// Something is wrong where no lost byte of a liar can be the reason.
+    pub beside_lies: Cell<bool>,
+    /// Gives the component bytes at which copies of an array block are, and of what is computed with it.
+    pub offsets_of: RefCell<Option<OffsetsOf>>,
     /// Gives the unit that a component byte of a member belongs to, once an array runs.
     pub unit_of: RefCell<Option<UnitOf>>,
     now: Cell<Nanos>,
@@ -108,6 +115,9 @@ pub struct World {
     ready: RefCell<Vec<VecDeque<usize>>>,
     failure: RefCell<Option<Failure>>,
 }
+
+/// See [`World::offsets_of`].
+pub type OffsetsOf = Box<dyn Fn(u64) -> Vec<Range<u64>>>;
 
 /// See [`World::unit_of`].
 pub type UnitOf = Box<dyn Fn(&Member, u64) -> Option<u64>>;
@@ -135,6 +145,9 @@ impl World {
             failed_flushes: Cell::new(0),
             loss_was_shown: Cell::new(false),
             power_cuts: Cell::new(0),
+            lost_by_superblock: Cell::new(false),
+            beside_lies: Cell::new(false),
+            offsets_of: RefCell::new(None),
             unit_of: RefCell::new(None),
             now: Cell::new(1_000_000_000),
             events: RefCell::default(),
@@ -168,6 +181,29 @@ impl World {
     /// The finding, if there is one.
     pub fn failure(&self) -> Option<Failure> {
         self.failure.borrow().clone()
+    }
+
+    /// Some member has lost what it had said to be durable.
+    pub fn lie_has_cost(&self) -> bool {
+        self.members.borrow().iter().any(|member| !member.lied.borrow().is_empty())
+    }
+
+    /// This array block is wrong, and what liars have lost is perhaps no part of its stripe.
+    pub fn compare_with_lies(&self, block: u64) {
+        let offsets_of = self.offsets_of.borrow();
+        let Some(offsets_of) = offsets_of.as_ref().filter(|_| !self.lost_by_superblock.get())
+        else {
+            return;
+        };
+        let of_block = offsets_of(block);
+        let touched = self.members.borrow().iter().any(|member| {
+            let start = member.data.borrow().start;
+            let lied = member.lied.borrow();
+            lied.iter().any(|lied| {
+                of_block.iter().any(|of| lied.start < of.end + start && of.start + start < lied.end)
+            })
+        });
+        self.beside_lies.set(!touched);
     }
 
     /// Takes back a finding that turned out to be outside of every promise.

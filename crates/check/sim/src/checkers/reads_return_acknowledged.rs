@@ -23,6 +23,7 @@ pub fn look(
             if block < blocks.end
                 && let Err(text) = oracle.check(started, block, bytes)
             {
+                world.compare_with_lies(block);
                 world.fail(NAME, text);
                 return;
             }
