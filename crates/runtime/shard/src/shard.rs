@@ -234,6 +234,12 @@ impl Shard {
         NextTurn { shard: self.clone(), after: None }
     }
 
+    /// Turns so far: what happens while this stays the same happens in one turn.
+    #[inline]
+    pub fn turns(&self) -> u64 {
+        self.0.turns.get()
+    }
+
     /// Has `hook` called whenever nothing is runnable, and every few turns while something always
     /// is, until it is removed.
     pub fn on_idle(&self, hook: Rc<dyn IdleHook>) {

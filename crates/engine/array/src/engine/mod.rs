@@ -154,6 +154,8 @@ pub(crate) struct Setup {
 pub(crate) struct Tasks {
     /// A write whose bits in the bitmap have to be recorded first.
     pub(crate) record: Spawner<(Rc<Engine>, WriteArgs)>,
+    /// The watch over stripes whose writes wait for others.
+    pub(crate) watch: Spawner<Rc<Engine>>,
     /// The leader of the writes of a unit; with a write of all of it, which waits for no others.
     pub(crate) lead: Spawner<(Rc<Engine>, u64, Option<WriteArgs>)>,
     pub(crate) write_copies: Spawner<(Rc<Engine>, WriteArgs)>,

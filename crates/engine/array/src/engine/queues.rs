@@ -1,58 +1,88 @@
 //! Writes that wait for their stripe: a queue for each stripe of which something waits.
 //!
-//! Knows no task: whoever joins as the first starts one that leads.
+//! Knows no task: whoever joins as the first sees to it that somebody leads.
 
 use crate::engine::work::WriteArgs;
 use crate::state::extent::{Extent, rows_of_all};
 use hashbrown::HashMap;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Writes carried out together, at most.
 const TOGETHER_MAX: usize = 256;
+/// Turns without another write of the stripe after which none is expected. A request that lies in a
+/// socket takes two: its header, and what it carries.
+const TURNS_WITHOUT: u64 = 2;
+/// Turns after which a stripe is carried out although writes keep coming.
+const TURNS_MAX: u64 = 64;
 
-/// The writes that wait for one stripe, in the order of arrival. Every queue has a leader.
+/// The writes that wait for one stripe, in the order of arrival.
 struct Queue {
-    pieces: VecDeque<WriteArgs>,
+    /// Mostly the only one: no list is needed then.
+    first: WriteArgs,
+    more: Vec<WriteArgs>,
     /// Of all pieces; pieces that overlap count twice.
     bytes: u64,
+    /// The turns in which the first has come, and the last.
+    since: u64,
+    last: u64,
+    /// Turns for which whole stripes went ahead.
+    passed: u32,
+}
+
+impl Queue {
+    fn pieces(&self) -> impl Iterator<Item = &WriteArgs> {
+        std::iter::once(&self.first).chain(&self.more)
+    }
+
+    /// The turn after which no other write is waited for.
+    fn due(&self) -> u64 {
+        (self.last + 1 + TURNS_WITHOUT).min(self.since + TURNS_MAX)
+    }
 }
 
 /// The place of a write that has joined its stripe.
 pub(crate) enum Joined {
-    /// Another write leads, and takes it along.
+    /// Another write is there, and somebody takes it along.
     Follows,
-    /// It is the first, and needs a leader.
+    /// It is the first, and needs somebody who leads.
     Leads,
     /// It is a write of all of the stripe, which waits for no others: it comes back.
     Whole(WriteArgs),
 }
 
-/// Writes that are carried out together, and where they lie: lists whose memory is kept for the next.
+/// Lists that the plan of writes that are carried out together is made of: their memory is kept for the next.
 #[derive(Default)]
 pub(crate) struct Room {
-    /// Ascending, apart.
-    pub(crate) pieces: Vec<WriteArgs>,
     pub(crate) extents: Vec<Extent>,
     /// Rows at which what is written changes.
     pub(crate) cuts: Vec<u64>,
+}
+
+/// A stripe whose writes wait for others.
+struct Gathering {
+    unit: u64,
+    /// The turn in which it is looked at.
+    due: u64,
 }
 
 /// The waiting writes of one array on one shard.
 #[derive(Default)]
 pub(crate) struct Waiting {
     stripes: RefCell<HashMap<u64, Queue>>,
+    /// In the order in which their first writes came. The other stripes wait for their rows.
+    gathering: RefCell<Vec<Gathering>>,
+    watched: Cell<bool>,
     /// Stripes that have all their data, about.
     whole: Cell<u32>,
     /// Memory that is kept for reuse.
-    queues: RefCell<Vec<VecDeque<WriteArgs>>>,
+    lists: RefCell<Vec<Vec<WriteArgs>>>,
     rooms: RefCell<Vec<Room>>,
 }
 
 impl Waiting {
-    /// Has a write wait for its stripe, of which `stripe_size` bytes are data.
-    pub(crate) fn join(&self, args: WriteArgs, stripe_size: u64) -> Joined {
+    /// Has a write that came in this `turn` wait for its stripe, of which `stripe_size` bytes are data.
+    pub(crate) fn join(&self, args: WriteArgs, stripe_size: u64, turn: u64) -> Joined {
         let unit = args.unit;
         let mut stripes = self.stripes.borrow_mut();
         let bytes = args.extent.end - args.extent.start;
@@ -62,29 +92,79 @@ impl Waiting {
             if before < stripe_size && queue.bytes >= stripe_size {
                 self.whole.set(self.whole.get() + 1);
             }
-            queue.pieces.push_back(args);
+            queue.last = turn;
+            if queue.more.capacity() == 0 {
+                queue.more = self.list();
+            }
+            queue.more.push(args);
             return Joined::Follows;
         }
         if bytes == stripe_size {
             return Joined::Whole(args);
         }
-        let mut pieces = self.queues.borrow_mut().pop().unwrap_or_default();
-        pieces.push_back(args);
-        stripes.insert(unit, Queue { pieces, bytes });
+        let more = Vec::new();
+        stripes
+            .insert(unit, Queue { first: args, more, bytes, since: turn, last: turn, passed: 0 });
         Joined::Leads
     }
 
-    /// Writes that wait for `unit`.
-    pub(crate) fn len(&self, unit: u64) -> usize {
-        self.stripes.borrow().get(&unit).map_or(0, |queue| queue.pieces.len())
+    /// The stripe of `unit`, whose first write came in this `turn`, waits for other writes. True when nobody watches
+    /// such stripes: the caller is to see to it that [`Waiting::due`] is called in every turn, until it says that there
+    /// are none.
+    pub(crate) fn gather(&self, unit: u64, turn: u64) -> bool {
+        let due = turn + 1 + TURNS_WITHOUT;
+        self.gathering.borrow_mut().push(Gathering { unit, due });
+        !self.watched.replace(true)
     }
 
-    /// Some stripe has all its data, about.
-    pub(crate) fn any_whole(&self) -> bool {
-        self.whole.get() > 0
+    /// Puts into `into` the stripes that are to be carried out in this `turn`: turns have passed without a new write,
+    /// or all of the data is there. Stripes that need nothing read go ahead, for `threshold` turns. False when no
+    /// stripe waits for other writes any more.
+    pub(crate) fn due(
+        &self,
+        turn: u64,
+        stripe_size: u64,
+        threshold: u32,
+        into: &mut Vec<u64>,
+    ) -> bool {
+        let any_whole = self.whole.get() > 0;
+        let mut stripes = self.stripes.borrow_mut();
+        let mut gathering = self.gathering.borrow_mut();
+        gathering.retain_mut(|stripe| {
+            if stripe.due > turn && !any_whole {
+                return true;
+            }
+            let Some(queue) = stripes.get_mut(&stripe.unit) else { return false };
+            let (whole, due) = (queue.bytes >= stripe_size, queue.due());
+            if !whole && due > turn {
+                stripe.due = due;
+                return true;
+            }
+            let ends = whole || turn >= queue.since + TURNS_MAX;
+            if !ends && any_whole && queue.passed < threshold {
+                queue.passed += 1;
+                return true;
+            }
+            into.push(stripe.unit);
+            false
+        });
+        self.watched.set(!gathering.is_empty());
+        self.watched.get()
     }
 
-    /// Lists for writes that are carried out together, to be given back to [`Waiting::keep`].
+    /// An empty list for writes, to be given back to [`Waiting::keep_list`].
+    pub(crate) fn list(&self) -> Vec<WriteArgs> {
+        self.lists.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(8))
+    }
+
+    /// Takes an empty list back that [`Waiting::list`] gave.
+    pub(crate) fn keep_list(&self, list: Vec<WriteArgs>) {
+        if list.capacity() > 0 {
+            self.lists.borrow_mut().push(list);
+        }
+    }
+
+    /// Lists for a plan, to be given back to [`Waiting::keep`].
     pub(crate) fn room(&self) -> Room {
         self.rooms.borrow_mut().pop().unwrap_or_default()
     }
@@ -94,16 +174,25 @@ impl Waiting {
         self.rooms.borrow_mut().push(room);
     }
 
-    /// As much waits for `unit` as its stripe has data, or more.
-    pub(crate) fn is_whole(&self, unit: u64, stripe_size: u64) -> bool {
-        self.stripes.borrow().get(&unit).is_some_and(|queue| queue.bytes >= stripe_size)
-    }
-
     /// Rows that what waits for `unit` touches.
     pub(crate) fn rows(&self, unit: u64, chunk: u64) -> Range<u64> {
         let stripes = self.stripes.borrow();
-        let pieces = stripes.get(&unit).map(|queue| &queue.pieces);
-        rows_of_all(pieces.into_iter().flatten().map(|piece| piece.extent), chunk)
+        match stripes.get(&unit) {
+            Some(queue) if queue.more.is_empty() => queue.first.extent.rows(chunk),
+            Some(queue) => rows_of_all(queue.pieces().map(|piece| piece.extent), chunk),
+            None => 0..chunk,
+        }
+    }
+
+    /// Takes what waits for `unit` when that is one write of a part of it.
+    pub(crate) fn take_lone(&self, unit: u64) -> Option<WriteArgs> {
+        let mut stripes = self.stripes.borrow_mut();
+        match stripes.entry(unit) {
+            hashbrown::hash_map::Entry::Occupied(queue) if queue.get().more.is_empty() => {
+                Some(queue.remove().first)
+            }
+            _ => None,
+        }
     }
 
     /// Takes what waits for `unit` and can be carried out at once, ascending and apart, in any order
@@ -113,13 +202,14 @@ impl Waiting {
         unit: u64,
         stripe_size: u64,
         into: &mut Vec<WriteArgs>,
-    ) -> VecDeque<WriteArgs> {
-        let mut left: VecDeque<WriteArgs> = VecDeque::new();
-        let Some(mut queue) = self.stripes.borrow_mut().remove(&unit) else { return left };
+    ) -> Vec<WriteArgs> {
+        let mut left: Vec<WriteArgs> = Vec::new();
+        let Some(queue) = self.stripes.borrow_mut().remove(&unit) else { return left };
         if queue.bytes >= stripe_size {
             self.whole.set(self.whole.get() - 1);
         }
-        while let Some(piece) = queue.pieces.pop_front() {
+        let Queue { first, mut more, .. } = queue;
+        for piece in std::iter::once(first).chain(more.drain(..)) {
             let at = into.partition_point(|other| other.extent.end <= piece.extent.start);
             let over = |other: Option<&WriteArgs>| {
                 other.is_some_and(|other| other.extent.overlaps(&piece.extent))
@@ -128,12 +218,12 @@ impl Waiting {
                 || over(into.get(at))
                 || left.iter().any(|other| other.extent.overlaps(&piece.extent))
             {
-                left.push_back(piece);
+                left.push(piece);
             } else {
                 into.insert(at, piece);
             }
         }
-        self.queues.borrow_mut().push(queue.pieces);
+        self.keep_list(more);
         left
     }
 }

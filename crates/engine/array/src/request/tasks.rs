@@ -15,6 +15,7 @@ pub(crate) fn of(shard: &Shard) -> Rc<Tasks> {
         Rc::new(Tasks {
             record: shard
                 .spawner(|(engine, args)| crate::write::record::record_then_write(engine, args)),
+            watch: shard.spawner(crate::write::waiting::watch),
             lead: shard
                 .spawner(|(engine, unit, whole)| crate::write::waiting::lead(engine, unit, whole)),
             write_copies: shard.spawner(|(engine, args)| crate::write::copies::write(engine, args)),

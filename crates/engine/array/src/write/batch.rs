@@ -31,23 +31,39 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// Carries out the writes in `room` (at least one) of stripe `unit`, whose rows are held for lines of this
-/// height, and tells each that it has ended.
+/// Locked rows of a stripe.
+pub(crate) struct Locked {
+    pub(crate) held: Held,
+    /// The height of a line that the rows were locked for: whoever holds them keeps to it, whatever is set meanwhile.
+    pub(crate) line: Option<u64>,
+}
+
+/// Carries out one write by itself, whose rows are locked, and tells it that it has ended.
+pub(crate) async fn carry_out_one(engine: &Rc<Engine>, locked: Locked, piece: WriteArgs) {
+    engine.count(|counters| counters.batches += 1);
+    let Locked { held, line } = locked;
+    let result = together(engine, (piece.unit, line), std::slice::from_ref(&piece)).await;
+    drop(held);
+    piece.finish(&engine.mesh, result);
+}
+
+/// Carries out `pieces` (at least one; ascending, apart) of stripe `unit`, whose rows are locked, and tells each that it
+/// has ended.
 pub(crate) async fn carry_out(
     engine: &Rc<Engine>,
     unit: u64,
-    (held, line): (Held, Option<u64>),
-    room: &mut Room,
+    locked: Locked,
+    pieces: &mut Vec<WriteArgs>,
 ) {
     engine.count(|counters| counters.batches += 1);
-    let Room { pieces, extents, cuts } = room;
-    let result = together(engine, (unit, line), pieces, extents, cuts).await;
+    let Locked { held, line } = locked;
+    let stripe = (unit, line);
+    let result = together(engine, stripe, pieces).await;
     let mut alone: SmallVec<[Result<(), IoError>; 4]> = SmallVec::new();
     if result.is_err() && pieces.len() > 1 {
         // One of the writes cannot be done; try each by itself, so that the others succeed.
         for piece in pieces.iter() {
-            let piece = std::slice::from_ref(piece);
-            alone.push(together(engine, (unit, line), piece, extents, cuts).await);
+            alone.push(together(engine, stripe, std::slice::from_ref(piece)).await);
         }
     }
     drop(held);
@@ -60,8 +76,6 @@ async fn together(
     engine: &Rc<Engine>,
     (unit, line): (u64, Option<u64>),
     pieces: &[WriteArgs],
-    extents: &mut Vec<Extent>,
-    cuts: &mut Vec<u64>,
 ) -> Result<(), IoError> {
     let Some(parity) = engine.geometry.parity() else {
         return Err(IoError::new(IoErrorKind::Invalid));
@@ -75,6 +89,20 @@ async fn together(
     {
         return result;
     }
+    let mut room = engine.waiting.room();
+    let result = planned(engine, parity, (unit, line), pieces, &mut room).await;
+    engine.waiting.keep(room);
+    result
+}
+
+/// Carries out `pieces` by plans for their segments.
+async fn planned(
+    engine: &Rc<Engine>,
+    parity: &Parity,
+    (unit, line): (u64, Option<u64>),
+    pieces: &[WriteArgs],
+    Room { extents, cuts }: &mut Room,
+) -> Result<(), IoError> {
     let chunk = parity.chunk_size();
     extents.clear();
     extents.extend(pieces.iter().map(|piece| piece.extent));
