@@ -146,7 +146,11 @@ impl Drop for IoSet {
     fn drop(&mut self) {
         // A set that is dropped with requests in flight is not reused: late outcomes would mix.
         if self.state.pending.get() == 0 {
-            self.state.done.borrow_mut().clear();
+            let mut done = self.state.done.borrow_mut();
+            if !done.is_empty() {
+                done.clear();
+            }
+            drop(done);
             self.state.places.borrow_mut().clear();
             self.home.borrow_mut().push(Rc::clone(&self.state));
         }

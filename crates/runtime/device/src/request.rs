@@ -5,6 +5,7 @@ use crate::info::DeviceInfo;
 use braid_shard::ring::{BufMuts, Bufs};
 use braid_shard::{Buf, BufMut};
 use smallvec::smallvec;
+use std::ops::Deref;
 
 /// An operation. Buffers are owned by the request until it completes. The length and the
 /// place in memory of each buffer are multiples of the device's logical block: with O_DIRECT the
@@ -67,8 +68,8 @@ impl Request {
     /// Bytes that the request covers; 0 for a flush.
     pub fn len(&self) -> u64 {
         match &self.op {
-            Op::Read(bufs) => bufs.iter().map(|buf| buf.len() as u64).sum(),
-            Op::Write { bufs, .. } => bufs.iter().map(|buf| buf.len() as u64).sum(),
+            Op::Read(bufs) => len_of(bufs),
+            Op::Write { bufs, .. } => len_of(bufs),
             Op::Flush => 0,
             Op::Discard { len } | Op::WriteZeroes { len, .. } => *len,
         }
@@ -79,17 +80,25 @@ impl Request {
         self.len() == 0
     }
 
-    /// Checks bounds and alignment against `info`.
+    /// Checks bounds and alignment against `info`, and gives the bytes that it covers.
     ///
     /// # Errors
     /// [`IoErrorKind::Invalid`] when it reaches beyond the end or is not aligned.
-    pub fn check(&self, info: &DeviceInfo) -> Result<(), IoError> {
+    pub fn check(&self, info: &DeviceInfo) -> Result<u64, IoError> {
         let len = self.len();
         let block = u64::from(info.logical_block.max(1));
         let end = self.offset.checked_add(len).filter(|end| *end <= info.size);
         if end.is_none() || !self.offset.is_multiple_of(block) || !len.is_multiple_of(block) {
             return Err(IoError::new(IoErrorKind::Invalid));
         }
-        Ok(())
+        Ok(len)
+    }
+}
+
+#[inline]
+fn len_of<B: Deref<Target = [u8]>>(bufs: &[B]) -> u64 {
+    match bufs {
+        [buf] => buf.len() as u64,
+        bufs => bufs.iter().map(|buf| buf.len() as u64).sum(),
     }
 }

@@ -6,7 +6,8 @@
 use braid_shard::plant::planted;
 use braid_shard::{Shard, TaskId};
 use hashbrown::HashMap;
-use smallvec::SmallVec;
+use hashbrown::hash_map::Entry;
+use smallvec::{SmallVec, smallvec};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -71,13 +72,20 @@ impl RangeLocks {
     pub fn try_lock(&self, unit: u64, start: u64, end: u64) -> Option<Held> {
         let range = Range { start, end };
         let mut table = self.table.borrow_mut();
-        let entry = table.units.entry(unit).or_default();
-        let free = entry.held.iter().all(|held| !held.overlaps(range))
-            && entry.waiting.iter().all(|waiter| !waiter.range.overlaps(range));
-        if !free {
-            return None;
+        match table.units.entry(unit) {
+            Entry::Vacant(place) => {
+                place.insert(Unit { held: smallvec![range], waiting: VecDeque::new() });
+            }
+            Entry::Occupied(mut unit) => {
+                let unit = unit.get_mut();
+                let free = unit.held.iter().all(|held| !held.overlaps(range))
+                    && unit.waiting.iter().all(|waiter| !waiter.range.overlaps(range));
+                if !free {
+                    return None;
+                }
+                unit.held.push(range);
+            }
         }
-        entry.held.push(range);
         drop(table);
         Some(self.held(unit, range))
     }
@@ -112,13 +120,14 @@ impl RangeLocks {
 
     fn release(&self, unit: u64, range: Range) {
         let mut table = self.table.borrow_mut();
-        let Some(entry) = table.units.get_mut(&unit) else { return };
+        let Entry::Occupied(mut found) = table.units.entry(unit) else { return };
+        let entry = found.get_mut();
         if let Some(at) = entry.held.iter().position(|held| *held == range) {
             entry.held.swap_remove(at);
         }
         if entry.waiting.is_empty() {
             if entry.held.is_empty() {
-                table.units.remove(&unit);
+                found.remove();
             }
             return;
         }

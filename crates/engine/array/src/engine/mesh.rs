@@ -3,10 +3,10 @@
 //! Payload and read buffers travel as loans, so no byte is copied and no count is shared. How work is carried out is
 //! known above: [`Mesh::attach`] is given that.
 
-use crate::engine::gather::Gather;
+use crate::engine::gather::{Gather, RequestInFlight};
 use crate::engine::window::{Window, WindowReport};
 use crate::state::extent::Extent;
-use braid_device::IoError;
+use braid_device::{Bufs, Completion, IoError, Op};
 use braid_shard::mailbox::{Attached, MeshEnd, Outboxes};
 use braid_shard::sync::{Promise, Promised, promise};
 use braid_shard::{Buf, BufMut, IdleHook, Loan, Shard, ShardId};
@@ -42,6 +42,8 @@ pub(crate) enum Work {
 
 /// The receiver of the end of one part of a request.
 pub(crate) enum PieceDone {
+    /// Whoever made the request, of which this is all: a write.
+    Alone { request: RequestInFlight, done: Completion },
     /// A gather of this shard.
     Part { gather: Rc<Gather>, index: u32 },
     /// The shard that asked.
@@ -76,6 +78,10 @@ impl PieceDone {
         payload: Option<Buf>,
     ) {
         match self {
+            PieceDone::Alone { request, done } => {
+                drop((payload, request));
+                done.finish(result, Op::Write { bufs: Bufs::new(), fua: false });
+            }
             PieceDone::Part { gather, index } => {
                 drop(payload);
                 gather.part_done(index, result, buf);

@@ -62,23 +62,22 @@ impl Device for ArrayDevice {
 
     fn submit(&self, request: Request, done: Completion) {
         let engine = &self.engine;
-        let Request { offset, op } = request;
-        let request = Request { offset, op };
-        if let Err(error) = request.check(&self.info) {
-            return done.finish(Err(error), request.op);
-        }
+        let len = match request.check(&self.info) {
+            Ok(len) => len,
+            Err(error) => return done.finish(Err(error), request.op),
+        };
         if engine.is_stopping() {
             return done.finish(Err(IoError::new(IoErrorKind::Refused)), request.op);
         }
         if engine.waits() {
             return engine.keep(request, Rc::new(self.clone()), done);
         }
-        let len = request.len();
         if len == 0 && !matches!(request.op, Op::Flush) {
             return done.complete(Outcome::ok(request.op));
         }
         engine.meter.count(&request.op, len);
         let done = engine.time(&request.op, done);
+        let offset = request.offset;
         match request.op {
             Op::Read(bufs) => {
                 engine.note_size(len);

@@ -89,25 +89,27 @@ impl OneBlock<'_> {
     fn plan(&self) -> Option<Old> {
         let mut cache = self.engine.cache.borrow_mut();
         let found = cache.as_ref().and_then(|cache| cache.stripe(self.stripe));
-        let is_missing =
-            |slot: Slot| !found.as_ref().is_some_and(|found| found.has(slot, &self.rows));
-        let others = (0..self.map.data_chunks()).filter(|k| *k != self.k);
-        let reconstruct = match &found {
-            None => self.map.data_chunks() - 1,
-            Some(_) => others.filter(|k| is_missing(self.map.data_slot(*k))).count(),
-        };
         let wanted = self.slots().count();
-        let misses = self.slots().filter(|slot| is_missing(*slot)).count();
+        let (misses, reconstruct) = match &found {
+            None => (wanted, self.map.data_chunks() - 1),
+            Some(found) => {
+                let is_missing = |slot: &Slot| !found.has(*slot, &self.rows);
+                let others = (0..self.map.data_chunks()).filter(|k| *k != self.k);
+                let others = others.map(|k| self.map.data_slot(k));
+                (self.slots().filter(is_missing).count(), others.filter(is_missing).count())
+            }
+        };
         if !self.engine.settings.get().rmw_level.prefers_rmw(misses, reconstruct) {
             return None;
         }
-        let old = self.slots.map(|slot| {
-            let found = found
-                .as_ref()
-                .filter(|found| slot.is_some_and(|slot| found.has(slot, &self.rows)))?;
-            let mut buf = self.engine.shard.pool().get(self.len());
-            found.copy(slot?, &self.rows, &mut buf).then_some(buf)
-        });
+        let mut old: Old = [None, None, None];
+        if let Some(found) = found.filter(|_| misses < wanted) {
+            for (slot, old) in self.slots.iter().zip(&mut old) {
+                let Some(slot) = slot.filter(|slot| found.has(*slot, &self.rows)) else { continue };
+                let mut buf = self.engine.shard.pool().get(self.len());
+                *old = found.copy(slot, &self.rows, &mut buf).then_some(buf);
+            }
+        }
         if let Some(cache) = cache.as_mut() {
             let lines = (self.len() as u64).div_ceil(cache.granule());
             cache.wanted(self.stripe, (wanted - misses) as u64 * lines, misses as u64 * lines);

@@ -12,10 +12,23 @@ use braid_shard::Buf;
 use std::rc::Rc;
 
 /// Writes `bufs` at array byte `offset`.
-pub(crate) fn write(engine: &Rc<Engine>, offset: u64, bufs: Bufs, fua: bool, done: Completion) {
+pub(crate) fn write(engine: &Rc<Engine>, offset: u64, mut bufs: Bufs, fua: bool, done: Completion) {
+    let redundant = engine.geometry.level.has_redundancy();
+    let unit_size = engine.geometry.unit_size();
+    let (unit, within) = (offset / unit_size, offset % unit_size);
+    if let [buf] = bufs.as_slice()
+        && redundant
+        && buf.len() as u64 <= unit_size - within
+        && engine.geometry.owner(unit) == engine.shard.id()
+        && let Some(payload) = bufs.pop()
+    {
+        let extent = Extent { start: within, end: within + payload.len() as u64 };
+        let done = PieceDone::Alone { request: engine.begin_request(), done };
+        return write_unit(engine, unit, extent, payload, fua, done);
+    }
     let gather = engine.gather();
     gather.begin(Kind::Write { fua }, done);
-    if engine.geometry.level.has_redundancy() {
+    if redundant {
         write_units(engine, &gather, offset, &bufs, fua);
     } else {
         write_striped(engine, &gather, offset, &bufs, fua);

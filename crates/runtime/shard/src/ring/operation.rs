@@ -7,10 +7,10 @@ use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use smallvec::SmallVec;
 use std::rc::Rc;
 
-/// Reading handles of one vectored operation.
-pub type Bufs = SmallVec<[Buf; 2]>;
+/// Reading handles of one vectored operation. Nearly all have one: requests are moved often, and are kept small.
+pub type Bufs = SmallVec<[Buf; 1]>;
 /// Writable handles of one vectored operation.
-pub type BufMuts = SmallVec<[BufMut; 2]>;
+pub type BufMuts = SmallVec<[BufMut; 1]>;
 
 /// Bytes of a command's argument that a driver reads; the rest of its 80 are zero.
 pub const ARGUMENT: usize = 24;
