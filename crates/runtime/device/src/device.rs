@@ -35,6 +35,12 @@ pub trait Device {
     /// given up as by a stop of its own, where it can be spared. Said again twice a second, for as long as it is so.
     fn hurry(&self) {}
 
+    /// After [`hurry`](Device::hurry): something below has answered nothing for too long and cannot be spared there, so what
+    /// is under way here may never end.
+    fn waits_for_silent(&self) -> bool {
+        false
+    }
+
     /// Requests wait because what the device lies on is full: they are not overdue.
     fn waits_for_space(&self) -> bool {
         false

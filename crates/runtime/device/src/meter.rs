@@ -469,6 +469,10 @@ impl Device for Metered {
         self.inner.hurry();
     }
 
+    fn waits_for_silent(&self) -> bool {
+        self.inner.waits_for_silent()
+    }
+
     fn waits_for_space(&self) -> bool {
         self.inner.waits_for_space()
     }

@@ -222,6 +222,10 @@ impl Device for Plug {
         self.inner.hurry();
     }
 
+    fn waits_for_silent(&self) -> bool {
+        self.inner.waits_for_silent()
+    }
+
     fn waits_for_space(&self) -> bool {
         self.inner.waits_for_space()
     }

@@ -6,7 +6,8 @@
 //! may take long: it has the time that `member_timeout` says.
 //!
 //! A member that is an array may be silent because of a member of its own. It is told that it is waited for, looks for that
-//! one in the same way, and has more time here, so that the lowest array that can spare a member does.
+//! one in the same way, and has more time here, so that the lowest array that can spare a member does. Where it cannot spare
+//! its own it says so, and counts as silent itself.
 //!
 //! Invariant: looks are counted, not time. A process that was not let run has not looked for an answer either.
 
@@ -63,12 +64,16 @@ impl Control {
             while left() > 0 && !control.stopping.get() {
                 control.questions.above.set(left() - 1);
                 let (mut silent, quiet) = control.look_for_silence().await;
-                // It is not being stopped itself, so it waits for members that it cannot spare.
+                // It is not being stopped itself, so it waits for members that it cannot spare. Who stands above may
+                // be able to spare all of it.
+                let all = silent.len();
                 silent.retain(|nr| control.spares(*nr, &quiet));
+                control.engine.reports.set_waits_for_silent(silent.len() < all);
                 if !control.stopping.get() {
                     control.give_up_silent(&silent, "an array above was being stopped");
                 }
             }
+            control.engine.reports.set_waits_for_silent(false);
             control.questions.watched.set(false);
         });
     }
@@ -156,6 +161,10 @@ impl Control {
             question.looks.set(question.looks.get().saturating_add(1));
             question.silent.set(if said { 0 } else { question.silent.get().saturating_add(1) });
             let patience = SILENT_LOOKS + LOOKS_PER_LAYER * member.device.layers();
+            if member.device.waits_for_silent() {
+                // It has looked for long enough itself.
+                question.silent.set(patience);
+            }
             if question.silent.get() + QUIET_LOOKS < patience || member.given_up.is_some() {
                 continue;
             }

@@ -192,14 +192,7 @@ impl Gather {
         let (Some(all), Some(first)) = (self.all.upgrade(), bufs.pop()) else {
             return strays.clear();
         };
-        let len = first.len() + strays.iter().map(|stray| stray.len()).sum::<usize>();
-        let mut joined = all.buffer(len);
-        let mut at = 0;
-        for part in std::iter::once(first).chain(strays.drain(..)) {
-            joined[at..at + part.len()].copy_from_slice(&part);
-            at += part.len();
-        }
-        bufs.push(joined);
+        bufs.extend(all.shard.pool().joined(std::iter::once(first).chain(strays.drain(..))));
     }
 }
 
@@ -326,10 +319,6 @@ impl Gathers {
 
     pub(super) fn read_ended(&self, slot: Slot) {
         self.balance.end(slot);
-    }
-
-    pub(super) fn buffer(&self, len: usize) -> BufMut {
-        self.shard.pool().get(len)
     }
 
     /// Has part `index` of a read, whose member gave `error`, recovered from redundancy.

@@ -56,6 +56,10 @@ impl Device for ArrayDevice {
         self.engine.hurry();
     }
 
+    fn waits_for_silent(&self) -> bool {
+        self.engine.reports.waits_for_silent()
+    }
+
     fn waits_for_space(&self) -> bool {
         self.engine.reports.any_waits_for_space()
     }

@@ -17,6 +17,7 @@ pub(crate) struct Reports {
     /// Handles on members, on any shard, whose writes wait for space.
     pub(crate) waiting_for_space: Arc<AtomicU32>,
     unfinished: AtomicBool,
+    waits_for_silent: AtomicBool,
 }
 
 /// A report that the home shard has not taken note of yet; dropped once it has, or when it is gone.
@@ -43,6 +44,16 @@ impl Reports {
     /// A stop has ended a write that some members have taken and others have no space for.
     pub(crate) fn note_unfinished(&self) {
         self.unfinished.store(true, Ordering::SeqCst);
+    }
+
+    /// An array above is being stopped, and here is a member that answers nothing and cannot be spared; or no more.
+    pub(crate) fn set_waits_for_silent(&self, waits: bool) {
+        self.waits_for_silent.store(waits, Ordering::SeqCst);
+    }
+
+    /// What was told last by [`set_waits_for_silent`](Reports::set_waits_for_silent).
+    pub(crate) fn waits_for_silent(&self) -> bool {
+        self.waits_for_silent.load(Ordering::SeqCst)
     }
 
     /// Members may differ where nobody was told that a write has been done: the array is not clean.

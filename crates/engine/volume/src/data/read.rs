@@ -90,12 +90,12 @@ impl Volume {
                 parts[tag as usize] = bufs.pop();
             }
         }
-        let mut parts = parts.into_iter().flatten();
-        let mut whole = parts.next().unwrap_or(rest);
-        for part in parts {
-            // The parts were cut from one buffer in this order.
-            failed |= whole.rejoin(part).is_err();
+        if failed {
+            return Err(Errno::Io);
         }
-        if failed { Err(Errno::Io) } else { Ok(whole) }
+        // The parts were cut from one buffer in this order. A device that was given up keeps what it was to fill, and other
+        // memory was filled instead.
+        let whole = self.shard.pool().joined(parts.into_iter().flatten());
+        Ok(whole.unwrap_or(rest))
     }
 }

@@ -123,6 +123,24 @@ impl Pool {
         buf
     }
 
+    /// One buffer of `parts`, in their order; `None` when there are none. Those that were cut from one buffer become that again,
+    /// without a copy; where one is other memory, all are copied.
+    pub fn joined(&self, parts: impl IntoIterator<Item = BufMut>) -> Option<BufMut> {
+        let mut parts = parts.into_iter();
+        let mut whole = parts.next()?;
+        let stray = parts.by_ref().find_map(|part| whole.rejoin(part).err());
+        let Some(stray) = stray else { return Some(whole) };
+        let rest: Vec<BufMut> = std::iter::once(stray).chain(parts).collect();
+        let len = whole.len() + rest.iter().map(|part| part.len()).sum::<usize>();
+        let mut joined = self.get(len);
+        let mut at = 0;
+        for part in std::iter::once(whole).chain(rest) {
+            joined[at..at + part.len()].copy_from_slice(&part);
+            at += part.len();
+        }
+        Some(joined)
+    }
+
     /// Bytes in buffers that are in use.
     pub fn outstanding(&self) -> usize {
         self.0.outstanding.get()

@@ -246,3 +246,26 @@ fn lasting_memory_is_handed_out_as_a_whole_when_nobody_has_a_part() {
     drop(whole);
     assert_eq!(pool.outstanding(), 0);
 }
+
+#[test]
+fn parts_are_one_buffer_again_and_other_memory_is_copied() {
+    let pool = Pool::new(0);
+    let whole = |pool: &Pool| {
+        let mut buf = pool.get(3000);
+        buf.iter_mut().zip(0_u32..).for_each(|(byte, nr)| *byte = nr as u8);
+        buf
+    };
+    let mut first = whole(&pool);
+    let at = first.as_ptr();
+    let mut second = first.split_off(1000);
+    let third = second.split_off(700);
+    let joined = pool.joined([first, second, third]).unwrap();
+    assert_eq!((joined.as_ptr(), &joined[..]), (at, &whole(&pool)[..]));
+    let (mut first, other) = (joined, whole(&pool));
+    let mut second = first.split_off(1000);
+    let third = second.split_off(700);
+    let second = pool.copy_of(&second);
+    let joined = pool.joined([first, second, third]).unwrap();
+    assert_eq!(&joined[..], &other[..]);
+    assert!(pool.joined([]).is_none());
+}

@@ -187,3 +187,23 @@ fn below_an_array_that_is_stopped_no_leaf_is_given_up_that_cannot_be_spared() {
         assert!(left.is_well(), "{left:?}");
     }
 }
+
+#[test]
+fn a_copy_whose_leaf_hangs_and_cannot_be_spared_there_is_failed_by_the_mirror_above() {
+    let world = World::new(2);
+    let stripes = [(Level::Raid0, 2), (Level::Raid0, 2)];
+    let Stack { leaves, lower, top } = Stack::new(&world, Level::Raid1, &stripes);
+    world.write(&top.array, 0, 0, &pattern(0, 256 << 10)).unwrap();
+    world.sleep(SECOND);
+    // The superblock of the mirror lies on the other leaf.
+    set(&leaves[0][1].deaf);
+    let writes: Vec<_> =
+        (0..4).map(|nr| start_write(&world, &top.array, nr * (64 << 10))).collect();
+    world.sleep(1_000_000);
+    let left = stop_within(3 * SECOND, &world, &top.control);
+    assert_eq!((left.ended, left.written), (Ended::Clean, 1), "{left:?}");
+    assert!(writes.iter().all(|write| *write.borrow() == Some(true)));
+    for array in &lower {
+        stop_within(2 * SECOND, &world, &array.control);
+    }
+}
