@@ -76,6 +76,7 @@ pub(crate) struct Waiting {
     /// Stripes that have all their data, about.
     whole: Cell<u32>,
     /// Memory that is kept for reuse.
+    due: Cell<Vec<u64>>,
     lists: RefCell<Vec<Vec<WriteArgs>>>,
     rooms: RefCell<Vec<Room>>,
 }
@@ -117,7 +118,7 @@ impl Waiting {
         !self.watched.replace(true)
     }
 
-    /// Puts into `into` the stripes that are to be carried out in this `turn`: turns have passed without a new write,
+    /// Gives `lead` the stripes that are to be carried out in this `turn`: turns have passed without a new write,
     /// or all of the data is there. Stripes that need nothing read go ahead, for `threshold` turns. False when no
     /// stripe waits for other writes any more.
     pub(crate) fn due(
@@ -125,8 +126,9 @@ impl Waiting {
         turn: u64,
         stripe_size: u64,
         threshold: u32,
-        into: &mut Vec<u64>,
+        lead: impl Fn(u64),
     ) -> bool {
+        let mut ready = self.due.take();
         let any_whole = self.whole.get() > 0;
         let mut stripes = self.stripes.borrow_mut();
         let mut gathering = self.gathering.borrow_mut();
@@ -145,11 +147,15 @@ impl Waiting {
                 queue.passed += 1;
                 return true;
             }
-            into.push(stripe.unit);
+            ready.push(stripe.unit);
             false
         });
-        self.watched.set(!gathering.is_empty());
-        self.watched.get()
+        let more = !gathering.is_empty();
+        self.watched.set(more);
+        drop((stripes, gathering));
+        ready.drain(..).for_each(lead);
+        self.due.set(ready);
+        more
     }
 
     /// An empty list for writes, to be given back to [`Waiting::keep_list`].

@@ -43,15 +43,12 @@ fn join(engine: &Rc<Engine>, args: WriteArgs) {
 /// Starts leaders of stripes that wait for other writes, each when no more is expected, until no stripe waits.
 pub(crate) async fn watch(engine: Rc<Engine>) {
     let Some(parity) = engine.geometry.parity() else { return };
-    let (stripe_size, mut due) = (parity.stripe_size(), Vec::new());
+    let lead = |unit| engine.tasks().lead.spawn((Rc::clone(&engine), unit, None));
     let mut more = true;
     while more {
         engine.shard.next_turn().await;
         let threshold = engine.settings.get().bypass_threshold();
-        more = engine.waiting.due(engine.shard.turns(), stripe_size, threshold, &mut due);
-        for unit in due.drain(..) {
-            engine.tasks().lead.spawn((Rc::clone(&engine), unit, None));
-        }
+        more = engine.waiting.due(engine.shard.turns(), parity.stripe_size(), threshold, lead);
     }
 }
 
