@@ -56,6 +56,7 @@ impl VolumeRun {
         let what = match rng.range(0..20) {
             0..7 => {
                 member.die(rng);
+                self.lost_some.set(true);
                 only_gone = true;
                 "is gone".to_string()
             }

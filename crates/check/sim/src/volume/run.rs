@@ -70,7 +70,7 @@ pub(super) struct VolumeRun {
     pub(super) noted: Rc<RefCell<BTreeSet<u16>>>,
     /// Bricks that were not there, all the while that everything was read last.
     pub(super) dead_when_read: Option<Vec<u16>>,
-    /// Bricks have been noted as lost; they may have been removed since.
+    /// Bricks have gone; they may have been noted as lost, and removed, since.
     pub(super) lost_some: Rc<Cell<bool>>,
     pub(super) model: Option<Model>,
     pub(super) metadata: Snapshot,
