@@ -147,10 +147,7 @@ impl Gather {
             if let (Err(error), Kind::Write { fua: true }) = (outcome.result, self.kind.get()) {
                 all.durable_write_failed(error);
             }
-            if outcome.result.is_err() && all.stopping.get() {
-                // A stop may have given up members that what is under way needs: to the client it is the stop that refuses.
-                outcome.result = Err(IoError::new(IoErrorKind::Refused));
-            }
+            outcome.result = all.told(outcome.result);
             all.keep(own);
         }
         if let Some(done) = done {
@@ -257,6 +254,13 @@ pub(crate) struct Gathers {
 /// Held while a request without a gather of its own is under way: a stop waits for it.
 pub(crate) struct RequestInFlight(Rc<Gathers>);
 
+impl RequestInFlight {
+    /// What the client is told of the request, which has ended like this.
+    pub(super) fn told(&self, result: Result<(), IoError>) -> Result<(), IoError> {
+        self.0.told(result)
+    }
+}
+
 impl Drop for RequestInFlight {
     fn drop(&mut self) {
         self.0.under_way.set(self.0.under_way.get() - 1);
@@ -292,6 +296,15 @@ impl Gathers {
     pub(super) fn enter(self: &Rc<Gathers>) -> RequestInFlight {
         self.under_way.set(self.under_way.get() + 1);
         RequestInFlight(Rc::clone(self))
+    }
+
+    /// What a client is told of a request that has ended like this. A stop may have given up members that what is under way
+    /// needs: to the client it is the stop that refuses.
+    fn told(&self, result: Result<(), IoError>) -> Result<(), IoError> {
+        match result {
+            Err(_) if self.stopping.get() => Err(IoError::new(IoErrorKind::Refused)),
+            result => result,
+        }
     }
 
     /// Requests that have not completed.

@@ -79,6 +79,7 @@ impl PieceDone {
     ) {
         match self {
             PieceDone::Alone { request, done } => {
+                let result = request.told(result);
                 drop((payload, request));
                 done.finish(result, Op::Write { bufs: Bufs::new(), fua: false });
             }
