@@ -218,15 +218,20 @@ impl Run {
     /// was chosen to be, and what another cannot give has gone with it.
     fn note_stale_liar(&mut self, choice: &MdChoice) {
         let lied = |liar: &&Rc<Member>| {
-            liar.kind.lies && !choice.in_sync.iter().any(|(_, member)| Rc::ptr_eq(member, liar))
+            let counts = choice.in_sync.iter().any(|(_, member)| Rc::ptr_eq(member, liar));
+            liar.kind.lies && !liar.is_gone() && !counts
         };
-        let Some(liar) = self.present().iter().find(lied).cloned() else { return };
-        let own = images::superblock(&self.world, &liar);
-        let Some(slot) = own.and_then(|sb| choice.freshest.role_of(sb.dev_number).slot()) else {
-            return;
+        let members = self.world.members.borrow().clone();
+        let Some(liar) = members.iter().find(lied) else { return };
+        let held = |slot: &usize| choice.in_sync.iter().any(|(held, _)| held == slot);
+        let slot = match images::superblock(&self.world, liar) {
+            Some(own) => choice.freshest.role_of(own.dev_number).slot().map(usize::from),
+            // Not even its first superblock is there: it is the one that nobody else holds.
+            None => (0..self.layout.slots()).find(|slot| !held(slot)),
         };
+        let Some(slot) = slot else { return };
         let sound = |slot| choice.in_sync.iter().any(|(held, m)| *held == slot && !m.is_weak());
-        let beside = |other| other == usize::from(slot) || sound(other);
+        let beside = |other| other == slot || sound(other);
         if !self.layout.survives(sound) && self.layout.survives(beside) {
             self.world.trace(|| format!("{} lied and is stale: blocks may be lost", liar.name()));
             self.lost_with_a_liar = true;
