@@ -11,7 +11,7 @@ use braid_device::Opener;
 use braid_device::meter::Metered;
 use braid_format::SECTOR;
 use braid_format::superblock::{CLEAN, Role, Superblock, role_table_len};
-use braid_layout::{Layout, Level, Slot};
+use braid_layout::{Layout, Level, Raid10, Slot};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -48,6 +48,32 @@ impl Standing {
             Standing::Faulty(_) => Role::Faulty,
         }
     }
+}
+
+/// A member that is in sync, its slot, and what of it is bad.
+type Left = (MemberNr, Slot, Option<Arc<BadBlocks>>);
+
+/// [`Roster::is_last_for_bad_blocks`] for level 10, whose copies lie at different component bytes.
+fn is_last_copy(raid10: &Raid10, left: &[Left], nr: MemberNr, block: u64) -> bool {
+    let chunk = raid10.chunk_size();
+    let reads = |slot: Slot, bytes: &Range<u64>| {
+        let (of, _, list) = left.iter().find(|(_, held, _)| *held == slot)?;
+        (!list.as_ref().is_some_and(|list| list.overlaps(bytes))).then_some(*of)
+    };
+    let lost = |slot: Slot, at: u64| {
+        let Some(byte) = raid10.logical(slot, at) else { return false };
+        let copies = (0..raid10.copy_count()).map(|copy| raid10.copy(byte / chunk, copy));
+        let mut readers = copies.filter_map(|place| {
+            let start = place.offset + byte % chunk;
+            reads(place.slot, &(start..start + block))
+        });
+        readers.next() == Some(nr) && readers.next().is_none()
+    };
+    left.iter().filter(|(of, ..)| *of != nr).any(|(_, slot, list)| {
+        let ranges = list.iter().flat_map(|list| list.ranges());
+        let mut blocks = ranges.flat_map(|bad| (bad.start..bad.end).step_by(block.max(1) as usize));
+        blocks.any(|at| lost(*slot, at))
+    })
 }
 
 /// One member of a running array.
@@ -213,7 +239,7 @@ impl Roster {
         nr: MemberNr,
         others: &[MemberNr],
     ) -> bool {
-        let left: Vec<(MemberNr, Slot, Option<Arc<BadBlocks>>)> = self
+        let left: Vec<Left> = self
             .members
             .iter()
             .filter(|member| member.given_up.is_none())
@@ -225,11 +251,8 @@ impl Roster {
                 _ => None,
             })
             .collect();
-        let lists =
-            || left.iter().filter(|(of, ..)| *of != nr).filter_map(|(.., bad)| bad.as_ref());
-        if matches!(geometry.layout, Layout::Raid10(_)) {
-            // Copies lie at different component bytes: any list may be of what this member holds.
-            return lists().next().is_some();
+        if let Layout::Raid10(raid10) = &geometry.layout {
+            return is_last_copy(raid10, &left, nr, geometry.logical_block.into());
         }
         let lost = |bad: &Range<u64>| {
             let mut at = bad.start;
@@ -253,7 +276,8 @@ impl Roster {
             }
             false
         };
-        lists().any(|list| list.ranges().iter().any(lost))
+        let lists = left.iter().filter(|(of, ..)| *of != nr).filter_map(|(.., bad)| bad.as_ref());
+        lists.flat_map(|list| list.ranges()).any(lost)
     }
 
     /// Of these members those that the array can do without, all together.

@@ -498,3 +498,21 @@ fn a_silent_member_is_waited_for_that_alone_holds_what_is_bad_elsewhere() {
         }
     });
 }
+
+#[test]
+fn a_silent_member_is_failed_although_blocks_are_bad_elsewhere_that_it_does_not_hold() {
+    let (world, members) = (World::new(1), members("m", 4, 6 * MIB));
+    world.create(&members, options(Level::Raid10, 4));
+    // The copies of these are on the first two.
+    record(&world, &members[0], &[8 * KIB..12 * KIB]);
+    let (array, control) = world.assemble(&members);
+    members[2].deaf.store(true, Ordering::Relaxed);
+    let writes: Vec<_> =
+        (0..4).map(|nr| start_write(&world, &array, 512 * KIB + nr * CHUNK)).collect();
+    world.sleep(60 * SECOND);
+    assert_eq!(world.status(&control).members[2].state, MemberState::Faulty);
+    assert!(writes.iter().all(|write| *write.borrow() == Some(true)));
+    members[2].deaf.store(false, Ordering::Relaxed);
+    world.sleep(SECOND);
+    world.stop(&control);
+}
