@@ -111,7 +111,9 @@ impl Control {
         }
         self.no_suspect_any_more(nr);
         let mut roster = self.roster.borrow_mut();
-        let survives = roster.survives_without(&self.geometry, nr);
+        // A stop keeps the last source of any block: nobody waits any more for an array that takes writes.
+        let kept = self.stopping.get() && roster.is_only_source(&self.geometry, nr, &[]);
+        let survives = roster.survives_without(&self.geometry, nr) && !kept;
         let Some(member) = roster.member_mut(nr) else { return Dropped::Already };
         let survives = survives && !member.needed;
         if member.is_faulty() {
@@ -124,7 +126,7 @@ impl Control {
         if !survives {
             if !roster.broken {
                 tracing::error!(
-                    "array {array}: {name}: {why}; no redundancy is left, writes are refused"
+                    "array {array}: {name}: {why}; the array cannot do without what it holds, writes are refused"
                 );
             }
             roster.broken = true;

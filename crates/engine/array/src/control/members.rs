@@ -3,7 +3,6 @@
 
 use crate::control::bad_list::Bad;
 use crate::control::read_error_count::ReadErrors;
-use crate::state::bad_blocks::BadBlocks;
 use crate::state::flags::MemberFlags;
 use crate::state::geometry::Geometry;
 use crate::state::view::{MemberNr, SlotState, SlotUpdate, ViewUpdate};
@@ -11,8 +10,7 @@ use braid_device::Opener;
 use braid_device::meter::Metered;
 use braid_format::SECTOR;
 use braid_format::superblock::{CLEAN, Role, Superblock, role_table_len};
-use braid_layout::{Layout, Level, Raid10, Slot};
-use std::ops::Range;
+use braid_layout::{Level, Slot};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -48,32 +46,6 @@ impl Standing {
             Standing::Faulty(_) => Role::Faulty,
         }
     }
-}
-
-/// A member that is in sync, its slot, and what of it is bad.
-type Left = (MemberNr, Slot, Option<Arc<BadBlocks>>);
-
-/// [`Roster::is_last_for_bad_blocks`] for level 10, whose copies lie at different component bytes.
-fn is_last_copy(raid10: &Raid10, left: &[Left], nr: MemberNr, block: u64) -> bool {
-    let chunk = raid10.chunk_size();
-    let reads = |slot: Slot, bytes: &Range<u64>| {
-        let (of, _, list) = left.iter().find(|(_, held, _)| *held == slot)?;
-        (!list.as_ref().is_some_and(|list| list.overlaps(bytes))).then_some(*of)
-    };
-    let lost = |slot: Slot, at: u64| {
-        let Some(byte) = raid10.logical(slot, at) else { return false };
-        let copies = (0..raid10.copy_count()).map(|copy| raid10.copy(byte / chunk, copy));
-        let mut readers = copies.filter_map(|place| {
-            let start = place.offset + byte % chunk;
-            reads(place.slot, &(start..start + block))
-        });
-        readers.next() == Some(nr) && readers.next().is_none()
-    };
-    left.iter().filter(|(of, ..)| *of != nr).any(|(_, slot, list)| {
-        let ranges = list.iter().flat_map(|list| list.ranges());
-        let mut blocks = ranges.flat_map(|bad| (bad.start..bad.end).step_by(block.max(1) as usize));
-        blocks.any(|at| lost(*slot, at))
-    })
 }
 
 /// One member of a running array.
@@ -223,7 +195,7 @@ impl Roster {
     /// it is recorded as bad on others: nobody need give that up to whoever only says nothing.
     pub(crate) fn spares(&self, geometry: &Geometry, nr: MemberNr, others: &[MemberNr]) -> bool {
         self.survives_without_all(geometry, nr, others)
-            && !self.is_last_for_bad_blocks(geometry, nr, others)
+            && !self.is_only_source(geometry, nr, others)
     }
 
     /// These are not recorded as failed, whatever becomes of them in the stop that is under way.
@@ -231,53 +203,6 @@ impl Roster {
         for member in self.members.iter_mut().filter(|member| needed.contains(&member.nr)) {
             member.needed = true;
         }
-    }
-
-    fn is_last_for_bad_blocks(
-        &self,
-        geometry: &Geometry,
-        nr: MemberNr,
-        others: &[MemberNr],
-    ) -> bool {
-        let left: Vec<Left> = self
-            .members
-            .iter()
-            .filter(|member| member.given_up.is_none())
-            .filter(|member| member.nr == nr || !others.contains(&member.nr))
-            .filter_map(|member| match member.standing {
-                Standing::InSync(slot) => {
-                    Some((member.nr, slot, member.bad_component_bytes(geometry)))
-                }
-                _ => None,
-            })
-            .collect();
-        if let Layout::Raid10(raid10) = &geometry.layout {
-            return is_last_copy(raid10, &left, nr, geometry.logical_block.into());
-        }
-        let lost = |bad: &Range<u64>| {
-            let mut at = bad.start;
-            while at < bad.end {
-                let changes = left.iter().filter_map(|(.., list)| list.as_ref());
-                let until = changes.map(|list| list.next_change(&(at..bad.end))).min();
-                let piece = at..until.unwrap_or(bad.end);
-                let readable = |slot: Slot, without: Option<MemberNr>| {
-                    left.iter().any(|(of, held, list)| {
-                        *held == slot
-                            && Some(*of) != without
-                            && !list.as_ref().is_some_and(|list| list.overlaps(&piece))
-                    })
-                };
-                if geometry.survives(|slot| readable(slot, None))
-                    && !geometry.survives(|slot| readable(slot, Some(nr)))
-                {
-                    return true;
-                }
-                at = piece.end;
-            }
-            false
-        };
-        let lists = left.iter().filter(|(of, ..)| *of != nr).filter_map(|(.., bad)| bad.as_ref());
-        lists.flat_map(|list| list.ranges()).any(lost)
     }
 
     /// Of these members those that the array can do without, all together.

@@ -6,6 +6,7 @@
 //! | `members` | what is known of each member; the view and the role table that follow |
 //! | `superblocks` | writing them |
 //! | `failing`, `changes`, `readding` | members that fail; members added and removed; former ones taken back |
+//! | `only_source` | members that alone can give some block |
 //! | `unanswered` | members that do not answer: given up, or waited for |
 //! | `silent`, `questions` | members that say nothing while the array is being stopped |
 //! | `space` | members that lie on a file system that is full: writes wait |
@@ -42,6 +43,7 @@ mod foreground;
 mod growing;
 pub(crate) mod members;
 mod moment;
+mod only_source;
 mod questions;
 mod read_error_count;
 pub(crate) mod read_errors;

@@ -125,8 +125,10 @@ impl Control {
             }
         }
         if self.roster.borrow().broken {
-            left.problems
-                .push("too many members have failed; the others were left as they were".into());
+            left.problems.push(
+                "too many members have failed, or one that alone holds some block; the others were left as they were"
+                    .into(),
+            );
         }
         for (name, device, expected) in wanted {
             match read_superblock(&self.shard, &device, &name).await {

@@ -71,7 +71,7 @@ fn logged(world: &World, member: &Arc<TestMember>) -> Option<Vec<Range<u64>>> {
 }
 
 /// Records component bytes as bad, as if Linux had done it while the array ran there.
-fn record(world: &World, member: &Arc<TestMember>, component: &[Range<u64>]) {
+pub(super) fn record(world: &World, member: &Arc<TestMember>, component: &[Range<u64>]) {
     let mut superblock = world.superblock(member);
     let sector = |bytes: u64| superblock.data_offset + bytes / 512;
     let ranges: Vec<_> = component.iter().map(|r| sector(r.start)..sector(r.end)).collect();
@@ -88,7 +88,7 @@ fn write_superblock(world: &World, member: &Arc<TestMember>, superblock: &Superb
 }
 
 /// Spoils component bytes behind the array's back.
-fn spoil(world: &World, member: &Arc<TestMember>, component: Range<u64>) {
+pub(super) fn spoil(world: &World, member: &Arc<TestMember>, component: Range<u64>) {
     let at = on_device(world, member, component);
     world.scribble(member, at.start, &vec![0xee; (at.end - at.start) as usize]);
 }

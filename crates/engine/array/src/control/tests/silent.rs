@@ -1,12 +1,15 @@
 //! A stop beside members that do not answer and that nobody has failed.
 
 use crate::control::Control;
+use crate::control::tests::bad_blocks::{record, spoil};
 use crate::control::tests::hanging::{Setting, array, clear, set, start, start_write};
 use crate::control::tests::stacked::{self, Stack, state_of};
 use crate::control::tests::world::{TestMember, World, pattern};
 use crate::status::{Ended, Left, MemberState};
+use braid_device::Target;
 use braid_format::superblock::Role;
 use braid_layout::Level;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -206,4 +209,83 @@ fn a_copy_whose_leaf_hangs_and_cannot_be_spared_there_is_failed_by_the_mirror_ab
     for array in &lower {
         stop_within(2 * SECOND, &world, &array.control);
     }
+}
+
+// --- Blocks that only one member has -----------------------------------------------------------------
+
+const BAD: Range<u64> = 8192..12288;
+
+/// An array on some of whose members component bytes are recorded as bad, with writes not long ago.
+fn with_bad_blocks(level: Level, disks: usize, on: &[usize]) -> Setting {
+    let (world, members, array, control) = array(2, level, disks);
+    world.stop(&control);
+    drop((array, control));
+    for nr in on {
+        record(&world, &members[*nr], &[BAD]);
+        spoil(&world, &members[*nr], BAD);
+    }
+    let (array, control) = world.assemble(&members);
+    world.write(&array, 0, 512 << 10, &pattern(0, 1 << 20)[512 << 10..516 << 10]).unwrap();
+    (world, members, array, control)
+}
+
+fn assert_nothing_is_lost(world: &World, members: &[Arc<TestMember>], what: &str) {
+    let (array, control) = world.assemble(members);
+    let states: Vec<_> = world.status(&control).members.iter().map(|m| m.state).collect();
+    assert!(states.iter().all(|state| *state == MemberState::InSync), "{what}: {states:?}");
+    world.wait_idle(&control);
+    let size = array.info().device.size as usize;
+    let read = world.read(&array, 0, 0, size);
+    assert!(read.as_ref().is_ok_and(|read| *read == pattern(0, size)), "{what}");
+    world.stop(&control);
+}
+
+#[test]
+fn a_silent_member_that_alone_has_some_block_is_not_failed_by_the_stop() {
+    for (level, disks, on) in [
+        (Level::Raid1, 2, &[0][..]),
+        (Level::Raid1, 3, &[0, 2]),
+        (Level::Raid5, 3, &[0]),
+        (Level::Raid6, 5, &[0, 3]),
+        (Level::Raid10, 4, &[0]),
+    ] {
+        let what = format!("{level}, bad on {on:?}");
+        let (world, members, _array, control) = with_bad_blocks(level, disks, on);
+        set(&members[1].deaf);
+        let left = stop_within(2 * SECOND, &world, &control);
+        assert!(left.ended == Ended::Active && !left.is_well(), "{what}: {left:?}");
+        let said = |line: &String| line.contains("m1") && line.contains("not waited for");
+        assert!(left.problems.iter().any(said), "{what}: {left:?}");
+        assert_ne!(world.superblock(&members[0]).roles[1], Role::Faulty, "{what}");
+        clear(&members[1].deaf);
+        world.sleep(SECOND);
+        assert_nothing_is_lost(&world, &members, &what);
+    }
+}
+
+#[test]
+fn a_member_whose_bad_blocks_others_have_too_is_failed_by_the_stop_as_any_other() {
+    for (level, disks, on) in [
+        (Level::Raid1, 3, &[0][..]),
+        (Level::Raid1, 2, &[1]),
+        (Level::Raid6, 5, &[0]),
+        (Level::Raid10, 4, &[2]),
+    ] {
+        let what = format!("{level}, bad on {on:?}");
+        let (world, members, _array, control) = with_bad_blocks(level, disks, on);
+        set(&members[1].deaf);
+        let left = stop_within(2 * SECOND, &world, &control);
+        assert_eq!((left.ended, left.written), (Ended::Clean, disks - 1), "{what}: {left:?}");
+        assert_eq!(world.superblock(&members[0]).roles[1], Role::Faulty, "{what}");
+    }
+}
+
+#[test]
+fn a_member_that_alone_has_some_block_is_not_failed_for_the_flush_of_a_stop() {
+    let (world, members, _array, control) = with_bad_blocks(Level::Raid1, 2, &[0]);
+    let lost = world.superblock(&members[1]).data_offset * 512 + (1 << 20);
+    *members[1].trap.lock().unwrap() = Some((lost, vec![0x11; 4096]));
+    let left = stop_within(2 * SECOND, &world, &control);
+    assert!(left.ended == Ended::Active && left.not_durable.is_some(), "{left:?}");
+    assert_nothing_is_lost(&world, &members, "raid1");
 }
