@@ -113,3 +113,82 @@ impl Sources<'_> {
         takes_part && good == enough
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_layout::{Level, Spec};
+    use proptest::prelude::*;
+
+    const CHUNK: u64 = 4096;
+    const COMPONENT: u64 = 6 * CHUNK;
+    const STEP: u64 = 1024;
+
+    fn geometry(level: Level, number: u32, slots: usize) -> Geometry {
+        let spec = Spec {
+            level,
+            layout: number,
+            chunk_size: CHUNK,
+            raid_disks: slots,
+            component_size: COMPONENT,
+            member_sizes: Vec::new(),
+        };
+        Geometry::new(level, number, Layout::new(&spec).unwrap(), 512, COMPONENT, 1)
+    }
+
+    /// By slot: nobody, or what is bad there, in steps.
+    fn lists(slots: usize) -> impl Strategy<Value = Vec<Option<Vec<Range<u64>>>>> {
+        let range = (0..COMPONENT / STEP, 1..6_u64)
+            .prop_map(|(start, len)| start * STEP..(start + len).min(COMPONENT / STEP) * STEP);
+        let list = prop::collection::vec(range, 0..3);
+        prop::collection::vec(prop::option::weighted(0.85, list), slots)
+    }
+
+    /// [`Sources::needs`], asked of each step of the array by itself.
+    fn step_by_step(sources: &Sources<'_>, own: Slot) -> bool {
+        let good = |slot: Slot, at: u64| match &sources.bad[slot] {
+            Some(list) => !list.as_ref().is_some_and(|list| list.overlaps(&(at..at + STEP))),
+            None => false,
+        };
+        let there = |slot: Slot| slot != own && sources.bad[slot].is_some();
+        let needed = |places: Vec<(Slot, u64)>, enough: usize| {
+            let left = places.iter().filter(|(slot, at)| *slot != own && good(*slot, *at)).count();
+            let its = places.iter().any(|(slot, at)| *slot == own && good(own, *at));
+            let bad = places.iter().any(|(slot, at)| there(*slot) && !good(*slot, *at));
+            its && bad && left + 1 == enough
+        };
+        let (slots, layout) = (sources.bad.len(), &sources.geometry.layout);
+        match layout {
+            Layout::Raid10(raid10) => (0..raid10.array_size()).step_by(STEP as usize).any(|at| {
+                let copies = (0..raid10.copy_count()).map(|copy| raid10.copy(at / CHUNK, copy));
+                needed(copies.map(|place| (place.slot, place.offset + at % CHUNK)).collect(), 1)
+            }),
+            Layout::Parity(parity) => (0..COMPONENT).step_by(STEP as usize).any(|at| {
+                needed((0..slots).map(|slot| (slot, at)).collect(), parity.data_chunks())
+            }),
+            _ => (0..COMPONENT)
+                .step_by(STEP as usize)
+                .any(|at| needed((0..slots).map(|slot| (slot, at)).collect(), 1)),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_member_is_needed_for_a_block_that_nobody_else_gives(lists in lists(4), own in 0..4_usize) {
+            let near_far_offset = [0x102, 0x103, 0x201, 0x1_0201];
+            let mut all = vec![(Level::Raid1, 0), (Level::Raid5, 2), (Level::Raid6, 2)];
+            all.extend(near_far_offset.map(|number| (Level::Raid10, number)));
+            for (level, number) in all {
+                let geometry = geometry(level, number, 4);
+                let bad = lists.iter().cloned().map(|list| {
+                    list.map(|list| Some(Arc::new(BadBlocks::new(list))).filter(|list| !list.is_empty()))
+                });
+                let mut sources = Sources { geometry: &geometry, bad: bad.collect() };
+                if sources.bad[own].is_none() {
+                    sources.bad[own] = Some(None);
+                }
+                prop_assert_eq!(sources.needs(own), step_by_step(&sources, own), "{} {:#x}", level, number);
+            }
+        }
+    }
+}
