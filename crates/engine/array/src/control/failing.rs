@@ -113,9 +113,9 @@ impl Control {
         let mut roster = self.roster.borrow_mut();
         // A stop keeps the last source of any block: nobody waits any more for an array that takes writes.
         let kept = self.stopping.get() && roster.is_only_source(&self.geometry, nr, &[]);
-        let survives = roster.survives_without(&self.geometry, nr) && !kept;
+        let survives = roster.survives_without(&self.geometry, nr);
         let Some(member) = roster.member_mut(nr) else { return Dropped::Already };
-        let survives = survives && !member.needed;
+        let spared = survives && !kept && !member.needed;
         if member.is_faulty() {
             return Dropped::Already;
         }
@@ -123,7 +123,7 @@ impl Control {
         let given_up = member.given_up.clone();
         let why = given_up.as_deref().unwrap_or(why);
         let (name, array) = (member.name.clone(), &self.name);
-        if !survives {
+        if !spared {
             if !roster.broken {
                 tracing::error!(
                     "array {array}: {name}: {why}; the array cannot do without what it holds, writes are refused"

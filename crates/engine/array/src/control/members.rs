@@ -191,10 +191,12 @@ impl Roster {
         geometry.survives(|slot| slot != own && !lost.contains(&slot) && self.in_sync(slot))
     }
 
-    /// [`survives_without_all`](Roster::survives_without_all), and nothing is lost that member `nr` alone still holds, since
-    /// it is recorded as bad on others: nobody need give that up to whoever only says nothing.
+    /// The level has redundancy and [`survives_without_all`](Roster::survives_without_all), and nothing is lost that member
+    /// `nr` alone still holds, since it is recorded as bad on others: nobody need give that up to whoever only says
+    /// nothing.
     pub(crate) fn spares(&self, geometry: &Geometry, nr: MemberNr, others: &[MemberNr]) -> bool {
-        self.survives_without_all(geometry, nr, others)
+        geometry.level.has_redundancy()
+            && self.survives_without_all(geometry, nr, others)
             && !self.is_only_source(geometry, nr, others)
     }
 

@@ -21,7 +21,7 @@ type Places = SmallVec<[Place; 8]>;
 struct Sources<'a> {
     geometry: &'a Geometry,
     /// By slot, in component bytes; `None`: nobody that counts.
-    bad: Vec<Option<Option<Arc<BadBlocks>>>>,
+    bad: Vec<Option<Arc<BadBlocks>>>,
 }
 
 impl Roster {
@@ -45,7 +45,7 @@ impl Roster {
             if let Standing::InSync(slot) = member.standing
                 && let Some(place) = bad.get_mut(slot)
             {
-                *place = Some(member.bad_component_bytes(geometry));
+                *place = Some(member.bad_component_bytes(geometry).unwrap_or_default());
             }
         }
         Sources { geometry, bad }.needs(*own)
@@ -53,10 +53,14 @@ impl Roster {
 }
 
 impl Sources<'_> {
+    fn list(&self, slot: Slot) -> Option<&BadBlocks> {
+        self.bad.get(slot)?.as_deref()
+    }
+
     /// Some block that is bad on another can be had with the member of slot `own`, and not without it.
     fn needs(&self, own: Slot) -> bool {
         let others = self.bad.iter().enumerate().filter(|(slot, _)| *slot != own);
-        let lists = others.filter_map(|(slot, list)| Some((slot, list.as_ref()?.as_ref()?)));
+        let lists = others.filter_map(|(slot, list)| Some((slot, list.as_ref()?)));
         for (slot, list) in lists {
             for range in list.ranges() {
                 let mut at = range.start;
@@ -90,7 +94,7 @@ impl Sources<'_> {
             layout => (0..layout.slots()).map(|slot| Place { slot, offset: at }).collect(),
         };
         for place in &places {
-            if let Some(Some(Some(list))) = self.bad.get(place.slot) {
+            if let Some(list) = self.list(place.slot) {
                 let end = list.next_change(&(place.offset..place.offset + len));
                 len = end - place.offset;
             }
@@ -99,10 +103,9 @@ impl Sources<'_> {
     }
 
     fn is_the_last(&self, own: Slot, places: &Places, len: u64) -> bool {
-        let gives = |place: &&Place| match self.bad.get(place.slot) {
-            Some(Some(Some(list))) => !list.overlaps(&(place.offset..place.offset + len)),
-            Some(Some(None)) => true,
-            _ => false,
+        let gives = |place: &&Place| {
+            let bytes = place.offset..place.offset + len;
+            self.list(place.slot).is_some_and(|list| !list.overlaps(&bytes))
         };
         let good = places.iter().filter(gives).count();
         let takes_part = places.iter().filter(gives).any(|place| place.slot == own);
@@ -147,7 +150,7 @@ mod tests {
     /// [`Sources::needs`], asked of each step of the array by itself.
     fn step_by_step(sources: &Sources<'_>, own: Slot) -> bool {
         let good = |slot: Slot, at: u64| match &sources.bad[slot] {
-            Some(list) => !list.as_ref().is_some_and(|list| list.overlaps(&(at..at + STEP))),
+            Some(list) => !list.overlaps(&(at..at + STEP)),
             None => false,
         };
         let there = |slot: Slot| slot != own && sources.bad[slot].is_some();
@@ -180,13 +183,10 @@ mod tests {
             all.extend(near_far_offset.map(|number| (Level::Raid10, number)));
             for (level, number) in all {
                 let geometry = geometry(level, number, 4);
-                let bad = lists.iter().cloned().map(|list| {
-                    list.map(|list| Some(Arc::new(BadBlocks::new(list))).filter(|list| !list.is_empty()))
-                });
+                let lists = lists.iter().cloned();
+                let bad = lists.map(|list| list.map(|list| Arc::new(BadBlocks::new(list))));
                 let mut sources = Sources { geometry: &geometry, bad: bad.collect() };
-                if sources.bad[own].is_none() {
-                    sources.bad[own] = Some(None);
-                }
+                sources.bad[own].get_or_insert_default();
                 prop_assert_eq!(sources.needs(own), step_by_step(&sources, own), "{} {:#x}", level, number);
             }
         }

@@ -164,8 +164,7 @@ impl Control {
             (longer_than(1), longer_than(2))
         };
         for nr in late {
-            let spared = self.geometry.level.has_redundancy()
-                && self.roster.borrow().spares(&self.geometry, nr, &silent);
+            let spared = self.spares(nr, &silent);
             let seconds =
                 waiting.iter().find(|(known, _)| *known == nr).map_or(0, |(_, n)| n / SECOND);
             if !spared && !self.stopping.get() {

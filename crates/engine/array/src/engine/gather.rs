@@ -255,7 +255,7 @@ pub(crate) struct Gathers {
 pub(crate) struct RequestInFlight(Rc<Gathers>);
 
 impl RequestInFlight {
-    /// What the client is told of the request, which has ended like this.
+    /// See [`Gathers::told`].
     pub(super) fn told(&self, result: Result<(), IoError>) -> Result<(), IoError> {
         self.0.told(result)
     }
@@ -298,8 +298,8 @@ impl Gathers {
         RequestInFlight(Rc::clone(self))
     }
 
-    /// What a client is told of a request that has ended like this. A stop may have given up members that what is under way
-    /// needs: to the client it is the stop that refuses.
+    /// The result that a client is told. A stop may have given up members that requests under way need: to the client it is
+    /// the stop that refuses.
     fn told(&self, result: Result<(), IoError>) -> Result<(), IoError> {
         match result {
             Err(_) if self.stopping.get() => Err(IoError::new(IoErrorKind::Refused)),

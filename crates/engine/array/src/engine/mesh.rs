@@ -43,7 +43,7 @@ pub(crate) enum Work {
 /// The receiver of the end of one part of a request.
 pub(crate) enum PieceDone {
     /// Whoever made the request, of which this is all: a write.
-    Alone { request: RequestInFlight, done: Completion },
+    Alone { request: RequestInFlight, fua: bool, done: Completion },
     /// A gather of this shard.
     Part { gather: Rc<Gather>, index: u32 },
     /// The shard that asked.
@@ -78,10 +78,10 @@ impl PieceDone {
         payload: Option<Buf>,
     ) {
         match self {
-            PieceDone::Alone { request, done } => {
+            PieceDone::Alone { request, fua, done } => {
                 let result = request.told(result);
                 drop((payload, request));
-                done.finish(result, Op::Write { bufs: Bufs::new(), fua: false });
+                done.finish(result, Op::Write { bufs: Bufs::new(), fua });
             }
             PieceDone::Part { gather, index } => {
                 drop(payload);

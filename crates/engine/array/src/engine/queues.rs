@@ -37,8 +37,13 @@ impl Queue {
 
     /// The turn after which no other write is waited for.
     fn due(&self) -> u64 {
-        (self.last + 1 + TURNS_WITHOUT).min(self.since + TURNS_MAX)
+        quiet_after(self.last).min(self.since + TURNS_MAX)
     }
+}
+
+/// The turn in which nothing more is expected after a write that came in `turn`.
+fn quiet_after(turn: u64) -> u64 {
+    turn + 1 + TURNS_WITHOUT
 }
 
 /// The place of a write that has joined its stripe.
@@ -113,7 +118,7 @@ impl Waiting {
     /// such stripes: the caller is to see to it that [`Waiting::due`] is called in every turn, until it says that there
     /// are none.
     pub(crate) fn gather(&self, unit: u64, turn: u64) -> bool {
-        let due = turn + 1 + TURNS_WITHOUT;
+        let due = quiet_after(turn);
         self.gathering.borrow_mut().push(Gathering { unit, due });
         !self.watched.replace(true)
     }

@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::work::RecoverArgs;
+use crate::read::wide::Wide;
 use crate::redundancy::copies::{alike, in_order};
 use crate::state::extent::pieces;
 use crate::state::view::View;
@@ -29,20 +30,11 @@ async fn read_any(
 ) -> Result<(), IoError> {
     let unit_size = engine.geometry.unit_size();
     let (unit, within) = (offset / unit_size, offset % unit_size);
-    let rows = within..within + buf.len() as u64;
     let room = unit_size.min(engine.geometry.array_size() - unit * unit_size);
-    let wide = engine.widened(&rows, room, error);
-    let _held = engine.locks.lock(unit, wide.start, wide.end).await;
-    if wide != rows {
-        let mut all = engine.shard.pool().get((wide.end - wide.start) as usize);
-        // Where not all of it can be had, what is wanted may be.
-        if read_locked(engine, (unit, wide.start), &mut all, error).await.is_ok() {
-            let at = (rows.start - wide.start) as usize;
-            buf.copy_from_slice(&all[at..][..(rows.end - rows.start) as usize]);
-            return Ok(());
-        }
-    }
-    read_locked(engine, (unit, within), buf, error).await
+    let wide = Wide::of(engine, within..within + buf.len() as u64, room, error);
+    let _held = engine.locks.lock(unit, wide.pieces.start, wide.pieces.end).await;
+    let read = async |start, buf: &mut BufMut| read_locked(engine, (unit, start), buf, error).await;
+    wide.recover(engine, buf, read).await
 }
 
 /// Reads bytes of a unit that are locked.

@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::work::RecoverArgs;
+use crate::read::wide::Wide;
 use crate::redundancy::blocks::Blocks;
 use crate::state::extent::pieces;
 use crate::state::view::View;
@@ -52,21 +53,15 @@ async fn recover_chunk(
         return Err(IoError::new(IoErrorKind::Invalid));
     };
     let (stripe, _, within) = parity.locate(offset);
-    let rows = within..within + buf.len() as u64;
-    let wide = engine.widened(&rows, parity.chunk_size(), error);
-    let _held = engine.locks.lock(stripe, wide.start, wide.end).await;
-    let _scratch = engine.scratch.take((wide.end - wide.start) * parity.slots() as u64).await;
-    if wide != rows {
-        let mut all = engine.shard.pool().get((wide.end - wide.start) as usize);
-        let start = offset - (rows.start - wide.start);
-        // Where not all of it can be had, what is wanted may be.
-        if recover_rows(engine, parity, start, &mut all, error).await.is_ok() {
-            let at = (rows.start - wide.start) as usize;
-            buf.copy_from_slice(&all[at..][..(rows.end - rows.start) as usize]);
-            return Ok(());
-        }
-    }
-    recover_rows(engine, parity, offset, buf, error).await
+    let wide = Wide::of(engine, within..within + buf.len() as u64, parity.chunk_size(), error);
+    let Range { start, end } = wide.pieces;
+    let _held = engine.locks.lock(stripe, start, end).await;
+    let _scratch = engine.scratch.take((end - start) * parity.slots() as u64).await;
+    let chunk = offset - within;
+    let recover = async |start, buf: &mut BufMut| {
+        recover_rows(engine, parity, chunk + start, buf, error).await
+    };
+    wide.recover(engine, buf, recover).await
 }
 
 /// Recovers rows of one chunk, from array byte `offset` on, that are locked.

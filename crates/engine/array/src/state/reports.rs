@@ -51,7 +51,7 @@ impl Reports {
         self.waits_for_silent.store(waits, Ordering::SeqCst);
     }
 
-    /// What was told last by [`set_waits_for_silent`](Reports::set_waits_for_silent).
+    /// True while [`set_waits_for_silent`](Reports::set_waits_for_silent) says so.
     pub(crate) fn waits_for_silent(&self) -> bool {
         self.waits_for_silent.load(Ordering::SeqCst)
     }

@@ -203,22 +203,6 @@ impl Engine {
         PIECE.max(self.geometry.logical_block.into())
     }
 
-    /// What is recovered of a chunk or unit of `room` bytes for a read of `bytes` of it: where a member could not read them,
-    /// whole pieces, since that is what it takes to mend them there. Of a disk whose physical blocks are larger than its
-    /// logical ones all of a physical block is lost, and a write of a part of it need not help.
-    pub(crate) fn widened(
-        &self,
-        bytes: &Range<u64>,
-        room: u64,
-        error: Option<IoError>,
-    ) -> Range<u64> {
-        if error.is_none_or(|error| error.kind != IoErrorKind::Medium) {
-            return bytes.clone();
-        }
-        let piece = self.piece();
-        bytes.start / piece * piece..bytes.end.next_multiple_of(piece).min(room).max(bytes.end)
-    }
-
     /// Has control record component bytes as bad on the member of `slot`; comes back when its log says so
     /// and all shards know. When that cannot be, the member fails if `or_fail`. True when they are recorded.
     pub(crate) async fn record_bad(

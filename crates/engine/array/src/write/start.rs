@@ -23,7 +23,7 @@ pub(crate) fn write(engine: &Rc<Engine>, offset: u64, mut bufs: Bufs, fua: bool,
         && let Some(payload) = bufs.pop()
     {
         let extent = Extent { start: within, end: within + payload.len() as u64 };
-        let done = PieceDone::Alone { request: engine.begin_request(), done };
+        let done = PieceDone::Alone { request: engine.begin_request(), fua, done };
         return write_unit(engine, unit, extent, payload, fua, done);
     }
     let gather = engine.gather();

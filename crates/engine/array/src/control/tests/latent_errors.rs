@@ -104,7 +104,7 @@ fn a_physical_block_that_is_lost_is_mended_as_a_whole_by_reads_of_any_size() {
                 let read = world.read(&array, 0, at, len).unwrap();
                 assert!(read == pattern(at, len), "{level}, {len} bytes at {at}");
             }
-            // What nobody had to read, as parity or another copy, is still lost.
+            // Parity, or another copy, that nobody had to read is still lost.
             let copies = matches!(level, Level::Raid1 | Level::Raid10);
             assert!(copies || decayed(&members) < disks, "{level}, reads of {len}");
             let states = world.status(&control).members;
