@@ -137,7 +137,7 @@ pub struct Member {
     pub drops_pages: Cell<bool>,
     /// In this life of the array it has lost something that it had acknowledged.
     pub forgot: Cell<bool>,
-    /// What it has lost with a failed flush is read as it was before, as soon as time has passed.
+    /// Reads give what was there before the writes that a failed flush has lost, as soon as time has passed.
     pub shows_loss: Cell<bool>,
     /// When a flush failed whose loss no read has seen yet.
     pub lost_at: Cell<Option<Nanos>>,
@@ -529,16 +529,7 @@ impl Member {
                 state.store_durable(write.seq, at, piece);
             }
         }
-        // The live image goes back to what is durable.
-        if let Some(durable) = &state.durable {
-            for range in ranges {
-                copy(durable, &mut state.live, range.clone());
-                if let Some(fresh) = &mut state.fresh {
-                    let sectors = (range.start / SECTOR) as usize..(range.end / SECTOR) as usize;
-                    fresh.live[sectors.clone()].copy_from_slice(&fresh.durable[sectors]);
-                }
-            }
-        }
+        state.take_back(&ranges);
         let mut lied = self.lied.borrow_mut();
         for (offset, before) in &promised {
             for (at, bytes) in self.blocks(*offset, before) {
@@ -603,6 +594,18 @@ impl Member {
 }
 
 impl State {
+    /// The live image goes back to what is durable, in these ranges.
+    fn take_back(&mut self, ranges: &[Range<u64>]) {
+        let Some(durable) = &self.durable else { return };
+        for range in ranges {
+            copy(durable, &mut self.live, range.clone());
+            if let Some(fresh) = &mut self.fresh {
+                let sectors = (range.start / SECTOR) as usize..(range.end / SECTOR) as usize;
+                fresh.live[sectors.clone()].copy_from_slice(&fresh.durable[sectors]);
+            }
+        }
+    }
+
     fn live_bytes(&self, range: Range<u64>) -> &[u8] {
         &self.live[range.start as usize..range.end as usize]
     }

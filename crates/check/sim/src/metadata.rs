@@ -11,10 +11,10 @@
 use crate::device::SimOpener;
 use crate::images;
 use crate::left_out::LeftOut;
-use crate::machine::{Later, Machine, Step};
+use crate::machine::Machine;
 use crate::member::Member;
 use crate::run::Run;
-use crate::waiting::{Over, PATIENCE};
+use crate::waiting::{Over, wait};
 use braid_array::array::Array;
 use braid_array::assemble::assemble;
 use braid_array::error::{AssembleError, ExamineError};
@@ -192,21 +192,7 @@ impl Run {
         let (context, openers, given) =
             (machine.context.clone(), openers.collect(), options.clone());
         let later = machine.begin(async move { assemble(&context, openers, given).await });
-        self.outcome(machine, &later)
-    }
-
-    fn outcome<T>(&self, machine: &Machine, later: &Later<T>) -> Result<T, Over> {
-        let start = self.world.now();
-        while later.borrow().is_none() {
-            let stuck = machine.step() == Step::Stuck && later.borrow().is_none();
-            if stuck || self.world.now() > start + PATIENCE {
-                return self.fail("nothing_waits_for_ever", "assemble never ends".to_string());
-            }
-            if self.world.failure().is_some() {
-                return Err(Over);
-            }
-        }
-        later.borrow_mut().take().ok_or(Over)
+        wait(machine, "an assembly", &later)
     }
 
     /// An assembly that is given a member with lost metadata beside `present` is refused and writes nothing; people leave
@@ -223,7 +209,7 @@ impl Run {
                 let opener = SimOpener::of(&self.world, member.kind.index);
                 let shard = machine.home().clone();
                 let later = machine.begin(async move { examine(&shard, &*opener).await });
-                match self.outcome(machine, &later)?.map(|found| found.superblock) {
+                match wait(machine, "an examination", &later)?.map(|found| found.superblock) {
                     Ok(Some(sb)) => {
                         let text = format!(
                             "the superblock of {name} is lost, and one with {} updates is found",

@@ -186,8 +186,8 @@ impl Oracle {
         }
     }
 
-    /// What no flush has made durable may be read as it was before: a member has lost it with a failed flush, and no other
-    /// has it.
+    /// A member has lost with a failed flush what no other has: whatever no flush has made durable may be read as it was
+    /// before.
     pub fn show_loss(&mut self) {
         self.shown = self.tick();
         let flushed = self.flushed;

@@ -22,7 +22,7 @@ use crate::oracle::Oracle;
 use crate::rng::{Extra, Rng};
 use crate::scenario::Scenario;
 use crate::steps::{Going, SECOND, Steps};
-use crate::waiting::Over;
+use crate::waiting::{Over, wait};
 use crate::world::{Failure, World};
 use braid_array::array::Array;
 use braid_array::control::Control;
@@ -241,13 +241,7 @@ impl Run {
         let openers = (0..given).map(|index| Some(SimOpener::of(world, index))).collect();
         let (context, options) = (machine.context.clone(), scenario.create.clone());
         let later = machine.begin(async move { create(&context, openers, options).await });
-        while later.borrow().is_none() {
-            if machine.step() == Step::Stuck || world.failure().is_some() {
-                world.fail("nothing_waits_for_ever", "create never ends".to_string());
-                return Err(Over);
-            }
-        }
-        if let Some(Err(error)) = later.borrow_mut().take() {
+        if let Err(error) = wait(&machine, "create", &later)? {
             world.fail("assembles", format!("create: {error}"));
             return Err(Over);
         }

@@ -25,7 +25,8 @@ pub fn wait<T>(machine: &Machine, what: &str, later: &Later<T>) -> Result<T, Ove
             return Err(Over);
         }
         if stuck || machine.world.now() > start + PATIENCE {
-            let text = format!("{what} waits; at bricks: [{}]", machine.world.describe_under_way());
+            let text =
+                format!("{what} waits; at members: [{}]", machine.world.describe_under_way());
             machine.world.fail("nothing_waits_for_ever", text);
             return Err(Over);
         }

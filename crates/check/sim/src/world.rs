@@ -42,8 +42,8 @@ pub struct Manners {
     pub unsupported: u64,
 }
 
-/// What a slow member makes of any request, in nanoseconds, at most: less than what members are given up after, since a
-/// slow member is one that nobody need lose.
+/// A request of a slow member takes so long at most, in nanoseconds: less than what members are given up after, since nobody
+/// need lose one that is only slow.
 const SLOWEST: Nanos = 20_000_000_000;
 
 struct Flight {
@@ -101,7 +101,7 @@ pub struct World {
     pub loss_was_shown: Cell<bool>,
     /// Power cuts, those after a stop included.
     pub power_cuts: Cell<u64>,
-    /// What a liar has lost is excused wherever it shows: its superblocks were among it.
+    /// A liar has lost superblocks, so anything that is wrong is excused.
     pub lost_by_superblock: Cell<bool>,
     /// Something is wrong where no lost byte of a liar can be the reason.
     pub beside_lies: Cell<bool>,
@@ -203,7 +203,7 @@ impl World {
                 of_block.iter().any(|of| lied.start < of.end + start && of.start + start < lied.end)
             })
         });
-        self.beside_lies.set(!touched);
+        self.beside_lies.set(self.beside_lies.get() || !touched);
     }
 
     /// Takes back a finding that turned out to be outside of every promise.

@@ -1,6 +1,6 @@
 //! Blocks of a member that cannot be read, or take no write.
 
-use super::{Cached, Member, SECTOR, State, copy};
+use super::{Cached, Member, SECTOR, State};
 use std::ops::Range;
 
 impl Member {
@@ -91,16 +91,15 @@ impl Member {
     pub fn show_loss(&self) {
         self.lost_at.set(None);
         let mut state = self.state.borrow_mut();
-        let State { live, durable: Some(durable), cache, lost, fresh, .. } = &mut *state else {
+        let state = &mut *state;
+        if state.durable.is_none() {
             return;
-        };
-        for range in lost.iter() {
-            copy(durable, live, range.clone());
-            if let Some(fresh) = fresh {
-                let sectors = (range.start / SECTOR) as usize..(range.end / SECTOR) as usize;
-                fresh.live[sectors.clone()].copy_from_slice(&fresh.durable[sectors]);
-            }
         }
+        // It stays lost until the power fails.
+        let lost = std::mem::take(&mut state.lost);
+        state.take_back(&lost);
+        state.lost = lost;
+        let State { live, cache, fresh, .. } = state;
         for Cached { offset, data, .. } in cache.iter() {
             let (start, end) = (*offset as usize, *offset as usize + data.len());
             live[start..end].copy_from_slice(data);

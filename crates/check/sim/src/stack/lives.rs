@@ -6,12 +6,12 @@ use super::{Life, StackRun, When, member_name};
 use crate::checkers::{job_resumes, memory_bounded};
 use crate::client::Client;
 use crate::images::{self, Choice};
-use crate::machine::{Later, Machine, Step};
+use crate::machine::{Machine, Step};
 use crate::member::Member;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::steps::{Steps, ends_like_a_crash};
-use crate::waiting::{Over, PATIENCE};
+use crate::waiting::{Over, PATIENCE, wait};
 use braid_array::array::Array;
 use braid_array::assemble::assemble;
 use braid_array::create::create;
@@ -25,23 +25,6 @@ use std::sync::Arc;
 
 const KIB: u64 = 1 << 10;
 
-/// Steps a machine that no client uses until `later` is there.
-fn until<T>(machine: &Machine, what: &str, later: &Later<T>) -> Result<T, Over> {
-    let start = machine.world.now();
-    loop {
-        if let Some(value) = later.borrow_mut().take() {
-            return Ok(value);
-        }
-        let stuck = machine.step() == Step::Stuck && later.borrow().is_none();
-        if stuck || machine.world.now() > start + PATIENCE {
-            machine.world.fail("nothing_waits_for_ever", format!("{what} never ends"));
-        }
-        if machine.world.failure().is_some() {
-            return Err(Over);
-        }
-    }
-}
-
 impl StackRun {
     /// Creates everything from the bottom up and leaves it running.
     pub(super) fn first_life(&mut self) -> Result<(), Over> {
@@ -50,7 +33,7 @@ impl StackRun {
         for nr in 0..self.plan.arrays.len() {
             let work = self.create_one(&machine, &arrays, nr);
             let later = machine.begin(work);
-            if let Err(error) = until(&machine, "create", &later)? {
+            if let Err(error) = wait(&machine, "create", &later)? {
                 return self.fail("assembles", format!("create: {error}"));
             }
             let superblocks = match &self.plan.arrays[nr].below {
@@ -71,7 +54,7 @@ impl StackRun {
                         let later = machine.begin(async move {
                             braid_array::metadata::superblock::examine(&shard, &member).await
                         });
-                        let examined = until(&machine, "examine", &later)?;
+                        let examined = wait(&machine, "examine", &later)?;
                         found.extend(examined.ok().and_then(|found| found.superblock));
                     }
                     found
@@ -83,7 +66,7 @@ impl StackRun {
             };
             self.links.borrow_mut().0[nr].layout = Some(Rc::new(layout));
             let later = machine.begin(self.assemble_one(&machine, &arrays, nr));
-            match until(&machine, "assemble", &later)? {
+            match wait(&machine, "assemble", &later)? {
                 Ok(array) => arrays.push(Some(array)),
                 Err(error) => return self.fail("assembles", format!("a{nr}: {error}")),
             }
@@ -369,7 +352,7 @@ impl StackRun {
         let mut arrays: Vec<Option<Arc<Array>>> = Vec::new();
         for nr in 0..self.plan.arrays.len() {
             let later = machine.begin(self.assemble_one(&machine, &arrays, nr));
-            let mut result = until(&machine, "assemble", &later)?;
+            let mut result = wait(&machine, "assemble", &later)?;
             if let (Err(error), true) = (&result, self.expected[nr]) {
                 // One that does not count may not even give its superblock: people leave it out.
                 self.world.trace(|| format!("a{nr}: {error}"));
@@ -379,7 +362,7 @@ impl StackRun {
                 };
                 let those: Vec<_> = (0..arrays.len()).map(fit).collect();
                 let later = machine.begin(self.assemble_one(&machine, &those, nr));
-                result = until(&machine, "assemble", &later)?;
+                result = wait(&machine, "assemble", &later)?;
             }
             if let Err(AssembleError::RanApart { sides, .. }) = &result {
                 // Nobody is left of those whom an old member knew: people keep the side that is newer.
@@ -388,7 +371,7 @@ impl StackRun {
                 let those: Vec<_> =
                     those.map(|(nr, one)| one.clone().filter(|_| !old.contains(&nr))).collect();
                 let later = machine.begin(self.assemble_one(&machine, &those, nr));
-                result = until(&machine, "assemble", &later)?;
+                result = wait(&machine, "assemble", &later)?;
             }
             match result {
                 Ok(array) => arrays.push(Some(array)),

@@ -21,11 +21,11 @@ const LEAF_FAULTS: u64 = 30;
 pub struct BrickArray {
     /// The brick's index.
     pub brick: usize,
-    /// How it is made.
+    /// Options that it is made with.
     pub create: CreateOptions,
-    /// How it is assembled.
+    /// Options that it is assembled with.
     pub assemble: AssembleOptions,
-    /// What it stands on.
+    /// Its members.
     pub leaves: Vec<MemberKind>,
 }
 

@@ -13,6 +13,7 @@ use crate::images;
 use crate::machine::Machine;
 use crate::member::{Member, MemberKind};
 use crate::rng::Rng;
+use crate::steps::ends_like_a_crash;
 use crate::waiting::{Over, wait};
 use crate::world::World;
 use braid_array::array::Array;
@@ -20,7 +21,6 @@ use braid_array::assemble::assemble;
 use braid_array::control::Control;
 use braid_array::create::create;
 use braid_array::options::Context;
-use braid_array::status::Ended;
 use braid_device::{Device, Opener, Target};
 use braid_layout::Level;
 use std::cell::RefCell;
@@ -163,12 +163,11 @@ impl OverArrays {
         true
     }
 
-    /// Who failed is not found any more, and may be replaced.
+    /// Leaves that have failed are not found any more, and may be replaced.
     pub(super) fn leaves_between_lives(&self) {
         for leaf in self.arrays.all.iter().flat_map(|array| &array.leaves) {
             let leaf = self.world.member(leaf.index);
             if leaf.hung.get() || leaf.out.get() || leaf.dropped.get() {
-                leaf.cancel_failures();
                 leaf.set_gone(true);
             }
             leaf.cancel_failures();
@@ -205,7 +204,7 @@ impl OverArrays {
             let Some(control) = control_of(brick, machine, running) else { continue };
             let later = machine.begin(async move { control.stop().await });
             let left = wait(machine, "the stop of an array", &later)?;
-            if left.ended == Ended::Active || left.not_durable.is_some() {
+            if ends_like_a_crash(&left) {
                 self.world.fail("stops", format!("the array of brick {brick}: {left:?}"));
                 return Err(Over);
             }
