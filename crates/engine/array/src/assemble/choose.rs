@@ -8,6 +8,7 @@
 
 use crate::control::members::Standing;
 use crate::error::AssembleError;
+use crate::metadata::component::used_size;
 use crate::state::apart;
 use crate::state::bad_blocks::BadBlocks;
 use braid_device::{Device, Opener};
@@ -310,7 +311,7 @@ fn agrees(shared: &Superblock, reference: &str, found: &Found) -> Result<(), Ass
         ("layout", own.layout == shared.layout),
         ("chunk size", own.chunk_sectors == shared.chunk_sectors),
         ("number of slots", own.raid_disks == shared.raid_disks),
-        ("component size", own.size == shared.size),
+        ("component size", used_size(own) == used_size(shared)),
         ("metadata version", own.version == shared.version),
     ];
     match differing.iter().find(|(_, same)| !same) {

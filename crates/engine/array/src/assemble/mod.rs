@@ -19,6 +19,7 @@ use crate::control::members::{Member, NewMember, Roster, Standing};
 use crate::error::AssembleError;
 use crate::metadata::bitmap::keeper::Keeper;
 use crate::metadata::bitmap::load::{Loaded, Source, Unsupported, Wanted, load};
+use crate::metadata::component::used_size;
 use crate::metadata::superblock::read_superblock;
 use crate::options::{AssembleOptions, Context};
 use crate::state::bad_blocks::BadBlocks;
@@ -82,12 +83,9 @@ pub async fn assemble(
     }
     let layout = layout(&choice, level)?;
     check_survives(&choice, level, &layout, &given)?;
-    if let Layout::Raid10(raid10) = &layout {
-        // As md, which notes what its layout uses when it first runs an array: mdadm rounds to chunks only.
-        let used = raid10.used_component_size() / SECTOR as u64;
-        choice.shared.size = used;
-        choice.members.iter_mut().for_each(|chosen| chosen.found.superblock.size = used);
-    }
+    let used = used_size(&choice.shared);
+    choice.shared.size = used;
+    choice.members.iter_mut().for_each(|chosen| chosen.found.superblock.size = used);
     let geometry = geometry(ctx, &choice, level, layout)?;
 
     let id = new_id();

@@ -11,6 +11,7 @@ use crate::control::Control;
 use crate::control::bad_list::Bad;
 use crate::control::members::{Member, NewMember, Standing};
 use crate::error::{ControlError, ExamineError};
+use crate::metadata::component::used_size;
 use crate::metadata::superblock::read_superblock;
 use crate::state::view::MemberNr;
 use braid_device::Opener;
@@ -77,7 +78,7 @@ impl Control {
             return Err(format!("its slot {slot} belongs to {} by now", holder.name));
         }
         let shape = |sb: &Superblock| {
-            let layout = (sb.level, sb.layout, sb.chunk_sectors, sb.raid_disks, sb.size);
+            let layout = (sb.level, sb.layout, sb.chunk_sectors, sb.raid_disks, used_size(sb));
             (
                 layout,
                 sb.version,

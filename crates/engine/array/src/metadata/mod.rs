@@ -3,9 +3,11 @@
 //! | file | subject |
 //! |---|---|
 //! | `superblock` | the superblock of one member, before and outside of any running array |
+//! | `component` | how much of each component the array uses |
 //! | `bitmap` | the write-intent bitmap |
 //!
 //! When superblocks and bad-block logs are written is control's business.
 
 pub(crate) mod bitmap;
+pub(crate) mod component;
 pub mod superblock;

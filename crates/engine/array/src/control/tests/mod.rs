@@ -15,6 +15,7 @@ mod half_rebuilt;
 mod hanging;
 mod large_chunks;
 mod latent_errors;
+mod level_10_sizes;
 mod lifecycle;
 mod mixed_blocks;
 mod naming;
