@@ -80,7 +80,11 @@ pub fn recognise(seed: u64, bytes: &[u8]) -> Found {
     let (words, _) = bytes.as_chunks();
     let [first, second, words @ ..] = words else { return Found::Garbage };
     let (first, second) = (u64::from_le_bytes(*first), u64::from_le_bytes(*second));
-    if first == 0 && second == 0 && bytes.iter().all(|byte| *byte == 0) {
+    // Without a branch for each word, here and below: most blocks are whole.
+    if first == 0
+        && second == 0
+        && words.iter().fold(0, |any, word| any | u64::from_le_bytes(*word)) == 0
+    {
         return Found::Zeroes;
     }
     let name = first ^ mix(seed);
@@ -89,7 +93,6 @@ pub fn recognise(seed: u64, bytes: &[u8]) -> Found {
         return Found::Garbage;
     }
     let (mut expected, mut differ) = (second, 0);
-    // Without a branch for each word: most blocks are whole.
     for word in words {
         expected = expected.wrapping_add(STEP);
         differ |= u64::from_le_bytes(*word) ^ expected;

@@ -40,6 +40,7 @@
 use crate::rng::Rng;
 use braid_device::{Bufs, DeviceInfo, IoError, IoErrorKind};
 use braid_shard::Nanos;
+use image::Image;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -81,9 +82,9 @@ struct Fresh {
 }
 
 struct State {
-    live: Vec<u8>,
+    live: Image,
     /// `None`: what is live is durable.
-    durable: Option<Vec<u8>>,
+    durable: Option<Image>,
     cache: VecDeque<Cached>,
     /// By sector: the write whose bytes are durable.
     durable_seq: Vec<u32>,
@@ -150,34 +151,16 @@ pub struct Member {
     state: RefCell<State>,
 }
 
-/// Copies of the sectors `range` (bytes, any alignment) from one image to another.
-fn copy(from: &[u8], to: &mut [u8], range: Range<u64>) {
-    let range = range.start as usize..range.end as usize;
-    to[range.clone()].copy_from_slice(&from[range]);
-}
-
-fn fill_randomly(image: &mut [u8], rng: &Rng) {
-    let (words, _) = image.as_chunks_mut();
-    for word in words {
-        *word = rng.next().to_le_bytes();
-    }
-}
-
 impl Member {
     /// A member at rest.
     pub fn new(kind: MemberKind) -> Member {
         let size = kind.info.size as usize;
-        let mut live = vec![0; size];
-        if let Some(seed) = kind.garbage {
-            let rng = Rng::new(seed, kind.index as u64);
-            fill_randomly(&mut live, &rng);
-        }
+        let garbage = kind.garbage.map(|seed| Rng::new(seed, kind.index as u64));
         let volatile = kind.info.volatile_cache;
-        // Zeroed memory costs nothing until it is touched: what is empty is made twice, not copied.
-        let durable = || if kind.garbage.is_some() { live.clone() } else { vec![0; size] };
+        let image = || Image::new(size, garbage.as_ref());
         let state = State {
-            durable: volatile.then(durable),
-            live,
+            durable: volatile.then(image),
+            live: image(),
             cache: VecDeque::new(),
             durable_seq: if volatile { vec![0; size / SECTOR as usize] } else { Vec::new() },
             seq: 0,
@@ -294,7 +277,7 @@ impl Member {
     /// Nothing on it is what the array means it to hold: it is a new spare, or it missed a write.
     pub fn mark_stale(&self) {
         let mut state = self.state.borrow_mut();
-        let sectors = state.live.len() / SECTOR as usize;
+        let sectors = (state.live.len() / SECTOR) as usize;
         state.fresh = Some(Fresh { live: vec![false; sectors], durable: vec![false; sectors] });
         self.scarred.set(!state.defects.is_empty());
     }
@@ -333,8 +316,8 @@ impl Member {
 
     /// The bytes of the live image.
     pub fn image(&self, range: Range<u64>) -> Vec<u8> {
-        let state = self.state.borrow();
-        state.live.get(range.start as usize..range.end as usize).unwrap_or(&[]).to_vec()
+        let mut state = self.state.borrow_mut();
+        if range.end > state.live.len() { Vec::new() } else { state.live.get(range).to_vec() }
     }
 
     /// It is another device: nothing of what it held is there any more.
@@ -343,10 +326,11 @@ impl Member {
         self.set_gone(false);
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
-        fill_randomly(&mut state.live, rng);
         if let Some(durable) = &mut state.durable {
-            durable.copy_from_slice(&state.live);
+            durable.renew(rng);
         }
+        state.live.renew(rng);
+        rng.skip(state.live.len() / 8);
         state.cache.clear();
         state.lost.clear();
         state.durable_seq.fill(state.seq);
@@ -366,16 +350,17 @@ impl Member {
 
     /// All that it holds now, to be put back later.
     pub fn snapshot(&self) -> Vec<u8> {
-        self.state.borrow().live.clone()
+        let mut state = self.state.borrow_mut();
+        let all = 0..state.live.len();
+        state.live.get(all).to_vec()
     }
 
     /// It holds what it held at an earlier time, as when a snapshot is restored below the array.
     pub fn restore(&self, snapshot: &[u8]) {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
-        state.live.copy_from_slice(snapshot);
-        if let Some(durable) = &mut state.durable {
-            durable.copy_from_slice(snapshot);
+        for image in state.images() {
+            image.get_mut(0..snapshot.len() as u64).copy_from_slice(snapshot);
         }
         state.cache.clear();
         state.lost.clear();
@@ -387,7 +372,7 @@ impl Member {
     pub fn scrap(&self) {
         let mut state = self.state.borrow_mut();
         (state.gone, state.left) = (true, true);
-        (state.live, state.durable) = (Vec::new(), None);
+        (state.live, state.durable) = (Image::new(0, None), None);
         (state.durable_seq, state.fresh) = (Vec::new(), None);
         state.cache.clear();
     }
@@ -395,10 +380,8 @@ impl Member {
     /// Changes bytes without an error, on both images.
     pub fn rot(&self, offset: u64, bytes: &[u8]) {
         let mut state = self.state.borrow_mut();
-        let range = offset as usize..offset as usize + bytes.len();
-        state.live[range.clone()].copy_from_slice(bytes);
-        if let Some(durable) = &mut state.durable {
-            durable[range].copy_from_slice(bytes);
+        for image in state.images() {
+            image.get_mut(offset..offset + bytes.len() as u64).copy_from_slice(bytes);
         }
     }
 
@@ -407,7 +390,11 @@ impl Member {
     /// # Errors
     /// Gone, or a block that cannot be read.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), IoError> {
-        out.copy_from_slice(self.readable(&self.state.borrow(), offset, out.len() as u64)?);
+        out.copy_from_slice(self.readable(
+            &mut self.state.borrow_mut(),
+            offset,
+            out.len() as u64,
+        )?);
         Ok(())
     }
 
@@ -416,10 +403,15 @@ impl Member {
     /// # Errors
     /// As there.
     pub fn read_new(&self, offset: u64, len: u64) -> Result<Vec<u8>, IoError> {
-        self.readable(&self.state.borrow(), offset, len).map(<[u8]>::to_vec)
+        self.readable(&mut self.state.borrow_mut(), offset, len).map(<[u8]>::to_vec)
     }
 
-    fn readable<'a>(&self, state: &'a State, offset: u64, len: u64) -> Result<&'a [u8], IoError> {
+    fn readable<'a>(
+        &self,
+        state: &'a mut State,
+        offset: u64,
+        len: u64,
+    ) -> Result<&'a [u8], IoError> {
         if state.gone {
             return Err(IoError::new(IoErrorKind::Gone));
         }
@@ -427,7 +419,7 @@ impl Member {
         if state.bad.range(offset / tear..end.div_ceil(tear)).next().is_some() {
             return Err(IoError::new(IoErrorKind::Medium));
         }
-        Ok(&state.live[offset as usize..end as usize])
+        Ok(state.live.get(offset..end))
     }
 
     /// Writes, now; torn when the write fails.
@@ -519,11 +511,12 @@ impl Member {
         let mut ranges = std::mem::take(&mut state.lost);
         ranges.extend(cached.iter().map(|write| write.offset..end(write)));
         self.forgot.set(self.forgot.get() || !ranges.is_empty());
-        let promised: Vec<_> = cached
-            .iter()
-            .filter(|write| self.lied_about(state, write))
-            .map(|write| (write.offset, state.live_bytes(write.offset..end(write)).to_vec()))
-            .collect();
+        let mut promised = Vec::new();
+        for write in &cached {
+            if self.lied_about(state, write) {
+                promised.push((write.offset, state.live.get(write.offset..end(write)).to_vec()));
+            }
+        }
         for write in &cached {
             for (at, piece) in self.pieces(rng, keep, write.offset, &write.data) {
                 state.store_durable(write.seq, at, piece);
@@ -534,7 +527,7 @@ impl Member {
         for (offset, before) in &promised {
             for (at, bytes) in self.blocks(*offset, before) {
                 let block = at..at + bytes.len() as u64;
-                if state.live_bytes(block.clone()) != bytes {
+                if state.live.get(block.clone()) != bytes {
                     lied.push(block);
                 }
             }
@@ -596,9 +589,9 @@ impl Member {
 impl State {
     /// The live image goes back to what is durable, in these ranges.
     fn take_back(&mut self, ranges: &[Range<u64>]) {
-        let Some(durable) = &self.durable else { return };
+        let Some(durable) = &mut self.durable else { return };
         for range in ranges {
-            copy(durable, &mut self.live, range.clone());
+            self.live.get_mut(range.clone()).copy_from_slice(durable.get(range.clone()));
             if let Some(fresh) = &mut self.fresh {
                 let sectors = (range.start / SECTOR) as usize..(range.end / SECTOR) as usize;
                 fresh.live[sectors.clone()].copy_from_slice(&fresh.durable[sectors]);
@@ -606,13 +599,14 @@ impl State {
         }
     }
 
-    fn live_bytes(&self, range: Range<u64>) -> &[u8] {
-        &self.live[range.start as usize..range.end as usize]
+    /// What is live, and what is durable where that is an image of its own.
+    fn images(&mut self) -> impl Iterator<Item = &mut Image> {
+        std::iter::once(&mut self.live).chain(&mut self.durable)
     }
 
     fn apply(&mut self, offset: u64, data: &[u8], fua: bool, tear: u64) {
         let end = offset + data.len() as u64;
-        self.live[offset as usize..end as usize].copy_from_slice(data);
+        self.live.get_mut(offset..end).copy_from_slice(data);
         if !self.bad.is_empty() {
             for block in offset.div_ceil(tear)..end / tear {
                 self.bad.remove(&block);
@@ -643,8 +637,8 @@ impl State {
         for (sector, bytes) in sectors.zip(data.chunks(SECTOR as usize)) {
             if self.durable_seq[sector] < seq {
                 self.durable_seq[sector] = seq;
-                let at = sector * SECTOR as usize;
-                durable[at..at + bytes.len()].copy_from_slice(bytes);
+                let at = sector as u64 * SECTOR;
+                durable.get_mut(at..at + bytes.len() as u64).copy_from_slice(bytes);
             }
         }
     }
@@ -675,5 +669,6 @@ pub fn joined(bufs: &Bufs) -> Cow<'_, [u8]> {
 }
 
 mod damage;
+mod image;
 #[cfg(test)]
 mod tests;

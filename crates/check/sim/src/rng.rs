@@ -6,8 +6,11 @@
 use std::cell::Cell;
 use std::ops::Range;
 
+/// By how much the state of SplitMix64 grows with each number.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// One stream of numbers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Rng(Cell<u64>);
 
 /// Choices that only some runs make, drawn from a stream of their own, so that the others stay as they were.
@@ -43,15 +46,26 @@ pub fn mix(mut value: u64) -> u64 {
 impl Rng {
     /// Stream `stream` of `seed`.
     pub fn new(seed: u64, stream: u64) -> Rng {
-        Rng(Cell::new(mix(seed ^ mix(stream.wrapping_mul(0x9e37_79b9_7f4a_7c15)))))
+        Rng(Cell::new(mix(seed ^ mix(stream.wrapping_mul(STEP)))))
     }
 
     /// The next 64 bits.
     #[inline]
     pub fn next(&self) -> u64 {
-        let state = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let state = self.0.get().wrapping_add(STEP);
         self.0.set(state);
         mix(state)
+    }
+
+    /// The number that [`Rng::next`] gives after `count` others.
+    #[inline]
+    pub fn after(&self, count: u64) -> u64 {
+        mix(self.0.get().wrapping_add(STEP.wrapping_mul(count + 1)))
+    }
+
+    /// Leaves out so many numbers.
+    pub fn skip(&self, count: u64) {
+        self.0.set(self.0.get().wrapping_add(STEP.wrapping_mul(count)));
     }
 
     /// A number of `range`; its start when it is empty.
@@ -107,6 +121,15 @@ mod tests {
         assert_eq!(numbers(7, 1), numbers(7, 1));
         assert_ne!(numbers(7, 1), numbers(7, 2));
         assert_ne!(numbers(7, 1), numbers(8, 1));
+    }
+
+    #[test]
+    fn numbers_are_looked_up_and_left_out_without_making_those_before() {
+        let (rng, ahead) = (Rng::new(7, 1), Rng::new(7, 1));
+        let numbers = [(); 8].map(|()| rng.next());
+        assert_eq!([0, 1, 6].map(|count| ahead.after(count)), [0, 1, 6].map(|nr| numbers[nr]));
+        ahead.skip(5);
+        assert_eq!([(); 3].map(|()| ahead.next()), numbers[5..]);
     }
 
     #[test]

@@ -101,10 +101,10 @@ impl Member {
         state.lost = lost;
         let State { live, cache, fresh, .. } = state;
         for Cached { offset, data, .. } in cache.iter() {
-            let (start, end) = (*offset as usize, *offset as usize + data.len());
-            live[start..end].copy_from_slice(data);
+            let (start, end) = (*offset, offset + data.len() as u64);
+            live.get_mut(start..end).copy_from_slice(data);
             if let Some(fresh) = fresh {
-                fresh.live[start / SECTOR as usize..end / SECTOR as usize].fill(true);
+                fresh.live[(start / SECTOR) as usize..(end / SECTOR) as usize].fill(true);
             }
         }
     }

@@ -290,7 +290,7 @@ impl Work {
     fn worth(&self, from: usize, to: usize) -> i64 {
         let brick = self.owner[from];
         let (own, rank, moves) = (&self.buckets[brick], self.rank[from], &self.moves[brick]);
-        let behind = own.partition_point(|&bucket| bucket < to);
+        let behind = below(own, rank, to);
         // Those between the two move up or down by one.
         let (moved, then) = if to > from {
             (moves.down.of(rank + 1..behind), behind - 1)
@@ -353,6 +353,27 @@ impl Work {
     }
 }
 
+/// How many of the ascending `buckets` are less than `bucket`, looked for from place `near` on: few steps where it is not
+/// far from there.
+fn below(buckets: &[usize], near: usize, bucket: usize) -> usize {
+    let less = |at: usize| buckets.get(at).is_some_and(|&other| other < bucket);
+    let mut step = 1;
+    let (low, high) = if less(near) {
+        while less(near + step) {
+            step *= 2;
+        }
+        (near + step / 2, near + step)
+    } else {
+        while step <= near && !less(near - step) {
+            step *= 2;
+        }
+        (near.saturating_sub(step), near - step / 2)
+    };
+    let high = high.min(buckets.len());
+    let within = buckets.get(low..high).unwrap_or(&[]);
+    low + within.partition_point(|&other| other < bucket)
+}
+
 /// The gain of moving buckets of one brick by one rank.
 struct Moves {
     places: Places,
@@ -390,5 +411,23 @@ impl Places {
     /// Distance from the place of this rank, were the first one at 0, times the quota.
     fn offset(&self, rank: i64, bucket: usize) -> i64 {
         bucket as i64 * self.quota - rank * BUCKETS as i64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_found_from_wherever_the_search_begins() {
+        for len in 0..40 {
+            let buckets: Vec<usize> = (0..len).map(|at| at * 3 + 1).collect();
+            for near in 0..len.max(1) {
+                for bucket in 0..3 * len + 3 {
+                    let all = buckets.partition_point(|&other| other < bucket);
+                    assert_eq!(below(&buckets, near, bucket), all, "{len} {near} {bucket}");
+                }
+            }
+        }
     }
 }
