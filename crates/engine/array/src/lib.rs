@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  request ─► read:  straight to the members, or recovered on the owner of the unit
-//!          └► write: per unit, on the owner ─► bits recorded ─► lock ─► plan ─► read ─► parity ─► members
+//!          └► write: per unit, on the owner ─► policy ─► lock ─► plan ─► read ─► parity ─► policy ─► members
 //!  control ─► views, superblocks, spares      jobs ─► windows of units, on their owners
 //! ```
 //!
@@ -21,6 +21,7 @@
 //! | `jobs` | resync, rebuild, check, repair |
 //! | `redundancy` | what levels compute from blocks of a stripe; where copies are |
 //! | `engine` | one array on one shard, and its parts: what the steps share |
+//! | `consistency` | the consistency policy: what must be durable before members are written |
 //! | `cache`, `metadata`, `state` | the stripe cache; superblocks and bitmap; shape and members |
 //! | `status`, `figures`, `options`, `error`, `settings` | what callers see and choose |
 //!
@@ -34,6 +35,7 @@
 pub mod array;
 pub mod assemble;
 pub mod cache;
+mod consistency;
 pub mod control;
 pub mod create;
 pub mod engine;

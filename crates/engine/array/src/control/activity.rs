@@ -24,7 +24,7 @@ impl Control {
         if !self.may_activate() {
             return false;
         }
-        self.ask_engines(Engine::set_active).await;
+        self.ask_engines(|engine: &Engine| engine.consistency.set_active()).await;
         true
     }
 
@@ -54,10 +54,11 @@ impl Control {
                 return;
             }
         }
-        let agreed = self.ask_engines(|engine: &Engine| engine.try_deactivate(true)).await;
+        let agreed =
+            self.ask_engines(|engine: &Engine| engine.consistency.try_deactivate(true)).await;
         if agreed.contains(&Some(false)) {
             // Those that agreed may write again at once; setting it where it is set does no harm.
-            self.ask_engines(Engine::set_active).await;
+            self.ask_engines(|engine: &Engine| engine.consistency.set_active()).await;
             return;
         }
         self.mark_clean(&turn).await;

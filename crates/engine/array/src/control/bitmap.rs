@@ -212,7 +212,8 @@ impl Control {
             return;
         }
         let nr = bitmap.nr;
-        let given = self.ask_engines(move |engine: &Engine| engine.give_up_bits(nr, all)).await;
+        let given =
+            self.ask_engines(move |engine: &Engine| engine.consistency.give_up_bits(nr, all)).await;
         let mut earlier_writes = false;
         for bits in given.into_iter().flatten() {
             earlier_writes |= bits.is_none();

@@ -38,8 +38,9 @@ impl Control {
         self.ask_engines(|engine: &Engine| engine.refuse_requests()).await;
         // Not under the turn: a write that finds a failed member ends only when that is recorded.
         loop {
-            let ended =
-                |engine: &Engine| engine.requests_in_flight() == 0 && engine.try_deactivate(false);
+            let ended = |engine: &Engine| {
+                engine.requests_in_flight() == 0 && engine.consistency.try_deactivate(false)
+            };
             let agreed = self.ask_engines(ended).await;
             if !agreed.contains(&Some(false)) {
                 break;

@@ -1,9 +1,9 @@
 //! Questions of an engine to the home shard, and the tasks here that go on when they are answered.
 
+use crate::engine::Engine;
 use crate::engine::home::{Asked, Flushed, News, Question, Waiters};
-use crate::engine::{Engine, WriteInFlight};
 use crate::state::view::{MemberNr, View};
-use braid_device::{IoError, IoErrorKind};
+use braid_device::IoError;
 use braid_layout::Slot;
 use braid_shard::plant::planted;
 use braid_shard::sync::{Promised, promise};
@@ -72,23 +72,5 @@ impl Engine {
         }
         self.home.tell(News::Suspect(nr, error, self.reports.begin()));
         Some(nr)
-    }
-
-    /// Enters a write: the superblocks say "active" before the first byte is written.
-    ///
-    /// # Errors
-    /// [`IoErrorKind::Refused`] when the array is read-only or stopping, [`IoErrorKind::Lost`]
-    /// when too many members have failed.
-    pub(crate) async fn begin_write(self: &Rc<Engine>) -> Result<WriteInFlight, IoError> {
-        loop {
-            self.may_write()?;
-            if let Some(writing) = self.try_begin_write() {
-                return Ok(writing);
-            }
-            if self.ask(Question::Activate).await != Some(true) {
-                self.may_write()?;
-                return Err(IoError::new(IoErrorKind::Refused));
-            }
-        }
     }
 }

@@ -9,7 +9,7 @@
 //! | `work` | what requests hand to the tasks that carry them out |
 //! | `queues` | writes that wait for their stripe |
 //! | `lock` | the table of locked rows |
-//! | `recording` | bits of the bitmap that a write needs |
+//! | `recording` | what the consistency policy wants recorded before a write |
 //! | `balance` | the choice among copies |
 //! | `caching` | the stripe cache as settings and idleness would have it |
 //! | `cut_from` | the size of the requests that all is cut from |
@@ -41,8 +41,8 @@ use self::mesh::Mesh;
 use self::queues::Waiting;
 use self::work::{RecoverArgs, WriteArgs};
 use crate::cache::StripeCache;
+use crate::consistency::{Consistency, Policy};
 use crate::figures::MemberFigures;
-use crate::metadata::bitmap::intent::Intent;
 use crate::metadata::bitmap::{FIRST_BITMAP, Shape};
 use crate::settings::Settings;
 use crate::state::ArrayId;
@@ -52,14 +52,12 @@ use crate::state::view::{MemberNr, View, ViewUpdate};
 use crate::status::Counters;
 use braid_device::meter::{Figures, Meter, Metered};
 use braid_device::plug::{Plug, PlugStats};
-use braid_device::{
-    Completion, Device, DeviceInfo, IoError, IoErrorKind, IoSets, Op, OpenError, Opener, Request,
-};
+use braid_device::{Completion, Device, DeviceInfo, IoSets, Op, OpenError, Opener, Request};
 use braid_shard::sync::Budget;
 use braid_shard::{Buf, Shard, Spawner};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Bytes that stripes being written or recovered may hold besides their payload, per shard.
@@ -102,10 +100,8 @@ pub struct Engine {
     held: Cell<bool>,
     held_back: RefCell<VecDeque<HeldBack>>,
     pub(crate) mesh: Rc<Mesh>,
-    /// This shard's part of the bitmap; one without bits when there is none.
-    pub(crate) intent: RefCell<Rc<Intent>>,
-    /// Those of bitmaps that are not there any more, while writes hold on to them.
-    pub(crate) earlier_intents: RefCell<Vec<Weak<Intent>>>,
+    /// What has to be durable before members are written.
+    pub(crate) consistency: Consistency,
     tasks: Rc<Tasks>,
     pub(crate) home: Home,
     info: RefCell<Rc<DeviceInfo>>,
@@ -119,10 +115,6 @@ pub struct Engine {
     /// Some member is worth a look at the clock.
     timed: Cell<bool>,
     zeroes: RefCell<Option<Buf>>,
-    /// The superblocks say that the array may be written.
-    active: Cell<bool>,
-    writes_in_flight: Cell<u32>,
-    wrote_since_asked: Cell<bool>,
     asked: Asked,
     /// State that all shards of the array share without a message.
     pub(crate) reports: Arc<Reports>,
@@ -165,15 +157,6 @@ pub(crate) struct Tasks {
     pub(crate) flush: Spawner<(Rc<Engine>, Rc<Cell<u64>>, Completion)>,
 }
 
-/// Held while a write is under way: the array is not marked clean meanwhile.
-pub(crate) struct WriteInFlight(Rc<Engine>);
-
-impl Drop for WriteInFlight {
-    fn drop(&mut self) {
-        self.0.writes_in_flight.set(self.0.writes_in_flight.get() - 1);
-    }
-}
-
 /// The arrays that run on a shard, found by closures that come from other shards.
 #[derive(Default)]
 struct Engines(RefCell<Vec<Rc<Engine>>>);
@@ -188,10 +171,7 @@ impl Engine {
     ) -> Rc<Engine> {
         let Setup { home, tasks, info, mesh, update, bitmap, settings, .. } = setup;
         let (memory_max, aggregate, reports) = (setup.memory_max, setup.aggregate, setup.reports);
-        let intent = match bitmap {
-            Some(shape) => Intent::new(shard, FIRST_BITMAP, shape),
-            None => Intent::none(shard),
-        };
+        let policy = Policy::of(shard, bitmap.map(|shape| (FIRST_BITMAP, shape)));
         let balance = Rc::new(Balance::new(geometry.slots()));
         let losses = (!geometry.level.has_redundancy()).then(|| Arc::clone(&reports));
         let gathers = Gathers::new(shard, &balance, losses);
@@ -212,8 +192,7 @@ impl Engine {
             held: Cell::new(false),
             held_back: RefCell::new(VecDeque::new()),
             mesh,
-            intent: RefCell::new(Rc::new(intent)),
-            earlier_intents: RefCell::new(Vec::new()),
+            consistency: Consistency::new(policy),
             tasks,
             home,
             info: RefCell::new(Rc::new(info)),
@@ -225,9 +204,6 @@ impl Engine {
             meter: Meter::new(shard),
             timed: Cell::new(false),
             zeroes: RefCell::new(None),
-            active: Cell::new(false),
-            writes_in_flight: Cell::new(0),
-            wrote_since_asked: Cell::new(false),
             asked: Asked::default(),
             reports,
             ending: Cell::new(false),
@@ -469,47 +445,5 @@ impl Engine {
     /// Enters a request that is not joined by a gather of its own.
     pub(crate) fn begin_request(&self) -> RequestInFlight {
         self.gathers.enter()
-    }
-
-    // --- Writes and the state of the superblocks --------------------------------------------
-
-    /// [`begin_write`](Engine::begin_write) when nothing has to be waited for.
-    #[inline]
-    pub(crate) fn try_begin_write(self: &Rc<Engine>) -> Option<WriteInFlight> {
-        let ready = self.active.get() && self.may_write().is_ok();
-        ready.then(|| self.enter_write())
-    }
-
-    fn enter_write(self: &Rc<Engine>) -> WriteInFlight {
-        self.writes_in_flight.set(self.writes_in_flight.get() + 1);
-        self.wrote_since_asked.set(true);
-        WriteInFlight(Rc::clone(self))
-    }
-
-    pub(crate) fn may_write(&self) -> Result<(), IoError> {
-        let view = self.view.borrow();
-        if view.broken {
-            return Err(IoError::new(IoErrorKind::Lost));
-        }
-        if view.read_only || self.is_stopping() {
-            return Err(IoError::new(IoErrorKind::Refused));
-        }
-        Ok(())
-    }
-
-    /// Control says: the superblocks are marked active now.
-    pub(crate) fn set_active(&self) {
-        self.active.set(true);
-    }
-
-    /// Control asks whether the array may be marked clean: true, and no write begins any more,
-    /// when none is in flight; with `only_if_idle` also none since the last question.
-    pub(crate) fn try_deactivate(&self, only_if_idle: bool) -> bool {
-        let wrote = self.wrote_since_asked.replace(false);
-        if self.writes_in_flight.get() > 0 || (only_if_idle && wrote) {
-            return false;
-        }
-        self.active.set(false);
-        true
     }
 }

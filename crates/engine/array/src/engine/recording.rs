@@ -1,8 +1,9 @@
-//! The bits of the bitmap that a write needs: entered at once where they are armed, else asked for on the home shard.
+//! What the consistency policy wants recorded before a write goes on: entered at once where it is, else asked for on the
+//! home shard.
 
+use crate::consistency::{Entered, Policy, WriteInFlight};
 use crate::engine::Engine;
 use crate::engine::home::Question;
-use crate::metadata::bitmap::intent::{Entered, Intent};
 use crate::metadata::bitmap::{BitmapNr, Shape};
 use crate::state::extent::Extent;
 use braid_device::{IoError, IoErrorKind};
@@ -12,12 +13,13 @@ impl Engine {
     /// Enters a write of part of a unit when nothing has to be waited for.
     #[inline]
     pub(crate) fn try_enter(&self, unit: u64, extent: Extent) -> Option<Entered> {
-        let intent = self.intent.borrow();
-        let bits = intent.try_enter(&intent.range(&self.geometry, unit, extent))?;
-        Some(intent.entered(bits))
+        self.consistency.try_enter(&self.geometry, unit, extent)
     }
 
-    /// Enters a write of part of a unit once its bits are durable.
+    /// Enters a write of part of a unit once what is recorded for it is durable.
+    ///
+    /// # Errors
+    /// As [`Engine::begin_write`].
     pub(crate) async fn enter(
         self: &Rc<Engine>,
         unit: u64,
@@ -28,13 +30,14 @@ impl Engine {
                 return Ok(entered);
             }
             self.may_write()?;
-            let intent = Rc::clone(&self.intent.borrow());
-            let range = &intent.range(&self.geometry, unit, extent);
+            let policy = self.consistency.policy();
+            let Policy::Bitmap(intent) = &*policy else { continue };
+            let range = &self.geometry.intent_range(unit, extent);
             let refusals = intent.refusals();
             if intent.want(range) {
-                let (engine, intent) = (Rc::clone(self), Rc::clone(&intent));
+                let (engine, policy) = (Rc::clone(self), Rc::clone(&policy));
                 // It runs after the tasks that are runnable now, so their bits go with it.
-                self.shard.spawn(async move { engine.ask_for_bits(&intent).await });
+                self.shard.spawn(async move { engine.ask_for_bits(&policy).await });
             }
             intent.until_decided(range).await;
             if intent.refusals() == refusals {
@@ -45,37 +48,57 @@ impl Engine {
             }
             self.may_write()?;
             // The bitmap was replaced meanwhile: ask the new one.
-            if Rc::ptr_eq(&intent, &self.intent.borrow()) {
+            if Rc::ptr_eq(&policy, &self.consistency.policy()) {
                 return Err(IoError::new(IoErrorKind::Refused));
             }
         }
     }
 
-    async fn ask_for_bits(self: &Rc<Engine>, intent: &Intent) {
+    async fn ask_for_bits(self: &Rc<Engine>, policy: &Policy) {
+        let Policy::Bitmap(intent) = policy else { return };
         let bits = intent.take_wanted();
         let answer = self.ask(Question::Arm(intent.nr, bits.clone()));
         intent.answer(&bits, answer.await == Some(true));
     }
 
-    /// Writes from now on are recorded in another bitmap; without a shape in none.
-    pub(crate) fn record_in(&self, bitmap: Option<(BitmapNr, Shape)>) {
-        let intent = match bitmap {
-            Some((nr, shape)) => Intent::new(&self.shard, nr, shape),
-            None => Intent::none(&self.shard),
-        };
-        let old = self.intent.replace(Rc::new(intent));
-        let mut earlier = self.earlier_intents.borrow_mut();
-        earlier.retain(|intent| intent.strong_count() > 0);
-        earlier.push(Rc::downgrade(&old));
+    /// [`begin_write`](Engine::begin_write) when nothing has to be waited for.
+    #[inline]
+    pub(crate) fn try_begin_write(&self) -> Option<WriteInFlight> {
+        self.may_write().ok()?;
+        self.consistency.try_begin()
     }
 
-    /// [`Intent::give_up`] of bitmap `nr`. `None` when writes are in flight that began before it, and
-    /// therefore hold none of its bits.
-    pub(crate) fn give_up_bits(&self, nr: BitmapNr, all: bool) -> Option<Vec<u32>> {
-        let intent = self.intent.borrow();
-        if self.earlier_intents.borrow().iter().any(|intent| intent.strong_count() > 0) {
-            return None;
+    /// Begins a write: the superblocks say "active" before the first byte is written.
+    ///
+    /// # Errors
+    /// [`IoErrorKind::Refused`] when the array is read-only or stopping, [`IoErrorKind::Lost`]
+    /// when too many members have failed.
+    pub(crate) async fn begin_write(self: &Rc<Engine>) -> Result<WriteInFlight, IoError> {
+        loop {
+            self.may_write()?;
+            if let Some(writing) = self.try_begin_write() {
+                return Ok(writing);
+            }
+            if self.ask(Question::Activate).await != Some(true) {
+                self.may_write()?;
+                return Err(IoError::new(IoErrorKind::Refused));
+            }
         }
-        Some(if intent.nr == nr { intent.give_up(all) } else { Vec::new() })
+    }
+
+    fn may_write(&self) -> Result<(), IoError> {
+        let view = self.view.borrow();
+        if view.broken {
+            return Err(IoError::new(IoErrorKind::Lost));
+        }
+        if view.read_only || self.is_stopping() {
+            return Err(IoError::new(IoErrorKind::Refused));
+        }
+        Ok(())
+    }
+
+    /// Writes from now on are recorded in another bitmap; without one by "active" alone.
+    pub(crate) fn record_in(&self, bitmap: Option<(BitmapNr, Shape)>) {
+        self.consistency.change_to(Policy::of(&self.shard, bitmap));
     }
 }

@@ -1,7 +1,7 @@
 //! Parts of requests, as they are handed to the tasks that carry them out.
 
+use crate::consistency::Entered;
 use crate::engine::mesh::{Mesh, PieceDone};
-use crate::metadata::bitmap::intent::Entered;
 use crate::state::extent::Extent;
 use braid_device::IoError;
 use braid_shard::{Buf, BufMut};
@@ -14,15 +14,15 @@ pub(crate) struct WriteArgs {
     pub(crate) payload: WritePayload,
     pub(crate) fua: bool,
     pub(crate) done: PieceDone,
-    /// Its bits in the bitmap, none where the array has none; held until it ends.
-    pub(crate) intent: Option<Entered>,
+    /// What was recorded for it; `None` until that is durable, then held until it ends.
+    pub(crate) entered: Option<Entered>,
 }
 
 impl WriteArgs {
-    /// Tells whoever sent the write how it has ended. Its bits in the bitmap are given up before.
+    /// Tells whoever sent the write how it has ended. What was recorded for it is let go before.
     pub(crate) fn finish(self, mesh: &Mesh, result: Result<(), IoError>) {
-        let WriteArgs { payload, done, intent, .. } = self;
-        drop(intent);
+        let WriteArgs { payload, done, entered, .. } = self;
+        drop(entered);
         let payload = match payload {
             WritePayload::Data(buf) => Some(buf),
             WritePayload::Zeroes { .. } => None,

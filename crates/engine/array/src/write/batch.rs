@@ -4,14 +4,17 @@
 //! parity, write data and parity, reply. A member that fails on the way is recorded as failed before
 //! the reply, and the write goes on without it.
 
+use crate::consistency::WriteInFlight;
+use crate::consistency::outgoing::{Block, Content, Outgoing, Role};
 use crate::engine::Engine;
 use crate::engine::lock::Held;
 use crate::engine::queues::Room;
 use crate::engine::work::{WriteArgs, WritePayload};
 use crate::state::extent::{Extent, rows_of_all};
 use crate::state::view::View;
+use crate::write::members::write_members;
 use crate::write::one_block;
-use crate::write::plan::{Plan, Situation};
+use crate::write::plan::{Plan, Situation, parity_slots};
 use crate::write::segment::{Segment, divided, find_cuts, piece_at, segments, whole_lines};
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Parity, Slot, StripeMap};
@@ -80,17 +83,18 @@ async fn together(
     let Some(parity) = engine.geometry.parity() else {
         return Err(IoError::new(IoErrorKind::Invalid));
     };
-    let _writing = match engine.try_begin_write() {
+    let writing = match engine.try_begin_write() {
         Some(writing) => writing,
         None => engine.begin_write().await?,
     };
+    let stripe = (unit, line);
     if let [piece] = pieces
-        && let Some(result) = one_block::carry_out(engine, parity, (unit, line), piece).await
+        && let Some(result) = one_block::carry_out(engine, &writing, parity, stripe, piece).await
     {
         return result;
     }
     let mut room = engine.waiting.room();
-    let result = planned(engine, parity, (unit, line), pieces, &mut room).await;
+    let result = planned(engine, &writing, parity, stripe, pieces, &mut room).await;
     engine.waiting.keep(room);
     result
 }
@@ -98,6 +102,7 @@ async fn together(
 /// Carries out `pieces` by plans for their segments.
 async fn planned(
     engine: &Rc<Engine>,
+    writing: &WriteInFlight,
     parity: &Parity,
     (unit, line): (u64, Option<u64>),
     pieces: &[WriteArgs],
@@ -110,6 +115,7 @@ async fn planned(
     let rows = rows_of_all(extents.iter().copied(), chunk);
     let batch = Batch {
         engine,
+        writing,
         parity,
         map: parity.map_stripe(unit),
         stripe: unit,
@@ -132,6 +138,7 @@ async fn planned(
 /// Writes of one stripe that are carried out together, and where its chunks are.
 pub(crate) struct Batch<'a> {
     pub(crate) engine: &'a Rc<Engine>,
+    writing: &'a WriteInFlight,
     pub(crate) parity: &'a Parity,
     pub(crate) map: StripeMap,
     pub(crate) stripe: u64,
@@ -202,7 +209,7 @@ impl Batch<'_> {
                 for work in &mut works {
                     self.compute(&view, work).map_err(|_| view.no_copy_left())?;
                 }
-                return self.write_members(&view, works, avoid.is_empty()).await;
+                return self.write(&view, works, avoid.is_empty()).await;
             }
         }
         Err(IoError::new(IoErrorKind::Medium))
@@ -315,34 +322,15 @@ impl Batch<'_> {
     }
 
     /// `remember`: the stripe cache may take over what was read and written.
-    async fn write_members(
+    async fn write(
         &self,
         view: &Rc<View>,
         works: SmallVec<[Work; 3]>,
         remember: bool,
     ) -> Result<(), IoError> {
-        let mut set = self.engine.sets.start();
-        let mut count = 0;
-        for (slot, rows, payload) in self.blocks() {
-            if let Some((device, data_offset)) = view.member(slot) {
-                let offset = data_offset + self.base + rows.start;
-                set.submit(slot as u32, &**device, Request::write(offset, payload, self.fua));
-                count += 1;
-            }
-        }
-        for work in &works {
-            for (slot, buf) in &work.parity {
-                if let Some((device, data_offset)) = view.member(*slot) {
-                    let offset = data_offset + self.base + work.segment.rows.start;
-                    let fua = self.fua && !planted("parity-without-fua");
-                    let request = Request::write(offset, buf.clone(), fua);
-                    set.submit(*slot as u32, &**device, request);
-                    count += 1;
-                }
-            }
-        }
-        self.engine.count(|counters| counters.member_writes += count);
-        let mut outcomes = set.finish().await;
+        let going = Going { batch: self, works: &works };
+        let mut outcomes = write_members(self.engine, view, self.writing, &going).await;
+        self.engine.count(|counters| counters.member_writes += outcomes.len() as u64);
         if outcomes.any_error(|_| true) || view.any_bad() || !remember {
             self.engine.cache_forget(self.stripe, self.rows.clone());
             return self.engine.settle_writes(view, outcomes).await;
@@ -352,13 +340,14 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// The data writes of the pieces, chunk by chunk: slot, rows, bytes.
-    fn blocks(&self) -> impl Iterator<Item = (Slot, Range<u64>, Buf)> + '_ {
+    /// The data of the pieces, chunk by chunk.
+    fn data(&self) -> impl Iterator<Item = Block> + '_ {
         self.extents.iter().flat_map(move |extent| {
             extent.chunks(self.chunk).filter_map(move |k| {
                 let rows = extent.rows_of(k, self.chunk);
-                let payload = self.payload(k, &rows)?;
-                Some((self.map.data_slot(k), rows, payload))
+                let content = Content::Bytes(self.payload(k, &rows)?);
+                let (slot, at) = (self.map.data_slot(k), self.base + rows.start);
+                Some(Block { slot, at, role: Role::Data, content })
             })
         })
     }
@@ -414,18 +403,72 @@ impl Batch<'_> {
         {
             return None;
         }
-        let mut set = self.engine.sets.start();
-        for slot in 0..view.slots() {
-            if let Some((device, data_offset)) = view.member(slot) {
-                let op = Op::WriteZeroes { len: self.chunk, unmap: *unmap, fua: self.fua };
-                let request = Request { offset: data_offset + self.base, op };
-                set.submit(slot as u32, &**device, request);
-            }
-        }
-        let outcomes = set.finish().await;
+        let going = Zeroes { batch: self, unmap: *unmap };
+        let outcomes = write_members(self.engine, &view, self.writing, &going).await;
         if outcomes.any_error(|error| error.kind == IoErrorKind::Unsupported) {
             return None;
         }
         Some(self.engine.settle_writes(&view, outcomes).await)
+    }
+}
+
+/// A batch with its new parity.
+struct Going<'a> {
+    batch: &'a Batch<'a>,
+    works: &'a [Work],
+}
+
+impl Outgoing for Going<'_> {
+    fn unit(&self) -> u64 {
+        self.batch.stripe
+    }
+
+    fn extents(&self) -> impl Iterator<Item = Extent> {
+        self.batch.extents.iter().copied()
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = Block> {
+        let parity = self.works.iter().flat_map(|work| {
+            let at = self.batch.base + work.segment.rows.start;
+            work.parity.iter().map(move |(slot, buf)| {
+                let content = Content::Bytes(buf.clone());
+                Block { slot: *slot, at, role: Role::Parity, content }
+            })
+        });
+        self.batch.data().chain(parity)
+    }
+
+    fn fua(&self) -> bool {
+        self.batch.fua
+    }
+}
+
+/// A whole stripe of zeroes, which the members make by themselves.
+struct Zeroes<'a> {
+    batch: &'a Batch<'a>,
+    unmap: bool,
+}
+
+impl Outgoing for Zeroes<'_> {
+    fn unit(&self) -> u64 {
+        self.batch.stripe
+    }
+
+    fn extents(&self) -> impl Iterator<Item = Extent> {
+        self.batch.extents.iter().copied()
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = Block> {
+        let Batch { map, chunk, base, .. } = self.batch;
+        let data = (0..map.data_chunks()).map(|k| (map.data_slot(k), Role::Data));
+        let parity = parity_slots(map).into_iter().map(|slot| (slot, Role::Parity));
+        data.chain(parity).map(|(slot, role)| {
+            let content = Content::Zeroes { len: *chunk, unmap: self.unmap };
+            Block { slot, at: *base, role, content }
+        })
+    }
+
+    fn fua(&self) -> bool {
+        self.batch.fua
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! | file | step |
 //! |---|---|
-//! | `start` | cut at the ends of units, handed to their owners, or to have their bits recorded |
-//! | `record` | a write whose bits in the bitmap are not recorded yet |
+//! | `start` | cut at the ends of units, handed to their owners, where they enter under the consistency policy |
+//! | `record` | a write of which the policy has not recorded yet what it wants |
 //! | `waiting` | writes of one stripe wait for each other, and their rows are locked |
 //! | `one_block` | the commonest write, a part of one chunk by itself, from plan to reply |
 //! | `batch` | all others: segments planned, what is missing read, parity computed, members written |
@@ -11,11 +11,13 @@
 //! | `plan` | how the parity of a segment is updated, and what is read for it |
 //! | `compute` | the new parity of a segment |
 //! | `copies` | writes of levels 1 and 10 |
+//! | `members` | data and parity to the members, once the policy lets them: all writes come by here |
 //! | `settle` | what members did not take: recorded as bad blocks, or the member as failed, before the reply |
 
 pub(crate) mod batch;
 mod compute;
 pub(crate) mod copies;
+mod members;
 mod one_block;
 pub(crate) mod plan;
 pub(crate) mod record;

@@ -4,10 +4,14 @@
 //! remember. But it has one segment and at most three blocks, so nothing needs a list here. Where the plan would be another
 //! one, where a member cannot give its block, or memory is short, nothing has been written yet and the general way is taken.
 
+use crate::consistency::WriteInFlight;
+use crate::consistency::outgoing::{Block, Content, Outgoing, Role};
 use crate::engine::Engine;
 use crate::engine::work::{WriteArgs, WritePayload};
 use crate::redundancy::blocks::change_parity;
+use crate::state::extent::Extent;
 use crate::state::view::View;
+use crate::write::members::write_members;
 use crate::write::segment::whole_lines;
 use braid_device::{IoError, Op, Request};
 use braid_layout::{Parity, Slot, StripeMap};
@@ -35,10 +39,11 @@ struct OneBlock<'a> {
 /// The old content of data, P and Q.
 type Old = [Option<BufMut>; 3];
 
-/// Carries out the one write `piece` of stripe `stripe`, whose rows are held for lines of this height. `None`: nothing was
-/// written, and the general way is to be taken.
+/// Carries out the one write `piece` of stripe `stripe`, whose rows are held for lines of this height, and which has begun
+/// as `writing`. `None`: nothing was written, and the general way is to be taken.
 pub(crate) async fn carry_out(
     engine: &Rc<Engine>,
+    writing: &WriteInFlight,
     parity: &Parity,
     (stripe, line): (u64, Option<u64>),
     piece: &WriteArgs,
@@ -63,8 +68,10 @@ pub(crate) async fn carry_out(
     let [Some(data), Some(p), q] = &mut old else { return None };
     one.compute(data, new, p, q.as_mut());
     let [_, p, q] = old;
-    let parity = [p.map(BufMut::freeze), q.map(BufMut::freeze)];
-    Some(one.write(new, parity, piece.fua).await)
+    let (p, q) = (p.map(BufMut::freeze), q.map(BufMut::freeze));
+    let blocks = [Some(new), p.as_ref(), q.as_ref()];
+    let going = Going { one: &one, extent: piece.extent, blocks, fua: piece.fua };
+    Some(going.write(writing).await)
 }
 
 impl OneBlock<'_> {
@@ -154,29 +161,6 @@ impl OneBlock<'_> {
         change_parity(&self.map, self.k, (old, new), (Some(p), q));
     }
 
-    async fn write(&self, new: &Buf, parity: [Option<Buf>; 2], fua: bool) -> Result<(), IoError> {
-        let blocks = [Some(new), parity[0].as_ref(), parity[1].as_ref()];
-        let mut set = self.engine.sets.start();
-        let mut count = 0;
-        for (nr, (slot, block)) in self.slots.iter().zip(blocks).enumerate() {
-            let (Some(slot), Some(block)) = (slot, block) else { continue };
-            let Some((device, data_offset)) = self.view.member(*slot) else { continue };
-            let fua = fua && !(nr > 0 && planted("parity-without-fua"));
-            let request = Request::write(data_offset + self.at, block.clone(), fua);
-            set.submit(*slot as u32, &**device, request);
-            count += 1;
-        }
-        self.engine.count(|counters| counters.member_writes += count);
-        let outcomes = set.finish().await;
-        if outcomes.any_error(|_| true) {
-            self.engine.cache_forget(self.stripe, self.rows.clone());
-            return self.engine.settle_writes(self.view, outcomes).await;
-        }
-        drop(outcomes);
-        self.remember(blocks);
-        Ok(())
-    }
-
     /// The stripe cache takes over what the members hold now.
     fn remember(&self, blocks: [Option<&Buf>; 3]) {
         let mut cache = self.engine.cache.borrow_mut();
@@ -189,5 +173,52 @@ impl OneBlock<'_> {
                 cache.store(self.stripe, *slot, self.rows.clone(), block, admit);
             }
         }
+    }
+}
+
+/// The write with its new parity.
+struct Going<'a> {
+    one: &'a OneBlock<'a>,
+    extent: Extent,
+    /// Data, P and Q.
+    blocks: [Option<&'a Buf>; 3],
+    fua: bool,
+}
+
+impl Outgoing for Going<'_> {
+    fn unit(&self) -> u64 {
+        self.one.stripe
+    }
+
+    fn extents(&self) -> impl Iterator<Item = Extent> {
+        std::iter::once(self.extent)
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = Block> {
+        let blocks = self.one.slots.iter().zip(self.blocks).enumerate();
+        blocks.filter_map(|(nr, (slot, block))| {
+            let role = if nr == 0 { Role::Data } else { Role::Parity };
+            let content = Content::Bytes(block?.clone());
+            Some(Block { slot: (*slot)?, at: self.one.at, role, content })
+        })
+    }
+
+    fn fua(&self) -> bool {
+        self.fua
+    }
+}
+
+impl Going<'_> {
+    async fn write(&self, writing: &WriteInFlight) -> Result<(), IoError> {
+        let OneBlock { engine, view, .. } = self.one;
+        let outcomes = write_members(engine, view, writing, self).await;
+        engine.count(|counters| counters.member_writes += outcomes.len() as u64);
+        if outcomes.any_error(|_| true) {
+            engine.cache_forget(self.one.stripe, self.one.rows.clone());
+            return engine.settle_writes(view, outcomes).await;
+        }
+        drop(outcomes);
+        self.one.remember(self.blocks);
+        Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! Writes: cut at the ends of units, each part handed to the owner of its unit, where its bits are recorded first.
+//! Writes: cut at the ends of units, each part handed to the owner of its unit, where it enters under the
+//! consistency policy.
 
 use crate::engine::Engine;
 use crate::engine::gather::{Gather, Kind};
@@ -104,7 +105,7 @@ pub(crate) fn write_unit(
     done: PieceDone,
 ) {
     let payload = WritePayload::Data(payload);
-    spawn_write(engine, WriteArgs { unit, extent, payload, fua, done, intent: None });
+    spawn_write(engine, WriteArgs { unit, extent, payload, fua, done, entered: None });
 }
 
 /// Zeroes `extent` of a unit that this shard owns.
@@ -117,18 +118,18 @@ pub(crate) fn zero_unit(
     done: PieceDone,
 ) {
     let payload = WritePayload::Zeroes { unmap };
-    spawn_write(engine, WriteArgs { unit, extent, payload, fua, done, intent: None });
+    spawn_write(engine, WriteArgs { unit, extent, payload, fua, done, entered: None });
 }
 
 fn spawn_write(engine: &Rc<Engine>, mut args: WriteArgs) {
-    args.intent = engine.try_enter(args.unit, args.extent);
-    if args.intent.is_none() {
+    args.entered = engine.try_enter(args.unit, args.extent);
+    if args.entered.is_none() {
         return engine.tasks().record.spawn((Rc::clone(engine), args));
     }
     start_write(engine, args);
 }
 
-/// Starts a write whose bits are recorded, where there is a bitmap.
+/// Starts a write that has entered.
 pub(crate) fn start_write(engine: &Rc<Engine>, args: WriteArgs) {
     match &engine.geometry.layout {
         Layout::Parity(_) => crate::write::waiting::enter(engine, args),

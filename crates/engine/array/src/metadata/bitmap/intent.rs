@@ -6,14 +6,11 @@
 //!
 //! Invariant: a bit with writes under it stays armed.
 
-use crate::metadata::bitmap::{BitmapNr, NO_BITMAP, Shape};
-use crate::state::extent::Extent;
-use crate::state::geometry::Geometry;
+use crate::metadata::bitmap::{BitmapNr, Shape};
 use braid_shard::Shard;
 use braid_shard::sync::Notify;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
-use std::rc::Rc;
 
 /// The home shard has said that the bit is durable.
 const ARMED: u32 = 1 << 31;
@@ -29,7 +26,6 @@ const COUNT: u32 = ASKED - 1;
 pub(crate) struct Intent {
     /// Which bitmap it is a part of.
     pub(crate) nr: BitmapNr,
-    /// Has no bit when there is no bitmap.
     shape: Shape,
     table: RefCell<Vec<u32>>,
     armed: RefCell<Vec<u32>>,
@@ -39,18 +35,6 @@ pub(crate) struct Intent {
     /// Answers that said no.
     refusals: Cell<u64>,
     answered: Notify,
-}
-
-/// Held while a write is in flight, with a bitmap or without.
-pub(crate) struct Entered {
-    intent: Rc<Intent>,
-    bits: Range<u32>,
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        self.intent.leave(&self.bits);
-    }
 }
 
 impl Intent {
@@ -65,17 +49,6 @@ impl Intent {
             refusals: Cell::new(0),
             answered: Notify::new(shard),
         }
-    }
-
-    /// For an array without a bitmap: writes wait for nothing.
-    pub(crate) fn none(shard: &Shard) -> Intent {
-        Intent::new(shard, NO_BITMAP, Shape::new(1, 0))
-    }
-
-    /// The bytes that a write touches, as the bitmap counts them.
-    #[inline]
-    pub(crate) fn range(&self, geometry: &Geometry, unit: u64, extent: Extent) -> Range<u64> {
-        if self.nr == NO_BITMAP { 0..0 } else { geometry.intent_range(unit, extent) }
     }
 
     /// Counts a write of bytes `range` when all bits over them are armed.
@@ -93,7 +66,8 @@ impl Intent {
         Some(bits)
     }
 
-    fn leave(&self, bits: &Range<u32>) {
+    /// A write that [`Intent::try_enter`] counted under `bits` has ended.
+    pub(crate) fn leave(&self, bits: &Range<u32>) {
         let mut table = self.table.borrow_mut();
         if let Some(entries) = table.get_mut(bits.start as usize..bits.end as usize) {
             for entry in entries {
@@ -117,10 +91,12 @@ impl Intent {
         !wanted.is_empty() && !self.asking.replace(true)
     }
 
-    /// Holds `bits`, which [`Intent::try_enter`] gave.
-    #[inline]
-    pub(crate) fn entered(self: &Rc<Intent>, bits: Range<u32>) -> Entered {
-        Entered { intent: Rc::clone(self), bits }
+    /// All bits over `range` are armed, and counted for some write.
+    pub(crate) fn covers(&self, range: &Range<u64>) -> bool {
+        let bits = self.shape.over(range);
+        let table = self.table.borrow();
+        let entries = table.get(bits.start as usize..bits.end as usize).unwrap_or_default();
+        entries.iter().all(|entry| entry & ARMED != 0 && entry & COUNT > 0)
     }
 
     /// Answers that said no, so far.
@@ -189,6 +165,7 @@ impl Intent {
 mod tests {
     use super::*;
     use braid_shard::{Nanos, Reactor};
+    use std::rc::Rc;
 
     /// A clock that stands still.
     struct Still;
@@ -221,8 +198,10 @@ mod tests {
         assert!(intent.decided(&range));
         let bits = intent.try_enter(&range).unwrap();
         assert_eq!(bits, 0..3);
+        assert!(intent.covers(&range) && !intent.covers(&(4000..12289)));
         assert!(intent.give_up(true).is_empty());
         intent.leave(&bits);
+        assert!(!intent.covers(&range), "nobody writes under them");
         assert_eq!(intent.give_up(true), [0, 1, 2]);
         assert_eq!(intent.try_enter(&range), None);
     }
@@ -237,14 +216,6 @@ mod tests {
         intent.leave(&bits);
         assert!(intent.give_up(false).is_empty());
         assert_eq!(intent.give_up(false), [0]);
-    }
-
-    #[test]
-    fn without_a_bitmap_nothing_is_waited_for() {
-        let intent = Intent::none(&Shard::with_reactor(0, Rc::new(Still)));
-        assert_eq!(intent.try_enter(&(0..0)), Some(0..0));
-        intent.leave(&(0..0));
-        assert!(intent.give_up(true).is_empty());
     }
 
     #[test]

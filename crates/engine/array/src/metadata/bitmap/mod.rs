@@ -37,8 +37,6 @@ pub(crate) const BITS_MAX: u64 = 1 << 22;
 
 /// Which bitmap of a running array: one may be removed and another added.
 pub(crate) type BitmapNr = u64;
-/// The array has no bitmap.
-pub(crate) const NO_BITMAP: BitmapNr = 0;
 /// The bitmap that an array is assembled with.
 pub(crate) const FIRST_BITMAP: BitmapNr = 1;
 

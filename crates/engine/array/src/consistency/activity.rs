@@ -1,0 +1,79 @@
+//! "Active" in the superblocks, as one shard knows it, and the writes that are under way meanwhile.
+//!
+//! Invariant: while a write is in flight the superblocks say "active".
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct Activity {
+    /// The superblocks say that the array may be written.
+    active: Cell<bool>,
+    writes_in_flight: Cell<u32>,
+    wrote_since_asked: Cell<bool>,
+}
+
+/// Held while a write is under way: the array is not marked clean meanwhile.
+pub(crate) struct WriteInFlight(Rc<Activity>);
+
+impl Drop for WriteInFlight {
+    fn drop(&mut self) {
+        self.0.writes_in_flight.set(self.0.writes_in_flight.get() - 1);
+    }
+}
+
+impl Activity {
+    #[inline]
+    pub(super) fn try_begin(self: &Rc<Activity>) -> Option<WriteInFlight> {
+        if !self.active.get() {
+            return None;
+        }
+        self.writes_in_flight.set(self.writes_in_flight.get() + 1);
+        self.wrote_since_asked.set(true);
+        Some(WriteInFlight(Rc::clone(self)))
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.active.get()
+    }
+
+    pub(super) fn set_active(&self) {
+        self.active.set(true);
+    }
+
+    pub(super) fn try_deactivate(&self, only_if_idle: bool) -> bool {
+        let wrote = self.wrote_since_asked.replace(false);
+        if self.writes_in_flight.get() > 0 || (only_if_idle && wrote) {
+            return false;
+        }
+        self.active.set(false);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_begins_before_the_superblocks_say_active_nor_is_it_clean_before_all_has_ended() {
+        let activity = Rc::new(Activity::default());
+        assert!(activity.try_begin().is_none());
+        activity.set_active();
+        let writing = activity.try_begin().unwrap();
+        assert!(!activity.try_deactivate(false) && activity.is_active());
+        drop(writing);
+        assert!(activity.try_deactivate(false));
+        assert!(activity.try_begin().is_none());
+    }
+
+    #[test]
+    fn idle_is_an_array_without_a_write_since_the_last_question() {
+        let activity = Rc::new(Activity::default());
+        activity.set_active();
+        drop(activity.try_begin());
+        assert!(!activity.try_deactivate(true), "it wrote since");
+        assert!(activity.try_deactivate(true));
+    }
+}

@@ -1,0 +1,61 @@
+//! A write whose parity is computed and of which no member knows yet.
+//!
+//! A policy looks at it, and then its blocks go to the members: both see the same. The partial parity of a stripe (what
+//! its P is without the chunks that are written) is P, with the new data of the same rows taken out again.
+
+use crate::state::extent::Extent;
+use braid_device::Op;
+use braid_layout::Slot;
+use braid_shard::Buf;
+
+/// See the module's documentation.
+pub(crate) trait Outgoing {
+    /// The unit that it is part of: a stripe at parity levels.
+    fn unit(&self) -> u64;
+
+    /// The bytes of the unit's data that are written.
+    fn extents(&self) -> impl Iterator<Item = Extent>;
+
+    /// What the members are to be given. Slots may be without a member.
+    fn blocks(&self) -> impl Iterator<Item = Block>;
+
+    /// It is to be durable when it ends.
+    fn fua(&self) -> bool;
+}
+
+/// A part of a write that one member gets.
+pub(crate) struct Block {
+    pub(crate) slot: Slot,
+    /// Component byte of its first.
+    pub(crate) at: u64,
+    pub(crate) role: Role,
+    pub(crate) content: Content,
+}
+
+/// The place of a block in its stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Bytes of the array, or one copy of them.
+    Data,
+    /// P or Q.
+    Parity,
+}
+
+/// The bytes of a block.
+pub(crate) enum Content {
+    /// These.
+    Bytes(Buf),
+    /// So many zeroes, which the member makes by itself; with `unmap` it may release the space.
+    Zeroes { len: u64, unmap: bool },
+}
+
+impl Content {
+    /// The operation that gives them to a member.
+    #[inline]
+    pub(crate) fn into_op(self, fua: bool) -> Op {
+        match self {
+            Content::Bytes(buf) => Op::Write { bufs: [buf].into_iter().collect(), fua },
+            Content::Zeroes { len, unmap } => Op::WriteZeroes { len, unmap, fua },
+        }
+    }
+}

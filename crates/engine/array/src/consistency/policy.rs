@@ -1,0 +1,64 @@
+//! The policies, by the names that md gives them.
+
+use crate::metadata::bitmap::intent::Intent;
+use crate::metadata::bitmap::{BitmapNr, Shape};
+use crate::state::extent::Extent;
+use crate::state::geometry::Geometry;
+use braid_shard::Shard;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// The record on disk that says, after a crash, where redundancy may not hold.
+pub(crate) enum Policy {
+    /// "Active" in the superblocks, which is of the whole array: all of it is resynced.
+    Resync,
+    /// Bits as well: what is under them is resynced. This is the shard's part of them.
+    Bitmap(Intent),
+}
+
+/// Held while a write is under way, from before it waits for its rows to its end: what was recorded for it stays.
+pub(crate) struct Entered {
+    policy: Rc<Policy>,
+    /// Empty without a bitmap.
+    bits: Range<u32>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Policy::Bitmap(intent) = &*self.policy {
+            intent.leave(&self.bits);
+        }
+    }
+}
+
+impl Policy {
+    /// The policy of an array with redundancy that has this bitmap, or none.
+    pub(crate) fn of(shard: &Shard, bitmap: Option<(BitmapNr, Shape)>) -> Policy {
+        match bitmap {
+            Some((nr, shape)) => Policy::Bitmap(Intent::new(shard, nr, shape)),
+            None => Policy::Resync,
+        }
+    }
+
+    #[inline]
+    pub(super) fn try_enter(
+        policy: &Rc<Policy>,
+        geometry: &Geometry,
+        unit: u64,
+        extent: Extent,
+    ) -> Option<Entered> {
+        let bits = match &**policy {
+            Policy::Resync => 0..0,
+            Policy::Bitmap(intent) => intent.try_enter(&geometry.intent_range(unit, extent))?,
+        };
+        Some(Entered { policy: Rc::clone(policy), bits })
+    }
+
+    /// Writes of this part of a unit may go on.
+    pub(super) fn covers(&self, geometry: &Geometry, unit: u64, extent: Extent) -> bool {
+        match self {
+            Policy::Resync => true,
+            Policy::Bitmap(intent) => intent.covers(&geometry.intent_range(unit, extent)),
+        }
+    }
+}
