@@ -227,22 +227,6 @@ pub const CIRCLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("crates/runtime/kv", &["database", "image", "image::header", "lib", "page_source", "thread"]),
-    (
-        "crates/runtime/shard",
-        &[
-            "buffer",
-            "buffer::lasting",
-            "buffer::loan",
-            "buffer::shared",
-            "executor",
-            "mailbox",
-            "ring",
-            "ring::operation",
-            "ring::refusal",
-            "shard",
-            "timer",
-        ],
-    ),
 ];
 
 /// Folders of the crates without a row in ARCHITECTURE.md's table.
@@ -252,5 +236,4 @@ pub const UNORDERED: &[&str] = &[
     "crates/engine/volume",
     "crates/export/fuse",
     "crates/runtime/device",
-    "crates/runtime/shard",
 ];

@@ -141,7 +141,7 @@ impl Machine {
         for loan in loans {
             if let Some(home) = self.shards.get(loan.home() as usize) {
                 // Every loan here was made by this machine's pools.
-                let _ = home.pool().settle(loan);
+                let _ = home.pool().release(loan);
             }
         }
     }

@@ -187,7 +187,7 @@ impl Meter {
 
     fn time_at(&self, offset: u64, op: &Op, done: Completion) -> Completion {
         let Some(own) = self.own.upgrade() else { return done };
-        let (direction, since) = (Direction::of(op), self.shard.recently());
+        let (direction, since) = (Direction::of(op), self.shard.coarse_now());
         let mut times = self.times.borrow_mut();
         if times.started.is_empty() {
             times.busy_since = since;
@@ -210,7 +210,7 @@ impl Meter {
         let given_up = {
             let mut times = self.times.borrow_mut();
             if !times.started.is_empty() {
-                times.busy += self.shard.recently().saturating_sub(times.busy_since);
+                times.busy += self.shard.coarse_now().saturating_sub(times.busy_since);
             }
             std::mem::take(&mut times.started)
         };
@@ -265,7 +265,7 @@ impl Meter {
 
 impl Sink for Meter {
     fn complete(&self, token: u64, outcome: Outcome) {
-        let now = self.shard.recently();
+        let now = self.shard.coarse_now();
         let mut times = self.times.borrow_mut();
         let Some(ended) = times.started.try_remove(token as usize) else {
             // It was given up. Nothing has been submitted since, so that no other request has its token.

@@ -1,7 +1,7 @@
 //! Tasks: when they run, what wakes them, where they live.
 
-use crate::executor::TaskId;
 use crate::shard::{IdleHook, Shard};
+use crate::task::TaskId;
 use crate::testing::{settle, shard};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

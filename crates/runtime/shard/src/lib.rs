@@ -13,27 +13,36 @@
 //! It does not know RAID, members or protocols. The simulator replaces only the
 //! [`Reactor`]; every other line runs unchanged there.
 //!
-//! Invariant: a future is polled by its own shard only, and only one is being advanced at a time
-//! per slot; wakers are not used, a leaf future notes [`Shard::current_task`] instead.
+//! Invariant: only its own shard polls a future, and a future is never polled from within itself. There are
+//! no wakers: a leaf future notes [`Shard::current_task`] instead.
 
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
 pub mod buffer;
+mod doorbell;
 pub mod executor;
+mod id;
+mod inbox;
 pub mod mailbox;
+mod pause;
+mod perform;
 pub mod plant;
 pub mod reactor;
 #[allow(unsafe_code)]
 pub mod ring;
 mod shard;
 pub mod sync;
+mod task;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod threads;
 mod timer;
 
 pub use buffer::{Buf, BufMut, Loan, Pool};
-pub use executor::{Spawner, TaskId};
+pub use doorbell::Doorbell;
+pub use executor::Spawner;
+pub use id::ShardId;
 pub use reactor::{Nanos, Reactor};
-pub use shard::{IdleHook, Shard, ShardId, Turn};
+pub use shard::{IdleHook, Shard, Turn};
+pub use task::TaskId;

@@ -1,66 +1,19 @@
 //! Messages between shards: single-producer single-consumer rings, and a doorbell for sleepers.
 //!
 //! Requests travel over a [`mesh`]: one ring per ordered pair of shards, so no slot is contended.
-//! A sender rings the doorbell only of a receiver that has said that it sleeps. Control (rare,
-//! any thread) travels as boxed closures through a [`Remote`].
+//! A sender rings the doorbell of a receiver only if that has announced that it sleeps. Control (rare,
+//! from any thread) travels as boxed closures through a [`Remote`].
 
-use crate::shard::{Shard, ShardId};
+use crate::doorbell::Doorbell;
+use crate::id::ShardId;
+use crate::inbox::Inbox;
+use crate::shard::{Job, Shard};
 use rtrb::{Consumer, Producer, RingBuffer};
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::OwnedFd;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc;
-
-/// Wakes a shard that sleeps in its reactor.
-pub struct Doorbell {
-    sleeping: AtomicBool,
-    event: Option<OwnedFd>,
-}
-
-impl Doorbell {
-    fn new() -> Doorbell {
-        // Without an eventfd (out of descriptors) the ring refuses to start; simulated shards
-        // never sleep and need none.
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
-        Doorbell { sleeping: AtomicBool::new(false), event }
-    }
-
-    /// The descriptor that becomes readable when the bell rings.
-    pub fn event(&self) -> Option<&OwnedFd> {
-        self.event.as_ref()
-    }
-
-    /// Wakes the shard if it has said that it sleeps. The message must be visible before.
-    pub fn ring(&self) {
-        // Pairs with the fence in `going_to_sleep`: either the sleeper sees the message or the
-        // sender sees the sleeper.
-        fence(Ordering::SeqCst);
-        if self.sleeping.load(Ordering::Relaxed)
-            && self.sleeping.swap(false, Ordering::AcqRel)
-            && let Some(event) = &self.event
-        {
-            // A full counter means that the bell rings already.
-            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
-        }
-    }
-
-    /// Says that the owner is about to sleep; it must look for messages once more afterwards.
-    pub fn going_to_sleep(&self) {
-        self.sleeping.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-    }
-
-    /// Says that the owner is awake, and silences the bell.
-    pub fn awake(&self) {
-        self.sleeping.store(false, Ordering::Relaxed);
-    }
-}
-
-type Job = Box<dyn FnOnce(&Shard) + Send>;
 
 /// Runs closures on a shard, from any thread. Not for requests: each call allocates.
 #[derive(Clone)]
@@ -70,20 +23,28 @@ pub struct Remote {
     bell: Arc<Doorbell>,
 }
 
+impl Shard {
+    /// A handle by which other threads run closures on this shard.
+    pub fn remote(&self) -> Remote {
+        let (jobs, bell) = self.job_sender();
+        Remote { shard: self.id(), jobs, bell }
+    }
+}
+
 impl Remote {
     /// The shard's number.
     pub fn id(&self) -> ShardId {
         self.shard
     }
 
-    /// Has `job` run on the shard's thread. False when the shard is gone.
+    /// Sends `job` to the shard, whose thread runs it. False when the shard has ended.
     pub fn run(&self, job: impl FnOnce(&Shard) + Send + 'static) -> bool {
         let sent = self.jobs.send(Box::new(job)).is_ok();
         self.bell.ring();
         sent
     }
 
-    /// Runs `job` there and waits for what it returns; `None` when the shard is gone. Must not be
+    /// Runs `job` on the shard and waits for its result; `None` when the shard has ended. Must not be
     /// called on a shard's thread.
     pub fn call<T: Send + 'static>(
         &self,
@@ -91,14 +52,14 @@ impl Remote {
     ) -> Option<T> {
         let (send, receive) = mpsc::sync_channel(1);
         self.run(move |shard| {
-            // The caller may have given up; then nobody wants the value.
+            // Fails only when the caller does not wait any more.
             let _ = send.send(job(shard));
         });
         receive.recv().ok()
     }
 
-    /// Like [`call`](Remote::call) for a job that goes on asynchronously: `job` gets a function to
-    /// be called with the result.
+    /// Like [`call`](Remote::call) for a job that goes on asynchronously: `job` gets a function that
+    /// it calls with the result.
     pub fn call_async<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Shard, Box<dyn FnOnce(T)>) + Send + 'static,
@@ -115,63 +76,12 @@ impl Remote {
         receive.recv().ok()
     }
 
-    pub(crate) fn bell(&self) -> &Arc<Doorbell> {
+    fn bell(&self) -> &Arc<Doorbell> {
         &self.bell
     }
 }
 
-/// The receiving side of every [`Remote`] of a shard.
-pub(crate) struct RemoteJobs {
-    own: Remote,
-    jobs: mpsc::Receiver<Job>,
-    ahead: RefCell<Option<Job>>,
-}
-
-impl RemoteJobs {
-    pub(crate) fn new(shard: ShardId) -> RemoteJobs {
-        let (send, jobs) = mpsc::channel();
-        let own = Remote { shard, jobs: send, bell: Arc::new(Doorbell::new()) };
-        RemoteJobs { own, jobs, ahead: RefCell::new(None) }
-    }
-
-    pub(crate) fn remote(&self) -> Remote {
-        self.own.clone()
-    }
-
-    pub(crate) fn doorbell(&self) -> Arc<Doorbell> {
-        Arc::clone(&self.own.bell)
-    }
-
-    pub(crate) fn has_pending(&self) -> bool {
-        if self.ahead.borrow().is_some() {
-            return true;
-        }
-        let job = self.jobs.try_recv().ok();
-        let found = job.is_some();
-        *self.ahead.borrow_mut() = job;
-        found
-    }
-
-    pub(crate) fn run_pending(&self, shard: &Shard) -> bool {
-        let mut ran = false;
-        loop {
-            let ahead = self.ahead.borrow_mut().take();
-            let Some(job) = ahead.or_else(|| self.jobs.try_recv().ok()) else {
-                return ran;
-            };
-            job(shard);
-            ran = true;
-        }
-    }
-}
-
-/// Something that a shard empties at every turn.
-pub(crate) trait Inbox {
-    fn take(&self, shard: &Shard) -> bool;
-    fn waiting(&self) -> bool;
-}
-
-/// One shard's corner of a mesh, to be carried to its thread and attached there.
+/// One shard's end of a mesh, to be moved to its thread and attached there.
 pub struct MeshEnd<M> {
     own: ShardId,
     to: Vec<Option<(Producer<M>, Arc<Doorbell>)>>,
@@ -202,7 +112,7 @@ pub fn mesh<M>(shards: &[Remote], capacity: usize) -> Vec<MeshEnd<M>> {
 struct Outbox<M> {
     ring: Producer<M>,
     bell: Arc<Doorbell>,
-    /// Messages that did not fit; bounded by the sender's own bound on requests in flight.
+    /// Messages that did not fit into the ring. The sender's limit on requests in flight bounds them.
     overflow: VecDeque<M>,
     rung: bool,
 }
@@ -219,8 +129,8 @@ struct Inboxes<M, H> {
 }
 
 impl<M: 'static> MeshEnd<M> {
-    /// Attaches this end to its shard: `handle` is called on it for every message, with the
-    /// sender's number. Messages leave at the end of the turn in which they were sent.
+    /// Attaches this end to its shard, which calls `handle` for every message, with the
+    /// sender's number. Messages are delivered from the end of the turn in which they were sent.
     pub fn attach(
         self,
         shard: &Shard,
@@ -261,7 +171,7 @@ impl Drop for Attached {
 }
 
 impl<M> Outboxes<M> {
-    /// Sends `message` to shard `to`; it leaves now or, when the ring is full, at a later turn.
+    /// Sends `message` to shard `to`, now or, when the ring is full, in a later turn.
     /// False when there is no such peer.
     pub fn send(&self, to: ShardId, message: M) -> bool {
         let Some(Some(peer)) = self.to.get(to as usize) else { return false };
@@ -306,7 +216,7 @@ impl<M> Outboxes<M> {
 }
 
 impl<M, H: Fn(ShardId, M)> Inbox for Inboxes<M, H> {
-    fn take(&self, _: &Shard) -> bool {
+    fn take(&self) -> bool {
         let mut progressed = false;
         for (from, ring) in self.from.iter().enumerate() {
             let Some(ring) = ring else { continue };

@@ -1,7 +1,8 @@
 //! Messages between real threads whose shards go to sleep between them.
 
+use crate::id::ShardId;
 use crate::mailbox::{MeshEnd, Outboxes, mesh};
-use crate::shard::{IdleHook, Shard, ShardId};
+use crate::shard::{IdleHook, Shard};
 use crate::threads::{Shards, start};
 use crate::{BufMut, Loan};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -27,7 +28,7 @@ fn attach<M: 'static>(
             handle(&own, out, from, message);
         }
     });
-    // Detaching is tested on its own; here the mesh ends with the thread.
+    // Another test covers detaching; here the mesh ends with the thread.
     std::mem::forget(attached);
     let _ = out.set(Rc::clone(&made));
     made
@@ -135,7 +136,7 @@ fn lent_memory_is_written_on_another_thread_and_comes_home() {
                 out.send(from, Lent::Back(buf.into_loan().unwrap()));
                 return;
             }
-            // The other way: dropped, so that its loan is among the returns.
+            // The other way: the buffer is dropped here, so its loan must be among the returns.
             let part = buf.freeze().slice(100..200);
             drop(part);
             let mut returns = Vec::new();
@@ -220,7 +221,7 @@ fn a_shard_with_nothing_to_do_sleeps() {
     });
     std::thread::sleep(Duration::from_millis(30));
     let turns = remote.call(|_| TURNS.with_borrow(|count| count.as_ref().unwrap().0.get()));
-    // A few for the two calls; one that does not sleep makes tens of thousands.
+    // The two calls take a few turns; a shard that does not sleep makes tens of thousands.
     assert!(turns.unwrap() < 100, "{turns:?}");
 }
 

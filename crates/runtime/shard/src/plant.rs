@@ -1,10 +1,10 @@
 //! Bugs planted on purpose, which show that the simulator finds bugs of their kind.
 //!
-//! Where a planted bug stands, the engine asks [`planted`] for it by name. Without the feature `plants` the answer is a
-//! constant false and the bug is not compiled. With it a thread can select one bug at a time with [`select`]; the
-//! simulator carries out each run on one thread, so two runs with different bugs do not meet.
+//! The code around a planted bug asks [`planted`] for it by name. Without the feature `plants` the answer is a
+//! constant false and the bug is not compiled. With it, [`select`] switches on one bug at a time for a thread; the
+//! simulator carries out each run on one thread, so runs with different bugs do not affect each other.
 //!
-//! Does not know which names there are: the simulator has the table.
+//! The table of names belongs to the simulator.
 
 #[cfg(feature = "plants")]
 mod selected {
@@ -25,7 +25,7 @@ mod selected {
         on
     }
 
-    /// Plants the bug `name` for what this thread does from now on, or none.
+    /// Switches on the bug `name` on this thread, or none, from now on.
     pub fn select(name: Option<&'static str>) {
         SELECTED.set(name);
         REACHED.set(false);

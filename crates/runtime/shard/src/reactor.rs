@@ -10,18 +10,18 @@ pub trait Reactor {
     /// The time now. Never goes back.
     fn now(&self) -> Nanos;
 
-    /// Hands over what was prepared and delivers what has completed, without waiting.
-    /// True when at least one completion was delivered.
+    /// Submits prepared operations and delivers completions, without waiting. True when at least one
+    /// completion was delivered.
     fn poll(&self) -> bool;
 
-    /// The same for a caller that parks if this finds nothing and nothing else turns up: what was prepared may wait
-    /// until then, so that handing over and sleeping are one call of the kernel.
+    /// The same for a caller that parks if this finds nothing and nothing else turns up. Prepared operations may wait
+    /// until then, so that one system call submits them and sleeps.
     fn poll_before_park(&self) -> bool {
         self.poll()
     }
 
     /// Sleeps until something completes, the doorbell rings, or `deadline` has come.
-    /// `still_idle` is asked once more after the doorbell has been armed; when it says false the
-    /// reactor must not sleep. May return early for any reason.
+    /// The reactor calls `still_idle` once more after it has armed the doorbell, and must not sleep when the answer is
+    /// false. May return early for any reason.
     fn park(&self, deadline: Option<Nanos>, still_idle: &dyn Fn() -> bool);
 }

@@ -1,20 +1,21 @@
 //! The io_uring of a shard: a reactor, and operations that own their buffers until they end.
 //!
-//! An operation is given as a [`RingOp`] together with a [`RingSink`] and a token; when the kernel
-//! is done the sink gets the result and the operation back, buffers included. Operations are
-//! prepared now and handed to the kernel in one system call at the end of the turn.
+//! An operation is submitted as a [`RingOp`] together with a [`RingSink`] and a token. When the kernel
+//! has completed it the sink gets the result and the operation back, buffers included. Operations are
+//! prepared immediately, and handed to the kernel at the end of the turn in as few system calls as is fast.
 //!
 //! Invariant: an entry that the kernel knows is never moved, reused or freed before its
-//! completion has been seen; dropping the ring waits for all of them. Nor does the shard sleep
-//! without a limit while an operation has not been handed to the kernel.
+//! completion has been seen: dropping the ring cancels what is in flight, and leaks what the kernel does not
+//! release in time. Nor does the shard sleep without a time limit while an operation is not yet submitted.
 
+mod enter;
 mod operation;
-pub mod perform;
 mod queues;
 mod refusal;
 
-use crate::mailbox::Doorbell;
+use crate::doorbell::Doorbell;
 use crate::reactor::{Nanos, Reactor};
+use enter::{ENTER_EXT_ARG, ENTER_GETEVENTS, is_transient};
 use io_uring::{opcode, types};
 use queues::{Prepared, Queues};
 use rustix::fd::AsRawFd;
@@ -29,47 +30,43 @@ use std::time::{Duration, Instant};
 pub use operation::{ARGUMENT, BufMuts, Bufs, Command, RingOp};
 pub use refusal::RingError;
 
-/// Entries of the submission queue; more operations wait in a queue of ours.
+/// Entries of the submission queue; further operations wait in a queue of the ring's own.
 const ENTRIES: u32 = 512;
 
-/// Threads that the kernel may use for operations that would wait where they are submitted: syncs, holes, all of what is
-/// asked of most network file systems. By default it is four for each processor; a member that does not answer would
-/// soon have them all, and the syncs of other members would wait for it.
+/// Threads that the kernel may use for operations that would block at submission: fsync, fallocate, and every operation
+/// on most network file systems. The default is four for each processor; a member that does not answer would
+/// soon occupy them all, and the syncs of other members would have to wait for it.
 const WORKERS: u32 = 256;
 
-/// Time that the kernel may take to release cancelled requests, all in all and at a time.
-const LETS_GO_WITHIN: Duration = Duration::from_secs(2);
-const CANCEL_NANOS: u32 = 100_000_000;
-/// Operations handed to the kernel in one call. A device starts on a call's operations when the
-/// call ends: with all of a turn in one, it idles while they are prepared and the shard idles while
-/// it works (measured on a virtio disk, 4 KiB random reads at depth 32: 8 gives 1.1 times the rate
-/// of all at once, random writes the same).
-const SUBMITTED_AT_ONCE: usize = 8;
+/// The ring stops waiting for cancelled requests after this time.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
+/// Nanoseconds that one call that cancels may take.
+const CANCEL_CALL_NANOS: u32 = 100_000_000;
+/// Operations submitted in one call. A device starts on the operations of a call when the
+/// call ends: with a whole turn in one call, the device idles while they are prepared and the shard idles while
+/// the device works (measured on a virtio disk, 4 KiB random reads at depth 32: calls of 8 give 1.1 times the
+/// rate of a single call; random writes are the same).
+const SUBMIT_BATCH: usize = 8;
 /// Buffers that one vectored operation may have (the kernel's UIO_MAXIOV is 1024).
 pub const SEGMENTS_MAX: usize = 512;
-/// A deadline that is nearer than this, in nanoseconds, is waited for awake: to fall asleep and be
+/// The shard spins until a deadline that is nearer than this, in nanoseconds: falling asleep and being
 /// woken takes longer.
 const SPIN_WITHIN: Nanos = 20_000;
-/// Nanoseconds to sleep when the kernel takes no operation for want of memory, or because too many
-/// completions wait, before it is asked again.
-const REFUSED_NANOS: Nanos = 1_000_000;
+/// Nanoseconds to sleep before the next attempt when the kernel accepts no operation because it is short of memory, or
+/// because too many completions wait.
+const RETRY_NANOS: Nanos = 1_000_000;
 /// `user_data` of the read that waits for the doorbell.
 const BELL: u64 = u64::MAX;
 
-/// The time zero of all rings of the process, so that times agree between shards.
+/// The origin of time for all rings of the process, so that times agree between shards.
 fn origin() -> Instant {
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
     *ORIGIN.get_or_init(Instant::now)
 }
 
-/// IORING_ENTER_GETEVENTS of the kernel's io_uring.h.
-const ENTER_GETEVENTS: u32 = 1;
-/// IORING_ENTER_EXT_ARG: the argument is a structure with a time limit.
-const ENTER_EXT_ARG: u32 = 8;
-
 /// Gets completed operations back.
 pub trait RingSink {
-    /// `result` is what the system call would have returned: at least 0, or a negative errno.
+    /// Delivers `op`. `result` is that of the corresponding system call: at least 0, or a negative errno.
     fn ring_done(&self, token: u64, result: i32, op: RingOp);
 }
 
@@ -97,11 +94,11 @@ pub struct Ring {
     /// Prepared, but the submission queue was full.
     waiting: RefCell<VecDeque<Prepared>>,
     in_flight: Cell<usize>,
-    /// Number of commands among them, which end when their driver wants.
+    /// Commands among them. Only their driver decides when they end.
     commands: Cell<usize>,
     unsubmitted: Cell<usize>,
-    /// The kernel did not let go of what was cancelled.
-    held_on: Cell<bool>,
+    /// The kernel has not released cancelled operations in time.
+    cancel_timed_out: Cell<bool>,
     bell: Arc<Doorbell>,
     bell_armed: Cell<bool>,
     bell_count: RefCell<Box<u64>>,
@@ -120,10 +117,10 @@ impl Ring {
         }
         let queues = Queues::new(ENTRIES).map_err(|error| RingError::of_setup(&error))?;
         refusal::check(&queues)?;
-        // From Linux 5.15 on; where it is refused there are as many as there are.
+        // Possible from Linux 5.15 on. If it is refused the kernel's default stays.
         let _ = queues.submitter().register_iowq_max_workers(&mut [WORKERS, 0]);
-        // Timers are usually 50 us late, to save power; a modelled SSD answers in less. Where
-        // this is refused, timers stay that late.
+        // By default Linux fires timers up to 50 us late, to save power, and a modelled SSD answers in
+        // less. If this is refused, timers stay that late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         Ok(Ring {
             queues: RefCell::new(queues),
@@ -133,7 +130,7 @@ impl Ring {
             in_flight: Cell::new(0),
             commands: Cell::new(0),
             unsubmitted: Cell::new(0),
-            held_on: Cell::new(false),
+            cancel_timed_out: Cell::new(false),
             bell,
             bell_armed: Cell::new(false),
             bell_count: RefCell::new(Box::new(0)),
@@ -142,24 +139,24 @@ impl Ring {
         })
     }
 
-    /// True if [`RingOp::Command`] is possible: from Linux 6.1 on.
+    /// True if the kernel supports [`RingOp::Command`], as it does from Linux 6.1 on.
     pub fn takes_commands(&self) -> bool {
         self.queues.borrow().take_commands()
     }
 
-    /// Prepares `op`; `sink` gets it back with `token` when it has ended. Never completes at once, but for a command
-    /// that is not possible.
+    /// Prepares `op`; `sink` gets it back with `token` when it has ended. That is never during this call, except for a
+    /// command that the ring does not support.
     pub fn submit(&self, op: RingOp, sink: Rc<dyn RingSink>, token: u64) {
-        self.submit_so(op, sink, token, false);
+        self.submit_with(op, sink, token, false);
     }
 
-    /// [`submit`](Ring::submit), and a thread of the kernel's begins it: for files where beginning alone can wait, with
-    /// this thread in the kernel.
+    /// Like [`submit`](Ring::submit), but a worker thread of the kernel starts the operation: for files on which even
+    /// the start can block, and would block this thread.
     pub fn submit_by_worker(&self, op: RingOp, sink: Rc<dyn RingSink>, token: u64) {
-        self.submit_so(op, sink, token, true);
+        self.submit_with(op, sink, token, true);
     }
 
-    fn submit_so(&self, mut op: RingOp, sink: Rc<dyn RingSink>, token: u64, by_worker: bool) {
+    fn submit_with(&self, mut op: RingOp, sink: Rc<dyn RingSink>, token: u64, by_worker: bool) {
         if matches!(op, RingOp::Command(_)) {
             if !self.takes_commands() {
                 return sink.ring_done(token, -libc::EOPNOTSUPP, op);
@@ -196,8 +193,8 @@ impl Ring {
     }
 
     fn push(&self, entry: Prepared) {
-        // SAFETY: what the entry points to (buffers, vectors, descriptor) is owned by the InFlight
-        // of its index, which stays as it is until the completion has been seen.
+        // SAFETY: the InFlight of its index owns the memory that the entry points to (buffers, vectors,
+        // descriptor), and stays as it is until the completion has been seen.
         if unsafe { self.queues.borrow_mut().push(&entry) } {
             self.unsubmitted.set(self.unsubmitted.get() + 1);
         } else {
@@ -217,51 +214,50 @@ impl Ring {
         }
     }
 
-    /// Submits everything, and collects completions; waits for at least one, or until `timeout`, if
-    /// asked. It does not wait without a limit while something is left that the kernel does not take.
+    /// Submits everything and reaps completions. With `wait` it first waits for at least one, or until `timeout`; the
+    /// wait is always limited while there are operations that the kernel does not accept yet.
     ///
     /// # Errors
-    /// The kernel's answer when it is neither a wait that ended nor a shortage that passes:
-    /// nothing can be submitted to this ring any more.
+    /// The kernel's answer when it is not transient: nothing can be submitted to this ring any more.
     fn enter(&self, wait: bool, timeout: Option<Nanos>) -> io::Result<bool> {
-        let entered = match self.hand_over() {
+        let entered = match self.submit_batches() {
             Ok(true) => {
                 let prepared = self.queues.borrow_mut().unsubmitted();
                 self.wait(prepared, wait, timeout)
             }
             Ok(false) => {
-                let timeout = timeout.unwrap_or(REFUSED_NANOS).min(REFUSED_NANOS);
+                let timeout = timeout.unwrap_or(RETRY_NANOS).min(RETRY_NANOS);
                 self.wait(0, wait, Some(timeout))
             }
             Err(error) => Err(error),
         };
-        // Entries that the kernel did not take stay for the next call.
+        // Entries that the kernel did not accept stay for the next call.
         self.unsubmitted.set(self.queues.borrow_mut().unsubmitted());
         entered?;
-        Ok(self.collect())
+        Ok(self.reap())
     }
 
-    /// Hands what was prepared to the kernel, but for a last piece that goes with the call that
-    /// waits. False when the kernel takes no more for now.
-    fn hand_over(&self) -> io::Result<bool> {
+    /// Submits the prepared operations in batches, except for the last batch, which goes with the call that
+    /// waits. False when the kernel accepts no more for now.
+    fn submit_batches(&self) -> io::Result<bool> {
         loop {
             self.push_waiting();
             let last = self.waiting.borrow().is_empty();
             loop {
                 let prepared = self.queues.borrow_mut().unsubmitted();
-                if prepared == 0 || (last && prepared <= SUBMITTED_AT_ONCE) {
+                if prepared == 0 || (last && prepared <= SUBMIT_BATCH) {
                     break;
                 }
-                let piece = prepared.min(SUBMITTED_AT_ONCE) as u32;
+                let batch = prepared.min(SUBMIT_BATCH) as u32;
                 // SAFETY: entries of the queue point to memory that their InFlight owns.
                 let taken = unsafe {
                     let queues = self.queues.borrow();
-                    queues.submitter().enter::<libc::sigset_t>(piece, 0, 0, None)
+                    queues.submitter().enter::<libc::sigset_t>(batch, 0, 0, None)
                 };
                 match taken {
                     Ok(taken) if taken > 0 => {}
                     Ok(_) => return Ok(false),
-                    Err(error) if passes(&error) => return Ok(false),
+                    Err(error) if is_transient(&error) => return Ok(false),
                     Err(error) => return Err(error),
                 }
             }
@@ -271,13 +267,13 @@ impl Ring {
         }
     }
 
-    /// Submits `prepared` entries and, when asked, waits. The kernel waits only after it has taken
+    /// Submits `prepared` entries and, with `wait`, waits for a completion. The kernel waits only if it has accepted
     /// all of them.
     fn wait(&self, prepared: usize, wait: bool, timeout: Option<Nanos>) -> io::Result<()> {
         let queues = self.queues.borrow();
         let (submitter, prepared) = (queues.submitter(), prepared as u32);
-        // With DEFER_TASKRUN completions appear only when the kernel is entered for events, so a
-        // call that does not wait asks for zero of them.
+        // With DEFER_TASKRUN completions appear only when the kernel is entered for events, so even a
+        // call that does not wait asks for events, zero of them.
         let (events, timed) = (u32::from(wait), ENTER_GETEVENTS | ENTER_EXT_ARG);
         // SAFETY: entries of the queue point to memory that their InFlight owns; the argument is
         // the structure that the flag announces, and outlives the call.
@@ -294,12 +290,12 @@ impl Ring {
             }
         };
         match result {
-            Err(error) if !passes(&error) => Err(error),
+            Err(error) if !is_transient(&error) => Err(error),
             _ => Ok(()),
         }
     }
 
-    fn collect(&self) -> bool {
+    fn reap(&self) -> bool {
         let mut done = std::mem::take(&mut *self.done.borrow_mut());
         self.queues.borrow_mut().completed(&mut done);
         let any = !done.is_empty();
@@ -341,32 +337,23 @@ impl Ring {
         let sqe = opcode::Read::new(types::Fd(event.as_raw_fd()), target.cast::<u8>(), 8)
             .build()
             .user_data(BELL);
-        // The counter is boxed and lives as long as the ring, which leaks it when this read is still
-        // armed as it goes; only one such read is armed at a time. With a full queue it goes first
-        // of those that wait, all of which are handed over before the shard sleeps.
+        // The counter is boxed and lives as long as the ring, which leaks it if this read is still
+        // armed when the ring is dropped; only one such read is armed at a time. If the queue is full the read
+        // goes to the front of the waiting operations, all of which are submitted before the shard sleeps.
         self.bell_armed.set(true);
         let bell = Prepared::Plain(sqe);
-        // SAFETY: the counter stays where it is until the completion has been seen, as said.
+        // SAFETY: the counter stays where it is until the completion has been seen; see above.
         if !unsafe { self.queues.borrow_mut().push(&bell) } {
             self.waiting.borrow_mut().push_front(bell);
         }
     }
 }
 
-/// The kernel may take the same later: it was interrupted, the time was over, it is short of memory, or
-/// completions must be fetched first.
-fn passes(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EINTR | libc::ETIME | libc::EAGAIN | libc::EBUSY | libc::ENOMEM)
-    )
-}
-
-/// Nothing that the shard has under way can go on, and nobody waiting for it would ever hear: the
-/// thread ends with what the kernel said.
-fn lost(error: &io::Error) -> ! {
+/// Ends the thread with the kernel's answer. Without its ring the shard can complete nothing that it has in flight, and
+/// whoever waits for that would wait for ever.
+fn die(error: &io::Error) -> ! {
     panic!(
-        "the kernel refuses io_uring_enter: {error}; a filter of system calls that was set after the start does this"
+        "the kernel refuses io_uring_enter: {error}; a seccomp filter that was installed after the start causes this"
     )
 }
 
@@ -380,18 +367,18 @@ impl Reactor for Ring {
             if self.in_flight.get() == 0 {
                 return false;
             }
-            if self.collect() {
+            if self.reap() {
                 return true;
             }
             if !self.queues.borrow_mut().holds_back() {
                 return false;
             }
         }
-        self.enter(false, None).unwrap_or_else(|error| lost(&error))
+        self.enter(false, None).unwrap_or_else(|error| die(&error))
     }
 
     fn poll_before_park(&self) -> bool {
-        self.in_flight.get() > 0 && self.collect()
+        self.in_flight.get() > 0 && self.reap()
     }
 
     fn park(&self, deadline: Option<Nanos>, still_idle: &dyn Fn() -> bool) {
@@ -407,36 +394,36 @@ impl Reactor for Ring {
         self.bell.going_to_sleep();
         if still_idle() {
             let timeout = deadline.map(|deadline| deadline.saturating_sub(self.now()));
-            self.enter(true, timeout).unwrap_or_else(|error| lost(&error));
+            self.enter(true, timeout).unwrap_or_else(|error| die(&error));
         }
         self.bell.awake();
     }
 }
 
 impl Ring {
-    /// Cancels what is in flight and gives it back to its sinks, most with `ECANCELED`. Returns
-    /// although some is left only when the kernel does not let go of it for seconds (a file system whose server does
-    /// not answer), and of commands: those end with the ring, and their sinks hear no more of them.
+    /// Cancels the operations in flight and returns them to their sinks, most with `ECANCELED`. Some are left if the
+    /// kernel does not release them within seconds (a file system whose server does not answer). Commands are always
+    /// left: they end with the ring, and their sinks are dropped.
     pub(crate) fn cancel_all(&self) {
-        // Once it has not let go in time, nobody waits for it again.
-        let patience = if self.held_on.get() { Duration::ZERO } else { LETS_GO_WITHIN };
-        let until = Instant::now() + patience;
+        // If the kernel has not released them in time once, a second wait would be in vain.
+        let timeout = if self.cancel_timed_out.get() { Duration::ZERO } else { CANCEL_TIMEOUT };
+        let until = Instant::now() + timeout;
         while self.in_flight.get() > self.commands.get() && Instant::now() < until {
-            // Prepared entries are submitted first, so that they can be cancelled. Requests of a
-            // ring that is lost are leaked.
+            // Prepared entries are submitted first, so that they can be cancelled. If the ring cannot be
+            // entered any more its requests are leaked.
             if self.enter(false, None).is_err() {
                 break;
             }
-            // Sockets and pending accepts may never complete by themselves. Refused by old
-            // kernels: the wait below then relies on the operations' own end.
+            // Receives and accepts may never complete by themselves. Old kernels cannot cancel
+            // synchronously; then the wait below depends on the operations to end.
             let cancel = types::CancelBuilder::any();
-            let wait = Some(types::Timespec::new().nsec(CANCEL_NANOS));
+            let wait = Some(types::Timespec::new().nsec(CANCEL_CALL_NANOS));
             let _ = self.queues.borrow().submitter().register_sync_cancel(wait, cancel);
             if self.in_flight.get() > self.commands.get() {
                 let _ = self.enter(true, Some(1_000_000));
             }
         }
-        self.held_on.set(self.in_flight.get() > self.commands.get());
+        self.cancel_timed_out.set(self.in_flight.get() > self.commands.get());
         let sinks: Vec<_> = {
             let mut entries = self.entries.borrow_mut();
             let commands = entries.iter_mut().filter(|entry| entry.is_command());
@@ -449,10 +436,11 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         self.cancel_all();
-        // Better to leak what the kernel may still write to than to reuse it.
+        // Memory that the kernel may still write to must not be reused, so it is leaked.
         for mut entry in self.entries.take() {
             match entry.op.take() {
-                // Its descriptor goes: that the last one is closed is what ends others' waiting.
+                // Only the memory is leaked. The descriptor is closed, because waiters on the other side may be woken
+                // only by the close of the last one.
                 Some(RingOp::Command(command)) => std::mem::forget(command.into_memory()),
                 Some(op) => std::mem::forget((op, entry)),
                 None => {}

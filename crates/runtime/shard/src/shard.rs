@@ -1,35 +1,35 @@
-//! The shard itself: run queue, turns, timers, idle hooks.
+//! The shard itself: turns, timers, idle hooks, and the data that each crate keeps on it.
 
 use crate::buffer::Pool;
-use crate::executor::{Group, Spawner, TaskId, new_group};
-use crate::mailbox::{Inbox, Remote, RemoteJobs};
+use crate::doorbell::Doorbell;
+use crate::executor::{Spawner, Tasks};
+use crate::id::ShardId;
+use crate::inbox::{Inbox, Queue};
 use crate::reactor::{Nanos, Reactor};
 use crate::ring::Ring;
+use crate::task::TaskId;
 use crate::timer::Timers;
 use std::any::{Any, TypeId};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::sync::{Arc, mpsc};
 
-/// Number of a shard, from 0.
-pub type ShardId = u16;
-
-/// Tasks advanced in one turn before completions and messages are looked at again. Bounds the
-/// data that a turn touches, so that what completes at submit stays in the L2 cache.
+/// Tasks advanced in one turn before the shard looks at completions and messages again. Bounds the
+/// data that a turn touches, so that the data of operations that complete at submit stays in the L2 cache.
 const TASKS_PER_TURN_MAX: usize = 256;
 
-/// Turns after which idle hooks are called although tasks are still runnable: without a bound,
-/// tasks that always have more to do would keep what the hooks hold back for ever.
+/// Turns after which the idle hooks are called although tasks are still runnable. Without a bound, tasks
+/// that always have more to do would keep plugged I/O waiting for ever.
 const BUSY_TURNS_MAX: u32 = 4;
 
-/// Between two looks at the buffers that a shard keeps for reuse: what it did not use in this time goes back to the
-/// system.
+/// Interval at which a shard returns free buffers to the system: those that it has not used since the last time.
 const TRIM_EVERY: Nanos = 10_000_000_000;
 
-/// Called when nothing on the shard is runnable, or nothing has been for a while: a plug submits what it has collected.
+/// Called when nothing on the shard is runnable, and after a few turns in any case: a plug submits the I/O that it has
+/// collected.
 pub trait IdleHook {
     /// True when something was submitted.
     fn on_idle(&self) -> bool;
@@ -44,31 +44,35 @@ pub struct Turn {
     pub next_deadline: Option<Nanos>,
 }
 
-pub(crate) struct Core {
+/// A closure that another thread has sent to the shard.
+pub(crate) type Job = Box<dyn FnOnce(&Shard) + Send>;
+
+struct Core {
     id: ShardId,
-    pub(crate) pool: Pool,
-    run: RefCell<VecDeque<TaskId>>,
-    pub(crate) groups: RefCell<Vec<Rc<dyn Group>>>,
-    pub(crate) current: Cell<TaskId>,
+    pool: Pool,
+    tasks: Rc<Tasks>,
     timers: RefCell<Timers>,
     idle_hooks: RefCell<Vec<Rc<dyn IdleHook>>>,
     /// Turns since the idle hooks were called.
     busy_turns: Cell<u32>,
-    /// When the pool is looked at again.
+    /// The time at which free buffers are returned to the system next.
     next_trim: Cell<Nanos>,
-    /// Turns so far, and the tasks that wait for the next one.
+    /// Turns so far.
     turns: Cell<u64>,
-    /// The time that was asked for last in the running part of a turn.
-    recent: Cell<Option<Nanos>>,
+    /// The time as it was first read in the current phase of the turn.
+    coarse_now: Cell<Option<Nanos>>,
+    /// Tasks that wait for the next turn.
     next_turn: RefCell<Vec<TaskId>>,
     inboxes: RefCell<Vec<Rc<dyn Inbox>>>,
     reactor: Rc<dyn Reactor>,
     ring: Option<Rc<Ring>>,
     boxed: OnceCell<Spawner<Pin<Box<dyn Future<Output = ()>>>>>,
-    remote: RemoteJobs,
+    jobs: Queue<Job>,
+    job_sender: mpsc::Sender<Job>,
+    doorbell: Arc<Doorbell>,
     locals: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
     stopping: Cell<bool>,
-    /// Nothing is started any more.
+    /// The shard has ended: no task is started any more.
     abandoned: Cell<bool>,
 }
 
@@ -80,7 +84,7 @@ impl Shard {
     /// A shard over any reactor (the simulator's). [`threads::start`](crate::threads::start)
     /// makes the real ones.
     pub fn with_reactor(id: ShardId, reactor: Rc<dyn Reactor>) -> Shard {
-        Shard::build(id, reactor, None, RemoteJobs::new(id))
+        Shard::build(id, reactor, None, Arc::new(Doorbell::new()))
     }
 
     /// A real shard on this thread, over its own io_uring.
@@ -88,41 +92,42 @@ impl Shard {
     /// # Errors
     /// When the kernel refuses an io_uring (not available, forbidden, or out of locked memory).
     pub fn with_ring(id: ShardId) -> Result<Shard, crate::ring::RingError> {
-        let jobs = RemoteJobs::new(id);
-        let ring = Rc::new(Ring::new(jobs.doorbell())?);
-        Ok(Shard::build(id, Rc::clone(&ring) as Rc<dyn Reactor>, Some(ring), jobs))
+        let doorbell = Arc::new(Doorbell::new());
+        let ring = Rc::new(Ring::new(Arc::clone(&doorbell))?);
+        Ok(Shard::build(id, Rc::clone(&ring) as Rc<dyn Reactor>, Some(ring), doorbell))
     }
 
     fn build(
         id: ShardId,
         reactor: Rc<dyn Reactor>,
         ring: Option<Rc<Ring>>,
-        remote: RemoteJobs,
+        doorbell: Arc<Doorbell>,
     ) -> Shard {
+        let (job_sender, jobs) = mpsc::channel();
         let core = Rc::new(Core {
             id,
             pool: Pool::new(id),
-            run: RefCell::new(VecDeque::with_capacity(1024)),
-            groups: RefCell::new(Vec::new()),
-            current: Cell::new(TaskId::NONE),
+            tasks: Rc::new(Tasks::new()),
             timers: RefCell::new(Timers::default()),
             idle_hooks: RefCell::new(Vec::new()),
             busy_turns: Cell::new(0),
             next_trim: Cell::new(0),
             turns: Cell::new(0),
-            recent: Cell::new(None),
+            coarse_now: Cell::new(None),
             next_turn: RefCell::new(Vec::new()),
             inboxes: RefCell::new(Vec::new()),
             reactor,
             ring,
             boxed: OnceCell::new(),
-            remote,
+            jobs: Queue::new(jobs),
+            job_sender,
+            doorbell,
             locals: RefCell::new(HashMap::new()),
             stopping: Cell::new(false),
             abandoned: Cell::new(false),
         });
-        let boxed = new_group(&core, |future: Pin<Box<dyn Future<Output = ()>>>| future);
-        // The cell was made empty four lines above, so this set cannot be refused.
+        let boxed = core.tasks.spawner(|future: Pin<Box<dyn Future<Output = ()>>>| future);
+        // Cannot fail: the cell was created empty above.
         let _ = core.boxed.set(boxed);
         Shard(core)
     }
@@ -142,9 +147,9 @@ impl Shard {
         self.0.ring.as_ref()
     }
 
-    /// A handle that other threads may use to run something here.
-    pub fn remote(&self) -> Remote {
-        self.0.remote.remote()
+    /// The sending end of the closures that other threads have the shard run, and the bell to ring after one was sent.
+    pub(crate) fn job_sender(&self) -> (mpsc::Sender<Job>, Arc<Doorbell>) {
+        (self.0.job_sender.clone(), Arc::clone(&self.0.doorbell))
     }
 
     /// The time now.
@@ -152,21 +157,21 @@ impl Shard {
         self.0.reactor.now()
     }
 
-    /// The time when it was first asked for in this part of the turn (tasks, idle hooks, messages, completions):
-    /// what is submitted or completes together costs one look at the clock.
-    pub fn recently(&self) -> Nanos {
-        match self.0.recent.get() {
+    /// The time at which this was first called in the current phase of the turn (tasks, idle hooks, messages,
+    /// completions): requests that are submitted or complete together read the clock once.
+    pub fn coarse_now(&self) -> Nanos {
+        match self.0.coarse_now.get() {
             Some(time) => time,
             None => {
                 let now = self.now();
-                self.0.recent.set(Some(now));
+                self.0.coarse_now.set(Some(now));
                 now
             }
         }
     }
 
-    fn next_part(&self) {
-        self.0.recent.set(None);
+    fn next_phase(&self) {
+        self.0.coarse_now.set(None);
     }
 
     /// A spawner with a slab of its own for the futures that `make` makes.
@@ -176,7 +181,7 @@ impl Shard {
         F: Future<Output = ()> + 'static,
         M: Fn(A) -> F + 'static,
     {
-        new_group(&self.0, make)
+        self.0.tasks.spawner(make)
     }
 
     /// Starts a task of any type, boxed: for jobs and connections, not for requests.
@@ -186,7 +191,7 @@ impl Shard {
         }
     }
 
-    /// The shard's only `T`, made when it is first asked for: what crates keep per shard.
+    /// The shard's only `T`, created at the first call: a crate keeps its data per shard here.
     pub fn local<T: Default + 'static>(&self) -> Rc<T> {
         let known = self.0.locals.borrow().get(&TypeId::of::<T>()).cloned();
         if let Some(Ok(known)) = known.map(Rc::downcast::<T>) {
@@ -198,16 +203,14 @@ impl Shard {
         new
     }
 
-    /// The task being advanced now: what a leaf future notes before it returns `Pending`.
+    /// The task being advanced now: a leaf future notes it before it returns `Pending`.
     pub fn current_task(&self) -> TaskId {
-        self.0.current.get()
+        self.0.tasks.current()
     }
 
     /// Puts a task on the run queue.
     pub fn wake(&self, task: TaskId) {
-        if task != TaskId::NONE {
-            self.0.run.borrow_mut().push_back(task);
-        }
+        self.0.tasks.wake(task);
     }
 
     /// Wakes `task` at `deadline`; the leaf future checks the clock itself.
@@ -215,32 +218,17 @@ impl Shard {
         self.0.timers.borrow_mut().add(deadline, task);
     }
 
-    /// Completes after `nanos` nanoseconds.
-    pub fn sleep(&self, nanos: Nanos) -> Sleep {
-        Sleep {
-            shard: self.clone(),
-            deadline: self.now().saturating_add(nanos),
-            armed: TaskId::NONE,
-        }
+    pub(crate) fn wake_next_turn(&self, task: TaskId) {
+        self.0.next_turn.borrow_mut().push(task);
     }
 
-    /// Lets everything else that is runnable run first.
-    pub fn yield_now(&self) -> Yield {
-        Yield { shard: self.clone(), yielded: false }
-    }
-
-    /// Lets everything that is runnable run, and what then completes or has been sent here by others.
-    pub fn next_turn(&self) -> NextTurn {
-        NextTurn { shard: self.clone(), after: None }
-    }
-
-    /// Turns so far: what happens while this stays the same happens in one turn.
+    /// Turns so far: two events with the same number happened in one turn.
     #[inline]
     pub fn turns(&self) -> u64 {
         self.0.turns.get()
     }
 
-    /// Has `hook` called whenever nothing is runnable, and every few turns while something always
+    /// Calls `hook` whenever nothing is runnable, and every few turns while something always
     /// is, until it is removed.
     pub fn on_idle(&self, hook: Rc<dyn IdleHook>) {
         self.0.idle_hooks.borrow_mut().push(hook);
@@ -266,30 +254,26 @@ impl Shard {
 
     /// Tasks that have not finished: zero when the shard has nothing left to do.
     pub fn live_tasks(&self) -> usize {
-        self.0.groups.borrow().iter().map(|group| group.live()).sum()
+        self.0.tasks.live()
     }
 
-    /// Ends the shard's work for good: cancels what the ring has in flight, drops every task
-    /// unfinished, and what crates keep per shard. A thread's end, or a simulated crash. Without
-    /// this, tasks that hold handles on their shard would keep each other, its ring and its files
-    /// for ever. Not to be called from a task.
+    /// Ends the shard's work for good, at the end of its thread or in a simulated crash: cancels the
+    /// operations that the ring has in flight, drops every unfinished task and the data that crates keep per shard.
+    /// Without this, tasks that hold handles on their shard would keep each other, its ring and its
+    /// files alive for ever. Must not be called from a task.
     pub fn abandon(&self) {
         self.0.abandoned.set(true);
         self.cancel_ring();
-        let groups = self.0.groups.take();
-        for group in &groups {
-            group.abandon();
-        }
-        drop(groups);
+        self.0.tasks.abandon();
         let hooks = self.0.idle_hooks.take();
         let inboxes = self.0.inboxes.take();
         let locals = self.0.locals.take();
         drop((hooks, inboxes, locals, self.0.timers.take()));
-        // Cancel the requests that they submitted while they were dropped.
+        // They may have submitted requests while they were dropped.
         self.cancel_ring();
-        self.0.run.borrow_mut().clear();
+        self.0.tasks.clear_queue();
         self.0.next_turn.borrow_mut().clear();
-        // A loan that was on its way keeps the pool alive; not what the pool keeps for reuse.
+        // A loan that is still on its way keeps the pool alive, but the pool's free memory is not needed any more.
         self.0.pool.trim();
     }
 
@@ -299,49 +283,47 @@ impl Shard {
         }
     }
 
-    /// Advances what is runnable, lets plugs submit, takes completions and messages; never waits.
+    /// Advances runnable tasks, lets plugs submit, takes completions and messages; never waits.
     pub fn turn(&self) -> Turn {
         self.turn_of(false)
     }
 
-    /// `parks`: the caller does, after a turn without progress.
+    /// With `parks` the caller promises to park after a turn without progress.
     fn turn_of(&self, parks: bool) -> Turn {
-        self.next_part();
+        self.next_phase();
         let mut progressed = self.run_tasks();
         let busy_turns = self.0.busy_turns.get() + 1;
         let mut more = false;
-        if self.0.run.borrow().is_empty() || busy_turns >= BUSY_TURNS_MAX {
+        if self.0.tasks.idle() || busy_turns >= BUSY_TURNS_MAX {
             self.0.busy_turns.set(0);
-            self.next_part();
+            self.next_phase();
             more |= self.run_idle_hooks();
         } else {
             self.0.busy_turns.set(busy_turns);
         }
-        self.next_part();
+        self.next_phase();
         more |= self.take_messages();
-        self.next_part();
-        more |= !self.0.run.borrow().is_empty() || !self.0.next_turn.borrow().is_empty();
+        self.next_phase();
+        more |= !self.0.tasks.idle() || !self.0.next_turn.borrow().is_empty();
         progressed |= more;
         progressed |= if parks && !more && !self.0.stopping.get() {
             self.0.reactor.poll_before_park()
         } else {
             self.0.reactor.poll()
         };
-        self.next_part();
+        self.next_phase();
         progressed |= self.fire_timers();
         self.0.turns.set(self.0.turns.get() + 1);
-        self.0.run.borrow_mut().extend(self.0.next_turn.borrow_mut().drain(..));
+        self.0.tasks.wake_all(self.0.next_turn.borrow_mut().drain(..));
         let next_deadline = self.0.timers.borrow().next();
-        Turn { progressed: progressed || !self.0.run.borrow().is_empty(), next_deadline }
+        Turn { progressed: progressed || !self.0.tasks.idle(), next_deadline }
     }
 
     fn run_tasks(&self) -> bool {
         let mut ran = 0;
         while ran < TASKS_PER_TURN_MAX {
-            let Some(task) = self.0.run.borrow_mut().pop_front() else { break };
-            let group = self.0.groups.borrow().get(task.group as usize).cloned();
-            if let Some(group) = group {
-                group.poll_task(task.index);
+            if !self.0.tasks.advance_one() {
+                break;
             }
             ran += 1;
         }
@@ -360,12 +342,16 @@ impl Shard {
     }
 
     fn take_messages(&self) -> bool {
-        let mut progressed = self.0.remote.run_pending(self);
+        let mut progressed = false;
+        while let Some(job) = self.0.jobs.pop() {
+            job(self);
+            progressed = true;
+        }
         let mut at = 0;
         loop {
             let inbox = self.0.inboxes.borrow().get(at).cloned();
             let Some(inbox) = inbox else { return progressed };
-            progressed |= inbox.take(self);
+            progressed |= inbox.take();
             at += 1;
         }
     }
@@ -385,7 +371,7 @@ impl Shard {
     }
 
     fn has_messages(&self) -> bool {
-        self.0.remote.has_pending() || self.0.inboxes.borrow().iter().any(|inbox| inbox.waiting())
+        !self.0.jobs.is_empty() || self.0.inboxes.borrow().iter().any(|inbox| inbox.waiting())
     }
 
     /// Turns until [`stop`](Shard::stop), sleeping when there is nothing to do.
@@ -400,8 +386,8 @@ impl Shard {
         self.0.stopping.set(false);
     }
 
-    /// Before a sleep until `deadline`: gives back what the pool has kept for long. Gives a deadline that is
-    /// early enough for the next time.
+    /// Called before a sleep until `deadline`: returns buffers to the system that have not been used for
+    /// [`TRIM_EVERY`]. Gives the deadline at which this is due again, if that is earlier.
     fn trim_if_unused(&self, deadline: Option<Nanos>) -> Option<Nanos> {
         let pool = &self.0.pool;
         if pool.kept() == 0 {
@@ -432,71 +418,5 @@ impl Shard {
                 self.0.reactor.park(turn.next_deadline, &|| !self.has_messages());
             }
         }
-    }
-}
-
-/// See [`Shard::sleep`].
-pub struct Sleep {
-    shard: Shard,
-    deadline: Nanos,
-    armed: TaskId,
-}
-
-impl Future for Sleep {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        if self.shard.now() >= self.deadline {
-            return Poll::Ready(());
-        }
-        let task = self.shard.current_task();
-        if self.armed != task {
-            self.armed = task;
-            self.shard.wake_at(self.deadline, task);
-        }
-        Poll::Pending
-    }
-}
-
-/// See [`Shard::next_turn`].
-pub struct NextTurn {
-    shard: Shard,
-    after: Option<u64>,
-}
-
-impl Future for NextTurn {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        let core = &self.shard.0;
-        let now = core.turns.get();
-        match self.after {
-            Some(turn) if turn != now => return Poll::Ready(()),
-            Some(_) => {}
-            None => {
-                core.next_turn.borrow_mut().push(self.shard.current_task());
-                self.after = Some(now);
-            }
-        }
-        Poll::Pending
-    }
-}
-
-/// See [`Shard::yield_now`].
-pub struct Yield {
-    shard: Shard,
-    yielded: bool,
-}
-
-impl Future for Yield {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        if self.yielded {
-            return Poll::Ready(());
-        }
-        self.yielded = true;
-        self.shard.wake(self.shard.current_task());
-        Poll::Pending
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! All are single-threaded; waiting tasks are woken in the order in which they came.
 
-use crate::executor::TaskId;
 use crate::shard::Shard;
+use crate::task::TaskId;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -55,7 +55,7 @@ impl Notify {
     }
 }
 
-/// A value that will be there later: made by [`promise`], given by [`Promise::fulfil`].
+/// The giving side of a value that comes later; see [`promise`].
 pub struct Promise<T> {
     shared: Rc<PromiseState<T>>,
     shard: Shard,
@@ -73,7 +73,8 @@ struct PromiseState<T> {
     waiter: Cell<TaskId>,
 }
 
-/// A pair of giver and waiter. The waiter gets `None` when the giver is dropped without giving.
+/// The two sides of a value that comes later: [`Promise::fulfil`] gives it, and awaiting the [`Promised`] takes it. That
+/// yields `None` when the promise is dropped without being fulfilled.
 pub fn promise<T>(shard: &Shard) -> (Promise<T>, Promised<T>) {
     let shared = Rc::new(PromiseState {
         value: Cell::new(None),
@@ -115,8 +116,8 @@ impl<T> Future for Promised<T> {
     }
 }
 
-/// A bounded amount (of bytes, of operations) that tasks take and give back; first come, first
-/// served, so a large wish is not starved by small ones.
+/// A bounded amount (of bytes, of operations) that tasks take and give back. Requests are served in
+/// order, so that small ones cannot starve a large one.
 pub struct Budget {
     shard: Shard,
     limit: u64,
@@ -132,7 +133,7 @@ pub struct Share {
 }
 
 impl Budget {
-    /// A budget of `limit`.
+    /// A budget of `limit`, all of it free.
     pub fn new(shard: &Shard, limit: u64) -> Rc<Budget> {
         Rc::new(Budget {
             shard: shard.clone(),
@@ -143,12 +144,12 @@ impl Budget {
         })
     }
 
-    /// The amount that is not taken now.
+    /// The amount that is free now.
     pub fn left(&self) -> u64 {
         self.left.get()
     }
 
-    /// A share at once, or `None` when it is not there or others wait for theirs.
+    /// A share if the amount is free and no other task waits for one; never waits.
     pub fn try_take(self: &Rc<Budget>, amount: u64) -> Option<Share> {
         let amount = amount.min(self.limit);
         if !self.queue.borrow().is_empty() || self.left.get() < amount {
@@ -158,18 +159,18 @@ impl Budget {
         Some(Share { budget: Rc::clone(self), amount })
     }
 
-    /// Waits for a share of `amount`; more than the whole budget is cut to the whole budget.
+    /// Waits for a share of `amount`, or of the whole budget if that is less.
     pub fn take(self: &Rc<Budget>, amount: u64) -> impl Future<Output = Share> + use<> {
         let amount = amount.min(self.limit);
-        let mut place = Place { budget: Rc::clone(self), ticket: None };
+        let mut entry = Entry { budget: Rc::clone(self), ticket: None };
         poll_fn(move |_| {
-            let budget = Rc::clone(&place.budget);
-            let Some(mine) = place.ticket else {
+            let budget = Rc::clone(&entry.budget);
+            let Some(mine) = entry.ticket else {
                 if let Some(share) = budget.try_take(amount) {
                     return Poll::Ready(share);
                 }
                 let new = budget.next_ticket.replace(budget.next_ticket.get() + 1);
-                place.ticket = Some(new);
+                entry.ticket = Some(new);
                 let task = budget.shard.current_task();
                 budget.queue.borrow_mut().push_back((task, amount, new));
                 return Poll::Pending;
@@ -180,7 +181,7 @@ impl Budget {
                 return Poll::Pending;
             }
             queue.pop_front();
-            place.ticket = None;
+            entry.ticket = None;
             budget.left.set(budget.left.get() - amount);
             drop(queue);
             budget.wake_first();
@@ -197,13 +198,14 @@ impl Budget {
     }
 }
 
-/// A waiting task's place in the queue; given up when the task goes away before its turn.
-struct Place {
+/// A waiting task's entry in the queue; dropping it removes the entry, so that a task that was dropped does not block
+/// the others.
+struct Entry {
     budget: Rc<Budget>,
     ticket: Option<u64>,
 }
 
-impl Drop for Place {
+impl Drop for Entry {
     fn drop(&mut self) {
         if let Some(mine) = self.ticket {
             self.budget.queue.borrow_mut().retain(|(_, _, ticket)| *ticket != mine);

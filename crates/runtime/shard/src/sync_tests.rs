@@ -112,7 +112,7 @@ fn a_waiter_that_goes_away_does_not_block_those_behind_it() {
     let gone = Rc::new(Cell::new(false));
     let flag = Rc::clone(&gone);
     shard.spawn(async move {
-        // Polled once, so that it has a place in the queue, then dropped.
+        // Polled once, so that it has an entry in the queue, then dropped.
         let mut impatient = Box::pin(impatient);
         std::future::poll_fn(|cx| {
             let _ = impatient.as_mut().poll(cx);

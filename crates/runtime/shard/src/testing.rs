@@ -22,7 +22,7 @@ impl Reactor for VirtualClock {
     }
 }
 
-/// Time passes only when everything waits: then it jumps to the next deadline.
+/// A clock that stands still until everything waits; then it jumps to the next deadline.
 pub(crate) fn clock() -> VirtualClock {
     VirtualClock(Cell::new(0))
 }
@@ -32,7 +32,7 @@ pub(crate) fn shard() -> Shard {
     Shard::with_reactor(0, Rc::new(clock()))
 }
 
-/// Turns until nothing happens any more without time passing.
+/// Turns until nothing more happens unless time passes.
 pub(crate) fn settle(shard: &Shard) {
     while shard.turn().progressed {}
 }

@@ -1,12 +1,13 @@
 //! The threads of a process's shards: started together, stopped together.
 
+use crate::id::ShardId;
 use crate::mailbox::Remote;
 use crate::ring::RingError;
-use crate::shard::{Shard, ShardId};
+use crate::shard::Shard;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-/// Why the shards could not be started.
+/// The shards could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A shard's io_uring was refused.
@@ -80,7 +81,7 @@ impl Drop for Shards {
             remote.run(|shard| shard.stop());
         }
         for thread in self.threads.drain(..) {
-            // A shard that panicked has said so already.
+            // An error means that the shard panicked, and the panic has been reported already.
             let _ = thread.join();
         }
     }

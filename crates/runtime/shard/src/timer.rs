@@ -1,11 +1,11 @@
 //! Timers of one shard: a heap of deadlines, each naming the task to wake.
 
-use crate::executor::TaskId;
 use crate::reactor::Nanos;
+use crate::task::TaskId;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Deadlines in order; a task may have any number, stale ones only cause a spurious poll.
+/// Deadlines in order. A task may have any number of them; a stale one only causes a spurious poll.
 #[derive(Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Nanos, TaskId)>>,

@@ -268,7 +268,7 @@ impl Mesh {
     }
 
     fn settle(&self, loan: Loan) {
-        if let Err(stray) = self.shard.pool().settle(loan) {
+        if let Err(stray) = self.shard.pool().release(loan) {
             // Not ours: pass it on to its home rather than leak it.
             self.send(stray.home(), Msg::Return(stray));
         }

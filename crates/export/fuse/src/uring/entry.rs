@@ -3,7 +3,7 @@
 //! Invariant: the kernel has the memory from the start of a command to its end, and between two commands it is ours.
 
 use crate::abi::ring;
-use braid_shard::buffer::Lasting;
+use braid_shard::buffer::FixedBuffer;
 use braid_shard::ring::{BufMuts, Command, RingOp};
 use braid_shard::{BufMut, Shard};
 use smallvec::smallvec;
@@ -14,8 +14,8 @@ use std::rc::Rc;
 /// See the module's documentation.
 pub(super) struct Entry {
     queue: u16,
-    headers: Lasting,
-    payload: Lasting,
+    headers: FixedBuffer,
+    payload: FixedBuffer,
     /// The request in it: its number, and that under which it is answered.
     held: Cell<Option<(u64, u64)>>,
     /// The reply to it is begun by a thread of the kernel's.
@@ -26,11 +26,11 @@ impl Entry {
     /// For queue `queue`, with `payload` bytes beside the headers.
     pub fn new(shard: &Shard, queue: u16, payload: usize) -> Entry {
         let pool = shard.pool();
-        let headers = pool.lasting(ring::HEADERS);
+        let headers = pool.fixed(ring::HEADERS);
         Entry {
             queue,
             headers,
-            payload: pool.lasting(payload),
+            payload: pool.fixed(payload),
             held: Cell::new(None),
             by_worker: Cell::new(false),
         }

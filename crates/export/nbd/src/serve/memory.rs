@@ -439,7 +439,7 @@ impl Account {
 
     /// Notes that `bytes` of payload begin to move.
     pub fn begin(&self, way: Way, bytes: u64) {
-        self.moving[way as usize].set(Some((self.purse.shard.recently(), bytes)));
+        self.moving[way as usize].set(Some((self.purse.shard.coarse_now(), bytes)));
     }
 
     /// Notes that they have arrived.

@@ -1,25 +1,25 @@
 //! Copies from and to memory that other threads may be writing to.
 //!
-//! In Rust a plain copy of bytes that another thread writes at that moment is undefined behaviour, also
-//! where any mixture of old and new would do, as it does for a disk. The copies here are not plain: where
-//! it can be, the C library's are called from assembly, of which the compiler assumes nothing but that it may
-//! touch memory; elsewhere they are relaxed atomic accesses.
+//! In Rust a plain copy of bytes that another thread is writing is undefined behaviour, even if the caller would
+//! accept any mixture of old and new bytes, as users of a disk must. So these copies are not plain: on x86-64 Linux
+//! memcpy and memset of the C library are called from assembly, about which the compiler assumes only that it may
+//! touch memory; elsewhere the copies consist of relaxed atomic accesses.
 //!
-//! Only the shared side is reached like this, by pointer: no reference to it is made here.
+//! Only the shared side needs this. It is reached by pointer; no reference to it is made here.
 
-/// Copies `len` bytes of shared memory to memory of the caller's own.
+/// Copies `len` bytes of shared memory to memory that belongs to the caller.
 ///
 /// # Safety
-/// `shared` may be read and `own` written for `len` bytes, they are apart, and nobody else uses those of `own`.
+/// `shared` may be read and `own` written for `len` bytes, they do not overlap, and nobody else uses `own`.
 pub(super) unsafe fn load(shared: *const u8, own: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { machine::load(shared, own, len) }
 }
 
-/// Copies `len` bytes of the caller's own to shared memory.
+/// Copies `len` bytes that belong to the caller to shared memory.
 ///
 /// # Safety
-/// `own` may be read and `shared` written for `len` bytes, they are apart, and nobody writes those of `own`.
+/// `own` may be read and `shared` written for `len` bytes, they do not overlap, and nobody else writes to `own`.
 pub(super) unsafe fn store(own: *const u8, shared: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { machine::store(own, shared, len) }
@@ -40,8 +40,8 @@ mod machine {
 
     unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         let memcpy: unsafe extern "C" fn(*mut _, *const _, usize) -> *mut _ = libc::memcpy;
-        // SAFETY: a call by the rules of the C ABI of a function whose arguments are as it wants them: both ranges may be
-        // used and are apart, as the caller promises.
+        // SAFETY: the call follows the C ABI, and the arguments are valid for memcpy: the caller promises that both
+        // ranges may be used and do not overlap.
         unsafe {
             asm!(
                 "call {memcpy}",
@@ -84,7 +84,7 @@ mod machine {
 mod machine {
     use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-    /// Words, where all of it is words: as always with blocks of devices. Bytes else.
+    /// True when the range can be copied in words, as the blocks of a device always can; else it is copied in bytes.
     fn in_words(shared: *const u8, len: usize) -> bool {
         (shared as usize).is_multiple_of(8) && len.is_multiple_of(8)
     }

@@ -1,48 +1,49 @@
-//! Memory that several shards read and write: what a RAM device is made of.
+//! Memory that several shards read and write. RAM devices are made of it.
 
-use super::{ALIGN, block_layout, racy};
+use super::memory::{ALIGN, block_layout};
+use super::racy;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::alloc::handle_alloc_error;
 use std::ptr::NonNull;
 
 /// A fixed range of zeroed memory, copied from and to by any shard.
 ///
-/// As with a disk, two accesses to the same bytes at the same time leave or give either content;
-/// the engine above never does that to bytes that it relies on (each stripe has one owner).
+/// As with a disk, two accesses to the same bytes at the same time may leave or return any mixture of the two
+/// contents. The engine above never lets that happen to bytes that it relies on (each stripe has one owner).
 pub struct SharedMemory {
     pub(super) memory: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the memory is reached through `racy`, whose copies any number of threads may make of and to
-// the same bytes at once. No reference to it is ever made.
+// SAFETY: all accesses go through `racy`, whose copies may run on any number of threads at the same time,
+// from and to the same bytes. No reference to the memory is ever made.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// `len` zero bytes. Ends the process when there is not that much memory, as any allocation.
+    /// `len` zero bytes. Aborts the process when there is not that much memory, as any allocation does.
     pub fn new(len: usize) -> SharedMemory {
         let layout = block_layout(len.max(ALIGN));
         SharedMemory::try_new(len).unwrap_or_else(|| handle_alloc_error(layout))
     }
 
-    /// `len` zero bytes, or `None` when there is not that much memory. Pages come when they are
-    /// first touched, huge ones where the system has them: random access over gigabytes is bound
-    /// by address translation otherwise.
+    /// `len` zero bytes, or `None` when there is not that much memory. Pages are allocated when they are
+    /// first touched. They are huge pages where the system has them: without those, random access over gigabytes
+    /// is limited by TLB misses.
     pub fn try_new(len: usize) -> Option<SharedMemory> {
         let capacity = len.max(ALIGN);
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice disturbs nothing.
         let memory = unsafe { mmap_anonymous(std::ptr::null_mut(), capacity, access, flags) };
         let memory = NonNull::new(memory.ok()?.cast::<u8>())?;
-        // SAFETY: the range is the mapping just made; the advice changes no content. Where it is
-        // refused, small pages do as well.
+        // SAFETY: the range is the mapping just made; the advice changes no content. If it is
+        // refused the memory has small pages, which work as well.
         let _ = unsafe { madvise(memory.as_ptr().cast(), capacity, Advice::LinuxHugepage) };
         Some(SharedMemory { memory, len })
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -56,7 +57,7 @@ impl SharedMemory {
         at.checked_add(len).is_some_and(|end| end <= self.len)
     }
 
-    /// Copies from offset `at` into `into`. False, and nothing done, when out of range.
+    /// Copies from offset `at` into `into`. False when the range is out of bounds; nothing is copied then.
     pub fn read(&self, at: usize, into: &mut [u8]) -> bool {
         if !self.holds(at, into.len()) {
             return false;
@@ -66,7 +67,7 @@ impl SharedMemory {
         true
     }
 
-    /// Copies `from` to offset `at`. False, and nothing done, when out of range.
+    /// Copies `from` to offset `at`. False when the range is out of bounds; nothing is copied then.
     pub fn write(&self, at: usize, from: &[u8]) -> bool {
         if !self.holds(at, from.len()) {
             return false;
@@ -76,7 +77,7 @@ impl SharedMemory {
         true
     }
 
-    /// Zeroes `len` bytes at offset `at`. False, and nothing done, when out of range.
+    /// Zeroes `len` bytes at offset `at`. False when the range is out of bounds; nothing is zeroed then.
     pub fn zero(&self, at: usize, len: usize) -> bool {
         if !self.holds(at, len) {
             return false;
@@ -89,8 +90,8 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: mapped in `try_new` with this length; nobody holds a handle any more. A refusal
-        // would leave the memory mapped, which harms nobody.
+        // SAFETY: mapped in `try_new` with this length, and nothing points into it any more. If munmap
+        // fails the memory stays mapped, which does no harm.
         let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.len.max(ALIGN)) };
     }
 }
@@ -109,7 +110,7 @@ mod tests {
             (seed >> 8) as usize % below
         };
         for round in 0..500 {
-            // Lengths on both sides of what each way of copying is for.
+            // Lengths on both sides of the limits between the ways of copying.
             let len = match round % 4 {
                 0 => next(200),
                 1 => 64 * next(40),

@@ -1,6 +1,7 @@
 //! Handles on one thread; loans between threads are tested with the mailboxes.
 
-use super::{ALIGN, BufMut, CLASS_MAX_SHIFT, KEEP_PER_CLASS, LEN_MAX, Loan, Pool};
+use super::memory::{CLASS_MAX_SHIFT, KEEP_PER_CLASS};
+use super::{ALIGN, BufMut, LEN_MAX, Loan, Pool};
 
 fn numbered(pool: &Pool, len: usize) -> BufMut {
     let mut buf = pool.get(len);
@@ -190,7 +191,7 @@ fn a_loan_for_reading_is_never_writable() {
     let borrowed = borrowed.try_into_mut().unwrap_err();
     let loan = home.reclaim(borrowed.into_loan().unwrap()).unwrap_err();
     let kept = kept.try_into_mut().unwrap_err();
-    home.settle(loan).unwrap();
+    home.release(loan).unwrap();
     assert!(kept.try_into_mut().is_ok());
 }
 
@@ -207,7 +208,7 @@ fn dropped_borrowed_handles_leave_their_loan_to_be_sent_home() {
     away.take_returns(&mut returns);
     assert_eq!((returns.len(), home.outstanding()), (1, 8192));
     for loan in returns {
-        home.settle(loan).unwrap();
+        home.release(loan).unwrap();
     }
     assert_eq!(home.outstanding(), 0);
 }
@@ -217,31 +218,31 @@ fn a_pool_with_the_same_number_is_not_home() {
     let (home, twin) = (Pool::new(3), Pool::new(3));
     let loan = home.get(4096).into_loan().unwrap();
     let loan = twin.reclaim(loan).unwrap_err();
-    let loan = twin.settle(loan).unwrap_err();
-    home.settle(loan).unwrap();
+    let loan = twin.release(loan).unwrap_err();
+    home.release(loan).unwrap();
     assert_eq!(home.outstanding(), 0);
 }
 
 #[test]
-fn lasting_memory_is_handed_out_as_a_whole_when_nobody_has_a_part() {
+fn fixed_memory_is_handed_out_as_a_whole_when_nobody_has_a_part() {
     let pool = Pool::new(0);
-    let lasting = pool.lasting(10_000);
-    let mut whole = lasting.take().unwrap();
+    let fixed = pool.fixed(10_000);
+    let mut whole = fixed.take().unwrap();
     whole[9_999] = 7;
     let place = whole.as_ptr();
     assert_eq!(
-        (whole.len(), lasting.position(&whole), lasting.take().is_none()),
+        (whole.len(), fixed.position(&whole), fixed.take().is_none()),
         (10_000, Some(0), true)
     );
     let rest = whole.split_off(4096).freeze();
     drop(whole);
-    assert!(lasting.take().is_none(), "somebody reads the rest");
-    assert_eq!(lasting.position(&rest), Some(4096));
-    assert_eq!(lasting.position(&pool.get(1)), None);
+    assert!(fixed.take().is_none(), "somebody reads the rest");
+    assert_eq!(fixed.position(&rest), Some(4096));
+    assert_eq!(fixed.position(&pool.get(1)), None);
     assert!(rest.try_into_mut().is_err(), "it is not the only handle");
-    let whole = lasting.take().unwrap();
+    let whole = fixed.take().unwrap();
     assert_eq!((whole.as_ptr(), whole[9_999]), (place, 7));
-    drop(lasting);
+    drop(fixed);
     assert_eq!(pool.outstanding(), 16_384, "the handle keeps it");
     drop(whole);
     assert_eq!(pool.outstanding(), 0);

@@ -1,4 +1,4 @@
-//! The operations of a ring, and the kernel's form of them.
+//! The operations of a ring, and their encoding as submission queue entries.
 
 use super::queues::Prepared;
 use crate::buffer::{Buf, BufMut};
@@ -7,15 +7,16 @@ use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use smallvec::SmallVec;
 use std::rc::Rc;
 
-/// Reading handles of one vectored operation. Nearly all have one: requests are moved often, and are kept small.
+/// Read-only buffers of one vectored operation. Nearly all operations have one, which is stored inline: requests are
+/// moved often, so they must be small.
 pub type Bufs = SmallVec<[Buf; 1]>;
-/// Writable handles of one vectored operation.
+/// Writable buffers of one vectored operation.
 pub type BufMuts = SmallVec<[BufMut; 1]>;
 
-/// Bytes of a command's argument that a driver reads; the rest of its 80 are zero.
+/// Bytes of a command's argument that are used; the rest of its 80 bytes are zero.
 pub const ARGUMENT: usize = 24;
 
-/// One operation; owns its descriptor and buffers until it ends. Offsets and lengths in bytes.
+/// One operation, which owns its descriptor and buffers until it ends. Offsets and lengths are in bytes.
 #[derive(Debug)]
 #[allow(missing_docs)] // The fields are named after the system calls' arguments.
 pub enum RingOp {
@@ -23,7 +24,8 @@ pub enum RingOp {
     Read { fd: Rc<OwnedFd>, offset: u64, bufs: BufMuts },
     /// Writes `bufs` at `offset`; with `durable` the data is on stable storage at completion.
     Write { fd: Rc<OwnedFd>, offset: u64, bufs: Bufs, durable: bool },
-    /// Writes `bufs`, on a thread of the kernel's. For descriptors whose writes can wait for this very thread.
+    /// Writes `bufs` on a worker thread of the kernel, for descriptors on which a write may block until this very thread
+    /// has done something.
     WriteByWorker { fd: Rc<OwnedFd>, bufs: Bufs },
     /// Makes written data durable (fdatasync).
     Sync { fd: Rc<OwnedFd> },
@@ -31,7 +33,7 @@ pub enum RingOp {
     Fallocate { fd: Rc<OwnedFd>, mode: i32, offset: u64, len: u64 },
     /// Receives at most `buf.len()` bytes.
     Receive { fd: Rc<OwnedFd>, buf: BufMut },
-    /// Sends all buffers, or as much as the socket takes at once.
+    /// Sends all buffers, or as much as fits into the socket now.
     Send { fd: Rc<OwnedFd>, bufs: Bufs },
     /// Accepts one connection; the result is its descriptor.
     Accept { fd: Rc<OwnedFd> },
@@ -54,12 +56,12 @@ pub struct Command {
 }
 
 impl Command {
-    /// Command number `code` of the driver behind `fd`. `memory` is what the driver may read and
-    /// write until the command ends; `with_vectors` tells it where that is.
+    /// Command number `code` of the driver behind `fd`. The driver may read and write `memory`
+    /// until the command ends; `with_vectors` passes its addresses along.
     ///
     /// # Safety
-    /// Until the command ends the driver writes to no other memory of the process than `memory`:
-    /// nothing that it was told of earlier and has not let go of.
+    /// Until the command ends the driver must write to no other memory of the process than `memory`, in particular not
+    /// to memory that an earlier command has passed to it.
     #[allow(unsafe_code)]
     pub unsafe fn new(
         fd: Rc<OwnedFd>,
@@ -71,7 +73,7 @@ impl Command {
         Command { fd, code, argument, memory, with_vectors, by_worker: false }
     }
 
-    /// Has a thread of the kernel's begin it, as [`RingOp::WriteByWorker`].
+    /// Has a worker thread of the kernel start it, like [`RingOp::WriteByWorker`].
     pub fn by_worker(self) -> Command {
         Command { by_worker: true, ..self }
     }
@@ -82,7 +84,7 @@ impl Command {
     }
 }
 
-/// Builds the kernel's form of `op`; `vectors` and `message` stay where they are while it is in
+/// Encodes `op`. The entry points to `vectors` and `message`, which must stay where they are while it is in
 /// flight.
 pub(super) fn prepare(
     op: &mut RingOp,
@@ -174,10 +176,10 @@ fn prepare_command(command: &mut Command, vectors: &mut Vec<libc::iovec>) -> squ
     let memory = command.memory.iter_mut();
     vectors.extend(memory.map(|buf| vector_of(buf.as_mut_ptr(), buf.len())));
     let mut entry = plain.addr(Some(vectors.as_ptr() as u64)).build().flags(flags);
-    /// Where `struct io_uring_sqe` of linux/io_uring.h has `len`, which the crate leaves at zero.
+    /// Offset of `len` in `struct io_uring_sqe` of linux/io_uring.h. The io-uring crate leaves the field zero.
     const LEN_AT: usize = 24;
-    // SAFETY: an Entry128 is the kernel's structure of 128 bytes, plain numbers that may have any
-    // value; four bytes from 24 on are within it, and aligned for a u32 as the whole is for a u64.
+    // SAFETY: an Entry128 is the kernel's structure of 128 bytes, which consists of integers. The four bytes from 24 on
+    // are within it, and they are aligned for a u32 because the structure is aligned for a u64.
     unsafe { (&raw mut entry).byte_add(LEN_AT).cast::<u32>().write(vectors.len() as u32) };
     entry
 }

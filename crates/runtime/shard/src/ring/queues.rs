@@ -1,16 +1,15 @@
-//! The queues shared with the kernel. Those of a kernel that can (Linux 6.1) have entries that are long enough for
-//! commands to drivers.
+//! The queues shared with the kernel. From Linux 6.1 on their entries have 128 bytes, which commands to drivers need.
 
 use io_uring::squeue::{Entry, Entry128, Flags};
 use io_uring::{IoUring, Parameters, Submitter};
 
-/// Room for completions, for each entry of the submission queue.
+/// Entries of the completion queue for each entry of the submission queue.
 const COMPLETIONS: u32 = 8;
 
-/// An operation in the kernel's form.
+/// An encoded operation.
 pub(super) enum Prepared {
     Plain(Entry),
-    /// Only for queues that take commands.
+    /// Only for queues that support commands.
     Command(Entry128),
 }
 
@@ -22,7 +21,7 @@ impl Prepared {
         }
     }
 
-    /// Begun by a thread of the kernel's.
+    /// Has a worker thread of the kernel start it.
     pub fn by_worker(self) -> Prepared {
         match self {
             Prepared::Plain(entry) => Prepared::Plain(entry.flags(Flags::ASYNC)),
@@ -38,7 +37,7 @@ pub(super) enum Queues {
 }
 
 impl Queues {
-    /// With `entries` places for submissions.
+    /// Queues with room for `entries` submissions.
     pub fn new(entries: u32) -> std::io::Result<Queues> {
         let long = IoUring::<Entry128>::builder()
             .setup_single_issuer()
@@ -55,7 +54,7 @@ impl Queues {
         }
     }
 
-    /// True if [`Prepared::Command`] has room.
+    /// True if [`Prepared::Command`] can be pushed.
     pub fn take_commands(&self) -> bool {
         matches!(self, Queues::Long(_))
     }
@@ -63,7 +62,7 @@ impl Queues {
     /// Puts an entry into the submission queue; false when it is full.
     ///
     /// # Safety
-    /// The memory that the entry points to stays as it is until its completion was seen.
+    /// The memory that the entry points to must stay where it is until its completion has been seen.
     pub unsafe fn push(&mut self, entry: &Prepared) -> bool {
         // SAFETY: the caller's promise.
         let pushed = unsafe {
@@ -73,14 +72,14 @@ impl Queues {
                     queues.submission().push(&entry.clone().into())
                 }
                 (Queues::Short(queues), Prepared::Plain(entry)) => queues.submission().push(entry),
-                // Refused before it comes here.
+                // The ring refuses commands before they get here.
                 (Queues::Short(_), Prepared::Command(_)) => Ok(()),
             }
         };
         pushed.is_ok()
     }
 
-    /// Entries that the kernel has not taken yet.
+    /// Entries that the kernel has not accepted yet.
     pub fn unsubmitted(&mut self) -> usize {
         match self {
             Queues::Long(queues) => queues.submission().len(),
@@ -88,7 +87,7 @@ impl Queues {
         }
     }
 
-    /// The kernel has completions, or work that leads to some, that wait for this thread to enter it.
+    /// True when the kernel has completions, or work that leads to some, that it delivers only when this thread enters it.
     pub fn holds_back(&mut self) -> bool {
         match self {
             Queues::Long(queues) => {
@@ -115,7 +114,7 @@ impl Queues {
         }
     }
 
-    /// Takes what has completed: numbers of operations and results.
+    /// Appends the completions to `into`: `user_data` and result of each operation.
     pub fn completed(&mut self, into: &mut Vec<(u64, i32)>) {
         let pair = |entry: io_uring::cqueue::Entry| (entry.user_data(), entry.result());
         match self {

@@ -1,17 +1,17 @@
-//! Why the kernel gives no io_uring, in words that say what to change.
+//! The reasons for which the kernel refuses an io_uring, in messages that say how to change that.
 //!
-//! The kernel answers `EPERM` alike when a sysctl or a filter forbids it, and `ENOMEM` alike when
-//! memory or the right to lock it is short; the system is asked which one it is. What braid needs is
-//! asked for once at the start: found out later it would be a shard that hangs.
+//! The kernel answers `EPERM` both when a sysctl and when a filter forbids it, and `ENOMEM` both when
+//! memory and when the right to lock it is short, so the settings of the system decide which it is. Required features
+//! are checked once at the start: a feature that turns out to be missing later would show as a shard that hangs.
 
+use super::enter::{ENTER_EXT_ARG, ENTER_GETEVENTS, is_transient};
 use super::queues::Queues;
-use super::{ENTER_EXT_ARG, ENTER_GETEVENTS};
 use io_uring::types;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::io;
 
-/// Why a ring could not be made.
+/// The ring could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
     /// `kernel.io_uring_disabled` forbids it, to everybody or to this user.
@@ -103,7 +103,7 @@ const SETUP: &str = "io_uring_setup";
 const ENTER: &str = "io_uring_enter";
 
 impl RingError {
-    /// The reason for what io_uring_setup answered.
+    /// Explains an error of io_uring_setup.
     pub(super) fn of_setup(error: &io::Error) -> RingError {
         RingError::of(SETUP, error, &System::here())
     }
@@ -113,7 +113,7 @@ impl RingError {
             Some(libc::EPERM) if call == SETUP && system.disabled > 0 && !system.filtered => {
                 RingError::SwitchedOff { level: system.disabled }
             }
-            // Under a filter the sysctl may be the reason as well, and is the one that can be seen.
+            // Under a filter either may be the reason, but the sysctl is known to forbid it.
             Some(libc::EPERM) if call == SETUP && system.disabled > 1 => {
                 RingError::SwitchedOff { level: system.disabled }
             }
@@ -129,10 +129,10 @@ impl RingError {
     }
 }
 
-/// The settings of the system that decide over io_uring.
+/// The settings of the system that decide whether io_uring is available.
 struct System {
     release: String,
-    /// `kernel.io_uring_disabled`; 0 where there is no such setting (before Linux 6.6).
+    /// `kernel.io_uring_disabled`; 0 if there is no such setting (before Linux 6.6).
     disabled: u8,
     /// This thread is under a seccomp filter.
     filtered: bool,
@@ -153,15 +153,15 @@ impl System {
     }
 }
 
-/// The features that the ring relies on, beside older operations: its name, the version that
-/// brought it.
+/// The features that the ring relies on, beside older operations: name, and version of the kernel that
+/// introduced it.
 const FEATURES: [(&str, &str); 3] = [
     ("completions that are kept when the queue is full (IORING_FEAT_NODROP)", "5.5"),
     ("waiting for sockets without a thread each (IORING_FEAT_FAST_POLL)", "5.7"),
     ("waiting with a time limit (IORING_FEAT_EXT_ARG)", "5.11"),
 ];
 
-/// Asks for what braid uses, and enters the ring once.
+/// Checks that the features that braid uses are there, and that the ring can be entered.
 pub(super) fn check(queues: &Queues) -> Result<(), RingError> {
     let parameters = queues.parameters();
     let has = [
@@ -177,7 +177,7 @@ pub(super) fn check(queues: &Queues) -> Result<(), RingError> {
     let flags = ENTER_GETEVENTS | ENTER_EXT_ARG;
     // SAFETY: nothing is submitted; the argument is the structure that the flag announces.
     match unsafe { queues.submitter().enter(0, 0, flags, Some(&args)) } {
-        Err(error) if !super::passes(&error) => Err(RingError::of(ENTER, &error, &System::here())),
+        Err(error) if !is_transient(&error) => Err(RingError::of(ENTER, &error, &System::here())),
         _ => Ok(()),
     }
 }

@@ -92,7 +92,7 @@ fn more_operations_than_the_queue_holds_all_complete() {
     assert_eq!(shard.ring().unwrap().in_flight(), 0);
 }
 
-/// More than the submission queue holds twice over, none of which ends by itself.
+/// Fills the submission queue more than twice over with operations that do not end by themselves.
 fn many_waits(shard: &Shard) -> OwnedFd {
     let (read, write) = std::io::pipe().unwrap();
     let read: Rc<OwnedFd> = Rc::new(read.into());
@@ -108,7 +108,7 @@ fn a_shard_sleeps_only_when_all_is_handed_over() {
     let write = many_waits(&shard);
     let sync = shard.perform(RingOp::Sync { fd: file(0) });
     let ring = shard.ring().unwrap();
-    // Without the deadline it would sleep for ever where it sleeps too early.
+    // If it sleeps too early it would sleep for ever; the deadline makes that a failure.
     ring.park(Some(ring.now() + 1_000_000_000), &|| true);
     assert_eq!((ring.unsubmitted.get(), ring.waiting.borrow().len()), (0, 0));
     assert_eq!(shard.block_on(sync).unwrap().0, 0);
@@ -120,7 +120,7 @@ fn the_bell_is_armed_though_the_queue_is_full() {
     let shard = shard();
     let write = many_waits(&shard);
     let (ring, remote) = (shard.ring().unwrap(), shard.remote());
-    // The message comes after the last look: nothing but the bell can end the sleep before its time.
+    // The message comes after the last check, so only the bell can end the sleep before the deadline.
     ring.park(Some(ring.now() + 1_000_000_000), &|| remote.run(|_| {}));
     assert_eq!(**ring.bell_count.borrow(), 1, "the bell was heard");
     drop(write);
@@ -186,14 +186,14 @@ fn commands_reach_the_driver_and_give_their_memory_back() {
     let memory = shard.pool().copy_of(b"as it was");
     let command = |path: &str, memory| {
         let fd: Rc<OwnedFd> = Rc::new(std::fs::File::open(path).unwrap().into());
-        // SAFETY: neither driver knows of any memory.
+        // SAFETY: neither driver has been passed any memory before.
         let command = unsafe { Command::new(fd, 0, [0; ARGUMENT], smallvec![memory], true) };
         let (result, op) = perform(&shard, RingOp::Command(command));
         let RingOp::Command(command) = op else { panic!("not the command back") };
         (result, command.into_memory().pop().unwrap())
     };
     let possible = shard.ring().unwrap().takes_commands();
-    // /dev/null has done nothing with success since Linux 6.0.
+    // /dev/null accepts any command since Linux 6.0.
     let (result, memory) = command("/dev/null", memory);
     assert_eq!(result, if possible { 0 } else { -libc::EOPNOTSUPP });
     let (result, memory) = command("/dev/zero", memory);

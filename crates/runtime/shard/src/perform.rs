@@ -1,6 +1,6 @@
-//! Waits for one ring operation from async code: `shard.perform(op).await`.
+//! Waiting for one ring operation in async code: `shard.perform(op).await`.
 
-use super::{RingOp, RingSink};
+use crate::ring::{RingOp, RingSink};
 use crate::shard::Shard;
 use crate::sync::{Promise, Promised, promise};
 use std::cell::Cell;
