@@ -23,6 +23,7 @@ use crate::metadata::component::used_size;
 use crate::metadata::superblock::read_superblock;
 use crate::options::{AssembleOptions, Context};
 use crate::state::bad_blocks::BadBlocks;
+use crate::state::geometries::Geometries;
 use crate::state::geometry::Geometry;
 use braid_device::meter::Metered;
 use braid_device::{Device, Opener};
@@ -106,16 +107,16 @@ pub async fn assemble(
         tracing::warn!("array {name}: {why}; it starts with \"auto\" instead");
     }
     geometry.set_owners(settings.shards.unwrap_or(there));
+    let geometries = Geometries::one(Arc::clone(&geometry));
     let options = AssembleOptions { settings, ..options };
     let (roster, left_out) = roster(&ctx.shard, choice, level, loaded);
     let keeper = bitmap.map(|loaded| loaded.keeper);
     let openers = roster.members.iter().map(|member| (member.nr, Arc::clone(&member.opener)));
     let start = running::Start {
         id,
-        geometry: Arc::clone(&geometry),
         info: device.clone(),
         openers: openers.collect(),
-        update: roster.view(&geometry, options.read_only, &[]),
+        update: roster.view(&geometries, options.read_only, &[]),
         bitmap: keeper.as_ref().map(Keeper::shape),
         settings: (options.settings, options.memory_max),
         aggregate: options.aggregate,
@@ -123,15 +124,7 @@ pub async fn assemble(
     };
     let engine = running::start_engines(ctx, start, &title).await?;
     let uuid = roster.shared.set_uuid;
-    let parts = crate::control::Parts {
-        id,
-        name: name.clone(),
-        geometry: Arc::clone(&geometry),
-        engine,
-        roster,
-        left_out,
-        keeper,
-    };
+    let parts = crate::control::Parts { id, name: name.clone(), engine, roster, left_out, keeper };
     let control = Control::start(ctx, &options, parts);
     control.begin().await;
     if control.roster.borrow().broken {

@@ -29,7 +29,6 @@ const MESH_CAPACITY: usize = 1024;
 #[derive(Clone)]
 pub(super) struct Start {
     pub(super) id: ArrayId,
-    pub(super) geometry: Arc<Geometry>,
     pub(super) info: DeviceInfo,
     pub(super) openers: Vec<(MemberNr, Arc<dyn Opener>)>,
     pub(super) update: ViewUpdate,
@@ -91,7 +90,7 @@ fn start_here(
     home: Remote,
     end: Option<MeshEnd<Msg>>,
 ) -> Result<(), OpenError> {
-    let Start { id, geometry, info, openers, update, bitmap, settings, aggregate, reports } = start;
+    let Start { id, info, openers, update, bitmap, settings, aggregate, reports } = start;
     let mesh = Mesh::new(shard);
     let home = Home::new(home, &Controlled, id);
     let tasks = crate::request::tasks::of(shard);
@@ -99,7 +98,7 @@ fn start_here(
     let view = update.clone();
     let setup =
         Setup { home, tasks, info, mesh, update, bitmap, settings, memory_max, aggregate, reports };
-    let engine = Engine::start(shard, id, geometry, setup);
+    let engine = Engine::start(shard, id, setup);
     crate::request::open(&engine, end);
     for (nr, opener) in openers {
         engine.open_member(nr, &*opener)?;

@@ -33,6 +33,7 @@ use self::outgoing::Outgoing;
 use crate::metadata::bitmap::BitmapNr;
 use crate::state::extent::Extent;
 use crate::state::geometry::Geometry;
+use crate::state::view::View;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::rc::{Rc, Weak};
@@ -80,19 +81,22 @@ impl Consistency {
     }
 
     /// The parity of `write`, which has begun as `_writing`, is computed; comes back when its blocks may be given to the
-    /// members.
+    /// members of `view`.
     ///
     /// A policy that logs what is about to be written has all of it here, once, and nothing on the members yet: it waits
     /// here until its log is durable, and when the permit is dropped the members have the blocks.
     #[inline]
     pub(crate) async fn before_members<'a>(
         &self,
-        geometry: &Geometry,
+        view: &View,
         _writing: &'a WriteInFlight,
         write: &impl Outgoing,
     ) -> Permit<'a> {
         debug_assert!(self.activity.is_active(), "a write before the superblocks say \"active\"");
-        debug_assert!(self.covers(geometry, write), "a write without its bits in the bitmap");
+        debug_assert!(
+            self.covers(view.geometry_of(write.unit()), write),
+            "a write without its bits in the bitmap"
+        );
         match &**self.policy.borrow() {
             Policy::Resync | Policy::Bitmap(_) => Permit(PhantomData),
         }

@@ -29,7 +29,7 @@ impl Control {
     }
 
     fn may_activate(&self) -> bool {
-        let redundant = self.geometry.level.has_redundancy();
+        let redundant = self.geometry().level.has_redundancy();
         redundant && !self.stopping.get() && !self.read_only && !self.roster.borrow().broken
     }
 
@@ -75,7 +75,7 @@ impl Control {
         if !planted("clean-unflushed") {
             self.flush_members(turn, |_| true).await;
         }
-        if !self.geometry.level.has_redundancy() {
+        if !self.geometry().level.has_redundancy() {
             return;
         }
         {

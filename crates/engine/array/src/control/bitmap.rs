@@ -200,7 +200,7 @@ impl Control {
 
     /// While a slot lacks its member, bits say what that member lacks.
     fn may_clear(&self) -> bool {
-        self.may_record() && self.roster.borrow().degraded(self.geometry.slots()) == 0
+        self.may_record() && self.roster.borrow().degraded(self.geometry().slots()) == 0
     }
 
     /// One round: shards give up bits without writes, and what nobody holds is cleared. `all`: without

@@ -229,7 +229,7 @@ impl Control {
         name: &str,
         device: &Rc<Metered>,
     ) -> Result<(), ControlError> {
-        let (block, most) = (device.info().logical_block, self.geometry.logical_block);
+        let (block, most) = (device.info().logical_block, self.geometry().logical_block);
         if block <= most {
             return Ok(());
         }

@@ -42,7 +42,7 @@ impl Control {
         let doing = "failing a member";
         let nr = self.select(doing, member)?;
         self.needs_redundancy(doing)?;
-        if !self.roster.borrow().survives_without(&self.geometry, nr) {
+        if !self.roster.borrow().survives_without(&self.geometry(), nr) {
             return Err(self.last_redundancy(nr));
         }
         // At once: whoever holds the turn may be waiting for this member.
@@ -73,7 +73,7 @@ impl Control {
         only_if_spared: bool,
     ) -> Dropped {
         let turn = self.turn().await;
-        if only_if_spared && !self.roster.borrow().survives_without(&self.geometry, nr) {
+        if only_if_spared && !self.roster.borrow().survives_without(&self.geometry(), nr) {
             return Dropped::Broken;
         }
         let dropped = self.drop_member(nr, why);
@@ -106,14 +106,14 @@ impl Control {
 
     /// The change in the roster alone: the caller holds the turn, and [records](Control::record_dropped) it.
     pub(crate) fn drop_member(&self, nr: MemberNr, why: &str) -> Dropped {
-        if !self.geometry.level.has_redundancy() {
+        if !self.geometry().level.has_redundancy() {
             return Dropped::Kept;
         }
         self.no_suspect_any_more(nr);
         let mut roster = self.roster.borrow_mut();
         // A stop keeps the last source of any block: nobody waits any more for an array that takes writes.
-        let kept = self.stopping.get() && roster.is_only_source(&self.geometry, nr, &[]);
-        let survives = roster.survives_without(&self.geometry, nr);
+        let kept = self.stopping.get() && roster.is_only_source(&self.geometry(), nr, &[]);
+        let survives = roster.survives_without(&self.geometry(), nr);
         let Some(member) = roster.member_mut(nr) else { return Dropped::Already };
         let spared = survives && !kept && !member.needed;
         if member.is_faulty() {

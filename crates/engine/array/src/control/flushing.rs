@@ -55,7 +55,7 @@ impl Control {
                 self.record_suspects(&turn).await;
             }
             let broken = self.roster.borrow().broken;
-            let redundant = self.geometry.level.has_redundancy();
+            let redundant = self.geometry().level.has_redundancy();
             let error = match first {
                 Some(error) if broken => Some(error),
                 Some(error) if !redundant && !planted("loss-told-to-none") => Some(error),
@@ -117,7 +117,7 @@ impl Control {
     }
 
     fn flush_failed(&self, nr: MemberNr, error: IoError) {
-        if !self.geometry.level.has_redundancy() && planted("loss-told-to-none") {
+        if !self.geometry().level.has_redundancy() && planted("loss-told-to-none") {
             return;
         }
         let sentence = format!(
@@ -125,7 +125,7 @@ impl Control {
             self.member_name(nr)
         );
         *self.flushes.failure.borrow_mut() = Some(sentence);
-        if self.geometry.level.has_redundancy() {
+        if self.geometry().level.has_redundancy() {
             if planted("flush-failure-ignored") {
                 return;
             }
@@ -137,7 +137,7 @@ impl Control {
                 others().any(|member| holds(member) && member.bad.now.is_empty())
             };
             let any_bad = others().any(|member| !member.bad.now.is_empty());
-            if any_bad && !self.geometry.survives(sound) {
+            if any_bad && !self.geometry().survives(sound) {
                 self.engine.reports.count_loss();
             }
             drop(roster);
@@ -162,7 +162,7 @@ impl Control {
 
     /// Member `nr` has failed: nothing that it makes durable counts from here on.
     pub(crate) fn suspect(&self, nr: MemberNr, why: String) {
-        let redundant = self.geometry.level.has_redundancy();
+        let redundant = self.geometry().level.has_redundancy();
         let there = self.roster.borrow().member(nr).is_some_and(|member| !member.is_faulty());
         if !redundant || !there || self.is_suspect(nr) {
             return;
@@ -193,7 +193,7 @@ impl Control {
         if noted.is_empty() {
             return Vec::new();
         }
-        self.roster.borrow().dispensable(&self.geometry, noted.iter().map(|(nr, _)| *nr))
+        self.roster.borrow().dispensable(&self.geometry(), noted.iter().map(|(nr, _)| *nr))
     }
 
     /// Member `nr` is being dropped, under the turn.

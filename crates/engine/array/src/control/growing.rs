@@ -128,7 +128,7 @@ impl Control {
         let members = roster.members.iter().filter(|member| !member.is_faulty());
         let superblocks: Vec<&Superblock> =
             members.clone().map(|member| &member.superblock).collect();
-        let sync_size = self.geometry.sync_size().div_ceil(SECTOR_BYTES);
+        let sync_size = self.geometry().sync_size().div_ceil(SECTOR_BYTES);
         let place = place_added_bitmap(&superblocks, sync_size, chunk)
             .map_err(|error| refuse(error.to_string()))?;
         let bitmap = self.bitmap_at(&place, &roster.shared);

@@ -4,6 +4,7 @@
 use crate::control::bad_list::Bad;
 use crate::control::read_error_count::ReadErrors;
 use crate::state::flags::MemberFlags;
+use crate::state::geometries::Geometries;
 use crate::state::geometry::Geometry;
 use crate::state::view::{MemberNr, SlotState, SlotUpdate, ViewUpdate};
 use braid_device::Opener;
@@ -225,10 +226,11 @@ impl Roster {
     /// The update for the engines; `suspects` must not be read.
     pub(crate) fn view(
         &self,
-        geometry: &Geometry,
+        geometries: &Geometries,
         read_only: bool,
         suspects: &[MemberNr],
     ) -> ViewUpdate {
+        let geometry = geometries.whole();
         let slots = (0..geometry.slots()).map(|slot| match self.holder(slot) {
             None => SlotUpdate::EMPTY,
             Some(member) => SlotUpdate {
@@ -245,6 +247,7 @@ impl Roster {
             },
         });
         ViewUpdate {
+            geometries: geometries.clone(),
             slots: slots.collect(),
             resynced: self.resynced,
             broken: self.broken,

@@ -94,7 +94,6 @@ pub struct Control {
     pub(crate) shard: Shard,
     pub(crate) id: ArrayId,
     pub(crate) name: String,
-    pub(crate) geometry: Arc<Geometry>,
     pub(crate) read_only: bool,
     remotes: Vec<Remote>,
     engine: Rc<Engine>,
@@ -165,7 +164,6 @@ struct Controls(RefCell<Vec<Rc<Control>>>);
 pub(crate) struct Parts {
     pub(crate) id: ArrayId,
     pub(crate) name: String,
-    pub(crate) geometry: Arc<Geometry>,
     pub(crate) engine: Rc<Engine>,
     pub(crate) roster: Roster,
     pub(crate) left_out: Vec<String>,
@@ -176,7 +174,7 @@ impl Control {
     /// Makes the control of an array whose engines run, and registers it with the home shard.
     /// [`Control::begin`] starts its tasks.
     pub(crate) fn start(ctx: &Context, options: &AssembleOptions, parts: Parts) -> Rc<Control> {
-        let Parts { id, name, geometry, engine, roster, left_out, keeper } = parts;
+        let Parts { id, name, engine, roster, left_out, keeper } = parts;
         let shard = &ctx.shard;
         let daemon_sleep = options.bitmap_daemon_sleep_ms;
         let bitmap = keeper.map(|keeper| {
@@ -187,7 +185,6 @@ impl Control {
             shard: shard.clone(),
             id,
             name,
-            geometry,
             read_only: options.read_only,
             remotes: ctx.remotes.clone(),
             engine,
@@ -226,6 +223,12 @@ impl Control {
         control
     }
 
+    /// The geometry of the whole array, as the home shard's view has it: views are the only place where it is kept, and the
+    /// next is made from the last.
+    pub(crate) fn geometry(&self) -> Arc<Geometry> {
+        Arc::clone(self.engine.view().geometries().whole())
+    }
+
     /// Writes the superblocks of the start and starts the tasks that go on until the end.
     pub(crate) async fn begin(self: &Rc<Self>) {
         if self.read_only {
@@ -244,7 +247,7 @@ impl Control {
             self.send_view().await;
         }
         drop(turn);
-        if self.geometry.level.has_redundancy() {
+        if self.geometry().level.has_redundancy() {
             let (safe_mode, supervisor) = (Rc::clone(self), Rc::clone(self));
             if let Some(bitmap) = self.bitmap() {
                 let clearing = Rc::clone(self);
@@ -316,7 +319,8 @@ impl Control {
     fn send_view_to(&self, remote: &Remote) -> shards::Answer<()> {
         let id = self.id;
         let (roster, suspects) = (self.roster.borrow(), self.distrusted());
-        let update = roster.view(&self.geometry, self.read_only, &suspects);
+        let (view, read_only) = (self.engine.view(), self.read_only);
+        let update = roster.view(view.geometries(), read_only, &suspects);
         drop(roster);
         ask(&self.shard, remote, move |shard| {
             if let Some(engine) = Engine::find(shard, id) {
@@ -376,7 +380,7 @@ impl Control {
     }
 
     fn needs_redundancy(&self, doing: &'static str) -> Result<(), ControlError> {
-        let level = self.geometry.level;
+        let level = self.geometry().level;
         if level.has_redundancy() {
             return Ok(());
         }

@@ -21,7 +21,7 @@ impl Control {
     /// An engine could not read member `nr`, and has what it wanted from another: true when the member has failed for
     /// it, so that there is nothing to correct.
     pub(crate) async fn read_error(self: &Rc<Self>, nr: MemberNr, error: IoError) -> bool {
-        if !matches!(self.geometry.level, Level::Raid1 | Level::Raid10) {
+        if !matches!(self.geometry().level, Level::Raid1 | Level::Raid10) {
             return false;
         }
         let max = self.settings.get().max_read_errors();

@@ -40,7 +40,7 @@ impl Control {
         let Some(Target { slot, recovered, by_bitmap }) = self.assign(nr).await else { return };
         // Level 10 is gone through in the order of the array, so nothing of the component counts as
         // recovered before the end; what was copied before a stop is copied again.
-        let along_component = self.geometry.level != Level::Raid10;
+        let along_component = self.geometry().level != Level::Raid10;
         let from = if along_component { recovered } else { 0 };
         let window = WindowKind::Rebuild { slot };
         let only = self.bitmap().filter(|_| by_bitmap).map(|bitmap| {
@@ -48,7 +48,8 @@ impl Control {
             let keeper = bitmap.keeper.borrow();
             Ranges::of(keeper.bits(), keeper.shape(), from)
         });
-        let plan = Plan { only, ..plan(&self.geometry, JobKind::Recover, window, Some(nr), from) };
+        let plan =
+            Plan { only, ..plan(&self.geometry(), JobKind::Recover, window, Some(nr), from) };
         let job = self.new_job(plan);
         tracing::info!(
             "array {}: recovery of slot {slot} onto {}",
@@ -113,7 +114,7 @@ impl Control {
         };
         let slot = {
             let mut roster = self.roster.borrow_mut();
-            let slot = roster.empty_slot(self.geometry.slots())?;
+            let slot = roster.empty_slot(self.geometry().slots())?;
             let member = roster.member_mut(nr)?;
             member.standing =
                 Standing::Rebuilding { slot, recovered: 0, checkpoint: 0, by_bitmap: false };
@@ -219,7 +220,7 @@ impl Control {
             let keeper = bitmap.keeper.borrow();
             Ranges::of(keeper.needed(), keeper.shape(), from)
         });
-        let plan = plan(&self.geometry, JobKind::Resync, WindowKind::Resync, None, from);
+        let plan = plan(&self.geometry(), JobKind::Resync, WindowKind::Resync, None, from);
         let end = plan.end.min(until.div_ceil(plan.bytes_per_unit)).max(plan.first);
         let job = self.new_job(Plan { only, end, ..plan });
         tracing::info!("array {}: resync from byte {}", self.name, job.bytes(job.done()));
@@ -246,7 +247,7 @@ impl Control {
     /// so many members are missing that there is none, as in md nothing has to be made to match: members
     /// that come later are recovered as a whole. A member that is being rebuilt is not missing in what it has.
     fn redundant_below(&self) -> u64 {
-        let (geometry, roster) = (&self.geometry, self.roster.borrow());
+        let (geometry, roster) = (&self.geometry(), self.roster.borrow());
         let degraded = roster.degraded(geometry.slots());
         let none_left = match &geometry.layout {
             Layout::Parity(parity) => degraded >= parity.parity_count(),

@@ -35,7 +35,7 @@ impl Control {
         let job = self.job_status();
         let roster = self.roster.borrow();
         let work = self.work.borrow();
-        let (geometry, shared) = (&self.geometry, &roster.shared);
+        let (geometry, shared) = (&self.geometry(), &roster.shared);
         let slots = geometry.slots();
         ArrayStatus {
             id: self.id,
@@ -94,7 +94,7 @@ impl Control {
         }
         if roster.broken {
             words.push(ArrayState::Failed);
-        } else if roster.degraded(self.geometry.slots()) > 0 {
+        } else if roster.degraded(self.geometry().slots()) > 0 {
             words.push(ArrayState::Degraded);
         }
         if self.engine.reports.any_waits_for_space() {

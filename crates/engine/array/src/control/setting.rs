@@ -33,10 +33,10 @@ impl Control {
         let old = self.settings.get();
         let there = u16::try_from(self.remotes.len()).unwrap_or(u16::MAX);
         settings
-            .check(&self.geometry, there, self.memory_max)
+            .check(&self.geometry(), there, self.memory_max)
             .map_err(|why| ControlError::Setting { array: array(), why })?;
         let owners = settings.shards.unwrap_or(there);
-        let moves = owners != self.geometry.owners();
+        let moves = owners != self.geometry().owners();
         if moves || old.stripe_size != settings.stripe_size {
             let job = self.work.borrow().job.as_ref().map(|job| job.kind());
             if let Some(job) = job {
@@ -78,7 +78,7 @@ impl Control {
             self.shard.sleep(pause).await;
             pause = (pause + pause / 8).min(ASK_AGAIN.end);
         }
-        self.geometry.set_owners(owners);
+        self.engine.view().geometries().set_owners(owners);
         self.ask_engines(move |engine: &Engine| engine.set(settings)).await;
         self.release_engines().await;
         self.moving.set(false);

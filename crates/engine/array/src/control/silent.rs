@@ -80,7 +80,7 @@ impl Control {
 
     /// The array can do without member `nr` and all of `quiet`.
     pub(super) fn spares(&self, nr: MemberNr, quiet: &[MemberNr]) -> bool {
-        self.roster.borrow().spares(&self.geometry, nr, quiet)
+        self.roster.borrow().spares(&self.geometry(), nr, quiet)
     }
 
     /// Asks, and after a while gives the members that have said nothing for too long, and with them those that are about

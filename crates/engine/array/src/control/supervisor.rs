@@ -149,7 +149,7 @@ impl Control {
         if self.read_only || self.stopping.get() || self.moving.get() || roster.broken {
             return None;
         }
-        if !self.geometry.level.has_redundancy() {
+        if !self.geometry().level.has_redundancy() {
             return None;
         }
         if !work.recovery_stuck {
@@ -158,7 +158,7 @@ impl Control {
                 .iter()
                 .find(|member| matches!(member.standing, Standing::Rebuilding { .. }));
             let spare = roster.members.iter().find(|member| member.standing == Standing::Spare);
-            let empty = roster.empty_slot(self.geometry.slots()).is_some();
+            let empty = roster.empty_slot(self.geometry().slots()).is_some();
             if let Some(member) = rebuilding.or(spare.filter(|_| empty)) {
                 return Some(Due::Recover(member.nr));
             }
@@ -201,7 +201,7 @@ impl Control {
 
     async fn scrub(self: &Rc<Self>, kind: JobKind, window: WindowKind) {
         self.work.borrow_mut().wanted = None;
-        let plan = plan(&self.geometry, kind, window, None, 0);
+        let plan = plan(&self.geometry(), kind, window, None, 0);
         let job = self.new_job(plan);
         let end = job.run(&self.engine, self.is_busy(), |_| {}, async |_| {}).await;
         self.work.borrow_mut().mismatch_cnt = job.mismatches();

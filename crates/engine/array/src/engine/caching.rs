@@ -18,10 +18,11 @@ impl Engine {
         let same = old.stripe_size == settings.stripe_size
             && old.stripe_cache_size == settings.stripe_cache_size
             && old.shards == settings.shards;
-        if (made && same) || !self.geometry.has_parity() {
+        let view = self.view();
+        let geometry = view.geometries().whole();
+        if (made && same) || !geometry.has_parity() {
             return;
         }
-        let geometry = &self.geometry;
         let (members, line) = (geometry.slots(), settings.granule(geometry));
         // This shard's part of what all shards may hold; a size that is set is never rounded to none.
         let part = |lines: u64| {

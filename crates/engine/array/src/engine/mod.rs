@@ -46,13 +46,13 @@ use crate::figures::MemberFigures;
 use crate::metadata::bitmap::{FIRST_BITMAP, Shape};
 use crate::settings::Settings;
 use crate::state::ArrayId;
-use crate::state::geometry::Geometry;
 use crate::state::reports::Reports;
 use crate::state::view::{MemberNr, View, ViewUpdate};
 use crate::status::Counters;
 use braid_device::meter::{Figures, Meter, Metered};
 use braid_device::plug::{Plug, PlugStats};
 use braid_device::{Completion, Device, DeviceInfo, IoSets, Op, OpenError, Opener, Request};
+use braid_layout::Level;
 use braid_shard::sync::Budget;
 use braid_shard::{Buf, Shard, Spawner};
 use std::cell::{Cell, RefCell};
@@ -78,7 +78,10 @@ type HeldBack = (Request, Rc<dyn Device>, Completion);
 pub struct Engine {
     pub(crate) shard: Shard,
     pub(crate) id: ArrayId,
-    pub(crate) geometry: Arc<Geometry>,
+    /// Constant for the array's life, as the next.
+    pub(crate) level: Level,
+    /// Every request is a multiple of this, in bytes.
+    pub(crate) logical_block: u32,
     pub(crate) locks: RangeLocks,
     /// Chooses the member to read from where several hold the same bytes.
     pub(crate) balance: Rc<Balance>,
@@ -163,24 +166,22 @@ struct Engines(RefCell<Vec<Rc<Engine>>>);
 
 impl Engine {
     /// Makes the engine of array `id` and registers it with `shard`.
-    pub(crate) fn start(
-        shard: &Shard,
-        id: ArrayId,
-        geometry: Arc<Geometry>,
-        setup: Setup,
-    ) -> Rc<Engine> {
+    pub(crate) fn start(shard: &Shard, id: ArrayId, setup: Setup) -> Rc<Engine> {
         let Setup { home, tasks, info, mesh, update, bitmap, settings, .. } = setup;
         let (memory_max, aggregate, reports) = (setup.memory_max, setup.aggregate, setup.reports);
         let policy = Policy::of(shard, bitmap.map(|shape| (FIRST_BITMAP, shape)));
+        let geometry = update.geometries.whole();
+        let (level, logical_block) = (geometry.level, geometry.logical_block);
         let balance = Rc::new(Balance::new(geometry.slots()));
-        let losses = (!geometry.level.has_redundancy()).then(|| Arc::clone(&reports));
+        let losses = (!level.has_redundancy()).then(|| Arc::clone(&reports));
         let gathers = Gathers::new(shard, &balance, losses);
         let engine = Rc::new(Engine {
             shard: shard.clone(),
             id,
             balance,
             cut_from: CutFrom::default(),
-            geometry,
+            level,
+            logical_block,
             locks: RangeLocks::new(shard),
             sets: IoSets::new(shard),
             scratch: Budget::new(shard, SCRATCH_MAX),
@@ -236,8 +237,11 @@ impl Engine {
         for member in self.devices.take() {
             member.device.cut_from(0);
         }
+        let geometries = self.view().geometries().clone();
+        let slots = geometries.whole().slots();
         let update = ViewUpdate {
-            slots: vec![crate::state::view::SlotUpdate::EMPTY; self.geometry.slots()],
+            geometries,
+            slots: vec![crate::state::view::SlotUpdate::EMPTY; slots],
             resynced: u64::MAX,
             broken: true,
             read_only: true,
@@ -255,7 +259,7 @@ impl Engine {
         &self.tasks
     }
 
-    /// The members as they are now.
+    /// The members and the geometry as they are now.
     #[inline]
     pub fn view(&self) -> Rc<View> {
         Rc::clone(&self.view.borrow())

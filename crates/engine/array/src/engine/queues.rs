@@ -23,6 +23,8 @@ struct Queue {
     more: Vec<WriteArgs>,
     /// Of all pieces; pieces that overlap count twice.
     bytes: u64,
+    /// Bytes of data in the stripe.
+    stripe_size: u64,
     /// The turns in which the first has come, and the last.
     since: u64,
     last: u64,
@@ -109,8 +111,10 @@ impl Waiting {
             return Joined::Whole(args);
         }
         let more = Vec::new();
-        stripes
-            .insert(unit, Queue { first: args, more, bytes, since: turn, last: turn, passed: 0 });
+        stripes.insert(
+            unit,
+            Queue { first: args, more, bytes, stripe_size, since: turn, last: turn, passed: 0 },
+        );
         Joined::Leads
     }
 
@@ -126,13 +130,7 @@ impl Waiting {
     /// Gives `lead` the stripes that are to be carried out in this `turn`: turns have passed without a new write,
     /// or all of the data is there. Stripes that need nothing read go ahead, for `threshold` turns. False when no
     /// stripe waits for other writes any more.
-    pub(crate) fn due(
-        &self,
-        turn: u64,
-        stripe_size: u64,
-        threshold: u32,
-        lead: impl Fn(u64),
-    ) -> bool {
+    pub(crate) fn due(&self, turn: u64, threshold: u32, lead: impl Fn(u64)) -> bool {
         let mut ready = self.due.take();
         let any_whole = self.whole.get() > 0;
         let mut stripes = self.stripes.borrow_mut();
@@ -142,7 +140,7 @@ impl Waiting {
                 return true;
             }
             let Some(queue) = stripes.get_mut(&stripe.unit) else { return false };
-            let (whole, due) = (queue.bytes >= stripe_size, queue.due());
+            let (whole, due) = (queue.bytes >= queue.stripe_size, queue.due());
             if !whole && due > turn {
                 stripe.due = due;
                 return true;
@@ -208,15 +206,10 @@ impl Waiting {
 
     /// Takes what waits for `unit` and can be carried out at once, ascending and apart, in any order
     /// that keeps writes that overlap in the order of their arrival. Gives the rest, which waits no more.
-    pub(crate) fn take(
-        &self,
-        unit: u64,
-        stripe_size: u64,
-        into: &mut Vec<WriteArgs>,
-    ) -> Vec<WriteArgs> {
+    pub(crate) fn take(&self, unit: u64, into: &mut Vec<WriteArgs>) -> Vec<WriteArgs> {
         let mut left: Vec<WriteArgs> = Vec::new();
         let Some(queue) = self.stripes.borrow_mut().remove(&unit) else { return left };
-        if queue.bytes >= stripe_size {
+        if queue.bytes >= queue.stripe_size {
             self.whole.set(self.whole.get() - 1);
         }
         let Queue { first, mut more, .. } = queue;

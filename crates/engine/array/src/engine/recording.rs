@@ -6,14 +6,15 @@ use crate::engine::Engine;
 use crate::engine::home::Question;
 use crate::metadata::bitmap::{BitmapNr, Shape};
 use crate::state::extent::Extent;
+use crate::state::view::View;
 use braid_device::{IoError, IoErrorKind};
 use std::rc::Rc;
 
 impl Engine {
     /// Enters a write of part of a unit when nothing has to be waited for.
     #[inline]
-    pub(crate) fn try_enter(&self, unit: u64, extent: Extent) -> Option<Entered> {
-        self.consistency.try_enter(&self.geometry, unit, extent)
+    pub(crate) fn try_enter(&self, view: &View, unit: u64, extent: Extent) -> Option<Entered> {
+        self.consistency.try_enter(view.geometry_of(unit), unit, extent)
     }
 
     /// Enters a write of part of a unit once what is recorded for it is durable.
@@ -26,13 +27,15 @@ impl Engine {
         extent: Extent,
     ) -> Result<Entered, IoError> {
         loop {
-            if let Some(entered) = self.try_enter(unit, extent) {
+            let view = self.view();
+            if let Some(entered) = self.try_enter(&view, unit, extent) {
                 return Ok(entered);
             }
             self.may_write()?;
             let policy = self.consistency.policy();
             let Policy::Bitmap(intent) = &*policy else { continue };
-            let range = &self.geometry.intent_range(unit, extent);
+            let range = &view.geometry_of(unit).intent_range(unit, extent);
+            drop(view);
             let refusals = intent.refusals();
             if intent.want(range) {
                 let (engine, policy) = (Rc::clone(self), Rc::clone(&policy));
@@ -43,7 +46,7 @@ impl Engine {
             if intent.refusals() == refusals {
                 continue;
             }
-            if let Some(entered) = self.try_enter(unit, extent) {
+            if let Some(entered) = self.try_enter(&self.view(), unit, extent) {
                 return Ok(entered);
             }
             self.may_write()?;

@@ -239,10 +239,11 @@ impl Job {
     }
 
     fn start_window(self: &Rc<Self>, engine: &Rc<Engine>) {
-        let geometry = &engine.geometry;
-        let Some(Piece { first, count, slices }) = self.next_piece(geometry.logical_block) else {
+        let Some(Piece { first, count, slices }) = self.next_piece(engine.logical_block) else {
             return;
         };
+        let view = engine.view();
+        let geometry = view.geometry_of(first);
         let owner = geometry.owner(first);
         let most = self.plan.units_per_window.min(count);
         let count = (1..most).find(|more| geometry.owner(first + more) != owner).unwrap_or(most);

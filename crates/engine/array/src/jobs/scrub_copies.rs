@@ -14,6 +14,7 @@ use crate::metadata::bitmap::ranges::runs;
 use crate::redundancy::copies::{Places, alike, in_order, places};
 use crate::state::extent::pieces;
 use crate::state::findings::{Finding, Findings, Verdict};
+use crate::state::geometry::Geometry;
 use crate::state::view::{SlotState, View};
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Place, Slot};
@@ -26,16 +27,21 @@ use std::rc::Rc;
 const BYTES_AT_ONCE: u64 = 4 << 20;
 
 /// Carries out one window.
-pub(crate) async fn window(engine: &Rc<Engine>, window: Window) -> WindowReport {
+pub(crate) async fn window(
+    engine: &Rc<Engine>,
+    geometry: &Geometry,
+    window: Window,
+) -> WindowReport {
     let _held = lock_units(engine, &window).await;
-    let unit_size = engine.geometry.unit_size();
+    let unit_size = geometry.unit_size();
     let at_once = (BYTES_AT_ONCE / unit_size).max(1);
-    let copies = places(engine, window.first, 0).len() as u64;
+    let copies = places(&engine.view(), window.first, 0).len() as u64;
     let bytes = window.count.min(at_once) * unit_size * copies;
     let _scratch = engine.scratch.take(bytes).await;
     let (kind, slices) = (window.kind, window.slices);
     let findings = Findings::default();
-    let mut scrub = Scrub { engine, kind, slices, mismatches: 0, findings, lost: Vec::new() };
+    let mut scrub =
+        Scrub { engine, geometry, kind, slices, mismatches: 0, findings, lost: Vec::new() };
     let mut first = window.first;
     let end = window.first + window.count;
     while first < end {
@@ -54,6 +60,8 @@ pub(crate) async fn window(engine: &Rc<Engine>, window: Window) -> WindowReport 
 
 struct Scrub<'a> {
     engine: &'a Rc<Engine>,
+    /// Of the window's units.
+    geometry: &'a Geometry,
     kind: WindowKind,
     /// Which parts of each unit; see [`Window::slices`].
     slices: u64,
@@ -123,7 +131,7 @@ impl Scrub<'_> {
 
     async fn carry_out(&mut self, view: &Rc<View>, mut units: Vec<Unit>) -> Result<(), IoError> {
         self.read(view, &mut units).await;
-        let block = u64::from(self.engine.geometry.logical_block);
+        let block = u64::from(self.engine.logical_block);
         let mut set = self.engine.sets.start();
         let (mut smaller, mut found, mut fixes) = (Vec::new(), Vec::new(), Vec::new());
         for unit in &mut units {
@@ -202,7 +210,7 @@ impl Scrub<'_> {
         (found, fixes): (&mut Vec<Finding>, &mut Vec<Fix>),
     ) -> Buf {
         let copies = unit.copies();
-        let block = self.engine.geometry.logical_block as usize;
+        let block = self.engine.logical_block as usize;
         let ask = unit.at + unit.len <= view.resynced;
         let runs = vote::runs(&copies, block, ask);
         if runs.is_empty() {
@@ -283,9 +291,9 @@ impl Scrub<'_> {
     /// The units that the job touches, or the parts of them of which each copy is bad as a whole or not at
     /// all: for a rebuild those with a copy on its slot.
     fn wanted(&self, view: &View, first: u64, end: u64) -> Vec<Unit> {
-        let unit_size = self.engine.geometry.unit_size();
-        let size = self.engine.geometry.array_size();
-        let block = u64::from(self.engine.geometry.logical_block);
+        let unit_size = self.geometry.unit_size();
+        let size = self.geometry.array_size();
+        let block = u64::from(self.engine.logical_block);
         let parts = (first..end).flat_map(|unit| {
             let len = unit_size.min(size - unit * unit_size);
             let runs = runs(self.slices, unit_size, len, block);
@@ -295,10 +303,8 @@ impl Scrub<'_> {
             .map(|(unit, run)| {
                 let len = run.end - run.start;
                 let places = match self.kind {
-                    WindowKind::Rebuild { .. } => {
-                        in_order(self.engine, view, (unit, run.start), len)
-                    }
-                    _ => places(self.engine, unit, run.start),
+                    WindowKind::Rebuild { .. } => in_order(view, (unit, run.start), len),
+                    _ => places(view, unit, run.start),
                 };
                 Unit { at: unit * unit_size + run.start, places, len, found: SmallVec::new() }
             })
@@ -312,7 +318,7 @@ impl Scrub<'_> {
     fn alike(&self, view: &View, unit: u64, run: Range<u64>) -> Vec<(u64, Range<u64>)> {
         let (mut at, mut parts) = (run.start, Vec::with_capacity(1));
         while at < run.end {
-            let until = at + alike(self.engine, view, (unit, at), run.end - at);
+            let until = at + alike(view, (unit, at), run.end - at);
             parts.push((unit, at..until));
             at = until;
         }

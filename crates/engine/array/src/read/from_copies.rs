@@ -28,9 +28,13 @@ async fn read_any(
     buf: &mut BufMut,
     error: Option<IoError>,
 ) -> Result<(), IoError> {
-    let unit_size = engine.geometry.unit_size();
-    let (unit, within) = (offset / unit_size, offset % unit_size);
-    let room = unit_size.min(engine.geometry.array_size() - unit * unit_size);
+    let (unit, within, room) = {
+        let view = engine.view();
+        let geometry = view.geometry_at(offset);
+        let unit_size = geometry.unit_size();
+        let (unit, within) = (offset / unit_size, offset % unit_size);
+        (unit, within, unit_size.min(geometry.array_size() - unit * unit_size))
+    };
     let wide = Wide::of(engine, within..within + buf.len() as u64, room, error);
     let _held = engine.locks.lock(unit, wide.pieces.start, wide.pieces.end).await;
     let read = async |start, buf: &mut BufMut| read_locked(engine, (unit, start), buf, error).await;
@@ -47,7 +51,7 @@ async fn read_locked(
     let len = buf.len() as u64;
     let mut at = 0;
     loop {
-        let alike = alike(engine, &engine.view(), (unit, within + at), len - at);
+        let alike = alike(&engine.view(), (unit, within + at), len - at);
         if alike == len {
             return read_in_parts(engine, (unit, within), buf, error).await;
         }
@@ -70,7 +74,7 @@ async fn read_in_parts(
     buf: &mut BufMut,
     error: Option<IoError>,
 ) -> Result<(), IoError> {
-    let block = u64::from(engine.geometry.logical_block);
+    let block = u64::from(engine.logical_block);
     let height = if buf.len() as u64 > engine.piece() { engine.piece() } else { block };
     match read_alike(engine, (unit, within), buf, error).await {
         Err(error) if error.kind == IoErrorKind::Medium && buf.len() as u64 > height => {}
@@ -119,7 +123,7 @@ async fn read_copies(
     let len = buf.len() as u64;
     // Which of them failed the caller is found out again here.
     let mut bad: SmallVec<[(Place, IoError); 2]> = SmallVec::new();
-    for place in in_order(engine, view, (unit, within), len) {
+    for place in in_order(view, (unit, within), len) {
         // As it is now: while an earlier copy was tried this one's member may have failed.
         let now = engine.view();
         if !now.readable(place.slot, &(place.offset..place.offset + len)) {
@@ -138,7 +142,7 @@ async fn read_copies(
         match outcome.result {
             Ok(()) => {
                 // Before a resync has come by, the copies would go on giving one thing here and another there.
-                let end = unit * engine.geometry.unit_size() + within + len;
+                let end = unit * view.geometry_of(unit).unit_size() + within + len;
                 for (place, error) in bad {
                     engine.mend(view, place, error, buf, end <= view.resynced).await;
                 }

@@ -49,7 +49,8 @@ async fn recover_chunk(
     buf: &mut BufMut,
     error: Option<IoError>,
 ) -> Result<(), IoError> {
-    let Some(parity) = engine.geometry.parity() else {
+    let view = engine.view();
+    let Some(parity) = view.geometry_at(offset).parity() else {
         return Err(IoError::new(IoErrorKind::Invalid));
     };
     let (stripe, _, within) = parity.locate(offset);
@@ -118,7 +119,7 @@ impl Wanted {
         // Read again even after an error: while this waited for the range the chunk may have been
         // mended or overwritten, or the slot given to another member, and another member lost.
         let view = engine.view();
-        let block = engine.geometry.logical_block as usize;
+        let block = engine.logical_block as usize;
         if view.readable(self.slot, &self.bytes(buf.len())) && buf.len() > block {
             match self.read_directly(engine, &view, buf).await {
                 Ok(()) => return Ok(()),

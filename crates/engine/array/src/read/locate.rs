@@ -15,8 +15,8 @@ pub(crate) struct ReadPlace {
 }
 
 #[inline]
-pub(crate) fn locate_read(engine: &Engine, view: &View, offset: u64, len: u64) -> ReadPlace {
-    match &engine.geometry.layout {
+pub(crate) fn locate_read(view: &View, offset: u64, len: u64) -> ReadPlace {
+    match &view.geometry_at(offset).layout {
         Layout::Striped(striped) => {
             let (place, run) = striped.map(offset);
             ReadPlace { len: run.min(len), place: Some((place.slot, place.offset)) }
@@ -52,7 +52,7 @@ pub(crate) fn locate_read(engine: &Engine, view: &View, offset: u64, len: u64) -
         Layout::Raid10(raid10) => {
             let (chunk_nr, within) = raid10.locate(offset);
             let len = len.min(raid10.chunk_size() - within);
-            let len = alike(engine, view, (chunk_nr, within), len);
+            let len = alike(view, (chunk_nr, within), len);
             let copies = raid10.copy_count();
             let usable = |copy: usize| {
                 let place = raid10.copy(chunk_nr, copy);
@@ -77,21 +77,21 @@ fn pick(count: usize, start: usize, usable: impl Fn(usize) -> bool) -> Option<us
 /// Where `len` bytes at array byte `offset` are read, with a choice among copies.
 #[inline]
 pub(crate) fn locate(engine: &Engine, view: &View, offset: u64, len: u64) -> ReadPlace {
-    match &engine.geometry.layout {
+    match &view.geometry_at(offset).layout {
         Layout::Mirror(_) | Layout::Raid10(_) => locate_copy(engine, view, offset, len),
-        _ => locate_read(engine, view, offset, len),
+        _ => locate_read(view, offset, len),
     }
 }
 
 /// The length of one part of a read of a mirror, and the member that has all of it, if any.
 fn locate_copy(engine: &Engine, view: &View, offset: u64, len: u64) -> ReadPlace {
     let heads = view.rotational();
-    let (places, len, ties) = match &engine.geometry.layout {
+    let (places, len, ties) = match &view.geometry_at(offset).layout {
         Layout::Raid10(raid10) => {
             let (chunk_nr, within) = raid10.locate(offset);
             let len = len.min(raid10.chunk_size() - within);
-            let len = alike(engine, view, (chunk_nr, within), len);
-            let mut places = places(engine, chunk_nr, within);
+            let len = alike(view, (chunk_nr, within), len);
+            let mut places = places(view, chunk_nr, within);
             let ties = match heads {
                 _ if raid10.is_far() => Ties::First,
                 true if raid10.is_offset()
@@ -114,7 +114,7 @@ fn locate_copy(engine: &Engine, view: &View, offset: u64, len: u64) -> ReadPlace
             let len = if heads { len } else { len.min(run - offset % run) };
             let len = view.same_until(&(offset..offset + len)) - offset;
             let ties = if heads { Ties::Nearest } else { Ties::Turns };
-            (places(engine, offset / REGION, offset % REGION), len, ties)
+            (places(view, offset / REGION, offset % REGION), len, ties)
         }
     };
     let readable = |place: &&Place| view.readable(place.slot, &(place.offset..place.offset + len));

@@ -7,7 +7,7 @@ use crate::engine::mesh::PieceDone;
 use crate::engine::work::RecoverArgs;
 use crate::state::view::View;
 use braid_device::{BufMuts, Completion, IoError, IoErrorKind, Request};
-use braid_layout::{Layout, Slot};
+use braid_layout::{Layout, Level, Slot};
 use braid_shard::BufMut;
 use braid_shard::plant::planted;
 use std::rc::Rc;
@@ -62,8 +62,8 @@ fn submit_read(
     match member {
         Some(((device, data_offset), at)) => {
             let sink = Rc::clone(gather) as Rc<dyn braid_device::Sink>;
-            let token = match (&engine.geometry.layout, place) {
-                (Layout::Mirror(_) | Layout::Raid10(_), Some((slot, at))) => {
+            let token = match (engine.level, place) {
+                (Level::Raid1 | Level::Raid10, Some((slot, at))) => {
                     engine.balance.begin(slot, at, at + buf.len() as u64);
                     gather::counted(index, slot)
                 }
@@ -84,17 +84,19 @@ pub(crate) fn recover_part(
     buf: BufMut,
     error: Option<IoError>,
 ) {
-    if !engine.geometry.level.has_redundancy() {
+    if !engine.level.has_redundancy() {
         let error = error.unwrap_or(IoError::new(IoErrorKind::Lost));
         return gather.part_done(index, Err(error), Some(buf));
     }
     let offset = gather.offset_of(index);
-    let unit_size = engine.geometry.unit_size();
+    let view = engine.view();
+    let geometry = view.geometry_at(offset);
+    let unit_size = geometry.unit_size();
     let unit = offset / unit_size;
     if offset + buf.len() as u64 > (unit + 1) * unit_size {
         return recover_units(engine, gather, index, buf, error);
     }
-    let owner = engine.geometry.owner(unit);
+    let owner = geometry.owner(unit);
     if owner == engine.shard.id() || planted("recovered-by-any-shard") {
         return recover_here(engine, offset, buf, PieceDone::Part { gather, index }, error);
     }
@@ -109,13 +111,14 @@ fn recover_units(
     buf: BufMut,
     error: Option<IoError>,
 ) {
-    let unit_size = engine.geometry.unit_size();
+    let view = engine.view();
     let mut at = gather.offset_of(index);
     let units = engine.gather();
     units.begin(Kind::Read, Completion::new(gather, gather::recovered(index)));
     let mut rest = buf;
     let mut starts = true;
     loop {
+        let unit_size = view.geometry_at(at).unit_size();
         let len = unit_size - at % unit_size;
         let tail = (len < rest.len() as u64).then(|| rest.split_off(len as usize));
         let part = units.add(at, starts);
@@ -143,7 +146,7 @@ pub(crate) fn recover_here(
         std::mem::forget(engine.shard.pool().get(buf.len()));
     }
     let args = (Rc::clone(engine), RecoverArgs { offset, buf, done, error });
-    match &engine.geometry.layout {
+    match &engine.view().geometry_at(offset).layout {
         Layout::Parity(_) => engine.tasks().recover_from_parity.spawn(args),
         _ => engine.tasks().recover_from_copies.spawn(args),
     }

@@ -13,10 +13,10 @@ pub(crate) fn carry_out(engine: &Rc<Engine>, from: ShardId, id: u32, work: Work)
     let (pool, done) = (engine.shard.pool(), PieceDone::Peer { to: from, id });
     match work {
         Work::Write { unit, extent, fua, loan } => {
-            write_unit(engine, unit, extent, pool.adopt(loan), fua, done);
+            write_unit(engine, &engine.view(), unit, extent, pool.adopt(loan), fua, done);
         }
         Work::Zero { unit, extent, unmap, fua } => {
-            zero_unit(engine, unit, extent, unmap, fua, done);
+            zero_unit(engine, &engine.view(), unit, extent, unmap, fua, done);
         }
         Work::Recover { offset, loan, error } => match pool.adopt_mut(loan) {
             Ok(buf) => recover_here(engine, offset, buf, done, error),

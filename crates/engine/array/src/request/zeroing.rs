@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::engine::gather::Kind;
 use crate::engine::mesh::PieceDone;
 use crate::state::extent::Extent;
+use crate::state::view::View;
 use braid_device::{Completion, Device, IoError, IoErrorKind, Op, Outcome, Request, Sink};
 use braid_layout::Layout;
 use braid_shard::sync::{Promise, promise};
@@ -24,23 +25,14 @@ pub(crate) fn discard(engine: &Rc<Engine>, offset: u64, len: u64, done: Completi
     let (engine, op) = (Rc::clone(engine), Op::Discard { len });
     engine.shard.clone().spawn(async move {
         let _request = engine.begin_request();
-        let result = match &engine.geometry.layout {
-            Layout::Striped(_) | Layout::Linear(_) => {
-                striped(&engine, offset, len, |len| Op::Discard { len }).await
-            }
-            layout => {
-                let (start, end) = match layout {
-                    Layout::Parity(parity) => {
-                        let stripe = parity.stripe_size();
-                        (offset.next_multiple_of(stripe), (offset + len) / stripe * stripe)
-                    }
-                    _ => (offset, offset + len),
-                };
-                if start < end && members_write_zeroes(&engine) {
-                    units(&engine, start, end - start, true, false).await
-                } else {
-                    Ok(())
-                }
+        let result = if !engine.level.has_redundancy() {
+            striped(&engine, offset, len, |len| Op::Discard { len }).await
+        } else {
+            let (start, end) = whole_stripes(&engine.view(), offset, len);
+            if start < end && members_write_zeroes(&engine) {
+                units(&engine, start, end - start, true, false).await
+            } else {
+                Ok(())
             }
         };
         let ignored = result.is_err_and(|error| error.kind == IoErrorKind::Unsupported);
@@ -60,15 +52,23 @@ pub(crate) fn write_zeroes(
     let (engine, op) = (Rc::clone(engine), Op::WriteZeroes { len, unmap, fua });
     engine.shard.clone().spawn(async move {
         let _request = engine.begin_request();
-        let result = match &engine.geometry.layout {
-            Layout::Striped(_) | Layout::Linear(_) => {
-                let zeroes = |len| Op::WriteZeroes { len, unmap, fua };
-                striped(&engine, offset, len, zeroes).await
-            }
-            _ => units(&engine, offset, len, unmap, fua).await,
+        let result = if engine.level.has_redundancy() {
+            units(&engine, offset, len, unmap, fua).await
+        } else {
+            let zeroes = |len| Op::WriteZeroes { len, unmap, fua };
+            striped(&engine, offset, len, zeroes).await
         };
         done.finish(result, op);
     });
+}
+
+/// Of a range the part that is whole stripes, where there are stripes: its start and its end.
+fn whole_stripes(view: &View, offset: u64, len: u64) -> (u64, u64) {
+    let end = offset + len;
+    let stripe = |at| view.geometry_at(at).parity().map_or(1, |parity| parity.stripe_size());
+    // The end of the array, at most, where no stripe begins.
+    let last = stripe(end.saturating_sub(1));
+    (offset.next_multiple_of(stripe(offset)), end / last * last)
 }
 
 fn members_write_zeroes(engine: &Engine) -> bool {
@@ -93,7 +93,7 @@ async fn striped(
             if at >= offset + len {
                 break;
             }
-            let (place, run) = match &engine.geometry.layout {
+            let (place, run) = match &view.geometry_at(at).layout {
                 Layout::Striped(striped) => striped.map(at),
                 Layout::Linear(linear) => linear.map(at),
                 _ => return Err(IoError::new(IoErrorKind::Invalid)),
@@ -145,7 +145,6 @@ async fn units(
     unmap: bool,
     fua: bool,
 ) -> Result<(), IoError> {
-    let unit_size = engine.geometry.unit_size();
     let end = offset + len;
     let mut at = offset;
     while at < end {
@@ -153,24 +152,28 @@ async fn units(
         let sink = Rc::new(PromiseSink(Cell::new(Some(give))));
         let gather = engine.gather();
         gather.begin(Kind::WriteZeroes { len, unmap, fua }, Completion::new(sink, 0));
+        let view = engine.view();
         for _ in 0..PARTS_MAX {
             if at >= end {
                 break;
             }
+            let geometry = view.geometry_at(at);
+            let unit_size = geometry.unit_size();
             let unit = at / unit_size;
             let stop = end.min((unit + 1) * unit_size);
             let extent = Extent { start: at - unit * unit_size, end: stop - unit * unit_size };
             let index = gather.add(at, false);
-            let owner = engine.geometry.owner(unit);
+            let owner = geometry.owner(unit);
             if owner == engine.shard.id() {
                 let done = PieceDone::Part { gather: Rc::clone(&gather), index };
-                crate::write::start::zero_unit(engine, unit, extent, unmap, fua, done);
+                crate::write::start::zero_unit(engine, &view, unit, extent, unmap, fua, done);
             } else {
                 let part = (Rc::clone(&gather), index);
                 engine.mesh.zero(owner, unit, extent, unmap, fua, part);
             }
             at = stop;
         }
+        drop(view);
         gather.all_submitted();
         match wait.await {
             Some(outcome) => outcome.result?,

@@ -16,7 +16,8 @@ pub const REGION: u64 = 1 << 20;
 /// merges there.
 const RUN_BYTES: u64 = 1 << 20;
 
-/// Constant for the life of a running array, but for the number of shards that own units.
+/// Constant, but for the number of shards that own units. Which part of an array has it is said by
+/// [`Geometries`](crate::state::geometries::Geometries).
 #[derive(Debug)]
 pub struct Geometry {
     /// The level.

@@ -3,7 +3,8 @@
 //! | file | subject |
 //! |---|---|
 //! | `geometry` | the shape: level, chunk, layout, which shard owns what |
-//! | `view` | the members and their states, as control has decided; replaced as a whole |
+//! | `geometries` | which part of the array has which: one shape everywhere, or two with a border |
+//! | `view` | the members, their states and the geometry, as control has decided; replaced as a whole |
 //! | `bad_blocks` | blocks of a member that hold nothing, as a set |
 //! | `reports` | failures that all shards see before a message could tell them |
 //! | `extent` | a run of bytes of one stripe |
@@ -16,6 +17,7 @@ pub(crate) mod bad_blocks;
 pub(crate) mod extent;
 pub mod findings;
 pub mod flags;
+pub mod geometries;
 pub mod geometry;
 pub(crate) mod reports;
 pub mod view;

@@ -1,10 +1,13 @@
-//! The members as one shard sees them at one instant: which may be read, which must be written.
+//! The members as one shard sees them at one instant, which may be read and which must be written, and where bytes live on
+//! them.
 //!
 //! Control makes a [`ViewUpdate`] whenever a member's state changes and sends it to every shard;
 //! an operation takes the shard's current [`View`] when it holds its range, and keeps it.
 
 use crate::state::bad_blocks::BadBlocks;
 use crate::state::flags::MemberFlags;
+use crate::state::geometries::Geometries;
+use crate::state::geometry::Geometry;
 use braid_device::{Device, IoError, IoErrorKind};
 use braid_layout::Slot;
 use braid_shard::plant::planted;
@@ -64,8 +67,10 @@ impl SlotUpdate {
 }
 
 /// The states, without handles: what control sends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ViewUpdate {
+    /// Where bytes live.
+    pub geometries: Geometries,
     /// By slot.
     pub slots: Vec<SlotUpdate>,
     /// Redundancy is known to hold below this: component bytes for parity levels, array bytes for
@@ -99,6 +104,7 @@ impl SlotView {
 
 /// See the module's documentation.
 pub struct View {
+    geometries: Geometries,
     slots: SmallVec<[SlotView; 8]>,
     /// See [`ViewUpdate::resynced`].
     pub resynced: u64,
@@ -142,6 +148,7 @@ impl View {
         let mut devices = slots.iter().filter_map(|slot| slot.device.as_ref());
         let rotational = devices.all(|device| device.info().rotational);
         View {
+            geometries: update.geometries.clone(),
             slots,
             resynced: update.resynced,
             broken: update.broken,
@@ -152,6 +159,23 @@ impl View {
             any_write_mostly,
             rotational,
         }
+    }
+
+    /// The geometry of each part of the array.
+    pub fn geometries(&self) -> &Geometries {
+        &self.geometries
+    }
+
+    /// The geometry of an array byte.
+    #[inline]
+    pub fn geometry_at(&self, array_byte: u64) -> &Geometry {
+        self.geometries.at(array_byte)
+    }
+
+    /// The geometry of a unit.
+    #[inline]
+    pub fn geometry_of(&self, unit: u64) -> &Geometry {
+        self.geometries.of_unit(unit)
     }
 
     /// Number of slots.

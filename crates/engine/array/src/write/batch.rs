@@ -80,16 +80,18 @@ async fn together(
     (unit, line): (u64, Option<u64>),
     pieces: &[WriteArgs],
 ) -> Result<(), IoError> {
-    let Some(parity) = engine.geometry.parity() else {
-        return Err(IoError::new(IoErrorKind::Invalid));
-    };
     let writing = match engine.try_begin_write() {
         Some(writing) => writing,
         None => engine.begin_write().await?,
     };
+    let view = engine.view();
+    let Some(parity) = view.geometry_of(unit).parity() else {
+        return Err(IoError::new(IoErrorKind::Invalid));
+    };
     let stripe = (unit, line);
     if let [piece] = pieces
-        && let Some(result) = one_block::carry_out(engine, &writing, parity, stripe, piece).await
+        && let Some(result) =
+            one_block::carry_out(engine, &view, &writing, parity, stripe, piece).await
     {
         return result;
     }
@@ -333,7 +335,7 @@ impl Batch<'_> {
         self.engine.count(|counters| counters.member_writes += outcomes.len() as u64);
         if outcomes.any_error(|_| true) || view.any_bad() || !remember {
             self.engine.cache_forget(self.stripe, self.rows.clone());
-            return self.engine.settle_writes(view, outcomes).await;
+            return self.engine.settle_writes(view, self.stripe, outcomes).await;
         }
         outcomes.by_ref().for_each(drop);
         self.remember(view, &works);
@@ -408,7 +410,7 @@ impl Batch<'_> {
         if outcomes.any_error(|error| error.kind == IoErrorKind::Unsupported) {
             return None;
         }
-        Some(self.engine.settle_writes(&view, outcomes).await)
+        Some(self.engine.settle_writes(&view, self.stripe, outcomes).await)
     }
 }
 

@@ -38,9 +38,9 @@ async fn write_copies(engine: &Rc<Engine>, args: &WriteArgs) -> Result<(), IoErr
     if by_member && outcomes.any_error(|error| error.kind == IoErrorKind::Unsupported) {
         // A member that cannot do this here, although it says so, is told in plain writes.
         let outcomes = Copies { by_member: false, ..copies }.write(&writing).await?;
-        return engine.settle_writes(&view, outcomes).await;
+        return engine.settle_writes(&view, *unit, outcomes).await;
     }
-    engine.settle_writes(&view, outcomes).await
+    engine.settle_writes(&view, *unit, outcomes).await
 }
 
 /// The copies of what is written.
@@ -64,7 +64,7 @@ impl Outgoing for Copies<'_> {
     fn blocks(&self) -> impl Iterator<Item = Block> {
         let WriteArgs { unit, extent, payload, .. } = self.args;
         let len = extent.end - extent.start;
-        let places = places(self.engine, *unit, extent.start).into_iter().filter(|place| {
+        let places = places(self.view, *unit, extent.start).into_iter().filter(|place| {
             !planted("target-left-out")
                 || self.view.readable(place.slot, &(place.offset..place.offset))
         });

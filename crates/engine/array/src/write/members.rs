@@ -16,7 +16,7 @@ pub(super) async fn write_members(
     writing: &WriteInFlight,
     write: &impl Outgoing,
 ) -> Outcomes {
-    let _permit = engine.consistency.before_members(&engine.geometry, writing, write).await;
+    let _permit = engine.consistency.before_members(view, writing, write).await;
     let mut set = engine.sets.start();
     for block in write.blocks() {
         let Some((device, data_offset)) = view.member(block.slot) else { continue };

@@ -43,6 +43,7 @@ type Old = [Option<BufMut>; 3];
 /// as `writing`. `None`: nothing was written, and the general way is to be taken.
 pub(crate) async fn carry_out(
     engine: &Rc<Engine>,
+    view: &Rc<View>,
     writing: &WriteInFlight,
     parity: &Parity,
     (stripe, line): (u64, Option<u64>),
@@ -55,7 +56,7 @@ pub(crate) async fn carry_out(
     if rows.end > chunk || whole_lines(rows.clone(), line, chunk) != rows {
         return None;
     }
-    let (map, view) = (parity.map_stripe(stripe), &engine.view());
+    let map = parity.map_stripe(stripe);
     let at = parity.member_offset(stripe) + rows.start;
     let slots = [Some(map.data_slot(k as usize)), Some(map.p_slot()), map.q_slot()];
     let one = OneBlock { engine, view, map, stripe, k: k as usize, slots, rows, at };
@@ -215,7 +216,7 @@ impl Going<'_> {
         engine.count(|counters| counters.member_writes += outcomes.len() as u64);
         if outcomes.any_error(|_| true) {
             engine.cache_forget(self.one.stripe, self.one.rows.clone());
-            return engine.settle_writes(view, outcomes).await;
+            return engine.settle_writes(view, self.one.stripe, outcomes).await;
         }
         drop(outcomes);
         self.one.remember(self.blocks);

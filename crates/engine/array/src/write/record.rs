@@ -9,7 +9,8 @@ use std::rc::Rc;
 pub(crate) async fn record_then_write(engine: Rc<Engine>, args: WriteArgs) {
     match engine.enter(args.unit, args.extent).await {
         Ok(entered) => {
-            start_write(&engine, WriteArgs { entered: Some(entered), ..args });
+            let view = engine.view();
+            start_write(&engine, &view, WriteArgs { entered: Some(entered), ..args });
         }
         Err(error) => args.finish(&engine.mesh, Err(error)),
     }

@@ -46,7 +46,7 @@ pub(crate) struct Mended {
 }
 
 impl Engine {
-    /// Looks at the outcomes of writes tagged with their slots: what members did not take is recorded as
+    /// Looks at the outcomes of writes of `unit` tagged with their slots: what members did not take is recorded as
     /// bad, or the members as failed, before this comes back.
     ///
     /// # Errors
@@ -54,11 +54,14 @@ impl Engine {
     pub(crate) async fn settle_writes(
         self: &Rc<Engine>,
         view: &Rc<View>,
+        unit: u64,
         outcomes: Outcomes,
     ) -> Result<(), IoError> {
         let Some((refused, first)) = self.settle(view, outcomes).await else { return Ok(()) };
         let now = self.view();
-        let kept = || refused.iter().all(|refused| self.kept(&now, refused.slot, &refused.bytes));
+        let layout = &now.geometry_of(unit).layout;
+        let kept =
+            || refused.iter().all(|refused| kept(&now, layout, refused.slot, &refused.bytes));
         let unfinished = refused.iter().any(|refused| self.is_unfinished(refused.error));
         if unfinished || now.broken || !kept() { Err(first) } else { Ok(()) }
     }
@@ -200,7 +203,7 @@ impl Engine {
 
     /// Bytes of the pieces in which blocks are tried and recorded.
     pub(crate) fn piece(&self) -> u64 {
-        PIECE.max(self.geometry.logical_block.into())
+        PIECE.max(self.logical_block.into())
     }
 
     /// Has control record component bytes as bad on the member of `slot`; comes back when its log says so
@@ -244,56 +247,6 @@ impl Engine {
         }
         let Some(nr) = view.member_nr(slot) else { return };
         self.home.tell(News::GoodAgain(nr, bytes));
-    }
-
-    /// True if the content of these component bytes of `slot` can be had, from there or from the others.
-    fn kept(&self, view: &View, slot: Slot, bytes: &Range<u64>) -> bool {
-        let mut at = bytes.start;
-        // Members that failed as a whole are within the level's tolerance, or the array is broken.
-        while view.any_bad() && at < bytes.end {
-            let until = match &self.geometry.layout {
-                Layout::Parity(parity) => {
-                    let rows = at..view.same_until(&(at..bytes.end));
-                    let lost = (0..view.slots()).filter(|slot| !view.readable(*slot, &rows));
-                    if lost.count() > parity.parity_count() {
-                        return false;
-                    }
-                    rows.end
-                }
-                Layout::Raid10(raid10) => {
-                    // Places that nothing lives in are not written.
-                    let Some(logical) = raid10.logical(slot, at) else { return true };
-                    let (chunk, within) = raid10.locate(logical);
-                    let len = (bytes.end - at).min(raid10.chunk_size() - within);
-                    match self.copies_kept(view, (chunk, within), len) {
-                        Some(len) => at + len,
-                        None => return false,
-                    }
-                }
-                _ => {
-                    let (unit, within) = (at / REGION, at % REGION);
-                    match self.copies_kept(
-                        view,
-                        (unit, within),
-                        (bytes.end - at).min(REGION - within),
-                    ) {
-                        Some(len) => at + len,
-                        None => return false,
-                    }
-                }
-            };
-            at = until;
-        }
-        true
-    }
-
-    /// Of how many of the bytes at `at` a copy can be read; `None` when the first cannot.
-    fn copies_kept(&self, view: &View, at: (u64, u64), len: u64) -> Option<u64> {
-        let len = crate::redundancy::copies::alike(self, view, at, len);
-        let copies = crate::redundancy::copies::places(self, at.0, at.1);
-        let readable =
-            |place: &Place| view.readable(place.slot, &(place.offset..place.offset + len));
-        copies.iter().any(readable).then_some(len)
     }
 
     /// Writes good data over component bytes that gave `error` when they were read. What the member does
@@ -366,6 +319,51 @@ impl Engine {
         }
         Mended { written, all }
     }
+}
+
+/// True if the content of these component bytes of `slot` can be had, from there or from the others.
+fn kept(view: &View, layout: &Layout, slot: Slot, bytes: &Range<u64>) -> bool {
+    let mut at = bytes.start;
+    // Members that failed as a whole are within the level's tolerance, or the array is broken.
+    while view.any_bad() && at < bytes.end {
+        let until = match layout {
+            Layout::Parity(parity) => {
+                let rows = at..view.same_until(&(at..bytes.end));
+                let lost = (0..view.slots()).filter(|slot| !view.readable(*slot, &rows));
+                if lost.count() > parity.parity_count() {
+                    return false;
+                }
+                rows.end
+            }
+            Layout::Raid10(raid10) => {
+                // Places that nothing lives in are not written.
+                let Some(logical) = raid10.logical(slot, at) else { return true };
+                let (chunk, within) = raid10.locate(logical);
+                let len = (bytes.end - at).min(raid10.chunk_size() - within);
+                match copies_kept(view, (chunk, within), len) {
+                    Some(len) => at + len,
+                    None => return false,
+                }
+            }
+            _ => {
+                let (unit, within) = (at / REGION, at % REGION);
+                match copies_kept(view, (unit, within), (bytes.end - at).min(REGION - within)) {
+                    Some(len) => at + len,
+                    None => return false,
+                }
+            }
+        };
+        at = until;
+    }
+    true
+}
+
+/// Of how many of the bytes at `at` a copy can be read; `None` when the first cannot.
+fn copies_kept(view: &View, at: (u64, u64), len: u64) -> Option<u64> {
+    let len = crate::redundancy::copies::alike(view, at, len);
+    let copies = crate::redundancy::copies::places(view, at.0, at.1);
+    let readable = |place: &Place| view.readable(place.slot, &(place.offset..place.offset + len));
+    copies.iter().any(readable).then_some(len)
 }
 
 /// The `len` bytes from `start` on of `bufs` laid end to end; `None` when they have not so many.

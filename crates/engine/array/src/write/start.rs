@@ -7,6 +7,7 @@ use crate::engine::mesh::PieceDone;
 use crate::engine::work::{WriteArgs, WritePayload};
 use crate::read::locate::{ReadPlace, locate_read};
 use crate::state::extent::Extent;
+use crate::state::view::View;
 use braid_device::{Bufs, Completion, IoError, IoErrorKind, Request};
 use braid_layout::Layout;
 use braid_shard::Buf;
@@ -14,46 +15,56 @@ use std::rc::Rc;
 
 /// Writes `bufs` at array byte `offset`.
 pub(crate) fn write(engine: &Rc<Engine>, offset: u64, mut bufs: Bufs, fua: bool, done: Completion) {
-    let redundant = engine.geometry.level.has_redundancy();
-    let unit_size = engine.geometry.unit_size();
+    let view = engine.view();
+    let geometry = view.geometry_at(offset);
+    let redundant = geometry.level.has_redundancy();
+    let unit_size = geometry.unit_size();
     let (unit, within) = (offset / unit_size, offset % unit_size);
     if let [buf] = bufs.as_slice()
         && redundant
         && buf.len() as u64 <= unit_size - within
-        && engine.geometry.owner(unit) == engine.shard.id()
+        && geometry.owner(unit) == engine.shard.id()
         && let Some(payload) = bufs.pop()
     {
         let extent = Extent { start: within, end: within + payload.len() as u64 };
         let done = PieceDone::Alone { request: engine.begin_request(), fua, done };
-        return write_unit(engine, unit, extent, payload, fua, done);
+        return write_unit(engine, &view, unit, extent, payload, fua, done);
     }
     let gather = engine.gather();
     gather.begin(Kind::Write { fua }, done);
     if redundant {
-        write_units(engine, &gather, offset, &bufs, fua);
+        write_units(engine, &view, &gather, offset, &bufs, fua);
     } else {
-        write_striped(engine, &gather, offset, &bufs, fua);
+        write_striped(&view, &gather, offset, &bufs, fua);
     }
     drop(bufs);
     gather.all_submitted();
 }
 
 /// Cuts at the ends of units and of buffers: what is merged further down needs no copy here.
-fn write_units(engine: &Rc<Engine>, gather: &Rc<Gather>, offset: u64, bufs: &Bufs, fua: bool) {
-    let unit_size = engine.geometry.unit_size();
+fn write_units(
+    engine: &Rc<Engine>,
+    view: &View,
+    gather: &Rc<Gather>,
+    offset: u64,
+    bufs: &Bufs,
+    fua: bool,
+) {
     let mut at = offset;
     for buf in bufs {
         let mut done = 0;
         while done < buf.len() {
+            let geometry = view.geometry_at(at);
+            let unit_size = geometry.unit_size();
             let (unit, within) = (at / unit_size, at % unit_size);
             let len = (unit_size - within).min((buf.len() - done) as u64);
             let extent = Extent { start: within, end: within + len };
             let payload = buf.slice(done..done + len as usize);
             let index = gather.add(at, false);
-            let owner = engine.geometry.owner(unit);
+            let owner = geometry.owner(unit);
             if owner == engine.shard.id() {
                 let done = PieceDone::Part { gather: Rc::clone(gather), index };
-                write_unit(engine, unit, extent, payload, fua, done);
+                write_unit(engine, view, unit, extent, payload, fua, done);
             } else {
                 let part = (Rc::clone(gather), index);
                 engine.mesh.write(owner, unit, extent, payload, fua, part);
@@ -64,15 +75,14 @@ fn write_units(engine: &Rc<Engine>, gather: &Rc<Gather>, offset: u64, bufs: &Buf
     }
 }
 
-fn write_striped(engine: &Rc<Engine>, gather: &Rc<Gather>, offset: u64, bufs: &Bufs, fua: bool) {
-    let view = engine.view();
+fn write_striped(view: &View, gather: &Rc<Gather>, offset: u64, bufs: &Bufs, fua: bool) {
     let refused = view.read_only || view.broken;
     let mut at = offset;
     for buf in bufs {
         let mut done = 0;
         while done < buf.len() {
             let rest = (buf.len() - done) as u64;
-            let ReadPlace { len, place } = locate_read(engine, &view, at, rest);
+            let ReadPlace { len, place } = locate_read(view, at, rest);
             let index = gather.add(at, false);
             let member = place.and_then(|(slot, at)| view.member(slot).map(|member| (member, at)));
             match member {
@@ -98,6 +108,7 @@ fn write_striped(engine: &Rc<Engine>, gather: &Rc<Gather>, offset: u64, bufs: &B
 /// Writes `payload` at `extent` of a unit that this shard owns.
 pub(crate) fn write_unit(
     engine: &Rc<Engine>,
+    view: &View,
     unit: u64,
     extent: Extent,
     payload: Buf,
@@ -105,12 +116,13 @@ pub(crate) fn write_unit(
     done: PieceDone,
 ) {
     let payload = WritePayload::Data(payload);
-    spawn_write(engine, WriteArgs { unit, extent, payload, fua, done, entered: None });
+    spawn_write(engine, view, WriteArgs { unit, extent, payload, fua, done, entered: None });
 }
 
 /// Zeroes `extent` of a unit that this shard owns.
 pub(crate) fn zero_unit(
     engine: &Rc<Engine>,
+    view: &View,
     unit: u64,
     extent: Extent,
     unmap: bool,
@@ -118,21 +130,21 @@ pub(crate) fn zero_unit(
     done: PieceDone,
 ) {
     let payload = WritePayload::Zeroes { unmap };
-    spawn_write(engine, WriteArgs { unit, extent, payload, fua, done, entered: None });
+    spawn_write(engine, view, WriteArgs { unit, extent, payload, fua, done, entered: None });
 }
 
-fn spawn_write(engine: &Rc<Engine>, mut args: WriteArgs) {
-    args.entered = engine.try_enter(args.unit, args.extent);
+fn spawn_write(engine: &Rc<Engine>, view: &View, mut args: WriteArgs) {
+    args.entered = engine.try_enter(view, args.unit, args.extent);
     if args.entered.is_none() {
         return engine.tasks().record.spawn((Rc::clone(engine), args));
     }
-    start_write(engine, args);
+    start_write(engine, view, args);
 }
 
 /// Starts a write that has entered.
-pub(crate) fn start_write(engine: &Rc<Engine>, args: WriteArgs) {
-    match &engine.geometry.layout {
-        Layout::Parity(_) => crate::write::waiting::enter(engine, args),
+pub(crate) fn start_write(engine: &Rc<Engine>, view: &View, args: WriteArgs) {
+    match &view.geometry_of(args.unit).layout {
+        Layout::Parity(parity) => crate::write::waiting::enter(engine, parity, args),
         _ => engine.tasks().write_copies.spawn((Rc::clone(engine), args)),
     }
 }

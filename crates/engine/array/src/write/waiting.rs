@@ -11,22 +11,22 @@ use super::segment::whole_lines;
 use crate::engine::Engine;
 use crate::engine::queues::Joined;
 use crate::engine::work::WriteArgs;
+use braid_layout::Parity;
 use std::ops::Range;
 use std::rc::Rc;
 
 /// Has `args` carried out, with whatever else comes for its stripe.
-pub(crate) fn enter(engine: &Rc<Engine>, args: WriteArgs) {
+pub(crate) fn enter(engine: &Rc<Engine>, parity: &Parity, args: WriteArgs) {
     engine.count(|counters| {
         counters.pieces += 1;
         counters.lookups += 1;
     });
-    join(engine, args);
+    join(engine, parity.stripe_size(), args);
 }
 
-fn join(engine: &Rc<Engine>, args: WriteArgs) {
-    let Some(parity) = engine.geometry.parity() else { return };
+fn join(engine: &Rc<Engine>, stripe_size: u64, args: WriteArgs) {
     let (unit, turn) = (args.unit, engine.shard.turns());
-    let whole = match engine.waiting.join(args, parity.stripe_size(), turn) {
+    let whole = match engine.waiting.join(args, stripe_size, turn) {
         Joined::Follows => return,
         Joined::Leads if engine.aggregate => {
             if engine.waiting.gather(unit, turn) {
@@ -42,21 +42,21 @@ fn join(engine: &Rc<Engine>, args: WriteArgs) {
 
 /// Starts leaders of stripes that wait for other writes, each when no more is expected, until no stripe waits.
 pub(crate) async fn watch(engine: Rc<Engine>) {
-    let Some(parity) = engine.geometry.parity() else { return };
     let lead = |unit| engine.tasks().lead.spawn((Rc::clone(&engine), unit, None));
     let mut more = true;
     while more {
         engine.shard.next_turn().await;
         let threshold = engine.settings.get().bypass_threshold();
-        more = engine.waiting.due(engine.shard.turns(), parity.stripe_size(), threshold, lead);
+        more = engine.waiting.due(engine.shard.turns(), threshold, lead);
     }
 }
 
 /// Locks the rows of what waits for a stripe, carries it out, and tells each write. `whole`: a write of all of the
 /// stripe, which waits for no others.
 pub(crate) async fn lead(engine: Rc<Engine>, unit: u64, whole: Option<WriteArgs>) {
-    let Some(parity) = engine.geometry.parity() else { return };
-    let chunk = parity.chunk_size();
+    let sizes = |parity: &Parity| (parity.chunk_size(), parity.stripe_size());
+    let sizes = engine.view().geometry_of(unit).parity().map(sizes);
+    let Some((chunk, stripe_size)) = sizes else { return };
     let rows = match whole {
         Some(_) => 0..chunk,
         None => engine.waiting.rows(unit, chunk),
@@ -67,8 +67,8 @@ pub(crate) async fn lead(engine: Rc<Engine>, unit: u64, whole: Option<WriteArgs>
     }
     let mut pieces = engine.waiting.list();
     // The rest overlaps these, or is too much at once: it waits anew.
-    for piece in engine.waiting.take(unit, parity.stripe_size(), &mut pieces) {
-        join(&engine, piece);
+    for piece in engine.waiting.take(unit, &mut pieces) {
+        join(&engine, stripe_size, piece);
     }
     if !pieces.is_empty() {
         batch::carry_out(&engine, unit, locked, &mut pieces).await;

@@ -162,7 +162,9 @@ fn bits_stay_set_until_writes_from_before_the_bitmap_have_ended() {
     let (array, control) = world.assemble(&members);
     let engine = Engine::find(&world.shards[0], array.id()).unwrap();
     let extent = Extent { start: 0, end: 4096 };
-    let write = engine.try_enter(0, extent).expect("without a bitmap nothing is waited for");
+    let write = engine
+        .try_enter(&engine.view(), 0, extent)
+        .expect("without a bitmap nothing is waited for");
     let bits = add(&world, &control, Some(CHUNK)).unwrap().bits;
     world.sleep(30 * SECOND);
     assert_eq!(dirty(&world, &control), bits);
@@ -171,7 +173,7 @@ fn bits_stay_set_until_writes_from_before_the_bitmap_have_ended() {
     assert_eq!(dirty(&world, &control), 0);
     // And the other way round: a write that holds bits of a bitmap which goes, and of the next.
     world.write(&array, 0, 0, &pattern(1, 4096)).unwrap();
-    let write = engine.try_enter(0, extent).expect("its bit is set");
+    let write = engine.try_enter(&engine.view(), 0, extent).expect("its bit is set");
     remove(&world, &control).unwrap();
     add(&world, &control, Some(CHUNK)).unwrap();
     world.sleep(30 * SECOND);
