@@ -214,26 +214,9 @@ pub const CIRCLES: &[(&str, &[&str])] = &[
             "arch::scalar",
         ],
     ),
-    (
-        "crates/runtime/device",
-        &[
-            "meter",
-            "model::device",
-            "model::parameters",
-            "model::timeline",
-            "space",
-            "spec",
-            "watch",
-        ],
-    ),
     ("crates/runtime/kv", &["database", "image", "image::header", "lib", "page_source", "thread"]),
 ];
 
 /// Folders of the crates without a row in ARCHITECTURE.md's table.
-pub const UNORDERED: &[&str] = &[
-    "crates/app/braid",
-    "crates/check/sim",
-    "crates/engine/volume",
-    "crates/export/fuse",
-    "crates/runtime/device",
-];
+pub const UNORDERED: &[&str] =
+    &["crates/app/braid", "crates/check/sim", "crates/engine/volume", "crates/export/fuse"];

@@ -1,7 +1,7 @@
-//! A filter that gives a device larger logical blocks: as a disk whose sectors have 4096 bytes, and as
-//! strict as one. For arrays of disks of both kinds where only one kind is at hand.
+//! A filter that gives a device larger logical blocks, like those of a disk with sectors of 4096 bytes, and is as
+//! strict as such a disk. It makes arrays of mixed disks possible when only one kind is at hand.
 //!
-//! Invariant: a request that such a disk could not take does not reach the device below.
+//! Invariant: a request that such a disk would refuse does not reach the device below.
 
 use crate::completion::Completion;
 use crate::device::Device;
@@ -20,8 +20,8 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// `inner` with logical blocks of `logical_block` bytes (a power of two, 512 to 4096), or its own where
-    /// those are larger. What is left at its end when it is no multiple cannot be reached.
+    /// `inner` with logical blocks of `logical_block` bytes (a power of two, 512 to 4096), or its own if
+    /// those are larger. A last, incomplete block cannot be accessed.
     pub fn new(inner: Arc<dyn Opener>, logical_block: u32) -> Blocks {
         Blocks { inner, logical_block }
     }
@@ -52,7 +52,7 @@ struct BlocksDevice {
 }
 
 impl BlocksDevice {
-    /// The request and each of its buffers lie on the blocks.
+    /// True when the request and each of its buffers are aligned to blocks.
     fn fits(&self, request: &Request) -> bool {
         let block = self.info.logical_block as usize;
         let whole = |buf: &[u8]| {

@@ -1,15 +1,15 @@
-//! The end of a request: once, with a result and its buffers.
+//! The completion of a request: exactly once, with a result and its buffers.
 
 use crate::error::{IoError, IoErrorKind};
 use crate::request::Op;
 use std::rc::Rc;
 
-/// The end of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Done, or why not.
+    /// Success, or the error.
     pub result: Result<(), IoError>,
-    /// The operation back, with its buffers: filled, if it was a read that succeeded.
+    /// The operation with its buffers, which a successful read has filled.
     pub op: Op,
 }
 
@@ -25,14 +25,14 @@ impl Outcome {
     }
 }
 
-/// Gets outcomes. Must not submit requests from within `complete`: it wakes somebody who does.
+/// Receives outcomes. `complete` must not submit requests; it should wake a task that does.
 pub trait Sink {
-    /// `token` is the one that the [`Completion`] was made with.
+    /// Takes an outcome. `token` is that of the [`Completion`].
     fn complete(&self, token: u64, outcome: Outcome);
 }
 
-/// The obligation to complete one request. Dropped without that, it completes with
-/// [`IoErrorKind::Gone`], so nobody waits for ever.
+/// The obligation to complete one request. If it is dropped the request completes with
+/// [`IoErrorKind::Gone`], so that nobody waits for ever.
 pub struct Completion {
     sink: Option<Rc<dyn Sink>>,
     token: u64,

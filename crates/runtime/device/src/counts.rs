@@ -4,7 +4,7 @@
 
 use crate::request::Op;
 
-/// The direction of a request, as disk statistics tell them apart.
+/// The direction of a request, as disk statistics distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Reads.
@@ -22,7 +22,7 @@ impl Direction {
     pub const ALL: [Direction; 4] =
         [Direction::Read, Direction::Write, Direction::Discard, Direction::Flush];
 
-    /// That of an operation.
+    /// The direction of an operation.
     pub fn of(op: &Op) -> Direction {
         match op {
             Op::Read(_) => Direction::Read,
@@ -33,8 +33,8 @@ impl Direction {
     }
 }
 
-/// Classes of sizes: class 0 holds what is up to 512 bytes, each further one twice as much, the
-/// last everything larger than 16 MiB.
+/// Number of size classes: class 0 is for requests of up to 512 bytes, each further class for up to twice as
+/// many, the last for everything larger than 16 MiB.
 pub const CLASSES: usize = 17;
 
 /// One kind of operation.
@@ -66,7 +66,7 @@ pub struct Counts {
 }
 
 impl Count {
-    /// Enters a request of `len` bytes.
+    /// Counts a request of `len` bytes.
     #[inline]
     pub fn add(&mut self, len: u64) {
         self.requests += 1;
@@ -74,7 +74,7 @@ impl Count {
         self.sizes[class_of(len)] += 1;
     }
 
-    /// Adds what another has counted.
+    /// Adds the counts of another.
     pub fn join(&mut self, other: &Count) {
         self.requests += other.requests;
         self.bytes += other.bytes;
@@ -94,7 +94,7 @@ impl Count {
 }
 
 impl Counts {
-    /// Enters a request of `len` bytes.
+    /// Counts a request of `len` bytes.
     #[inline]
     pub fn add(&mut self, op: &Op, len: u64) {
         match op {
@@ -111,7 +111,7 @@ impl Counts {
         }
     }
 
-    /// Adds what another has counted.
+    /// Adds the counts of another.
     pub fn join(&mut self, other: &Counts) {
         self.reads.join(&other.reads);
         self.writes.join(&other.writes);
@@ -155,7 +155,7 @@ impl Counts {
 
 /// The class of a size in bytes; below [`CLASSES`].
 fn class_of(len: u64) -> usize {
-    // The number of binary digits of the last byte's sector: 0 for the first, 1 for the second, 2 up to the fourth.
+    // The bit length of the last byte's sector number: 0 for the first sector, 1 for the second, 2 for the third and fourth.
     let last_sector = len.saturating_sub(1) >> 9;
     ((u64::BITS - last_sector.leading_zeros()) as usize).min(CLASSES - 1)
 }

@@ -1,11 +1,11 @@
-//! The errors that a device gives, by what an array does about them.
+//! The errors of devices, classified by the reaction of an array.
 
 /// The kind of failure, which decides how the array reacts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IoErrorKind {
-    /// The medium could not give or take these blocks; others may work.
+    /// These blocks could not be read or written; others may work.
     Medium,
-    /// The device is gone, shrank, or does not answer: nothing there can be trusted.
+    /// The device has disappeared, has shrunk, or does not answer: none of its data can be relied on.
     Gone,
     /// The request is outside the device or not aligned.
     Invalid,
@@ -13,7 +13,7 @@ pub enum IoErrorKind {
     Unsupported,
     /// No space is left (a sparse file on a full filesystem).
     NoSpace,
-    /// The array has lost more members than its level allows. (One that has lost some blocks only says
+    /// The array has lost more members than its level tolerates. (If only some blocks are lost, the error is
     /// [`Medium`](IoErrorKind::Medium).)
     Lost,
     /// The array is being stopped, or is read-only.
@@ -31,12 +31,12 @@ pub struct IoError {
 }
 
 impl IoError {
-    /// An error that the system gave no number for.
+    /// An error without an error number of the system.
     pub fn new(kind: IoErrorKind) -> IoError {
         IoError { kind, errno: 0 }
     }
 
-    /// The kind that an errno of a block device or file stands for.
+    /// Classifies an errno of a block device or file.
     pub fn from_errno(errno: i32) -> IoError {
         let kind = match errno {
             libc::ENODEV | libc::ENXIO | libc::ESHUTDOWN | libc::EBADF | libc::ETIMEDOUT => {
@@ -51,8 +51,8 @@ impl IoError {
         IoError { kind, errno }
     }
 
-    /// Whoever gave this error to a read is of no use any more: it is gone, or it is an array that has lost
-    /// too much or was stopped. Of other errors, other blocks may know nothing.
+    /// True if a device that answers a read with this error cannot be used any more: it has disappeared, or it is an array
+    /// that has failed or was stopped. After other errors, other blocks may still be readable.
     pub fn means_gone(&self) -> bool {
         matches!(self.kind, IoErrorKind::Gone | IoErrorKind::Lost | IoErrorKind::Refused)
     }

@@ -1,38 +1,38 @@
-//! A device in figures and properties: what it tells whoever uses it.
+//! The properties of a device: size, block sizes, abilities.
 
 /// The description of a device. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// The name for messages: a path, `ram:256M`, an array's name.
     pub name: String,
-    /// Size; requests never reach beyond it.
+    /// Size of the device. Requests must not reach beyond it.
     pub size: u64,
     /// Every offset and length must be a multiple of this (512 to 4096).
     pub logical_block: u32,
-    /// Writes smaller than this cost a read inside the device.
+    /// Smaller writes make the device read before it writes.
     pub physical_block: u32,
-    /// The smallest request that goes to one place only, a chunk of an array; 0 when it does not say. Linux calls
+    /// The preferred minimum size of requests, such as the chunk of an array; 0 if unknown. Linux calls
     /// it `io_min`.
     pub minimum_io: u32,
-    /// The size of request that the device likes best, a multiple of `minimum_io`; 0 when it does not say. Linux
+    /// The optimal size of requests, a multiple of `minimum_io`; 0 if unknown. Linux
     /// calls it `io_opt`.
     pub optimal_io: u32,
-    /// Discards do something.
+    /// Discards are supported.
     pub discards: bool,
     /// Write-zeroes is cheaper than writing zero bytes.
     pub writes_zeroes: bool,
-    /// Written data may be lost at a power cut until a flush.
+    /// A power failure may lose written data that was not flushed.
     pub volatile_cache: bool,
-    /// Requests gain from being collected, sorted and merged before they are submitted.
+    /// Requests should be collected, sorted and merged before they are submitted.
     pub wants_plug: bool,
-    /// Seeks cost time.
+    /// The device has heads that must seek.
     pub rotational: bool,
     /// Reads and writes bypass the page cache (or there is none).
     pub direct: bool,
 }
 
 impl DeviceInfo {
-    /// The description of a plain memory-like device, for kinds to start from.
+    /// The description of a device in memory; other kinds change single fields of it.
     pub fn plain(name: impl Into<String>, size: u64) -> DeviceInfo {
         DeviceInfo {
             name: name.into(),

@@ -26,11 +26,11 @@ struct State {
     shard: Shard,
     pending: Cell<u32>,
     waiter: Cell<TaskId>,
-    /// The waiter waits for one outcome, not for all.
+    /// The waiter waits for one outcome rather than for all.
     for_one: Cell<bool>,
-    /// Offset and bytes of each request, in the order of submission.
-    places: RefCell<Vec<(u64, u64)>>,
-    /// By token: the request's number, then its tag.
+    /// Offset and length in bytes of each request, in the order of submission.
+    extents: RefCell<Vec<(u64, u64)>>,
+    /// Outcomes by token: the number of the request in the upper 32 bits, its tag in the lower.
     done: RefCell<VecDeque<(u64, Outcome)>>,
 }
 
@@ -60,7 +60,7 @@ pub struct IoSet {
 }
 
 impl IoSets {
-    /// For tasks of `shard`.
+    /// A pool of sets for tasks of `shard`.
     pub fn new(shard: &Shard) -> IoSets {
         IoSets { shard: shard.clone(), free: Rc::new(RefCell::new(Vec::new())) }
     }
@@ -73,21 +73,21 @@ impl IoSets {
                 pending: Cell::new(0),
                 waiter: Cell::new(TaskId::NONE),
                 for_one: Cell::new(false),
-                places: RefCell::new(Vec::new()),
+                extents: RefCell::new(Vec::new()),
                 done: RefCell::new(VecDeque::new()),
             })
         });
         IoSet { state, home: Rc::clone(&self.free) }
     }
 
-    /// Submits one request and gives its outcome.
+    /// Submits one request and waits for its outcome.
     pub async fn one(&self, device: &dyn Device, request: Request) -> Outcome {
         let mut set = self.start();
         set.submit(0, device, request);
         let mut outcomes = set.finish().await;
         match outcomes.next() {
             Some((_, outcome)) => outcome,
-            // One request was submitted, so one outcome came back; a set gives all of them.
+            // A set yields the outcomes of all its requests, and this one had one request.
             None => unreachable!("a finished set holds an outcome per request"),
         }
     }
@@ -98,9 +98,9 @@ impl IoSet {
     pub fn submit(&mut self, tag: u32, device: &dyn Device, request: Request) {
         self.state.pending.set(self.state.pending.get() + 1);
         let number = {
-            let mut places = self.state.places.borrow_mut();
-            places.push((request.offset, request.len()));
-            places.len() as u64 - 1
+            let mut extents = self.state.extents.borrow_mut();
+            extents.push((request.offset, request.len()));
+            extents.len() as u64 - 1
         };
         let sink = Rc::clone(&self.state) as Rc<dyn Sink>;
         device.submit(request, Completion::new(sink, number << 32 | u64::from(tag)));
@@ -111,7 +111,7 @@ impl IoSet {
         self.state.pending.get()
     }
 
-    /// Waits for one, and gives its outcome with its tag; `None` when all have been given.
+    /// Waits for the next outcome and returns it with its tag; `None` after the last.
     pub async fn next(&mut self) -> Option<(u32, Outcome)> {
         let state = &self.state;
         poll_fn(|_| {
@@ -126,7 +126,7 @@ impl IoSet {
         .await
     }
 
-    /// Waits for all and gives the outcomes that were not given yet.
+    /// Waits for all requests and returns the outcomes that [`next`](IoSet::next) has not returned.
     pub async fn finish(self) -> Outcomes {
         if self.state.pending.get() > 0 {
             poll_fn(|_| {
@@ -144,14 +144,14 @@ impl IoSet {
 
 impl Drop for IoSet {
     fn drop(&mut self) {
-        // A set that is dropped with requests in flight is not reused: late outcomes would mix.
+        // A set that is dropped with requests in flight must not be reused: late outcomes would get into the next set.
         if self.state.pending.get() == 0 {
             let mut done = self.state.done.borrow_mut();
             if !done.is_empty() {
                 done.clear();
             }
             drop(done);
-            self.state.places.borrow_mut().clear();
+            self.state.extents.borrow_mut().clear();
             self.home.borrow_mut().push(Rc::clone(&self.state));
         }
     }
@@ -163,17 +163,17 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    /// True when some outcome that was not taken yet is an error for which `is` is true.
+    /// True when `is` holds for the error of an outcome that was not taken yet.
     pub fn any_error(&self, is: impl Fn(&IoError) -> bool) -> bool {
         let done = self.set.state.done.borrow();
         done.iter().any(|(_, outcome)| outcome.result.as_ref().is_err_and(&is))
     }
 
-    /// The next outcome, with its tag and the bytes of the device that it is of.
+    /// The next outcome, with its tag and the byte range of its request.
     pub fn next_placed(&mut self) -> Option<(u32, Range<u64>, Outcome)> {
         let (token, outcome) = self.set.state.done.borrow_mut().pop_front()?;
-        let places = self.set.state.places.borrow();
-        let (offset, len) = places.get((token >> 32) as usize).copied().unwrap_or((0, 0));
+        let extents = self.set.state.extents.borrow();
+        let (offset, len) = extents.get((token >> 32) as usize).copied().unwrap_or((0, 0));
         Some((token as u32, offset..offset.saturating_add(len), outcome))
     }
 }

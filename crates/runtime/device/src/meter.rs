@@ -1,17 +1,17 @@
-//! Meters: how many requests there were, how large, how long they took, how many were under way.
+//! Meters: numbers, sizes and latencies of requests, and the queue depth.
 //!
 //! A [`Meter`] belongs to whoever sees the requests: a filter in front of a device ([`Metered`]), or an array for
-//! those that come to it. Latencies are kept in histograms that never grow (two digits, 128 ns to 100 s; what is
-//! outside counts as the nearest); time under way adds up, so that the mean queue depth of an interval is what it grew
-//! by, divided by the interval (Little's law). The clock is looked at once for what is submitted or completes
-//! together ([`Shard::recently`]).
+//! the requests that it receives. Latencies are kept in histograms of fixed size (two digits, 128 ns to 100 s; values
+//! outside count as the nearest limit). The sum of the latencies over an interval, divided by the interval, is the mean
+//! queue depth (Little's law). Requests that are submitted or complete together read the clock once
+//! ([`Shard::coarse_now`]).
 //!
-//! A device that does not answer can be given up ([`Metered::give_up`]): who waits is answered, later requests are refused,
-//! and what the device still has of earlier ones stays its own until it completes them. `watch` looks for requests that
-//! are under way for too long.
+//! A device that does not answer can be given up ([`Metered::give_up`]): the requests in flight fail, later ones are
+//! refused, and the device keeps the buffers of the earlier ones until it completes them. `watch` finds requests that
+//! are in flight for too long.
 //!
-//! Invariant: until a device is given up nothing is changed, neither order nor outcome, and nothing is allocated for a
-//! request in steady state.
+//! Invariant: until a device is given up the filter changes neither order nor outcome of requests (writes that
+//! wait for space excepted), and in steady state it allocates nothing for a request.
 
 use crate::completion::{Completion, Outcome, Sink};
 use crate::counts::{Counts, Direction};
@@ -20,7 +20,7 @@ use crate::error::{IoError, IoErrorKind};
 use crate::info::DeviceInfo;
 use crate::request::{Op, Request};
 use crate::space::{Space, Waiting};
-use crate::watch::{Overdue, Watch};
+use crate::watch::{self, Overdue, Watched};
 use braid_shard::ring::BufMuts;
 use braid_shard::{Nanos, Shard};
 use hdrhistogram::Histogram;
@@ -28,9 +28,12 @@ use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-/// The shortest latency that is told from none, in nanoseconds.
+/// The watch of a shard over its metered devices: `shard.local::<Watch>()`.
+pub type Watch = watch::Watch<Metered>;
+
+/// The smallest latency that the histogram distinguishes from zero, in nanoseconds.
 const SHORTEST: u64 = 128;
-/// The longest that is told from longer ones.
+/// The largest latency that the histogram distinguishes from larger ones, in nanoseconds.
 const LONGEST: u64 = 100_000_000_000;
 /// Significant decimal digits.
 const DIGITS: u8 = 2;
@@ -42,7 +45,7 @@ pub struct Latency {
     pub total: Nanos,
     /// The longest, in nanoseconds.
     pub max: Nanos,
-    /// All of them, in nanoseconds; `None` before the first.
+    /// Their distribution, in nanoseconds; `None` before the first.
     pub histogram: Option<Histogram<u64>>,
 }
 
@@ -61,7 +64,7 @@ impl Latency {
         self.total += nanos;
         self.max = self.max.max(nanos);
         if self.histogram.is_none() {
-            // Refused only for bounds or digits that make no sense, and these are constants.
+            // Fails only for invalid bounds or digits, and these are constants.
             self.histogram = Histogram::new_with_bounds(SHORTEST, LONGEST, DIGITS).ok();
         }
         if let Some(all) = &mut self.histogram {
@@ -69,13 +72,13 @@ impl Latency {
         }
     }
 
-    /// Adds what another has measured.
+    /// Adds the measurements of another.
     pub fn join(&mut self, other: &Latency) {
         self.total += other.total;
         self.max = self.max.max(other.max);
         match (&mut self.histogram, &other.histogram) {
             (Some(all), Some(more)) => {
-                // Refused only where the ranges differ, and all have the same.
+                // Fails only if the ranges differ, and all histograms have the same.
                 let _ = all.add(more);
             }
             (all @ None, Some(more)) => *all = Some(more.clone()),
@@ -89,13 +92,13 @@ impl Latency {
 pub struct Figures {
     /// Requests, by kind and size.
     pub counts: Counts,
-    /// The clock is looked at: what follows is measured.
+    /// The meter reads the clock, so the following figures are measured.
     pub timed: bool,
     /// Latencies, by direction ([`Direction::ALL`]).
     pub latency: [Latency; 4],
-    /// Requests under way now.
+    /// Requests in flight now.
     pub in_flight: u64,
-    /// Time in which any request was under way, in nanoseconds.
+    /// Time during which at least one request was in flight, in nanoseconds.
     pub busy: Nanos,
     /// Time since the meter was made, in nanoseconds.
     pub age: Nanos,
@@ -107,8 +110,8 @@ impl Figures {
         &self.latency[direction as usize]
     }
 
-    /// Adds what the meter of another shard has measured. Times of being busy add up too: where shards are busy at
-    /// the same time, the sum is more than the time in which any of them was.
+    /// Adds the figures of another shard's meter. Busy times are added too, so if shards were busy at the
+    /// same time the sum is larger than the time during which any of them was.
     pub fn join(&mut self, other: &Figures) {
         self.counts.join(&other.counts);
         self.timed |= other.timed;
@@ -119,7 +122,7 @@ impl Figures {
     }
 }
 
-/// A request under way.
+/// A request in flight.
 struct Started {
     done: Completion,
     direction: Direction,
@@ -141,7 +144,7 @@ struct Times {
     latency: [Latency; 4],
     started: Slab<Started>,
     busy: Nanos,
-    /// Since when any request has been under way, while there is one.
+    /// Start of the busy period, while a request is in flight.
     busy_since: Nanos,
 }
 
@@ -160,7 +163,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter that has seen nothing yet.
+    /// A meter with all figures at zero.
     pub fn new(shard: &Shard) -> Rc<Meter> {
         Rc::new_cyclic(|own| Meter {
             counts: RefCell::default(),
@@ -180,7 +183,7 @@ impl Meter {
         self.counts.borrow_mut().add(op, len);
     }
 
-    /// Measures from now on until what this gives is completed, which completes `done`.
+    /// Starts to time a request. Completing the result ends the measurement and completes `done`.
     pub fn time(&self, op: &Op, done: Completion) -> Completion {
         self.time_at(0, op, done)
     }
@@ -205,7 +208,7 @@ impl Meter {
         self.times.borrow().started.iter().map(|(_, started)| started.since).min()
     }
 
-    /// Answers whoever waits. The buffers are the device's until it completes: reads get others.
+    /// Fails all requests in flight. The device keeps their buffers until it completes them, so reads get other ones.
     fn give_up(&self) {
         let given_up = {
             let mut times = self.times.borrow_mut();
@@ -229,15 +232,15 @@ impl Meter {
         }
     }
 
-    /// The device has completed a request that was given up. After the last one it is let go: somebody may wait for it
-    /// to be closed.
+    /// The device has completed a request that was given up. After the last one the device is released, because
+    /// somebody may wait until it is closed.
     #[cold]
-    fn ended_after_all(&self) {
+    fn completed_late(&self) {
         self.owed.set(self.owed.get().saturating_sub(1));
         if self.owed.get() == 0 {
             let watch = self.shard.local::<Watch>();
-            // Later: the device is still within its own completion.
-            self.shard.spawn(async move { watch.let_go() });
+            // In a task, because the device is still busy completing the request.
+            self.shard.spawn(async move { watch.release_completed() });
         }
     }
 
@@ -268,9 +271,9 @@ impl Sink for Meter {
         let now = self.shard.coarse_now();
         let mut times = self.times.borrow_mut();
         let Some(ended) = times.started.try_remove(token as usize) else {
-            // It was given up. Nothing has been submitted since, so that no other request has its token.
+            // It was given up. No request has been submitted since, so none can have reused its token.
             drop(times);
-            return self.ended_after_all();
+            return self.completed_late();
         };
         self.answers.set(self.answers.get() + 1);
         times.latency[ended.direction as usize].add(now.saturating_sub(ended.since));
@@ -279,20 +282,19 @@ impl Sink for Meter {
         }
         drop(times);
         if outcome.result.is_err() {
-            return self.space.ended(ended.offset, outcome, ended.done);
+            return self.space.failed(ended.offset, outcome, ended.done);
         }
         ended.done.complete(outcome);
     }
 }
 
-/// A filter that measures what goes to the device behind it. Latencies are taken where requests are worth
-/// being collected ([`DeviceInfo::wants_plug`]); to devices in memory a look at the clock would cost too much of a
-/// request, so those are counted only.
+/// A filter that measures the requests to the device behind it. For devices in memory requests are only
+/// counted, since reading the clock would take a noticeable part of their time; see [`Figures::timed`].
 pub struct Metered {
     inner: Rc<dyn Device>,
     meter: Rc<Meter>,
     timed: bool,
-    /// The shard's watch, which looks here while something is under way.
+    /// The shard's watch, which polls this device while requests are in flight.
     watch: Rc<Watch>,
     overdue: RefCell<Option<Overdue>>,
     given_up: Cell<bool>,
@@ -300,7 +302,7 @@ pub struct Metered {
 }
 
 impl Metered {
-    /// Measures what goes to `inner` on `shard`.
+    /// Measures the requests to `inner` on `shard`.
     pub fn new(shard: &Shard, inner: Rc<dyn Device>) -> Rc<Metered> {
         let timed = inner.info().wants_plug || inner.may_hang();
         let watch = shard.local::<Watch>();
@@ -315,12 +317,12 @@ impl Metered {
         })
     }
 
-    /// The same as any device.
+    /// The same filter as a trait object.
     pub fn as_device(self: &Rc<Metered>) -> Rc<dyn Device> {
         Rc::clone(self) as Rc<dyn Device>
     }
 
-    /// Nothing is under way; not known, and so false, of a device that is not timed.
+    /// True when nothing is in flight. Always false for a device that is not timed, since then it is unknown.
     pub fn is_idle(&self) -> bool {
         self.timed && self.meter.is_idle()
     }
@@ -330,8 +332,8 @@ impl Metered {
         Figures { timed: self.timed, ..self.meter.figures() }
     }
 
-    /// Has `overdue` called once a second while a request is under way for longer than it says. Of devices that are
-    /// not timed nothing is known.
+    /// Calls `overdue` once a second while a request has been in flight for longer than its limit. Never happens for
+    /// devices that are not timed.
     pub fn when_overdue(&self, overdue: Option<Overdue>) {
         if self.given_up.get() {
             return;
@@ -346,19 +348,19 @@ impl Metered {
         }
     }
 
-    /// For how long the oldest request is under way, in nanoseconds; `None` when there is none.
+    /// Nanoseconds for which the oldest request has been in flight; `None` when there is none.
     pub fn waiting(&self) -> Option<Nanos> {
         let since = self.meter.oldest()?;
         Some(self.meter.shard.now().saturating_sub(since))
     }
 
-    /// Requests that the device has completed, well or not; 0 of a device that is not timed.
+    /// Requests that the device has completed, with success or not; 0 for a device that is not timed.
     pub fn answers(&self) -> u64 {
         self.meter.answers.get()
     }
 
-    /// The device does not answer, or its answers are not wanted any more: requests under way end with
-    /// [`IoErrorKind::Gone`], and so do all later ones. What the device completes afterwards is dropped.
+    /// Gives the device up, because it does not answer or was failed: requests in flight end with
+    /// [`IoErrorKind::Gone`], and so do all later ones. Completions that the device delivers afterwards are ignored.
     pub fn give_up(&self) {
         if self.given_up.replace(true) {
             return;
@@ -369,26 +371,26 @@ impl Metered {
         if let Some(own) = self.own.upgrade()
             && self.owed() > 0
         {
-            self.watch.owes(own);
+            self.watch.keep(own);
         }
     }
 
-    /// Requests that were given up and that the device has still to complete: it may yet write what they say.
+    /// Requests that were given up and that the device has not completed. It may still write their data.
     pub fn owed(&self) -> u32 {
         self.meter.owed.get()
     }
 
-    /// Writes that find no space wait from now on, and are tried again.
+    /// From now on, writes that fail for want of space are held back and retried.
     pub fn wait_for_space(&self, space: Space) {
         self.meter.space.begin(space);
     }
 
-    /// Writes that wait for space.
+    /// Number of writes that wait for space.
     pub fn held(&self) -> usize {
         self.meter.space.held()
     }
 
-    /// Tries writes again that wait for space; says how many.
+    /// Retries the writes that wait for space; returns their number.
     pub fn try_again(&self) -> usize {
         let held = self.meter.space.take();
         let writes = held.len();
@@ -399,25 +401,17 @@ impl Metered {
         writes
     }
 
-    /// Writes that find no space are answered so from now on, those that wait too.
+    /// From now on, writes that fail for want of space are not held back; those that wait fail now.
     pub fn end_waiting(&self) {
         self.meter.space.end(IoErrorKind::NoSpace);
     }
 
-    /// Looks at what is under way; true while there is anything.
-    pub(crate) fn look(&self) -> bool {
-        if self.meter.space.is_time() {
-            self.try_again();
-        }
-        self.look_at_oldest() || self.meter.space.is_waiting()
-    }
-
-    fn look_at_oldest(&self) -> bool {
+    fn report_overdue(&self) -> bool {
         let Some(waiting) = self.waiting() else { return false };
         if self.inner.waits_for_space() {
             return true;
         }
-        // Taken out meanwhile: it may set another.
+        // Taken out during the call, which may set another one.
         let overdue = self.overdue.take();
         if let Some(overdue) = overdue {
             if waiting >= overdue.limit {
@@ -429,6 +423,23 @@ impl Metered {
             }
         }
         !self.given_up.get()
+    }
+}
+
+impl Watched for Metered {
+    fn poll(&self) -> bool {
+        if self.meter.space.is_time() {
+            self.try_again();
+        }
+        self.report_overdue() || self.meter.space.is_waiting()
+    }
+
+    fn owed(&self) -> u32 {
+        self.meter.owed.get()
+    }
+
+    fn name(&self) -> &str {
+        &self.inner.info().name
     }
 }
 

@@ -1,6 +1,6 @@
 //! A meter before a device that takes as long as it is told, by a clock that jumps.
 
-use super::{LONGEST, Metered};
+use super::{LONGEST, Metered, Watch};
 use crate::completion::Completion;
 use crate::counts::Direction;
 use crate::device::Device;
@@ -9,7 +9,7 @@ use crate::info::DeviceInfo;
 use crate::ram::Ram;
 use crate::request::{Op, Request};
 use crate::testing::{Seen, VirtualClock, fill};
-use crate::watch::{Overdue, Watch};
+use crate::watch::Overdue;
 use braid_shard::{Nanos, Shard};
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
-//! A filter that keeps what is written in memory: for whoever has to write and must not change the device.
+//! A filter that keeps written data in memory, for users that have to write but must not change the device.
 //!
-//! Invariant: the device below gets reads only. What was written is gone with the filter.
+//! Invariant: the device below gets reads only. The written data is dropped with the filter.
 
 use crate::completion::{Completion, Outcome};
 use crate::device::Device;
@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Bytes that are kept together; the logical blocks of every device are multiples of it.
+/// Granularity of the overlay in bytes. The logical block of every device is a multiple of it.
 const SECTOR: u64 = 512;
 
 /// Written sectors, by number.
@@ -41,8 +41,8 @@ impl Overlay {
         Rc::new(Overlay { shard, sets, below, info, written: Rc::default() })
     }
 
-    /// Keeps bytes that begin at byte `at`, whole sectors.
-    fn keep(&self, at: u64, bytes: &[u8]) {
+    /// Stores `bytes`, which are whole sectors from byte `at` on.
+    fn store(&self, at: u64, bytes: &[u8]) {
         let mut written = self.written.borrow_mut();
         for (number, sector) in (at / SECTOR..).zip(bytes.as_chunks().0) {
             written.insert(number, Box::new(*sector));
@@ -64,7 +64,7 @@ impl Overlay {
             {
                 let mut at = from;
                 for buf in bufs.iter_mut() {
-                    lay_over(&written, at, buf);
+                    apply(&written, at, buf);
                     at += buf.len() as u64;
                 }
             }
@@ -73,8 +73,8 @@ impl Overlay {
     }
 }
 
-/// Puts what was written over what was read from byte `at` on.
-fn lay_over(written: &Written, at: u64, buf: &mut [u8]) {
+/// Replaces the bytes of `buf`, which was read from byte `at` on, by those written since.
+fn apply(written: &Written, at: u64, buf: &mut [u8]) {
     let end = at + buf.len() as u64;
     for (number, sector) in written.borrow().range(at / SECTOR..end.div_ceil(SECTOR)) {
         let start = number * SECTOR;
@@ -96,13 +96,13 @@ impl Device for Overlay {
         match &request.op {
             Op::Read(_) => return self.read(request, done),
             Op::Write { bufs, .. } => {
-                // Buffers of one request may meet within a sector.
+                // The boundary between two buffers of a request may be within a sector.
                 let all: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
-                self.keep(request.offset, &all);
+                self.store(request.offset, &all);
             }
             Op::WriteZeroes { len, .. } => {
                 let zeroes = [0; SECTOR as usize];
-                (0..len / SECTOR).for_each(|at| self.keep(request.offset + at * SECTOR, &zeroes));
+                (0..len / SECTOR).for_each(|at| self.store(request.offset + at * SECTOR, &zeroes));
             }
             Op::Flush | Op::Discard { .. } => {}
         }

@@ -1,13 +1,16 @@
-//! Plug on idle: collects requests while the shard has anything runnable, then sorts, merges
-//! neighbours into vectored requests, and submits them together.
+//! A plug collects requests while the shard has runnable tasks, then sorts them, merges neighbours into vectored
+//! requests, and submits them together.
 //!
-//! No timer and no size to tune: a request waits only while other work of the same turn may still
+//! There is no timer and no size to tune: a request waits only while other work of the same turn may still
 //! add a neighbour. Reads merge with reads, writes with writes of the same durability. A flush
-//! is submitted after what was collected before it. A device without heads that has nothing under way gets what
-//! lies together in two requests rather than one, so that there is one to work on when the other is done and all who
-//! waited for it come back at the same time; but none that is smaller than those that all was cut from
-//! ([`Device::cut_from`]). When a merged read fails for the medium's sake
-//! its parts are read again one by one, so that a bad block fails only those who asked for it.
+//! is submitted after the requests that were collected before it.
+//!
+//! An idle SSD gets a contiguous run as two requests rather than one. With a single one, everybody who waits would come
+//! back at the same time, and the SSD would be idle until they have submitted again; with two it works on the second
+//! meanwhile. The halves never get smaller than the requests that the run was cut from ([`Device::cut_from`]).
+//!
+//! When a merged read fails with a medium error its parts are read again one by one, so that a bad block fails
+//! only the requests that cover it.
 
 use crate::completion::{Completion, Outcome, Sink};
 use crate::counts::Counts;
@@ -21,18 +24,18 @@ use braid_shard::{IdleHook, Shard};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-/// Bytes of one merged request: large enough for any disk, small enough to bound latency.
+/// Largest merged request in bytes: enough for any disk to reach its full rate, small enough to limit latency.
 const MERGED_MAX: u64 = 4 << 20;
 
-/// A contiguous run is not divided into requests smaller than this, in bytes.
-const SHARED_MIN: u64 = 128 << 10;
+/// A contiguous run is not split into requests smaller than this, in bytes.
+const SPLIT_MIN: u64 = 128 << 10;
 
 /// Counters since the plug was made; see [`Plug::stats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlugStats {
-    /// Requests that came in.
+    /// Requests that were submitted to the plug.
     pub requests_in: u64,
-    /// Requests that went down.
+    /// Requests that the plug has submitted to the device.
     pub requests_out: u64,
     /// Bytes of reads and writes.
     pub bytes: u64,
@@ -41,19 +44,19 @@ pub struct PlugStats {
 /// A device whose requests are plugged.
 pub struct Plug {
     inner: Rc<dyn Device>,
-    /// The same device, when it shall have two requests where it has none.
-    shares: Option<Rc<Metered>>,
+    /// The same device, if it is an SSD whose runs are split in two while it is idle.
+    split_when_idle: Option<Rc<Metered>>,
     /// See [`Device::cut_from`].
-    least: Cell<u64>,
+    cut_from: Cell<u64>,
     collected: RefCell<Vec<(Request, Completion)>>,
-    /// The other buffer of `collected`, so that neither is allocated anew.
+    /// Swapped with `collected` at every unplug, so that neither allocates in steady state.
     spare: RefCell<Vec<(Request, Completion)>>,
-    /// Parts of merged reads that failed, to be submitted as they are.
-    alone: RefCell<Vec<(Request, Completion)>>,
+    /// Parts of failed merged reads, to be submitted one by one.
+    retries: RefCell<Vec<(Request, Completion)>>,
     merges: RefCell<Vec<Rc<Merge>>>,
     arrived: RefCell<Counts>,
     requests_out: Cell<u64>,
-    /// False: everything goes down as it comes, and is only counted.
+    /// False: requests are only counted and passed on immediately.
     collects: bool,
     shard: Shard,
     hook: Rc<dyn IdleHook>,
@@ -66,13 +69,13 @@ impl Plug {
         Plug::with(shard, inner, None, true)
     }
 
-    /// The same for a device that is metered, so that it is known when it has nothing to do.
+    /// The same for a metered device, of which the plug can tell whether it is idle.
     pub fn metered(shard: &Shard, inner: Rc<Metered>) -> Rc<Plug> {
         Plug::with(shard, Rc::clone(&inner) as Rc<dyn Device>, Some(inner), true)
     }
 
-    /// Counts what goes to `inner` and hands it down as it comes: to see what plugging is worth.
-    pub fn pulled(shard: &Shard, inner: Rc<dyn Device>) -> Rc<Plug> {
+    /// A plug that only counts requests and passes them on immediately, to measure the benefit of plugging.
+    pub fn disabled(shard: &Shard, inner: Rc<dyn Device>) -> Rc<Plug> {
         Plug::with(shard, inner, None, false)
     }
 
@@ -82,14 +85,14 @@ impl Plug {
         meter: Option<Rc<Metered>>,
         collects: bool,
     ) -> Rc<Plug> {
-        let shares = meter.filter(|_| !inner.info().rotational);
+        let split_when_idle = meter.filter(|_| !inner.info().rotational);
         let plug = Rc::new_cyclic(|own| Plug {
             inner,
-            shares,
-            least: Cell::new(0),
+            split_when_idle,
+            cut_from: Cell::new(0),
             collected: RefCell::new(Vec::new()),
             spare: RefCell::new(Vec::new()),
-            alone: RefCell::new(Vec::new()),
+            retries: RefCell::new(Vec::new()),
             merges: RefCell::new(Vec::new()),
             arrived: RefCell::default(),
             requests_out: Cell::new(0),
@@ -122,7 +125,7 @@ impl Plug {
     }
 
     fn unplug(&self) -> bool {
-        let again = self.submit_alone();
+        let again = self.submit_retries();
         if self.collected.borrow().is_empty() {
             return again;
         }
@@ -133,11 +136,11 @@ impl Plug {
         true
     }
 
-    fn submit_alone(&self) -> bool {
-        if self.alone.borrow().is_empty() {
+    fn submit_retries(&self) -> bool {
+        if self.retries.borrow().is_empty() {
             return false;
         }
-        for (request, done) in self.alone.take() {
+        for (request, done) in self.retries.take() {
             self.count_out();
             self.inner.submit(request, done);
         }
@@ -145,7 +148,7 @@ impl Plug {
     }
 
     fn submit_batch(&self, batch: &mut Vec<(Request, Completion)>) {
-        // Not the stable sort, which allocates; what has the same place may go in any order.
+        // The stable sort would allocate, and requests at the same offset may go in any order.
         batch.sort_unstable_by_key(|(request, _)| (kind(&request.op), request.offset));
         let most = self.merged_max(batch);
         let mut queue = batch.drain(..).peekable();
@@ -176,15 +179,15 @@ impl Plug {
         }
     }
 
-    /// Bytes of one merged request of a batch.
+    /// Largest merged request for this batch, in bytes.
     fn merged_max(&self, batch: &[(Request, Completion)]) -> u64 {
-        let idle = self.shares.as_ref().is_some_and(|meter| meter.is_idle());
+        let idle = self.split_when_idle.as_ref().is_some_and(|meter| meter.is_idle());
         if !idle || batch.len() < 2 {
             return MERGED_MAX;
         }
         let all: u64 = batch.iter().map(|(request, _)| data_len(request)).sum();
-        match all / 2 >= self.least.get() {
-            true => (all / 2).clamp(SHARED_MIN, MERGED_MAX),
+        match all / 2 >= self.cut_from.get() {
+            true => (all / 2).clamp(SPLIT_MIN, MERGED_MAX),
             false => MERGED_MAX,
         }
     }
@@ -206,7 +209,7 @@ impl Device for Plug {
     }
 
     fn cut_from(&self, bytes: u64) {
-        self.least.set(bytes);
+        self.cut_from.set(bytes);
         self.inner.cut_from(bytes);
     }
 
@@ -233,8 +236,8 @@ impl Device for Plug {
     fn submit(&self, request: Request, done: Completion) {
         self.arrived.borrow_mut().add(&request.op, request.len());
         if matches!(request.op, Op::Flush) || !self.collects {
-            // Completed writes are what a flush covers; those collected here are not completed,
-            // but submitting them first costs nothing and keeps the order that a reader expects.
+            // A flush only has to cover completed writes, and those collected here are not completed. But
+            // submitting them first costs nothing and keeps the order in which they came.
             self.unplug();
             self.count_out();
             self.inner.submit(request, done);
@@ -258,7 +261,7 @@ impl IdleHook for Unplug {
     }
 }
 
-/// Order of submission: reads before writes, and equal kinds side by side for merging.
+/// Sort key for submission: reads go before writes, and requests of one kind are neighbours for merging.
 fn kind(op: &Op) -> u8 {
     match op {
         Op::Read(_) => 0,
@@ -278,7 +281,7 @@ fn segments(op: &Op) -> usize {
     }
 }
 
-/// Bytes that it reads or writes.
+/// Bytes of data that the request reads or writes.
 fn data_len(request: &Request) -> u64 {
     match request.op {
         Op::Read(_) | Op::Write { .. } => request.len(),
@@ -303,7 +306,7 @@ fn append(op: &mut Op, next: Op) {
     }
 }
 
-/// One of the requests that a merged one is made of.
+/// One of the requests in a merged one.
 struct Part {
     done: Completion,
     offset: u64,
@@ -311,7 +314,7 @@ struct Part {
     segments: usize,
 }
 
-/// Hands the outcome of a merged request to those who asked for its parts.
+/// Distributes the outcome of a merged request to the completions of its parts.
 struct Merge {
     parts: RefCell<Vec<Part>>,
     home: Weak<Plug>,
@@ -338,14 +341,14 @@ impl Sink for Merge {
                 for Part { done, offset, len, segments } in parts.drain(..) {
                     let mut own: BufMuts = bufs.by_ref().take(segments).collect();
                     if let (true, 1, Some(plug)) = (own.is_empty(), segments, &plug) {
-                        // A device that was given up keeps the buffers.
+                        // A device that was given up keeps the buffers, so the part gets a new one.
                         own.push(plug.shard.pool().get(len as usize));
                     }
                     let op = Op::Read(own);
                     match &plug {
-                        // Submitted when the shard is idle: a sink must not submit.
+                        // A sink must not submit, so the part waits until the shard is idle.
                         Some(plug) if medium => {
-                            plug.alone.borrow_mut().push((Request { offset, op }, done));
+                            plug.retries.borrow_mut().push((Request { offset, op }, done));
                         }
                         _ => done.finish(result, op),
                     }

@@ -25,7 +25,7 @@ impl Ram {
         Ram { info: DeviceInfo::plain(name, size), memory }
     }
 
-    /// Like [`new`](Ram::new), for a size that somebody typed.
+    /// Like [`new`](Ram::new), for a size that comes from the user.
     ///
     /// # Errors
     /// When there is not that much memory, or it is less than a block.
@@ -36,7 +36,7 @@ impl Ram {
         Ok(Ram { info, memory: Arc::new(memory) })
     }
 
-    /// The bytes behind all its devices, as somebody sees them who goes past the requests.
+    /// The memory behind all its devices, for access that bypasses them.
     pub fn memory(&self) -> &Arc<SharedMemory> {
         &self.memory
     }
@@ -86,11 +86,11 @@ pub(crate) fn memory_for(name: &str, size: u64) -> Result<SharedMemory, OpenErro
     let bytes = usize::try_from(size / 4096 * 4096).ok().filter(|bytes| *bytes > 0);
     bytes.and_then(SharedMemory::try_new).ok_or_else(|| OpenError {
         name: name.to_string(),
-        why: format!("no memory of {size} bytes can be had; ask for 4K at least, and for less than the machine has"),
+        why: format!("{size} bytes of memory could not be allocated; give a size of at least 4K, and less than the memory of the machine"),
     })
 }
 
-/// Does in `memory` what `op` asks. False when it reaches beyond the end.
+/// Executes `op` on `memory`. False when it reaches beyond the end.
 pub(crate) fn carry_out(memory: &SharedMemory, offset: u64, op: &mut Op) -> bool {
     let mut at = offset as usize;
     match op {

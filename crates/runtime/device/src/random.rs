@@ -1,7 +1,7 @@
 //! A small generator of reproducible numbers, for models and faults: SplitMix64
 //! (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 //!
-//! Its state only counts, so shards can draw from one generator without waiting for each other.
+//! Its state is a counter, so shards can share one generator without waiting for each other.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,7 +27,7 @@ impl Random {
 
     /// True for this share of the calls, from 0 to 1.
     pub(crate) fn chance(&self, share: f64) -> bool {
-        // 53 bits: what a double holds exactly.
+        // A double holds 53 bits exactly.
         let drawn = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         drawn < share
     }

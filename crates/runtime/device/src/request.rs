@@ -7,9 +7,9 @@ use braid_shard::{Buf, BufMut};
 use smallvec::smallvec;
 use std::ops::Deref;
 
-/// An operation. Buffers are owned by the request until it completes. The length and the
-/// place in memory of each buffer are multiples of the device's logical block: with O_DIRECT the
-/// disk reads and writes them in place.
+/// An operation. The request owns its buffers until it completes. The length and the
+/// address of each buffer are multiples of the device's logical block, because with O_DIRECT the
+/// disk accesses them directly.
 #[derive(Debug)]
 pub enum Op {
     /// Fill the buffers, in order, from consecutive bytes.
@@ -22,9 +22,9 @@ pub enum Op {
         /// Force unit access.
         fua: bool,
     },
-    /// Make everything durable that was completed before this was submitted.
+    /// Make all writes durable that completed before this was submitted.
     Flush,
-    /// The content of `len` bytes is not needed any more; reading gives anything.
+    /// The content of `len` bytes is not needed any more; reads may return anything.
     Discard {
         /// Bytes.
         len: u64,
@@ -33,14 +33,14 @@ pub enum Op {
     WriteZeroes {
         /// Bytes.
         len: u64,
-        /// Space may be released; false: it must stay allocated.
+        /// Space may be released. If false it must stay allocated.
         unmap: bool,
         /// On stable storage at completion.
         fua: bool,
     },
 }
 
-/// An operation and its place, in bytes. `offset` is 0 for a flush.
+/// An operation and its offset in bytes, which is 0 for a flush.
 #[derive(Debug)]
 pub struct Request {
     /// First byte.
@@ -80,7 +80,7 @@ impl Request {
         self.len() == 0
     }
 
-    /// Checks bounds and alignment against `info`, and gives the bytes that it covers.
+    /// Checks bounds and alignment against `info`, and returns the number of bytes that the request covers.
     ///
     /// # Errors
     /// [`IoErrorKind::Invalid`] when it reaches beyond the end or is not aligned.

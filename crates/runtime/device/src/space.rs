@@ -1,42 +1,42 @@
-//! Writes that find no space (a sparse file on a file system that is full): kept, and tried again.
+//! Writes that fail for want of space (a sparse file on a full file system): they are held back and retried.
 //!
-//! Whoever waits for such a write goes on waiting, and nothing has failed: what is to be done is to make room. A flush is
-//! not kept: what it finds missing was acknowledged before, and is lost.
+//! Such a write just takes longer and nothing has failed: the user has to free some space. A flush that fails with
+//! the same error is not held back, because it reports the loss of writes that were acknowledged before.
 //!
-//! Does not know devices: a meter gives what has ended, and submits what is to be tried again.
+//! It does not know devices: the meter passes failed requests in, and submits the ones to be retried.
 
 use crate::completion::{Completion, Outcome};
 use crate::error::{IoError, IoErrorKind};
 use crate::request::{Op, Request};
-use crate::watch::LOOK_EVERY;
+use crate::watch::POLL_INTERVAL;
 use braid_shard::Nanos;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Between two attempts, in nanoseconds.
-pub const TRY_EVERY: Nanos = 5_000_000_000;
+/// Interval of the retries, in nanoseconds.
+pub const RETRY_INTERVAL: Nanos = 5_000_000_000;
 
-/// Space waits of one device, and the shard state that is told of them.
+/// The receiver of reports about writes of one device that wait for space.
 pub struct Space {
-    /// Devices whose writes wait, or have just been tried again.
+    /// Number of devices that have writes waiting, or just retried.
     pub waiting: Arc<AtomicU32>,
-    /// Called when the device has joined them or has left. Must not submit requests.
+    /// Called when the device has started or ceased to be one of them. Must not submit requests.
     pub tell: Box<dyn Fn()>,
 }
 
-/// The writes of one device that wait.
+/// The writes of one device that wait for space.
 #[derive(Default)]
 pub(crate) struct Waiting {
     space: RefCell<Option<Space>>,
     held: RefCell<Vec<(Request, Completion)>>,
-    /// Counted among those that wait.
+    /// The device is counted in [`Space::waiting`].
     counted: Cell<bool>,
-    looks: Cell<u64>,
+    polls: Cell<u64>,
 }
 
-/// Enough of it has come back to be written again.
-fn can_be_tried_again(op: &Op) -> bool {
+/// True if the operation came back with the data that a retry needs.
+fn can_be_retried(op: &Op) -> bool {
     match op {
         Op::Write { bufs, .. } => !bufs.is_empty(),
         Op::WriteZeroes { .. } => true,
@@ -49,12 +49,12 @@ impl Waiting {
         *self.space.borrow_mut() = Some(space);
     }
 
-    /// A request has ended with an error: keeps it, or completes it.
+    /// Takes a request that has failed: holds it back, or completes it.
     #[cold]
-    pub(crate) fn ended(&self, offset: u64, outcome: Outcome, done: Completion) {
+    pub(crate) fn failed(&self, offset: u64, outcome: Outcome, done: Completion) {
         let no_space = outcome.result.is_err_and(|error| error.kind == IoErrorKind::NoSpace);
         let waits = self.space.borrow().is_some() && no_space;
-        if !waits || !can_be_tried_again(&outcome.op) {
+        if !waits || !can_be_retried(&outcome.op) {
             return done.complete(outcome);
         }
         self.held.borrow_mut().push((Request { offset, op: outcome.op }, done));
@@ -65,7 +65,7 @@ impl Waiting {
         if self.counted.replace(waits) == waits {
             return;
         }
-        self.looks.set(0);
+        self.polls.set(0);
         if let Some(space) = self.space.borrow().as_ref() {
             match waits {
                 true => space.waiting.fetch_add(1, Ordering::Relaxed),
@@ -83,25 +83,25 @@ impl Waiting {
         self.counted.get()
     }
 
-    /// One more look has been taken: true when it is time to try again.
+    /// Called at each poll of the watch; true when it is time to retry.
     pub(crate) fn is_time(&self) -> bool {
         if !self.counted.get() {
             return false;
         }
-        self.looks.set(self.looks.get() + 1);
+        self.polls.set(self.polls.get() + 1);
         if self.held.borrow().is_empty() {
-            // All that was tried again has been taken, or is under way.
+            // All retried writes have succeeded, or are in flight.
             self.count(false);
             return false;
         }
-        self.looks.get().is_multiple_of(TRY_EVERY / LOOK_EVERY)
+        self.polls.get().is_multiple_of(RETRY_INTERVAL / POLL_INTERVAL)
     }
 
     pub(crate) fn take(&self) -> Vec<(Request, Completion)> {
         self.held.take()
     }
 
-    /// Nothing waits any more: what does is answered with an error of this kind.
+    /// Stops holding back writes; those held now complete with an error of this kind.
     pub(crate) fn end(&self, kind: IoErrorKind) {
         self.count(false);
         self.space.take();

@@ -1,23 +1,26 @@
 //! Members as the user writes them: `ram:256M`, `model:sata-ssd,1G`, or a path.
 //!
-//! It does not look at the path; [`MemberSpec::prepare`] does.
+//! Parsing does not access the path; [`MemberSpec::prepare`] does.
 //!
-//! Invariant: what `Display` writes, [`MemberSpec::parse`] reads back as the same.
+//! Invariant: [`MemberSpec::parse`] of the text that `Display` writes gives an equal value.
 
 use crate::file::{FileMember, Mode};
 use crate::model::{Model, ModelError, ModelSpec};
 use crate::ram::Ram;
+use crate::size::SizeError;
 use crate::target::{OpenError, Opener};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+pub use crate::size::{parse_size, show_size};
+
 /// The kinds that a word before a colon may name.
 const KINDS: &str =
     "ram:SIZE, model:KIND,SIZE, or a path (write ./NAME for a file whose name starts like a kind)";
 
-/// Why a member was not understood.
+/// A member was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// Nothing was given.
@@ -32,10 +35,8 @@ pub enum SpecError {
         kind: String,
     },
     /// A size was not understood.
-    #[error(
-        "size {0:?} was not understood; give a number with K, M, G, T or P, such as 256M (1M is 1024 × 1024 bytes; MiB says the same)"
-    )]
-    Size(String),
+    #[error(transparent)]
+    Size(#[from] SizeError),
     /// A modelled device was not understood.
     #[error("modelled member: {0}")]
     Model(#[from] ModelError),
@@ -44,7 +45,7 @@ pub enum SpecError {
 /// A member as the user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberSpec {
-    /// Memory of so many bytes; gone with the process.
+    /// Memory of so many bytes, which is lost when the process ends.
     Ram(u64),
     /// Memory that takes as long as a disk would.
     Model(ModelSpec),
@@ -53,10 +54,10 @@ pub enum MemberSpec {
 }
 
 impl MemberSpec {
-    /// Understands `text`.
+    /// Parses `text`.
     ///
     /// # Errors
-    /// Says which part was not understood and what may stand there.
+    /// When a part of it was not understood; the message names the part and the values that it may have.
     pub fn parse(text: &str) -> Result<MemberSpec, SpecError> {
         if text.is_empty() {
             return Err(SpecError::Empty);
@@ -114,39 +115,6 @@ fn is_word(kind: &str) -> bool {
     !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// Bytes in a size such as `4096`, `64K`, `256M`, `1GiB`. All units are powers of 1024.
-///
-/// # Errors
-/// When it is not a whole number with such a unit, or does not fit 63 bits.
-pub fn parse_size(text: &str) -> Result<u64, SpecError> {
-    let refused = || SpecError::Size(text.to_string());
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| refused())?;
-    let unit = unit.strip_suffix("iB").unwrap_or(unit);
-    let shift = match unit {
-        "" if text.len() == digits => 0,
-        "B" => 0,
-        "k" | "K" => 10,
-        "m" | "M" => 20,
-        "g" | "G" => 30,
-        "t" | "T" => 40,
-        "p" | "P" => 50,
-        _ => return Err(refused()),
-    };
-    number.checked_mul(1 << shift).filter(|size| *size <= i64::MAX as u64).ok_or_else(refused)
-}
-
-/// A size as [`parse_size`] reads it, in the largest unit that loses nothing.
-pub fn show_size(size: u64) -> String {
-    for (shift, unit) in [(50, 'P'), (40, 'T'), (30, 'G'), (20, 'M'), (10, 'K')] {
-        if size != 0 && size.trailing_zeros() >= shift {
-            return format!("{}{unit}", size >> shift);
-        }
-    }
-    size.to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,25 +136,6 @@ mod tests {
             let spec = MemberSpec::parse(text).unwrap();
             assert_eq!(spec.to_string(), text);
             assert_eq!(MemberSpec::parse(&spec.to_string()), Ok(spec));
-        }
-    }
-
-    #[test]
-    fn sizes_are_binary_however_they_are_written() {
-        for (text, size) in [
-            ("0", 0),
-            ("4096", 4096),
-            ("512B", 512),
-            ("1k", 1024),
-            ("3MiB", 3 << 20),
-            ("2T", 2 << 40),
-        ] {
-            assert_eq!(parse_size(text), Ok(size), "{text}");
-        }
-        for text in
-            ["", "G", "1.5G", "1GB", "1iB", "-1", "1 G", "99999999P", "18446744073709551616"]
-        {
-            assert_eq!(parse_size(text), Err(SpecError::Size(text.to_string())), "{text}");
         }
     }
 

@@ -1,11 +1,11 @@
-//! The trait of what an export serves, and the one that makes a device on a shard.
+//! The traits of things that can be exported, and of things that can be opened as a device on a shard.
 
 use crate::device::Device;
 use crate::info::DeviceInfo;
 use braid_shard::Shard;
 use std::rc::Rc;
 
-/// Why a device could not be opened.
+/// A device could not be opened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("opening {name}: {why}")]
 pub struct OpenError {
@@ -26,13 +26,13 @@ pub trait Opener: Send + Sync {
     /// When it is not there, is in use, or may not be opened.
     fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError>;
 
-    /// Sentences that the user should be told, none in the ordinary case.
+    /// Messages for the user, in the ordinary case none.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// The properties that an export tells its clients.
+/// The properties that an export announces to its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetInfo {
     /// The export's name.

@@ -1,4 +1,4 @@
-//! Shared by the tests of this crate: a clock that jumps, and short ways to ask a device.
+//! Shared by the tests of this crate: a clock that jumps, and shorthands for requests.
 
 use crate::device::Device;
 use crate::error::{IoError, IoErrorKind};
@@ -9,7 +9,7 @@ use braid_shard::{Nanos, Reactor, Shard};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Time passes only when everything waits: then it jumps to the next deadline.
+/// A clock that stands still until everything waits; then it jumps to the next deadline.
 pub(crate) struct VirtualClock(Cell<Nanos>);
 
 impl VirtualClock {

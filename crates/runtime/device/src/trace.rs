@@ -1,6 +1,6 @@
 //! A filter that counts: requests, bytes and sizes, per kind of operation.
 //!
-//! Invariant: it changes nothing, neither order nor time nor outcome.
+//! Invariant: it changes neither order nor time nor outcome of requests.
 
 use crate::completion::Completion;
 use crate::counts::Counts;
@@ -17,7 +17,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Counts what goes to `inner`.
+    /// Counts the requests to `inner`.
     pub fn new(inner: Rc<dyn Device>) -> Rc<Trace> {
         Rc::new(Trace { inner, counts: RefCell::default() })
     }

@@ -1,103 +1,118 @@
-//! Requests that are under way for too long: looked for once a second, on each shard, while anything is under way.
+//! The watch for overdue requests: on each shard it polls the devices once a second while requests are in flight.
 //!
-//! No request has a timer of its own. A [`Metered`] device notes when each was submitted; the watch asks for the oldest
-//! of every device and tells whoever wants to know ([`Overdue`]). It starts with the first request of an idle device and
-//! ends when nothing is under way, so an idle shard sleeps.
+//! No request has a timer of its own. A watched device notes the time at which each was submitted; the watch polls
+//! it, and it reports if the oldest has been in flight for too long ([`Overdue`]). The watch starts with the first request
+//! to an idle device and ends when nothing is in flight, so an idle shard sleeps.
 //!
-//! It also knows which devices were given up and still have requests: nobody may use such a device for something else.
+//! It also keeps the devices that were given up with requests still in flight: such a device may yet write, so nobody may
+//! use it for anything else.
 //!
-//! Does not know who waits, nor decides that a device has failed.
+//! It does not know who waits, and does not decide that a device has failed.
 
-use crate::device::Device;
-use crate::meter::Metered;
 use braid_shard::{Nanos, Shard};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-/// Between two looks, in nanoseconds.
-pub const LOOK_EVERY: Nanos = 1_000_000_000;
+/// Interval of the polls, in nanoseconds.
+pub const POLL_INTERVAL: Nanos = 1_000_000_000;
 
-/// The receiver of reports about requests that are under way for too long.
+/// The receiver of reports about requests that are in flight for too long.
 pub struct Overdue {
-    /// Nanoseconds that a request may take.
+    /// Nanoseconds that a request may be in flight.
     pub limit: Nanos,
-    /// Called with the nanoseconds for which the oldest request is under way, at each look while that is
-    /// more than the limit. Must not submit requests.
+    /// Called at each poll with the nanoseconds for which the oldest request has been in flight, if these are at least the
+    /// limit. Must not submit requests.
     pub tell: Box<dyn Fn(Nanos)>,
 }
 
-/// See the module's documentation. A shard has one: `shard.local::<Watch>()`.
-#[derive(Default)]
-pub struct Watch {
-    watched: RefCell<Vec<Weak<Metered>>>,
-    /// Given up, with requests that the device has not completed.
-    owing: RefCell<Vec<Rc<Metered>>>,
-    looking: Cell<bool>,
+/// A device that a watch polls.
+pub(crate) trait Watched: 'static {
+    /// Polls the requests in flight; true while there are any.
+    fn poll(&self) -> bool;
+    /// Requests that were given up and that the device has not completed.
+    fn owed(&self) -> u32;
+    /// The device's name.
+    fn name(&self) -> &str;
 }
 
-impl Watch {
-    pub(crate) fn add(&self, device: &Weak<Metered>) {
+/// See the module's documentation. A shard has one for each kind of device: `shard.local::<Watch<_>>()`.
+pub struct Watch<D> {
+    watched: RefCell<Vec<Weak<D>>>,
+    /// Given up, with requests that the device has not completed.
+    owing: RefCell<Vec<Rc<D>>>,
+    polling: Cell<bool>,
+}
+
+impl<D> Default for Watch<D> {
+    fn default() -> Watch<D> {
+        Watch { watched: RefCell::default(), owing: RefCell::default(), polling: Cell::new(false) }
+    }
+}
+
+#[allow(private_bounds)] // Only the meter's devices can be watched.
+impl<D: Watched> Watch<D> {
+    pub(crate) fn add(&self, device: &Weak<D>) {
         let mut watched = self.watched.borrow_mut();
         watched.retain(|known| known.strong_count() > 0 && !known.ptr_eq(device));
         watched.push(Weak::clone(device));
     }
 
-    pub(crate) fn owes(&self, device: Rc<Metered>) {
+    pub(crate) fn keep(&self, device: Rc<D>) {
         self.owing.borrow_mut().push(device);
     }
 
-    /// Lets go of the devices that have completed all requests.
-    pub(crate) fn let_go(&self) {
+    /// Releases the given-up devices that have completed all requests by now.
+    pub(crate) fn release_completed(&self) {
         let (owing, free): (Vec<_>, Vec<_>) =
             self.owing.take().into_iter().partition(|device| device.owed() > 0);
         self.owing.borrow_mut().extend(owing);
-        // After that: what a device does as it is closed may come back here.
+        // Only now, because closing a device may call this watch again.
         drop(free);
     }
 
-    /// Requests of devices of this name that were given up on this shard and are not completed.
+    /// Requests to devices of this name that were given up on this shard and have not been completed.
     pub fn owed(&self, name: &str) -> u32 {
         let owing = self.owing.borrow();
-        owing.iter().filter(|device| device.info().name == name).map(|device| device.owed()).sum()
+        owing.iter().filter(|device| device.name() == name).map(|device| device.owed()).sum()
     }
 
-    /// Looks once a second from now on, until nothing is under way.
+    /// Polls once a second from now on, until nothing is in flight.
     #[inline]
-    pub(crate) fn start(self: &Rc<Watch>, shard: &Shard) {
-        if !self.looking.get() {
-            self.look_from_now_on(shard);
+    pub(crate) fn start(self: &Rc<Watch<D>>, shard: &Shard) {
+        if !self.polling.get() {
+            self.start_polling(shard);
         }
     }
 
     #[cold]
-    fn look_from_now_on(self: &Rc<Watch>, shard: &Shard) {
-        // Without this a device whose requests nobody wants to know about would keep the shard awake.
+    fn start_polling(self: &Rc<Watch<D>>, shard: &Shard) {
+        // Otherwise a device that nobody has asked to watch would keep the shard awake.
         if self.watched.borrow().is_empty() {
             return;
         }
-        self.looking.set(true);
+        self.polling.set(true);
         let (watch, shard) = (Rc::clone(self), shard.clone());
         shard.clone().spawn(async move {
             loop {
-                shard.sleep(LOOK_EVERY).await;
-                if !watch.look() {
+                shard.sleep(POLL_INTERVAL).await;
+                if !watch.poll() {
                     break;
                 }
             }
-            watch.looking.set(false);
+            watch.polling.set(false);
         });
     }
 
-    fn look(&self) -> bool {
-        let watched: Vec<Rc<Metered>> = {
+    fn poll(&self) -> bool {
+        let watched: Vec<Rc<D>> = {
             let mut watched = self.watched.borrow_mut();
             watched.retain(|device| device.strong_count() > 0);
             watched.iter().filter_map(Weak::upgrade).collect()
         };
-        let mut under_way = false;
+        let mut in_flight = false;
         for device in watched {
-            under_way |= device.look();
+            in_flight |= device.poll();
         }
-        under_way
+        in_flight
     }
 }

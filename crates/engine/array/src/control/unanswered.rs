@@ -19,7 +19,7 @@ use crate::settings::MemberTimeout;
 use crate::state::view::MemberNr;
 use braid_device::Device;
 use braid_device::meter::Metered;
-use braid_device::watch::{LOOK_EVERY, Overdue};
+use braid_device::watch::{Overdue, POLL_INTERVAL};
 use braid_shard::Nanos;
 use std::rc::Rc;
 
@@ -197,7 +197,7 @@ impl Control {
         let control = Rc::clone(self);
         self.shard.spawn(async move {
             loop {
-                control.shard.sleep(LOOK_EVERY).await;
+                control.shard.sleep(POLL_INTERVAL).await;
                 let there =
                     control.roster.borrow().member(nr).is_some_and(|m| m.given_up.is_none());
                 let limit = control.settings.get().member_timeout.limit().unwrap_or(Nanos::MAX);

@@ -325,7 +325,7 @@ impl Engine {
         device = Rc::clone(&metered) as Rc<dyn Device>;
         let plug = wants_plug.then(|| match self.aggregate {
             true => Plug::metered(&self.shard, Rc::clone(&metered)),
-            false => Plug::pulled(&self.shard, Rc::clone(&device)),
+            false => Plug::disabled(&self.shard, Rc::clone(&device)),
         });
         if let Some(plug) = &plug {
             device = Rc::clone(plug) as Rc<dyn Device>;

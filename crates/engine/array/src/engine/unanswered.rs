@@ -32,7 +32,7 @@ pub(crate) fn limit(device: &Metered, settings: &Settings, home: &Home) {
 
 /// Requests to devices that `opener` opens which were given up on this shard and are still under way.
 pub(crate) fn owed(shard: &Shard, opener: &str) -> u32 {
-    shard.local::<braid_device::watch::Watch>().owed(opener)
+    shard.local::<braid_device::meter::Watch>().owed(opener)
 }
 
 /// Has writes to a member that find no space wait, and control told.

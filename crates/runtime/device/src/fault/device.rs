@@ -17,7 +17,7 @@ pub struct Fault {
     faults: Faults,
     shard: Shard,
     hanging: RefCell<Vec<(Request, Completion)>>,
-    /// The releases that were seen.
+    /// The number of releases at the last check.
     released: Cell<u64>,
     hook: Rc<dyn IdleHook>,
 }
@@ -138,7 +138,7 @@ fn fail(kind: IoErrorKind, op: Op, done: Completion) {
     done.complete(Outcome::failed(IoError::new(kind), op));
 }
 
-/// Handles on the first `len` bytes.
+/// Buffers of the first `len` bytes.
 fn first_bytes(bufs: &Bufs, len: u64) -> Bufs {
     let mut left = len;
     let mut first = Bufs::new();
@@ -152,7 +152,7 @@ fn first_bytes(bufs: &Bufs, len: u64) -> Bufs {
     first
 }
 
-/// Ends a torn write when its first part has been written.
+/// Fails a torn write once its first part has been written.
 struct Torn(Cell<Option<(Op, Completion)>>);
 
 impl Sink for Torn {
@@ -163,7 +163,7 @@ impl Sink for Torn {
     }
 }
 
-/// Flips a bit of what was read.
+/// Flips a bit of the data that was read.
 struct Flip {
     bit: u64,
     done: Cell<Option<Completion>>,

@@ -1,5 +1,5 @@
-//! A list that any thread may append to and read, without waiting for anybody. Nothing is taken
-//! out before the whole list goes: for the few entries of a switchboard.
+//! A list that any thread may append to and read without waiting. Entries are only dropped
+//! together with the whole list, which is good enough for a few rules.
 
 use std::sync::OnceLock;
 
@@ -15,18 +15,18 @@ impl<T> List<T> {
         List(OnceLock::new())
     }
 
-    /// Appends; gives the place, counted from 0.
+    /// Appends `value` and returns its index.
     pub(super) fn push(&self, value: T) -> usize {
         let mut node = Box::new(Node { value, rest: List::new() });
-        let (mut end, mut place) = (self, 0);
+        let (mut end, mut index) = (self, 0);
         while let Err(refused) = end.0.set(node) {
             node = refused;
-            // Refused means that there is an entry, perhaps made just now by another thread.
+            // An error means that there is an entry, which another thread may have added just now.
             if let Some(taken) = end.0.get() {
-                (end, place) = (&taken.rest, place + 1);
+                (end, index) = (&taken.rest, index + 1);
             }
         }
-        place
+        index
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
@@ -39,7 +39,7 @@ mod tests {
     use super::List;
 
     #[test]
-    fn entries_come_in_the_order_of_their_places() {
+    fn entries_come_in_the_order_of_their_indexs() {
         let list = List::new();
         assert_eq!(list.iter().count(), 0);
         assert_eq!([list.push('a'), list.push('b'), list.push('c')], [0, 1, 2]);
@@ -47,15 +47,15 @@ mod tests {
     }
 
     #[test]
-    fn what_many_threads_append_is_all_there_at_places_of_its_own() {
+    fn what_many_threads_append_is_all_there_at_indexs_of_its_own() {
         let list = List::new();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let list = &list;
                 scope.spawn(move || {
                     for number in 0..200 {
-                        let place = list.push((thread, number));
-                        assert_eq!(list.iter().nth(place), Some(&(thread, number)));
+                        let index = list.push((thread, number));
+                        assert_eq!(list.iter().nth(index), Some(&(thread, number)));
                     }
                 });
             }

@@ -1,4 +1,4 @@
-//! Which requests go wrong, and how.
+//! The rules that select requests and the faults for them.
 
 use super::list::List;
 use crate::error::IoErrorKind;
@@ -46,14 +46,14 @@ pub enum Action {
     Hang,
     /// It reaches the device below so many nanoseconds later.
     Delay(Nanos),
-    /// Of a write only the first so many logical blocks reach the device below; then it fails
-    /// with a medium error. Other requests fail at once.
+    /// Only that many logical blocks at the beginning of a write reach the device below; then it fails
+    /// with a medium error. Other requests fail immediately.
     Torn(u64),
-    /// One bit of what was read is wrong, and nothing says so. Does nothing to other requests.
+    /// One bit of the data that a read returns is wrong, without an error. Other requests are not affected.
     FlipBit,
 }
 
-/// When what happens. Made with [`Rule::new`] and restricted by the other methods.
+/// A fault and the requests that it applies to. Made with [`Rule::new`] and restricted by the other methods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     action: Action,
@@ -110,11 +110,11 @@ impl Rule {
     }
 }
 
-/// Names a rule, to remove it.
+/// Identifies a rule for [`Faults::remove`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleId(usize);
 
-/// A rule in force, with what is left of its counts.
+/// A rule with the remaining counts.
 struct Active {
     rule: Rule,
     after: AtomicU64,
@@ -144,7 +144,7 @@ impl Active {
     }
 }
 
-/// Takes one off; false when nothing was left.
+/// Decrements `count`; false if it is zero already.
 fn count_down(count: &AtomicU64) -> bool {
     let less = |left: u64| left.checked_sub(1);
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
@@ -155,15 +155,15 @@ struct Shared {
     /// Rules that were not removed.
     in_force: AtomicUsize,
     gone: AtomicBool,
-    /// Number of times that hanging requests were released.
+    /// Number of calls of [`Faults::release`].
     releases: AtomicU64,
-    /// Requests to which something was done.
+    /// Requests that a rule has applied to.
     hits: AtomicU64,
     random: Random,
     shards: List<Remote>,
 }
 
-/// The switchboard of a device's faults, for all shards.
+/// The faults of a device, for all shards.
 #[derive(Clone)]
 pub struct Faults(Arc<Shared>);
 
@@ -181,33 +181,33 @@ impl Faults {
         }))
     }
 
-    /// Adds a rule behind the others.
+    /// Adds a rule after the others.
     pub fn add(&self, rule: Rule) -> RuleId {
-        let place = self.0.rules.push(Active::new(rule));
+        let index = self.0.rules.push(Active::new(rule));
         self.0.in_force.fetch_add(1, Ordering::Release);
-        RuleId(place)
+        RuleId(index)
     }
 
     /// Removes a rule; one that is not there any more is no error.
     pub fn remove(&self, id: RuleId) {
         if let Some(rule) = self.0.rules.iter().nth(id.0) {
-            self.take_out(rule);
+            self.disable(rule);
         }
     }
 
     /// Removes all rules.
     pub fn clear(&self) {
-        self.0.rules.iter().for_each(|rule| self.take_out(rule));
+        self.0.rules.iter().for_each(|rule| self.disable(rule));
     }
 
-    fn take_out(&self, rule: &Active) {
+    fn disable(&self, rule: &Active) {
         if !rule.removed.swap(true, Ordering::AcqRel) {
             self.0.in_force.fetch_sub(1, Ordering::Release);
         }
     }
 
-    /// The device is gone, from now on (or back, with `false`): every request fails with
-    /// [`IoErrorKind::Gone`], those that hang too.
+    /// Makes the device disappear, or come back: while it is gone every request fails with
+    /// [`IoErrorKind::Gone`], and so do those that hang.
     pub fn set_gone(&self, gone: bool) {
         self.0.gone.store(gone, Ordering::Release);
         if gone {
@@ -215,16 +215,16 @@ impl Faults {
         }
     }
 
-    /// Lets the requests that hang now go on to the device below.
+    /// Passes the requests that hang now on to the device below.
     pub fn release(&self) {
         self.0.releases.fetch_add(1, Ordering::AcqRel);
-        // Only to wake the shards: each filter looks when its shard is idle.
+        // The empty job only wakes the shard, whose filter checks for releases when idle.
         for shard in self.0.shards.iter() {
             shard.run(|_| {});
         }
     }
 
-    /// Requests to which something was done so far, not counting those that failed as gone.
+    /// Requests that a rule has applied to so far. Those that failed as gone are not counted.
     pub fn hits(&self) -> u64 {
         self.0.hits.load(Ordering::Relaxed)
     }

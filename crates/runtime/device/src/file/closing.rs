@@ -1,30 +1,31 @@
-//! Closing descriptors, which may take for ever: the last write-out of a file system whose server does not answer, or of a
-//! disk that does not.
+//! Closing descriptors. A close may block for ever, because it writes back data to a disk or a server that may not
+//! answer.
 //!
-//! A thread of its own closes each; whoever asked waits a moment for it, so that as a rule a file is closed, and its
-//! lock given back, when its device is gone. Once that has taken too long nobody waits for another descriptor of the file.
+//! Each descriptor is closed by a thread of its own. The caller waits for it a moment, so that normally the file is
+//! closed and its lock released when the device is dropped. After one timeout the caller does not wait for the other
+//! descriptors of the same file.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// A shard stands still for so long at most.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// The shard that closes a file is blocked for this time at most.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Closes `fd`. `slow` is shared by all descriptors of the file.
 pub(super) fn close(fd: OwnedFd, slow: &AtomicBool) {
     let (closed, wait) = mpsc::sync_channel::<()>(1);
     let work = move || {
         drop(fd);
-        // Nobody may be waiting any more.
+        // Fails if the caller does not wait any more.
         let _ = closed.send(());
     };
-    // Without a thread it is closed here, when the closure is dropped.
+    // If no thread can be started, dropping the closure closes the descriptor here.
     let started = std::thread::Builder::new().name("close".to_string()).spawn(work).is_ok();
     if started
         && !slow.load(Ordering::Relaxed)
-        && wait.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout)
+        && wait.recv_timeout(CLOSE_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout)
     {
         slow.store(true, Ordering::Relaxed);
     }

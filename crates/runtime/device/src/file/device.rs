@@ -1,8 +1,8 @@
-//! The device of one shard over an open file: takes requests, keeps those in flight.
+//! The device of one shard over an open file, and its requests in flight.
 
 use super::inline;
 use super::probe::Abilities;
-use super::steps::{Flight, Means, Step};
+use super::steps::{Context, Flight, Step};
 use super::whole::Whole;
 use crate::completion::{Completion, Outcome};
 use crate::device::Device;
@@ -17,27 +17,27 @@ use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-/// While there are writes, the size is looked at again after this many nanoseconds.
-const CHECK_EVERY: Nanos = 100_000_000;
+/// While there are writes, the size of the file is checked at this interval, in nanoseconds.
+const CHECK_INTERVAL: Nanos = 100_000_000;
 
 /// A file on one shard.
 pub(super) struct FileDevice {
     core: Rc<Core>,
 }
 
-/// Kept alive by what is in flight.
+/// The state of the device. Operations in flight keep it alive.
 struct Core {
     shard: Shard,
-    /// `None`: requests are carried out at submit.
+    /// `None` if requests are executed at submit.
     ring: Option<Rc<Ring>>,
-    /// Even to begin a request can wait: the shard must not.
+    /// Even the start of a request may block, so a worker thread of the kernel starts it instead of the shard.
     by_worker: bool,
     info: DeviceInfo,
     writable: bool,
-    /// The file's size in bytes when it was opened; a write that ends here could hide that the
-    /// file was truncated, since it makes it as long as before.
+    /// The file's size in bytes when it was opened; a write that ends here could hide a
+    /// truncation, because it makes the file as long as before.
     end: u64,
-    means: Means,
+    context: Context,
     whole: Arc<Whole>,
     flights: RefCell<Slab<Flight>>,
     next_check: Cell<Nanos>,
@@ -45,7 +45,7 @@ struct Core {
 }
 
 impl FileDevice {
-    /// `flush_fd`: for flushes, where not those of `fd` are meant. `None` when the shard has no ring and the
+    /// `flush_fd` is used for flushes if there is one, else `fd`. Returns `None` when the shard has no ring and the
     /// file needs one.
     pub(super) fn new(
         shard: &Shard,
@@ -59,7 +59,8 @@ impl FileDevice {
             true => None,
             false => Some(Rc::clone(shard.ring()?)),
         };
-        let means = Means::new((fd, flush_fd), shard.pool().clone(), info.logical_block, &whole);
+        let context =
+            Context::new((fd, flush_fd), shard.pool().clone(), info.logical_block, &whole);
         let core = Rc::new_cyclic(|own| Core {
             shard: shard.clone(),
             ring,
@@ -67,7 +68,7 @@ impl FileDevice {
             info,
             writable,
             end: abilities.size,
-            means,
+            context,
             whole,
             flights: RefCell::new(Slab::new()),
             next_check: Cell::new(0),
@@ -92,7 +93,7 @@ impl Device for FileDevice {
             done.complete(Outcome::ok(request.op));
             return;
         }
-        match Flight::start(&core.means, request.offset, request.op, done) {
+        match Flight::start(&core.context, request.offset, request.op, done) {
             Ok((flight, call)) => core.begin(flight, call),
             Err((done, error, op)) => done.complete(Outcome::failed(error, op)),
         }
@@ -115,7 +116,7 @@ impl Core {
         if now < self.next_check.get() && !reaches_end {
             return !self.whole.is_gone();
         }
-        self.next_check.set(now.saturating_add(CHECK_EVERY));
+        self.next_check.set(now.saturating_add(CHECK_INTERVAL));
         self.whole.check()
     }
 
@@ -142,7 +143,7 @@ impl Core {
     }
 
     fn next(&self, flight: &mut Flight, result: i32, call: RingOp) -> Step {
-        flight.next(&self.means, result, call, &|| self.whole.check())
+        flight.next(&self.context, result, call, &|| self.whole.check())
     }
 }
 
@@ -155,7 +156,7 @@ impl RingSink for Core {
         };
         match step {
             Step::Call(call) => {
-                // The ring holds a handle until this returns, so there is one.
+                // Cannot fail: the ring holds a reference until this returns.
                 if let (Some(ring), Some(own)) = (&self.ring, self.own.upgrade()) {
                     self.submit(ring, call, own, token);
                 }

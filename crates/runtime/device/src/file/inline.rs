@@ -1,12 +1,12 @@
-//! Ring operations carried out at once, by plain system calls, for files that are in memory: the
-//! kernel would hand them to worker threads.
+//! Ring operations executed immediately by plain system calls, for files in memory: the
+//! kernel would pass them to worker threads.
 
 use braid_shard::ring::RingOp;
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::{Errno, pread, pwrite};
 
-/// Carries `op` out; gives what the ring would have given: at least 0, or a negative errno.
-/// Operations that wait for somebody else (sockets) are not supported.
+/// Executes `op` and returns the result that the ring would have given: at least 0, or a negative errno.
+/// Operations that may block (sockets) are not supported.
 pub(super) fn carry_out(op: &mut RingOp) -> i32 {
     let done = match op {
         RingOp::Read { fd, offset, bufs } => {
@@ -30,13 +30,13 @@ pub(super) fn carry_out(op: &mut RingOp) -> i32 {
         | RingOp::Command(_) => Err(Errno::OPNOTSUPP),
     };
     match done {
-        // As the kernel does, no more than an i32 holds is reported at once.
+        // The kernel, too, reports no more than an i32 can hold.
         Ok(bytes) => i32::try_from(bytes).unwrap_or(i32::MAX),
         Err(errno) => -errno.raw_os_error(),
     }
 }
 
-/// One buffer after the other until one is not moved whole.
+/// Transfers one buffer after the other, and stops after a short transfer.
 fn in_turn<B>(
     mut at: u64,
     bufs: impl Iterator<Item = (usize, B)>,
@@ -53,7 +53,7 @@ fn in_turn<B>(
                 }
             }
             Err(errno) if total == 0 => return Err(errno),
-            // Report the bytes moved; the rest is asked for again and fails by itself.
+            // Report the bytes transferred so far. The caller retries the rest, which then fails with this error.
             Err(_) => break,
         }
     }

@@ -16,11 +16,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A killed process that used io_uring keeps its files open for a while after it is gone (Linux io_uring.c:
-/// `io_ring_exit_work`): so long whoever starts in its place waits for them.
-const LEFT_WITHIN: Duration = Duration::from_secs(2);
-/// Between two looks whether a file is free.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Linux keeps the files of a killed process open for a while if it used io_uring (`io_ring_exit_work` in
+/// io_uring.c). A process that is started in its place waits for them up to this time.
+const IN_USE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval of the attempts to open a file that is in use.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The purpose that the file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct FileMember {
 }
 
 impl FileMember {
-    /// Opens `path`, locks it as `mode` asks, and finds out its size and block sizes. Blocks, up to two seconds while
+    /// Opens `path`, locks it as `mode` asks, and determines its size and block sizes. Waits for up to two seconds if
     /// it is in use.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl FileMember {
         let path = path.as_ref();
         let name = path.display().to_string();
         let refuse = |why: String| OpenError { name: name.clone(), why };
-        // Asked before opening: to open a pipe or a tape can block or do something.
+        // Checked before opening, because opening a pipe can block and opening a tape can rewind it.
         let found = fs::metadata(path).map_err(|error| refuse(reason(&error)))?;
         let block_device = match FileType::from_raw_mode(mode_bits(&found)) {
             FileType::RegularFile => false,
@@ -68,15 +68,15 @@ impl FileMember {
         let since = Instant::now();
         let (fd, direct) = loop {
             match open_locked(path, mode, block_device, &mut notes) {
-                Err(Refusal::InUse(_)) if since.elapsed() < LEFT_WITHIN => {
-                    std::thread::sleep(LOOK_EVERY);
+                Err(Refusal::InUse(_)) if since.elapsed() < IN_USE_TIMEOUT => {
+                    std::thread::sleep(RETRY_INTERVAL);
                 }
                 Err(Refusal::InUse(why) | Refusal::Other(why)) => return Err(refuse(why)),
                 Ok(opened) => break opened,
             }
         };
         let abilities = probe::abilities(&fd, block_device, direct, mode == Mode::ReadWrite)
-            .map_err(|errno| refuse(format!("asking for its size failed: {errno}")))?;
+            .map_err(|errno| refuse(format!("reading its size failed: {errno}; check the device, the kernel log may say more")))?;
         let block = u64::from(abilities.logical_block);
         if block > 4096 {
             return Err(refuse(format!(
@@ -91,12 +91,12 @@ impl FileMember {
         }
         if !direct && !abilities.in_memory {
             notes.push(format!(
-                "{name}: its filesystem does not take O_DIRECT; the page cache is used"
+                "{name}: its file system does not support O_DIRECT; the page cache is used"
             ));
         }
         let info = abilities.info(&name, direct);
         let mut whole = Whole::new(fd, block_device, abilities.size);
-        // Direct writes have no later write-back: each request gets its own error.
+        // Direct writes report errors themselves. Only buffered writes may fail later, in write-back.
         if mode == Mode::ReadWrite && !info.direct {
             whole.flush_apart();
         }
@@ -138,7 +138,7 @@ impl Opener for FileMember {
     }
 }
 
-/// Makes a file of `size` bytes that takes no space until it is written.
+/// Creates a file of `size` bytes that takes no space until it is written.
 ///
 /// # Errors
 /// When the file exists or cannot be made.
@@ -151,7 +151,7 @@ pub fn create_sparse(path: impl AsRef<Path>, size: u64) -> Result<(), OpenError>
         .and_then(|file| file.set_len(size))
         .map_err(|error| OpenError {
             name: path.display().to_string(),
-            why: format!("making a sparse file of {size} bytes failed: {error}"),
+            why: format!("creating a sparse file of {size} bytes failed: {error}"),
         })
 }
 
@@ -160,14 +160,14 @@ fn mode_bits(found: &fs::Metadata) -> u32 {
     found.mode()
 }
 
-/// Why a path cannot be had.
+/// A path could not be opened.
 enum Refusal {
-    /// Somebody else has it.
+    /// Another process uses it.
     InUse(String),
     Other(String),
 }
 
-/// Opens and locks. True: with O_DIRECT.
+/// Opens and locks the path. The flag is true if it was opened with O_DIRECT.
 fn open_locked(
     path: &Path,
     mode: Mode,
@@ -182,12 +182,12 @@ fn open_locked(
     Ok((fd, direct))
 }
 
-/// Opens with O_DIRECT, or without where that is refused. True: with.
+/// Opens the path with O_DIRECT, or without if that is refused. The flag is true for with.
 fn open_either(path: &Path, mode: Mode, block_device: bool) -> Result<(OwnedFd, bool), Errno> {
     let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
     flags |= if mode == Mode::ReadWrite { OFlags::RDWR } else { OFlags::RDONLY };
     if block_device && mode != Mode::Examine {
-        // On a block device: refused while it is mounted, or held by md, dm or another O_EXCL.
+        // Fails on a block device that is mounted, or held by md, dm or another O_EXCL.
         flags |= OFlags::EXCL;
     }
     match open(path, flags | OFlags::DIRECT, CreateMode::empty()) {
@@ -198,29 +198,29 @@ fn open_either(path: &Path, mode: Mode, block_device: bool) -> Result<(OwnedFd, 
 }
 
 fn lock(fd: &OwnedFd, mode: Mode, block: bool, notes: &mut Vec<String>) -> Result<(), Refusal> {
-    let wish = match mode {
+    let operation = match mode {
         Mode::ReadWrite => FlockOperation::NonBlockingLockExclusive,
         Mode::ReadOnly => FlockOperation::NonBlockingLockShared,
         Mode::Examine => return Ok(()),
     };
-    // udev takes short locks of its own on block devices; O_EXCL guards those.
+    // On block devices udev takes short locks of its own, so they are protected by O_EXCL instead.
     if block || fstat(fd).is_err() {
         return Ok(());
     }
-    match flock(fd, wish) {
+    match flock(fd, operation) {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => {
             let why = "it is in use by another process, or named twice; stop the other user first";
             Err(Refusal::InUse(why.into()))
         }
         Err(errno) => {
-            notes.push(format!("locking against use by others failed: {errno}; going on without"));
+            notes.push(format!("locking it against use by other processes failed: {errno}; it is used without a lock"));
             Ok(())
         }
     }
 }
 
-/// The system's error, and a remedy.
+/// The system's error with a remedy.
 fn reason(error: &std::io::Error) -> String {
     let advice = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOENT) => "; check the path",

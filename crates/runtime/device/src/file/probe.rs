@@ -12,15 +12,15 @@ use std::os::fd::OwnedFd;
 /// `f_type` of tmpfs and ramfs, from the kernel's linux/magic.h.
 const MEMORY_FILESYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// The same of file systems whose server is another process or machine (FUSE, NFS, SMB, Ceph, 9p, AFS). Even to begin
-/// a request of a file there can wait for it: FUSE takes a lock that a flush holds until its server answers.
+/// The same for file systems whose server is another process or machine (FUSE, NFS, SMB, Ceph, 9p, AFS). On them even
+/// the start of a request may block: FUSE takes a lock that a flush holds until its server answers.
 const SERVED_FILESYSTEMS: [u64; 7] =
     [0x6573_5546, 0x6969, 0xff53_4d42, 0xfe53_4d42, 0x00c3_6400, 0x0102_1997, 0x5346_414f];
 
 /// The result of a probe. Sizes in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Abilities {
-    /// Not rounded.
+    /// Size, not rounded.
     pub(super) size: u64,
     pub(super) logical_block: u32,
     physical_block: u32,
@@ -29,9 +29,9 @@ pub(super) struct Abilities {
     discards: bool,
     volatile_cache: bool,
     rotational: bool,
-    /// The content is in memory (tmpfs): calls do not wait.
+    /// The content is in memory (tmpfs), so system calls do not block.
     pub(super) in_memory: bool,
-    /// Somebody else's server has it: every call may wait.
+    /// A file system whose server is another process or machine, so every system call may block.
     pub(super) is_served: bool,
 }
 
@@ -55,7 +55,7 @@ impl Abilities {
     }
 }
 
-/// Asks the system about `fd`. With `writable` also whether holes can be punched.
+/// Probes `fd`. With `writable` it also tries whether holes can be punched.
 pub(super) fn abilities(
     fd: &OwnedFd,
     block_device: bool,
@@ -101,7 +101,7 @@ fn of_file(fd: &OwnedFd, direct: bool, writable: bool) -> Result<Abilities, Errn
         physical_block: (stat.st_blksize as u32).clamp(logical_block, 4096.max(logical_block)),
         minimum_io: 0,
         optimal_io: 0,
-        discards: writable && takes_holes(fd, size),
+        discards: writable && supports_holes(fd, size),
         volatile_cache: !in_memory,
         rotational: !in_memory && queue.number("rotational") == Some(1),
         in_memory,
@@ -109,7 +109,7 @@ fn of_file(fd: &OwnedFd, direct: bool, writable: bool) -> Result<Abilities, Errn
     })
 }
 
-/// The alignment that O_DIRECT asks of offsets, lengths and memory, in bytes, at least 512.
+/// The alignment that O_DIRECT requires of offsets, lengths and memory, in bytes, at least 512.
 fn direct_alignment(fd: &OwnedFd, size: u64) -> Result<u32, Errno> {
     if let Ok(found) = statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
         && found.stx_mask & StatxFlags::DIOALIGN.bits() != 0
@@ -117,7 +117,7 @@ fn direct_alignment(fd: &OwnedFd, size: u64) -> Result<u32, Errno> {
     {
         return Ok(found.stx_dio_offset_align.max(found.stx_dio_mem_align).max(512));
     }
-    // Kernels before 6.1, and filesystems that do not say: the smallest read that is taken.
+    // Kernels before 6.1 and some file systems do not report it, so try the smallest read that succeeds.
     let pool = Pool::new(0);
     let mut buffer = pool.get(4096);
     for block in [512u32, 1024, 2048] {
@@ -133,8 +133,8 @@ fn direct_alignment(fd: &OwnedFd, size: u64) -> Result<u32, Errno> {
     Ok(4096)
 }
 
-/// Punches a hole beyond the end, which changes nothing, to see whether it is taken.
-fn takes_holes(fd: &OwnedFd, size: u64) -> bool {
+/// Tries whether holes can be punched, beyond the end of the file, where that changes nothing.
+fn supports_holes(fd: &OwnedFd, size: u64) -> bool {
     let beyond = size.next_multiple_of(4096);
     fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, beyond, 4096).is_ok()
 }
@@ -158,7 +158,7 @@ impl Queue {
         self.text(attribute)?.parse().ok()
     }
 
-    /// Bytes of a request; 0 when it does not say.
+    /// An attribute in bytes; 0 if it is unknown.
     fn size(&self, attribute: &str) -> u32 {
         self.number(attribute).and_then(|bytes| bytes.try_into().ok()).unwrap_or(0)
     }

@@ -1,5 +1,5 @@
-//! The system calls that one request takes, one after the other: the rest after a short read or
-//! write, zeroes written where a range cannot be zeroed, a sync after a durable zeroing.
+//! The sequence of system calls for one request: a short read or write is continued, zeroes are written if the
+//! file system cannot zero a range, and a durable zeroing ends with a sync.
 
 use super::closing;
 use super::whole::Whole;
@@ -16,37 +16,38 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Times that an interrupted call is made again before it counts as failed.
+/// An interrupted call is repeated this many times before it counts as failed.
 const TRIES_MAX: u32 = 64;
-/// Bytes of the buffer of zeroes, and how often one write repeats it.
+/// Bytes of the buffer of zeroes, and the number of times that one write may contain it.
 const ZEROES: usize = 64 << 10;
 const ZEROES_REPEATED: usize = 64;
 
 /// The state that all requests of a device share.
-pub(super) struct Means {
-    /// There until it is dropped.
+pub(super) struct Context {
+    /// `None` only while it is being dropped.
     fd: Option<Rc<OwnedFd>>,
     /// The descriptor for flushes, when it is not `fd`.
     flush_fd: Option<Rc<OwnedFd>>,
     slow_to_close: Arc<AtomicBool>,
     pub(super) pool: Pool,
     pub(super) logical_block: usize,
-    /// It is a regular file, which anybody may truncate.
+    /// True for a regular file, which any process may truncate.
     may_shrink: bool,
     zeroes: RefCell<Option<Buf>>,
-    /// Found out by trying: the calls that this file does not take.
+    /// The file system has refused to punch a hole.
     no_holes: Cell<bool>,
+    /// The file system has refused to zero a range.
     no_zero_range: Cell<bool>,
 }
 
-impl Means {
+impl Context {
     pub(super) fn new(
         (fd, flush_fd): (OwnedFd, Option<OwnedFd>),
         pool: Pool,
         logical_block: u32,
         whole: &Whole,
-    ) -> Means {
-        Means {
+    ) -> Context {
+        Context {
             fd: Some(Rc::new(fd)),
             flush_fd: flush_fd.map(Rc::new),
             slow_to_close: whole.slow_to_close(),
@@ -62,7 +63,7 @@ impl Means {
     fn fd(&self) -> Rc<OwnedFd> {
         match &self.fd {
             Some(fd) => Rc::clone(fd),
-            None => unreachable!("only dropping takes it away"),
+            None => unreachable!("the descriptor is there until the context is dropped"),
         }
     }
 
@@ -85,9 +86,9 @@ impl Means {
     }
 }
 
-impl Drop for Means {
+impl Drop for Context {
     fn drop(&mut self) {
-        // Operations hold handles of their own, and hold the device: when it goes they have ended.
+        // Operations in flight keep the device alive, so none is left that holds a reference to a descriptor.
         let all = self.flush_fd.take().into_iter().chain(self.fd.take());
         for fd in all.map(Rc::try_unwrap).filter_map(Result::ok) {
             closing::close(fd, &self.slow_to_close);
@@ -95,11 +96,11 @@ impl Drop for Means {
     }
 }
 
-/// One request on its way.
+/// One request in flight.
 pub(super) struct Flight {
     pub(super) done: Completion,
     offset: u64,
-    /// Bytes of data moved so far.
+    /// Bytes transferred so far.
     position: usize,
     tries: u32,
     work: Work,
@@ -107,13 +108,13 @@ pub(super) struct Flight {
 
 enum Work {
     Read {
-        /// Buffers that are filled, while the rest is read; see [`cut`].
+        /// Buffers that are filled, while the rest is being read; see [`cut`].
         filled: BufMuts,
-        /// The last of `filled` and the first of the rest were one buffer.
+        /// The last of `filled` and the first of the rest belong to one buffer.
         split: bool,
     },
     Write {
-        /// All buffers, while the rest of them is written.
+        /// All buffers, while the rest of them is being written.
         all: Option<Bufs>,
         fua: bool,
     },
@@ -134,7 +135,7 @@ enum ZeroBy {
     Hole,
     Range,
     Writing,
-    /// All is zero; only the sync is outstanding.
+    /// Everything is zero; only the sync is missing.
     Synced,
 }
 
@@ -147,12 +148,12 @@ pub(super) enum Step {
 impl Flight {
     /// The first call for `op`.
     pub(super) fn start(
-        means: &Means,
+        context: &Context,
         offset: u64,
         op: Op,
         done: Completion,
     ) -> Result<(Flight, RingOp), (Completion, IoError, Op)> {
-        let fd = means.fd();
+        let fd = context.fd();
         let (work, call) = match op {
             Op::Read(bufs) => {
                 let work = Work::Read { filled: BufMuts::new(), split: false };
@@ -163,18 +164,18 @@ impl Flight {
                 (Work::Write { all: None, fua }, call)
             }
             Op::Flush => {
-                let fd = means.flush_fd.as_ref().map_or(fd, Rc::clone);
+                let fd = context.flush_fd.as_ref().map_or(fd, Rc::clone);
                 (Work::Flush, RingOp::Sync { fd })
             }
-            Op::Discard { len } if means.no_holes.get() => {
+            Op::Discard { len } if context.no_holes.get() => {
                 let error = IoError::new(IoErrorKind::Unsupported);
                 return Err((done, error, Op::Discard { len }));
             }
-            Op::Discard { len } => (Work::Discard { len }, means.punch(offset, len)),
+            Op::Discard { len } => (Work::Discard { len }, context.punch(offset, len)),
             Op::WriteZeroes { len, unmap, fua } => {
                 let by = if unmap { ZeroBy::Hole } else { ZeroBy::Range };
                 let mut flight = Flight::new(done, offset, Work::Zero { len, unmap, fua, by });
-                let call = flight.zero_call(means);
+                let call = flight.zero_call(context);
                 return Ok((flight, call));
             }
         };
@@ -185,28 +186,28 @@ impl Flight {
         Flight { done, offset, position: 0, tries: 0, work }
     }
 
-    /// The next step after a call that gave `result`. `still_whole` tells if the file still has its size.
+    /// The next step after a call that returned `result`. `still_whole` checks that the file still has its size.
     pub(super) fn next(
         &mut self,
-        means: &Means,
+        context: &Context,
         result: i32,
         call: RingOp,
         still_whole: &dyn Fn() -> bool,
     ) -> Step {
         let moved = match usize::try_from(result) {
             Ok(moved) => moved,
-            Err(_) => return self.failed(means, -result, call, still_whole),
+            Err(_) => return self.failed(context, -result, call, still_whole),
         };
         match call {
-            RingOp::Read { bufs, .. } => self.read(means, moved, bufs, still_whole),
-            RingOp::Write { bufs, .. } => self.written(means, moved, bufs, still_whole),
-            call => self.after_other(means, call, still_whole),
+            RingOp::Read { bufs, .. } => self.read(context, moved, bufs, still_whole),
+            RingOp::Write { bufs, .. } => self.written(context, moved, bufs, still_whole),
+            call => self.after_other(context, call, still_whole),
         }
     }
 
     fn failed(
         &mut self,
-        means: &Means,
+        context: &Context,
         errno: i32,
         call: RingOp,
         still_whole: &dyn Fn() -> bool,
@@ -220,15 +221,18 @@ impl Flight {
         if unsupported && still_whole() {
             match &mut self.work {
                 Work::Discard { len } => {
-                    means.no_holes.set(true);
+                    context.no_holes.set(true);
                     let error = IoError { kind: IoErrorKind::Unsupported, errno };
                     return Step::End(Err(error), Op::Discard { len: *len });
                 }
                 Work::Zero { by: by @ (ZeroBy::Hole | ZeroBy::Range), .. } => {
-                    let unable =
-                        if *by == ZeroBy::Hole { &means.no_holes } else { &means.no_zero_range };
+                    let unable = if *by == ZeroBy::Hole {
+                        &context.no_holes
+                    } else {
+                        &context.no_zero_range
+                    };
                     unable.set(true);
-                    return Step::Call(self.zero_call(means));
+                    return Step::Call(self.zero_call(context));
                 }
                 _ => {}
             }
@@ -244,7 +248,7 @@ impl Flight {
 
     fn read(
         &mut self,
-        means: &Means,
+        context: &Context,
         moved: usize,
         bufs: BufMuts,
         still_whole: &dyn Fn() -> bool,
@@ -253,16 +257,16 @@ impl Flight {
         self.tries = 0;
         let all = self.all_read(bufs);
         if moved >= asked {
-            // A write that was under way while the file was truncated has made it grow again, with
-            // zeroes below: what was read is data only if the file is whole after the read.
-            let data = !means.may_shrink || still_whole();
+            // A write that was in flight while the file was truncated makes it grow again, with zeroes in
+            // the gap. So the read data is valid only if the file still has its size after the read.
+            let data = !context.may_shrink || still_whole();
             let result = if data { Ok(()) } else { Err(IoError::new(IoErrorKind::Gone)) };
             return Step::End(result, Op::Read(all));
         }
-        // A rest that is not whole blocks would be refused by O_DIRECT: it is read again.
-        let progress = moved / means.logical_block * means.logical_block;
+        // O_DIRECT refuses offsets that are not aligned, so a partial block is read again.
+        let progress = moved / context.logical_block * context.logical_block;
         if progress == 0 {
-            // End of file before the end of the member.
+            // The file ends before the end of the member.
             still_whole();
             return Step::End(Err(IoError::new(IoErrorKind::Gone)), Op::Read(all));
         }
@@ -270,10 +274,10 @@ impl Flight {
         let (filled, rest, split) = cut(all, self.position);
         self.work = Work::Read { filled, split };
         let offset = self.offset + self.position as u64;
-        Step::Call(RingOp::Read { fd: means.fd(), offset, bufs: rest })
+        Step::Call(RingOp::Read { fd: context.fd(), offset, bufs: rest })
     }
 
-    /// All buffers of a read again, in one list.
+    /// All buffers of a read, joined to one list again.
     fn all_read(&mut self, bufs: BufMuts) -> BufMuts {
         match &mut self.work {
             Work::Read { filled, split } => join(std::mem::take(filled), bufs, *split),
@@ -283,7 +287,7 @@ impl Flight {
 
     fn written(
         &mut self,
-        means: &Means,
+        context: &Context,
         moved: usize,
         bufs: Bufs,
         still_whole: &dyn Fn() -> bool,
@@ -292,7 +296,7 @@ impl Flight {
         self.tries = 0;
         let short = moved < asked;
         let progress = match short {
-            true => moved / means.logical_block * means.logical_block,
+            true => moved / context.logical_block * context.logical_block,
             false => moved,
         };
         if short && progress == 0 {
@@ -303,25 +307,25 @@ impl Flight {
         self.position += progress;
         if let Work::Zero { len, by, .. } = &mut self.work {
             if self.position as u64 >= *len {
-                // Written with RWF_DSYNC if that was asked.
+                // No sync is needed: a durable zeroing writes with RWF_DSYNC.
                 *by = ZeroBy::Synced;
-                return self.after_other(means, means.sync(), still_whole);
+                return self.after_other(context, context.sync(), still_whole);
             }
-            return Step::Call(self.zero_call(means));
+            return Step::Call(self.zero_call(context));
         }
         if !short {
             let op = self.all_written(bufs);
             return Step::End(Ok(()), op);
         }
         let Work::Write { all, fua } = &mut self.work else {
-            // Only these two kinds of work make write calls.
+            // Cannot happen: only these two kinds of work make write calls.
             return Step::End(Ok(()), Op::Flush);
         };
         let durable = *fua;
         let all = all.get_or_insert(bufs);
         let rest = after(all, self.position);
         let offset = self.offset + self.position as u64;
-        Step::Call(RingOp::Write { fd: means.fd(), offset, bufs: rest, durable })
+        Step::Call(RingOp::Write { fd: context.fd(), offset, bufs: rest, durable })
     }
 
     fn all_written(&mut self, bufs: Bufs) -> Op {
@@ -334,13 +338,18 @@ impl Flight {
         }
     }
 
-    /// After a call that moved no data and succeeded.
-    fn after_other(&mut self, means: &Means, call: RingOp, still_whole: &dyn Fn() -> bool) -> Step {
+    /// The next step after a successful call that transfers no data.
+    fn after_other(
+        &mut self,
+        context: &Context,
+        call: RingOp,
+        still_whole: &dyn Fn() -> bool,
+    ) -> Step {
         match &mut self.work {
             Work::Zero { len, unmap, fua, by } => {
                 if *fua && matches!(by, ZeroBy::Hole | ZeroBy::Range) {
                     *by = ZeroBy::Synced;
-                    return Step::Call(means.sync());
+                    return Step::Call(context.sync());
                 }
                 let op = Op::WriteZeroes { len: *len, unmap: *unmap, fua: *fua };
                 Step::End(Ok(()), op)
@@ -352,23 +361,23 @@ impl Flight {
         }
     }
 
-    /// Zeroes the rest in the cheapest way that has not been refused.
-    fn zero_call(&mut self, means: &Means) -> RingOp {
+    /// The call that zeroes the rest in the cheapest way that has not been refused.
+    fn zero_call(&mut self, context: &Context) -> RingOp {
         let Work::Zero { len, unmap, fua, by } = &mut self.work else {
-            // Called for zeroing only; a sync does no harm.
-            return means.sync();
+            // Cannot happen, and a sync would do no harm.
+            return context.sync();
         };
-        if *by == ZeroBy::Hole && means.no_holes.get() {
+        if *by == ZeroBy::Hole && context.no_holes.get() {
             *by = ZeroBy::Range;
         }
-        if *by == ZeroBy::Range && means.no_zero_range.get() {
-            // A hole reads as zero too, but space must stay allocated when unmap is not allowed.
+        if *by == ZeroBy::Range && context.no_zero_range.get() {
+            // A hole would read as zero too, but without `unmap` the space must stay allocated.
             *by = ZeroBy::Writing;
         }
         debug_assert!(*unmap || *by != ZeroBy::Hole, "space must stay allocated");
         match *by {
-            ZeroBy::Hole => means.punch(self.offset, *len),
-            ZeroBy::Range => means.fallocate(
+            ZeroBy::Hole => context.punch(self.offset, *len),
+            ZeroBy::Range => context.fallocate(
                 FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
                 self.offset,
                 *len,
@@ -376,18 +385,18 @@ impl Flight {
             ZeroBy::Writing | ZeroBy::Synced => {
                 let left = len.saturating_sub(self.position as u64);
                 let now = left.min((ZEROES * ZEROES_REPEATED) as u64) as usize;
-                let zeroes = means.zeroes();
+                let zeroes = context.zeroes();
                 let mut bufs: Bufs = SmallVec::new();
                 for start in (0..now).step_by(ZEROES) {
                     bufs.push(zeroes.slice(0..ZEROES.min(now - start)));
                 }
                 let offset = self.offset + self.position as u64;
-                RingOp::Write { fd: means.fd(), offset, bufs, durable: *fua }
+                RingOp::Write { fd: context.fd(), offset, bufs, durable: *fua }
             }
         }
     }
 
-    /// The operation as it came, with its buffers.
+    /// The original operation with its buffers.
     fn give_up(&mut self, call: RingOp) -> Op {
         match call {
             RingOp::Read { bufs, .. } => Op::Read(self.all_read(bufs)),
@@ -403,7 +412,7 @@ impl Flight {
     }
 }
 
-/// Cuts a list after `at` bytes. True: a buffer was cut in two there.
+/// Cuts a list after `at` bytes. The flag is true if that was within a buffer, which was split.
 fn cut(bufs: BufMuts, at: usize) -> (BufMuts, BufMuts, bool) {
     let (mut before, mut rest) = (BufMuts::new(), BufMuts::new());
     let mut split = false;
@@ -434,14 +443,14 @@ fn join(mut before: BufMuts, rest: BufMuts, split: bool) -> BufMuts {
         && let (Some(last), Some(first)) = (before.last_mut(), rest.next())
         && let Err(first) = last.rejoin(first)
     {
-        // They were one buffer, so they follow each other; kept apart nothing would be lost.
+        // Cannot happen: they were one buffer. As two buffers they hold the same data.
         before.push(first);
     }
     before.extend(rest);
     before
 }
 
-/// Handles on what follows the first `at` bytes.
+/// The buffers after the first `at` bytes.
 fn after(bufs: &Bufs, at: usize) -> Bufs {
     let mut rest = Bufs::new();
     let mut seen = 0;

@@ -1,7 +1,7 @@
 //! Requests against a kernel that is difficult: it moves little at a time, is interrupted, does
 //! not know how to punch holes.
 
-use super::{Flight, Means, Step, Whole};
+use super::{Context, Flight, Step, Whole};
 use crate::Completion;
 use crate::error::{IoError, IoErrorKind};
 use crate::request::Op;
@@ -40,17 +40,17 @@ impl Kernel {
         }
     }
 
-    fn means(&self) -> Means {
+    fn context(&self) -> Context {
         let null = std::fs::File::open("/dev/null").unwrap();
         let file = Whole::new(null.try_clone().unwrap().into(), false, 0);
-        Means::new((null.into(), None), self.pool.clone(), BLOCK as u32, &file)
+        Context::new((null.into(), None), self.pool.clone(), BLOCK as u32, &file)
     }
 
-    /// Means whose flushes have a descriptor of their own.
-    fn means_for_flushes(&self) -> Means {
+    /// A context whose flushes have a descriptor of their own.
+    fn means_for_flushes(&self) -> Context {
         let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let file = Whole::new(null(), false, 0);
-        Means::new((null(), Some(null())), self.pool.clone(), BLOCK as u32, &file)
+        Context::new((null(), Some(null())), self.pool.clone(), BLOCK as u32, &file)
     }
 
     fn call(&self, op: &mut RingOp) -> i32 {
@@ -96,15 +96,15 @@ impl Kernel {
         }
     }
 
-    fn perform(&self, means: &Means, offset: u64, op: Op) -> (Result<(), IoError>, Op) {
+    fn perform(&self, context: &Context, offset: u64, op: Op) -> (Result<(), IoError>, Op) {
         let done = Completion::new(Rc::new(Seen::default()), 0);
-        let (mut flight, mut call) = match Flight::start(means, offset, op, done) {
+        let (mut flight, mut call) = match Flight::start(context, offset, op, done) {
             Ok(started) => started,
             Err((_, error, op)) => return (Err(error), op),
         };
         loop {
             let result = self.call(&mut call);
-            match flight.next(means, result, call, &|| self.whole.get()) {
+            match flight.next(context, result, call, &|| self.whole.get()) {
                 Step::Call(next) => call = next,
                 Step::End(result, op) => return (result, op),
             }
@@ -113,7 +113,7 @@ impl Kernel {
 
     fn read(&self, offset: u64, sizes: &[usize]) -> Result<Vec<u8>, IoErrorKind> {
         let bufs = sizes.iter().map(|len| self.pool.get(*len)).collect();
-        let (result, op) = self.perform(&self.means(), offset, Op::Read(bufs));
+        let (result, op) = self.perform(&self.context(), offset, Op::Read(bufs));
         let Op::Read(bufs) = op else { panic!("not the read back") };
         assert_eq!(bufs.iter().map(|buf| buf.len()).collect::<Vec<_>>(), sizes);
         result.map_err(|error| error.kind)?;
@@ -127,7 +127,7 @@ impl Kernel {
             self.pool.copy_of(&bytes[at - len..at]).freeze()
         };
         let bufs = sizes.iter().map(cut).collect();
-        let (result, op) = self.perform(&self.means(), offset, Op::Write { bufs, fua: true });
+        let (result, op) = self.perform(&self.context(), offset, Op::Write { bufs, fua: true });
         let Op::Write { bufs, fua: true } = op else { panic!("not the write back") };
         assert_eq!(bufs.iter().map(|buf| buf.len()).collect::<Vec<_>>(), sizes);
         result.map_err(|error| error.kind)
@@ -186,14 +186,16 @@ fn a_write_that_gets_nowhere_has_no_space() {
 #[test]
 fn a_kernel_that_is_always_interrupted_fails_the_request_in_the_end() {
     let kernel = Kernel::new(1 << 20);
-    let means = kernel.means();
+    let context = kernel.context();
     let done = Completion::new(Rc::new(Seen::default()), 0);
     let op = Op::Read(std::iter::once(kernel.pool.get(512)).collect());
-    let Ok((mut flight, mut call)) = Flight::start(&means, 0, op, done) else { panic!("refused") };
+    let Ok((mut flight, mut call)) = Flight::start(&context, 0, op, done) else {
+        panic!("refused")
+    };
     let mut calls = 0;
     let result = loop {
         calls += 1;
-        match flight.next(&means, -libc::EAGAIN, call, &|| true) {
+        match flight.next(&context, -libc::EAGAIN, call, &|| true) {
             Step::Call(next) => call = next,
             Step::End(result, _) => break result,
         }
@@ -206,11 +208,11 @@ fn a_kernel_that_is_always_interrupted_fails_the_request_in_the_end() {
 fn zeroes_are_written_where_ranges_cannot_be_zeroed_and_that_is_remembered() {
     let len = 600 * 1024;
     let kernel = Kernel { fallocate: libc::EOPNOTSUPP, ..Kernel::new(300 * 1024) };
-    let means = kernel.means();
+    let context = kernel.context();
     for fua in [false, true] {
         kernel.content.borrow_mut().fill(0xee);
         let op = Op::WriteZeroes { len, unmap: true, fua };
-        let (result, op) = kernel.perform(&means, 1024, op);
+        let (result, op) = kernel.perform(&context, 1024, op);
         result.unwrap();
         assert!(matches!(op, Op::WriteZeroes { len: back, unmap: true, .. } if back == len));
         let content = kernel.content.borrow();
@@ -224,10 +226,10 @@ fn zeroes_are_written_where_ranges_cannot_be_zeroed_and_that_is_remembered() {
 #[test]
 fn zeroing_that_must_last_is_synced_and_keeps_space_unless_it_may_go() {
     let kernel = Kernel::new(1 << 20);
-    let means = kernel.means();
+    let context = kernel.context();
     for (unmap, fua) in [(true, true), (false, true), (true, false), (false, false)] {
         let op = Op::WriteZeroes { len: 4096, unmap, fua };
-        kernel.perform(&means, 0, op).0.unwrap();
+        kernel.perform(&context, 0, op).0.unwrap();
     }
     let expected = ["hole", "sync", "zero range", "sync", "hole", "zero range"];
     assert_eq!(*kernel.calls.borrow(), expected);
@@ -236,9 +238,9 @@ fn zeroing_that_must_last_is_synced_and_keeps_space_unless_it_may_go() {
 #[test]
 fn discards_that_are_not_supported_are_tried_once() {
     let kernel = Kernel { fallocate: libc::EOPNOTSUPP, ..Kernel::new(1 << 20) };
-    let means = kernel.means();
+    let context = kernel.context();
     for _ in 0..3 {
-        let (result, op) = kernel.perform(&means, 0, Op::Discard { len: 4096 });
+        let (result, op) = kernel.perform(&context, 0, Op::Discard { len: 4096 });
         assert_eq!(result.unwrap_err().kind, IoErrorKind::Unsupported);
         assert!(matches!(op, Op::Discard { len: 4096 }));
     }
@@ -248,9 +250,9 @@ fn discards_that_are_not_supported_are_tried_once() {
 #[test]
 fn an_error_of_a_file_that_shrank_is_gone() {
     let kernel = Kernel { fallocate: libc::EIO, ..Kernel::new(1 << 20) };
-    let means = kernel.means();
+    let context = kernel.context();
     let kind = || {
-        let (result, _) = kernel.perform(&means, 0, Op::Discard { len: 4096 });
+        let (result, _) = kernel.perform(&context, 0, Op::Discard { len: 4096 });
         result.unwrap_err().kind
     };
     assert_eq!(kind(), IoErrorKind::Medium);
@@ -261,10 +263,10 @@ fn an_error_of_a_file_that_shrank_is_gone() {
 #[test]
 fn a_flush_has_a_descriptor_that_no_durable_write_uses() {
     let kernel = Kernel::new(usize::MAX);
-    let means = kernel.means_for_flushes();
+    let context = kernel.means_for_flushes();
     let call = |op: Op| {
         let done = Completion::new(Rc::new(Seen::default()), 0);
-        match Flight::start(&means, 0, op, done) {
+        match Flight::start(&context, 0, op, done) {
             Ok((_, call)) => call,
             Err((_, error, _)) => panic!("{error}"),
         }

@@ -1,6 +1,6 @@
-//! Finds out if a member is still whole: a file may be truncated, a disk unplugged, at any time.
+//! Checks that a member still has its size: a file may be truncated, and a disk unplugged, at any time.
 //!
-//! Asks only for what this machine knows: a shard must not wait for the server of a file system.
+//! The check uses only cached attributes, because a shard must not wait for the server of a file system.
 
 use super::closing;
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, StatxFlags, fcntl_getfl, open, seek, statx};
@@ -8,15 +8,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The open and locked file, with the size that it had; shared by all shards.
+/// The open and locked file, with the size that it had when it was opened. Shared by all shards.
 #[derive(Debug)]
 pub(super) struct Whole {
-    /// There until it is dropped.
+    /// `None` only while it is being dropped.
     fd: Option<OwnedFd>,
-    /// The open file for flushes, when it is another one.
+    /// The separate open file description for flushes, if there is one.
     for_flushes: Option<OwnedFd>,
     block_device: bool,
-    /// Bytes when it was opened, not rounded.
+    /// Size in bytes when it was opened, not rounded.
     size: u64,
     gone: AtomicBool,
     slow_to_close: Arc<AtomicBool>,
@@ -28,40 +28,40 @@ impl Whole {
         Whole { fd: Some(fd), for_flushes: None, block_device, size, gone, slow_to_close }
     }
 
-    /// Opens the same file once more, for flushes alone. Without a lock: that stays with what reads and writes,
-    /// so that it is held while a killed process still has writes under way. May block.
+    /// Opens the same file a second time, for flushes only. This one is not locked: the lock belongs to the open file
+    /// description of reads and writes, so that it is held while a killed process still has writes in flight. May block.
     ///
-    /// The kernel tells an error of writing back to each open file once. Were there one only, a durable write of
-    /// any shard could take away what a flush has to be told.
+    /// The kernel reports a write-back error once to each open file description. If there were only one, a durable
+    /// write of any shard could consume the error that a flush must see.
     pub(super) fn flush_apart(&mut self) {
         let Some(fd) = &self.fd else { return };
-        // By the descriptor: the path may name another file by now, or none.
+        // Opened through the descriptor, since the path may name another file by now, or none.
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let opened = fcntl_getfl(fd).and_then(|flags| {
             let flags = (flags & OFlags::RWMODE) | OFlags::CLOEXEC | OFlags::NOCTTY;
             open(path, flags, Mode::empty())
         });
-        // Without /proc, or the right to open it again, one open file has to do.
+        // Without /proc, or the permission to open it again, flushes use the first one.
         self.for_flushes = opened.ok();
     }
 
-    /// A further descriptor for flushes; `None`: those of [`Whole::descriptor`] do.
+    /// A new descriptor for flushes, or `None` if they are to use that of [`Whole::descriptor`].
     pub(super) fn flush_descriptor(&self) -> std::io::Result<Option<OwnedFd>> {
         self.for_flushes.as_ref().map(OwnedFd::try_clone).transpose()
     }
 
-    /// A further descriptor of the same open file: it holds the same lock.
+    /// A new descriptor of the same open file description, which shares its lock.
     pub(super) fn descriptor(&self) -> std::io::Result<OwnedFd> {
         let fd = self.fd.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
         fd.try_clone()
     }
 
-    /// Shared by all descriptors of the file: closing one takes long.
+    /// A flag for all descriptors of the file: closing one of them has timed out.
     pub(super) fn slow_to_close(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.slow_to_close)
     }
 
-    /// It is a regular file, not a block device.
+    /// True for a regular file, false for a block device.
     pub(super) fn is_file(&self) -> bool {
         !self.block_device
     }
@@ -71,8 +71,8 @@ impl Whole {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// Asks the system; false when the file is shorter than it was, or cannot be asked any more.
-    /// Once false, always false.
+    /// Checks the size; false when the file is shorter than it was, or its size cannot be read. After it was
+    /// false once it stays false.
     pub(super) fn check(&self) -> bool {
         if self.is_gone() {
             return false;
@@ -119,14 +119,14 @@ mod tests {
         file.write_all(&[7; 4096]).unwrap();
         let mut whole = Whole::new(file.into(), false, 4096);
         assert!(whole.flush_descriptor().unwrap().is_none());
-        // Whoever has taken its place meanwhile is not opened.
+        // The file that has taken its place must not be opened.
         std::fs::rename(&path, dir.path().join("away")).unwrap();
         std::fs::write(&path, [1]).unwrap();
         whole.flush_apart();
         let (same, apart) =
             (whole.descriptor().unwrap(), whole.flush_descriptor().unwrap().unwrap());
         assert_eq!(seek(&apart, SeekFrom::End(0)).unwrap(), 4096);
-        // An offset belongs to the open file, as does the error that the kernel has yet to tell.
+        // The offset belongs to the open file description, like the error that the kernel has yet to report.
         seek(&apart, SeekFrom::Start(512)).unwrap();
         assert_eq!((at(&same), at(&apart)), (4096, 512));
     }

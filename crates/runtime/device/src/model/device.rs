@@ -1,4 +1,4 @@
-//! A modelled device on one shard: memory, and requests that end when the timeline says.
+//! A modelled device on one shard: memory, and requests that complete when the timeline says.
 
 use super::parameters::{ModelSpec, Parameters};
 use super::timeline::Timeline;
@@ -28,7 +28,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Memory of the size that `spec` asks for, zeroed.
+    /// A device of the size that `spec` gives, all zeroes.
     ///
     /// # Errors
     /// When there is not that much memory, or it is less than a block.
@@ -36,7 +36,7 @@ impl Model {
         Model::with_parameters(format!("model:{spec}"), spec.size, spec.parameters())
     }
 
-    /// A device of `size` bytes with any numbers.
+    /// A device of `size` bytes with any parameters.
     ///
     /// # Errors
     /// When there is not that much memory, or it is less than a block.
@@ -93,10 +93,10 @@ struct Inner {
     memory: Arc<SharedMemory>,
     timeline: Arc<Timeline>,
     requests: RefCell<Slab<(Request, Completion)>>,
-    /// End, order of arrival, key in `requests`.
+    /// Completion time, order of arrival, key in `requests`.
     queue: RefCell<BinaryHeap<Reverse<(Nanos, u64, usize)>>>,
     arrivals: Cell<u64>,
-    /// The task that ends requests.
+    /// The task that completes requests.
     task: Cell<TaskId>,
     /// The time for which that task has asked to be woken.
     armed: Cell<Nanos>,
@@ -149,7 +149,7 @@ impl Inner {
             }
         }
         let next = self.queue.borrow().peek().map(|Reverse((end, _, _))| *end);
-        // The armed timer may have fired: arm it anew.
+        // The armed timer may have fired, and must then be armed again.
         if self.armed.get() <= now {
             self.armed.set(Nanos::MAX);
         }
@@ -164,7 +164,7 @@ impl Inner {
 
 impl Drop for ModelDevice {
     fn drop(&mut self) {
-        // Requests in flight still end in their time; the task ends with the last.
+        // Requests in flight still complete at their times; the task ends after the last.
         self.inner.closing.set(true);
         self.inner.shard.wake(self.inner.task.get());
     }

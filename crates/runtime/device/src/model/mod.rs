@@ -1,10 +1,8 @@
 //! Modelled members, `model:KIND,SIZE`: memory that takes as long as a disk would.
 //!
-//! When a request ends is decided as it is submitted, from a timeline
-//! that all shards share; a task per device carries it out at that time on the shard's clock,
-//! real or virtual. The same requests at the same times end at the same times.
-//!
-//! It does not know why anybody would want a slow device.
+//! The completion time of a request is computed when it is submitted, from a timeline that all shards share. A task per
+//! device carries the request out at that time by the shard's clock, real or virtual. So the same requests at the same
+//! times always complete at the same times.
 
 mod device;
 mod parameters;

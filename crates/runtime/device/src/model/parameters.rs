@@ -1,9 +1,9 @@
-//! The kinds of modelled devices, their numbers, and how they are written.
+//! The kinds of modelled devices, their parameters, and the notation for both.
 //!
-//! The numbers are those that data sheets and reviews give for a usual device of the kind; they
-//! stand for the kind, not for a product.
+//! The numbers are those that data sheets and reviews give for a usual device of the kind, not those of
+//! any product.
 
-use crate::spec::{SpecError, parse_size, show_size};
+use crate::size::{SizeError, parse_size, show_size};
 use braid_shard::Nanos;
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub enum Kind {
     SataSsd,
     /// An NVMe SSD on four lanes of PCIe 3: 3.5 and 3 GB/s, 650,000 requests per second.
     Nvme,
-    /// A disk of 7200 turns per minute: 180 MB/s, about 80 random requests per second.
+    /// A disk with 7200 rpm: 180 MB/s, about 80 random requests per second.
     Hdd,
 }
 
@@ -30,7 +30,7 @@ impl Kind {
         Kind::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
 
-    /// Its numbers.
+    /// Its parameters.
     pub fn parameters(self) -> Parameters {
         match self {
             Kind::SataSsd => Parameters {
@@ -56,7 +56,7 @@ impl Kind {
                 write_rate: 180 * MEGABYTE,
                 cost: 100 * MICRO,
                 depth: 32,
-                // One turn at 7200 per minute; a third of the way takes 8.6 ms on average.
+                // One turn at 7200 rpm. A seek over a third of the disk takes 9.1 ms.
                 seek: Some(Seek { shortest: MILLI, longest: 15 * MILLI, turn: 8_333_333 }),
                 ..Parameters::IDEAL
             },
@@ -64,31 +64,31 @@ impl Kind {
     }
 }
 
-/// The numbers of a modelled device. Times in nanoseconds, rates in bytes per second.
+/// The parameters of a modelled device. Times in nanoseconds, rates in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// Data rate of reads.
     pub read_rate: u64,
     /// Data rate of writes.
     pub write_rate: u64,
-    /// From the last byte moved to the end of a read; others are served meanwhile.
+    /// Time from the transfer of the last byte to the completion of a read. Other requests are served meanwhile.
     pub read_latency: Nanos,
-    /// The same of a write.
+    /// The same for a write.
     pub write_latency: Nanos,
-    /// Controller time of each request; requests take turns.
+    /// Time of the controller for each request. It serves one request at a time.
     pub cost: Nanos,
-    /// Requests that the device works on at the same time; the rest waits.
+    /// Queue depth: requests that the device works on at the same time. Further ones wait.
     pub depth: u32,
     /// Additional time of a flush, or of a write with FUA; other than 0 means that there is a volatile cache.
     pub flush: Nanos,
     /// The head's movement, for a disk.
     pub seek: Option<Seek>,
-    /// With a seed latencies vary by up to a quarter; it also decides where a disk's turn is.
+    /// With a seed, latencies vary by up to a quarter. It also decides the rotational delays of a disk.
     pub seed: Option<u64>,
 }
 
 impl Parameters {
-    /// No limit at all; to be restricted by options.
+    /// No limits at all, until options set some.
     const IDEAL: Parameters = Parameters {
         read_rate: u64::MAX,
         write_rate: u64::MAX,
@@ -105,28 +105,28 @@ impl Parameters {
 /// The head's movement, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seek {
-    /// To the next track.
+    /// Seek to the next track.
     pub shortest: Nanos,
-    /// From the first to the last byte.
+    /// Seek from the first to the last byte.
     pub longest: Nanos,
-    /// One turn of the disk.
+    /// One revolution.
     pub turn: Nanos,
 }
 
-/// Why a modelled member was not understood.
+/// A modelled member was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    /// A word that is neither a kind nor a size.
+    /// A word is neither a kind nor a size.
     #[error(
         "there is no modelled kind {0:?}; there are sata-ssd, nvme, hdd, or give read=RATE,write=RATE,latency=TIME"
     )]
     UnknownKind(String),
-    /// An option with a name that is not known.
+    /// No option has this name.
     #[error(
         "there is no option {0:?}; there are read, write, latency, read-latency, write-latency, cost, depth, flush, seed"
     )]
     UnknownOption(String),
-    /// A value that does not fit its option.
+    /// The value is not one that the option accepts.
     #[error("{option}={value} was not understood; give {wanted}")]
     Value {
         /// The option.
@@ -136,20 +136,23 @@ pub enum ModelError {
         /// The accepted values.
         wanted: &'static str,
     },
+    /// A size was not understood.
+    #[error(transparent)]
+    Size(#[from] SizeError),
     /// No size was given.
     #[error("the size is missing; give it as in model:nvme,1G")]
     NoSize,
-    /// Neither a kind nor an option that would make it differ from ram.
+    /// Neither a kind nor an option is given, so it would not differ from ram.
     #[error("neither a kind nor an option is given; name sata-ssd, nvme or hdd")]
     NoKind,
 }
 
-/// `model:` and what follows, as the user wrote it.
+/// A modelled member as the user wrote it: the part after `model:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelSpec {
     /// Bytes.
     pub size: u64,
-    /// The kind whose numbers hold where no option says otherwise.
+    /// The kind, whose parameters apply unless an option overrides them.
     pub kind: Option<Kind>,
     options: Vec<(Name, u64)>,
 }
@@ -185,17 +188,17 @@ impl ModelSpec {
         ModelSpec { size, kind: Some(kind), options: Vec::new() }
     }
 
-    /// Understands what follows `model:`.
+    /// Parses the text that follows `model:`.
     ///
     /// # Errors
-    /// Says which part was not understood and what may stand there.
-    pub fn parse(text: &str) -> Result<ModelSpec, SpecError> {
+    /// When a part of it was not understood; the message names the part and the values that it may have.
+    pub fn parse(text: &str) -> Result<ModelSpec, ModelError> {
         let (mut size, mut kind, mut options) = (None, None, Vec::new());
         for part in text.split(',') {
             if let Some((option, value)) = part.split_once('=') {
                 let known = NAMES.iter().find(|(name, _)| *name == option);
                 let Some((_, name)) = known else {
-                    return Err(ModelError::UnknownOption(option.to_string()).into());
+                    return Err(ModelError::UnknownOption(option.to_string()));
                 };
                 options.push((*name, name.parse(option, value)?));
             } else if let Some((_, known)) = Kind::ALL.iter().find(|(name, _)| *name == part) {
@@ -203,16 +206,16 @@ impl ModelSpec {
             } else if part.starts_with(|first: char| first.is_ascii_digit()) {
                 size = Some(parse_size(part)?);
             } else {
-                return Err(ModelError::UnknownKind(part.to_string()).into());
+                return Err(ModelError::UnknownKind(part.to_string()));
             }
         }
         if kind.is_none() && options.is_empty() {
-            return Err(ModelError::NoKind.into());
+            return Err(ModelError::NoKind);
         }
         Ok(ModelSpec { size: size.ok_or(ModelError::NoSize)?, kind, options })
     }
 
-    /// The numbers: the kind's, then the options in order.
+    /// The parameters: those of the kind, overridden by the options in order.
     pub fn parameters(&self) -> Parameters {
         let mut all = self.kind.map_or(Parameters::IDEAL, Kind::parameters);
         for (name, value) in &self.options {

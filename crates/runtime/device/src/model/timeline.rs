@@ -1,14 +1,14 @@
-//! When a modelled device is done with a request.
+//! Completion times of the requests to a modelled device.
 //!
 //! A request waits for one of the device's slots (queue depth), then for the controller, which
-//! takes a fixed time per request, then for the data path of its direction, which moves so many
-//! bytes per second; after a latency, during which others are served, it ends. A disk with a
-//! moving head serves one request at a time, and first moves the head unless the request follows
-//! the one before.
+//! takes a fixed time per request, then for the data path of its direction, which has a fixed
+//! data rate. It completes after a latency, during which others are served. A disk with a
+//! moving head serves one request at a time, and first moves the head unless the request starts where
+//! the previous one ended.
 //!
-//! Shards share a timeline without locks: each server is the time at which it is free again, moved
-//! on atomically. Slots are taken in turn, so a request waits for the one that came as many before
-//! it as the queue is deep.
+//! Shards share a timeline without locks: a server is just the time at which it is free again, advanced
+//! atomically. Slots are used in turn: with a queue depth of n a request waits for the n-th request
+//! before it.
 
 use super::parameters::{Parameters, Seek};
 use crate::random::Random;
@@ -18,30 +18,30 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const SECOND: u128 = 1_000_000_000;
 
-/// The device's time, for the requests of all shards.
+/// The timeline of a device, for the requests of all shards.
 pub(super) struct Timeline {
     parameters: Parameters,
-    /// Bytes; the head's way is measured against it.
+    /// Size in bytes. The time of a seek depends on the distance relative to it.
     size: u64,
     controller: Server,
     read_path: Server,
     write_path: Server,
-    /// When each slot is free again.
+    /// The time at which each slot is free again.
     slots: Vec<AtomicU64>,
     arrivals: AtomicUsize,
-    /// End of everything submitted so far.
+    /// The time at which everything submitted so far has completed.
     last_end: AtomicU64,
     /// Byte under the head.
     head: AtomicU64,
     random: Random,
 }
 
-/// Does one thing after the other: the time at which it is free again.
+/// Serves one request after the other; holds the time at which it is free again.
 #[derive(Default)]
 struct Server(AtomicU64);
 
 impl Server {
-    /// Takes `span` as soon as it is free after `start`; gives the end.
+    /// Serves a request that takes `span`, as soon as the server is free after `start`. Returns the end.
     fn serve(&self, start: Nanos, span: Nanos) -> Nanos {
         let end = |free: Nanos| free.max(start).saturating_add(span);
         match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| Some(end(free))) {
@@ -66,10 +66,10 @@ impl Timeline {
         }
     }
 
-    /// When a request of `len` bytes that is submitted `now` ends.
+    /// The time at which a request of `len` bytes completes that is submitted `now`.
     pub(super) fn end_of(&self, now: Nanos, offset: u64, len: u64, op: &Op) -> Nanos {
         let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed);
-        // There is at least one slot.
+        // Cannot be out of bounds: there is at least one slot.
         let slot = &self.slots[arrival % self.slots.len()];
         let start = now.max(slot.load(Ordering::Relaxed));
         let parameters = &self.parameters;
@@ -94,7 +94,7 @@ impl Timeline {
         end
     }
 
-    /// The controller's part.
+    /// The time at which the controller is done with a request.
     fn command(&self, start: Nanos) -> Nanos {
         self.controller.serve(start, self.parameters.cost)
     }
@@ -120,9 +120,9 @@ impl Timeline {
         moved.saturating_add(self.vary(latency))
     }
 
-    /// Time until the head is over `offset`: none for the next byte; the bytes between, for a
-    /// short way ahead; otherwise a seek that grows with the root of the distance, and a random
-    /// part of a turn.
+    /// Time until the head is over `offset`. It is zero for the next byte. For a short distance ahead the head waits
+    /// until the bytes between have passed. Otherwise there is a seek, which grows with the square root of the distance,
+    /// and a random part of a revolution.
     fn positioning(&self, seek: Seek, head: u64, offset: u64, rate: u64) -> Nanos {
         let ahead = offset.wrapping_sub(head);
         let passing = (u128::from(ahead) * SECOND / u128::from(rate.max(1))) as Nanos;
