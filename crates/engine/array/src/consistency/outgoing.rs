@@ -4,7 +4,7 @@
 //! its P is without the chunks that are written) is P, with the new data of the same rows taken out again.
 
 use crate::state::extent::Extent;
-use braid_device::Op;
+use braid_device::{Op, Request};
 use braid_layout::Slot;
 use braid_shard::Buf;
 
@@ -50,12 +50,14 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// The operation that gives them to a member.
+    /// The request that gives them to a member, at its byte `offset`.
     #[inline]
-    pub(crate) fn into_op(self, fua: bool) -> Op {
+    pub(crate) fn into_request(self, offset: u64, fua: bool) -> Request {
         match self {
-            Content::Bytes(buf) => Op::Write { bufs: [buf].into_iter().collect(), fua },
-            Content::Zeroes { len, unmap } => Op::WriteZeroes { len, unmap, fua },
+            Content::Bytes(buf) => Request::write(offset, buf, fua),
+            Content::Zeroes { len, unmap } => {
+                Request { offset, op: Op::WriteZeroes { len, unmap, fua } }
+            }
         }
     }
 }

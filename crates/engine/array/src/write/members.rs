@@ -4,7 +4,7 @@ use crate::consistency::WriteInFlight;
 use crate::consistency::outgoing::{Outgoing, Role};
 use crate::engine::Engine;
 use crate::state::view::View;
-use braid_device::{Outcomes, Request};
+use braid_device::Outcomes;
 use braid_shard::plant::planted;
 
 /// Gives the blocks of `write`, which has begun as `writing`, to their members, and waits for them. Outcomes are tagged with
@@ -21,8 +21,7 @@ pub(super) async fn write_members(
     for block in write.blocks() {
         let Some((device, data_offset)) = view.member(block.slot) else { continue };
         let fua = write.fua() && !(block.role == Role::Parity && planted("parity-without-fua"));
-        let op = block.content.into_op(fua);
-        let request = Request { offset: data_offset + block.at, op };
+        let request = block.content.into_request(data_offset + block.at, fua);
         set.submit(block.slot as u32, &**device, request);
     }
     set.finish().await

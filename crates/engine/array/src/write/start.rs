@@ -82,7 +82,8 @@ fn write_striped(view: &View, gather: &Rc<Gather>, offset: u64, bufs: &Bufs, fua
         let mut done = 0;
         while done < buf.len() {
             let rest = (buf.len() - done) as u64;
-            let ReadPlace { len, place } = locate_read(view, at, rest);
+            let ReadPlace { len, place } =
+                locate_read(view, &view.geometry_at(at).layout, at, rest);
             let index = gather.add(at, false);
             let member = place.and_then(|(slot, at)| view.member(slot).map(|member| (member, at)));
             match member {
