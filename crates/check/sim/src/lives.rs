@@ -113,7 +113,7 @@ impl Run {
         self.world.moving.set(false);
         let machine = Machine::start(&self.world, self.scenario.shards);
         let (mut options, mut newer_only) = (self.scenario.assemble.clone(), false);
-        self.damaged_are_refused(&machine, &present)?;
+        self.damaged_are_given(&machine, &mut present)?;
         let result = loop {
             match self.try_assembly(&machine, &present, &options)? {
                 Err(AssembleError::DirtyDegraded { .. }) if !options.force => {
@@ -155,6 +155,7 @@ impl Run {
             client.must_be_told(self.world.failed_flushes.get());
         }
         self.life = Some(Life { client, array, machine });
+        self.lost_lists_are_named(&present)?;
         let fit = |member: &Rc<Member>| !member.is_weak() && !member.was_bad.get();
         if !self.excused && !self.forced && self.world.members.borrow().iter().all(fit) {
             self.oracle.begin_steady();

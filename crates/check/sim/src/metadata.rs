@@ -1,9 +1,10 @@
 //! Metadata of members that is damaged when the array is to start: superblocks and bad-block logs that cannot be read, or
 //! have rotted, and bitmaps that cannot be read.
 //!
-//! What is expected of the engine: a member whose superblock, or list of bad blocks, is lost keeps an assembly from starting
-//! that is given it, by name, and nothing is written. People leave it out; then it counts as absent, and no byte
-//! of it changes until it is added again. A bitmap that is lost costs a longer resync and no data.
+//! What is expected of the engine: a member whose superblock is lost keeps an assembly from starting that is given it, by
+//! name, and nothing is written. People leave it out. A member whose list of bad blocks is lost is left out by the assembly,
+//! which names it and goes on without it. Either counts as absent then, and no byte of it changes until it is added again.
+//! A bitmap that is lost costs a longer resync and no data.
 //!
 //! Does not go beyond what the level survives: who is hit counts as lost as a whole, as in `faults`. Choices come from a
 //! stream of their own; plain runs have none of it.
@@ -195,41 +196,46 @@ impl Run {
         wait(machine, "an assembly", &later)
     }
 
-    /// An assembly that is given a member with lost metadata beside `present` is refused and writes nothing; people leave
-    /// the member out.
-    pub(crate) fn damaged_are_refused(
+    /// An assembly that is given a member whose superblock is lost beside `present` is refused and writes nothing; people
+    /// leave the member out. Those whose list of bad blocks is lost come among `present`: it is the assembly that has to
+    /// leave them out.
+    pub(crate) fn damaged_are_given(
         &mut self,
         machine: &Machine,
-        present: &[Rc<Member>],
+        present: &mut Vec<Rc<Member>>,
     ) -> Result<(), Over> {
         for member in self.unknown() {
             let name = member.name().to_string();
-            let lost_list = images::superblock_alone(&self.world, &member).is_some();
-            if !lost_list {
-                let opener = SimOpener::of(&self.world, member.kind.index);
-                let shard = machine.home().clone();
-                let later = machine.begin(async move { examine(&shard, &*opener).await });
-                match wait(machine, "an examination", &later)?.map(|found| found.superblock) {
-                    Ok(Some(sb)) => {
-                        let text = format!(
-                            "the superblock of {name} is lost, and one with {} updates is found",
-                            sb.events
-                        );
-                        return self.fail("damage_is_seen", text);
-                    }
-                    // Whoever is told so may make another array of it.
-                    Ok(None) if self.cannot_read_superblock(&member) => {
-                        let text = format!(
-                            "the superblock of {name} cannot be read, and what is said is that it has none"
-                        );
-                        return self.fail("damage_is_seen", text);
-                    }
-                    _ => {}
+            let writes = member.writes_so_far();
+            if images::superblock_alone(&self.world, &member).is_some() {
+                if images::takes_part(&self.world, present, &member) {
+                    let at = self.damage.rng.below(present.len() + 1);
+                    present.insert(at, Rc::clone(&member));
+                    self.left_out.push(LeftOut { member, writes });
                 }
-            } else if !images::takes_part(&self.world, present, &member) {
                 continue;
             }
-            let mut given = present.to_vec();
+            let opener = SimOpener::of(&self.world, member.kind.index);
+            let shard = machine.home().clone();
+            let later = machine.begin(async move { examine(&shard, &*opener).await });
+            match wait(machine, "an examination", &later)?.map(|found| found.superblock) {
+                Ok(Some(sb)) => {
+                    let text = format!(
+                        "the superblock of {name} is lost, and one with {} updates is found",
+                        sb.events
+                    );
+                    return self.fail("damage_is_seen", text);
+                }
+                // Whoever is told so may make another array of it.
+                Ok(None) if self.cannot_read_superblock(&member) => {
+                    let text = format!(
+                        "the superblock of {name} cannot be read, and what is said is that it has none"
+                    );
+                    return self.fail("damage_is_seen", text);
+                }
+                _ => {}
+            }
+            let mut given = present.clone();
             given.insert(self.damage.rng.below(present.len() + 1), Rc::clone(&member));
             let written = self.writes_taken();
             let options = self.scenario.assemble.clone();
@@ -245,12 +251,10 @@ impl Run {
                 AssembleError::Examine(
                     ExamineError::Read { name, .. } | ExamineError::Superblock { name, .. },
                 )
-                | AssembleError::NoSuperblock { name }
-                | AssembleError::BadBlockLog { name, .. } => Some(name),
+                | AssembleError::NoSuperblock { name } => Some(name),
                 _ => None,
             };
-            // What the superblocks say of the array may be a reason before any list is read.
-            if named != Some(&name) && (!lost_list || named.is_some()) {
+            if named != Some(&name) {
                 let text = format!("the metadata of {name} is lost, and what is said is: {error}");
                 return self.fail("damage_is_seen", text);
             }
@@ -258,8 +262,28 @@ impl Run {
                 let text = format!("an assembly with {name}, which was refused, has written");
                 return self.fail("damage_is_seen", text);
             }
-            let writes = member.writes_so_far();
             self.left_out.push(LeftOut { member, writes });
+        }
+        Ok(())
+    }
+
+    /// The array runs that was given `given`: those among them whose list of bad blocks is lost are none of its members, and it
+    /// says so.
+    pub(crate) fn lost_lists_are_named(&mut self, given: &[Rc<Member>]) -> Result<(), Over> {
+        let lost = |member: &&Rc<Member>| self.is_unknown(member);
+        let lost: Vec<&Rc<Member>> = given.iter().filter(lost).collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let status = self.status()?;
+        for name in lost.iter().map(|member| member.name()) {
+            let said = format!("{name}: its bad-block log");
+            let named = status.left_out.iter().any(|line| line.starts_with(&said));
+            if !named || status.members.iter().any(|known| known.name == name) {
+                let text = format!("an array takes {name}, whose list of bad blocks is lost");
+                return self.fail("damage_is_seen", text);
+            }
+            self.world.trace(|| format!("{name} is left out: its list of bad blocks is lost"));
         }
         Ok(())
     }

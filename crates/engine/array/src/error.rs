@@ -228,19 +228,6 @@ pub enum AssembleError {
         /// md's number.
         level: i32,
     },
-    /// A member's bad-block log cannot be used.
-    #[error(
-        "assembling {array}: {name}: {why}; what is lost on it is not known: leave it out and start degraded with \
-         --run, then add it again as a spare"
-    )]
-    BadBlockLog {
-        /// The array.
-        array: String,
-        /// The member.
-        name: String,
-        /// The reason.
-        why: String,
-    },
     /// A feature that is not supported yet.
     #[error("assembling {array}: it {what}, which braid does not handle yet; use mdadm")]
     Unsupported {

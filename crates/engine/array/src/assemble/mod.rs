@@ -39,7 +39,7 @@ use std::sync::Arc;
 const SECTOR_BYTES: u64 = SECTOR as u64;
 
 /// Assembles the array whose members `openers` are, in any order, and starts it. A member that is
-/// not up to date is left out (the status says so) and can be added again as a spare.
+/// not up to date, or whose bad-block log is lost, is left out (the status says so) and can be added again as a spare.
 ///
 /// A read-only assembly writes no byte. Else the superblocks are brought up to date, and a recovery
 /// or resync that is due starts in the background.
@@ -60,16 +60,7 @@ pub async fn assemble(
         return Err(AssembleError::Running { array: name });
     }
     choose::check_supported(&choice, options.read_only)?;
-    for chosen in &mut choice.members {
-        let read = bad_blocks::bad_blocks(&ctx.shard, &chosen.found).await;
-        let bad = read.map_err(|why| AssembleError::BadBlockLog {
-            array: title.clone(),
-            name: chosen.found.name.clone(),
-            why,
-        })?;
-        chosen.found.superblock.bad_blocks = !bad.is_empty();
-        chosen.found.bad = bad;
-    }
+    read_bad_blocks(&ctx.shard, &mut choice).await;
     let level = level(&choice)?;
     let resynced = check_complete(&choice, level, &options, &given)?;
     if level.is_parity()
@@ -167,6 +158,30 @@ pub(crate) async fn examine_all(
         all.push(Found { name, opener, device, superblock, bad: BadBlocks::default() });
     }
     Ok(all)
+}
+
+/// Reads the bad-block logs of all who take part. A member whose log is lost is left out, as by md: which of its blocks are
+/// lost is known to nobody, so all that it holds would have to count as good. Its superblock still says what the others are.
+async fn read_bad_blocks(shard: &Shard, choice: &mut Choice) {
+    let title = choice.title();
+    for mut chosen in std::mem::take(&mut choice.members) {
+        match bad_blocks::bad_blocks(shard, &chosen.found).await {
+            Ok(bad) => {
+                chosen.found.superblock.bad_blocks = !bad.is_empty();
+                chosen.found.bad = bad;
+                choice.members.push(chosen);
+            }
+            Err(why) => {
+                let line = format!(
+                    "{}: its bad-block log cannot be used ({why}), so what is lost on it is not known: check it, \
+                     then add it again as a spare, which fills it anew",
+                    chosen.found.name
+                );
+                tracing::warn!("array {title}: left out: {line}");
+                choice.left_out.push(line);
+            }
+        }
+    }
 }
 
 pub(crate) fn level(choice: &Choice) -> Result<Level, AssembleError> {

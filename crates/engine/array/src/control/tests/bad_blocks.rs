@@ -9,7 +9,7 @@ use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::error::AssembleError;
 use crate::options::{AssembleOptions, CreateOptions};
 use crate::status::{JobOutcome, MemberState};
-use braid_device::{IoErrorKind, Opener};
+use braid_device::{IoErrorKind, Opener, Target};
 use braid_format::badblocks;
 use braid_format::superblock::{Role, Superblock};
 use braid_layout::Level;
@@ -445,16 +445,62 @@ fn blocks_that_are_bad_on_every_member_are_written_and_good_again() {
     }
 }
 
+/// What becomes of a bad-block log, given its first byte.
+type Loss = fn(&World, &Arc<TestMember>, u64);
+
+/// A log that makes no sense, and one that cannot be read.
+const LOSSES: [Loss; 2] = [
+    |world, member, at| world.scribble(member, at, &[0; 4096]),
+    |_, member, at| member.unreadable.lock().unwrap().push(at..at + 512),
+];
+
+fn lose_log(world: &World, member: &Arc<TestMember>, lose: Loss) {
+    record(world, member, &[8 * KIB..12 * KIB]);
+    let at = world.superblock(member).bblog_sector().unwrap() * 512;
+    lose(world, member, at);
+}
+
 #[test]
-fn a_damaged_log_is_no_reason_to_guess() {
-    let world = World::new(1);
-    let members = members("m", 3, 6 * MIB);
-    world.create(&members, options(Level::Raid5, 3));
-    record(&world, &members[2], &[8 * KIB..12 * KIB]);
-    let superblock = world.superblock(&members[2]);
-    world.scribble(&members[2], superblock.bblog_sector().unwrap() * 512, &[0; 4096]);
-    let error = world.try_assemble(&members, AssembleOptions::default()).err().unwrap();
-    assert!(matches!(&error, AssembleError::BadBlockLog { name, .. } if name == "m2"), "{error}");
+fn a_member_whose_log_is_lost_is_left_out() {
+    for lose in LOSSES {
+        let world = World::new(1);
+        let (members, array, control) = world.full_array((Level::Raid5, 3), 6 * MIB, true);
+        let all = world.read(&array, 0, 0, array.info().device.size as usize).unwrap();
+        world.stop(&control);
+        lose_log(&world, &members[2], lose);
+        let (array, control) = world.assemble(&members);
+        let status = world.status(&control);
+        assert_eq!(status.degraded, 1);
+        assert!(status.left_out[0].starts_with("m2: its bad-block log"), "{:?}", status.left_out);
+        assert!(world.read(&array, 0, 0, all.len()).unwrap() == all);
+        world.write(&array, 0, 0, &pattern(9, 64 << 10)).unwrap();
+        world.stop(&control);
+
+        // It does not count again when its log can be read again.
+        record(&world, &members[2], &[]);
+        members[2].unreadable.lock().unwrap().clear();
+        let (_array, control) = world.assemble(&members);
+        assert_eq!(world.status(&control).degraded, 1);
+    }
+}
+
+#[test]
+fn an_array_that_cannot_do_without_a_member_whose_log_is_lost_is_refused() {
+    for (level, disks, lost) in [(Level::Raid5, 3, 2), (Level::Raid1, 2, 2), (Level::Raid0, 2, 1)] {
+        for lose in LOSSES {
+            let world = World::new(1);
+            let members = members("m", disks, 6 * MIB);
+            world.create(&members, options(level, disks));
+            members.iter().take(lost).for_each(|member| lose_log(&world, member, lose));
+            let before: Vec<_> = members.iter().map(|member| world.superblock(member)).collect();
+            let error = world.try_assemble(&members, AssembleOptions::default()).err().unwrap();
+            let said = error.to_string();
+            assert!(matches!(error, AssembleError::NotEnough { .. }), "{level}: {said}");
+            assert!(said.contains("m0: its bad-block log"), "{level}: {said}");
+            let after: Vec<_> = members.iter().map(|member| world.superblock(member)).collect();
+            assert_eq!(before, after, "{level}");
+        }
+    }
 }
 
 #[test]
