@@ -196,24 +196,6 @@ pub const CIRCLES: &[(&str, &[&str])] = &[
             "superblock::write",
         ],
     ),
-    ("crates/pure/layout", &["buckets", "buckets::spread"]),
-    (
-        "crates/pure/parity",
-        &[
-            "arch",
-            "arch::avx2",
-            "arch::avx512",
-            "arch::generic",
-            "arch::generic::copy",
-            "arch::generic::syndrome",
-            "arch::generic::update",
-            "arch::generic::xor",
-            "arch::generic::zero",
-            "arch::gfni",
-            "arch::neon",
-            "arch::scalar",
-        ],
-    ),
     ("crates/runtime/kv", &["database", "image", "image::header", "lib", "page_source", "thread"]),
 ];
 

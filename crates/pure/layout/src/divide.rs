@@ -1,6 +1,6 @@
 //! Division by a number that is fixed when the array is assembled.
 //!
-//! Owns [`Divisor`]: the request path divides by the number of data chunks and by the rotation
+//! The request path divides by the number of data chunks and by the rotation
 //! period, neither of which is a power of two in general, and a 64-bit division costs more than the
 //! rest of the mapping. Invariant: the answer is exact for every dividend up to the stated maximum.
 
@@ -19,8 +19,8 @@ enum Method {
 }
 
 impl Divisor {
-    /// Prepares division by `divisor` of dividends `0..=max`. A divisor of 0 is taken as 1: callers
-    /// have refused such shapes before they come here.
+    /// Prepares division by `divisor` of dividends `0..=max`. A divisor of 0 counts as 1: callers
+    /// have refused such geometries before.
     pub(crate) fn new(divisor: u64, max: u64) -> Self {
         let divisor = divisor.max(1);
         // With r = floor(2^64 / d) + 1 and e = r*d - 2^64, where 0 < e < d because d is no power of

@@ -1,11 +1,10 @@
 //! The reasons why a description of an array's geometry is refused.
 //!
-//! Owns [`LayoutError`] only. Invariant: every message names the number at fault and what to do
-//! about it.
+//! Invariant: every message names the number at fault and a remedy.
 
 use crate::Level;
 
-/// Why a level, a layout or a geometry was refused. Sizes are in bytes.
+/// A level, a layout or a geometry was refused. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
@@ -47,7 +46,7 @@ pub enum LayoutError {
     },
     /// Fewer slots than the level needs.
     #[error(
-        "a {level} array of {slots} slots cannot be: it needs at least {min}; give more members or choose another level"
+        "a {level} array with {slots} slots is impossible: it needs at least {min}; give more members or choose another level"
     )]
     TooFewSlots {
         /// The level.
@@ -59,7 +58,7 @@ pub enum LayoutError {
     },
     /// More slots than the format or the arithmetic of Q can hold.
     #[error(
-        "a {level} array of {slots} slots cannot be: it can have at most {max}; give fewer members"
+        "a {level} array with {slots} slots is impossible: it can have at most {max}; give fewer members"
     )]
     TooManySlots {
         /// The level.

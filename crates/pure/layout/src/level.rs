@@ -1,6 +1,6 @@
-//! The RAID levels: their md numbers, their names, and what each of them promises.
+//! The RAID levels: their md numbers, their names and their redundancy.
 //!
-//! Owns [`Level`]. Does not know layouts or sizes. Invariant: a name that [`Level`] displays parses
+//! Layouts and sizes are elsewhere. Invariant: a name that [`Level`] displays parses
 //! back to the same level.
 
 use std::fmt;

@@ -1,21 +1,21 @@
-//! Where each byte of an array lives: every md level and layout as pure functions.
+//! The geometry of arrays: every md level and layout as pure functions.
 //!
-//! [`buckets`] places the stripes of a volume's files. The rest is arrays.
+//! [`buckets`] places the stripes of a volume's files. Everything else is about arrays.
 //!
-//! Owns the geometry of levels linear, 0, 1, 4, 5, 6 and 10: the check of the numbers that describe
-//! it, the way from a byte of the array to its member and back, the places of P and Q, the order of
-//! the data inside Q, and the names of levels and layouts. Formulas are those of the Linux md
-//! driver (`raid0.c`, `raid5.c`, `raid10.c`), because arrays must mean the same to both.
+//! For levels linear, 0, 1, 4, 5, 6 and 10 this crate validates the numbers that describe the geometry, maps bytes
+//! of the array to members and back, finds P and Q and the order of the data inside Q, and has the names of levels
+//! and layouts. Formulas are those of the Linux md
+//! driver (`raid0.c`, `raid5.c`, `raid10.c`), because both must read an array in the same way.
 //!
-//! Does not know members, superblocks, requests or parity arithmetic. No I/O, no clock, no thread;
+//! It does not know members, superblocks, requests or parity arithmetic. No I/O, no clock, no thread;
 //! the functions of the request path do not allocate.
 //!
 //! Units: offsets and sizes are **bytes** in `u64`. An *array offset* counts from the start of the
-//! array; a *component offset* counts from the start of a member's data area. A *slot* is a place
+//! array; a *component offset* counts from the start of a member's data area. A *slot* is a position
 //! in the array, `0..slots`.
 //!
-//! Invariant: a [`Layout`] that was built maps every byte below `array_size` to places that are
-//! inside their components, that no other byte uses, and of which no two share a slot.
+//! Invariant: a [`Layout`] maps every byte below `array_size` to places that are
+//! inside their components, that no other byte uses, and no two of which are on the same slot.
 
 #![forbid(unsafe_code)]
 
@@ -108,8 +108,8 @@ impl Layout {
         }
     }
 
-    /// Bytes of its component that the array uses on the member of `slot`; 0 for a slot that does
-    /// not exist. What a resync or a rebuild has to cover.
+    /// Bytes of the component that the array uses on the member of `slot`, which a resync or a rebuild has to cover; 0
+    /// for a slot that does not exist.
     pub fn used_size(&self, slot: Slot) -> u64 {
         if slot >= self.slots() {
             return 0;
@@ -123,7 +123,7 @@ impl Layout {
         }
     }
 
-    /// The number of members that may be lost whichever they are. A level 10 array often survives
+    /// The number of members whose loss the array survives, whichever they are. A level 10 array often survives
     /// more: ask [`Layout::survives`].
     pub fn tolerance(&self) -> usize {
         match self {
@@ -134,8 +134,8 @@ impl Layout {
         }
     }
 
-    /// True if every byte of the array can still be had when exactly the slots for which `working`
-    /// answers true have a usable member.
+    /// True if every byte of the array is still available when exactly the slots for which `working`
+    /// is true have a usable member.
     pub fn survives(&self, working: impl Fn(Slot) -> bool) -> bool {
         match self {
             Layout::Raid10(l) => l.survives(working),

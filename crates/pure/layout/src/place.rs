@@ -1,6 +1,6 @@
-//! The names of places: a slot of the array, a byte of a member.
+//! Positions: a slot of the array, a byte of a member.
 
-/// A place in the array: `0..slots`. md calls it `raid_disk`; it is unrelated to a member's dev
+/// A position in the array: `0..slots`. md calls it `raid_disk`; it is unrelated to a member's dev
 /// number.
 pub type Slot = usize;
 

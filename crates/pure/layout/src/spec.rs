@@ -1,7 +1,7 @@
 //! The raw numbers that describe an array's geometry, and the checks that all levels share.
 //!
-//! Owns [`Spec`] and the limits. Does not know any level's formula. The numbers may come from an
-//! untrusted superblock: nothing here or in the levels computes with them unchecked.
+//! The formulas of the levels are elsewhere. The numbers may come from an
+//! untrusted superblock, so all arithmetic with them is checked, here and in the levels.
 
 use crate::{LayoutError, Level};
 

@@ -1,10 +1,10 @@
 //! The field GF(2^8) of Linux's RAID6: polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11d), generator 2.
 //!
-//! Owns the arithmetic on single bytes and the constant tables made from it. Knows nothing of blocks.
+//! The arithmetic on single bytes, and the constant tables derived from it. Blocks are processed elsewhere.
 //! Invariant: every table is computed at compile time from [`multiply`], the only definition of the
-//! product; there is no second source of truth.
+//! product.
 
-/// The low eight bits of the field polynomial 0x11d: what a carry out of bit 7 turns into.
+/// The low eight bits of the field polynomial 0x11d, which replace a carry out of bit 7.
 pub(crate) const POLYNOMIAL: u8 = 0x1d;
 
 /// The product of two field elements.
@@ -25,7 +25,7 @@ pub const fn power(exponent: u8) -> u8 {
     POWERS[exponent as usize]
 }
 
-/// The exponent below 255 to which the generator gives `a`; 0 for zero, which no power gives.
+/// The discrete logarithm of `a`: the exponent below 255 with `2^exponent = a`. For zero, which has none, it is 0.
 pub(crate) const fn exponent(a: u8) -> u8 {
     EXPONENTS[a as usize]
 }

@@ -1,14 +1,14 @@
-//! XOR, P, P+Q, delta updates and recovery, by the best instructions the CPU has.
+//! XOR, P, P+Q, delta updates and recovery, with the best instructions that the CPU has.
 //!
-//! Owns the arithmetic on blocks of bytes that redundancy needs. Does not know levels, layouts, members
-//! or I/O: a caller says which block has which exponent. Invariant: every implementation gives the same
+//! This crate is the arithmetic of redundancy on blocks of bytes. It does not know levels, layouts, members
+//! or I/O: the caller assigns the exponents to the blocks. Invariant: every implementation gives the same
 //! bytes, for any length and any alignment.
 //!
 //! P is the XOR of the data blocks. Q is the sum of g^i D_i in GF(2^8) with the polynomial 0x11d and the
-//! generator g = 2, as in Linux's RAID6. Which g^i a block has is its index in the slice that is passed;
-//! an index without a block (`None`) is a zero block: a gap of the layout, or a block that is lost.
+//! generator g = 2, as in Linux's RAID6. The exponent i of a block is its index in the slice that is passed;
+//! an index without a block (`None`) counts as a block of zeroes: a gap of the layout, or a lost block.
 //!
-//! The implementation is chosen once, on first use: the environment variable `BRAID_SIMD` may ask for
+//! The implementation is chosen once, on first use: the environment variable `BRAID_SIMD` may request
 //! `scalar`, `avx2`, `gfni`, `avx512`, `avx512-gfni` or `neon`; see [`implementation`] and
 //! [`override_warning`].
 
@@ -25,7 +25,7 @@ pub use arch::{KernelSet, Stores, available, override_warning};
 pub use locate::{Wrong, locate};
 pub use recover::{recover_data_with_p, recover_data_with_q, recover_two_data};
 
-/// The name of the implementation in use, as `BRAID_SIMD` would ask for it.
+/// The name of the implementation in use, as a value for `BRAID_SIMD`.
 pub fn implementation() -> &'static str {
     arch::selected().name()
 }
@@ -38,7 +38,7 @@ pub fn xor(dst: &mut [u8], srcs: &[&[u8]]) {
     xor_with(dst, srcs, Stores::for_size(srcs.len() + 1, dst.len()));
 }
 
-/// [`xor`] with the caller's choice of stores. More than 8 sources are always stored as
+/// Like [`xor`], with the caller's choice of stores. More than 8 sources are always stored as
 /// [`Stores::Cached`].
 ///
 /// # Panics
@@ -64,7 +64,7 @@ pub fn pq(data: &[Option<&[u8]>], p: &mut [u8], q: &mut [u8]) {
     pq_with(data, p, q, stores);
 }
 
-/// [`pq`] with the caller's choice of stores. More than 8 data blocks, or such with gaps, are always
+/// Like [`pq`], with the caller's choice of stores. More than 8 data blocks, or such with gaps, are always
 /// stored as [`Stores::Cached`].
 ///
 /// # Panics

@@ -1,7 +1,7 @@
 //! Finding the one block of a stripe that is wrong, from P and Q.
 //!
-//! Owns the reading of the syndromes. Does not know who asks, nor what is done about it. Speed does not matter:
-//! only blocks that do not match are looked at.
+//! The caller decides about the repair. Speed does not matter here:
+//! only stripes that do not match get here.
 //!
 //! With S = P ^ P' and T = Q ^ Q', where P' and Q' are computed from the data as it is, one wrong block E shows in
 //! each byte that it changed:
@@ -12,15 +12,15 @@
 //! | P | E | 0 |
 //! | Q | 0 | E |
 //!
-//! Two wrong blocks can pass for one only where the ratio of S and T is the same power of g in every byte that
+//! Two wrong blocks look like one only if the ratio of S and T is the same power of g in every byte that
 //! differs (H. P. Anvin, "The mathematics of RAID-6", section 4).
 
 use crate::field;
 
-/// Whose block is wrong.
+/// The block that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// Nobody's: P and Q match the data.
+    /// None: P and Q match the data.
     Nobody,
     /// P, and nothing else.
     P,
@@ -28,12 +28,12 @@ pub enum Wrong {
     Q,
     /// The data block with this exponent, and nothing else.
     Data(usize),
-    /// More than one block: no single one explains what is found.
+    /// More than one block: no single wrong block explains the difference.
     Several,
 }
 
-/// Says which single block is wrong. `found` are P and Q as they are stored, `computed` the same as they follow
-/// from the data; `in_use` tells whether a data block has this exponent.
+/// Finds the single block that is wrong. `found` are the stored P and Q, `computed` those computed from the
+/// data; `in_use` is true for the exponents that belong to a data block.
 ///
 /// # Panics
 /// If the blocks differ in length.

@@ -1,7 +1,6 @@
-//! Getting back what is lost: any one or two blocks of a stripe with P and Q.
+//! Recovery of any one or two lost blocks of a stripe with P and Q.
 //!
-//! Owns the choice of method and its constants. Does not know the kernels' instructions. Invariant: the
-//! blocks named as lost are never read.
+//! This module chooses the method and its constants. Invariant: the lost blocks are never read.
 //!
 //! | lost | call |
 //! |---|---|
@@ -52,7 +51,7 @@ pub fn recover_two_data(
     two(arch::selected(), data, (x, y), p, q, (out_x, out_y));
 }
 
-/// Checks that `data[index]` is a lost block and gives its exponent.
+/// Checks that `data[index]` is a lost block and returns its exponent.
 fn lost(data: &[Option<&[u8]>], index: usize) -> u8 {
     assert!(data.len() <= 255, "the field has 255 powers of its generator");
     assert!(data[index].is_none(), "data block {index} is to be recovered, yet given");

@@ -1,5 +1,5 @@
-//! The table as stored: little-endian; version (u16, 1), number of bricks n (u16), n brick ids (u16, ascending),
-//! then for each bucket the place of its brick among those, in one byte where n is at most 256, else in two.
+//! The stored form of the table: little-endian; version (u16, 1), number of bricks n (u16), n brick ids (u16, ascending),
+//! then for each bucket the index of its brick among those, in one byte if n is at most 256, else in two.
 
 use super::{BUCKETS, Buckets, BucketsError, MAX_BRICKS};
 
@@ -8,7 +8,7 @@ const VERSION: u16 = 1;
 const NARROW: usize = 256;
 
 impl Buckets {
-    /// The table as bytes: 16 KiB and some with up to 256 bricks, at most 40 KiB and some.
+    /// The table as bytes: a little more than 16 KiB with up to 256 bricks, else at most a little more than 40 KiB.
     pub fn to_bytes(&self) -> Vec<u8> {
         let count = self.shares.len();
         let mut bytes = Vec::with_capacity(4 + 2 * count + 2 * BUCKETS);
@@ -17,8 +17,8 @@ impl Buckets {
         bytes.extend((count as u16).to_le_bytes());
         bytes.extend(self.shares.iter().flat_map(|(id, _)| id.to_le_bytes()));
         for brick in &self.table {
-            let place = self.shares.partition_point(|(id, _)| id < brick) as u16;
-            let [low, high] = place.to_le_bytes();
+            let index = self.shares.partition_point(|(id, _)| id < brick) as u16;
+            let [low, high] = index.to_le_bytes();
             bytes.push(low);
             if count > NARROW {
                 bytes.push(high);
@@ -27,11 +27,11 @@ impl Buckets {
         bytes
     }
 
-    /// Reads [`Buckets::to_bytes`] back.
+    /// Parses the result of [`Buckets::to_bytes`].
     ///
     /// # Errors
-    /// Bytes that are no table: another version, another length, no or too many bricks, ids that do not ascend,
-    /// a bucket of no brick.
+    /// When the bytes are not a table: wrong version or length, no or too many bricks, ids that do not ascend,
+    /// a bucket without a brick.
     pub fn from_bytes(bytes: &[u8]) -> Result<Buckets, BucketsError> {
         let damaged = |what, found, must| BucketsError::Damaged { what, found, must };
         let word = |at: usize| {
@@ -58,14 +58,14 @@ impl Buckets {
             if shares.last().is_some_and(|&(last, _)| usize::from(last) >= id) {
                 return Err(damaged("a brick id", id, "above the one before"));
             }
-            // A word has 16 bits.
+            // Not truncated: a word has 16 bits.
             shares.push((id as u16, 0));
         }
         let mut table = Vec::with_capacity(BUCKETS);
         for bucket in bytes.get(head..).unwrap_or_default().chunks_exact(width) {
-            let place = bucket.iter().rev().fold(0, |place, &byte| place << 8 | usize::from(byte));
-            let Some((id, share)) = shares.get_mut(place) else {
-                return Err(damaged("a bucket's brick", place, "below the number of bricks"));
+            let index = bucket.iter().rev().fold(0, |index, &byte| index << 8 | usize::from(byte));
+            let Some((id, share)) = shares.get_mut(index) else {
+                return Err(damaged("a bucket's brick", index, "below the number of bricks"));
             };
             *share += 1;
             table.push(*id);

@@ -1,27 +1,28 @@
-//! The division of the buckets among the bricks.
+//! The distribution of the buckets to the bricks.
 //!
-//! The order of a new table is an earliest-deadline schedule: a brick with `q` of `n` buckets wants its k-th
-//! one between buckets `k·n/q` and `(k+1)·n/q`, and of those that may have a bucket the one that must have it
-//! first gets it. All of the shares together are the whole, so every deadline is met.
+//! The order of a new table is an earliest-deadline-first schedule: a brick with `q` of `n` buckets must get its k-th
+//! one between buckets `k·n/q` and `(k+1)·n/q`, and each bucket goes to the eligible brick with the earliest
+//! deadline. The shares add up to one, so every deadline is met.
 //!
-//! A change of weights releases buckets, evenly spaced and from the bricks that are most ahead of their shares, and
-//! hands them to those that lag most. Then pairs of buckets near each other are exchanged while that brings the buckets of each
-//! brick nearer to equal distances and costs no further change.
+//! A change of weights releases buckets, evenly spaced and from the bricks that are furthest ahead of their shares, and
+//! gives them to those that are furthest behind. Then pairs of nearby buckets are exchanged as long as that makes the
+//! distances between the buckets of each brick more equal and reassigns no further bucket.
 
+use super::error::BucketsError;
+use super::limits::{BUCKETS, MAX_BRICKS};
 use super::sums::Sums;
-use super::{BUCKETS, BucketsError, MAX_BRICKS};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Upper bound of the passes over the pairs; most often a few are enough.
+/// Upper bound of the passes over the pairs; usually a few are enough.
 const PASSES: usize = 16;
 /// Upper bound of the changed buckets on either side that a changed one may be exchanged with; twice as many as there
 /// are bricks are enough.
 const NEAR: usize = 12;
-/// Number of buckets of its old brick on either side.
+/// Number of buckets of the old brick, on either side, that are candidates for an exchange.
 const KEPT: usize = 4;
 
-/// Brick ids, ascending, with their numbers of buckets by the largest remainder.
+/// Brick ids, ascending, with their numbers of buckets by the largest remainder method.
 pub(super) fn quotas(weights: &[(u16, u64)]) -> Result<Vec<(u16, usize)>, BucketsError> {
     if weights.is_empty() {
         return Err(BucketsError::NoBricks);
@@ -50,7 +51,7 @@ pub(super) fn quotas(weights: &[(u16, u64)]) -> Result<Vec<(u16, usize)>, Bucket
     let given: usize = quotas.iter().map(|&(_, quota)| quota).sum();
     let mut by_remainder: Vec<usize> = (0..sorted.len()).collect();
     by_remainder.sort_by_key(|&at| Reverse(sorted.get(at).map(|&(_, weight)| exact(weight) % sum)));
-    // Fewer are left than there are bricks: each has a remainder below one.
+    // Fewer buckets than bricks are left, because each remainder is below one.
     for at in by_remainder.into_iter().take(BUCKETS - given) {
         if let Some((_, quota)) = quotas.get_mut(at) {
             *quota += 1;
@@ -59,7 +60,7 @@ pub(super) fn quotas(weights: &[(u16, u64)]) -> Result<Vec<(u16, usize)>, Bucket
     Ok(quotas)
 }
 
-/// As many entries as the counts have in sum: `k` stands as often as `counts[k]` says, as evenly as can be.
+/// A sequence in which each `k` occurs `counts[k]` times, distributed as evenly as possible.
 pub(super) fn interleave(counts: &[usize]) -> Vec<usize> {
     let total: usize = counts.iter().sum();
     let mut from: Vec<Vec<usize>> = vec![Vec::new(); total];
@@ -77,12 +78,12 @@ pub(super) fn interleave(counts: &[usize]) -> Vec<usize> {
         for k in std::mem::take(&mut from[at]) {
             ready.push(Reverse((((done[k] + 1) * total).div_ceil(counts[k]), k)));
         }
-        // Up to here at most `at` were taken, and the shares of what may be taken by now are more.
+        // Not empty: at most `at` entries were taken so far, and more have become eligible.
         let Some(Reverse((_, k))) = ready.pop() else { break };
         order.push(k);
         done[k] += 1;
         if done[k] < counts[k] {
-            // It may be due in the past only where its share is the whole.
+            // Due in the past only if its share is all buckets.
             from[(done[k] * total / counts[k]).max(at + 1)].push(k);
         }
     }
@@ -111,18 +112,18 @@ pub(super) fn reassign(table: &mut [u16], now: &[(u16, usize)], then: &[(u16, us
     changed.len()
 }
 
-/// A table on its way. Bricks are numbers below `quotas.len()` here.
+/// A table that is being changed. Bricks are numbers below `quotas.len()` here.
 struct Work {
-    /// Whose a bucket was.
+    /// The brick of each bucket before the change.
     old: Vec<usize>,
-    /// Whose it is.
+    /// The brick of each bucket now.
     owner: Vec<usize>,
     quotas: Vec<usize>,
     /// The buckets of each brick, ascending.
     buckets: Vec<Vec<usize>>,
-    /// Where a bucket stands among those of its brick.
+    /// The index of each bucket among those of its brick.
     rank: Vec<usize>,
-    /// The gain of moving the buckets of each brick; made for each pass of [`Work::smooth`].
+    /// The gains of moving the buckets of each brick, computed for each pass of [`Work::smooth`].
     moves: Vec<Moves>,
 }
 
@@ -137,8 +138,8 @@ impl Work {
         Work { owner: old.clone(), old, quotas, buckets, rank, moves: Vec::new() }
     }
 
-    /// The buckets, ascending, that bricks with more than their quota give up: evenly spaced, and each from one
-    /// that has had the most of its share up to there.
+    /// The buckets, ascending, that bricks above their quota give up: evenly spaced, and each from the brick
+    /// that is furthest ahead of its share at that point.
     fn release(&mut self) -> Vec<usize> {
         let surplus =
             |(buckets, &quota): (&Vec<usize>, &usize)| buckets.len().saturating_sub(quota);
@@ -154,11 +155,11 @@ impl Work {
                 let has =
                     ((self.rank[bucket] + 1) * BUCKETS) as i64 - (taken[brick] * BUCKETS) as i64;
                 let lead = has - ((bucket + 1) * self.quotas[brick]) as i64;
-                // A bucket a whole gap from its place is as bad as a lead of one bucket less.
+                // A distance of a whole gap from the ideal position counts as much as one bucket of lead.
                 let away = (bucket.abs_diff(ideal) * 128 / gap) as i64;
                 (lead - away * away, Reverse(bucket))
             };
-            // As far around as it takes to find a brick that has any left to give up.
+            // The search widens until it finds a brick that still has buckets to give up.
             let mut reach = gap;
             let best = loop {
                 let near = ideal.saturating_sub(reach)..(ideal + reach + 1).min(BUCKETS);
@@ -177,7 +178,7 @@ impl Work {
         (0..BUCKETS).filter(|&bucket| released[bucket]).collect()
     }
 
-    /// Gives each of these buckets to the brick that is furthest behind its share up to there.
+    /// Gives each of these buckets to the brick that is furthest behind its share at that point.
     fn hand_out(&mut self, changed: &[usize]) {
         let mut wanting: Vec<(usize, usize)> = self
             .quotas
@@ -194,7 +195,7 @@ impl Work {
                 let has = (own + given[brick]) * BUCKETS;
                 ((bucket + 1) * self.quotas[brick]) as i64 - has as i64
             };
-            // The first of those that lag most. What is wanted in sum is what is given up in sum.
+            // The first of those furthest behind. There is one, because as many buckets are wanted as were released.
             let most = (0..wanting.len()).max_by_key(|&at| (lag(&wanting[at]), Reverse(at)));
             let Some(at) = most else { break };
             let (brick, wants) = wanting[at];
@@ -213,10 +214,10 @@ impl Work {
         }
     }
 
-    /// Exchanges buckets near each other while a brick's get nearer to equal distances by it.
+    /// Exchanges nearby buckets as long as that makes the distances within a brick more equal.
     fn smooth(&mut self) {
         let mut first = None;
-        // A bucket near which nothing changed has found its best already.
+        // If nothing near a bucket has changed, its best exchange was made in the previous pass.
         let mut stirred = vec![true; BUCKETS];
         for _ in 0..PASSES {
             self.moves = (0..self.quotas.len()).map(|brick| self.moves_of(brick)).collect();
@@ -249,14 +250,14 @@ impl Work {
                     sum += gain;
                 }
             }
-            // The remaining gain is not worth the time.
+            // Further passes would gain too little for their time.
             if sum <= *first.get_or_insert(sum) / 32 {
                 return;
             }
         }
     }
 
-    /// The partners for an exchange: other changed buckets, and those that the old brick has kept.
+    /// Candidates for an exchange: other changed buckets, and buckets that the old brick has kept.
     fn candidates<'a>(
         &'a self,
         changed: &'a [usize],
@@ -271,7 +272,7 @@ impl Work {
         others.map(|at| changed[at]).chain(kept.map(|at| own[at]))
     }
 
-    /// The gain of an exchange of two buckets; `None` where it is not allowed.
+    /// The gain of exchanging two buckets; `None` if that is not allowed.
     fn gain(&self, one: usize, other: usize) -> Option<i64> {
         let (u, v) = (self.owner[one], self.owner[other]);
         if u == v {
@@ -286,12 +287,12 @@ impl Work {
         Some(self.worth(one, other) + self.worth(other, one))
     }
 
-    /// By how much the errors of the brick of `from` get less when it gives that bucket for `to`.
+    /// The amount by which the error of the brick of `from` decreases when it gives that bucket for `to`.
     fn worth(&self, from: usize, to: usize) -> i64 {
         let brick = self.owner[from];
         let (own, rank, moves) = (&self.buckets[brick], self.rank[from], &self.moves[brick]);
         let behind = below(own, rank, to);
-        // Those between the two move up or down by one.
+        // The ranks of the buckets between the two change by one.
         let (moved, then) = if to > from {
             (moves.down.of(rank + 1..behind), behind - 1)
         } else {

@@ -1,4 +1,4 @@
-//! Sums over any range of a row of numbers, some of which change: a Fenwick tree.
+//! Sums over any range of a changing list of numbers: a Fenwick tree.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use std::ops::Range;
 #[derive(Default)]
 pub(super) struct Sums {
     values: Vec<i64>,
-    /// Entry `i` is the sum of the values of which it is the last, as many as the lowest bit of `i + 1` says.
+    /// Entry `i` is the sum of the values up to `i`; their number is the lowest set bit of `i + 1`.
     tree: Vec<i64>,
 }
 
@@ -35,7 +35,7 @@ impl Sums {
     /// The sum of the values of a range; 0 of an empty one.
     pub(super) fn of(&self, range: Range<usize>) -> i64 {
         match range.len() {
-            // A few are added up sooner than found in the tree.
+            // A few values are added faster than the tree is searched.
             0..16 => self.values.get(range).map_or(0, |values| values.iter().sum()),
             _ => self.up_to(range.end) - self.up_to(range.start),
         }

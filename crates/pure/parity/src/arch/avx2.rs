@@ -1,7 +1,7 @@
-//! AVX2: 32 bytes at a time; multiplication by look-up of half bytes.
+//! AVX2: 32 bytes at a time; multiplication by table look-up of half bytes.
 //!
-//! Owns the AVX2 form of [`Vector`]. Invariant: reached only through a set that `available` hands out
-//! after finding AVX2.
+//! Owns the AVX2 form of [`Vector`]. Invariant: used only through a set that `available` returns
+//! after it has detected AVX2.
 
 use super::generic::Vector;
 use crate::field::{HALVES, HORNER_OFFSET, POLYNOMIAL};
@@ -99,6 +99,6 @@ impl Vector for __m256i {
     }
 }
 
-super::kernels! { __m256i, 4, 2, "avx2" }
+super::set::kernels! { __m256i, 4, 2, "avx2" }
 
-super::kernel_set! { "avx2" }
+super::set::kernel_set! { "avx2" }

@@ -1,7 +1,7 @@
-//! AVX-512 (F and BW): 64 bytes at a time; multiplication by look-up of half bytes.
+//! AVX-512 (F and BW): 64 bytes at a time; multiplication by table look-up of half bytes.
 //!
-//! Owns the AVX-512 form of [`Vector`]. Invariant: reached only through a set that `available` hands out
-//! after finding AVX512F and AVX512BW.
+//! Owns the AVX-512 form of [`Vector`]. Invariant: used only through a set that `available` returns
+//! after it has detected AVX512F and AVX512BW.
 
 use super::generic::Vector;
 use crate::field::{HALVES, HORNER_OFFSET, POLYNOMIAL};
@@ -101,6 +101,6 @@ impl Vector for __m512i {
     }
 }
 
-super::kernels! { __m512i, 2, 1, "avx512f,avx512bw" }
+super::set::kernels! { __m512i, 2, 1, "avx512f,avx512bw" }
 
-super::kernel_set! { "avx512" }
+super::set::kernel_set! { "avx512" }

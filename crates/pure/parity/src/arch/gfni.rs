@@ -2,8 +2,8 @@
 //!
 //! Owns the GFNI forms of [`Vector`], on 32 bytes (with AVX2) and, in [`wide`], on 64 (with AVX-512). The
 //! instruction's own field has another polynomial (0x11b), so braid uses the affine one with a matrix
-//! that multiplies in 0x11d. Invariant: reached only through a set that `available` hands out after
-//! finding GFNI.
+//! that multiplies in 0x11d. Invariant: used only through a set that `available` returns after
+//! it has detected GFNI.
 
 use super::generic::Vector;
 use crate::field::MATRICES;
@@ -98,15 +98,15 @@ macro_rules! affine {
 affine! { Affine256, __m256i, _mm256_gf2p8affine_epi64_epi8, _mm256_set1_epi64x }
 affine! { Affine512, __m512i, _mm512_gf2p8affine_epi64_epi8, _mm512_set1_epi64 }
 
-super::kernels! { Affine256, 4, 2, "gfni,avx2" }
+super::set::kernels! { Affine256, 4, 2, "gfni,avx2" }
 
-super::kernel_set! { "gfni" }
+super::set::kernel_set! { "gfni" }
 
 /// The same with AVX-512.
 pub(super) mod wide {
-    use super::Affine512;
+    use crate::arch::gfni::Affine512;
 
-    crate::arch::kernels! { Affine512, 2, 1, "gfni,avx512f,avx512bw" }
+    crate::arch::set::kernels! { Affine512, 2, 1, "gfni,avx512f,avx512bw" }
 
-    crate::arch::kernel_set! { "avx512-gfni" }
+    crate::arch::set::kernel_set! { "avx512-gfni" }
 }

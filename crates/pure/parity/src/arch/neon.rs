@@ -1,7 +1,7 @@
-//! NEON: 16 bytes at a time; multiplication by look-up of half bytes.
+//! NEON: 16 bytes at a time; multiplication by table look-up of half bytes.
 //!
-//! Owns the NEON form of [`Vector`]. Invariant: reached only through a set that `available` hands out
-//! after finding NEON.
+//! Owns the NEON form of [`Vector`]. Invariant: used only through a set that `available` returns
+//! after it has detected NEON.
 
 use super::generic::Vector;
 use crate::field::{HALVES, POLYNOMIAL};
@@ -84,6 +84,6 @@ impl Vector for uint8x16_t {
     }
 }
 
-super::kernels! { uint8x16_t, 4, 4, "neon" }
+super::set::kernels! { uint8x16_t, 4, 4, "neon" }
 
-super::kernel_set! { "neon" }
+super::set::kernel_set! { "neon" }

@@ -131,6 +131,6 @@ impl Vector for u8 {
     }
 }
 
-super::kernels! { u64, 4, 8 }
+super::set::kernels! { u64, 4, 8 }
 
-super::kernel_set! { "scalar" }
+super::set::kernel_set! { "scalar" }

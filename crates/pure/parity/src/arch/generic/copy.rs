@@ -1,18 +1,19 @@
-//! Full stripes whose data are copied while P, or P and Q, are computed.
+//! Copying the data of a full stripe while P, or P and Q, are computed.
 //!
-//! The copy goes tile by tile and, within a tile, block by block, with the sums in a buffer that stays in
-//! the first-level cache: to the memory this is one stream at a time. Writing all blocks side by side
-//! with streaming stores took over twice as long.
+//! The copy goes tile by tile and, within a tile, block by block. The sums are in a buffer that stays in
+//! the first-level cache, so the memory sees one stream at a time. Writing all blocks in parallel
+//! with streaming stores took more than twice as long.
 
-use super::{
-    Body, Stores, Vector, add, horner, horner_begin, horner_end, load, put, run, store, streamable,
+use super::vector::{
+    Body, Vector, add, horner, horner_begin, horner_end, load, put, run, store, streamable,
 };
+use crate::arch::stores::Stores;
 
-/// Most bytes of one block that are copied before the next block's turn.
+/// The largest tile, in bytes of one block.
 const TILE: usize = 4096;
 
-/// That number itself. Streaming stores want little, to be done with a row of all blocks while memory has
-/// it open; ordinary ones want more, for fewer turns.
+/// Bytes of one block that are copied before the next block. Streaming stores are faster with small tiles, which finish a row of all blocks while
+/// the memory has it open; ordinary stores are faster with larger tiles, because there are fewer of them.
 const fn turn(stream: bool) -> usize {
     if stream { TILE / 4 } else { TILE }
 }
@@ -21,7 +22,7 @@ const fn turn(stream: bool) -> usize {
 #[repr(align(64))]
 struct Tile([u8; TILE]);
 
-/// `dst = src`, and the sum of what is in `sum` and of `src` into `sum`, or into `p` if it is the `LAST`.
+/// `dst = src`, and `sum ^ src` into `sum`, or into `p` if this is the `LAST` block.
 #[derive(Clone, Copy)]
 struct CopyNext<const LAST: bool, const STREAM: bool> {
     src: *const u8,
@@ -47,8 +48,8 @@ impl<const LAST: bool, const STREAM: bool> Body for CopyNext<LAST, STREAM> {
     }
 }
 
-/// The beginning of the sum: two blocks at once. With one, the loop would be a plain copy to the sum, which
-/// the compiler replaces by a call of memcpy: for a tile, four times slower.
+/// Starts the sum with two blocks. With one block the loop would be a plain copy to the sum, which
+/// the compiler replaces by a call of memcpy, and that is four times slower for a tile.
 #[derive(Clone, Copy)]
 struct CopyFirst<const LAST: bool, const STREAM: bool> {
     srcs: [*const u8; 2],
@@ -119,7 +120,7 @@ unsafe fn copy_xor_tiles<V: Vector, const UNROLL: usize, const STREAM: bool>(
 
 /// `dsts[i] = srcs[i]`, `p` = XOR of `srcs`; as many `dsts` as `srcs`, at least one.
 #[inline(always)]
-pub(in crate::arch) unsafe fn copy_xor<V: Vector, const UNROLL: usize>(
+pub(crate) unsafe fn copy_xor<V: Vector, const UNROLL: usize>(
     dsts: &mut [&mut [u8]],
     srcs: &[&[u8]],
     p: &mut [u8],
@@ -167,7 +168,7 @@ impl<const COPY: bool, const STREAM: bool> Body for CopyHorner<COPY, STREAM> {
     }
 }
 
-/// The beginning of a tile's sums: of no blocks.
+/// Starts the sums of a tile with zero.
 #[derive(Clone, Copy)]
 struct Begin {
     p: *mut u8,
@@ -185,7 +186,7 @@ impl Body for Begin {
     }
 }
 
-/// The end of a tile's sums: to where they belong.
+/// Stores the sums of a tile in the outputs.
 #[derive(Clone, Copy)]
 struct End<const STREAM: bool> {
     sums: (*const u8, *const u8),
@@ -220,8 +221,8 @@ unsafe fn copy_pq_tiles<V: Vector, const UNROLL: usize, const STREAM: bool>(
     let (sum_p, sum_q) = (tile_p.0.as_mut_ptr(), tile_q.0.as_mut_ptr());
     for at in (0..p.len()).step_by(turn(STREAM)) {
         let len = turn(STREAM).min(p.len() - at);
-        // SAFETY: the caller's promise: one length; `len` is at most a tile; every pass cuts the same
-        // length into the same vectors, so each continues what the one before it left in `sum_q`.
+        // SAFETY: the caller's promise: one length; `len` is at most a tile. Every pass splits the same
+        // length into the same vectors, so each continues with the value that the previous one left in `sum_q`.
         unsafe {
             run::<V, UNROLL>(Begin { p: sum_p, q: sum_q }, len);
             for (block, dst) in data.iter().zip(dsts.iter_mut()).rev() {
@@ -245,7 +246,7 @@ unsafe fn copy_pq_tiles<V: Vector, const UNROLL: usize, const STREAM: bool>(
 /// `dsts[i] = data[i]` where there is a `dsts[i]`, P and Q of `data`; as many `dsts` as `data`, and none
 /// for a gap.
 #[inline(always)]
-pub(in crate::arch) unsafe fn copy_pq<V: Vector, const UNROLL: usize>(
+pub(crate) unsafe fn copy_pq<V: Vector, const UNROLL: usize>(
     dsts: &mut [Option<&mut [u8]>],
     data: &[Option<&[u8]>],
     p: &mut [u8],

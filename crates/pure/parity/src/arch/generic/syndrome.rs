@@ -2,16 +2,17 @@
 //!
 //! Q is evaluated by Horner's rule from the highest exponent down: one multiplication by 2 per block.
 
-use super::{
-    Body, Stores, Vector, add, horner, horner_begin, horner_end, load, put, run, store, streamable,
+use super::vector::{
+    Body, Vector, add, horner, horner_begin, horner_end, load, put, run, store, streamable,
 };
+use crate::arch::stores::Stores;
 
-/// Blocks without gaps up to this many are read side by side, each number with a loop of its own.
+/// Up to this many blocks without gaps are read in parallel, with one loop for each number of blocks.
 const MOST: usize = 8;
-/// With ordinary stores, more blocks than this are taken in groups: P and Q are streams as well, and the
-/// first-level cache has no more than eight ways.
+/// With ordinary stores, more blocks than this are processed in groups: P and Q are streams as well, and the
+/// first-level cache may have only eight ways.
 const MOST_CACHED: usize = 6;
-/// Bytes that one group covers before the next does, so that P and Q stay in the first-level cache.
+/// Bytes that one group processes before the next group, so that P and Q stay in the first-level cache.
 const TILE: usize = 4096;
 
 /// The syndromes of some data at one offset: P (meaningless unless `WITH_P`) and Q.
@@ -51,9 +52,9 @@ fn without_high_gaps<'a, 'b>(data: &'a [Option<&'b [u8]>]) -> &'a [Option<&'b [u
     &data[..present]
 }
 
-/// P and Q of `N` blocks without gaps: all that there are, or those of one group. A group that is not the
-/// highest (`BEGIN`) continues from what `p` and `q` hold; one that is not the lowest (`END`) leaves in `q`
-/// what the next goes on from.
+/// P and Q of `N` blocks without gaps: all blocks, or those of one group. The group with the highest exponents (`BEGIN`)
+/// starts the sums, all others continue those in `p` and `q`. All but the lowest group (`END`) leave an
+/// intermediate value in `q` for the next.
 #[derive(Clone, Copy)]
 struct Group<const N: usize, const BEGIN: bool, const END: bool, const STREAM: bool> {
     data: [*const u8; N],
@@ -66,9 +67,9 @@ impl<const N: usize, const BEGIN: bool, const END: bool, const STREAM: bool> Bod
 {
     #[inline(always)]
     unsafe fn step<V: Vector, const UNROLL: usize>(self, at: usize) {
-        // SAFETY: all blocks hold the step's bytes; if STREAM the outputs are aligned. Every width of
-        // vector has one step per byte in each group, and `run` cuts equal lengths equally: what one
-        // group leaves in `q` is continued by the same type.
+        // SAFETY: all blocks hold the step's bytes; if STREAM the outputs are aligned. `run` splits
+        // equal lengths equally, so each byte of `q` is continued by the vector type that the
+        // previous group used for it.
         unsafe {
             let mut p = load::<V, UNROLL>(self.data[N - 1], at);
             let mut q;
@@ -152,7 +153,7 @@ impl<const WITH_P: bool> Body for Pq<'_, WITH_P> {
 
 /// P and Q of `data`.
 #[inline(always)]
-pub(in crate::arch) unsafe fn pq<V: Vector, const UNROLL: usize, const LINE: usize>(
+pub(crate) unsafe fn pq<V: Vector, const UNROLL: usize, const LINE: usize>(
     data: &[Option<&[u8]>],
     p: &mut [u8],
     q: &mut [u8],
@@ -192,10 +193,7 @@ pub(in crate::arch) unsafe fn pq<V: Vector, const UNROLL: usize, const LINE: usi
 }
 
 #[inline(always)]
-pub(in crate::arch) unsafe fn q<V: Vector, const UNROLL: usize>(
-    data: &[Option<&[u8]>],
-    q: &mut [u8],
-) {
+pub(crate) unsafe fn q<V: Vector, const UNROLL: usize>(data: &[Option<&[u8]>], q: &mut [u8]) {
     let data = without_high_gaps(data);
     let body = Pq::<false> { data, p: std::ptr::null_mut(), q: q.as_mut_ptr() };
     // SAFETY: the caller's promise: one length.
@@ -228,7 +226,7 @@ impl Body for RecoverFromQ<'_> {
 
 /// `out = constant * (q ^ Q of data)`.
 #[inline(always)]
-pub(in crate::arch) unsafe fn recover_from_q<V: Vector, const UNROLL: usize>(
+pub(crate) unsafe fn recover_from_q<V: Vector, const UNROLL: usize>(
     data: &[Option<&[u8]>],
     constant: u8,
     q: &[u8],
@@ -271,7 +269,7 @@ impl Body for RecoverTwo<'_> {
 /// With the sums `s = p ^ P of data` and `t = q ^ Q of data`: `outs.0 = constants.0 * s ^
 /// constants.1 * t`, and `outs.1 = s ^ outs.0`.
 #[inline(always)]
-pub(in crate::arch) unsafe fn recover_two<V: Vector, const UNROLL: usize>(
+pub(crate) unsafe fn recover_two<V: Vector, const UNROLL: usize>(
     data: &[Option<&[u8]>],
     constants: (u8, u8),
     p: &[u8],

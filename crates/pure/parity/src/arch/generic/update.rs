@@ -1,6 +1,6 @@
 //! Small writes: parity from the difference of old and new data.
 
-use super::{Body, Vector, add, load, run, store};
+use super::vector::{Body, Vector, add, load, run, store};
 
 /// `q ^= constant * (old ^ new)`, and with `WITH_P` also `p ^= old ^ new`, with `IN_PLACE` also
 /// `old = new`; without `WITH_Q` only P.
@@ -45,7 +45,7 @@ impl<const WITH_P: bool, const WITH_Q: bool, const IN_PLACE: bool> Body
 }
 
 #[inline(always)]
-pub(in crate::arch) unsafe fn delta_q<V: Vector, const UNROLL: usize>(
+pub(crate) unsafe fn delta_q<V: Vector, const UNROLL: usize>(
     constant: u8,
     old: &[u8],
     new: &[u8],
@@ -63,7 +63,7 @@ pub(in crate::arch) unsafe fn delta_q<V: Vector, const UNROLL: usize>(
 }
 
 #[inline(always)]
-pub(in crate::arch) unsafe fn delta_pq<V: Vector, const UNROLL: usize>(
+pub(crate) unsafe fn delta_pq<V: Vector, const UNROLL: usize>(
     constant: u8,
     old: &[u8],
     new: &[u8],
@@ -82,7 +82,7 @@ pub(in crate::arch) unsafe fn delta_pq<V: Vector, const UNROLL: usize>(
 }
 
 #[inline(always)]
-pub(in crate::arch) unsafe fn update_p<V: Vector, const UNROLL: usize>(
+pub(crate) unsafe fn update_p<V: Vector, const UNROLL: usize>(
     data: &mut [u8],
     new: &[u8],
     p: &mut [u8],
@@ -99,7 +99,7 @@ pub(in crate::arch) unsafe fn update_p<V: Vector, const UNROLL: usize>(
 }
 
 #[inline(always)]
-pub(in crate::arch) unsafe fn update_pq<V: Vector, const UNROLL: usize>(
+pub(crate) unsafe fn update_pq<V: Vector, const UNROLL: usize>(
     constant: u8,
     data: &mut [u8],
     new: &[u8],

@@ -1,10 +1,11 @@
 //! XOR of any number of sources.
 
-use super::{Body, Stores, Vector, add, load, put, run, streamable};
+use super::vector::{Body, Vector, add, load, put, run, streamable};
+use crate::arch::stores::Stores;
 
-/// Most sources that are read side by side: as many streams as common first-level caches have ways.
+/// The most sources that are read in parallel: common first-level caches have this many ways.
 const MOST: usize = 8;
-/// Bytes that one group of sources covers before the next does, so that the sum stays in the first-level cache.
+/// Bytes that are summed over one group of sources before the next group, so that the sum stays in the first-level cache.
 const TILE: usize = 4096;
 
 #[derive(Clone, Copy)]
@@ -75,10 +76,10 @@ unsafe fn sum<V: Vector, const UNROLL: usize, const INTO: bool, const STREAM: bo
     }
 }
 
-/// `dst` = XOR of `srcs`, of which there is at least one. Streaming is for up to [`MOST`] sources: more
-/// are summed in groups, which read the sum again.
+/// `dst` = XOR of `srcs`, of which there is at least one. Streaming is used for up to [`MOST`] sources only: more
+/// are summed in groups, and each group reads the sum again.
 #[inline(always)]
-pub(in crate::arch) unsafe fn xor<V: Vector, const UNROLL: usize>(
+pub(crate) unsafe fn xor<V: Vector, const UNROLL: usize>(
     dst: &mut [u8],
     srcs: &[&[u8]],
     stores: Stores,
@@ -106,10 +107,7 @@ pub(in crate::arch) unsafe fn xor<V: Vector, const UNROLL: usize>(
 
 /// `dst ^=` XOR of `srcs`.
 #[inline(always)]
-pub(in crate::arch) unsafe fn xor_into<V: Vector, const UNROLL: usize>(
-    dst: &mut [u8],
-    srcs: &[&[u8]],
-) {
+pub(crate) unsafe fn xor_into<V: Vector, const UNROLL: usize>(dst: &mut [u8], srcs: &[&[u8]]) {
     let len = dst.len();
     let tile = if srcs.len() > MOST { TILE } else { len.max(1) };
     for at in (0..len).step_by(tile) {

@@ -1,6 +1,6 @@
 //! The test for zero blocks.
 
-use super::{Vector, load};
+use super::vector::{Vector, load};
 
 #[inline(always)]
 unsafe fn all_zero<V: Vector, const UNROLL: usize>(block: *const u8, at: usize) -> bool {
@@ -16,7 +16,7 @@ unsafe fn all_zero<V: Vector, const UNROLL: usize>(block: *const u8, at: usize) 
 }
 
 #[inline(always)]
-pub(in crate::arch) unsafe fn is_zero<V: Vector, const UNROLL: usize>(block: &[u8]) -> bool {
+pub(crate) unsafe fn is_zero<V: Vector, const UNROLL: usize>(block: &[u8]) -> bool {
     let (start, len) = (block.as_ptr(), block.len());
     let mut at = 0;
     // SAFETY: each read is within `len`; V is the caller's promise.
