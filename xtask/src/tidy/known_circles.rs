@@ -196,7 +196,6 @@ pub const CIRCLES: &[(&str, &[&str])] = &[
             "superblock::write",
         ],
     ),
-    ("crates/runtime/kv", &["database", "image", "image::header", "lib", "page_source", "thread"]),
 ];
 
 /// Folders of the crates without a row in ARCHITECTURE.md's table.

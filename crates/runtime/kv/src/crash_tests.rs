@@ -4,7 +4,7 @@ use crate::database::Database;
 use crate::disk_tests::{Dice, Disk, Fuse};
 use crate::image::Image;
 use crate::mirror::Mirror;
-use crate::{Change, StoreError};
+use crate::store::{Change, StoreError};
 use std::collections::BTreeMap;
 
 const SIZE: usize = 5 << 20;

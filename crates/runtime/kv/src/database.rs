@@ -1,25 +1,26 @@
-//! The database behind a store: redb over an [`Image`], whose size is fixed unless somebody makes it larger.
+//! The database behind a store: redb over an [`Image`], whose size is fixed unless the user grows it.
 //!
-//! redb grows its storage by doubling and shrinks it when its end is free; a region does neither. So the image takes any
-//! length for a while: a transaction that made it longer than its blocks is rolled back before it is committed, and then
-//! the database is opened once more, since redb takes over the whole length of what it opens, and the transaction is tried
-//! again. What does not fit then is [`StoreError::NoSpace`], and redb has not seen an error.
+//! redb grows its storage by doubling and shrinks it when its end is free; a region does neither. So the image accepts any
+//! length for a while. A transaction that made it longer than its blocks is rolled back before it is committed. Then
+//! the database is reopened, because redb uses the whole length of the storage that it opens, and the transaction is
+//! retried. If it still does not fit the result is [`StoreError::NoSpace`], and redb has not seen an error.
 //!
-//! A commit itself takes pages, too. Before one, when room is not known to be plenty, pages are taken and given back
-//! within the transaction: as many as the commit may need, and beside them half of the reserve, unless the transaction makes
-//! the store no larger. So what removes can be committed when nothing else can. The store calls itself full when the other
-//! half cannot be had beside what the next commits may take: what its user had begun by then is still taken.
+//! A commit itself needs pages, too. Unless there is known to be plenty of room, pages are allocated and freed
+//! within the transaction before it is committed, as a proof: as many as the commit may need and, if the transaction makes
+//! the store larger, half of the reserve as well. So a transaction that removes pairs can be committed when no other can.
+//! The store reports that it is full when the second half of the reserve would not be free beside the needs of the next
+//! commits, so changes that its user has begun by then still succeed.
 //!
-//! Commits have one phase: one flush, after which the newer of two roots is valid or its checksums say that it is not.
-//! After an unclean stop redb verifies the tree below the newest root, and takes the one before it if that is torn.
+//! Commits have one phase and one flush, after which the newer of two roots is either valid or fails its checksums.
+//! After an unclean stop redb verifies the tree below the newer root, and falls back to the older one if that is torn.
 //!
-//! Invariant: after any error that redb may not go on after, everything fails in the same way until the store is opened
-//! again. No panic of redb passes this module.
+//! Invariant: after an error that redb cannot continue after, every request fails with it until the store is opened
+//! again. Panics of redb do not leave this module.
 
 use crate::image::Image;
 use crate::page_source::Images;
 use crate::region::BLOCK;
-use crate::{Change, Pair, StoreError, StoreSpace};
+use crate::store::{Change, Pair, StoreError, StoreSpace};
 use redb::{
     Builder, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction,
 };
@@ -28,56 +29,56 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Keys and values.
 const PAIRS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("pairs");
 
-/// What the store knows of itself: how many bytes it holds, and the number of the last commit.
+/// The state of the store: the bytes that it holds, and the number of the last commit.
 const STATE: TableDefinition<&str, u64> = TableDefinition::new("state");
 
-/// Where pages are taken and given back.
+/// The table in which pages are allocated and freed as a proof of room.
 const ROOM: TableDefinition<u32, &[u8]> = TableDefinition::new("room");
 
 /// Names in [`STATE`].
 const BYTES: &str = "bytes";
 const COMMITS: &str = "commits";
 
-/// Bytes that a pair takes beside its key and value, about.
+/// Bytes that a pair takes in addition to its key and value, approximately.
 const PAIR_OVERHEAD: u64 = 16;
 
-/// A value that fills a page of its own.
+/// A value that occupies a page of its own.
 const PAGE_FILLER: [u8; 3800] = [0; 3800];
 
-/// Pages that a commit takes beside those of its tables, at most: roots, lists of freed pages.
+/// The most pages that a commit takes in addition to those of its tables, for roots and lists of freed pages.
 const COMMIT_PAGES: u64 = 48;
 
-/// Changes, or pages, after which room is looked at.
-const LOOK_EVERY: usize = 16;
+/// Number of changes, or pages, between two checks of the room.
+const CHECK_EVERY: usize = 16;
 
-/// Pages beyond those needed that are taken to prove that there is plenty, at most: a large commit would otherwise take
-/// longer over its proof than over itself.
+/// The most additional pages that are allocated to prove that there is plenty. With more, the proof for a large commit
+/// would take longer than the commit.
 const PLENTY_MAX: u64 = 10_000;
 
-/// Of all pages, the part that is kept: one half for commits that make the store no larger, the other for those that were
-/// begun before the store called itself full. One page in so many, within bounds, and a quarter of them at most.
+/// The reserve is one page in this many, within the bounds below, and at most a quarter of all pages. One half is for
+/// commits that do not make the store larger, the other for those that were begun before the store reported that it is full.
 const RESERVE_PART: u64 = 16;
 const RESERVE_MIN: u64 = 320;
 const RESERVE_MAX: u64 = 4096;
 
-/// Changes that a commit may have at least, however little room there is.
+/// A commit may have at least this many changes, however little room there is.
 const CHANGES_MIN: u64 = 32;
 
-/// How a transaction ended.
+/// The outcome of a transaction.
 enum Attempt {
     Done,
-    /// It needed more pages than there were, and was rolled back.
+    /// It needed more pages than there are, and was rolled back.
     NoRoom,
 }
 
-/// What is to be known of free pages before a commit.
+/// The proof of free pages that a commit needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Proof {
-    /// Nothing: the image may grow far.
+    /// None, because there is room by far.
     None,
-    /// So much that the next commits need no proof.
+    /// Enough pages that the next commits need no proof.
     Plenty,
-    /// Just what this commit needs.
+    /// Exactly the pages that this commit needs.
     Exact,
 }
 
@@ -88,18 +89,18 @@ pub(crate) struct Database {
     redb: Option<redb::Database>,
     failure: Option<StoreError>,
     cache_bytes: usize,
-    /// What reads go through, until the next commit.
+    /// The table that reads use, until the next commit.
     reader: Option<ReadOnlyTable<&'static [u8], &'static [u8]>>,
     capacity: u64,
     bytes: u64,
     commits: u64,
-    /// Pages that are free at least, as long as the image has the length beside it.
+    /// A lower bound of the free pages, and the length of the image for which it holds.
     known_free: (u64, u64),
-    /// There was not plenty when that was last looked for: so it is not looked for until the store is smaller.
+    /// The size at which the last proof of plenty failed. There is no further attempt until the store is smaller.
     scarce_at: Option<u64>,
-    /// Pages that the last commit has written: those that they take the place of are free after the next.
+    /// Pages that the last commit has written. Those that they replace become free with the next commit.
     last_written: u64,
-    /// How often the database was opened once more to have the whole length.
+    /// Number of times that the database was reopened to use the whole length.
     pub(crate) reopened: u64,
 }
 
@@ -111,7 +112,7 @@ impl Database {
     pub(crate) fn create(image: Image, cache_bytes: usize) -> Result<Database, StoreError> {
         let mut database = Database::over(image, cache_bytes);
         database.open_redb(false)?;
-        // From here on the image is as long as its blocks.
+        // Reopened, so that redb uses all blocks of the image.
         database.reopen()?;
         database.set_up()?;
         Ok(database)
@@ -130,7 +131,7 @@ impl Database {
         Ok(database)
     }
 
-    /// Has the database take what its image has [grown](Image::prepare_growth) by.
+    /// Makes the database use the blocks by which its image has [grown](Image::prepare_growth).
     ///
     /// # Errors
     /// See [`StoreError`]; nothing that was committed is lost by one.
@@ -178,7 +179,7 @@ impl Database {
         builder.set_repair_callback(move |_| repaired.note_repair());
         let opened = self.guard(move |_| Ok(builder.create_with_backend(source)?))?;
         self.redb = Some(opened);
-        // A repair has verified all that it kept; an ordinary start trusts what it reads.
+        // A repair has verified everything that it kept, but an ordinary start relies on the data that it reads.
         if !self.with_image(Image::check_sums)?? {
             let error = StoreError::Damaged(
                 "it was stopped in order, and yet is not as it was left".to_string(),
@@ -188,7 +189,7 @@ impl Database {
         Ok(())
     }
 
-    /// Makes the tables where they are missing, and reads what the store knows of itself.
+    /// Creates missing tables, and reads the state of the store.
     fn set_up(&mut self) -> Result<(), StoreError> {
         let (bytes, commits) = self.guard(|database| {
             let transaction = database.writing()?;
@@ -207,7 +208,7 @@ impl Database {
         Ok(())
     }
 
-    /// Closes the database and opens it again, so that it has the whole length of the image.
+    /// Closes the database and opens it again, so that it uses the whole length of the image.
     fn reopen(&mut self) -> Result<(), StoreError> {
         self.reader = None;
         self.known_free = (0, 0);
@@ -219,7 +220,7 @@ impl Database {
         self.open_redb(false)
     }
 
-    /// Runs `work`, and makes what went wrong typed; what redb cannot go on after ends the database.
+    /// Runs `work` and converts its errors. An error that redb cannot continue after ends the database.
     fn guard<T>(
         &mut self,
         work: impl FnOnce(&mut Database) -> Result<T, redb::Error>,
@@ -243,7 +244,7 @@ impl Database {
     fn fail(&mut self, error: StoreError) -> StoreError {
         self.failure = Some(error.clone());
         let (redb, reader) = (self.redb.take(), self.reader.take());
-        // What it was in the middle of may make it panic once more.
+        // Dropping redb after a panic may panic again.
         let _ = catch_unwind(AssertUnwindSafe(|| drop((reader, redb))));
         error
     }
@@ -329,8 +330,8 @@ impl Database {
     /// How full the store is.
     pub(crate) fn space(&self) -> StoreSpace {
         let capacity = self.capacity - self.reserve() * BLOCK as u64;
-        // Pages of a tree that grows at one end are half full, others two thirds: nobody knows but the database, which is
-        // asked when it may come near the end.
+        // Pages of a tree that grows at one end are half full, others about two thirds. Only the database knows exactly, and
+        // it is asked only when the store may be nearly full.
         let used = match self.scarce_at {
             Some(_) => capacity,
             None => (self.bytes.saturating_mul(15) / 8).min(capacity - capacity / 8),
@@ -338,12 +339,12 @@ impl Database {
         StoreSpace { capacity, used, changes: self.changes() }
     }
 
-    /// Changes for which a commit surely finds the pages.
+    /// Number of changes for which a commit is sure to find the pages.
     fn changes(&self) -> u64 {
         let len = self.with_image(|image| image.len()).unwrap_or(0);
         let (known, at_len) = self.known_free;
         let known = if at_len == len { known } else { 0 };
-        // What makes the store larger has left half of the reserve.
+        // Commits that make the store larger have left half of the reserve.
         let left = if self.scarce_at.is_some() { self.reserve() / 2 } else { 0 };
         let left = left.saturating_sub(self.last_written);
         let commit = COMMIT_PAGES + 16 + self.capacity / BLOCK as u64 / 4096;
@@ -351,17 +352,17 @@ impl Database {
         (free.saturating_sub(commit) / 3).max(CHANGES_MIN)
     }
 
-    /// Pages that are free, or can be, as far as the bytes say that are held.
+    /// Pages that are free or can be freed, as estimated from the number of bytes in the store.
     fn surely_free(&self) -> u64 {
-        // No page of a tree is emptier than a third for long.
+        // In the long run every page of a tree is at least a third full.
         let trees = self.bytes.saturating_mul(3) / BLOCK as u64;
         (self.capacity / BLOCK as u64).saturating_sub(trees + self.last_written)
     }
 
-    /// Closes the database in order; nothing can be asked of it any more. The image is there until it is dropped.
+    /// Closes the database cleanly. Later requests fail; the image stays until the database is dropped.
     ///
     /// # Errors
-    /// When the region does not take the end; the next start repairs then.
+    /// When the clean end cannot be written; then the next start is a repair.
     pub(crate) fn close(&mut self) -> Result<(), StoreError> {
         self.reader = None;
         match self.redb.take() {
@@ -381,7 +382,7 @@ impl Database {
         COMMIT_PAGES + pages_touched(changes) / 100 + self.capacity / BLOCK as u64 / 4096
     }
 
-    /// False where a commit of this size cannot come near the end.
+    /// False when a commit of this size cannot make the store nearly full.
     fn needs_proof(&self, changes: &[Change]) -> Result<bool, StoreError> {
         let (len, room) = self.with_image(|image| (image.len(), image.capacity()))?;
         let pages = pages_touched(changes) + self.commit_pages(changes);
@@ -490,7 +491,7 @@ impl Database {
         let pair_bytes = |key: &[u8], value: usize| (key.len() + value) as u64 + PAIR_OVERHEAD;
         let mut bytes = self.bytes;
         let mut pairs = transaction.open_table(PAIRS)?;
-        for some in changes.chunks(LOOK_EVERY) {
+        for some in changes.chunks(CHECK_EVERY) {
             for (key, value) in some {
                 let old = match value {
                     Some(value) => pairs.insert(&key[..], &value[..])?,
@@ -516,11 +517,11 @@ impl Database {
     }
 
     fn set_strict(&self, strict: bool) {
-        // An image that is not there has failed the transaction already.
+        // Without an image the transaction has failed already.
         let _ = self.with_image(|image| image.strict = strict);
     }
 
-    /// Takes `pages` pages in `transaction`, as far as there are so many, and gives them back to it.
+    /// Allocates up to `pages` pages in `transaction`, as long as there are any, and frees them again.
     fn take_and_give_back(
         &self,
         transaction: &WriteTransaction,
@@ -529,7 +530,7 @@ impl Database {
         let mut table = transaction.open_table(ROOM)?;
         for page in 0..pages.min(u64::from(u32::MAX)) as u32 {
             table.insert(page, &PAGE_FILLER[..])?;
-            if page % LOOK_EVERY as u32 == 0 && self.overflows() {
+            if page % CHECK_EVERY as u32 == 0 && self.overflows() {
                 break;
             }
         }
@@ -543,7 +544,7 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // redb closes itself, which may go wrong; the image must outlast it.
+        // redb writes to the image when it is dropped, so it must be dropped first; that may panic.
         let (redb, reader) = (self.redb.take(), self.reader.take());
         let _ = catch_unwind(AssertUnwindSafe(|| drop((reader, redb))));
     }

@@ -7,7 +7,7 @@ use crate::database::Database;
 use crate::disk_tests::{Dice, Disk, Fuse};
 use crate::image::Image;
 use crate::mirror::Mirror;
-use crate::{Change, StoreError};
+use crate::store::{Change, StoreError};
 
 const SMALL: usize = 5 << 20;
 const LARGE: usize = 8 << 20;

@@ -1,7 +1,7 @@
-//! One or two regions as one: what is written goes to both, what is read comes from the first that has it.
+//! A mirror of one or two regions: writes go to both, reads come from the first that succeeds.
 //!
-//! A half that gives an error while the other does not is let go, is never asked again, and its owner is told. Which of
-//! two halves is current after a stop is for the caller to know; the caller gives that one first.
+//! A half that fails while the other does not is dropped: it is not used any more, and its owner is notified. The
+//! caller knows which of two halves is current after a stop, and passes that one first.
 //!
 //! Invariant: when a write or a sync has succeeded, all halves that are still held have it.
 
@@ -9,25 +9,25 @@ use crate::region::{Region, Underway, Write};
 use braid_device::{IoError, IoErrorKind};
 use std::sync::Arc;
 
-/// A half that is not held any more, and why.
+/// A half that was dropped, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// 0 for the half that was given first, 1 for the second.
     pub half: usize,
-    /// How messages name it.
+    /// Its name in messages.
     pub name: String,
-    /// What it answered.
+    /// Its error.
     pub why: String,
 }
 
 /// See the module's documentation.
 pub(crate) struct Mirror {
     halves: [Option<Box<dyn Region>>; 2],
-    /// A region that is to be a half: it is written, not read.
+    /// A region that is becoming a half: it is written but not read.
     joining: Option<Box<dyn Region>>,
-    /// Why a region that was to be a half is none.
+    /// The error of a region that was becoming a half.
     join_error: Option<IoError>,
-    /// What was let go and not yet reported.
+    /// Dropped halves that were not reported yet.
     dropped: Vec<Dropped>,
 }
 
@@ -59,17 +59,17 @@ impl Mirror {
         (0..2).filter(move |half| held[*half])
     }
 
-    /// Says how messages name a half.
+    /// The name of a half in messages.
     pub(crate) fn name(&self, half: usize) -> &str {
         self.halves.get(half).and_then(Option::as_ref).map_or("no region", |region| region.name())
     }
 
-    /// What was let go since this was last asked.
+    /// The halves that were dropped since the last call.
     pub(crate) fn take_dropped(&mut self) -> Vec<Dropped> {
         std::mem::take(&mut self.dropped)
     }
 
-    /// Lets a half go, unless it is the last.
+    /// Drops a half, unless it is the last.
     ///
     /// # Errors
     /// [`IoErrorKind::Refused`] when nothing would be left.
@@ -85,14 +85,14 @@ impl Mirror {
         Ok(())
     }
 
-    /// Has `region` in the place of a half that is held, which it holds the bytes of.
+    /// Replaces a half by `region`, which must have the same content.
     pub(crate) fn replace(&mut self, half: usize, region: Box<dyn Region>) {
         if let Some(held) = self.halves.get_mut(half).and_then(Option::as_mut) {
             *held = region;
         }
     }
 
-    /// Has `region` written from now on, so that it can become a half.
+    /// Starts writing to `region` as well, so that it can become a half.
     ///
     /// # Errors
     /// [`IoErrorKind::Refused`] when there are two halves or another joins.
@@ -114,7 +114,7 @@ impl Mirror {
         self.joined()
     }
 
-    /// Makes the region that joins, and that holds what the others hold, a half. Says which.
+    /// Makes the joining region a half and returns its number. It must have the same content as the others.
     ///
     /// # Errors
     /// Its own, also one that it gave before.
@@ -127,7 +127,7 @@ impl Mirror {
         Ok(half)
     }
 
-    /// Lets the region that joins go.
+    /// Drops the joining region.
     pub(crate) fn stop_joining(&mut self) {
         self.joining = None;
     }
@@ -148,7 +148,7 @@ impl Mirror {
         }
     }
 
-    /// Reads from one half, whatever the other holds.
+    /// Reads from one half, regardless of the other.
     ///
     /// # Errors
     /// The half's; [`IoErrorKind::Gone`] when it is not held.
@@ -164,7 +164,7 @@ impl Mirror {
         }
     }
 
-    /// Reads from the first half that can, and says which. Those before it are let go.
+    /// Reads from the first half that succeeds and returns its number. Those before it are dropped.
     ///
     /// # Errors
     /// The last half's.
@@ -184,10 +184,10 @@ impl Mirror {
         Err(failed.pop().map_or(IoError::new(IoErrorKind::Gone), |(_, error)| error))
     }
 
-    /// Writes to all halves. Those that fail are let go, unless all do.
+    /// Writes to all halves. Those that fail are dropped, unless all do.
     ///
     /// # Errors
-    /// When no half took it.
+    /// When no half succeeded.
     pub(crate) fn write(&mut self, writes: &Arc<Vec<Write>>) -> Result<(), IoError> {
         self.on_joining(|region| region.write(writes).wait());
         self.on_all("writing", |region| region.write(writes))
@@ -208,20 +208,20 @@ impl Mirror {
         }
     }
 
-    /// Makes durable what was written, on all halves. Those that fail are let go, unless all do.
+    /// Makes all earlier writes durable on all halves. Those that fail are dropped, unless all do.
     ///
     /// # Errors
-    /// When no half could.
+    /// When no half succeeded.
     pub(crate) fn sync(&mut self) -> Result<(), IoError> {
         self.on_joining(|region| region.sync().wait());
         self.on_all("flushing", |region| region.sync())
     }
 
-    /// Both: makes `writes` durable on all halves, and what was written before. Those that fail are let go, unless all do.
+    /// Writes and syncs: makes `writes` and all earlier writes durable on all halves. Those that fail are dropped, unless all do.
     /// One half may have all of it durable before another has taken any.
     ///
     /// # Errors
-    /// When no half could.
+    /// When no half succeeded.
     pub(crate) fn write_durably(&mut self, writes: &Arc<Vec<Write>>) -> Result<(), IoError> {
         self.on_joining(|region| region.write_durably(writes).wait());
         self.on_all("writing", |region| region.write_durably(writes))
@@ -234,7 +234,7 @@ impl Mirror {
     ) -> Result<(), IoError> {
         let mut failed: Vec<(usize, IoError)> = Vec::new();
         let mut succeeded = 0;
-        // Both are at it before the first is waited for.
+        // Both are started before waiting for the first.
         let underway = self.halves.each_mut().map(|half| half.as_mut().map(&mut act));
         for (half, underway) in underway.into_iter().enumerate() {
             match underway.map(Underway::wait) {

@@ -1,11 +1,11 @@
 //! A plain model of [`Store`] in memory: for the simulator and for tests of what stands on a store.
 //!
-//! Time is the shard's, so it may be virtual. A commit takes as long as the owner says, and what was asked after it is
-//! answered after it, as a database on a thread of its own would do.
+//! It uses the time of the shard, which may be virtual. A commit takes as long as its owner has set, and later requests are
+//! answered after it, as by a database on a thread of its own.
 //!
-//! Invariant: what is durable changes by whole commits, in the order in which they were asked for.
+//! Invariant: the durable state changes by whole commits, in the order in which they were made.
 
-use crate::{Answer, Change, Pair, Store, StoreError, StoreSpace};
+use crate::store::{Answer, Change, Pair, Store, StoreError, StoreSpace};
 use braid_shard::sync::promise;
 use braid_shard::{Nanos, Shard};
 use std::cell::{Cell, RefCell};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::rc::Rc;
 
-/// What is durable in a [`ModelStore`]: outlives the store and its shard.
+/// The durable state of a [`ModelStore`], which outlives the store and its shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot(BTreeMap<Vec<u8>, Vec<u8>>);
 
@@ -38,12 +38,12 @@ impl Snapshot {
     }
 }
 
-/// What becomes of a commit that was under way when the machine stopped.
+/// The outcome of a commit that was in flight when the machine stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnderWay {
     /// None of its changes is there.
     Lost,
-    /// All of its changes are there, although nobody was told.
+    /// All of its changes are there, although it was not answered.
     Kept,
 }
 
@@ -56,7 +56,7 @@ fn pair_bytes(key: &[u8], value: &[u8]) -> u64 {
 
 struct State {
     shard: Shard,
-    /// After all commits that were asked for: what a new request sees.
+    /// The state after all commits so far, which a new request sees.
     seen: RefCell<Snapshot>,
     seen_bytes: Cell<u64>,
     durable: RefCell<Snapshot>,

@@ -1,19 +1,19 @@
 //! An [`Image`] as the storage of redb.
 //!
-//! redb wants storage that threads may share, and a store's image has one owner: the thread that the store runs on. So the
-//! image stays with that thread, and what redb holds is a number. Used from another thread it is an error.
+//! redb requires storage that threads may share, but the image has one owner: the thread of the store. So the
+//! image stays with that thread, and redb gets a number by which the thread finds it. Any other thread gets an error.
 
-use crate::StoreError;
 use crate::image::Image;
+use crate::store::StoreError;
 use std::cell::RefCell;
 use std::io;
 
 thread_local! {
-    /// The images of this thread's stores: one, but for tests.
+    /// The images of the stores of this thread. There is one, except in tests.
     static IMAGES: RefCell<Vec<Option<Image>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The number of an image of this thread. The image goes with it.
+/// The number of an image of this thread. Dropping it drops the image.
 #[derive(Debug)]
 pub(crate) struct Images {
     number: usize,
@@ -26,7 +26,7 @@ impl Images {
             let free = images.iter().position(Option::is_none);
             let number = free.unwrap_or(images.len());
             match images.get_mut(number) {
-                Some(place) => *place = Some(image),
+                Some(slot) => *slot = Some(image),
                 None => images.push(Some(image)),
             }
             Images { number }
@@ -38,7 +38,7 @@ impl Images {
         with(self.number, work)
     }
 
-    /// What redb holds.
+    /// The storage to be given to redb.
     pub(crate) fn source(&self) -> PageSource {
         PageSource { number: self.number }
     }
@@ -46,7 +46,7 @@ impl Images {
 
 impl Drop for Images {
     fn drop(&mut self) {
-        // Taken out first: what goes with the image may take its time.
+        // Taken out first, so that the list is not borrowed while the image is dropped.
         let image = IMAGES
             .try_with(|images| {
                 images
@@ -76,13 +76,13 @@ pub(crate) struct PageSource {
 }
 
 impl PageSource {
-    /// redb repairs what it finds; it has not written anything yet.
+    /// Called when redb begins a repair, before it has written anything.
     pub(crate) fn note_repair(&self) {
-        // An image that is not there fails the next request.
+        // If the image is gone, the next request fails.
         let _ = with(self.number, Image::note_repair);
     }
 
-    /// Does `work`; redb gets an error of its kind, and the image keeps the first one as the store tells it.
+    /// Does `work`. An error is converted for redb, and the image keeps the first one as an error of the store.
     fn ask<T>(&self, work: impl FnOnce(&mut Image) -> Result<T, StoreError>) -> io::Result<T> {
         let done = with(self.number, |image| {
             let done = work(image);

@@ -1,9 +1,7 @@
-//! Regions: fixed bytes of devices that a store is kept in, used from the store's own thread.
+//! Regions: ranges of devices that hold a store, used from the thread of the store.
 //!
 //! A region of a [`Device`] is reached by messages to the shard that the device is open on; the store's thread waits,
-//! the shard does not. Whoever drives a region asks for whole blocks of [`BLOCK`] bytes only.
-//!
-//! What this module does not know: what is kept in a region, and that there may be two.
+//! the shard does not. Requests must be whole blocks of [`BLOCK`] bytes.
 
 use braid_device::{Device, IoError, IoErrorKind, IoSets, Op, Request};
 use braid_shard::Shard;
@@ -14,16 +12,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 
-/// What everything in a region is a multiple of, in bytes.
+/// Offsets and lengths in a region are multiples of this, in bytes.
 pub const BLOCK: usize = 4096;
 
-/// The most bytes that one request to a device carries.
+/// The most bytes of one request to a device.
 const REQUEST_MAX: usize = 1 << 20;
 
-/// Requests to a device under way together.
+/// The most requests to a device that are in flight at a time.
 const TOGETHER_MAX: usize = 64;
 
-/// Bytes and where they go.
+/// Bytes to write, with their offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// First byte, from the start of the region; a multiple of [`BLOCK`].
@@ -32,7 +30,7 @@ pub struct Write {
     pub data: Vec<u8>,
 }
 
-/// A write or a flush that was begun.
+/// A write or a flush in flight.
 pub enum Underway {
     /// It has ended.
     Ended(Result<(), IoError>),
@@ -55,7 +53,7 @@ impl Underway {
 
 /// A range of fixed size on one device, used from one thread. Errors are the device's.
 pub trait Region: Send {
-    /// How messages name it.
+    /// Its name in messages.
     fn name(&self) -> &str;
 
     /// Its size in bytes, a multiple of [`BLOCK`]. Never changes.
@@ -108,7 +106,7 @@ impl Places {
         self.0.iter().map(|(_, len)| len).sum()
     }
 
-    /// Where `len` bytes from `offset` of the region on lie: first byte on the device, and bytes.
+    /// The ranges of `len` bytes from `offset` of the region on: first byte on the device, and bytes.
     fn cut(&self, mut offset: u64, len: usize) -> Vec<(u64, usize)> {
         let (mut left, mut pieces) = (len as u64, Vec::new());
         for (start, bytes) in self.0.iter() {
@@ -171,7 +169,7 @@ impl DeviceRegion {
         Ok(DeviceRegion { name, shard: shard.remote(), number, places: Places(places.into()) })
     }
 
-    /// True when `len` bytes from `offset` on lie within.
+    /// True when `len` bytes from `offset` on are within the region.
     fn holds(&self, offset: u64, len: usize) -> bool {
         offset.checked_add(len as u64).is_some_and(|end| end <= self.places.size())
     }
@@ -180,7 +178,7 @@ impl DeviceRegion {
         writes.iter().all(|write| self.holds(write.offset, write.data.len()))
     }
 
-    /// Has `work` done on the shard with the device; what comes of it is sent.
+    /// Runs `work` with the device on its shard; the result is sent back.
     fn there<T: Send + 'static, F>(
         &self,
         work: impl FnOnce(Shard, Rc<dyn Device>) -> F + Send + 'static,
@@ -190,7 +188,7 @@ impl DeviceRegion {
     {
         let number = self.number;
         let (send, receive) = mpsc::sync_channel(1);
-        // A shard that is gone drops the job, and with it the sender.
+        // A shard that has ended drops the job, and with it the sender.
         self.shard.run(move |shard| {
             let device = shard.local::<Known>().devices.borrow().get(number).cloned();
             match device {
@@ -251,7 +249,7 @@ impl Region for DeviceRegion {
         Underway::Sent(self.there(flush))
     }
 
-    // One message to the shard and back rather than two: a commit waits for little else.
+    // One round trip to the shard rather than two, because a commit consists of little else.
     fn write_durably(&mut self, writes: &Arc<Vec<Write>>) -> Underway {
         if !self.holds_all(writes) {
             return Underway::Ended(Err(IoError::new(IoErrorKind::Invalid)));

@@ -1,16 +1,14 @@
 //! Checksums of blocks, and the table that they are kept in.
 //!
 //! The table is a run of sectors of [`SECTOR`] bytes, [`PER_SECTOR`] sums each, little-endian, and then the sector's own
-//! sum. A sector reaches a disk as a whole or not at all, so after a power cut each one is old or new, never a third
-//! thing. All sums are CRC-32C; each begins with the number of what it covers, so that a block or sector that was written
-//! to a wrong place is noticed.
-//!
-//! What this module does not know: where the table lies, and what the blocks hold.
+//! sum. A sector reaches a disk as a whole or not at all, so after a power failure each one is old or new, never
+//! a mixture. All sums are CRC-32C; each covers the number of its block or sector as well, so that a misdirected write
+//! is detected.
 
 use crate::region::BLOCK;
 use crc_fast::{CrcAlgorithm::Crc32Iscsi, Digest};
 
-/// Bytes that are written as one.
+/// Bytes that are written atomically.
 pub(crate) const SECTOR: usize = 512;
 
 /// Sums in a sector of the table.
@@ -19,7 +17,7 @@ pub(crate) const PER_SECTOR: usize = SECTOR / 4 - 1;
 /// Sums in a block of the table.
 pub(crate) const PER_BLOCK: usize = PER_SECTOR * (BLOCK / SECTOR);
 
-/// What stands for a block whose content is not known: never written, or lost with a sector of the table.
+/// The sum of a block whose content is unknown: it was never written, or its sector of the table was lost.
 pub(crate) const UNKNOWN: u32 = 0;
 
 /// The sum of `bytes` at place `number`; never [`UNKNOWN`].
@@ -38,7 +36,7 @@ pub(crate) fn seal(number: u64, sector: &mut [u8]) {
     }
 }
 
-/// True when [`seal`] has been here and nothing has changed since.
+/// True when [`seal`] has sealed the bytes and they have not changed since.
 pub(crate) fn is_sealed(number: u64, sector: &[u8]) -> bool {
     sector
         .split_last_chunk::<4>()
@@ -75,14 +73,14 @@ impl Sums {
         self.sums.get(block as usize).copied().unwrap_or(UNKNOWN)
     }
 
-    /// Notes what a block holds from now on.
+    /// Records the new content of a block.
     pub(crate) fn set(&mut self, block: u64, bytes: &[u8]) {
         if let Some(place) = self.sums.get_mut(block as usize) {
             *place = sum(block, bytes);
         }
     }
 
-    /// True when a block holds these bytes, as far as is known.
+    /// True when a block has these bytes, as far as is known.
     pub(crate) fn agrees(&self, block: u64, bytes: &[u8]) -> bool {
         let known = self.get(block);
         known == UNKNOWN || known == sum(block, bytes)
@@ -108,8 +106,8 @@ impl Sums {
         bytes
     }
 
-    /// Takes over block `number` of a table. Gives the sectors of it, by their number in the table, that are damaged;
-    /// their sums stay as they were.
+    /// Loads block `number` of a table. Returns its damaged sectors, by their number in the table; the sums in
+    /// them stay unchanged.
     pub(crate) fn load(&mut self, number: u64, bytes: &[u8]) -> Vec<u64> {
         let first_sector = number * (BLOCK / SECTOR) as u64;
         let mut damaged = Vec::new();
@@ -152,7 +150,7 @@ mod tests {
         let mut damaged = Sums::new(blocks);
         assert_eq!(damaged.load(0, &bytes), [1]);
         assert_eq!((damaged.get(126), damaged.get(127)), (sums.get(126), UNKNOWN));
-        // A block of the table at a wrong place is no table.
+        // A misplaced block of the table must not be accepted.
         assert_eq!(damaged.load(0, &sums.table_block(1)).len(), BLOCK / SECTOR);
     }
 

@@ -1,6 +1,6 @@
 //! What the tests of this crate share.
 
-use crate::Change;
+use crate::store::Change;
 use braid_shard::{Nanos, Reactor, Shard};
 use std::cell::Cell;
 use std::rc::Rc;

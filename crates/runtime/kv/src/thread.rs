@@ -1,10 +1,10 @@
 //! A store on a thread of its own, and the handle on it that lives on a shard.
 //!
-//! Requests go through a channel and are carried out in the order in which they were asked; so a read that was asked
-//! after a commit waits for it. Answers come back as messages to the shard, several in one where several were waiting.
-//! What the thread has to report comes before the answers of what it did meanwhile.
+//! Requests go through a channel and are executed in the order in which they were made, so a read that was made
+//! after a commit waits for it. Answers come back as messages to the shard, several in one message if several are ready.
+//! A report of the thread precedes the answers to the requests during which it arose.
 //!
-//! The thread's regions may lie on devices of the same shard: nothing here makes a shard wait for the thread.
+//! The regions of the thread may be on devices of the same shard, so nothing here may make the shard wait for the thread.
 //!
 //! Invariant: every request is answered, also when the thread ends.
 
@@ -12,7 +12,7 @@ use crate::database::Database;
 use crate::image::Image;
 use crate::mirror::{Dropped, Mirror};
 use crate::region::Region;
-use crate::{Answer, Begun, Change, Pair, Store, StoreError, StoreSpace};
+use crate::store::{Answer, Begun, Change, Pair, Store, StoreError, StoreSpace};
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use braid_shard::sync::{Promise, promise};
@@ -22,39 +22,39 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::sync::mpsc::{self, TryRecvError};
 
-/// What the names of stores' threads begin with.
+/// Prefix of the names of the threads of stores.
 const NAME: &str = "kv-";
 
-/// This thread is that of a store, which catches panics of the embedded database.
+/// True on the thread of a store, which catches panics of the embedded database.
 pub fn catches_panics() -> bool {
     std::thread::current().name().is_some_and(|name| name.starts_with(NAME))
 }
 
-/// Answers that are sent together at most.
+/// The most answers in one message.
 const ANSWERS_MAX: usize = 64;
 
-/// Requests between two windows of a copy at most.
+/// The most requests between two windows of a copy.
 const REQUESTS_MAX: usize = 64;
 
-/// How a store's regions were left.
+/// The state in which the regions of a store were left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
-    /// There is no store in them: they are laid out, and what they held is lost.
+    /// There is no store in them: they are formatted, and their content is lost.
     Create,
-    /// The store was stopped in order; two regions hold the same.
+    /// The store was stopped cleanly, so two regions have the same content.
     AfterStop,
-    /// The store was not stopped in order, or that is not known: two regions are made equal, the second to the first.
-    /// Either must have been in use until the stop.
+    /// The store was not stopped cleanly, or that is unknown: of two regions the second is made equal to the first.
+    /// Both must have been in use until the end.
     AfterCrash,
 }
 
-/// Who is told of regions that were let go.
+/// Is called for regions that were dropped.
 type Reporter = Rc<dyn Fn(&Dropped)>;
 
 enum Request {
     Get(Vec<u8>),
     Scan(Vec<u8>, Vec<u8>, usize),
-    /// The changes, and what it waits for before it writes them.
+    /// The changes, and a message to wait for before they are written.
     Commit(Vec<Change>, Option<mpsc::Receiver<()>>),
     AddHalf(Box<dyn Region>),
     DropHalf(usize),
@@ -69,7 +69,7 @@ enum Reply {
     Done(Result<(), StoreError>),
 }
 
-/// Who waits for a reply.
+/// The waiting side of a request.
 enum Waiting {
     Value(Promise<Result<Option<Vec<u8>>, StoreError>>),
     Pairs(Promise<Result<Vec<Pair>, StoreError>>),
@@ -82,13 +82,13 @@ impl Waiting {
             (Waiting::Value(promise), Reply::Value(result)) => promise.fulfil(result),
             (Waiting::Pairs(promise), Reply::Pairs(result)) => promise.fulfil(result),
             (Waiting::Done(promise), Reply::Done(result)) => promise.fulfil(result),
-            // A request makes one kind of both; a promise that is dropped is answered as ended.
+            // Cannot happen: a request determines both. Dropping the promise would answer that the store has ended.
             _ => {}
         }
     }
 }
 
-/// What the thread sends to the shard.
+/// A message from the thread to the shard.
 #[derive(Default)]
 struct Delivery {
     answers: Vec<(usize, Reply)>,
@@ -112,7 +112,7 @@ struct Inner {
     space: Cell<StoreSpace>,
     mended: Cell<u64>,
     reporter: RefCell<Option<Reporter>>,
-    /// What was reported while there was no reporter.
+    /// Reports that came while there was no reporter.
     early: RefCell<Vec<Dropped>>,
 }
 
@@ -123,17 +123,17 @@ impl Drop for Inner {
 }
 
 /// A store in one or two regions; see [`Store`]. Cheap to clone; clones are the same store. When the last is dropped the
-/// store is closed in order, some time later; [`stop`](KvStore::stop) says when.
+/// store is closed cleanly some time later; [`stop`](KvStore::stop) waits for that.
 #[derive(Clone)]
 pub struct KvStore {
     inner: Rc<Inner>,
 }
 
 impl KvStore {
-    /// Opens the store in `regions`, one or two, the current one first. `cache_bytes` is what the database keeps in memory
-    /// of what it read and wrote.
+    /// Opens the store in `regions`, one or two, the current one first. `cache_bytes` is the size of the database's
+    /// cache.
     ///
-    /// A store that was not stopped in order is verified as a whole before it answers.
+    /// A store that was not stopped cleanly is verified completely before it answers.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] when there is no store, or none that can be read as a whole; [`StoreError::Failed`] when the
@@ -169,16 +169,18 @@ impl KvStore {
         let store = KvStore { inner };
         Box::pin(async move {
             if let Err(error) = started {
-                return Err(StoreError::Failed(format!("starting the store's thread: {error}")));
+                return Err(StoreError::Failed(format!(
+                    "starting the thread of the metadata store: {error}; are there too many threads?"
+                )));
             }
             opened.await.unwrap_or_else(|| Err(ended()))?;
             Ok(store)
         })
     }
 
-    /// Has `reporter` called, on the shard, for every region that the store lets go: before the answer of the request
-    /// during which that happened, so that the owner can note it where the next start looks before it relies on the
-    /// answer. What was let go before this call, while opening, is reported at once.
+    /// Calls `reporter` on the shard for every region that the store drops. The call comes before the answer to the request
+    /// during which that happened, so that the owner can record the loss for the next start before it relies on the
+    /// answer. Regions that were dropped earlier, while the store was opened, are reported immediately.
     pub fn on_dropped(&self, reporter: impl Fn(&Dropped) + 'static) {
         let reporter: Reporter = Rc::new(reporter);
         let early = self.inner.early.take();
@@ -188,12 +190,13 @@ impl KvStore {
         *self.inner.reporter.borrow_mut() = Some(reporter);
     }
 
-    /// Blocks that one region had lost and that were mended from the other, since the store was opened.
+    /// Blocks that one region had lost and that were repaired from the other, since the store was opened.
     pub fn mended(&self) -> u64 {
         self.inner.mended.get()
     }
 
-    /// Makes `region` the second half, whatever it held; the store goes on meanwhile. Answers when it holds everything.
+    /// Copies the store to `region`, which becomes the second half; its content is lost. The store goes on meanwhile. Answers
+    /// when the copy is complete.
     ///
     /// # Errors
     /// [`StoreError::Failed`] when there are two halves already, the region is too small, or it fails: the store goes on
@@ -202,7 +205,7 @@ impl KvStore {
         self.ask_done(Request::AddHalf(region))
     }
 
-    /// Lets a half go: 0 for the first region that was given, 1 for the second, or the one that was added in its place.
+    /// Drops a half: 0 for the first region that was given, 1 for the second, or the one that was added in its place.
     ///
     /// # Errors
     /// [`StoreError::Failed`] when nothing would be left.
@@ -210,8 +213,8 @@ impl KvStore {
         self.ask_done(Request::DropHalf(half))
     }
 
-    /// Takes larger regions in the place of halves (their numbers as for [`drop_half`](KvStore::drop_half)), which hold what
-    /// those held, and lays out what they have more. Halves that are let go meanwhile must be noted before
+    /// Replaces halves (numbered as for [`drop_half`](KvStore::drop_half)) by larger regions with the same content, and
+    /// formats the additional space. Halves that are dropped meanwhile must be recorded before
     /// [`take_growth`](KvStore::take_growth), which makes the store larger. No half may be added in between.
     ///
     /// # Errors
@@ -220,7 +223,7 @@ impl KvStore {
         self.ask_done(Request::PrepareGrowth(regions))
     }
 
-    /// The store is as large as what was [prepared](KvStore::prepare_growth).
+    /// Makes the store as large as the regions that were [prepared](KvStore::prepare_growth).
     ///
     /// # Errors
     /// [`StoreError::Failed`] when the regions fail: the store can only be opened again.
@@ -228,10 +231,10 @@ impl KvStore {
         self.ask_done(Request::TakeGrowth)
     }
 
-    /// Closes the store in order, after all that was asked before. What is asked afterwards fails.
+    /// Closes the store cleanly, after all earlier requests. Later requests fail.
     ///
     /// # Errors
-    /// [`StoreError::Failed`] when the regions did not take the end: the next start is one after a crash.
+    /// [`StoreError::Failed`] when the clean end could not be written: the next start is one after a crash.
     pub fn stop(&self) -> Answer<()> {
         self.ask_done(Request::Stop)
     }
@@ -272,7 +275,7 @@ impl Store for KvStore {
         let (gate, opened) = mpsc::channel();
         let done = self.ask_done(Request::Commit(changes, Some(opened)));
         let go = move || {
-            // A thread that has ended meanwhile has answered.
+            // If the thread has ended meanwhile, it has answered already.
             let _ = gate.send(());
         };
         Ok(Begun { go: Box::new(go), done })
@@ -287,7 +290,7 @@ fn ended() -> StoreError {
     StoreError::Failed("the store was stopped".to_string())
 }
 
-/// Carries what the thread has to say to its shard; says that it has ended when it goes.
+/// Sends messages of the thread to its shard. When it is dropped it announces that the thread has ended.
 struct Farewell {
     shard: Remote,
     number: u64,
@@ -340,7 +343,7 @@ impl Inner {
     }
 }
 
-/// A copy that is being made: the block to go on with, and who waits for it.
+/// A copy in progress: its next block, and the request that waits for it.
 struct Joining {
     next: u64,
     slot: usize,
@@ -386,7 +389,7 @@ impl KvThread {
                     thread.answers.push((slot, Reply::Pairs(pairs)));
                 }
                 Request::Commit(changes, gate) => {
-                    // Reads that were asked before need not wait for it.
+                    // Earlier reads need not wait for it.
                     thread.deliver();
                     let done = thread.commit(&changes, gate);
                     thread.answers.push((slot, Reply::Done(done)));
@@ -415,12 +418,12 @@ impl KvThread {
         thread.stop(None);
     }
 
-    /// The next request; `None` when nobody can ask any more. What was answered is sent before this waits.
+    /// The next request; `None` when there can be none any more. Answers are sent before this waits.
     fn next(&mut self, requests: &mpsc::Receiver<(usize, Request)>) -> Option<(usize, Request)> {
         if self.answers.len() >= ANSWERS_MAX {
             self.deliver();
         }
-        // A copy is made between requests; where they leave no pause, it goes on all the same.
+        // A copy proceeds between requests, and after a number of them even if there is no pause.
         if let Some(joining) = &mut self.joining {
             joining.requests += 1;
             if joining.requests > REQUESTS_MAX {
@@ -461,7 +464,7 @@ impl KvThread {
     ) -> Result<(), StoreError> {
         self.database.with_image(|image| image.gate = gate)?;
         let done = self.database.commit(changes);
-        // One that was refused has written nothing, and what comes next must not wait for it.
+        // A commit that was refused has written nothing, and the next one must not wait for it.
         self.database.with_image(|image| image.gate = None)?;
         done
     }
@@ -499,7 +502,7 @@ impl KvThread {
         let done = self.database.close();
         if let Some(slot) = slot {
             self.answers.push((slot, Reply::Done(done)));
-            // With what was let go meanwhile: a half that has not taken the end is not as the other.
+            // Reports come with it: a half on which the clean end could not be written differs from the other.
             self.deliver();
         }
     }

@@ -2,10 +2,11 @@
 //!
 //! A block that was never written has no sum, and is neither compared nor copied.
 
+use super::Image;
+use super::error::failed;
 use super::header::State;
-use super::{Image, failed};
-use crate::StoreError;
 use crate::region::{BLOCK, Region, Write};
+use crate::store::StoreError;
 use crate::sums::{Sums, UNKNOWN};
 use braid_device::IoError;
 use std::sync::Arc;

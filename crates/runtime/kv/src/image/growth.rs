@@ -3,11 +3,12 @@
 //! In two steps, between which the owner makes sure that whoever opens the halves next knows of one that was let go: up to
 //! there nothing is behind the old end, so a half that has grown and one that has not are the same image.
 
+use super::error::failed;
 use super::header::State;
 use super::layout::{PARTS_MAX, blocks_in};
-use super::{Image, RUN_MAX, failed};
-use crate::StoreError;
+use super::{Image, RUN_MAX};
 use crate::region::{Region, Write};
+use crate::store::StoreError;
 
 impl Image {
     /// Takes larger regions in the place of the halves with these numbers, which hold what those held, and lays out what

@@ -1,40 +1,38 @@
-//! The header of a metadata region: what says that it holds an image, and of how many blocks.
-//!
-//! What this module does not know: what is behind it.
+//! The header of a metadata region: it identifies the region as an image and gives its number of blocks.
 
-use super::failed;
+use super::error::failed;
 use super::layout::{Layout, PARTS_MAX};
-use crate::StoreError;
 use crate::mirror::Mirror;
 use crate::region::{BLOCK, Write};
+use crate::store::StoreError;
 use crate::sums::{SECTOR, is_sealed, seal};
 
 const MAGIC: [u8; 8] = *b"braid-kv";
-/// One that has never grown has the first version, which knows no growth.
+/// An image that has never grown keeps the first version, so that older programs can open it.
 const VERSION: u32 = 1;
 const VERSION_GROWN: u32 = 2;
 
-/// Where the version, the state, the number of blocks, that of growths, and the numbers of blocks before each stand.
+/// Offsets of the version, the state, the number of blocks, the number of growths, and the numbers of blocks before each.
 const VERSION_AT: usize = 8;
 const STATE_AT: usize = 12;
 const BLOCKS_AT: usize = 16;
 const GROWTHS_AT: usize = 24;
 const BEFORE_AT: usize = 32;
 
-/// The number that the header's sum begins with: no block's.
+/// The number that the checksum of the header covers; no block has it.
 const NUMBER: u64 = u64::MAX;
 
-/// What is behind a header.
+/// The state of the image behind a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// An image.
+    /// A complete image.
     Whole = 0,
-    /// Something between two images: it was being made equal to the other half. The state before may be gone, and the
-    /// other one is not all there.
+    /// A mixture of two images: the half was being made equal to the other one. The previous content may be overwritten, and
+    /// the new one is not complete.
     Unequal = 1,
 }
 
-/// Why a header cannot be used; follows the name of the region.
+/// A header cannot be used. The text follows the name of the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum HeaderError {
     #[error("holds no store")]
@@ -58,7 +56,7 @@ pub(super) fn write(layout: &Layout, state: State) -> Write {
     let mut block = vec![0; BLOCK];
     let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &MAGIC);
-    // A layout has one end at least, and at most as many as fit.
+    // A layout has at least one end, and at most as many as fit here.
     let before = layout.ends().split_last().map_or(&[][..], |(_, before)| before);
     let version = if before.is_empty() { VERSION } else { VERSION_GROWN };
     put(VERSION_AT, &version.to_le_bytes());
@@ -72,10 +70,10 @@ pub(super) fn write(layout: &Layout, state: State) -> Write {
     Write { offset: 0, data: block }
 }
 
-/// The layout that the headers of all halves tell, what is behind those that are kept, and whether some had grown and others
-/// not: then the layout is that of before. A half whose header
-/// cannot be read or used is let go, when the other's can: what is behind it may be anything. So is one that is not
-/// [whole](State::Whole); without the other it is kept.
+/// The layout according to the headers of all halves, the state of the halves that are kept, and whether one half had
+/// grown and the other not; then the layout is the one before the growth. A half whose header
+/// cannot be read or used is dropped if that of the other half can, because its content is unknown. A half that is not
+/// [whole](State::Whole) is dropped too, unless it is the only one.
 ///
 /// # Errors
 /// When no header can be used, or one is of another version.
@@ -119,7 +117,7 @@ pub(super) fn read(mirror: &mut Mirror) -> Result<(Layout, State, bool), StoreEr
             Err(why) => {
                 let error = StoreError::Damaged(format!("the region on {name} {why}"));
                 if let HeaderError::Version(_) = why {
-                    // Its copy is of before somebody changed the format.
+                    // The other half is older than the change of format, so it must not be used instead.
                     return Err(error);
                 }
                 unusable.push((half, error));

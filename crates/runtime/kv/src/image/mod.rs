@@ -1,103 +1,105 @@
-//! The layout of a metadata region, and what an embedded database sees of it: bytes with a length of their own.
+//! A metadata region as storage of an embedded database: bytes with a length of their own, each block with a checksum.
 //!
 //! ```text
 //! block 0            header: magic, version, number of blocks, sum
-//! blocks 1 ..= t     the table of sums
+//! blocks 1 ..= t     the table of checksums
 //! then n blocks      the database's bytes
 //! ```
 //!
-//! Where it has grown, further tables and blocks follow ([`Layout`]).
+//! If the image has grown, further tables and blocks follow ([`Layout`]).
 //!
-//! What the database writes waits in memory until it syncs, or until it is much, and then goes to the region in one
-//! batch. Each block that is read is held against its sum; where there are two halves, what one has lost is had from the
-//! other and mended. The database's own first block, which it rewrites in place, carries its sum in its first sector:
-//! what the database keeps there is smaller than a sector, so a power cut does not tear it.
+//! Writes of the database wait in memory until it syncs, or until there are many, and then go to the region in one
+//! batch. Each block that is read is compared with its checksum; a block that one half has lost is read from the
+//! other half and repaired. The database rewrites its first block in place, so the checksum of that block is in its first
+//! sector, together with all data that the database keeps there: a power failure cannot separate the two.
 //!
-//! The image may for a while be longer than its blocks ([`Image::overflows`]): so a transaction that needs more than
-//! there is can be rolled back in order, which an error would not allow.
+//! The image may be longer than its blocks for a while ([`Image::overflows`]), so that the database can roll back a
+//! transaction for which there is no room. It could not do that after an error.
 //!
-//! Invariant: no byte is given to the database that is not what it wrote there last, except while
-//! [`Checking::Database`] holds, when the database itself verifies what it reads.
+//! Invariant: the database reads back exactly the bytes that it wrote last, or gets an error, except while
+//! [`Checking::Database`] holds, when the database itself verifies the data that it reads.
 
 mod copies;
+mod error;
 mod growth;
 mod header;
 mod layout;
 
-use crate::StoreError;
 use crate::mirror::Mirror;
 use crate::region::{BLOCK, Write};
+use crate::store::StoreError;
 use crate::sums::{SECTOR, Sums, UNKNOWN, is_sealed, seal};
 use braid_device::IoError;
+use error::failed;
 use header::State;
 use layout::{Layout, blocks_in};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-/// The least size of a region, in bytes: what a database begins with, and some room.
+/// The least size of a region, in bytes: the size of an empty database, with some room.
 pub const REGION_MIN: u64 = 4 << 20;
 
-/// The number that the sum of the database's first block begins with, beside those of blocks.
+/// The number that the checksum of the database's first block covers; no other block has it.
 const FIRST_NUMBER: u64 = u64::MAX - 1;
 
-/// Blocks that wait in memory at most.
+/// The most written blocks that wait in memory.
 const WAITING_MAX: usize = 2048;
 
-/// Blocks that one write carries at most.
+/// The most blocks of one write.
 const RUN_MAX: usize = 256;
 
-/// Who verifies what is read.
+/// The checksums that verify the data read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Checking {
-    /// The sums: what does not agree is an error.
+    /// Those of the image: a block that does not match is an error.
     Sums,
-    /// The database, by its own checksums: after a power cut it looks at blocks of a commit that was not finished.
+    /// Those of the database, which after a power failure reads blocks of an unfinished commit.
     Database,
-    /// The same, and what it has verified counts more than the sums.
+    /// Those of the database, and blocks that it has verified get new checksums in the image.
     Repair,
 }
 
 /// See the module's documentation.
 pub(crate) struct Image {
     mirror: Mirror,
-    /// Where its blocks lie.
+    /// The positions of its blocks.
     layout: Layout,
-    /// Where they will lie: it was laid out and is not used yet.
+    /// The layout after a growth that is prepared and not in use yet.
     grown: Option<Layout>,
     sums: Sums,
-    /// Blocks of the table that differ from what is on the region.
+    /// Blocks of the table that differ from those on the region.
     dirty: BTreeSet<u64>,
     waiting: BTreeMap<u64, Box<[u8]>>,
-    /// What the database takes for its length, in bytes.
+    /// The length as the database sees it, in bytes.
     len: u64,
     checking: Checking,
-    /// The image may not grow beyond its blocks, not even for a while.
+    /// The image must not grow beyond its blocks, not even for a while.
     pub(crate) strict: bool,
-    /// Growth was refused while that was so.
+    /// Growth was refused while `strict` was set.
     pub(crate) refused: bool,
-    /// Blocks that were read while the database was verifying, and that had no sum, or another.
+    /// Blocks that were read while the database was verifying, and whose checksum was missing or different.
     doubtful: BTreeSet<u64>,
-    /// One of them had another.
+    /// The checksum of one of them was different.
     disagreed: bool,
-    /// Sectors of the table were lost, or it is not that of the blocks: some blocks' sums are not known.
+    /// Sectors of the table were lost, or the table does not belong to the blocks, so some checksums are unknown.
     pub(crate) sums_lost: bool,
-    /// What the header says, or will say.
+    /// The state in the header, now or when it is written next.
     state: State,
-    /// Something was written that was not synced.
+    /// There are writes that were not synced.
     unsynced: bool,
-    /// Nothing is written before this has been sent.
+    /// Writes wait for a message from this channel.
     pub(crate) gate: Option<Receiver<()>>,
-    /// The first error, as the store tells it.
+    /// The first error, as an error of the store.
     pub(crate) error: Option<StoreError>,
     /// Blocks that the database has written so far.
     pub(crate) written: u64,
-    /// Blocks that one half had lost and that were mended from the other.
+    /// Blocks that one half had lost and that were repaired from the other.
     pub(crate) mended: u64,
 }
 
 impl Image {
-    /// Lays out new regions: whatever they held is lost. The image is empty.
+    /// Formats new regions: their previous content is lost. The image is empty.
     ///
     /// # Errors
     /// When a region is smaller than [`REGION_MIN`] or cannot be written.
@@ -111,7 +113,7 @@ impl Image {
             )));
         }
         let mut image = Image::empty(mirror, Layout::new(blocks_in(size)));
-        // Without a header first: a creation that is cut short leaves no store.
+        // The header is erased first and written last, so that an interrupted creation leaves no store.
         image.put(vec![Write { offset: 0, data: vec![0; BLOCK] }])?;
         image.flush_region()?;
         let table: Vec<u64> = (0..image.layout.tables()).collect();
@@ -126,9 +128,9 @@ impl Image {
         Ok(image)
     }
 
-    /// Opens regions that were laid out. The image is as long as its blocks. With `compare` the second half is made
-    /// equal to the first, where they differ; either must hold all that was ever synced. A half whose header is damaged
-    /// is let go, if the other's is not.
+    /// Opens regions that hold an image. The image is as long as its blocks. With `compare` the second half is made
+    /// equal to the first where they differ; for that each must have all data that was ever synced. A half whose header is
+    /// damaged is dropped if that of the other half is not.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] when there is no image, or it is of another version; [`StoreError::Failed`] when the region
@@ -540,8 +542,4 @@ impl Image {
         self.len = len;
         Ok(())
     }
-}
-
-fn failed(doing: &str, error: &IoError) -> StoreError {
-    StoreError::Failed(format!("{doing} the metadata region: {error}"))
 }
