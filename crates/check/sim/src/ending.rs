@@ -8,6 +8,7 @@ use crate::steps::Steps;
 use crate::waiting::Over;
 use braid_array::status::{ArrayStatus, JobOutcome};
 use braid_layout::Layout;
+use std::ops::Range;
 use std::rc::Rc;
 
 impl Run {
@@ -65,10 +66,28 @@ impl Run {
         // A repair, or the jobs before, may have met unreadable blocks and mended them.
         let status = self.scrub_once(false)?;
         if status.mismatch_cnt != 0 && !self.forced {
+            self.compare_with_lies(&status);
             let text = format!("a check counts {} sectors that differ", status.mismatch_cnt);
             return self.fail("check_finds_nothing", text);
         }
         if whole && self.rng.percent(30) { self.rot() } else { Ok(()) }
+    }
+
+    /// A check has found places that differ, and what liars have lost is perhaps in none of their rows.
+    fn compare_with_lies(&self, status: &ArrayStatus) {
+        let (Some(lost), Some(found)) = (self.world.lost_with_lies(), &status.scrubbed) else {
+            return;
+        };
+        // The copies of level 10 are at different offsets.
+        if matches!(*self.layout, Layout::Raid10(_)) {
+            return;
+        }
+        let touched = |at: &Range<u64>| {
+            lost.iter().any(|(_, lost)| lost.start < at.end && at.start < lost.end)
+        };
+        if found.findings.places.iter().any(|place| !touched(&place.component)) {
+            self.world.beside_lies.set(true);
+        }
     }
 
     pub(crate) fn scrub_once(&mut self, repair: bool) -> Result<ArrayStatus, Over> {

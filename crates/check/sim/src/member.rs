@@ -348,6 +348,17 @@ impl Member {
         self.lose_cache(rng);
     }
 
+    /// Component bytes that were said to be durable and are not what they were, in whole sectors; `None` when bytes of
+    /// its metadata are among them.
+    pub fn lied_in_data(&self) -> Option<Vec<Range<u64>>> {
+        let data = self.data.borrow();
+        let within = |lied: &Range<u64>| {
+            let whole = data.start <= lied.start && lied.end <= data.end;
+            whole.then(|| lied.start - data.start..lied.end - data.start)
+        };
+        self.lied.borrow().iter().map(within).collect()
+    }
+
     /// All that it holds now, to be put back later.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut state = self.state.borrow_mut();

@@ -206,6 +206,17 @@ impl World {
         self.beside_lies.set(self.beside_lies.get() || !touched);
     }
 
+    /// Slots and the component bytes of them that liars have lost; `None` when nothing was lost, or more than data: a lost
+    /// bit of the bitmap spoils any row, a lost byte of data none but its own.
+    pub fn lost_with_lies(&self) -> Option<Vec<(usize, Range<u64>)>> {
+        let mut lost = Vec::new();
+        for liar in self.members.borrow().iter().filter(|member| !member.lied.borrow().is_empty()) {
+            let slot = liar.slot.get()?;
+            lost.extend(liar.lied_in_data()?.into_iter().map(|range| (slot, range)));
+        }
+        Some(lost).filter(|lost| !lost.is_empty() && !self.lost_by_superblock.get())
+    }
+
     /// Takes back a finding that turned out to be outside of every promise.
     pub fn excuse(&self) -> Option<Failure> {
         self.failure.borrow_mut().take()

@@ -22,7 +22,12 @@ pub fn look(world: &World, layout: &Layout, choice: &MdChoice) {
         components[*slot] = Some(member.image(data));
         bad.extend(recorded_bad(world, member).into_iter().map(|range| (*slot, range)));
     }
+    let lost = world.lost_with_lies();
+    bad.extend(lost.iter().flatten().cloned());
     compare(world, layout, components, &bad);
+    if lost.is_some() && world.failure().is_some() {
+        world.beside_lies.set(true);
+    }
 }
 
 /// Compares what slots hold; `bad` is recorded as such, in component bytes of slots.
