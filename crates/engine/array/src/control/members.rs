@@ -310,6 +310,24 @@ impl Roster {
         }
     }
 
+    /// Gives the members that missed the last update what it said, as [`Roster::prepare_update`] would have; their numbers.
+    pub(crate) fn catch_up(&mut self) -> Vec<MemberNr> {
+        let shared = &self.shared;
+        let missed =
+            |member: &&mut Member| !member.is_faulty() && member.superblock.events < shared.events;
+        let mut behind = Vec::new();
+        for member in self.members.iter_mut().filter(missed) {
+            behind.push(member.nr);
+            let superblock = &mut member.superblock;
+            superblock.events = shared.events;
+            superblock.utime = shared.utime;
+            superblock.resync_offset = shared.resync_offset;
+            superblock.roles.clone_from(&shared.roles);
+            superblock.v0.present = shared.v0.present;
+        }
+        behind
+    }
+
     /// Makes the role table long enough for a member with this number.
     ///
     /// # Errors

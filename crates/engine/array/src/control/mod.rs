@@ -235,6 +235,7 @@ impl Control {
             return;
         }
         let turn = self.turn().await;
+        self.catch_up(&turn).await;
         let without_bitmap = match self.bitmap() {
             Some(bitmap) => self.write_whole_bitmap(&bitmap).await,
             None => Vec::new(),

@@ -65,9 +65,33 @@ impl Control {
             self.roster.borrow_mut().shared.events = before;
             return Err(failures);
         }
+        self.send_superblocks(|_| true).await
+    }
+
+    /// Members that missed the last update before this start are given it, before there is a next one: should the power
+    /// fail in the middle of that, they would be two behind, and left out as stale. Whoever does not take it fails with
+    /// the next.
+    pub(crate) async fn catch_up(&self, _turn: &Share) {
+        if self.roster.borrow().broken {
+            return;
+        }
+        let behind = self.roster.borrow_mut().catch_up();
+        if !behind.is_empty() {
+            let _ = self.send_superblocks(|nr| behind.contains(&nr)).await;
+        }
+    }
+
+    /// Writes the superblocks of some members, as they are in the roster.
+    ///
+    /// # Errors
+    /// The members that did not take theirs.
+    async fn send_superblocks(
+        &self,
+        to: impl Fn(MemberNr) -> bool,
+    ) -> Result<(), Vec<(MemberNr, IoError)>> {
         let mut set = self.sets.start();
         for member in self.roster.borrow().members.iter() {
-            if member.is_faulty() {
+            if member.is_faulty() || !to(member.nr) {
                 continue;
             }
             let block = member.device.info().logical_block;

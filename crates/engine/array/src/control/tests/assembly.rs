@@ -11,6 +11,7 @@ use braid_format::superblock::{CLEAN, Role, Version, candidates};
 use braid_layout::Level;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 const MIB: u64 = 1 << 20;
 
@@ -143,6 +144,26 @@ fn a_member_that_was_away_while_the_array_was_written_is_left_out() {
     // The other two make no array with it that would bring the old bytes back.
     let error = refused(&world, &some(&members, &[0, 2]));
     assert!(matches!(error, AssembleError::NotEnough { .. }), "{error}");
+}
+
+#[test]
+fn power_cuts_in_two_starts_running_leave_no_member_out() {
+    const DISKS: usize = 4;
+    for (first, second) in (0..=DISKS).flat_map(|a| (0..=2 * DISKS).map(move |b| (a, b))) {
+        let mut world = World::new(1);
+        let members = members("m", DISKS, 2 * MIB);
+        world.create(&members, clean(Level::Raid5, DISKS));
+        for writes in [first, second] {
+            members[0].power.store(writes as u64, Ordering::Relaxed);
+            drop(world.try_assemble(&members, AssembleOptions::default()));
+            members[0].power.store(u64::MAX, Ordering::Relaxed);
+            world = world.crash();
+        }
+        let (_, control) = world.assemble(&members);
+        let status = world.status(&control);
+        assert_eq!((status.degraded, status.left_out), (0, vec![]), "{first} and {second} writes");
+        world.stop(&control);
+    }
 }
 
 #[test]
