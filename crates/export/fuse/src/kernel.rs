@@ -51,6 +51,20 @@ fn wanted(options: &MountOptions, takes_commands: bool) -> Wanted {
     }
 }
 
+/// What is wanted of a kernel with this offer.
+///
+/// Over io_uring there is no asynchronous direct I/O: processes wait for theirs in the kernel, one thread for each. The
+/// reply to an asynchronous call ends it, and whoever sends that may have to close the file for the kernel and to wait
+/// until it is written out. On the shard nobody would be left to answer those writes. A worker thread of the io_uring
+/// takes the next reply before it closes the file (io_uring/io-wq.c: `io_assign_current_work`), and that reply is never
+/// sent: such a mount was seen to wait for ever.
+fn suited(wanted: Wanted, offer: &Offer) -> Wanted {
+    if wanted.flags & offer.flags & init::OVER_IO_URING == 0 {
+        return wanted;
+    }
+    Wanted { flags: wanted.flags & !init::ASYNC_DIO, ..wanted }
+}
+
 /// Waits for the kernel's offer and answers it. `takes_commands`: the ring of the shard that will serve does.
 ///
 /// # Errors
@@ -62,7 +76,6 @@ pub(crate) fn agree(
 ) -> std::io::Result<Agreed> {
     let unexpected = |why: &str| std::io::Error::other(why.to_owned());
     let (mut head, mut rest) = ([0; BEFORE_PAYLOAD], vec![0; READ_MIN]);
-    let wanted = wanted(options, takes_commands);
     loop {
         let len = match channel.receive(&mut head, &mut rest)? {
             Received::Request(len) => len,
@@ -88,6 +101,7 @@ pub(crate) fn agree(
             let (major, minor) = offer.version;
             return Err(unexpected(&format!("the kernel's protocol is {major}.{minor}")));
         }
+        let wanted = suited(wanted(options, takes_commands), &offer);
         reply.with(&init::agreed(&offer, &wanted));
         let missing = wanted.flags & !offer.flags;
         if missing != 0 {
@@ -100,5 +114,24 @@ pub(crate) fn agree(
             direct_mmap: agreed(init::DIRECT_IO_ALLOW_MMAP),
             over_io_uring: agreed(init::OVER_IO_URING),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn over_io_uring_direct_io_is_not_asynchronous() {
+        let options = MountOptions::new("dir", "volume");
+        let all = wanted(&options, true).flags;
+        let is_asynchronous = |takes_commands, flags| {
+            let offer = Offer { version: (7, 42), read_ahead: 0, flags };
+            let agreed = suited(wanted(&options, takes_commands), &offer).flags & flags;
+            agreed & init::ASYNC_DIO != 0
+        };
+        assert!(!is_asynchronous(true, all));
+        assert!(is_asynchronous(true, all & !init::OVER_IO_URING), "the kernel does not offer it");
+        assert!(is_asynchronous(false, all), "the shard's ring cannot");
     }
 }

@@ -103,7 +103,7 @@ impl Mount {
         let ask = move |look| {
             let pulse = Arc::clone(&answers);
             shard.run(move |shard| {
-                pulse.answer(look, serve::under_way::<F>(shard, key).unwrap_or_default());
+                pulse.answer(look, serve::progress::<F>(shard, key).unwrap_or_default());
             })
         };
         let watchdog = Watchdog::start(point.clone(), watched, options.patience, pulse, ask);

@@ -79,10 +79,10 @@ impl MountPoint {
         PathBuf::from(format!("/sys/fs/fuse/connections/{minor}/{name}"))
     }
 
-    /// Whether requests wait for an answer. True when in doubt.
-    pub(crate) fn has_waiting(&self) -> bool {
+    /// True while requests wait for an answer; `None` where the kernel does not tell, as without fusectl(5) mounted.
+    pub(crate) fn has_waiting(&self) -> Option<bool> {
         let waiting = std::fs::read_to_string(self.control("waiting"));
-        waiting.map_or(true, |waiting| waiting.trim() != "0")
+        waiting.ok().map(|waiting| waiting.trim() != "0")
     }
 
     /// Ends the mount by force: all requests fail, and so does whatever is asked of it later. It is taken out of the tree.

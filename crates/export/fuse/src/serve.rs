@@ -10,6 +10,7 @@ use crate::receive::Receiver;
 use crate::references::References;
 use crate::reply::Reply;
 use crate::uring::{Entries, Uring};
+use crate::watchdog::Progress;
 use crate::work::{Durable, Opening, Work, WriteHow};
 use crate::write_out::WriteOut;
 use braid_filesystem::{Attr, Caller, Entry, Errno, FileSystem, Ino, Kind, NewNode, SetAttr};
@@ -39,6 +40,8 @@ pub(crate) struct Server<F> {
     pub writes: Rc<Budget>,
     references: References,
     under_way: Cell<usize>,
+    /// Requests that were begun.
+    begun: Cell<u64>,
     ended: Notify,
     attr_timeout: Duration,
     entry_timeout: Duration,
@@ -117,6 +120,7 @@ pub(crate) fn install<F: FileSystem + 'static>(
         writes: Budget::new(shard, memory),
         references: References::default(),
         under_way: Cell::new(0),
+        begun: Cell::new(0),
         ended: Notify::new(shard),
         attr_timeout: options.attr_timeout,
         entry_timeout: options.entry_timeout,
@@ -153,6 +157,7 @@ fn server<F: 'static>(servers: &Servers<F>, key: usize) -> Option<Rc<Server<F>>>
 /// Starts one request.
 pub(crate) fn begin<F: FileSystem + 'static>(server: &Rc<Server<F>>, work: Work, reply: Reply) {
     server.under_way.set(server.under_way.get() + 1);
+    server.begun.set(server.begun.get() + 1);
     server.tasks.spawn((Rc::clone(server), work, reply));
 }
 
@@ -169,9 +174,10 @@ fn resume<F: FileSystem + 'static>(shard: &Shard, key: usize, work: Work, parked
     }
 }
 
-/// Requests that the mount is at, without those that wait for another thread; `None` when it has ended.
-pub(crate) fn under_way<F: FileSystem + 'static>(shard: &Shard, key: usize) -> Option<usize> {
-    server(&shard.local::<Servers<F>>(), key).map(|server| server.under_way.get())
+/// How far the mount is; `None` when it has ended.
+pub(crate) fn progress<F: FileSystem + 'static>(shard: &Shard, key: usize) -> Option<Progress> {
+    server(&shard.local::<Servers<F>>(), key)
+        .map(|server| Progress { under_way: server.under_way.get(), begun: server.begun.get() })
 }
 
 /// True if somebody has `ino` open who may write to it.

@@ -1,12 +1,10 @@
 //! Ends a mount that is wedged: the shard waits in the kernel, which waits for the shard. Nothing else ends the processes
 //! that wait in it then, nor a `sync` of the machine.
 //!
-//! Two things are looked at: whether the shard answers, and whether the kernel goes on with what it was asked to write
-//! out while the shard has nothing to do. Time is counted in looks, so that a process or a machine that was stopped for a
-//! while is not taken for wedged.
-//!
-//! Over io_uring the kernel ends a request that it has begun to hand over only when the shard goes on; that the shard never
-//! waits there is all that helps (`Work::ends_a_users_call`).
+//! Three things are looked at: whether the shard answers; whether the kernel goes on with what it was asked to write
+//! out while the shard has nothing to do; and whether a request waits in the kernel that the shard, with nothing to do
+//! and nothing new to begin, does not get or has answered. Time is counted in looks, so that a process or a machine that
+//! was stopped for a while is not taken for wedged.
 
 use crate::mountpoint::MountPoint;
 use crate::write_out::WriteOut;
@@ -17,6 +15,15 @@ use std::time::Duration;
 /// Looks without a change after which the mount is taken for wedged.
 const LOOKS: u32 = 12;
 
+/// How far a mount is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    /// Requests that it is at, without those that wait for another thread.
+    pub under_way: usize,
+    /// Requests that were ever begun.
+    pub begun: u64,
+}
+
 /// Where the shard answers the looks.
 #[derive(Default)]
 pub(crate) struct Pulse {
@@ -24,12 +31,15 @@ pub(crate) struct Pulse {
     answered: AtomicU64,
     /// Requests that were under way then.
     under_way: AtomicU64,
+    /// Requests that had been begun by then.
+    begun: AtomicU64,
 }
 
 impl Pulse {
     /// Answers look number `look`.
-    pub fn answer(&self, look: u64, under_way: usize) {
-        self.under_way.store(under_way as u64, Ordering::Release);
+    pub fn answer(&self, look: u64, at: Progress) {
+        self.under_way.store(at.under_way as u64, Ordering::Release);
+        self.begun.store(at.begun, Ordering::Release);
         self.answered.store(look, Ordering::Release);
     }
 }
@@ -58,8 +68,16 @@ impl Watchdog {
             while stopped.recv_timeout(every) == Err(mpsc::RecvTimeoutError::Timeout) {
                 let answered = pulse.answered.load(Ordering::Acquire) >= look;
                 let idle = pulse.under_way.load(Ordering::Acquire) == 0;
-                if let Some(why) = looks.look(answered, idle, write_out.under_way())
-                    && point.has_waiting()
+                let waiting = point.has_waiting();
+                let seen = Seen {
+                    answered,
+                    idle,
+                    call: write_out.under_way(),
+                    kept: (waiting == Some(true)).then(|| pulse.begun.load(Ordering::Acquire)),
+                };
+                // Where the kernel does not tell, it is in doubt.
+                if let Some(why) = looks.look(seen)
+                    && waiting != Some(false)
                 {
                     tracing::error!(
                         dir = %point.dir().display(),
@@ -82,7 +100,20 @@ impl Watchdog {
     }
 }
 
-/// What was seen.
+/// What one look shows.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// The shard has answered.
+    answered: bool,
+    /// It had no request under way.
+    idle: bool,
+    /// The call that the kernel was at: see [`WriteOut::under_way`].
+    call: Option<u64>,
+    /// Requests waited in the kernel: how many the shard had begun by then.
+    kept: Option<u64>,
+}
+
+/// What was seen so far.
 #[derive(Default)]
 struct Looks {
     /// Looks that the shard has not answered.
@@ -90,19 +121,30 @@ struct Looks {
     /// Looks for which the kernel has been at the same call while the shard was idle.
     stuck: u32,
     call: Option<u64>,
+    /// Looks for which requests waited in the kernel while the shard was idle and began none.
+    idle: u32,
+    kept: Option<u64>,
 }
 
 impl Looks {
     /// One look more: why the mount is wedged, if it is.
-    fn look(&mut self, answered: bool, idle: bool, call: Option<u64>) -> Option<&'static str> {
-        self.silent = if answered { 0 } else { self.silent + 1 };
-        let same = call.is_some() && call == self.call;
-        self.stuck = if same && answered && idle { self.stuck + 1 } else { 0 };
-        self.call = call;
+    fn look(&mut self, seen: Seen) -> Option<&'static str> {
+        self.silent = if seen.answered { 0 } else { self.silent + 1 };
+        let at_rest = seen.answered && seen.idle;
+        let same_call = seen.call.is_some() && seen.call == self.call;
+        self.stuck = if same_call && at_rest { self.stuck + 1 } else { 0 };
+        self.call = seen.call;
+        let still_kept = seen.kept.is_some() && seen.kept == self.kept;
+        self.idle = if still_kept && at_rest { self.idle + 1 } else { 0 };
+        self.kept = seen.kept;
         if self.silent >= LOOKS {
             return Some("requests have not been answered");
         }
-        (self.stuck >= LOOKS).then_some("a file has not been written out")
+        if self.stuck >= LOOKS {
+            return Some("a file has not been written out");
+        }
+        (self.idle >= LOOKS)
+            .then_some("the kernel has kept a request that this server does not get")
     }
 }
 
@@ -110,29 +152,49 @@ impl Looks {
 mod tests {
     use super::*;
 
+    const BUSY: Seen = Seen { answered: true, idle: false, call: None, kept: None };
+    const IDLE: Seen = Seen { idle: true, ..BUSY };
+
     #[test]
     fn a_shard_that_is_silent_all_the_time_is_wedged() {
         let mut looks = Looks::default();
+        let silent = Seen { answered: false, ..BUSY };
         for _ in 1..LOOKS {
-            assert_eq!(looks.look(false, false, None), None);
+            assert_eq!(looks.look(silent), None);
         }
-        assert_eq!(looks.look(true, false, None), None, "it was slow");
+        assert_eq!(looks.look(BUSY), None, "it was slow");
         for _ in 1..LOOKS {
-            assert_eq!(looks.look(false, false, None), None);
+            assert_eq!(looks.look(silent), None);
         }
-        assert!(looks.look(false, false, None).is_some());
+        assert!(looks.look(silent).is_some());
+    }
+
+    #[test]
+    fn a_request_that_the_kernel_keeps_from_an_idle_shard_wedges() {
+        let mut looks = Looks::default();
+        for begun in 0..100 {
+            assert_eq!(looks.look(Seen { kept: Some(begun), ..IDLE }), None, "others come");
+        }
+        for _ in 0..100 {
+            assert_eq!(looks.look(Seen { kept: Some(7), ..BUSY }), None, "one is under way");
+        }
+        for _ in 0..100 {
+            assert_eq!(looks.look(IDLE), None, "nobody waits");
+        }
+        let wedged = (0..=LOOKS).find_map(|_| looks.look(Seen { kept: Some(7), ..IDLE }));
+        assert!(wedged.is_some());
     }
 
     #[test]
     fn a_call_that_waits_for_a_slow_brick_is_not_wedged() {
         let mut looks = Looks::default();
         for _ in 0..100 {
-            assert_eq!(looks.look(true, false, Some(7)), None, "a request is under way");
+            assert_eq!(looks.look(Seen { call: Some(7), ..BUSY }), None, "a request is under way");
         }
         for call in 0..100 {
-            assert_eq!(looks.look(true, true, Some(call)), None, "each is another one");
+            assert_eq!(looks.look(Seen { call: Some(call), ..IDLE }), None, "each is another one");
         }
-        let wedged = (0..=LOOKS).find_map(|_| looks.look(true, true, Some(7)));
+        let wedged = (0..=LOOKS).find_map(|_| looks.look(Seen { call: Some(7), ..IDLE }));
         assert!(wedged.is_some());
     }
 }

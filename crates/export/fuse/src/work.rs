@@ -165,7 +165,8 @@ pub(crate) enum Durable {
 }
 
 impl Work {
-    /// The end of this request may be the end of a process's asynchronous read or write. The kernel then does in the
+    /// The end of this request may be the end of a process's asynchronous read or write, which there are where requests
+    /// come through /dev/fuse. The kernel then does in the
     /// thread that sends the reply what may wait for a page of this mount, or for another reply of ours: it locks the
     /// pages that were read into, and closes the file when that was all that kept it open, which writes it out.
     pub fn ends_a_users_call(&self) -> bool {

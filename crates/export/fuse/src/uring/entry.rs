@@ -18,8 +18,6 @@ pub(super) struct Entry {
     payload: FixedBuffer,
     /// The request in it: its number, and that under which it is answered.
     held: Cell<Option<(u64, u64)>>,
-    /// The reply to it is begun by a thread of the kernel's.
-    by_worker: Cell<bool>,
 }
 
 impl Entry {
@@ -27,13 +25,7 @@ impl Entry {
     pub fn new(shard: &Shard, queue: u16, payload: usize) -> Entry {
         let pool = shard.pool();
         let headers = pool.fixed(ring::HEADERS);
-        Entry {
-            queue,
-            headers,
-            payload: pool.fixed(payload),
-            held: Cell::new(None),
-            by_worker: Cell::new(false),
-        }
+        Entry { queue, headers, payload: pool.fixed(payload), held: Cell::new(None) }
     }
 
     /// Number of its queue.
@@ -65,8 +57,7 @@ impl Entry {
         // whose request `commit` names (fs/fuse/dev_uring.c). That is this entry, for the number was
         // read from its memory when the request came and kept where nobody else sets it; and the
         // memory is all of what lasts as long as the entry, which is what the command has here.
-        let command = unsafe { Command::new(Rc::clone(fd), code, argument, memory, is_new) };
-        RingOp::Command(if self.by_worker.take() { command.by_worker() } else { command })
+        RingOp::Command(unsafe { Command::new(Rc::clone(fd), code, argument, memory, is_new) })
     }
 
     /// Takes note of the request that has come, in the `memory` of the command that has ended; gives headers and
@@ -77,12 +68,6 @@ impl Entry {
         let unique = crate::abi::request::Header::parse(&headers)?.unique;
         self.held.set(Some((unique, ring::commit_number(&headers)?)));
         Some((headers, payload))
-    }
-
-    /// Has the reply begun by a thread of the kernel's, or not: see
-    /// [`Work::ends_a_users_call`](crate::work::Work::ends_a_users_call).
-    pub fn set_by_worker(&self, by_worker: bool) {
-        self.by_worker.set(by_worker);
     }
 
     /// The memory for a payload; `None` while somebody has a part of it.

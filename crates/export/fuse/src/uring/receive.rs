@@ -40,10 +40,7 @@ impl<F: FileSystem + 'static> Uring<F> {
         drop(headers);
         let reply = Reply::into_entry(&self.entries, nr);
         match asked {
-            Asked::Work(work) => {
-                entry.set_by_worker(work.ends_a_users_call());
-                serve::begin(&self.server, work, reply);
-            }
+            Asked::Work(work) => serve::begin(&self.server, work, reply),
             Asked::Nothing(Ok(())) => reply.done(),
             Asked::Nothing(Err(error)) => reply.error(error),
         }

@@ -52,7 +52,6 @@ pub struct Command {
     argument: [u8; ARGUMENT],
     memory: BufMuts,
     with_vectors: bool,
-    by_worker: bool,
 }
 
 impl Command {
@@ -70,12 +69,7 @@ impl Command {
         memory: BufMuts,
         with_vectors: bool,
     ) -> Command {
-        Command { fd, code, argument, memory, with_vectors, by_worker: false }
-    }
-
-    /// Has a worker thread of the kernel start it, like [`RingOp::WriteByWorker`].
-    pub fn by_worker(self) -> Command {
-        Command { by_worker: true, ..self }
+        Command { fd, code, argument, memory, with_vectors }
     }
 
     /// The memory, now that the command has ended.
@@ -166,16 +160,12 @@ fn prepare_command(command: &mut Command, vectors: &mut Vec<libc::iovec>) -> squ
     argument[..ARGUMENT].copy_from_slice(&command.argument);
     let fd = types::Fd(command.fd.as_raw_fd());
     let plain = opcode::UringCmd80::new(fd, command.code).cmd(argument);
-    let flags = match command.by_worker {
-        true => squeue::Flags::ASYNC,
-        false => squeue::Flags::empty(),
-    };
     if !command.with_vectors {
-        return plain.build().flags(flags);
+        return plain.build();
     }
     let memory = command.memory.iter_mut();
     vectors.extend(memory.map(|buf| vector_of(buf.as_mut_ptr(), buf.len())));
-    let mut entry = plain.addr(Some(vectors.as_ptr() as u64)).build().flags(flags);
+    let mut entry = plain.addr(Some(vectors.as_ptr() as u64)).build();
     /// Offset of `len` in `struct io_uring_sqe` of linux/io_uring.h. The io-uring crate leaves the field zero.
     const LEN_AT: usize = 24;
     // SAFETY: an Entry128 is the kernel's structure of 128 bytes, which consists of integers. The four bytes from 24 on
