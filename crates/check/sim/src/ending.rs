@@ -66,7 +66,7 @@ impl Run {
         // A repair, or the jobs before, may have met unreadable blocks and mended them.
         let status = self.scrub_once(false)?;
         if status.mismatch_cnt != 0 && !self.forced {
-            self.compare_with_lies(&status);
+            self.compare_places_with_lies(&status);
             let text = format!("a check counts {} sectors that differ", status.mismatch_cnt);
             return self.fail("check_finds_nothing", text);
         }
@@ -74,7 +74,7 @@ impl Run {
     }
 
     /// A check has found places that differ, and what liars have lost is perhaps in none of their rows.
-    fn compare_with_lies(&self, status: &ArrayStatus) {
+    fn compare_places_with_lies(&self, status: &ArrayStatus) {
         let (Some(lost), Some(found)) = (self.world.lost_with_lies(), &status.scrubbed) else {
             return;
         };

@@ -610,7 +610,7 @@ impl State {
         }
     }
 
-    /// What is live, and what is durable where that is an image of its own.
+    /// The live image, and the durable one where the member has two.
     fn images(&mut self) -> impl Iterator<Item = &mut Image> {
         std::iter::once(&mut self.live).chain(&mut self.durable)
     }

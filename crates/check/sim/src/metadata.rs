@@ -1,7 +1,7 @@
 //! Metadata of members that is damaged when the array is to start: superblocks and bad-block logs that cannot be read, or
 //! have rotted, and bitmaps that cannot be read.
 //!
-//! What is expected of the engine: a member whose superblock is lost keeps an assembly from starting that is given it, by
+//! The engine is held to this: a member whose superblock is lost keeps an assembly from starting that is given it, by
 //! name, and nothing is written. People leave it out. A member whose list of bad blocks is lost is left out by the assembly,
 //! which names it and goes on without it. Either counts as absent then, and no byte of it changes until it is added again.
 //! A bitmap that is lost costs a longer resync and no data.

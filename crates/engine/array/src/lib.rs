@@ -52,4 +52,6 @@ pub mod settings;
 pub mod stacking;
 pub mod state;
 pub mod status;
+#[cfg(test)]
+mod testing;
 mod write;

@@ -51,7 +51,7 @@ fn wanted(options: &MountOptions, takes_commands: bool) -> Wanted {
     }
 }
 
-/// What is wanted of a kernel with this offer.
+/// Leaves out what does not go together with this offer.
 ///
 /// Over io_uring there is no asynchronous direct I/O: processes wait for theirs in the kernel, one thread for each. The
 /// reply to an asynchronous call ends it, and whoever sends that may have to close the file for the kernel and to wait

@@ -174,7 +174,7 @@ fn resume<F: FileSystem + 'static>(shard: &Shard, key: usize, work: Work, parked
     }
 }
 
-/// How far the mount is; `None` when it has ended.
+/// The progress of a mount; `None` when it has ended.
 pub(crate) fn progress<F: FileSystem + 'static>(shard: &Shard, key: usize) -> Option<Progress> {
     server(&shard.local::<Servers<F>>(), key)
         .map(|server| Progress { under_way: server.under_way.get(), begun: server.begun.get() })

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Looks without a change after which the mount is taken for wedged.
 const LOOKS: u32 = 12;
 
-/// How far a mount is.
+/// The progress of a mount.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     /// Requests that it is at, without those that wait for another thread.
@@ -100,7 +100,7 @@ impl Watchdog {
     }
 }
 
-/// What one look shows.
+/// One look.
 #[derive(Clone, Copy)]
 struct Seen {
     /// The shard has answered.
@@ -113,7 +113,7 @@ struct Seen {
     kept: Option<u64>,
 }
 
-/// What was seen so far.
+/// The looks so far, as far as they were alike.
 #[derive(Default)]
 struct Looks {
     /// Looks that the shard has not answered.

@@ -1,4 +1,4 @@
-//! What has to be durable before members are written, so that redundancy can be made to hold again after a crash: md's
+//! The order on disk: what is durable before members are written, so that redundancy can be made to hold again after a crash: md's
 //! `consistency_policy`.
 //!
 //! Each write of a unit passes four gates, and each gate is one function:
@@ -19,7 +19,7 @@
 //! | `activity` | "active" in the superblocks, and the writes under way meanwhile |
 //! | `outgoing` | a write as the third gate sees it: block by block, member by member |
 //!
-//! What has to be waited for is asked on the home shard, by `engine/recording`. Nothing here does I/O.
+//! A write that has to wait asks the home shard through `engine/recording`. Nothing here does I/O.
 
 mod activity;
 pub(crate) mod outgoing;
@@ -102,7 +102,7 @@ impl Consistency {
         }
     }
 
-    /// What the policy records before a write is recorded for this one.
+    /// The policy has recorded this write, as far as it records any.
     fn covers(&self, geometry: &Geometry, write: &impl Outgoing) -> bool {
         let policy = self.policy.borrow();
         // Writes from before the policy in effect hold nothing of it.
@@ -151,23 +151,8 @@ mod tests {
     use super::outgoing::Block;
     use super::*;
     use crate::metadata::bitmap::Shape;
+    use crate::testing;
     use braid_layout::{Layout, Level, Spec};
-    use braid_shard::{Nanos, Reactor, Shard};
-
-    /// A clock that stands still.
-    struct Still;
-
-    impl Reactor for Still {
-        fn now(&self) -> Nanos {
-            0
-        }
-
-        fn poll(&self) -> bool {
-            false
-        }
-
-        fn park(&self, _: Option<Nanos>, _: &dyn Fn() -> bool) {}
-    }
 
     const CHUNK: u32 = 64 << 10;
 
@@ -184,8 +169,7 @@ mod tests {
     }
 
     fn bitmap(nr: BitmapNr) -> Policy {
-        let shard = Shard::with_reactor(0, Rc::new(Still));
-        Policy::of(&shard, Some((nr, Shape::new(CHUNK, 128))))
+        Policy::of(&testing::shard(), Some((nr, Shape::new(CHUNK, 128))))
     }
 
     /// Has the bits that a write asked for set.

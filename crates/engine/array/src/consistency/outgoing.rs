@@ -16,7 +16,7 @@ pub(crate) trait Outgoing {
     /// The bytes of the unit's data that are written.
     fn extents(&self) -> impl Iterator<Item = Extent>;
 
-    /// What the members are to be given. Slots may be without a member.
+    /// The blocks for the members, by slot; a slot may be without a member.
     fn blocks(&self) -> impl Iterator<Item = Block>;
 
     /// It is to be durable when it ends.

@@ -130,6 +130,15 @@ pub(crate) struct Roster {
     pub(crate) next_nr: MemberNr,
 }
 
+/// Brings up to date the fields of a member's superblock that an update changes in all of them.
+fn take_update(superblock: &mut Superblock, shared: &Superblock) {
+    superblock.events = shared.events;
+    superblock.utime = shared.utime;
+    superblock.resync_offset = shared.resync_offset;
+    superblock.roles.clone_from(&shared.roles);
+    superblock.v0.present = shared.v0.present;
+}
+
 impl Roster {
     pub(crate) fn member(&self, nr: MemberNr) -> Option<&Member> {
         self.members.iter().find(|member| member.nr == nr)
@@ -291,11 +300,7 @@ impl Roster {
         self.shared.v0.present = present;
         for member in self.members.iter_mut().filter(|member| !member.is_faulty()) {
             let superblock = &mut member.superblock;
-            superblock.events = self.shared.events;
-            superblock.utime = self.shared.utime;
-            superblock.resync_offset = self.shared.resync_offset;
-            superblock.roles.clone_from(&self.shared.roles);
-            superblock.v0.present = present;
+            take_update(superblock, &self.shared);
             superblock.bitmap_offset = self.shared.bitmap_offset;
             superblock.recovery_by_bitmap =
                 matches!(member.standing, Standing::Rebuilding { by_bitmap: true, .. });
@@ -318,12 +323,7 @@ impl Roster {
         let mut behind = Vec::new();
         for member in self.members.iter_mut().filter(missed) {
             behind.push(member.nr);
-            let superblock = &mut member.superblock;
-            superblock.events = shared.events;
-            superblock.utime = shared.utime;
-            superblock.resync_offset = shared.resync_offset;
-            superblock.roles.clone_from(&shared.roles);
-            superblock.v0.present = shared.v0.present;
+            take_update(&mut member.superblock, shared);
         }
         behind
     }

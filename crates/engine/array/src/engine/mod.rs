@@ -103,7 +103,7 @@ pub struct Engine {
     held: Cell<bool>,
     held_back: RefCell<VecDeque<HeldBack>>,
     pub(crate) mesh: Rc<Mesh>,
-    /// What has to be durable before members are written.
+    /// The gates that each write of a unit passes.
     pub(crate) consistency: Consistency,
     tasks: Rc<Tasks>,
     pub(crate) home: Home,

@@ -1,5 +1,5 @@
-//! What the consistency policy wants recorded before a write goes on: entered at once where it is, else asked for on the
-//! home shard.
+//! Records of the consistency policy that a write waits for: it enters at once where they are there, else the home shard is
+//! asked for them.
 
 use crate::consistency::{Entered, Policy, WriteInFlight};
 use crate::engine::Engine;

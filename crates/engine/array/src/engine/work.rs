@@ -14,7 +14,7 @@ pub(crate) struct WriteArgs {
     pub(crate) payload: WritePayload,
     pub(crate) fua: bool,
     pub(crate) done: PieceDone,
-    /// What was recorded for it; `None` until that is durable, then held until it ends.
+    /// The record of it; `None` until that is durable, then held until the write ends.
     pub(crate) entered: Option<Entered>,
 }
 

@@ -56,25 +56,10 @@ pub(crate) fn runs(copies: &[(usize, Buf)], block: usize, ask: bool) -> Vec<Run>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_shard::{Reactor, Shard};
-    use std::rc::Rc;
-
-    struct Still;
-
-    impl Reactor for Still {
-        fn now(&self) -> u64 {
-            0
-        }
-
-        fn poll(&self) -> bool {
-            false
-        }
-
-        fn park(&self, _: Option<u64>, _: &dyn Fn() -> bool) {}
-    }
+    use crate::testing;
 
     fn seen(copies: &[&[u8]], ask: bool) -> Vec<Run> {
-        let shard = Shard::with_reactor(0, Rc::new(Still) as Rc<dyn Reactor>);
+        let shard = testing::shard();
         let copies: Vec<_> = copies
             .iter()
             .enumerate()

@@ -1,9 +1,10 @@
 //! The part of each component that an array uses, by a superblock of it.
 
+use braid_format::SECTOR;
 use braid_format::superblock::Superblock;
 use braid_layout::{Layout, Level, Spec};
 
-const SECTOR: u64 = 512;
+const SECTOR_BYTES: u64 = SECTOR as u64;
 
 /// Sectors of each component that the array uses.
 ///
@@ -14,17 +15,17 @@ pub(crate) fn used_size(superblock: &Superblock) -> u64 {
     let spec = || Spec {
         level: Level::Raid10,
         layout: superblock.layout,
-        chunk_size: u64::from(superblock.chunk_sectors) * SECTOR,
+        chunk_size: u64::from(superblock.chunk_sectors) * SECTOR_BYTES,
         raid_disks: superblock.raid_disks as usize,
-        component_size: superblock.size.saturating_mul(SECTOR),
+        component_size: superblock.size.saturating_mul(SECTOR_BYTES),
         member_sizes: Vec::new(),
     };
     if superblock.level != Level::Raid10.md_number() {
         return superblock.size;
     }
     match Layout::new(&spec()) {
-        Ok(Layout::Raid10(raid10)) => raid10.used_component_size() / SECTOR,
-        // What is no layout is refused by whoever assembles it, with the reason.
+        Ok(Layout::Raid10(raid10)) => raid10.used_component_size() / SECTOR_BYTES,
+        // Assembly refuses a layout that cannot be, and says why.
         _ => superblock.size,
     }
 }

@@ -354,8 +354,8 @@ impl Work {
     }
 }
 
-/// How many of the ascending `buckets` are less than `bucket`, looked for from place `near` on: few steps where it is not
-/// far from there.
+/// The number of ascending `buckets` that are less than `bucket`. The search begins at place `near`, and takes few steps
+/// where the answer is not far from there.
 fn below(buckets: &[usize], near: usize, bucket: usize) -> usize {
     let less = |at: usize| buckets.get(at).is_some_and(|&other| other < bucket);
     let mut step = 1;

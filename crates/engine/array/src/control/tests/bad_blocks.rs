@@ -445,7 +445,7 @@ fn blocks_that_are_bad_on_every_member_are_written_and_good_again() {
     }
 }
 
-/// What becomes of a bad-block log, given its first byte.
+/// Loses the bad-block log of a member, which starts at this byte.
 type Loss = fn(&World, &Arc<TestMember>, u64);
 
 /// A log that makes no sense, and one that cannot be read.

@@ -164,26 +164,10 @@ impl Intent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_shard::{Nanos, Reactor};
-    use std::rc::Rc;
-
-    /// A clock that stands still.
-    struct Still;
-
-    impl Reactor for Still {
-        fn now(&self) -> Nanos {
-            0
-        }
-
-        fn poll(&self) -> bool {
-            false
-        }
-
-        fn park(&self, _: Option<Nanos>, _: &dyn Fn() -> bool) {}
-    }
+    use crate::testing;
 
     fn intent() -> Intent {
-        Intent::new(&Shard::with_reactor(0, Rc::new(Still)), 1, Shape::new(4096, 8))
+        Intent::new(&testing::shard(), 1, Shape::new(4096, 8))
     }
 
     #[test]
