@@ -119,8 +119,6 @@ pub const CIRCLES: &[(&str, &[&str])] = &[
             "targets::signatures",
             "targets::superblock",
             "targets::volume",
-            "targets::volume::uses",
-            "targets::volume::world",
         ],
     ),
     (

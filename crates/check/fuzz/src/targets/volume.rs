@@ -4,6 +4,7 @@
 //! An input is what is changed in the records of a sample volume: 16 bytes for each change, of which at most
 //! [`CHANGES_MAX`] count; see [`Damage`].
 
+mod doing;
 mod uses;
 mod world;
 

@@ -1,13 +1,16 @@
 //! All that can be done to a volume, whatever comes back.
 
-use super::world::{ME, doing};
+use super::doing::doing;
 use braid_filesystem::{
-    Allocate, Errno, FileSystem, Ino, Kind, NewNode, ROOT, RenameFlags, Seek, SetAttr, XattrMode,
+    Allocate, Caller, Errno, FileSystem, Ino, Kind, NewNode, ROOT, RenameFlags, Seek, SetAttr,
+    XattrMode,
 };
 use braid_shard::Shard;
 use braid_volume::{NewJob, Volume};
 use std::rc::Rc;
 
+/// Who makes everything.
+pub const ME: Caller = Caller { uid: 7, gid: 8 };
 /// What a repair gives a name may have counts to be repaired, and the name's directory too.
 const REPAIRS_MAX: u32 = 3;
 /// Directories in each other that are walked.

@@ -2,38 +2,27 @@
 //!
 //! Invariant: what never ends is found: the store counts what it is asked for, as the clock counts waits.
 
-use super::uses;
+use super::doing::{doing, done_last};
+use super::uses::{self, ME};
 use braid_device::ram::Ram;
-use braid_filesystem::{Caller, FileSystem, Kind, NewNode, ROOT, Time, XattrMode};
+use braid_filesystem::{FileSystem, Kind, NewNode, ROOT, Time, XattrMode};
 use braid_format::volume::BLOCK;
 use braid_kv::model::{ModelStore, Snapshot};
 use braid_kv::{Answer, Change, Pair, Store, StoreSpace};
 use braid_shard::Shard;
 use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, first_records, noted_nowhere};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use uuid::Uuid;
 
-/// Who makes everything.
-pub const ME: Caller = Caller { uid: 7, gid: 8 };
 /// MiB of the bricks.
 const BRICKS: [u64; 3] = [8, 16, 8];
 /// Bytes of a stripe.
 const STRIPE: u64 = 16 << 10;
 /// More requests of the store than any use of the sample makes.
 const REQUESTS_MAX: u64 = 1_000_000;
-
-thread_local! {
-    /// What is done now: what goes wrong can be told where it came from.
-    static DOING: RefCell<String> = const { RefCell::new(String::new()) };
-}
-
-/// Notes what is done now.
-pub fn doing(what: impl Into<String>) {
-    DOING.set(what.into());
-}
 
 /// A store that is asked for so much only.
 struct Counted {
@@ -172,7 +161,6 @@ pub fn use_damaged(sample: &Snapshot, changes: Vec<Change>) -> Result<bool, Stri
     ended.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        let doing = DOING.with_borrow(String::clone);
-        Err(format!("panicked while {doing}: {}", text.unwrap_or("(no message)")))
+        Err(format!("panicked while {}: {}", done_last(), text.unwrap_or("(no message)")))
     })
 }
