@@ -103,25 +103,6 @@ pub const CIRCLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "crates/check/fuzz",
-        &[
-            "targets",
-            "targets::array",
-            "targets::array::samples",
-            "targets::array::uses",
-            "targets::bitmap",
-            "targets::brick",
-            "targets::buckets",
-            "targets::journal",
-            "targets::logs",
-            "targets::nbd",
-            "targets::records",
-            "targets::signatures",
-            "targets::superblock",
-            "targets::volume",
-        ],
-    ),
-    (
         "crates/check/sim",
         &[
             "checkers::owner_only",

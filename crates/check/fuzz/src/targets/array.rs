@@ -11,10 +11,10 @@ mod samples;
 mod uses;
 
 use super::superblock::{V0_FIELDS, V1_FIELDS, seal_v0, seal_v1};
-use super::{PLAIN, Target, Verdict, head};
+use super::target::{PLAIN, Target, Verdict, head};
 use crate::mutate::{Field, le};
 use braid_format::SECTOR;
-use braid_format::superblock::{READ_LEN, Superblock, Version, location};
+use braid_format::superblock::{READ_LEN, Superblock, Version};
 use disk::Disk;
 use std::cell::OnceCell;
 
@@ -125,7 +125,7 @@ fn run(input: &[u8]) -> Result<Verdict, String> {
     let disks: Vec<Disk> = sample.iter().map(Disk::copy).collect();
     for (member, disk) in disks.iter().enumerate() {
         let here = || changes.iter().filter(|change| change.applies_to(member, disks.len()));
-        let Some(sound) = superblock(disk) else { continue };
+        let Some(sound) = disk.superblock() else { continue };
         here().for_each(|change| change.apply(disk, &sound));
         if here().all(|change| change.how & 0x80 == 0) {
             seal(disk, &sound);
@@ -140,16 +140,6 @@ fn run(input: &[u8]) -> Result<Verdict, String> {
         there.reverse();
     }
     uses::all(&there, options & 1 != 0, options & 2 != 0)
-}
-
-/// What a sample's member says before it is changed.
-fn superblock(disk: &Disk) -> Option<Superblock> {
-    let sectors = disk.size() / SECTOR as u64;
-    Version::ALL.into_iter().find_map(|version| {
-        let at = location(version, sectors)?;
-        let bytes = disk.get(at * SECTOR as u64, READ_LEN);
-        Superblock::parse(&bytes, version, at, sectors).ok()
-    })
 }
 
 fn seal(disk: &Disk, sound: &Superblock) {

@@ -1,6 +1,6 @@
 //! The write-intent bitmap: an input is its area.
 
-use super::{PLAIN, Target, Verdict, must, no_checksum};
+use super::target::{PLAIN, Target, Verdict, must, no_checksum};
 use crate::mutate::{Field, le};
 use braid_format::bitmap::{BitmapSuperblock, Bits, HEADER, MAX_BITS, area_len};
 

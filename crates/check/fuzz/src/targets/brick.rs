@@ -1,6 +1,6 @@
 //! The superblocks of a volume's brick: the size of the device, then the first copy and the second.
 
-use super::{PLAIN, Target, Verdict, head, must};
+use super::target::{PLAIN, Target, Verdict, head, must};
 use crate::mutate::{Field, le};
 use braid_format::brick::{
     BLOCK, BrickSuperblock, Chosen, Copy, SUPERBLOCK_LEN, choose, second_copy_at,

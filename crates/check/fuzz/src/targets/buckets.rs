@@ -1,6 +1,6 @@
 //! The table of buckets as it is stored in a volume's metadata.
 
-use super::{PLAIN, Target, Verdict, must};
+use super::target::{PLAIN, Target, Verdict, must};
 use crate::mutate::{Field, le};
 use braid_layout::buckets::{BUCKETS as COUNT, Buckets};
 

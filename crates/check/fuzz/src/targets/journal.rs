@@ -1,6 +1,6 @@
 //! The journal: uuid, data_size, tail, size of the components, then the ring from its start.
 
-use super::{PLAIN, Target, Verdict, head, must};
+use super::target::{PLAIN, Target, Verdict, head, must};
 use crate::mutate::{Field, le};
 use braid_format::journal::{BLOCK, Found, Meta, Recovery, Walk};
 use crc_fast::{CrcAlgorithm::Crc32Iscsi, Digest};

@@ -1,7 +1,7 @@
 //! The bad-block log (a byte for its shift, then the log) and the partial parity log (uuid, shape of the array,
 //! then a member's area).
 
-use super::{PLAIN, Target, Verdict, head, must, no_checksum};
+use super::target::{PLAIN, Target, Verdict, head, must, no_checksum};
 use crate::mutate::{Field, le};
 use braid_format::{SECTOR, badblocks, ppl};
 

@@ -2,7 +2,7 @@
 //!
 //! A stream is decoded twice, whole and in pieces: what it means must not depend on where it was cut.
 
-use super::{PLAIN, Target, Verdict, head, must, no_checksum};
+use super::target::{PLAIN, Target, Verdict, head, must, no_checksum};
 use crate::mutate::{Field, be};
 use braid_nbd::protocol::{
     BlockSizes, ClientHandshake, ClientHandshakeStep, ClientOptions, Command, Export, ExportTable,

@@ -3,7 +3,7 @@
 //! An input is the record, or the key; in front of places stands the stripe, as what 16 KiB are to be shifted by, and the
 //! group.
 
-use super::{PLAIN, Target, Verdict, head, must};
+use super::target::{PLAIN, Target, Verdict, head, must};
 use crate::mutate::{be, le};
 use braid_format::volume::RecordError;
 use braid_format::volume::brick_record::BrickRecord;

@@ -1,6 +1,6 @@
 //! Foreign signatures: the size of a device, then what was read of it, each part as offset, length and bytes.
 
-use super::{PLAIN, Target, Verdict, head, must, no_checksum};
+use super::target::{PLAIN, Target, Verdict, head, must, no_checksum};
 use crate::mutate::{Field, le};
 use braid_format::signature::{Areas, detect, partitions, ranges, refuse_container};
 use braid_format::superblock::v0_shared_with;

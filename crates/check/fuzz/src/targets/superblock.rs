@@ -1,6 +1,6 @@
 //! Superblocks: two bytes choose the version and the member's size, the rest is what was read there.
 
-use super::{PLAIN, Target, Verdict, head, must};
+use super::target::{PLAIN, Target, Verdict, head, must};
 use crate::mutate::{Field, le};
 use braid_format::superblock::{Role, Superblock, SuperblockError, Version, location};
 

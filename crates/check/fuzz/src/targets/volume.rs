@@ -8,7 +8,7 @@ mod doing;
 mod uses;
 mod world;
 
-use super::{PLAIN, Target, Verdict};
+use super::target::{PLAIN, Target, Verdict};
 use crate::mutate::{Field, le};
 use braid_kv::Change;
 use braid_kv::model::Snapshot;

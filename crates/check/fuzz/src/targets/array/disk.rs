@@ -5,6 +5,8 @@
 use braid_device::{
     Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, OpenError, Opener, Outcome, Request,
 };
+use braid_format::SECTOR;
+use braid_format::superblock::{READ_LEN, Superblock, Version, location};
 use braid_shard::Shard;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -61,6 +63,16 @@ impl Disk {
     /// Bytes that it has.
     pub fn size(&self) -> u64 {
         self.info.size
+    }
+
+    /// The superblock that it holds, of whichever version; `None` if none can be read.
+    pub fn superblock(&self) -> Option<Superblock> {
+        let sectors = self.size() / SECTOR as u64;
+        Version::ALL.into_iter().find_map(|version| {
+            let at = location(version, sectors)?;
+            let bytes = self.get(at * SECTOR as u64, READ_LEN);
+            Superblock::parse(&bytes, version, at, sectors).ok()
+        })
     }
 
     fn locked<T>(&self, work: impl FnOnce(&mut Pages) -> T) -> T {

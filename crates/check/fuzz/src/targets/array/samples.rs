@@ -108,7 +108,7 @@ fn made(size: u64, left: Left, options: CreateOptions) -> Vec<Disk> {
 /// The same members with something else in their superblocks.
 fn changed(disks: Vec<Disk>, change: impl Fn(&mut Superblock)) -> Vec<Disk> {
     for disk in &disks {
-        let mut superblock = super::superblock(disk).expect("a member has one");
+        let mut superblock = disk.superblock().expect("a member has one");
         change(&mut superblock);
         disk.put(superblock.super_offset * SECTOR as u64, &superblock.to_bytes());
     }

@@ -1,6 +1,7 @@
 //! All that a server does with members that it is given, whatever they hold.
 
-use super::super::{Verdict, clock, must};
+use super::super::clock;
+use super::super::target::{Verdict, must};
 use super::disk::Disk;
 use braid_array::array::Array;
 use braid_array::assemble::assemble;
