@@ -9,27 +9,25 @@
 //! Rules found from superblocks that mdadm wrote (table in `tests/data/placements.tsv`).
 
 mod added_bitmap;
+mod bitmap_place;
+mod error;
 
 pub use added_bitmap::place_added_bitmap;
+pub use bitmap_place::BitmapPlace;
+pub use error::PlacementError;
 
 use crate::bitmap;
 use crate::superblock::{Ppl, V0_BITMAP_OFFSET, V0_SIZE_MAX, Version, location};
+use bitmap_place::{V0_BITMAP_ROOM, bitmap_chunk};
 
 /// Level number of a linear array.
 const LINEAR: i32 = -1;
 /// Sectors of the bad-block log.
 const BBLOG: u64 = 8;
-/// Sectors behind a 0.90 superblock, in the same 64 KiB, that a bitmap may take.
-const V0_BITMAP_ROOM: u64 = 120;
 /// Sectors of a partial parity log.
 const PPL: u64 = 2048;
 const MIB: u64 = 2048;
 const GIB: u64 = 1024 * MIB;
-/// Bytes that one bit of a bitmap covers unless asked for otherwise.
-const BITMAP_CHUNK: u64 = 64 << 20;
-/// Smallest bitmap chunk in bytes.
-const BITMAP_CHUNK_MIN: u64 = 4096;
-
 /// The consistency policy, as far as it needs room on the members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
@@ -98,144 +96,6 @@ pub struct MemberPlace {
     pub data_size: u64,
     /// The superblock.
     pub super_offset: u64,
-}
-
-/// The bitmap's numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BitmapPlace {
-    /// Sectors from the superblock.
-    pub offset: i32,
-    /// Sectors of its area, in whole 4 KiB.
-    pub sectors: u64,
-    /// Bytes that one bit covers.
-    pub chunk_bytes: u32,
-    /// Sectors that the bitmap covers in all.
-    pub sync_size: u64,
-}
-
-/// Why an array cannot be placed on its members.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlacementError {
-    /// No member was given.
-    #[error("placing the array: no member given; name at least one")]
-    NoMember,
-    /// A member has no room for data.
-    #[error(
-        "placing the array: member {member} has {have} sectors and needs more than {need} \
-         for metadata and {unit} for data; use a larger member or a smaller chunk"
-    )]
-    MemberTooSmall {
-        /// Its place in the request.
-        member: usize,
-        /// Its sectors.
-        have: u64,
-        /// Sectors that are needed beside the data.
-        need: u64,
-        /// The least that is of use for data, in sectors.
-        unit: u64,
-    },
-    /// A member is larger than sectors can be counted in md's signed 64-bit sizes.
-    #[error(
-        "placing the array: member {member} claims {have} sectors, which no device has; check the device"
-    )]
-    MemberTooLarge {
-        /// Its place in the request.
-        member: usize,
-        /// Its sectors.
-        have: u64,
-    },
-    /// The size asked for is more than a member has.
-    #[error(
-        "placing the array: a size of {want} sectors per member was asked for and member {member} has {have}; \
-         ask for less or leave the size out"
-    )]
-    SizeTooLarge {
-        /// Its place in the request.
-        member: usize,
-        /// Sectors asked for.
-        want: u64,
-        /// Sectors it has for data.
-        have: u64,
-    },
-    /// More members than the superblocks can list.
-    #[error(
-        "placing the array: {have} members and metadata {version} lists at most {most}; use fewer, or metadata 1.2"
-    )]
-    TooManyMembers {
-        /// Members given.
-        have: usize,
-        /// Metadata version.
-        version: Version,
-        /// Members that it lists.
-        most: usize,
-    },
-    /// More of each member than metadata 0.90 can use.
-    #[error(
-        "placing the array: {want} sectors of each member and metadata 0.90 uses at most {most} (4 TiB); \
-         use metadata 1.2, or ask for a smaller size"
-    )]
-    V0Size {
-        /// Sectors that would be used.
-        want: u64,
-        /// Sectors that can be.
-        most: u64,
-    },
-    /// The size asked for is no chunk.
-    #[error(
-        "placing the array: a size of {want} sectors per member is less than a chunk of {chunk} sectors; ask for more"
-    )]
-    SizeTooSmall {
-        /// Sectors asked for.
-        want: u64,
-        /// The chunk in sectors.
-        chunk: u32,
-    },
-    /// The data offset asked for leaves no room for the metadata, or cannot be had.
-    #[error(
-        "placing the array: a data offset of {want} sectors {why}; use {least} or more, or leave it out"
-    )]
-    DataOffset {
-        /// Sectors asked for.
-        want: u64,
-        /// The defect.
-        why: &'static str,
-        /// The least that works.
-        least: u64,
-    },
-    /// The metadata version has no field for what was asked for.
-    #[error(
-        "placing the array: metadata {version} has no {what}; use metadata 1.2, or leave it out"
-    )]
-    Version {
-        /// Metadata version.
-        version: Version,
-        /// The feature that is missing.
-        what: &'static str,
-    },
-    /// The level keeps no bitmap or PPL.
-    #[error("placing the array: level {level} can have no {what}; leave it out")]
-    Consistency {
-        /// The level.
-        level: i32,
-        /// A bitmap, or a PPL.
-        what: &'static str,
-    },
-    /// The bitmap chunk asked for is impossible.
-    #[error(
-        "placing the array: a bitmap chunk of {want} bytes is not possible; \
-         it must be a power of two from {least} to 2147483648"
-    )]
-    BitmapChunk {
-        /// Bytes asked for.
-        want: u64,
-        /// The least that fits.
-        least: u64,
-    },
-    /// The array is too large for a bitmap on members of this size.
-    #[error(
-        "placing the array: there is no room for a bitmap; use larger members or leave the bitmap out"
-    )]
-    NoBitmapRoom,
 }
 
 /// Largest member that is taken: md counts sectors in signed 64-bit numbers and so do offsets here.
@@ -448,20 +308,6 @@ fn bitmap_sync_size(request: &Request, size: u64) -> u64 {
     // sane request does not.
     let chunks = u128::from(size / chunk / far) * u128::from(request.raid_disks) / u128::from(near);
     u64::try_from(chunks * u128::from(chunk)).unwrap_or(u64::MAX)
-}
-
-/// Bytes for each bit of a bitmap: what is wanted, else 64 MiB, or the least that `fits`.
-fn bitmap_chunk(want: Option<u32>, fits: impl Fn(u64) -> bool) -> Result<u32, PlacementError> {
-    let mut least = BITMAP_CHUNK_MIN;
-    while !fits(least) && least <= u64::from(u32::MAX) {
-        least *= 2;
-    }
-    let chunk = match want {
-        None => least.max(BITMAP_CHUNK),
-        Some(want) if want.is_power_of_two() && u64::from(want) >= least => want.into(),
-        Some(want) => return Err(PlacementError::BitmapChunk { want: want.into(), least }),
-    };
-    u32::try_from(chunk).map_err(|_| PlacementError::NoBitmapRoom)
 }
 
 fn place_bitmap(

@@ -1,4 +1,4 @@
-//! Ranges of bytes of a brick.
+//! Ranges of bytes of a brick, and where its two superblocks leave room for them.
 //!
 //! This module does not know their content.
 
@@ -23,4 +23,14 @@ pub(super) fn that_overlap(mut areas: Vec<Area>) -> Option<(Area, Area)> {
     areas.sort_by_key(|area| area.offset);
     let pair = areas.windows(2).find(|pair| pair[0].offset + pair[0].len > pair[1].offset)?;
     Some((pair[0], pair[1]))
+}
+
+/// The brick's size on a device: its bytes without what is behind the last whole [`BLOCK`].
+pub fn usable_size(device_bytes: u64) -> u64 {
+    device_bytes - device_bytes % BLOCK
+}
+
+/// Where the second copy is on a brick of this size; `None` where there is no room for two.
+pub fn second_copy_at(brick_size: u64) -> Option<u64> {
+    usable_size(brick_size).checked_sub(BLOCK).filter(|&at| at >= BLOCK)
 }

@@ -3,7 +3,8 @@
 //! They are written one after the other, each with the device's cache flushed behind it, so that at any moment one
 //! of them is whole.
 
-use super::{BrickError, BrickSuperblock};
+use super::error::BrickError;
+use super::superblock::BrickSuperblock;
 
 /// One of the two superblocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

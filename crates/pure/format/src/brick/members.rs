@@ -2,12 +2,7 @@
 //!
 //! Invariant: what a superblock holds of both is sorted, without anything twice.
 
-use super::raw::{RawAway, RawRun};
-
-/// The most runs of ids that a superblock holds.
-pub const MAX_RUNS: usize = 64;
-/// The most bricks that can be away at a time.
-pub const MAX_AWAY: usize = 128;
+use super::raw::{MAX_AWAY, MAX_RUNS, RawAway, RawRun};
 
 /// The ids of a volume's bricks, as runs of consecutive ones. Empty where they are not told: there would be more than
 /// [`MAX_RUNS`] runs.

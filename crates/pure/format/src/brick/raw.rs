@@ -1,7 +1,6 @@
 //! A brick's superblock byte by byte, and its checksum. Little-endian. Knows no meaning.
 
 use super::areas::{Area, MAX_GROWN};
-use super::members::{MAX_AWAY, MAX_RUNS};
 use crate::crc;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -12,6 +11,10 @@ pub const MAGIC: [u8; 16] = *b"braid brick\r\n\x1a\n\0";
 pub const VERSION: u32 = 1;
 /// Bytes of one copy.
 pub const SUPERBLOCK_LEN: usize = 4096;
+/// The most runs of ids that a superblock holds.
+pub const MAX_RUNS: usize = 64;
+/// The most bricks that can be away at a time.
+pub const MAX_AWAY: usize = 128;
 /// Bytes behind the last field.
 pub(super) const RESERVED: usize = SUPERBLOCK_LEN - 2784;
 

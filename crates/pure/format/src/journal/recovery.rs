@@ -1,6 +1,7 @@
 //! The writes that a log asks for, collected row by row while it is walked.
 
-use super::{BLOCK_SECTORS, Found, Payload};
+use super::meta::{BLOCK_SECTORS, Payload};
+use super::walk::Found;
 use std::collections::BTreeMap;
 
 /// A row that is complete in the log: all that changed and its parity. To be written to the members, parity

@@ -1,3 +1,4 @@
+use super::meta::block_checksum;
 use super::*;
 
 const UUID: [u8; 16] = *b"0123456789abcdef";

@@ -1,6 +1,6 @@
 //! The walk from the journal's tail to the end of the log, one meta block at a time.
 
-use super::{BLOCK_SECTORS, Meta, MetaError, Seed};
+use super::meta::{BLOCK_SECTORS, Meta, MetaError, Seed};
 
 /// Sectors of the ring on a journal whose superblock has this data_size: whole blocks.
 pub fn ring_sectors(data_size: u64) -> u64 {

@@ -1,7 +1,8 @@
 //! Where mdadm 4.2 puts the bitmap that `mdadm --grow --bitmap=internal` adds to an array whose members
 //! have their places already: in what was left free between superblock, bad-block log and data.
 
-use super::{BitmapPlace, PlacementError, V0_BITMAP_ROOM, bitmap_chunk};
+use super::bitmap_place::{BitmapPlace, V0_BITMAP_ROOM, bitmap_chunk};
+use super::error::PlacementError;
 use crate::bitmap::{HEADER, area_len};
 use crate::superblock::{Superblock, V0_BITMAP_OFFSET, Version};
 

@@ -1,6 +1,6 @@
 //! The writes that the newest unit of each member's log asks for, with every number in it checked.
 
-use super::{Entry, newest};
+use super::log::{Entry, newest};
 use crate::{SECTOR, crc};
 use std::ops::Range;
 

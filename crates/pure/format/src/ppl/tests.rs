@@ -1,4 +1,5 @@
 use super::*;
+use crate::crc;
 
 const UUID: [u8; 16] = *b"0123456789abcdef";
 /// Chunk of 64 KiB, 4 slots, 100 stripes.

@@ -1,6 +1,7 @@
 //! Filesystems that begin with a boot sector: FAT, NTFS, exFAT, ReFS, and BitLocker volumes.
 
-use super::{Areas, Device, Signature, Text};
+use super::areas::{Areas, Device};
+use super::found::{Signature, Text};
 
 pub(super) fn probe(device: &Device<'_>, found: &mut Vec<Signature>) {
     found.extend(named(device.areas).or_else(|| fat(device.areas)));

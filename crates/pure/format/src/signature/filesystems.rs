@@ -1,6 +1,7 @@
 //! Filesystems that a magic number in a superblock tells.
 
-use super::{Areas, Device, Signature, Text};
+use super::areas::{Areas, Device};
+use super::found::{Signature, Text};
 
 pub(super) fn probe(device: &Device<'_>, found: &mut Vec<Signature>) {
     let areas = device.areas;

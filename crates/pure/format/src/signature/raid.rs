@@ -2,7 +2,8 @@
 //!
 //! Source of the latter two: mdadm `super-intel.c` and `super-ddf.c`, SNIA's Common RAID DDF specification.
 
-use super::{Device, Signature, Text};
+use super::areas::Device;
+use super::found::{Signature, Text};
 use crate::superblock::{READ_LEN, Superblock, SuperblockError, candidates};
 use crate::{SECTOR, uuid_text};
 

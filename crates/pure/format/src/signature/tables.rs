@@ -1,6 +1,8 @@
 //! Partition tables: GPT (both copies) and MBR.
 
-use super::{Areas, Device, Signature, Text, boot_sectors};
+use super::areas::{Areas, Device};
+use super::boot_sectors;
+use super::found::{Signature, Text};
 use crate::SECTOR;
 use std::ops::Range;
 

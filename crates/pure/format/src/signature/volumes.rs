@@ -1,6 +1,7 @@
 //! Signatures beside filesystems and tables: swap, LVM, LUKS, ZFS members, Ceph, DRBD, bricks of braid's volumes.
 
-use super::{Areas, Device, Signature, Text};
+use super::areas::{Areas, Device};
+use super::found::{Signature, Text};
 use crate::brick;
 
 pub(super) fn probe(device: &Device<'_>, found: &mut Vec<Signature>) {

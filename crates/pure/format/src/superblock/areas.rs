@@ -1,6 +1,8 @@
 //! Which sectors of a member its metadata and its data occupy, so that nothing tramples on them.
 
-use super::{Role, Superblock, Version};
+use super::fields::Superblock;
+use super::role::Role;
+use super::version::Version;
 use std::ops::Range;
 
 /// The use of a range of a member.

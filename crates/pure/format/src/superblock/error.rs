@@ -1,6 +1,6 @@
 //! Why bytes are not a usable superblock: the field, what was found in it, and what to do.
 
-use super::Features;
+use super::features::Features;
 
 /// Why bytes are not a usable superblock.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,10 +1,14 @@
 //! From bytes to a [`Superblock`], with the checks that the kernel makes on load.
 
+use super::error::SuperblockError;
+use super::features::Features;
+use super::fields::{Leftover, Ppl, Reshape, Superblock};
+use super::name::Name;
 use super::raw::{self, FIXED, Raw, RawPpl, RawReshape};
-use super::{
-    Features, Leftover, MAX_ROLES, Name, Ppl, Reshape, Role, Superblock, SuperblockError, V0_DISKS,
-    Version, v0,
-};
+use super::role::Role;
+use super::slots::check_slots;
+use super::v0;
+use super::version::{MAX_ROLES, Version};
 use zerocopy::byteorder::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes, transmute};
 
@@ -164,27 +168,6 @@ fn reshape(raw: &RawReshape, features: Features) -> Reshape {
         backwards: delta_disks < 0
             || (delta_disks == 0 && features.contains(Features::RESHAPE_BACKWARDS)),
     }
-}
-
-/// Readers take memory for each slot, so a number that no role table can name is refused before anybody counts on it.
-/// Linux has the same limit (`max_disks` in `md.c`) and so has 0.90 with its 27 entries.
-pub(super) fn check_slots(sb: &Superblock, at: u64) -> Result<(), SuperblockError> {
-    let (most, must) = match sb.version {
-        Version::V0_90 => (V0_DISKS as i64, "from 1 to 27"),
-        _ => (MAX_ROLES as i64, "from 1 to 1920"),
-    };
-    let slots = 1..=most;
-    if !slots.contains(&sb.raid_disks.into()) {
-        let found = sb.raid_disks.into();
-        return Err(SuperblockError::Field { at, field: "raid_disks", found, must });
-    }
-    let Some(reshape) = sb.reshape else { return Ok(()) };
-    let before = i64::from(sb.raid_disks) - i64::from(reshape.delta_disks);
-    if !slots.contains(&before) {
-        let (field, found) = ("raid_disks less delta_disks", before.unsigned_abs());
-        return Err(SuperblockError::Field { at, field, found, must });
-    }
-    Ok(())
 }
 
 fn check_rest(

@@ -10,18 +10,19 @@
 //!
 //! Source of the format: Linux `md_p.h` (`mdp_super_t`) and `md.c` (super_90_load, _validate, _sync).
 
-use super::parse::check_slots;
+use super::error::SuperblockError;
+use super::fields::{CLEAN, Leftover, READ_LEN, Reshape, Superblock};
+use super::name::Name;
 use super::raw::MAGIC;
-use super::{
-    CLEAN, Leftover, Name, READ_LEN, Reshape, Role, Superblock, SuperblockError, Version,
-    pack_time, time_seconds,
-};
+use super::role::Role;
+use super::slots::check_slots;
+use super::time::{pack_time, time_seconds};
+use super::v0_fields::{V0, V0Device, swap_words};
+use super::version::{V0_DISKS, Version};
 use crate::SECTOR;
 use zerocopy::byteorder::little_endian::{I32, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Entries in the table of disks.
-pub const V0_DISKS: usize = 27;
 /// Sectors between a 0.90 superblock and its bitmap, which stands in the same 64 KiB.
 pub const V0_BITMAP_OFFSET: i32 = 8;
 /// Sectors that a member of a level with redundancy can use at most: 4 TiB less one KiB.
@@ -41,34 +42,6 @@ const REMOVED: u32 = 1 << 3;
 const STANDING: u32 = FAULTY | ACTIVE | IN_SYNC | REMOVED;
 const WRITE_MOSTLY: u32 = 1 << 9;
 const FAILFAST: u32 = 1 << 10;
-
-/// Fields of version 0.90 alone. All zero in new superblocks and in those of other versions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct V0 {
-    /// Number of the md device that the array had last.
-    pub md_minor: u32,
-    /// Patch version; 0 in all that Linux writes.
-    pub patch: u32,
-    /// Bits of the array's state that nothing else here says, as found.
-    pub state: u32,
-    /// Which dev numbers from `raid_disks` on are members, one bit each: a spare cannot be told from an unused
-    /// entry by its role. A member with another role, and the superblock's own, count as set.
-    pub present: u32,
-    /// Of each member, by dev number, what the table of disks says beside its role.
-    pub devices: Vec<V0Device>,
-}
-
-/// The entry of a member in the table of disks, beside its role.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct V0Device {
-    /// Major number that the device had last.
-    pub major: u32,
-    /// Minor number that the device had last.
-    pub minor: u32,
-    /// State bits beyond faulty, active, in sync and removed; those of the superblock's own member follow
-    /// from its devflags.
-    pub flags: u32,
-}
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -307,11 +280,6 @@ fn resync_offset(raw: &Raw) -> u64 {
 fn uuid_bytes(raw: &Raw) -> [u8; 16] {
     let [one, two, three] = raw.uuid1_to_3;
     swap_words([raw.uuid0, one, two, three].map(U32::to_bytes).as_flattened())
-}
-
-/// 16 bytes with the bytes of each word reversed.
-pub(super) fn swap_words(bytes: &[u8]) -> [u8; 16] {
-    std::array::from_fn(|at| bytes.get(at ^ 3).copied().unwrap_or(0))
 }
 
 /// 0.90 has no uuid of the member: the array's, with the dev number in it.

@@ -1,7 +1,11 @@
 //! From a [`Superblock`] to bytes: feature bits derived, checksum computed.
 
+use super::features::Features;
+use super::fields::{Leftover, Superblock};
 use super::raw::{self, FIXED, Raw, RawPpl, RawReshape};
-use super::{Features, Leftover, Role, Superblock, Version, v0};
+use super::role::Role;
+use super::v0;
+use super::version::Version;
 use crate::SECTOR;
 use zerocopy::{IntoBytes, transmute};
 
