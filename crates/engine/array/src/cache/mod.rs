@@ -130,7 +130,9 @@ impl StripeCache {
         if self.is_off() {
             return None;
         }
-        let admit = partly && self.admits(stripe);
+        // Lines are made for whole blocks only, and rows shorter than one have none.
+        let has_whole = rows.end - rows.start >= self.granule();
+        let admit = partly && has_whole && self.admits(stripe);
         if !admit && self.stripe(stripe).is_none() {
             return None;
         }

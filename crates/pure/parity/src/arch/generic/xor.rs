@@ -109,11 +109,14 @@ pub(crate) unsafe fn xor<V: Vector, const UNROLL: usize>(
 #[inline(always)]
 pub(crate) unsafe fn xor_into<V: Vector, const UNROLL: usize>(dst: &mut [u8], srcs: &[&[u8]]) {
     let len = dst.len();
-    let tile = if srcs.len() > MOST { TILE } else { len.max(1) };
-    for at in (0..len).step_by(tile) {
+    if srcs.len() <= MOST {
+        // SAFETY: the caller's promise: one length.
+        return unsafe { sum::<V, UNROLL, true, false>(dst, srcs, 0, len) };
+    }
+    for at in (0..len).step_by(TILE) {
         for group in srcs.chunks(MOST) {
             // SAFETY: the caller's promise: one length.
-            unsafe { sum::<V, UNROLL, true, false>(dst, group, at, tile.min(len - at)) }
+            unsafe { sum::<V, UNROLL, true, false>(dst, group, at, TILE.min(len - at)) }
         }
     }
 }
