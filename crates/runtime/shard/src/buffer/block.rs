@@ -3,33 +3,54 @@
 //! They hold one another: a block knows its pool and the loan that its memory came by, a pool the loans that go home,
 //! and a loan its block. So they are in one file.
 
-use super::memory::{CLASS_MIN_SHIFT, CLASSES, KEEP_PER_CLASS, block_layout, class_of};
+use super::memory::{CLASSES, KEEP_PER_CLASS, block_layout};
 use crate::id::ShardId;
 use std::alloc::dealloc;
 use std::cell::{Cell, RefCell};
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-/// The head of a block: the number of its handles, and the pool that its memory goes back to.
+/// The head of a block: the number of its handles, and the pool that it goes back to.
 pub(super) struct Block {
     pub(super) handles: Cell<u32>,
     pub(super) memory: NonNull<u8>,
     pub(super) capacity: usize,
-    pub(super) pool: Rc<PoolInner>,
+    pub(super) kind: Kind,
+    /// There while the block has handles. A block that the pool keeps must not hold the pool: neither would ever be freed.
+    pub(super) pool: Cell<Option<Rc<PoolInner>>>,
     /// Set when the memory belongs to another shard's block.
     pub(super) origin: Cell<Option<Loan>>,
+}
+
+/// The end of a block whose last handle was dropped.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    /// Kept for reuse in this class, memory and head, while there is room.
+    Kept(usize),
+    /// Its memory goes back to the system.
+    Large,
+    /// Its memory is another shard's, and the loan goes home.
+    Lent,
+}
+
+/// The free blocks of one class.
+#[derive(Default)]
+pub(super) struct Class {
+    /// Used last in, first out.
+    pub(super) free: Vec<NonNull<Block>>,
+    /// Blocks that have been free ever since the last trim: the first so many.
+    pub(super) unused: usize,
 }
 
 pub(super) struct PoolInner {
     pub(super) shard: ShardId,
     /// Unlike the shard's number, never the same for two pools of the process.
     pub(super) identity: u64,
-    pub(super) free: RefCell<[Vec<NonNull<u8>>; CLASSES]>,
-    /// Blocks of each class that have been free ever since the last trim.
-    pub(super) unused: RefCell<[usize; CLASSES]>,
-    /// Uninitialised heads for reuse. They are boxed because handles point to them.
+    pub(super) classes: RefCell<[Class; CLASSES]>,
+    /// Uninitialised heads for reuse by loans. They are boxed because handles point to them.
     #[allow(clippy::vec_box)]
-    pub(super) heads: RefCell<Vec<Box<std::mem::MaybeUninit<Block>>>>,
+    pub(super) heads: RefCell<Vec<Box<MaybeUninit<Block>>>>,
     pub(super) outstanding: Cell<usize>,
     pub(super) kept: Cell<usize>,
     /// Loans whose last handle here was dropped, to be sent home.
@@ -37,22 +58,22 @@ pub(super) struct PoolInner {
 }
 
 impl PoolInner {
-    pub(super) fn take_kept(&self, class: usize) -> Option<NonNull<u8>> {
-        let mut free = self.free.borrow_mut();
-        let memory = free[class].pop();
-        let unused = &mut self.unused.borrow_mut()[class];
-        *unused = free[class].len().min(*unused);
-        memory
+    /// A free block of a class, without handles.
+    #[inline]
+    pub(super) fn take_kept(&self, class: usize) -> Option<NonNull<Block>> {
+        let mut classes = self.classes.borrow_mut();
+        let Class { free, unused } = classes.get_mut(class)?;
+        let block = free.pop()?;
+        *unused = free.len().min(*unused);
+        Some(block)
     }
 
     /// Returns `count` blocks of a class to the system: those that have been free for the longest time.
     pub(super) fn release_kept(&self, class: usize, count: usize) {
-        let capacity = 1 << (class as u32 + CLASS_MIN_SHIFT);
-        let blocks = &mut self.free.borrow_mut()[class];
-        for memory in blocks.drain(..count.min(blocks.len())) {
-            // SAFETY: every block in class `class` came from `allocate` with this size and
-            // nothing points to it any more: it is in the free list.
-            unsafe { dealloc(memory.as_ptr(), block_layout(capacity)) };
+        let Class { free, .. } = &mut self.classes.borrow_mut()[class];
+        for block in free.drain(..count.min(free.len())) {
+            // SAFETY: a block in this list is initialised, has no handles, and leaves the list here.
+            let capacity = unsafe { discard(block) };
             self.kept.set(self.kept.get() - capacity);
         }
     }
@@ -68,7 +89,20 @@ impl Drop for PoolInner {
     }
 }
 
-/// Drops one handle; the last one returns the memory and the head.
+/// Gives head and memory of a block that is no loan back to the system; returns its capacity.
+///
+/// # Safety
+/// The head is initialised, and nobody uses the block any more.
+unsafe fn discard(block: NonNull<Block>) -> usize {
+    // SAFETY: as the caller promises; the pointer came from Box::into_raw of a Box<MaybeUninit<Block>>, and
+    // MaybeUninit<Block> has Block's layout.
+    let head = unsafe { Box::from_raw(block.as_ptr()) };
+    // SAFETY: the memory came from `allocate` with this capacity.
+    unsafe { dealloc(head.memory.as_ptr(), block_layout(head.capacity)) };
+    head.capacity
+}
+
+/// Drops one handle; with the last one the block goes back to its pool.
 pub(super) fn release(block: NonNull<Block>) {
     // SAFETY: the caller owns a handle, so the block is alive.
     let head = unsafe { block.as_ref() };
@@ -77,30 +111,35 @@ pub(super) fn release(block: NonNull<Block>) {
     if handles > 0 {
         return;
     }
-    // SAFETY: that was the last handle, so nobody else uses the head; it is initialised, and it is not used again
-    // until `Pool::head` has written a new one into it.
-    let head = unsafe { block.as_ptr().read() };
-    // SAFETY: the pointer came from Box::into_raw of a Box<MaybeUninit<Block>>.
-    let empty = unsafe { Box::from_raw(block.as_ptr().cast::<std::mem::MaybeUninit<Block>>()) };
-    head.pool.heads.borrow_mut().push(empty);
-    match head.origin.take() {
-        Some(loan) => head.pool.returns.borrow_mut().push(loan),
-        None => free_memory(&head.pool, head.memory, head.capacity),
+    // A block that has handles has its pool, too.
+    let Some(pool) = head.pool.take() else { return };
+    if let Kind::Lent = head.kind {
+        let loan = head.origin.take();
+        // SAFETY: that was the last handle, so nobody uses the head any more.
+        pool.heads.borrow_mut().push(unsafe { emptied(block) });
+        return pool.returns.borrow_mut().extend(loan);
     }
+    pool.outstanding.set(pool.outstanding.get() - head.capacity);
+    if let Kind::Kept(class) = head.kind
+        && let Some(class) = pool.classes.borrow_mut().get_mut(class)
+        && (class.free.len() + 1) * head.capacity <= KEEP_PER_CLASS
+    {
+        class.free.push(block);
+        return pool.kept.set(pool.kept.get() + head.capacity);
+    }
+    // SAFETY: that was the last handle, and the block is in no list.
+    unsafe { discard(block) };
 }
 
-fn free_memory(pool: &PoolInner, memory: NonNull<u8>, capacity: usize) {
-    pool.outstanding.set(pool.outstanding.get() - capacity);
-    if let Some(class) = class_of(capacity) {
-        let mut free = pool.free.borrow_mut();
-        if (free[class].len() + 1) * capacity <= KEEP_PER_CLASS {
-            free[class].push(memory);
-            pool.kept.set(pool.kept.get() + capacity);
-            return;
-        }
-    }
-    // SAFETY: `memory` came from `allocate(capacity)` and its last handle is gone.
-    unsafe { dealloc(memory.as_ptr(), block_layout(capacity)) };
+/// The head of a block, for another.
+///
+/// # Safety
+/// The head is initialised, and nobody uses it any more.
+unsafe fn emptied(block: NonNull<Block>) -> Box<MaybeUninit<Block>> {
+    // SAFETY: as the caller promises.
+    unsafe { block.as_ptr().drop_in_place() };
+    // SAFETY: the pointer came from Box::into_raw of a Box<MaybeUninit<Block>>.
+    unsafe { Box::from_raw(block.as_ptr().cast::<MaybeUninit<Block>>()) }
 }
 
 pub(super) fn add_handle(block: NonNull<Block>) {
@@ -157,9 +196,7 @@ impl Loan {
     }
 }
 
-fn lend(block: NonNull<Block>, start: u32, len: u32, writable: bool) -> Loan {
-    // SAFETY: the caller owns a handle, so the block is alive.
-    let pool = &unsafe { block.as_ref() }.pool;
+fn lend(block: NonNull<Block>, pool: &PoolInner, start: u32, len: u32, writable: bool) -> Loan {
     let (home, pool) = (pool.shard, pool.identity);
     // SAFETY: an address inside an allocation is not null.
     let memory = unsafe { NonNull::new_unchecked(address(block, start)) };
@@ -176,8 +213,11 @@ pub(super) fn into_loan<H>(
     // SAFETY: `own` is a handle, so the block is alive.
     let head = unsafe { block.as_ref() };
     let Some(origin) = head.origin.take() else {
+        let Some(pool) = head.pool.take() else { return Err(own) };
+        let loan = lend(block, &pool, start, len, writable);
+        head.pool.set(Some(pool));
         std::mem::forget(own);
-        return Ok(lend(block, start, len, writable));
+        return Ok(loan);
     };
     let whole = start == 0 && len as usize == head.capacity && head.handles.get() == 1;
     if !whole {
@@ -198,11 +238,12 @@ struct HeadOnly(NonNull<Block>);
 
 impl Drop for HeadOnly {
     fn drop(&mut self) {
-        // SAFETY: made from the last handle of an initialised head, which nobody uses any more.
-        let head = unsafe { self.0.as_ptr().read() };
-        // SAFETY: the pointer came from Box::into_raw of a Box<MaybeUninit<Block>>.
-        let empty =
-            unsafe { Box::from_raw(self.0.as_ptr().cast::<std::mem::MaybeUninit<Block>>()) };
-        head.pool.heads.borrow_mut().push(empty);
+        // SAFETY: made from the last handle, so the head is initialised.
+        let pool = unsafe { self.0.as_ref() }.pool.take();
+        // SAFETY: as above, and nobody uses the head any more.
+        let empty = unsafe { emptied(self.0) };
+        if let Some(pool) = pool {
+            pool.heads.borrow_mut().push(empty);
+        }
     }
 }

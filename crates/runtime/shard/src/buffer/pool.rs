@@ -1,6 +1,6 @@
 //! The pool of a shard: where its buffers come from and return to, and where loans are borrowed and reclaimed.
 
-use super::block::{Block, Loan, PoolInner};
+use super::block::{Block, Class, Kind, Loan, PoolInner};
 use super::handle::{Buf, BufMut};
 use super::memory::{CLASS_MIN_SHIFT, CLASSES, LEN_MAX, allocate, class_of, round_up};
 use crate::id::ShardId;
@@ -20,8 +20,7 @@ impl Pool {
         Pool(Rc::new(PoolInner {
             shard,
             identity: POOLS.fetch_add(1, Ordering::Relaxed),
-            free: RefCell::new(std::array::from_fn(|_| Vec::new())),
-            unused: RefCell::new([0; CLASSES]),
+            classes: RefCell::default(),
             heads: RefCell::new(Vec::new()),
             outstanding: Cell::new(0),
             kept: Cell::new(0),
@@ -37,17 +36,27 @@ impl Pool {
     pub fn get(&self, len: usize) -> BufMut {
         assert!(len < LEN_MAX, "a buffer of {len} bytes");
         let class = class_of(len);
-        let kept = class.and_then(|class| self.0.take_kept(class));
-        let capacity = class.map_or(round_up(len), |class| 1 << (class as u32 + CLASS_MIN_SHIFT));
-        let memory = match kept {
-            Some(memory) => {
-                self.0.kept.set(self.0.kept.get() - capacity);
-                memory
+        let block = match class.and_then(|class| self.0.take_kept(class)) {
+            Some(block) => {
+                // SAFETY: a block that the pool kept is initialised.
+                let head = unsafe { block.as_ref() };
+                self.0.kept.set(self.0.kept.get() - head.capacity);
+                self.0.outstanding.set(self.0.outstanding.get() + head.capacity);
+                head.handles.set(1);
+                head.pool.set(Some(Rc::clone(&self.0)));
+                block
             }
-            None => allocate(capacity),
+            None => self.fresh(len, class),
         };
+        BufMut { block, start: 0, len: len as u32 }
+    }
+
+    #[cold]
+    fn fresh(&self, len: usize, class: Option<usize>) -> NonNull<Block> {
+        let capacity = class.map_or(round_up(len), |class| 1 << (class as u32 + CLASS_MIN_SHIFT));
         self.0.outstanding.set(self.0.outstanding.get() + capacity);
-        BufMut { block: self.head(memory, capacity, None), start: 0, len: len as u32 }
+        let kind = class.map_or(Kind::Large, Kind::Kept);
+        self.head(allocate(capacity), capacity, kind, None)
     }
 
     /// A buffer of `len` zero bytes.
@@ -94,11 +103,11 @@ impl Pool {
 
     /// Returns the blocks to the system that have been free ever since this was last called.
     pub fn trim_unused(&self) {
-        let mut unused = self.0.unused.borrow_mut();
-        for (class, unused) in unused.iter_mut().enumerate() {
-            // The free list is used last in, first out, so the unused blocks are at its bottom.
-            self.0.release_kept(class, *unused);
-            *unused = self.0.free.borrow()[class].len();
+        for class in 0..CLASSES {
+            let unused = self.0.classes.borrow()[class].unused;
+            self.0.release_kept(class, unused);
+            let Class { free, unused } = &mut self.0.classes.borrow_mut()[class];
+            *unused = free.len();
         }
     }
 
@@ -107,7 +116,13 @@ impl Pool {
         self.0.release_all();
     }
 
-    fn head(&self, memory: NonNull<u8>, capacity: usize, origin: Option<Loan>) -> NonNull<Block> {
+    fn head(
+        &self,
+        memory: NonNull<u8>,
+        capacity: usize,
+        kind: Kind,
+        origin: Option<Loan>,
+    ) -> NonNull<Block> {
         let mut head = self
             .0
             .heads
@@ -118,7 +133,8 @@ impl Pool {
             handles: Cell::new(1),
             memory,
             capacity,
-            pool: Rc::clone(&self.0),
+            kind,
+            pool: Cell::new(Some(Rc::clone(&self.0))),
             origin: Cell::new(origin),
         });
         // SAFETY: Box::into_raw never gives null; the head was initialised by the line above and
@@ -135,13 +151,13 @@ impl Pool {
             return Err(loan);
         }
         let (memory, len) = (loan.memory, loan.len);
-        Ok(BufMut { block: self.head(memory, len as usize, Some(loan)), start: 0, len })
+        Ok(BufMut { block: self.head(memory, len as usize, Kind::Lent, Some(loan)), start: 0, len })
     }
 
     /// A reading handle on memory lent by another shard.
     pub fn adopt(&self, loan: Loan) -> Buf {
         let (memory, len) = (loan.memory, loan.len);
-        Buf { block: self.head(memory, len as usize, Some(loan)), start: 0, len }
+        Buf { block: self.head(memory, len as usize, Kind::Lent, Some(loan)), start: 0, len }
     }
 
     /// Loans of other shards whose last handle here was dropped; the caller sends them home.
