@@ -13,10 +13,9 @@
 use crate::completion::{Completion, Outcome, Sink};
 use crate::device::Device;
 use crate::error::IoError;
-use crate::request::Request;
+use crate::request::{Op, Request};
 use braid_shard::{Shard, TaskId};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::ops::Range;
 use std::rc::Rc;
@@ -28,18 +27,58 @@ struct State {
     waiter: Cell<TaskId>,
     /// The waiter waits for one outcome rather than for all.
     for_one: Cell<bool>,
-    /// Offset and length in bytes of each request, in the order of submission.
-    extents: RefCell<Vec<(u64, u64)>>,
-    /// Outcomes by token: the number of the request in the upper 32 bits, its tag in the lower.
-    done: RefCell<VecDeque<(u64, Outcome)>>,
+    requests: RefCell<Requests>,
+}
+
+/// The requests of a set.
+#[derive(Default)]
+struct Requests {
+    /// In the order of submission.
+    placed: Vec<Placed>,
+    /// In the order of completion.
+    ended: Vec<Ended>,
+    /// The first so many outcomes were taken: their operations are gone.
+    taken: usize,
+}
+
+/// The place of a request: first byte, and length in bytes.
+struct Placed {
+    offset: u64,
+    len: u64,
+}
+
+struct Ended {
+    /// The number of the request in the upper 32 bits, its tag in the lower.
+    token: u64,
+    outcome: Outcome,
+}
+
+impl Requests {
+    #[inline]
+    fn take(&mut self) -> Option<(u64, Outcome)> {
+        let Ended { token, outcome } = self.ended.get_mut(self.taken)?;
+        self.taken += 1;
+        let op = std::mem::replace(&mut outcome.op, Op::Flush);
+        Some((*token, Outcome { result: outcome.result, op }))
+    }
+
+    fn not_taken(&self) -> &[Ended] {
+        self.ended.get(self.taken..).unwrap_or_default()
+    }
+
+    fn clear(&mut self) {
+        self.placed.clear();
+        self.ended.clear();
+        self.taken = 0;
+    }
 }
 
 impl Sink for State {
     fn complete(&self, token: u64, outcome: Outcome) {
-        self.done.borrow_mut().push_back((token, outcome));
+        self.requests.borrow_mut().ended.push(Ended { token, outcome });
         let pending = self.pending.get() - 1;
         self.pending.set(pending);
-        if pending == 0 || self.for_one.get() {
+        if (pending == 0 || self.for_one.get()) && self.waiter.get() != TaskId::NONE {
             self.for_one.set(false);
             self.shard.wake(self.waiter.replace(TaskId::NONE));
         }
@@ -73,8 +112,7 @@ impl IoSets {
                 pending: Cell::new(0),
                 waiter: Cell::new(TaskId::NONE),
                 for_one: Cell::new(false),
-                extents: RefCell::new(Vec::new()),
-                done: RefCell::new(VecDeque::new()),
+                requests: RefCell::default(),
             })
         });
         IoSet { state, home: Rc::clone(&self.free) }
@@ -98,9 +136,9 @@ impl IoSet {
     pub fn submit(&mut self, tag: u32, device: &dyn Device, request: Request) {
         self.state.pending.set(self.state.pending.get() + 1);
         let number = {
-            let mut extents = self.state.extents.borrow_mut();
-            extents.push((request.offset, request.len()));
-            extents.len() as u64 - 1
+            let placed = &mut self.state.requests.borrow_mut().placed;
+            placed.push(Placed { offset: request.offset, len: request.len() });
+            placed.len() as u64 - 1
         };
         let sink = Rc::clone(&self.state) as Rc<dyn Sink>;
         device.submit(request, Completion::new(sink, number << 32 | u64::from(tag)));
@@ -115,7 +153,7 @@ impl IoSet {
     pub async fn next(&mut self) -> Option<(u32, Outcome)> {
         let state = &self.state;
         poll_fn(|_| {
-            let outcome = state.done.borrow_mut().pop_front();
+            let outcome = state.requests.borrow_mut().take();
             if outcome.is_some() || state.pending.get() == 0 {
                 return Poll::Ready(outcome.map(|(token, outcome)| (token as u32, outcome)));
             }
@@ -146,12 +184,7 @@ impl Drop for IoSet {
     fn drop(&mut self) {
         // A set that is dropped with requests in flight must not be reused: late outcomes would get into the next set.
         if self.state.pending.get() == 0 {
-            let mut done = self.state.done.borrow_mut();
-            if !done.is_empty() {
-                done.clear();
-            }
-            drop(done);
-            self.state.extents.borrow_mut().clear();
+            self.state.requests.borrow_mut().clear();
             self.home.borrow_mut().push(Rc::clone(&self.state));
         }
     }
@@ -165,15 +198,16 @@ pub struct Outcomes {
 impl Outcomes {
     /// True when `is` holds for the error of an outcome that was not taken yet.
     pub fn any_error(&self, is: impl Fn(&IoError) -> bool) -> bool {
-        let done = self.set.state.done.borrow();
-        done.iter().any(|(_, outcome)| outcome.result.as_ref().is_err_and(&is))
+        let requests = self.set.state.requests.borrow();
+        requests.not_taken().iter().any(|ended| ended.outcome.result.as_ref().is_err_and(&is))
     }
 
     /// The next outcome, with its tag and the byte range of its request.
     pub fn next_placed(&mut self) -> Option<(u32, Range<u64>, Outcome)> {
-        let (token, outcome) = self.set.state.done.borrow_mut().pop_front()?;
-        let extents = self.set.state.extents.borrow();
-        let (offset, len) = extents.get((token >> 32) as usize).copied().unwrap_or((0, 0));
+        let mut requests = self.set.state.requests.borrow_mut();
+        let (token, outcome) = requests.take()?;
+        let placed = requests.placed.get((token >> 32) as usize);
+        let (offset, len) = placed.map_or((0, 0), |placed| (placed.offset, placed.len));
         Some((token as u32, offset..offset.saturating_add(len), outcome))
     }
 }
@@ -182,12 +216,12 @@ impl Iterator for Outcomes {
     type Item = (u32, Outcome);
 
     fn next(&mut self) -> Option<(u32, Outcome)> {
-        let (token, outcome) = self.set.state.done.borrow_mut().pop_front()?;
+        let (token, outcome) = self.set.state.requests.borrow_mut().take()?;
         Some((token as u32, outcome))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.set.state.done.borrow().len();
+        let left = self.set.state.requests.borrow().not_taken().len();
         (left, Some(left))
     }
 }

@@ -406,6 +406,15 @@ impl Metered {
         self.meter.space.end(IoErrorKind::NoSpace);
     }
 
+    #[inline(never)]
+    fn submit_timed(&self, request: Request, done: Completion) {
+        if self.meter.is_idle() {
+            self.watch.start(&self.meter.shard);
+        }
+        let done = self.meter.time_at(request.offset, &request.op, done);
+        self.inner.submit(request, done);
+    }
+
     fn report_overdue(&self) -> bool {
         let Some(waiting) = self.waiting() else { return false };
         if self.inner.waits_for_space() {
@@ -443,6 +452,12 @@ impl Watched for Metered {
     }
 }
 
+#[cold]
+fn refuse(request: Request, done: Completion) {
+    let error = IoError { kind: IoErrorKind::Gone, errno: libc::ETIMEDOUT };
+    done.complete(Outcome::failed(error, request.op));
+}
+
 impl Device for Metered {
     fn info(&self) -> &DeviceInfo {
         self.inner.info()
@@ -450,18 +465,13 @@ impl Device for Metered {
 
     fn submit(&self, request: Request, done: Completion) {
         if self.given_up.get() {
-            let error = IoError { kind: IoErrorKind::Gone, errno: libc::ETIMEDOUT };
-            return done.complete(Outcome::failed(error, request.op));
+            return refuse(request, done);
         }
         self.meter.count(&request.op, request.len());
         if !self.timed {
             return self.inner.submit(request, done);
         }
-        if self.meter.is_idle() {
-            self.watch.start(&self.meter.shard);
-        }
-        let done = self.meter.time_at(request.offset, &request.op, done);
-        self.inner.submit(request, done);
+        self.submit_timed(request, done);
     }
 
     fn cut_from(&self, bytes: u64) {

@@ -103,32 +103,56 @@ unsafe fn discard(block: NonNull<Block>) -> usize {
 }
 
 /// Drops one handle; with the last one the block goes back to its pool.
+#[inline]
 pub(super) fn release(block: NonNull<Block>) {
     // SAFETY: the caller owns a handle, so the block is alive.
     let head = unsafe { block.as_ref() };
     let handles = head.handles.get() - 1;
     head.handles.set(handles);
-    if handles > 0 {
-        return;
+    if handles == 0 {
+        // SAFETY: that was the last handle.
+        unsafe { to_pool(block) };
     }
-    // A block that has handles has its pool, too.
+}
+
+/// Takes a block back.
+///
+/// # Safety
+/// The head is initialised, and the block has no handles.
+unsafe fn to_pool(block: NonNull<Block>) {
+    // SAFETY: as the caller promises.
+    let head = unsafe { block.as_ref() };
+    // A block that had handles has its pool, too.
     let Some(pool) = head.pool.take() else { return };
-    if let Kind::Lent = head.kind {
-        let loan = head.origin.take();
-        // SAFETY: that was the last handle, so nobody uses the head any more.
-        pool.heads.borrow_mut().push(unsafe { emptied(block) });
-        return pool.returns.borrow_mut().extend(loan);
-    }
-    pool.outstanding.set(pool.outstanding.get() - head.capacity);
     if let Kind::Kept(class) = head.kind
         && let Some(class) = pool.classes.borrow_mut().get_mut(class)
         && (class.free.len() + 1) * head.capacity <= KEEP_PER_CLASS
     {
         class.free.push(block);
+        pool.outstanding.set(pool.outstanding.get() - head.capacity);
         return pool.kept.set(pool.kept.get() + head.capacity);
     }
-    // SAFETY: that was the last handle, and the block is in no list.
-    unsafe { discard(block) };
+    // SAFETY: as the caller promises, and the block is in no list.
+    unsafe { let_go(&pool, block) };
+}
+
+/// Takes a block back that is not kept.
+///
+/// # Safety
+/// The head is initialised, and nobody uses the block any more.
+#[cold]
+unsafe fn let_go(pool: &PoolInner, block: NonNull<Block>) {
+    // SAFETY: as the caller promises.
+    let head = unsafe { block.as_ref() };
+    if let Kind::Lent = head.kind {
+        let loan = head.origin.take();
+        // SAFETY: as the caller promises.
+        pool.heads.borrow_mut().push(unsafe { emptied(block) });
+        return pool.returns.borrow_mut().extend(loan);
+    }
+    // SAFETY: as the caller promises, and it is no loan.
+    let capacity = unsafe { discard(block) };
+    pool.outstanding.set(pool.outstanding.get() - capacity);
 }
 
 /// The head of a block, for another.
