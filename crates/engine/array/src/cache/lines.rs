@@ -1,16 +1,16 @@
 //! Memory of lines, found by stripe, let go by the clock rule.
 //!
-//! Lines are cut from arenas of equal size, whatever the machine's page size is; a line takes members ×
-//! `stripe_size` bytes and a header. Nothing here goes through all lines but the clock's hand, which
-//! passes each line at most once for each that it lets go (and once more for each that was used
-//! meanwhile).
+//! A line holds a block of `stripe_size` bytes of each member of which it knows what is there: the very buffer that was
+//! read or written where that is just such a block, else a copy, since a part of a larger buffer would keep all of it.
+//! Nothing here goes through all lines but the clock's hand, which passes each line at most once for each that it lets go
+//! (and once more for each that was used meanwhile).
 
 use braid_layout::Slot;
+use braid_shard::Buf;
+use braid_shard::buffer::Pool;
 use hashbrown::HashMap;
 use std::ops::Range;
 
-/// Bytes of an arena, about: whole lines of it.
-const ARENA_BYTES: u64 = 4 << 20;
 /// Marks a place of a stripe without a line.
 const NONE: u32 = u32::MAX;
 
@@ -33,17 +33,19 @@ struct Entry {
 
 /// See the module's documentation.
 pub(crate) struct Lines {
+    pool: Pool,
     members: usize,
     granule: u64,
     heights: usize,
     capacity: u32,
-    per_arena: u32,
     index: HashMap<u64, Entry>,
     headers: Vec<Line>,
-    /// Of each line, which members' blocks are there: `words` words a line.
-    valid: Vec<u64>,
-    words: usize,
-    arenas: Vec<Box<[u8]>>,
+    /// By line, the block of each member that is there.
+    blocks: Vec<Option<Buf>>,
+    /// Blocks that are there.
+    held: u64,
+    /// The line that was stored to last: mostly the next is the same.
+    last: u32,
     free: Vec<u32>,
     hand: u32,
     len: u32,
@@ -63,10 +65,23 @@ pub(crate) struct StripeLines<'a> {
 impl StripeLines<'_> {
     /// True when all bytes `rows` of `slot` are here.
     pub(crate) fn has(&self, slot: Slot, rows: &Range<u64>) -> bool {
-        self.lines.heights_of(rows).all(|height| {
-            let line = self.entry.lines.get(height).copied().unwrap_or(NONE);
-            line != NONE && self.lines.is_valid(line, slot)
-        })
+        self.lines.heights_of(rows).all(|height| self.block(height, slot).is_some())
+    }
+
+    fn block(&self, height: usize, slot: Slot) -> Option<&Buf> {
+        let line = self.entry.lines.get(height).copied().filter(|line| *line != NONE)?;
+        self.lines.block(line, slot)
+    }
+
+    /// Bytes `rows` of `slot`; `None` when not all are here. Copied to memory of `pool` unless they are of one line.
+    pub(crate) fn get(&self, slot: Slot, rows: &Range<u64>, pool: &Pool) -> Option<Buf> {
+        let heights = self.lines.heights_of(rows);
+        if heights.len() == 1 {
+            let (within, _) = self.lines.overlap(heights.start, rows);
+            return self.block(heights.start, slot).map(|block| block.slice(within));
+        }
+        let mut buf = pool.get((rows.end - rows.start) as usize);
+        self.copy(slot, rows, &mut buf).then(|| buf.freeze())
     }
 
     /// Copies bytes `rows` of `slot` to `out`, of the same length; false, and `out` half written, when
@@ -74,12 +89,9 @@ impl StripeLines<'_> {
     pub(crate) fn copy(&self, slot: Slot, rows: &Range<u64>, out: &mut [u8]) -> bool {
         let lines = self.lines;
         lines.heights_of(rows).all(|height| {
-            let line = self.entry.lines.get(height).copied().unwrap_or(NONE);
-            if line == NONE || !lines.is_valid(line, slot) {
-                return false;
-            }
+            let Some(block) = self.block(height, slot) else { return false };
             let (within, at) = lines.overlap(height, rows);
-            match (lines.block(line, slot).get(within), out.get_mut(at)) {
+            match (block.get(within), out.get_mut(at)) {
                 (Some(from), Some(to)) if from.len() == to.len() => to.copy_from_slice(from),
                 _ => return false,
             }
@@ -90,8 +102,9 @@ impl StripeLines<'_> {
 
 impl Lines {
     /// Room for `capacity` lines, `granule` high, of stripes of `members` chunks of `chunk` bytes, that
-    /// remembers about `horizon` stripes whose lines were let go.
+    /// remembers about `horizon` stripes whose lines were let go. Copies take memory of `pool`.
     pub(crate) fn new(
+        pool: &Pool,
         members: usize,
         chunk: u64,
         granule: u64,
@@ -99,18 +112,17 @@ impl Lines {
         horizon: u32,
     ) -> Lines {
         let granule = granule.max(1);
-        let line = (members as u64 * granule).max(1);
         Lines {
+            pool: pool.clone(),
             members,
             granule,
             heights: chunk.div_ceil(granule) as usize,
             capacity,
-            per_arena: (ARENA_BYTES / line).clamp(1, 4096) as u32,
             index: HashMap::new(),
             headers: Vec::new(),
-            valid: Vec::new(),
-            words: members.div_ceil(64),
-            arenas: Vec::new(),
+            blocks: Vec::new(),
+            held: 0,
+            last: NONE,
             free: Vec::new(),
             hand: 0,
             len: 0,
@@ -140,9 +152,9 @@ impl Lines {
         self.evictions
     }
 
-    /// Bytes taken for lines.
+    /// Bytes of all blocks that are here.
     pub(crate) fn bytes(&self) -> u64 {
-        self.arenas.iter().map(|arena| arena.len() as u64).sum()
+        self.held * self.granule
     }
 
     /// The lines of `stripe`, if there are any.
@@ -187,36 +199,32 @@ impl Lines {
         (within, (start - rows.start) as usize..(end - rows.start) as usize)
     }
 
-    fn is_valid(&self, line: u32, slot: Slot) -> bool {
-        let word = self.valid.get(line as usize * self.words + slot / 64);
-        word.is_some_and(|word| word >> (slot % 64) & 1 == 1)
+    fn block(&self, line: u32, slot: Slot) -> Option<&Buf> {
+        self.blocks.get(self.place(line, slot)?)?.as_ref()
     }
 
-    fn set_valid(&mut self, line: u32, slot: Slot, valid: bool) {
-        if let Some(word) = self.valid.get_mut(line as usize * self.words + slot / 64) {
-            let bit = 1 << (slot % 64);
-            *word = if valid { *word | bit } else { *word & !bit };
+    fn place(&self, line: u32, slot: Slot) -> Option<usize> {
+        (slot < self.members).then(|| line as usize * self.members + slot)
+    }
+
+    /// Keeps `block`, or nothing, as that of `slot`.
+    fn put(&mut self, line: u32, slot: Slot, block: Option<Buf>) {
+        let place = self.place(line, slot);
+        if let Some(place) = place.and_then(|place| self.blocks.get_mut(place)) {
+            self.held += u64::from(block.is_some());
+            self.held -= u64::from(place.is_some());
+            *place = block;
         }
     }
 
-    /// Which arena, and the first byte in it.
-    fn place(&self, line: u32, slot: Slot) -> (usize, usize) {
-        let (arena, nr) = (line / self.per_arena, line % self.per_arena);
-        let block = nr as usize * self.members + slot;
-        (arena as usize, block * self.granule as usize)
-    }
-
-    fn block(&self, line: u32, slot: Slot) -> &[u8] {
-        let (arena, at) = self.place(line, slot);
-        let block = self.arenas.get(arena).and_then(|arena| arena.get(at..));
-        block.and_then(|block| block.get(..self.granule as usize)).unwrap_or_default()
-    }
-
-    fn block_mut(&mut self, line: u32, slot: Slot) -> &mut [u8] {
-        let (arena, at) = self.place(line, slot);
-        let granule = self.granule as usize;
-        let block = self.arenas.get_mut(arena).and_then(|arena| arena.get_mut(at..));
-        block.and_then(|block| block.get_mut(..granule)).unwrap_or_default()
+    /// The line for `height` of `stripe`.
+    fn line(&self, stripe: u64, height: usize) -> Option<u32> {
+        let last = self.headers.get(self.last as usize);
+        if last.is_some_and(|line| line.stripe == stripe && line.height as usize == height) {
+            return Some(self.last);
+        }
+        let entry = self.index.get(&stripe)?;
+        entry.lines.get(height).copied().filter(|line| *line != NONE)
     }
 
     /// See [`StripeCache::store`](crate::cache::StripeCache::store).
@@ -225,7 +233,7 @@ impl Lines {
         stripe: u64,
         slot: Slot,
         rows: Range<u64>,
-        bytes: &[u8],
+        bytes: &Buf,
         admit: bool,
     ) {
         if slot >= self.members || rows.end - rows.start != bytes.len() as u64 {
@@ -234,24 +242,40 @@ impl Lines {
         for height in self.heights_of(&rows) {
             let (within, at) = self.overlap(height, &rows);
             let whole = within.len() as u64 == self.granule;
-            let known = self.index.get(&stripe).and_then(|entry| entry.lines.get(height)).copied();
-            let line = match known.filter(|line| *line != NONE) {
-                // Part of a block may be brought up to date, but part of one is not kept.
-                Some(line) if whole || self.is_valid(line, slot) => line,
-                Some(_) => continue,
+            let line = match self.line(stripe, height) {
+                Some(line) => line,
                 None if whole && admit => match self.make(stripe, height) {
                     Some(line) => line,
                     None => return,
                 },
                 None => continue,
             };
-            if let (Some(to), Some(from)) =
-                (self.block_mut(line, slot).get_mut(within), bytes.get(at))
-            {
-                to.copy_from_slice(from);
-                self.set_valid(line, slot, true);
+            self.last = line;
+            if whole {
+                let alone = at.len() == bytes.len() && bytes.is_all_of_its_memory();
+                let block = if alone { bytes.clone() } else { self.copy_of(bytes, at) };
+                self.put(line, slot, Some(block));
+            } else {
+                self.update(line, slot, within, bytes.get(at).unwrap_or_default());
             }
         }
+    }
+
+    fn copy_of(&self, bytes: &[u8], at: Range<usize>) -> Buf {
+        self.pool.copy_of(bytes.get(at).unwrap_or_default()).freeze()
+    }
+
+    /// Brings bytes `within` of a block up to date, if the block is there: part of one is not kept.
+    fn update(&mut self, line: u32, slot: Slot, within: Range<usize>, bytes: &[u8]) {
+        let place = self.place(line, slot).and_then(|place| self.blocks.get_mut(place));
+        let Some(place) = place else { return };
+        let Some(block) = place.take() else { return };
+        // Whoever else has the block, such as a request to a member, goes on with what it was.
+        let mut block = block.try_into_mut().unwrap_or_else(|block| self.pool.copy_of(&block));
+        if let Some(to) = block.get_mut(within) {
+            to.copy_from_slice(bytes);
+        }
+        *place = Some(block.freeze());
     }
 
     /// A line without valid blocks for `height` of `stripe`.
@@ -281,13 +305,7 @@ impl Lines {
         if (self.headers.len() as u64) < u64::from(self.capacity) {
             let line = self.headers.len() as u32;
             self.headers.push(Line { stripe: 0, height: NONE, used: false });
-            self.valid.resize(self.headers.len() * self.words, 0);
-            if line / self.per_arena >= self.arenas.len() as u32 {
-                // The last arena of a small cache holds no more lines than there may be.
-                let lines = (self.capacity - line).min(self.per_arena) as usize;
-                let bytes = lines * self.members * self.granule as usize;
-                self.arenas.push(vec![0; bytes].into_boxed_slice());
-            }
+            self.blocks.resize_with(self.headers.len() * self.members, || None);
             return Some(line);
         }
         self.evict();
@@ -317,9 +335,9 @@ impl Lines {
     fn drop_line(&mut self, line: u32) {
         let Some(header) = self.headers.get_mut(line as usize) else { return };
         let (stripe, height) = (header.stripe, std::mem::replace(&mut header.height, NONE));
-        let words = line as usize * self.words..(line as usize + 1) * self.words;
-        if let Some(words) = self.valid.get_mut(words) {
-            words.fill(0);
+        let first = line as usize * self.members;
+        for block in self.blocks.iter_mut().skip(first).take(self.members) {
+            self.held -= u64::from(block.take().is_some());
         }
         self.free.push(line);
         self.len -= 1;
@@ -337,18 +355,15 @@ impl Lines {
 
     pub(crate) fn forget_slot(&mut self, stripe: u64, slot: Slot, rows: Range<u64>) {
         for height in self.heights_of(&rows) {
-            let line = self.index.get(&stripe).and_then(|entry| entry.lines.get(height)).copied();
-            if let Some(line) = line.filter(|line| *line != NONE) {
-                self.set_valid(line, slot, false);
+            if let Some(line) = self.line(stripe, height) {
+                self.put(line, slot, None);
             }
         }
     }
 
     pub(crate) fn forget(&mut self, stripe: u64, rows: Range<u64>) {
         for height in self.heights_of(&rows) {
-            let Some(entry) = self.index.get(&stripe) else { return };
-            let line = entry.lines.get(height).copied().unwrap_or(NONE);
-            if line != NONE {
+            if let Some(line) = self.line(stripe, height) {
                 self.drop_line(line);
             }
         }
@@ -356,19 +371,7 @@ impl Lines {
 
     /// Room for `capacity` lines from now on; what is beyond is let go, and its memory given back.
     pub(crate) fn set_capacity(&mut self, capacity: u32) {
-        let grown = capacity > self.capacity;
         self.capacity = capacity;
-        if grown {
-            // An arena that was cut short for the old size gives way to one of full size.
-            let short = self.arenas.last().is_some_and(|arena| {
-                arena.len() < self.per_arena as usize * self.members * self.granule as usize
-            });
-            let lines = self.per_arena * (self.arenas.len() as u32).saturating_sub(1);
-            if short {
-                self.truncate(lines);
-            }
-            return;
-        }
         self.truncate(capacity);
     }
 
@@ -381,8 +384,7 @@ impl Lines {
         }
         self.free.retain(|line| *line < lines);
         self.headers.truncate(lines as usize);
-        self.valid.truncate(lines as usize * self.words);
-        self.arenas.truncate(lines.div_ceil(self.per_arena) as usize);
+        self.blocks.truncate(lines as usize * self.members);
         self.hand = 0;
     }
 }
@@ -394,7 +396,16 @@ mod tests {
     const GRANULE: u64 = 4;
 
     fn lines(capacity: u32) -> Lines {
-        Lines::new(3, 16, GRANULE, capacity, 64)
+        Lines::new(&pool(), 3, 16, GRANULE, capacity, 64)
+    }
+
+    fn pool() -> Pool {
+        Pool::new(0)
+    }
+
+    fn store(lines: &mut Lines, stripe: u64, slot: Slot, rows: Range<u64>, bytes: &[u8]) {
+        let bytes = lines.pool.copy_of(bytes).freeze();
+        lines.store(stripe, slot, rows, &bytes, true);
     }
 
     fn held(lines: &Lines, stripe: u64, slot: Slot, rows: Range<u64>) -> Option<Vec<u8>> {
@@ -406,15 +417,17 @@ mod tests {
     #[test]
     fn what_was_stored_is_given_back_and_nothing_else_is() {
         let mut lines = lines(8);
-        lines.store(7, 1, 2..12, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], true);
+        store(&mut lines, 7, 1, 2..12, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
         assert_eq!(held(&lines, 7, 1, 4..12), Some(vec![3, 4, 5, 6, 7, 8, 9, 10]));
         assert_eq!(held(&lines, 7, 1, 5..7), Some(vec![4, 5]));
         assert_eq!(held(&lines, 7, 1, 2..8), None, "part of a block is not kept");
         assert_eq!(held(&lines, 7, 0, 4..8), None);
         assert_eq!(held(&lines, 8, 1, 4..8), None);
-        lines.store(7, 1, 6..9, &[60, 70, 80], false);
+        let part = lines.pool.copy_of(&[60, 70, 80]).freeze();
+        lines.store(7, 1, 6..9, &part, false);
         assert_eq!(held(&lines, 7, 1, 4..12), Some(vec![3, 4, 60, 70, 80, 8, 9, 10]));
-        lines.store(9, 1, 4..8, &[0; 4], false);
+        let block = lines.pool.zeroed(4).freeze();
+        lines.store(9, 1, 4..8, &block, false);
         assert!(lines.stripe(9).is_none(), "not admitted");
         lines.forget_slot(7, 1, 7..8);
         assert_eq!(held(&lines, 7, 1, 4..8), None);
@@ -427,41 +440,70 @@ mod tests {
     fn the_capacity_holds_and_a_line_that_is_used_stays() {
         let mut lines = lines(4);
         for stripe in 0..4 {
-            lines.store(stripe, 0, 0..4, &[stripe as u8; 4], true);
+            store(&mut lines, stripe, 0, 0..4, &[stripe as u8; 4]);
         }
         for stripe in 4..40 {
             lines.touch(2);
-            lines.store(stripe, 0, 0..4, &[stripe as u8; 4], true);
+            store(&mut lines, stripe, 0, 0..4, &[stripe as u8; 4]);
             assert_eq!(lines.len(), 4);
             assert_eq!(held(&lines, 2, 0, 0..4), Some(vec![2; 4]));
             assert_eq!(held(&lines, stripe, 0, 0..4), Some(vec![stripe as u8; 4]));
         }
         assert_eq!(lines.evictions(), 36);
-        assert_eq!(lines.bytes(), 4 * 3 * GRANULE);
+        assert_eq!(lines.bytes(), 4 * GRANULE, "one block of each line is known");
         assert!((4..38).filter(|stripe| lines.was_let_go(*stripe)).count() > 3);
     }
 
     #[test]
     fn a_changed_capacity_keeps_what_still_fits() {
-        let mut lines = Lines::new(2, 64, 4, 3, 1);
-        lines.per_arena = 2;
+        let mut lines = Lines::new(&pool(), 2, 64, 4, 3, 1);
         for height in 0..3 {
-            lines.store(1, 0, height * 4..height * 4 + 4, &[height as u8; 4], true);
+            store(&mut lines, 1, 0, height * 4..height * 4 + 4, &[height as u8; 4]);
         }
         lines.set_capacity(8);
         for height in 3..10 {
-            lines.store(1, 1, height * 4..height * 4 + 4, &[height as u8; 4], true);
+            store(&mut lines, 1, 1, height * 4..height * 4 + 4, &[height as u8; 4]);
         }
         assert_eq!(lines.len(), 8);
-        assert_eq!(lines.bytes(), 8 * 2 * 4);
+        assert_eq!(lines.bytes(), 8 * 4);
         lines.set_capacity(1);
         assert!(lines.len() <= 1);
         lines.set_capacity(0);
         assert!(lines.is_empty() && lines.bytes() == 0);
-        lines.store(1, 1, 0..4, &[1; 4], true);
+        store(&mut lines, 1, 1, 0..4, &[1; 4]);
         assert!(lines.is_empty());
         lines.set_capacity(2);
-        lines.store(1, 1, 0..4, &[1; 4], true);
+        store(&mut lines, 1, 1, 0..4, &[1; 4]);
         assert_eq!(held(&lines, 1, 1, 0..4), Some(vec![1; 4]));
+    }
+
+    #[test]
+    fn a_buffer_that_is_a_block_is_kept_itself_and_a_part_of_a_larger_one_is_copied() {
+        let pool = pool();
+        let mut lines = Lines::new(&pool, 2, 16384, 4096, 8, 1);
+        let block = pool.zeroed(4096).freeze();
+        lines.store(1, 0, 0..4096, &block, true);
+        assert_eq!((lines.bytes(), pool.outstanding()), (4096, 4096));
+        let large = pool.zeroed(16384).freeze();
+        lines.store(2, 0, 0..16384, &large, true);
+        lines.store(3, 0, 0..4096, &large.slice(4096..8192), true);
+        drop(large);
+        assert_eq!(lines.bytes(), 6 * 4096);
+        assert_eq!(pool.outstanding(), 6 * 4096, "no more than what it holds");
+    }
+
+    #[test]
+    fn who_reads_a_block_while_it_changes_has_the_old_bytes() {
+        let pool = pool();
+        let mut lines = Lines::new(&pool, 2, 16384, 4096, 8, 1);
+        let block = pool.zeroed(4096).freeze();
+        lines.store(1, 0, 0..4096, &block, true);
+        let read = lines.stripe(1).unwrap().get(0, &(512..1024), &pool).unwrap();
+        drop(block);
+        store(&mut lines, 1, 0, 0..512, &[7; 512]);
+        store(&mut lines, 1, 0, 512..1024, &[9; 512]);
+        assert_eq!(read[..], [0; 512]);
+        assert_eq!(held(&lines, 1, 0, 0..1024), Some([[7; 512], [9; 512]].concat()));
+        assert_eq!(lines.bytes(), 4096);
     }
 }

@@ -20,6 +20,8 @@ pub(crate) use lines::Lines;
 use sizing::Sizing;
 
 use braid_layout::Slot;
+use braid_shard::Buf;
+use braid_shard::buffer::Pool;
 use std::ops::Range;
 
 /// The most that a cache whose size is `auto` takes, in bytes, all shards together.
@@ -66,6 +68,7 @@ impl StripeCache {
     /// A cache for stripes of `members` blocks of `chunk` bytes, in lines `granule` high: `fixed`
     /// lines, or as many as pay up to `bound`.
     pub(crate) fn new(
+        pool: &Pool,
         members: usize,
         chunk: u64,
         granule: u64,
@@ -74,7 +77,7 @@ impl StripeCache {
     ) -> StripeCache {
         let sizing = Sizing::new(fixed, bound);
         let horizon = if fixed.is_some() { 1 } else { bound };
-        let lines = Lines::new(members, chunk, granule, sizing.capacity(), horizon);
+        let lines = Lines::new(pool, members, chunk, granule, sizing.capacity(), horizon);
         StripeCache { lines, sizing, hits: 0, misses: 0 }
     }
 
@@ -147,7 +150,7 @@ impl StripeCache {
         stripe: u64,
         slot: Slot,
         rows: Range<u64>,
-        bytes: &[u8],
+        bytes: &Buf,
         admit: bool,
     ) {
         self.lines.store(stripe, slot, rows, bytes, admit);

@@ -36,7 +36,8 @@ impl Engine {
         };
         let bound = part(AUTO_BYTES_MAX.min(self.memory_max) / per_line);
         let chunk = geometry.layout.chunk_size();
-        let cache = StripeCache::new(members, chunk, line, fixed, bound);
+        let pool = self.shard.pool();
+        let cache = StripeCache::new(pool, members, chunk, line, fixed, bound);
         *self.cache.borrow_mut() = Some(cache);
     }
 

@@ -244,11 +244,7 @@ impl Batch<'_> {
             };
             let plan = situation.plan().map_err(|_| view.no_copy_left())?;
             let len = (rows.end - rows.start) as usize;
-            let from_cache = |slot: Slot| {
-                let found = found.as_ref().filter(|found| found.has(slot, rows))?;
-                let mut buf = self.engine.shard.pool().get(len);
-                found.copy(slot, rows, &mut buf).then(|| buf.freeze())
-            };
+            let from_cache = |slot: Slot| found.as_ref()?.get(slot, rows, self.engine.shard.pool());
             let reads: SmallVec<[(Slot, Option<Buf>); 8]> =
                 situation.to_read(plan).into_iter().map(|slot| (slot, from_cache(slot))).collect();
             let blocks = (len as u64).div_ceil(line);

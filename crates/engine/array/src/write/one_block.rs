@@ -37,7 +37,7 @@ struct OneBlock<'a> {
 }
 
 /// The old content of data, P and Q.
-type Old = [Option<BufMut>; 3];
+type Old = [Option<Buf>; 3];
 
 /// Carries out the one write `piece` of stripe `stripe`, whose rows are held for lines of this height, and which has begun
 /// as `writing`. `None`: nothing was written, and the general way is to be taken.
@@ -66,10 +66,15 @@ pub(crate) async fn carry_out(
     let _scratch = engine.scratch.try_take(one.len() as u64 * 3)?;
     let mut old = one.plan()?;
     one.read(&mut old).await?;
-    let [Some(data), Some(p), q] = &mut old else { return None };
-    one.compute(data, new, p, q.as_mut());
-    let [_, p, q] = old;
-    let (p, q) = (p.map(BufMut::freeze), q.map(BufMut::freeze));
+    let [Some(data), Some(p), q] = old else { return None };
+    // What the stripe cache has stays as it is.
+    let own = |parity: Buf| {
+        parity.try_into_mut().unwrap_or_else(|shared| engine.shard.pool().copy_of(&shared))
+    };
+    let (mut p, mut q) = (own(p), q.map(own));
+    one.compute(&data, new, &mut p, q.as_mut());
+    drop(data);
+    let (p, q) = (Some(p.freeze()), q.map(BufMut::freeze));
     let blocks = [Some(new), p.as_ref(), q.as_ref()];
     let going = Going { one: &one, extent: piece.extent, blocks, fua: piece.fua };
     Some(going.write(writing).await)
@@ -113,9 +118,7 @@ impl OneBlock<'_> {
         let mut old: Old = [None, None, None];
         if let Some(found) = found.filter(|_| misses < wanted) {
             for (slot, old) in self.slots.iter().zip(&mut old) {
-                let Some(slot) = slot.filter(|slot| found.has(*slot, &self.rows)) else { continue };
-                let mut buf = self.engine.shard.pool().get(self.len());
-                *old = found.copy(slot, &self.rows, &mut buf).then_some(buf);
+                *old = slot.and_then(|slot| found.get(slot, &self.rows, self.engine.shard.pool()));
             }
         }
         if let Some(cache) = cache.as_mut() {
@@ -144,7 +147,7 @@ impl OneBlock<'_> {
         self.engine.count(|counters| counters.member_reads += missing as u64);
         for (nr, outcome) in set.finish().await {
             let (Ok(()), Op::Read(mut bufs)) = (outcome.result, outcome.op) else { return None };
-            *old.get_mut(nr as usize)? = bufs.pop();
+            *old.get_mut(nr as usize)? = bufs.pop().map(BufMut::freeze);
         }
         Some(())
     }

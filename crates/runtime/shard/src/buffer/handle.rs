@@ -1,6 +1,6 @@
 //! Handles on ranges of blocks: [`BufMut`], which may write, and [`Buf`], of which there may be many.
 
-use super::block::{Block, Loan, add_handle, address, into_loan, release};
+use super::block::{Block, Kind, Loan, add_handle, address, into_loan, release};
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 
@@ -83,6 +83,15 @@ impl Buf {
             start: self.start + range.start as u32,
             len: (range.end - range.start) as u32,
         }
+    }
+
+    /// True when no memory is held by this handle but its own range, and that is the shard's own: keeping it costs no more
+    /// than its length says.
+    #[inline]
+    pub fn is_all_of_its_memory(&self) -> bool {
+        // SAFETY: `self` is a handle, so the block is alive.
+        let head = unsafe { self.block.as_ref() };
+        self.start == 0 && self.len as usize == head.capacity && !matches!(head.kind, Kind::Lent)
     }
 
     /// The writable handle, when this is the only handle on the whole block.
