@@ -38,7 +38,7 @@ use self::gather::{Gather, Gathers, RequestInFlight};
 use self::home::{Asked, Home};
 use self::lock::RangeLocks;
 use self::mesh::Mesh;
-use self::queues::Waiting;
+use self::queues::{Key, Waiting};
 use self::work::{RecoverArgs, WriteArgs};
 use crate::cache::StripeCache;
 use crate::consistency::{Consistency, Policy};
@@ -151,8 +151,8 @@ pub(crate) struct Tasks {
     pub(crate) record: Spawner<(Rc<Engine>, WriteArgs)>,
     /// The watch over stripes whose writes wait for others.
     pub(crate) watch: Spawner<Rc<Engine>>,
-    /// The leader of the writes of a unit; with a write of all of it, which waits for no others.
-    pub(crate) lead: Spawner<(Rc<Engine>, u64, Option<WriteArgs>)>,
+    /// The leader of the writes in a queue.
+    pub(crate) lead: Spawner<(Rc<Engine>, Key)>,
     pub(crate) write_copies: Spawner<(Rc<Engine>, WriteArgs)>,
     pub(crate) recover_from_parity: Spawner<(Rc<Engine>, RecoverArgs)>,
     pub(crate) recover_from_copies: Spawner<(Rc<Engine>, RecoverArgs)>,

@@ -1,10 +1,13 @@
-//! Writes that wait for their stripe: a queue for each stripe of which something waits.
+//! Writes that wait for their stripe: a queue for each stripe of which something waits. A queue is looked up by its stripe
+//! when a write comes; whoever leads has its key, which is good until the queue is taken.
 //!
 //! Knows no task: whoever joins as the first sees to it that somebody leads.
 
 use crate::engine::work::WriteArgs;
 use crate::state::extent::{Extent, rows_of_all};
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
@@ -18,6 +21,7 @@ const TURNS_MAX: u64 = 64;
 
 /// The writes that wait for one stripe, in the order of arrival.
 struct Queue {
+    unit: u64,
     /// Mostly the only one: no list is needed then.
     first: WriteArgs,
     more: Vec<WriteArgs>,
@@ -30,7 +34,13 @@ struct Queue {
     last: u64,
     /// Turns for which whole stripes went ahead.
     passed: u32,
+    /// Nobody else can join: it is one write of all of the stripe.
+    closed: bool,
 }
+
+/// The key of a queue.
+#[derive(Clone, Copy)]
+pub(crate) struct Key(u32);
 
 impl Queue {
     fn pieces(&self) -> impl Iterator<Item = &WriteArgs> {
@@ -53,9 +63,9 @@ pub(crate) enum Joined {
     /// Another write is there, and somebody takes it along.
     Follows,
     /// It is the first, and needs somebody who leads.
-    Leads,
-    /// It is a write of all of the stripe, which waits for no others: it comes back.
-    Whole(WriteArgs),
+    Leads(Key),
+    /// So does a write of all of the stripe, which waits for no others.
+    Whole(Key),
 }
 
 /// Lists that the plan of writes that are carried out together is made of: their memory is kept for the next.
@@ -68,78 +78,120 @@ pub(crate) struct Room {
 
 /// A stripe whose writes wait for others.
 struct Gathering {
-    unit: u64,
+    key: Key,
     /// The turn in which it is looked at.
     due: u64,
+}
+
+#[derive(Default)]
+struct Queues {
+    all: Slab<Queue>,
+    /// By unit, those that can be joined.
+    open: HashMap<u64, Key>,
+}
+
+impl Queues {
+    fn get(&self, key: Key) -> Option<&Queue> {
+        self.all.get(key.0 as usize)
+    }
+
+    fn take(&mut self, key: Key) -> Option<Queue> {
+        let queue = self.all.try_remove(key.0 as usize)?;
+        if !queue.closed {
+            self.open.remove(&queue.unit);
+        }
+        Some(queue)
+    }
 }
 
 /// The waiting writes of one array on one shard.
 #[derive(Default)]
 pub(crate) struct Waiting {
-    stripes: RefCell<HashMap<u64, Queue>>,
+    queues: RefCell<Queues>,
     /// In the order in which their first writes came. The other stripes wait for their rows.
     gathering: RefCell<Vec<Gathering>>,
     watched: Cell<bool>,
     /// Stripes that have all their data, about.
     whole: Cell<u32>,
     /// Memory that is kept for reuse.
-    due: Cell<Vec<u64>>,
+    due: Cell<Vec<Key>>,
     lists: RefCell<Vec<Vec<WriteArgs>>>,
     rooms: RefCell<Vec<Room>>,
 }
 
 impl Waiting {
     /// Has a write that came in this `turn` wait for its stripe, of which `stripe_size` bytes are data.
+    #[inline]
     pub(crate) fn join(&self, args: WriteArgs, stripe_size: u64, turn: u64) -> Joined {
         let unit = args.unit;
-        let mut stripes = self.stripes.borrow_mut();
         let bytes = args.extent.end - args.extent.start;
-        if let Some(queue) = stripes.get_mut(&unit) {
-            let before = queue.bytes;
-            queue.bytes += bytes;
-            if before < stripe_size && queue.bytes >= stripe_size {
-                self.whole.set(self.whole.get() + 1);
+        let mut queues = self.queues.borrow_mut();
+        let Queues { all, open } = &mut *queues;
+        let place = match open.entry(unit) {
+            Entry::Occupied(there) => {
+                if let Some(queue) = all.get_mut(there.get().0 as usize) {
+                    self.follow(queue, args, turn);
+                }
+                return Joined::Follows;
             }
-            queue.last = turn;
-            if queue.more.capacity() == 0 {
-                queue.more = self.list();
-            }
-            queue.more.push(args);
-            return Joined::Follows;
+            Entry::Vacant(place) => place,
+        };
+        let vacant = all.vacant_entry();
+        let key = Key(vacant.key() as u32);
+        let closed = bytes == stripe_size;
+        if !closed {
+            place.insert(key);
         }
-        if bytes == stripe_size {
-            return Joined::Whole(args);
-        }
-        let more = Vec::new();
-        stripes.insert(
+        vacant.insert(Queue {
             unit,
-            Queue { first: args, more, bytes, stripe_size, since: turn, last: turn, passed: 0 },
-        );
-        Joined::Leads
+            first: args,
+            more: Vec::new(),
+            bytes,
+            stripe_size,
+            since: turn,
+            last: turn,
+            passed: 0,
+            closed,
+        });
+        if closed { Joined::Whole(key) } else { Joined::Leads(key) }
     }
 
-    /// The stripe of `unit`, whose first write came in this `turn`, waits for other writes. True when nobody watches
+    #[inline(never)]
+    fn follow(&self, queue: &mut Queue, args: WriteArgs, turn: u64) {
+        let before = queue.bytes;
+        queue.bytes += args.extent.end - args.extent.start;
+        if before < queue.stripe_size && queue.bytes >= queue.stripe_size {
+            self.whole.set(self.whole.get() + 1);
+        }
+        queue.last = turn;
+        if queue.more.capacity() == 0 {
+            queue.more = self.list();
+        }
+        queue.more.push(args);
+    }
+
+    /// The stripe of queue `key`, whose first write came in this `turn`, waits for other writes. True when nobody watches
     /// such stripes: the caller is to see to it that [`Waiting::due`] is called in every turn, until it says that there
     /// are none.
-    pub(crate) fn gather(&self, unit: u64, turn: u64) -> bool {
+    pub(crate) fn gather(&self, key: Key, turn: u64) -> bool {
         let due = quiet_after(turn);
-        self.gathering.borrow_mut().push(Gathering { unit, due });
+        self.gathering.borrow_mut().push(Gathering { key, due });
         !self.watched.replace(true)
     }
 
     /// Gives `lead` the stripes that are to be carried out in this `turn`: turns have passed without a new write,
     /// or all of the data is there. Stripes that need nothing read go ahead, for `threshold` turns. False when no
     /// stripe waits for other writes any more.
-    pub(crate) fn due(&self, turn: u64, threshold: u32, lead: impl Fn(u64)) -> bool {
+    pub(crate) fn due(&self, turn: u64, threshold: u32, lead: impl Fn(Key)) -> bool {
         let mut ready = self.due.take();
         let any_whole = self.whole.get() > 0;
-        let mut stripes = self.stripes.borrow_mut();
+        let mut queues = self.queues.borrow_mut();
         let mut gathering = self.gathering.borrow_mut();
         gathering.retain_mut(|stripe| {
             if stripe.due > turn && !any_whole {
                 return true;
             }
-            let Some(queue) = stripes.get_mut(&stripe.unit) else { return false };
+            let Some(queue) = queues.all.get_mut(stripe.key.0 as usize) else { return false };
             let (whole, due) = (queue.bytes >= queue.stripe_size, queue.due());
             if !whole && due > turn {
                 stripe.due = due;
@@ -150,12 +202,12 @@ impl Waiting {
                 queue.passed += 1;
                 return true;
             }
-            ready.push(stripe.unit);
+            ready.push(stripe.key);
             false
         });
         let more = !gathering.is_empty();
         self.watched.set(more);
-        drop((stripes, gathering));
+        drop((queues, gathering));
         ready.drain(..).for_each(lead);
         self.due.set(ready);
         more
@@ -183,32 +235,35 @@ impl Waiting {
         self.rooms.borrow_mut().push(room);
     }
 
-    /// Rows that what waits for `unit` touches.
-    pub(crate) fn rows(&self, unit: u64, chunk: u64) -> Range<u64> {
-        let stripes = self.stripes.borrow();
-        match stripes.get(&unit) {
+    /// The unit of a queue.
+    pub(crate) fn unit(&self, key: Key) -> Option<u64> {
+        self.queues.borrow().get(key).map(|queue| queue.unit)
+    }
+
+    /// Rows that what waits in queue `key` touches.
+    pub(crate) fn rows(&self, key: Key, chunk: u64) -> Range<u64> {
+        match self.queues.borrow().get(key) {
             Some(queue) if queue.more.is_empty() => queue.first.extent.rows(chunk),
             Some(queue) => rows_of_all(queue.pieces().map(|piece| piece.extent), chunk),
             None => 0..chunk,
         }
     }
 
-    /// Takes what waits for `unit` when that is one write of a part of it.
-    pub(crate) fn take_lone(&self, unit: u64) -> Option<WriteArgs> {
-        let mut stripes = self.stripes.borrow_mut();
-        match stripes.entry(unit) {
-            hashbrown::hash_map::Entry::Occupied(queue) if queue.get().more.is_empty() => {
-                Some(queue.remove().first)
-            }
-            _ => None,
+    /// Takes what waits in queue `key` when that is one write.
+    #[inline]
+    pub(crate) fn take_lone(&self, key: Key) -> Option<WriteArgs> {
+        let mut queues = self.queues.borrow_mut();
+        if !queues.get(key)?.more.is_empty() {
+            return None;
         }
+        queues.take(key).map(|queue| queue.first)
     }
 
-    /// Takes what waits for `unit` and can be carried out at once, ascending and apart, in any order
+    /// Takes what waits in queue `key` and can be carried out at once, ascending and apart, in any order
     /// that keeps writes that overlap in the order of their arrival. Gives the rest, which waits no more.
-    pub(crate) fn take(&self, unit: u64, into: &mut Vec<WriteArgs>) -> Vec<WriteArgs> {
+    pub(crate) fn take(&self, key: Key, into: &mut Vec<WriteArgs>) -> Vec<WriteArgs> {
         let mut left: Vec<WriteArgs> = Vec::new();
-        let Some(queue) = self.stripes.borrow_mut().remove(&unit) else { return left };
+        let Some(queue) = self.queues.borrow_mut().take(key) else { return left };
         if queue.bytes >= queue.stripe_size {
             self.whole.set(self.whole.get() - 1);
         }

@@ -16,8 +16,7 @@ pub(crate) fn of(shard: &Shard) -> Rc<Tasks> {
             record: shard
                 .spawner(|(engine, args)| crate::write::record::record_then_write(engine, args)),
             watch: shard.spawner(crate::write::waiting::watch),
-            lead: shard
-                .spawner(|(engine, unit, whole)| crate::write::waiting::lead(engine, unit, whole)),
+            lead: shard.spawner(|(engine, key)| crate::write::waiting::lead(engine, key)),
             write_copies: shard.spawner(|(engine, args)| crate::write::copies::write(engine, args)),
             recover_from_parity: shard
                 .spawner(|(engine, args)| crate::read::from_parity::recover(engine, args)),

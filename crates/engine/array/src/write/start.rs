@@ -107,6 +107,7 @@ fn write_striped(view: &View, gather: &Rc<Gather>, offset: u64, bufs: &Bufs, fua
 }
 
 /// Writes `payload` at `extent` of a unit that this shard owns.
+#[inline]
 pub(crate) fn write_unit(
     engine: &Rc<Engine>,
     view: &View,
@@ -134,6 +135,7 @@ pub(crate) fn zero_unit(
     spawn_write(engine, view, WriteArgs { unit, extent, payload, fua, done, entered: None });
 }
 
+#[inline]
 fn spawn_write(engine: &Rc<Engine>, view: &View, mut args: WriteArgs) {
     args.entered = engine.try_enter(view, args.unit, args.extent);
     if args.entered.is_none() {
@@ -143,6 +145,7 @@ fn spawn_write(engine: &Rc<Engine>, view: &View, mut args: WriteArgs) {
 }
 
 /// Starts a write that has entered.
+#[inline]
 pub(crate) fn start_write(engine: &Rc<Engine>, view: &View, args: WriteArgs) {
     match &view.geometry_of(args.unit).layout {
         Layout::Parity(parity) => crate::write::waiting::enter(engine, parity, args),

@@ -9,13 +9,14 @@
 use super::batch::{self, Locked};
 use super::segment::whole_lines;
 use crate::engine::Engine;
-use crate::engine::queues::Joined;
+use crate::engine::queues::{Joined, Key};
 use crate::engine::work::WriteArgs;
 use braid_layout::Parity;
 use std::ops::Range;
 use std::rc::Rc;
 
 /// Has `args` carried out, with whatever else comes for its stripe.
+#[inline]
 pub(crate) fn enter(engine: &Rc<Engine>, parity: &Parity, args: WriteArgs) {
     engine.count(|counters| {
         counters.pieces += 1;
@@ -24,25 +25,25 @@ pub(crate) fn enter(engine: &Rc<Engine>, parity: &Parity, args: WriteArgs) {
     join(engine, parity.stripe_size(), args);
 }
 
+#[inline]
 fn join(engine: &Rc<Engine>, stripe_size: u64, args: WriteArgs) {
-    let (unit, turn) = (args.unit, engine.shard.turns());
-    let whole = match engine.waiting.join(args, stripe_size, turn) {
+    let turn = engine.shard.turns();
+    let key = match engine.waiting.join(args, stripe_size, turn) {
         Joined::Follows => return,
-        Joined::Leads if engine.aggregate => {
-            if engine.waiting.gather(unit, turn) {
+        Joined::Leads(key) if engine.aggregate => {
+            if engine.waiting.gather(key, turn) {
                 engine.tasks().watch.spawn(Rc::clone(engine));
             }
             return;
         }
-        Joined::Leads => None,
-        Joined::Whole(args) => Some(args),
+        Joined::Leads(key) | Joined::Whole(key) => key,
     };
-    engine.tasks().lead.spawn((Rc::clone(engine), unit, whole));
+    engine.tasks().lead.spawn((Rc::clone(engine), key));
 }
 
 /// Starts leaders of stripes that wait for other writes, each when no more is expected, until no stripe waits.
 pub(crate) async fn watch(engine: Rc<Engine>) {
-    let lead = |unit| engine.tasks().lead.spawn((Rc::clone(&engine), unit, None));
+    let lead = |key| engine.tasks().lead.spawn((Rc::clone(&engine), key));
     let mut more = true;
     while more {
         engine.shard.next_turn().await;
@@ -51,23 +52,20 @@ pub(crate) async fn watch(engine: Rc<Engine>) {
     }
 }
 
-/// Locks the rows of what waits for a stripe, carries it out, and tells each write. `whole`: a write of all of the
-/// stripe, which waits for no others.
-pub(crate) async fn lead(engine: Rc<Engine>, unit: u64, whole: Option<WriteArgs>) {
+/// Locks the rows of what waits for a stripe in queue `key`, carries it out, and tells each write.
+pub(crate) async fn lead(engine: Rc<Engine>, key: Key) {
+    let Some(unit) = engine.waiting.unit(key) else { return };
     let sizes = |parity: &Parity| (parity.chunk_size(), parity.stripe_size());
     let sizes = engine.view().geometry_of(unit).parity().map(sizes);
     let Some((chunk, stripe_size)) = sizes else { return };
-    let rows = match whole {
-        Some(_) => 0..chunk,
-        None => engine.waiting.rows(unit, chunk),
-    };
+    let rows = engine.waiting.rows(key, chunk);
     let locked = lock(&engine, unit, rows, chunk).await;
-    if let Some(piece) = whole.or_else(|| engine.waiting.take_lone(unit)) {
+    if let Some(piece) = engine.waiting.take_lone(key) {
         return batch::carry_out_one(&engine, locked, piece).await;
     }
     let mut pieces = engine.waiting.list();
     // The rest overlaps these, or is too much at once: it waits anew.
-    for piece in engine.waiting.take(unit, &mut pieces) {
+    for piece in engine.waiting.take(key, &mut pieces) {
         join(&engine, stripe_size, piece);
     }
     if !pieces.is_empty() {
