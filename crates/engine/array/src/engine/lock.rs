@@ -32,8 +32,15 @@ struct Waiter {
     ticket: u64,
 }
 
+/// A unit of which something is locked.
+enum Unit {
+    /// By one holder, and nobody waits: mostly so, hence small.
+    One(Range),
+    Several(Box<Several>),
+}
+
 #[derive(Default)]
-struct Unit {
+struct Several {
     held: SmallVec<[Range; 2]>,
     waiting: VecDeque<Waiter>,
 }
@@ -42,14 +49,39 @@ struct Unit {
 struct Table {
     units: HashMap<u64, Unit>,
     next_ticket: u64,
+    /// Empty ones, kept for reuse; boxed as in the table.
+    #[allow(clippy::vec_box)]
+    spare: Vec<Box<Several>>,
+}
+
+impl Table {
+    /// The holders of a unit and those who wait, whoever they are.
+    fn several(&mut self, unit: u64) -> &mut Several {
+        let Table { units, spare, .. } = self;
+        let mut made = |held: SmallVec<[Range; 2]>| {
+            let mut several = spare.pop().unwrap_or_default();
+            several.held.extend(held);
+            Unit::Several(several)
+        };
+        let unit = units.entry(unit).or_insert_with(|| made(SmallVec::new()));
+        if let Unit::One(range) = unit {
+            *unit = made(smallvec![*range]);
+        }
+        match unit {
+            Unit::Several(several) => several,
+            Unit::One(_) => unreachable!("the lines above made it several"),
+        }
+    }
+}
+
+struct Inner {
+    shard: Shard,
+    table: RefCell<Table>,
 }
 
 /// The range locks of one array on one shard. Cheap to clone.
 #[derive(Clone)]
-pub struct RangeLocks {
-    shard: Shard,
-    table: Rc<RefCell<Table>>,
-}
+pub struct RangeLocks(Rc<Inner>);
 
 /// A held range; dropping it lets go.
 pub struct Held {
@@ -61,7 +93,7 @@ pub struct Held {
 impl RangeLocks {
     /// An empty table for tasks of `shard`.
     pub fn new(shard: &Shard) -> RangeLocks {
-        RangeLocks { shard: shard.clone(), table: Rc::new(RefCell::new(Table::default())) }
+        RangeLocks(Rc::new(Inner { shard: shard.clone(), table: RefCell::default() }))
     }
 
     fn held(&self, unit: u64, range: Range) -> Held {
@@ -69,21 +101,23 @@ impl RangeLocks {
     }
 
     /// Takes bytes `start..end` of `unit` at once, or not at all.
+    #[inline]
     pub fn try_lock(&self, unit: u64, start: u64, end: u64) -> Option<Held> {
         let range = Range { start, end };
-        let mut table = self.table.borrow_mut();
+        let mut table = self.0.table.borrow_mut();
         match table.units.entry(unit) {
             Entry::Vacant(place) => {
-                place.insert(Unit { held: smallvec![range], waiting: VecDeque::new() });
+                place.insert(Unit::One(range));
             }
-            Entry::Occupied(mut unit) => {
-                let unit = unit.get_mut();
-                let free = unit.held.iter().all(|held| !held.overlaps(range))
-                    && unit.waiting.iter().all(|waiter| !waiter.range.overlaps(range));
-                if !free {
+            Entry::Occupied(there) => {
+                let is_free = match there.get() {
+                    Unit::One(held) => !held.overlaps(range),
+                    Unit::Several(several) => several.is_free(range),
+                };
+                if !is_free {
                     return None;
                 }
-                unit.held.push(range);
+                table.several(unit).held.push(range);
             }
         }
         drop(table);
@@ -98,55 +132,77 @@ impl RangeLocks {
         let range = Range { start, end };
         let mut ticket = None;
         poll_fn(|_| {
-            let mut table = self.table.borrow_mut();
+            let mut table = self.0.table.borrow_mut();
             let Some(mine) = ticket else {
                 let new = table.next_ticket;
                 table.next_ticket += 1;
                 ticket = Some(new);
-                let waiter = Waiter { range, task: self.shard.current_task(), ticket: new };
-                table.units.entry(unit).or_default().waiting.push_back(waiter);
+                let waiter = Waiter { range, task: self.0.shard.current_task(), ticket: new };
+                table.several(unit).waiting.push_back(waiter);
                 return Poll::Pending;
             };
             // A waiter that was granted its range is not in the queue any more.
-            let waits = table
-                .units
-                .get(&unit)
-                .is_some_and(|entry| entry.waiting.iter().any(|waiter| waiter.ticket == mine));
+            let waits = matches!(table.units.get(&unit), Some(Unit::Several(several))
+                if several.waiting.iter().any(|waiter| waiter.ticket == mine));
             if waits { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
         self.held(unit, range)
     }
 
+    #[inline]
     fn release(&self, unit: u64, range: Range) {
-        let mut table = self.table.borrow_mut();
-        let Entry::Occupied(mut found) = table.units.entry(unit) else { return };
-        let entry = found.get_mut();
-        if let Some(at) = entry.held.iter().position(|held| *held == range) {
-            entry.held.swap_remove(at);
+        let mut table = self.0.table.borrow_mut();
+        let Entry::Occupied(found) = table.units.entry(unit) else { return };
+        if let Unit::One(_) = found.get() {
+            found.remove();
+            return;
         }
-        if entry.waiting.is_empty() {
-            if entry.held.is_empty() {
-                found.remove();
+        self.release_of_several(&mut table, unit, range);
+    }
+
+    #[inline(never)]
+    fn release_of_several(&self, table: &mut Table, unit: u64, range: Range) {
+        let several = table.several(unit);
+        if let Some(at) = several.held.iter().position(|held| *held == range) {
+            several.held.swap_remove(at);
+        }
+        if several.waiting.is_empty() {
+            if several.held.is_empty()
+                && let Some(Unit::Several(empty)) = table.units.remove(&unit)
+            {
+                table.spare.push(empty);
             }
             return;
         }
-        let mut blocked: SmallVec<[Range; 8]> = entry.held.iter().copied().collect();
-        let mut still = VecDeque::with_capacity(entry.waiting.len());
-        for waiter in entry.waiting.drain(..) {
+        several.grant(&self.0.shard);
+    }
+}
+
+impl Several {
+    fn is_free(&self, range: Range) -> bool {
+        self.held.iter().all(|held| !held.overlaps(range))
+            && self.waiting.iter().all(|waiter| !waiter.range.overlaps(range))
+    }
+
+    /// Gives those who wait what is free now, and wakes them.
+    fn grant(&mut self, shard: &Shard) {
+        let mut blocked: SmallVec<[Range; 8]> = self.held.iter().copied().collect();
+        let mut still = VecDeque::with_capacity(self.waiting.len());
+        for waiter in self.waiting.drain(..) {
             if blocked.iter().any(|other| other.overlaps(waiter.range)) {
                 blocked.push(waiter.range);
                 still.push_back(waiter);
             } else {
                 blocked.push(waiter.range);
-                entry.held.push(waiter.range);
+                self.held.push(waiter.range);
                 if blocked.len() > 1 && planted("waiter-forgotten") {
                     continue;
                 }
-                self.shard.wake(waiter.task);
+                shard.wake(waiter.task);
             }
         }
-        entry.waiting = still;
+        self.waiting = still;
     }
 }
 

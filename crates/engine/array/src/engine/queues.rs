@@ -7,7 +7,6 @@ use crate::engine::work::WriteArgs;
 use crate::state::extent::{Extent, rows_of_all};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
@@ -22,13 +21,12 @@ const TURNS_MAX: u64 = 64;
 /// The writes that wait for one stripe, in the order of arrival.
 struct Queue {
     unit: u64,
-    /// Mostly the only one: no list is needed then.
-    first: WriteArgs,
+    /// Mostly the only one: no list is needed then. `None` when the queue is not in use.
+    first: Option<WriteArgs>,
     more: Vec<WriteArgs>,
     /// Of all pieces; pieces that overlap count twice.
     bytes: u64,
-    /// Bytes of data in the stripe.
-    stripe_size: u64,
+    sizes: Sizes,
     /// The turns in which the first has come, and the last.
     since: u64,
     last: u64,
@@ -38,13 +36,29 @@ struct Queue {
     closed: bool,
 }
 
+/// The sizes of a stripe, in bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) chunk: u64,
+    /// Of its data.
+    pub(crate) stripe: u64,
+}
+
+/// What whoever leads has to know of a queue.
+pub(crate) struct Leading {
+    pub(crate) unit: u64,
+    pub(crate) sizes: Sizes,
+    /// Rows that its writes touch.
+    pub(crate) rows: Range<u64>,
+}
+
 /// The key of a queue.
 #[derive(Clone, Copy)]
 pub(crate) struct Key(u32);
 
 impl Queue {
     fn pieces(&self) -> impl Iterator<Item = &WriteArgs> {
-        std::iter::once(&self.first).chain(&self.more)
+        self.first.iter().chain(&self.more)
     }
 
     /// The turn after which no other write is waited for.
@@ -85,21 +99,26 @@ struct Gathering {
 
 #[derive(Default)]
 struct Queues {
-    all: Slab<Queue>,
+    /// Queues stay where they are: they are used again, and what they hold is large.
+    all: Vec<Queue>,
+    unused: Vec<Key>,
     /// By unit, those that can be joined.
     open: HashMap<u64, Key>,
 }
 
 impl Queues {
-    fn get(&self, key: Key) -> Option<&Queue> {
-        self.all.get(key.0 as usize)
+    fn get(&mut self, key: Key) -> Option<&mut Queue> {
+        self.all.get_mut(key.0 as usize)
     }
 
-    fn take(&mut self, key: Key) -> Option<Queue> {
-        let queue = self.all.try_remove(key.0 as usize)?;
+    /// Ends a queue: nobody joins it any more.
+    #[inline]
+    fn end(&mut self, key: Key) -> Option<&mut Queue> {
+        let queue = self.all.get_mut(key.0 as usize)?;
         if !queue.closed {
             self.open.remove(&queue.unit);
         }
+        self.unused.push(key);
         Some(queue)
     }
 }
@@ -120,13 +139,13 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Has a write that came in this `turn` wait for its stripe, of which `stripe_size` bytes are data.
+    /// Has a write that came in this `turn` wait for its stripe, which is so large.
     #[inline]
-    pub(crate) fn join(&self, args: WriteArgs, stripe_size: u64, turn: u64) -> Joined {
+    pub(crate) fn join(&self, args: WriteArgs, sizes: Sizes, turn: u64) -> Joined {
         let unit = args.unit;
         let bytes = args.extent.end - args.extent.start;
         let mut queues = self.queues.borrow_mut();
-        let Queues { all, open } = &mut *queues;
+        let Queues { all, unused, open } = &mut *queues;
         let place = match open.entry(unit) {
             Entry::Occupied(there) => {
                 if let Some(queue) = all.get_mut(there.get().0 as usize) {
@@ -136,23 +155,30 @@ impl Waiting {
             }
             Entry::Vacant(place) => place,
         };
-        let vacant = all.vacant_entry();
-        let key = Key(vacant.key() as u32);
-        let closed = bytes == stripe_size;
+        let key = unused.pop().unwrap_or(Key(all.len() as u32));
+        let closed = bytes == sizes.stripe;
         if !closed {
             place.insert(key);
         }
-        vacant.insert(Queue {
-            unit,
-            first: args,
-            more: Vec::new(),
-            bytes,
-            stripe_size,
-            since: turn,
-            last: turn,
-            passed: 0,
-            closed,
-        });
+        match all.get_mut(key.0 as usize) {
+            Some(queue) => {
+                (queue.unit, queue.bytes, queue.sizes) = (unit, bytes, sizes);
+                (queue.since, queue.last, queue.passed) = (turn, turn, 0);
+                queue.closed = closed;
+                queue.first = Some(args);
+            }
+            None => all.push(Queue {
+                unit,
+                first: Some(args),
+                more: Vec::new(),
+                bytes,
+                sizes,
+                since: turn,
+                last: turn,
+                passed: 0,
+                closed,
+            }),
+        }
         if closed { Joined::Whole(key) } else { Joined::Leads(key) }
     }
 
@@ -160,7 +186,7 @@ impl Waiting {
     fn follow(&self, queue: &mut Queue, args: WriteArgs, turn: u64) {
         let before = queue.bytes;
         queue.bytes += args.extent.end - args.extent.start;
-        if before < queue.stripe_size && queue.bytes >= queue.stripe_size {
+        if before < queue.sizes.stripe && queue.bytes >= queue.sizes.stripe {
             self.whole.set(self.whole.get() + 1);
         }
         queue.last = turn;
@@ -191,8 +217,8 @@ impl Waiting {
             if stripe.due > turn && !any_whole {
                 return true;
             }
-            let Some(queue) = queues.all.get_mut(stripe.key.0 as usize) else { return false };
-            let (whole, due) = (queue.bytes >= queue.stripe_size, queue.due());
+            let Some(queue) = queues.get(stripe.key) else { return false };
+            let (whole, due) = (queue.bytes >= queue.sizes.stripe, queue.due());
             if !whole && due > turn {
                 stripe.due = due;
                 return true;
@@ -235,18 +261,19 @@ impl Waiting {
         self.rooms.borrow_mut().push(room);
     }
 
-    /// The unit of a queue.
-    pub(crate) fn unit(&self, key: Key) -> Option<u64> {
-        self.queues.borrow().get(key).map(|queue| queue.unit)
-    }
-
-    /// Rows that what waits in queue `key` touches.
-    pub(crate) fn rows(&self, key: Key, chunk: u64) -> Range<u64> {
-        match self.queues.borrow().get(key) {
-            Some(queue) if queue.more.is_empty() => queue.first.extent.rows(chunk),
-            Some(queue) => rows_of_all(queue.pieces().map(|piece| piece.extent), chunk),
-            None => 0..chunk,
-        }
+    /// What waits in queue `key`; `None` when nothing does.
+    #[inline]
+    pub(crate) fn leading(&self, key: Key) -> Option<Leading> {
+        let mut queues = self.queues.borrow_mut();
+        let queue = queues.get(key)?;
+        let first = queue.first.as_ref()?.extent;
+        let chunk = queue.sizes.chunk;
+        let rows = if queue.more.is_empty() {
+            first.rows(chunk)
+        } else {
+            rows_of_all(queue.pieces().map(|piece| piece.extent), chunk)
+        };
+        Some(Leading { unit: queue.unit, sizes: queue.sizes, rows })
     }
 
     /// Takes what waits in queue `key` when that is one write.
@@ -256,19 +283,21 @@ impl Waiting {
         if !queues.get(key)?.more.is_empty() {
             return None;
         }
-        queues.take(key).map(|queue| queue.first)
+        queues.end(key)?.first.take()
     }
 
     /// Takes what waits in queue `key` and can be carried out at once, ascending and apart, in any order
     /// that keeps writes that overlap in the order of their arrival. Gives the rest, which waits no more.
     pub(crate) fn take(&self, key: Key, into: &mut Vec<WriteArgs>) -> Vec<WriteArgs> {
         let mut left: Vec<WriteArgs> = Vec::new();
-        let Some(queue) = self.queues.borrow_mut().take(key) else { return left };
-        if queue.bytes >= queue.stripe_size {
+        let mut queues = self.queues.borrow_mut();
+        let Some(queue) = queues.end(key) else { return left };
+        if queue.bytes >= queue.sizes.stripe {
             self.whole.set(self.whole.get() - 1);
         }
-        let Queue { first, mut more, .. } = queue;
-        for piece in std::iter::once(first).chain(more.drain(..)) {
+        let (first, mut more) = (queue.first.take(), std::mem::take(&mut queue.more));
+        drop(queues);
+        for piece in first.into_iter().chain(more.drain(..)) {
             let at = into.partition_point(|other| other.extent.end <= piece.extent.start);
             let over = |other: Option<&WriteArgs>| {
                 other.is_some_and(|other| other.extent.overlaps(&piece.extent))

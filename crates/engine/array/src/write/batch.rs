@@ -41,13 +41,14 @@ pub(crate) struct Locked {
     pub(crate) line: Option<u64>,
 }
 
-/// Carries out one write by itself, whose rows are locked, and tells it that it has ended.
-pub(crate) async fn carry_out_one(engine: &Rc<Engine>, locked: Locked, piece: WriteArgs) {
+/// Carries out one write by itself, whose rows are locked for lines of this height.
+pub(crate) async fn carry_out_one(
+    engine: &Rc<Engine>,
+    line: Option<u64>,
+    piece: &WriteArgs,
+) -> Result<(), IoError> {
     engine.count(|counters| counters.batches += 1);
-    let Locked { held, line } = locked;
-    let result = together(engine, (piece.unit, line), std::slice::from_ref(&piece)).await;
-    drop(held);
-    piece.finish(&engine.mesh, result);
+    together(engine, (piece.unit, line), std::slice::from_ref(piece)).await
 }
 
 /// Carries out `pieces` (at least one; ascending, apart) of stripe `unit`, whose rows are locked, and tells each that it

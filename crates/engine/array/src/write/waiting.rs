@@ -9,10 +9,9 @@
 use super::batch::{self, Locked};
 use super::segment::whole_lines;
 use crate::engine::Engine;
-use crate::engine::queues::{Joined, Key};
+use crate::engine::queues::{Joined, Key, Leading, Sizes};
 use crate::engine::work::WriteArgs;
 use braid_layout::Parity;
-use std::ops::Range;
 use std::rc::Rc;
 
 /// Has `args` carried out, with whatever else comes for its stripe.
@@ -22,13 +21,14 @@ pub(crate) fn enter(engine: &Rc<Engine>, parity: &Parity, args: WriteArgs) {
         counters.pieces += 1;
         counters.lookups += 1;
     });
-    join(engine, parity.stripe_size(), args);
+    let sizes = Sizes { chunk: parity.chunk_size(), stripe: parity.stripe_size() };
+    join(engine, sizes, args);
 }
 
 #[inline]
-fn join(engine: &Rc<Engine>, stripe_size: u64, args: WriteArgs) {
+fn join(engine: &Rc<Engine>, sizes: Sizes, args: WriteArgs) {
     let turn = engine.shard.turns();
-    let key = match engine.waiting.join(args, stripe_size, turn) {
+    let key = match engine.waiting.join(args, sizes, turn) {
         Joined::Follows => return,
         Joined::Leads(key) if engine.aggregate => {
             if engine.waiting.gather(key, turn) {
@@ -54,33 +54,28 @@ pub(crate) async fn watch(engine: Rc<Engine>) {
 
 /// Locks the rows of what waits for a stripe in queue `key`, carries it out, and tells each write.
 pub(crate) async fn lead(engine: Rc<Engine>, key: Key) {
-    let Some(unit) = engine.waiting.unit(key) else { return };
-    let sizes = |parity: &Parity| (parity.chunk_size(), parity.stripe_size());
-    let sizes = engine.view().geometry_of(unit).parity().map(sizes);
-    let Some((chunk, stripe_size)) = sizes else { return };
-    let rows = engine.waiting.rows(key, chunk);
-    let locked = lock(&engine, unit, rows, chunk).await;
+    let Some(Leading { unit, sizes, rows }) = engine.waiting.leading(key) else { return };
+    let chunk = sizes.chunk;
+    let line = engine.line();
+    let rows = whole_lines(rows, line, chunk);
+    let held = match engine.locks.try_lock(unit, rows.start, rows.end) {
+        Some(held) => held,
+        // Somebody else has some of them: by the time that they are free there may be more to do here.
+        None => engine.locks.lock(unit, 0, chunk).await,
+    };
     if let Some(piece) = engine.waiting.take_lone(key) {
-        return batch::carry_out_one(&engine, locked, piece).await;
+        let result = batch::carry_out_one(&engine, line, &piece).await;
+        drop(held);
+        return piece.finish(&engine.mesh, result);
     }
+    let locked = Locked { held, line };
     let mut pieces = engine.waiting.list();
     // The rest overlaps these, or is too much at once: it waits anew.
     for piece in engine.waiting.take(key, &mut pieces) {
-        join(&engine, stripe_size, piece);
+        join(&engine, sizes, piece);
     }
     if !pieces.is_empty() {
         batch::carry_out(&engine, unit, locked, &mut pieces).await;
     }
     engine.waiting.keep_list(pieces);
-}
-
-/// Locks `rows`, in whole lines; all rows of the stripe when somebody else has some of them, since by the
-/// time that they are free there may be more to do here.
-async fn lock(engine: &Engine, unit: u64, rows: Range<u64>, chunk: u64) -> Locked {
-    let rows = whole_lines(rows, engine.line(), chunk);
-    let held = match engine.locks.try_lock(unit, rows.start, rows.end) {
-        Some(held) => held,
-        None => engine.locks.lock(unit, 0, chunk).await,
-    };
-    Locked { held, line: engine.line() }
 }
