@@ -130,6 +130,8 @@ pub(crate) struct Waiting {
     /// In the order in which their first writes came. The other stripes wait for their rows.
     gathering: RefCell<Vec<Gathering>>,
     watched: Cell<bool>,
+    /// No turn before this one is the `due` of a stripe.
+    next_due: Cell<u64>,
     /// Stripes that have all their data, about.
     whole: Cell<u32>,
     /// Memory that is kept for reuse.
@@ -201,6 +203,7 @@ impl Waiting {
     /// are none.
     pub(crate) fn gather(&self, key: Key, turn: u64) -> bool {
         let due = quiet_after(turn);
+        self.next_due.set(self.next_due.get().min(due));
         self.gathering.borrow_mut().push(Gathering { key, due });
         !self.watched.replace(true)
     }
@@ -209,23 +212,30 @@ impl Waiting {
     /// or all of the data is there. Stripes that need nothing read go ahead, for `threshold` turns. False when no
     /// stripe waits for other writes any more.
     pub(crate) fn due(&self, turn: u64, threshold: u32, lead: impl Fn(Key)) -> bool {
-        let mut ready = self.due.take();
         let any_whole = self.whole.get() > 0;
+        if turn < self.next_due.get() && !any_whole {
+            return true;
+        }
+        let mut ready = self.due.take();
+        let mut next_due = u64::MAX;
         let mut queues = self.queues.borrow_mut();
         let mut gathering = self.gathering.borrow_mut();
         gathering.retain_mut(|stripe| {
             if stripe.due > turn && !any_whole {
+                next_due = next_due.min(stripe.due);
                 return true;
             }
             let Some(queue) = queues.get(stripe.key) else { return false };
             let (whole, due) = (queue.bytes >= queue.sizes.stripe, queue.due());
             if !whole && due > turn {
                 stripe.due = due;
+                next_due = next_due.min(due);
                 return true;
             }
             let ends = whole || turn >= queue.since + TURNS_MAX;
             if !ends && any_whole && queue.passed < threshold {
                 queue.passed += 1;
+                next_due = turn;
                 return true;
             }
             ready.push(stripe.key);
@@ -233,6 +243,7 @@ impl Waiting {
         });
         let more = !gathering.is_empty();
         self.watched.set(more);
+        self.next_due.set(next_due);
         drop((queues, gathering));
         ready.drain(..).for_each(lead);
         self.due.set(ready);
