@@ -261,6 +261,33 @@ impl Lines {
         }
     }
 
+    /// Keeps these blocks of slots as the whole line at `height`. With `admit` it is made if it is not there.
+    pub(crate) fn store_line<'a>(
+        &mut self,
+        stripe: u64,
+        height: usize,
+        blocks: impl Iterator<Item = (Slot, &'a Buf)>,
+        admit: bool,
+    ) {
+        let there = self.line(stripe, height);
+        let made = || if admit { self.make(stripe, height) } else { None };
+        let Some(line) = there.or_else(made) else { return };
+        for (slot, block) in blocks {
+            self.keep(line, slot, block);
+        }
+    }
+
+    /// Keeps all of `block` as that of `slot`.
+    #[inline]
+    fn keep(&mut self, line: u32, slot: Slot, block: &Buf) {
+        debug_assert_eq!(block.len() as u64, self.granule, "a block of another height");
+        let block = match block.is_all_of_its_memory() {
+            true => block.clone(),
+            false => self.pool.copy_of(block).freeze(),
+        };
+        self.put(line, slot, Some(block));
+    }
+
     fn copy_of(&self, bytes: &[u8], at: Range<usize>) -> Buf {
         self.pool.copy_of(bytes.get(at).unwrap_or_default()).freeze()
     }
@@ -336,8 +363,10 @@ impl Lines {
         let Some(header) = self.headers.get_mut(line as usize) else { return };
         let (stripe, height) = (header.stripe, std::mem::replace(&mut header.height, NONE));
         let first = line as usize * self.members;
-        for block in self.blocks.iter_mut().skip(first).take(self.members) {
-            self.held -= u64::from(block.take().is_some());
+        for block in self.blocks.get_mut(first..first + self.members).unwrap_or_default() {
+            if block.take().is_some() {
+                self.held -= 1;
+            }
         }
         self.free.push(line);
         self.len -= 1;

@@ -156,6 +156,23 @@ impl StripeCache {
         self.lines.store(stripe, slot, rows, bytes, admit);
     }
 
+    /// As [`store`](StripeCache::store), for `rows` of several slots.
+    pub(crate) fn store_blocks<'a>(
+        &mut self,
+        stripe: u64,
+        rows: &Range<u64>,
+        blocks: impl Iterator<Item = (Slot, &'a Buf)>,
+        admit: bool,
+    ) {
+        if rows.end - rows.start == self.granule() && rows.start.is_multiple_of(self.granule()) {
+            let height = (rows.start / self.granule()) as usize;
+            return self.lines.store_line(stripe, height, blocks, admit);
+        }
+        for (slot, block) in blocks {
+            self.store(stripe, slot, rows.clone(), block, admit);
+        }
+    }
+
     /// Forgets bytes `rows` of one slot of `stripe`.
     pub(crate) fn forget_slot(&mut self, stripe: u64, slot: Slot, rows: Range<u64>) {
         self.lines.forget_slot(stripe, slot, rows);

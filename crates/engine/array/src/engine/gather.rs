@@ -9,6 +9,7 @@ use braid_device::{BufMuts, Completion, IoError, IoErrorKind, Op, Outcome, Sink}
 use braid_layout::Slot;
 use braid_shard::sync::Notify;
 use braid_shard::{BufMut, Shard};
+use slab::Slab;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -53,9 +54,6 @@ pub(crate) struct Gather {
     remaining: Cell<u32>,
     error: Cell<Option<IoError>>,
     kind: Cell<Kind>,
-    /// The request is a read that one member carries out as it is, from this array byte on: nothing has to be joined
-    /// unless that fails.
-    alone: Cell<Option<u64>>,
     parts: RefCell<SmallVec<[Part; 4]>>,
     done: Cell<Option<Completion>>,
 }
@@ -69,7 +67,6 @@ impl Gather {
             remaining: Cell::new(0),
             error: Cell::new(None),
             kind: Cell::new(Kind::Read),
-            alone: Cell::new(None),
             parts: RefCell::new(SmallVec::new()),
             done: Cell::new(None),
         })
@@ -81,12 +78,6 @@ impl Gather {
         self.error.set(None);
         self.remaining.set(1);
         self.done.set(Some(done));
-    }
-
-    /// Passes a read at array byte `offset` on, as its only part, with index 0.
-    pub(crate) fn begin_alone(&self, offset: u64, done: Completion) {
-        self.begin(Kind::Read, done);
-        self.alone.set(Some(offset));
     }
 
     /// Announces a part at array byte `offset` and gives its index.
@@ -202,12 +193,6 @@ impl Sink for Gather {
         {
             all.read_ended(slot as Slot - 1);
         }
-        if let Some(offset) = self.alone.take() {
-            if outcome.result.is_ok() {
-                return self.end(outcome);
-            }
-            self.parts.borrow_mut().push(Part { offset, buf: None, starts: true });
-        }
         let buf = match outcome.op {
             Op::Read(mut bufs) => bufs.pop(),
             _ => None,
@@ -237,15 +222,24 @@ pub(crate) struct Unrecovered {
     pub(crate) error: IoError,
 }
 
-/// The gathers of one array on one shard: how many requests are under way, gathers kept for reuse, and parts of reads
+/// A read that one member carries out as it is: nothing has to be joined unless that fails.
+struct Alone {
+    /// Array byte of its first.
+    offset: u64,
+    done: Completion,
+}
+
+/// The gathers of one array on one shard, and its reads that need none: how many requests are under way, gathers kept for reuse, and parts of reads
 /// whose member failed, which wait for recovery.
 pub(crate) struct Gathers {
+    own: Weak<Gathers>,
     shard: Shard,
     balance: Rc<Balance>,
     /// Where lost writes are counted that no redundancy makes good; `None` where there is redundancy.
     losses: Option<Arc<Reports>>,
     kept: RefCell<Vec<Rc<Gather>>>,
     under_way: Cell<u32>,
+    alone: RefCell<Slab<Alone>>,
     unrecovered: RefCell<VecDeque<Unrecovered>>,
     unrecovered_there: Notify,
     stopping: Cell<bool>,
@@ -267,6 +261,23 @@ impl Drop for RequestInFlight {
     }
 }
 
+impl Sink for Gathers {
+    fn complete(&self, token: u64, outcome: Outcome) {
+        let slot = token >> SLOT_SHIFT;
+        if slot > 0 {
+            self.read_ended(slot as Slot - 1);
+        }
+        let Some(read) = self.alone.borrow_mut().try_remove(token as u32 as usize) else { return };
+        if outcome.result.is_err()
+            && let Some(own) = self.own.upgrade()
+        {
+            return own.alone_failed(read, outcome);
+        }
+        self.under_way.set(self.under_way.get() - 1);
+        read.done.complete(outcome);
+    }
+}
+
 impl Gathers {
     /// For requests whose reads `balance` shares out.
     pub(super) fn new(
@@ -274,12 +285,14 @@ impl Gathers {
         balance: &Rc<Balance>,
         losses: Option<Arc<Reports>>,
     ) -> Rc<Gathers> {
-        Rc::new(Gathers {
+        Rc::new_cyclic(|own| Gathers {
+            own: own.clone(),
             shard: shard.clone(),
             balance: Rc::clone(balance),
             losses,
             kept: RefCell::default(),
             under_way: Cell::new(0),
+            alone: RefCell::default(),
             unrecovered: RefCell::default(),
             unrecovered_there: Notify::new(shard),
             stopping: Cell::new(false),
@@ -290,6 +303,26 @@ impl Gathers {
     pub(super) fn take(self: &Rc<Gathers>) -> Rc<Gather> {
         self.under_way.set(self.under_way.get() + 1);
         self.kept.borrow_mut().pop().unwrap_or_else(|| Gather::new(self))
+    }
+
+    /// Enters a read at array byte `offset` that one member carries out as it is: whose read is to complete under the
+    /// token that is returned, as part 0 of a gather would.
+    #[inline]
+    pub(crate) fn enter_alone(&self, offset: u64, done: Completion) -> u32 {
+        self.under_way.set(self.under_way.get() + 1);
+        self.alone.borrow_mut().insert(Alone { offset, done }) as u32
+    }
+
+    /// A member could not give all of a read: from now on it is joined, and its part is recovered.
+    #[cold]
+    fn alone_failed(self: &Rc<Gathers>, read: Alone, outcome: Outcome) {
+        let gather = self.take();
+        // It was counted when it was entered.
+        self.under_way.set(self.under_way.get() - 1);
+        gather.begin(Kind::Read, read.done);
+        let index = gather.add(read.offset, true);
+        gather.complete(u64::from(index), outcome);
+        gather.all_submitted();
     }
 
     /// Enters a request that is not joined by a gather of its own.

@@ -6,7 +6,7 @@ use crate::engine::gather::{self, Gather, Kind, Unrecovered};
 use crate::engine::mesh::PieceDone;
 use crate::engine::work::RecoverArgs;
 use crate::state::view::View;
-use braid_device::{BufMuts, Completion, IoError, IoErrorKind, Request};
+use braid_device::{BufMuts, Completion, Device, IoError, IoErrorKind, Request, Sink};
 use braid_layout::{Layout, Level, Slot};
 use braid_shard::BufMut;
 use braid_shard::plant::planted;
@@ -16,16 +16,19 @@ use std::rc::Rc;
 pub(crate) fn read(engine: &Rc<Engine>, offset: u64, mut bufs: BufMuts, done: Completion) {
     // A request without bytes has been completed already.
     let Some(first) = bufs.first().map(|buf| buf.len() as u64) else { return };
-    let (view, gather) = (engine.view(), engine.gather());
+    let view = engine.view();
     let located = locate(engine, &view, offset, first);
     if bufs.len() == 1
         && located.len == first
-        && located.place.is_some_and(|(slot, _)| view.member(slot).is_some())
+        && let Some((slot, at)) = located.place
+        && let Some(member) = view.member(slot)
         && let Some(buf) = bufs.pop()
     {
-        gather.begin_alone(offset, done);
-        return submit_read(engine, &view, &gather, 0, buf, located.place);
+        let index = engine.gathers.enter_alone(offset, done);
+        let sink = Rc::clone(&engine.gathers) as Rc<dyn Sink>;
+        return submit_to(engine, (slot, member), at, buf, (sink, index));
     }
+    let gather = engine.gather();
     gather.begin(Kind::Read, done);
     // Not asked for again: a choice among copies counts as a read.
     let mut located = Some(located);
@@ -58,21 +61,33 @@ fn submit_read(
     buf: BufMut,
     place: Option<(Slot, u64)>,
 ) {
-    let member = place.and_then(|(slot, at)| view.member(slot).map(|member| (member, at)));
+    let member = place.and_then(|(slot, at)| Some((slot, view.member(slot)?, at)));
     match member {
-        Some(((device, data_offset), at)) => {
-            let sink = Rc::clone(gather) as Rc<dyn braid_device::Sink>;
-            let token = match (engine.level, place) {
-                (Level::Raid1 | Level::Raid10, Some((slot, at))) => {
-                    engine.balance.begin(slot, at, at + buf.len() as u64);
-                    gather::counted(index, slot)
-                }
-                _ => u64::from(index),
-            };
-            device.submit(Request::read(data_offset + at, buf), Completion::new(sink, token));
+        Some((slot, member, at)) => {
+            let sink = Rc::clone(gather) as Rc<dyn Sink>;
+            submit_to(engine, (slot, member), at, buf, (sink, index));
         }
         None => recover_part(engine, Rc::clone(gather), index, buf, None),
     }
+}
+
+/// Reads `buf` at component byte `at` of a member, for part `index` of what `sink` joins.
+#[inline]
+fn submit_to(
+    engine: &Engine,
+    (slot, (device, data_offset)): (Slot, (&Rc<dyn Device>, u64)),
+    at: u64,
+    buf: BufMut,
+    (sink, index): (Rc<dyn Sink>, u32),
+) {
+    let token = match engine.level {
+        Level::Raid1 | Level::Raid10 => {
+            engine.balance.begin(slot, at, at + buf.len() as u64);
+            gather::counted(index, slot)
+        }
+        _ => u64::from(index),
+    };
+    device.submit(Request::read(data_offset + at, buf), Completion::new(sink, token));
 }
 
 /// Has part `index` of a read recovered from redundancy, on the owner of its unit. `error` is what

@@ -171,12 +171,10 @@ impl OneBlock<'_> {
         let Some(cache) = cache.as_mut() else { return };
         let taken = cache.takes_over(self.stripe, &self.rows, self.view.missing(), true);
         let Some(admit) = taken else { return };
-        for (nr, (slot, block)) in self.slots.iter().zip(blocks).enumerate() {
-            let (Some(slot), Some(block)) = (slot, block) else { continue };
-            if nr == 0 || !planted("stale-line") {
-                cache.store(self.stripe, *slot, self.rows.clone(), block, admit);
-            }
-        }
+        let parity = self.slots.iter().zip(blocks).skip(1).filter(|_| !planted("stale-line"));
+        let data = self.slots.iter().zip(blocks).take(1);
+        let blocks = data.chain(parity).filter_map(|(slot, block)| Some(((*slot)?, block?)));
+        cache.store_blocks(self.stripe, &self.rows, blocks, admit);
     }
 }
 
