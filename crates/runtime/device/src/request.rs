@@ -84,6 +84,7 @@ impl Request {
     ///
     /// # Errors
     /// [`IoErrorKind::Invalid`] when it reaches beyond the end or is not aligned.
+    #[inline]
     pub fn check(&self, info: &DeviceInfo) -> Result<u64, IoError> {
         let len = self.len();
         let block = u64::from(info.logical_block.max(1));

@@ -5,7 +5,7 @@ use crate::engine::balance::Ties;
 use crate::redundancy::copies::{Places, alike, places};
 use crate::state::geometry::REGION;
 use crate::state::view::View;
-use braid_layout::{Layout, Place, Slot};
+use braid_layout::{Layout, Parity, Place, Slot};
 use braid_shard::plant::planted;
 
 /// The length of one part of a read, and the member that has all of it, if any.
@@ -14,8 +14,27 @@ pub(crate) struct ReadPlace {
     pub(crate) place: Option<(Slot, u64)>,
 }
 
+/// Where `len` bytes at array byte `offset` are read, of copies the first that is whole.
 #[inline]
 pub(crate) fn locate_read(view: &View, layout: &Layout, offset: u64, len: u64) -> ReadPlace {
+    match layout {
+        Layout::Parity(parity) => in_stripe(view, parity, offset, len),
+        layout => elsewhere(view, layout, offset, len),
+    }
+}
+
+#[inline]
+fn in_stripe(view: &View, parity: &Parity, offset: u64, len: u64) -> ReadPlace {
+    let (stripe, k, within) = parity.locate(offset);
+    let len = len.min(parity.chunk_size() - within);
+    let slot = parity.data_slot(stripe, k);
+    let at = parity.member_offset(stripe) + within;
+    let readable = view.readable(slot, &(at..at + len));
+    ReadPlace { len, place: readable.then_some((slot, at)) }
+}
+
+#[inline(never)]
+fn elsewhere(view: &View, layout: &Layout, offset: u64, len: u64) -> ReadPlace {
     match layout {
         Layout::Striped(striped) => {
             let (place, run) = striped.map(offset);
@@ -25,14 +44,7 @@ pub(crate) fn locate_read(view: &View, layout: &Layout, offset: u64, len: u64) -
             let (place, run) = linear.map(offset);
             ReadPlace { len: run.min(len), place: Some((place.slot, place.offset)) }
         }
-        Layout::Parity(parity) => {
-            let (stripe, k, within) = parity.locate(offset);
-            let len = len.min(parity.chunk_size() - within);
-            let slot = parity.data_slot(stripe, k);
-            let at = parity.member_offset(stripe) + within;
-            let readable = view.readable(slot, &(at..at + len));
-            ReadPlace { len, place: readable.then_some((slot, at)) }
-        }
+        Layout::Parity(parity) => in_stripe(view, parity, offset, len),
         Layout::Mirror(_) => {
             let len = view.same_until(&(offset..offset + len)) - offset;
             let readable = |slot| view.readable(slot, &(offset..offset + len));

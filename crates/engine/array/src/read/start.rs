@@ -18,31 +18,44 @@ pub(crate) fn read(engine: &Rc<Engine>, offset: u64, mut bufs: BufMuts, done: Co
     let Some(first) = bufs.first().map(|buf| buf.len() as u64) else { return };
     let view = engine.view();
     let located = locate(engine, &view, offset, first);
-    if bufs.len() == 1
-        && located.len == first
+    if located.len == first
         && let Some((slot, at)) = located.place
         && let Some(member) = view.member(slot)
+        && let [_] = bufs.as_slice()
         && let Some(buf) = bufs.pop()
     {
         let index = engine.gathers.enter_alone(offset, done);
         let sink = Rc::clone(&engine.gathers) as Rc<dyn Sink>;
         return submit_to(engine, (slot, member), at, buf, (sink, index));
     }
+    read_parts(engine, &view, offset, bufs, done, located);
+}
+
+/// [`read`] of several parts, or of one without a member that has it. The first is `located` already, and not asked for
+/// again: a choice among copies counts as a read.
+#[inline(never)]
+fn read_parts(
+    engine: &Rc<Engine>,
+    view: &View,
+    offset: u64,
+    bufs: BufMuts,
+    done: Completion,
+    located: ReadPlace,
+) {
     let gather = engine.gather();
     gather.begin(Kind::Read, done);
-    // Not asked for again: a choice among copies counts as a read.
     let mut located = Some(located);
     let mut at = offset;
     for buf in bufs {
         let mut rest = buf;
         let mut starts = true;
         loop {
-            let there = || locate(engine, &view, at, rest.len() as u64);
+            let there = || locate(engine, view, at, rest.len() as u64);
             let ReadPlace { len, place } = located.take().unwrap_or_else(there);
             let tail = (len < rest.len() as u64).then(|| rest.split_off(len as usize));
             let index = gather.add(at, starts);
             starts = false;
-            submit_read(engine, &view, &gather, index, rest, place);
+            submit_read(engine, view, &gather, index, rest, place);
             at += len;
             match tail {
                 Some(tail) => rest = tail,

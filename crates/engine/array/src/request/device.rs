@@ -28,6 +28,34 @@ impl ArrayDevice {
     }
 }
 
+impl ArrayDevice {
+    /// A request that is refused, that waits, or that covers no byte; `checked`: its length, if it can be carried out.
+    #[inline(never)]
+    fn submit_unusual(&self, request: Request, checked: Result<u64, IoError>, done: Completion) {
+        let engine = &self.engine;
+        if let Err(error) = checked {
+            return done.finish(Err(error), request.op);
+        }
+        if engine.is_stopping() {
+            return done.finish(Err(IoError::new(IoErrorKind::Refused)), request.op);
+        }
+        if engine.waits() {
+            return engine.keep(request, Rc::new(self.clone()), done);
+        }
+        if !matches!(request.op, Op::Flush) {
+            return done.complete(Outcome::ok(request.op));
+        }
+        engine.meter.count(&request.op, 0);
+        self.flush(engine.time(&request.op, done));
+    }
+
+    #[inline(never)]
+    fn flush(&self, done: Completion) {
+        let (engine, told) = (Rc::clone(&self.engine), Rc::clone(&self.told));
+        engine.tasks().flush.spawn((Rc::clone(&engine), told, done));
+    }
+}
+
 impl Engine {
     /// The array as a device of this shard.
     pub fn device(self: &Rc<Engine>) -> Rc<dyn Device> {
@@ -67,18 +95,9 @@ impl Device for ArrayDevice {
     fn submit(&self, request: Request, done: Completion) {
         let engine = &self.engine;
         let len = match request.check(&self.info) {
-            Ok(len) => len,
-            Err(error) => return done.finish(Err(error), request.op),
+            Ok(len) if len > 0 && !engine.is_stopping() && !engine.waits() => len,
+            checked => return self.submit_unusual(request, checked, done),
         };
-        if engine.is_stopping() {
-            return done.finish(Err(IoError::new(IoErrorKind::Refused)), request.op);
-        }
-        if engine.waits() {
-            return engine.keep(request, Rc::new(self.clone()), done);
-        }
-        if len == 0 && !matches!(request.op, Op::Flush) {
-            return done.complete(Outcome::ok(request.op));
-        }
         engine.meter.count(&request.op, len);
         let done = engine.time(&request.op, done);
         let offset = request.offset;
@@ -91,10 +110,8 @@ impl Device for ArrayDevice {
                 engine.note_size(len);
                 write(engine, offset, bufs, fua, done);
             }
-            Op::Flush => {
-                let (engine, told) = (Rc::clone(engine), Rc::clone(&self.told));
-                engine.tasks().flush.spawn((Rc::clone(&engine), told, done));
-            }
+            // It covers no byte, so it does not come by here.
+            Op::Flush => self.flush(done),
             Op::Discard { len } => crate::request::zeroing::discard(engine, offset, len, done),
             Op::WriteZeroes { len, unmap, fua } => {
                 crate::request::zeroing::write_zeroes(engine, offset, len, unmap, fua, done);

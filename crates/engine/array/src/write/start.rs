@@ -30,12 +30,25 @@ pub(crate) fn write(engine: &Rc<Engine>, offset: u64, mut bufs: Bufs, fua: bool,
         let done = PieceDone::Alone { request: engine.begin_request(), fua, done };
         return write_unit(engine, &view, unit, extent, payload, fua, done);
     }
+    write_parts(engine, &view, offset, bufs, fua, done);
+}
+
+/// [`write`] of several units, or of one that another shard owns, or without redundancy.
+#[inline(never)]
+fn write_parts(
+    engine: &Rc<Engine>,
+    view: &View,
+    offset: u64,
+    bufs: Bufs,
+    fua: bool,
+    done: Completion,
+) {
     let gather = engine.gather();
     gather.begin(Kind::Write { fua }, done);
-    if redundant {
-        write_units(engine, &view, &gather, offset, &bufs, fua);
+    if view.geometry_at(offset).level.has_redundancy() {
+        write_units(engine, view, &gather, offset, &bufs, fua);
     } else {
-        write_striped(&view, &gather, offset, &bufs, fua);
+        write_striped(view, &gather, offset, &bufs, fua);
     }
     drop(bufs);
     gather.all_submitted();
