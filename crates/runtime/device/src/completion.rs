@@ -45,6 +45,7 @@ impl Completion {
     }
 
     /// Ends the request.
+    #[inline]
     pub fn complete(mut self, outcome: Outcome) {
         if let Some(sink) = self.sink.take() {
             sink.complete(self.token, outcome);

@@ -16,7 +16,7 @@
 mod lines;
 mod sizing;
 
-pub(crate) use lines::Lines;
+pub(crate) use lines::{Lines, StripeLines};
 use sizing::Sizing;
 
 use braid_layout::Slot;

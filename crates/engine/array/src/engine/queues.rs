@@ -57,6 +57,21 @@ pub(crate) struct Leading {
 pub(crate) struct Key(u32);
 
 impl Queue {
+    #[cold]
+    fn new(first: WriteArgs, bytes: u64, sizes: Sizes, turn: u64, closed: bool) -> Queue {
+        Queue {
+            unit: first.unit,
+            first: Some(first),
+            more: Vec::new(),
+            bytes,
+            sizes,
+            since: turn,
+            last: turn,
+            passed: 0,
+            closed,
+        }
+    }
+
     fn pieces(&self) -> impl Iterator<Item = &WriteArgs> {
         self.first.iter().chain(&self.more)
     }
@@ -169,17 +184,7 @@ impl Waiting {
                 queue.closed = closed;
                 queue.first = Some(args);
             }
-            None => all.push(Queue {
-                unit,
-                first: Some(args),
-                more: Vec::new(),
-                bytes,
-                sizes,
-                since: turn,
-                last: turn,
-                passed: 0,
-                closed,
-            }),
+            None => all.push(Queue::new(args, bytes, sizes, turn, closed)),
         }
         if closed { Joined::Whole(key) } else { Joined::Leads(key) }
     }

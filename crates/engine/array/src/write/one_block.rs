@@ -4,6 +4,7 @@
 //! remember. But it has one segment and at most three blocks, so nothing needs a list here. Where the plan would be another
 //! one, where a member cannot give its block, or memory is short, nothing has been written yet and the general way is taken.
 
+use crate::cache::StripeLines;
 use crate::consistency::WriteInFlight;
 use crate::consistency::outgoing::{Block, Content, Outgoing, Role};
 use crate::engine::Engine;
@@ -105,27 +106,31 @@ impl OneBlock<'_> {
         let wanted = self.slots().count();
         let (misses, reconstruct) = match &found {
             None => (wanted, self.map.data_chunks() - 1),
-            Some(found) => {
-                let is_missing = |slot: &Slot| !found.has(*slot, &self.rows);
-                let others = (0..self.map.data_chunks()).filter(|k| *k != self.k);
-                let others = others.map(|k| self.map.data_slot(k));
-                (self.slots().filter(is_missing).count(), others.filter(is_missing).count())
-            }
+            Some(found) => self.missing(found),
         };
         if !self.engine.settings.get().rmw_level.prefers_rmw(misses, reconstruct) {
             return None;
         }
-        let mut old: Old = [None, None, None];
-        if let Some(found) = found.filter(|_| misses < wanted) {
-            for (slot, old) in self.slots.iter().zip(&mut old) {
-                *old = slot.and_then(|slot| found.get(slot, &self.rows, self.engine.shard.pool()));
-            }
-        }
+        let old = match found {
+            Some(found) if misses < wanted => self.slots.map(|slot| {
+                slot.and_then(|slot| found.get(slot, &self.rows, self.engine.shard.pool()))
+            }),
+            _ => [None, None, None],
+        };
         if let Some(cache) = cache.as_mut() {
             let lines = (self.len() as u64).div_ceil(cache.granule());
             cache.wanted(self.stripe, (wanted - misses) as u64 * lines, misses as u64 * lines);
         }
         Some(old)
+    }
+
+    /// The blocks that would have to be read for read-modify-write, and for reconstruct-write.
+    #[inline(never)]
+    fn missing(&self, found: &StripeLines<'_>) -> (usize, usize) {
+        let is_missing = |slot: &Slot| !found.has(*slot, &self.rows);
+        let others = (0..self.map.data_chunks()).filter(|k| *k != self.k);
+        let others = others.map(|k| self.map.data_slot(k));
+        (self.slots().filter(is_missing).count(), others.filter(is_missing).count())
     }
 
     /// Reads the blocks that are missing; `None` when a member could not give one.

@@ -32,13 +32,18 @@ fn join(engine: &Rc<Engine>, sizes: Sizes, args: WriteArgs) {
         Joined::Follows => return,
         Joined::Leads(key) if engine.aggregate => {
             if engine.waiting.gather(key, turn) {
-                engine.tasks().watch.spawn(Rc::clone(engine));
+                start_watch(engine);
             }
             return;
         }
         Joined::Leads(key) | Joined::Whole(key) => key,
     };
     engine.tasks().lead.spawn((Rc::clone(engine), key));
+}
+
+#[cold]
+fn start_watch(engine: &Rc<Engine>) {
+    engine.tasks().watch.spawn(Rc::clone(engine));
 }
 
 /// Starts leaders of stripes that wait for other writes, each when no more is expected, until no stripe waits.
