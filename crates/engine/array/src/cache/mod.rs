@@ -34,7 +34,7 @@ pub struct CacheStats {
     pub capacity: u64,
     /// Lines that it holds.
     pub lines: u64,
-    /// Bytes of memory taken for lines.
+    /// Bytes of the blocks that lines have.
     pub bytes: u64,
     /// Blocks of lines that a write needed and found here.
     pub hits: u64,

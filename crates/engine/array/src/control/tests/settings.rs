@@ -171,7 +171,7 @@ fn what_a_write_has_read_or_written_is_not_read_again() {
     assert_eq!(world.status(&control).cache.bytes, 0);
     set(&world, &control, lines(3)).unwrap();
     once();
-    assert_eq!(world.status(&control).cache.bytes, 3 * 5 * 4096, "members × stripe_size a line");
+    assert_eq!(world.status(&control).cache.bytes, 2 * 4096, "stripe_size of the data and of P");
 
     // Whole lines of 16K are read; what is next to a write is there for the next one.
     set(&world, &control, Settings { stripe_size: StripeSize::Bytes(16 << 10), ..lines(8) })
