@@ -4,6 +4,7 @@
 //! and a loan its block. So they are in one file.
 
 use super::memory::{CLASSES, KEEP_PER_CLASS, block_layout};
+use super::region::Regions;
 use crate::id::ShardId;
 use std::alloc::dealloc;
 use std::cell::{Cell, RefCell};
@@ -17,6 +18,8 @@ pub(super) struct Block {
     pub(super) memory: NonNull<u8>,
     pub(super) capacity: usize,
     pub(super) kind: Kind,
+    /// The region that its memory was cut from, if it is a small one of this pool.
+    pub(super) region: Option<u32>,
     /// There while the block has handles. A block that the pool keeps must not hold the pool: neither would ever be freed.
     pub(super) pool: Cell<Option<Rc<PoolInner>>>,
     /// Set when the memory belongs to another shard's block.
@@ -37,6 +40,7 @@ pub(super) enum Kind {
 /// The free blocks of one class.
 #[derive(Default)]
 pub(super) struct Class {
+    pub(super) regions: Regions,
     /// Used last in, first out.
     pub(super) free: Vec<NonNull<Block>>,
     /// Blocks that have been free ever since the last trim: the first so many.
@@ -48,9 +52,7 @@ pub(super) struct PoolInner {
     /// Unlike the shard's number, never the same for two pools of the process.
     pub(super) identity: u64,
     pub(super) classes: RefCell<[Class; CLASSES]>,
-    /// Uninitialised heads for reuse by loans. They are boxed because handles point to them.
-    #[allow(clippy::vec_box)]
-    pub(super) heads: RefCell<Vec<Box<MaybeUninit<Block>>>>,
+    pub(super) heads: RefCell<Heads>,
     pub(super) outstanding: Cell<usize>,
     pub(super) kept: Cell<usize>,
     /// Loans whose last handle here was dropped, to be sent home.
@@ -62,7 +64,7 @@ impl PoolInner {
     #[inline]
     pub(super) fn take_kept(&self, class: usize) -> Option<NonNull<Block>> {
         let mut classes = self.classes.borrow_mut();
-        let Class { free, unused } = classes.get_mut(class)?;
+        let Class { free, unused, .. } = classes.get_mut(class)?;
         let block = free.pop()?;
         *unused = free.len().min(*unused);
         Some(block)
@@ -70,10 +72,12 @@ impl PoolInner {
 
     /// Returns `count` blocks of a class to the system: those that have been free for the longest time.
     pub(super) fn release_kept(&self, class: usize, count: usize) {
-        let Class { free, .. } = &mut self.classes.borrow_mut()[class];
+        let Class { free, regions, .. } = &mut self.classes.borrow_mut()[class];
         for block in free.drain(..count.min(free.len())) {
             // SAFETY: a block in this list is initialised, has no handles, and leaves the list here.
-            let capacity = unsafe { discard(block) };
+            let Memory { at, capacity, region } = unsafe { self.heads.borrow_mut().take(block) };
+            // SAFETY: nobody uses the memory of such a block.
+            unsafe { free_memory(regions, at, capacity, region) };
             self.kept.set(self.kept.get() - capacity);
         }
     }
@@ -89,17 +93,82 @@ impl Drop for PoolInner {
     }
 }
 
-/// Gives head and memory of a block that is no loan back to the system; returns its capacity.
+/// Heads that no block has. Handles point to heads, so they stay where they are while the pool is there, and their memory
+/// is had for many at once.
+#[derive(Default)]
+pub(super) struct Heads {
+    unused: Vec<NonNull<Block>>,
+    chunks: Vec<NonNull<[MaybeUninit<Block>]>>,
+}
+
+/// Heads in a chunk.
+const HEADS: usize = 1024;
+
+/// The memory of a block.
+struct Memory {
+    at: NonNull<u8>,
+    capacity: usize,
+    region: Option<u32>,
+}
+
+impl Heads {
+    /// A place for `block`. The pool must outlive it.
+    pub(super) fn put(&mut self, block: Block) -> NonNull<Block> {
+        let place = match self.unused.pop() {
+            Some(place) => place,
+            None => self.grow(),
+        };
+        // SAFETY: the place is one of a chunk, and no other block has it.
+        unsafe { place.write(block) };
+        place
+    }
+
+    fn grow(&mut self) -> NonNull<Block> {
+        let chunk = NonNull::from(Box::leak(Box::new_uninit_slice(HEADS)));
+        let first = chunk.cast::<Block>();
+        // SAFETY: the places lie one after the other within the chunk.
+        self.unused.extend((1..HEADS).map(|nr| unsafe { first.add(nr) }));
+        self.chunks.push(chunk);
+        first
+    }
+
+    /// Takes a head back, and gives the memory that it was of.
+    ///
+    /// # Safety
+    /// The head is initialised, and nobody uses it any more.
+    unsafe fn take(&mut self, place: NonNull<Block>) -> Memory {
+        // SAFETY: as the caller promises; it is not used again before `put` has written another.
+        let block = unsafe { place.read() };
+        self.unused.push(place);
+        Memory { at: block.memory, capacity: block.capacity, region: block.region }
+    }
+}
+
+impl Drop for Heads {
+    fn drop(&mut self) {
+        for chunk in self.chunks.drain(..) {
+            // SAFETY: it was leaked by `grow`, and no block outlives its pool.
+            drop(unsafe { Box::from_raw(chunk.as_ptr()) });
+        }
+    }
+}
+
+/// Gives the memory of a block that is no loan back.
 ///
 /// # Safety
-/// The head is initialised, and nobody uses the block any more.
-unsafe fn discard(block: NonNull<Block>) -> usize {
-    // SAFETY: as the caller promises; the pointer came from Box::into_raw of a Box<MaybeUninit<Block>>, and
-    // MaybeUninit<Block> has Block's layout.
-    let head = unsafe { Box::from_raw(block.as_ptr()) };
-    // SAFETY: the memory came from `allocate` with this capacity.
-    unsafe { dealloc(head.memory.as_ptr(), block_layout(head.capacity)) };
-    head.capacity
+/// It came from these regions or, without the number of one, from [`allocate`](super::memory::allocate), and nobody uses it.
+unsafe fn free_memory(
+    regions: &mut Regions,
+    memory: NonNull<u8>,
+    capacity: usize,
+    region: Option<u32>,
+) {
+    match region {
+        // SAFETY: as the caller promises.
+        Some(number) => unsafe { regions.give_back(memory, capacity, number) },
+        // SAFETY: as the caller promises.
+        None => unsafe { dealloc(memory.as_ptr(), block_layout(capacity)) },
+    }
 }
 
 /// Drops one handle; with the last one the block goes back to its pool.
@@ -144,26 +213,19 @@ unsafe fn to_pool(block: NonNull<Block>) {
 unsafe fn let_go(pool: &PoolInner, block: NonNull<Block>) {
     // SAFETY: as the caller promises.
     let head = unsafe { block.as_ref() };
-    if let Kind::Lent = head.kind {
-        let loan = head.origin.take();
-        // SAFETY: as the caller promises.
-        pool.heads.borrow_mut().push(unsafe { emptied(block) });
-        return pool.returns.borrow_mut().extend(loan);
-    }
-    // SAFETY: as the caller promises, and it is no loan.
-    let capacity = unsafe { discard(block) };
-    pool.outstanding.set(pool.outstanding.get() - capacity);
-}
-
-/// The head of a block, for another.
-///
-/// # Safety
-/// The head is initialised, and nobody uses it any more.
-unsafe fn emptied(block: NonNull<Block>) -> Box<MaybeUninit<Block>> {
+    let (kind, loan) = (head.kind, head.origin.take());
     // SAFETY: as the caller promises.
-    unsafe { block.as_ptr().drop_in_place() };
-    // SAFETY: the pointer came from Box::into_raw of a Box<MaybeUninit<Block>>.
-    unsafe { Box::from_raw(block.as_ptr().cast::<MaybeUninit<Block>>()) }
+    let Memory { at, capacity, region } = unsafe { pool.heads.borrow_mut().take(block) };
+    let class = match kind {
+        Kind::Lent => return pool.returns.borrow_mut().extend(loan),
+        Kind::Kept(class) => class,
+        Kind::Large => 0,
+    };
+    pool.outstanding.set(pool.outstanding.get() - capacity);
+    if let Some(class) = pool.classes.borrow_mut().get_mut(class) {
+        // SAFETY: it is no loan, and nobody uses it any more. Large blocks are of no region.
+        unsafe { free_memory(&mut class.regions, at, capacity, region) };
+    }
 }
 
 pub(super) fn add_handle(block: NonNull<Block>) {
@@ -264,10 +326,9 @@ impl Drop for HeadOnly {
     fn drop(&mut self) {
         // SAFETY: made from the last handle, so the head is initialised.
         let pool = unsafe { self.0.as_ref() }.pool.take();
-        // SAFETY: as above, and nobody uses the head any more.
-        let empty = unsafe { emptied(self.0) };
         if let Some(pool) = pool {
-            pool.heads.borrow_mut().push(empty);
+            // SAFETY: as above, and nobody uses the head any more.
+            unsafe { pool.heads.borrow_mut().take(self.0) };
         }
     }
 }

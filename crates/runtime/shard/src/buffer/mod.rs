@@ -17,6 +17,7 @@ mod handle;
 mod memory;
 mod pool;
 mod racy;
+mod region;
 mod shared;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use super::block::{Block, Class, Kind, Loan, PoolInner};
 use super::handle::{Buf, BufMut};
 use super::memory::{CLASS_MIN_SHIFT, CLASSES, LEN_MAX, allocate, class_of, round_up};
+use super::region;
 use crate::id::ShardId;
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -21,7 +22,7 @@ impl Pool {
             shard,
             identity: POOLS.fetch_add(1, Ordering::Relaxed),
             classes: RefCell::default(),
-            heads: RefCell::new(Vec::new()),
+            heads: RefCell::default(),
             outstanding: Cell::new(0),
             kept: Cell::new(0),
             returns: RefCell::new(Vec::new()),
@@ -56,7 +57,16 @@ impl Pool {
         let capacity = class.map_or(round_up(len), |class| 1 << (class as u32 + CLASS_MIN_SHIFT));
         self.0.outstanding.set(self.0.outstanding.get() + capacity);
         let kind = class.map_or(Kind::Large, Kind::Kept);
-        self.head(allocate(capacity), capacity, kind, None)
+        let mut classes = self.0.classes.borrow_mut();
+        let class = class.and_then(|class| classes.get_mut(class));
+        let (memory, region) = match class.filter(|_| capacity <= region::BLOCK_MAX) {
+            Some(class) => {
+                let (memory, number) = class.regions.take(capacity);
+                (memory, Some(number))
+            }
+            None => (allocate(capacity), None),
+        };
+        self.head(memory, capacity, (kind, region), None)
     }
 
     /// A buffer of `len` zero bytes.
@@ -106,7 +116,7 @@ impl Pool {
         for class in 0..CLASSES {
             let unused = self.0.classes.borrow()[class].unused;
             self.0.release_kept(class, unused);
-            let Class { free, unused } = &mut self.0.classes.borrow_mut()[class];
+            let Class { free, unused, .. } = &mut self.0.classes.borrow_mut()[class];
             *unused = free.len();
         }
     }
@@ -120,26 +130,18 @@ impl Pool {
         &self,
         memory: NonNull<u8>,
         capacity: usize,
-        kind: Kind,
+        (kind, region): (Kind, Option<u32>),
         origin: Option<Loan>,
     ) -> NonNull<Block> {
-        let mut head = self
-            .0
-            .heads
-            .borrow_mut()
-            .pop()
-            .unwrap_or_else(|| Box::new(std::mem::MaybeUninit::uninit()));
-        head.write(Block {
+        self.0.heads.borrow_mut().put(Block {
             handles: Cell::new(1),
             memory,
             capacity,
             kind,
+            region,
             pool: Cell::new(Some(Rc::clone(&self.0))),
             origin: Cell::new(origin),
-        });
-        // SAFETY: Box::into_raw never gives null; the head was initialised by the line above and
-        // MaybeUninit<Block> has Block's layout.
-        unsafe { NonNull::new_unchecked(Box::into_raw(head).cast::<Block>()) }
+        })
     }
 
     /// A writable handle on memory lent by another shard.
@@ -151,13 +153,21 @@ impl Pool {
             return Err(loan);
         }
         let (memory, len) = (loan.memory, loan.len);
-        Ok(BufMut { block: self.head(memory, len as usize, Kind::Lent, Some(loan)), start: 0, len })
+        Ok(BufMut {
+            block: self.head(memory, len as usize, (Kind::Lent, None), Some(loan)),
+            start: 0,
+            len,
+        })
     }
 
     /// A reading handle on memory lent by another shard.
     pub fn adopt(&self, loan: Loan) -> Buf {
         let (memory, len) = (loan.memory, loan.len);
-        Buf { block: self.head(memory, len as usize, Kind::Lent, Some(loan)), start: 0, len }
+        Buf {
+            block: self.head(memory, len as usize, (Kind::Lent, None), Some(loan)),
+            start: 0,
+            len,
+        }
     }
 
     /// Loans of other shards whose last handle here was dropped; the caller sends them home.
