@@ -145,10 +145,7 @@ pub const CIRCLES: &[(&str, &[&str])] = &[
             "volume",
         ],
     ),
-    ("crates/export/fuse", &["receive", "serve", "uring::receive"]),
-    ("crates/export/nbd", &["serve", "serve::connection", "serve::memory", "serve::replies"]),
 ];
 
 /// Folders of the crates without a row in ARCHITECTURE.md's table.
-pub const UNORDERED: &[&str] =
-    &["crates/app/braid", "crates/check/sim", "crates/engine/volume", "crates/export/fuse"];
+pub const UNORDERED: &[&str] = &["crates/app/braid", "crates/check/sim", "crates/engine/volume"];

@@ -17,6 +17,7 @@
 mod abi;
 mod channel;
 mod errno;
+mod install;
 mod kernel;
 mod mount;
 mod mountpoint;

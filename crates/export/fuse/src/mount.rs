@@ -5,10 +5,11 @@
 //! does it, and then winds the mount up on the shard.
 
 use crate::channel::{Channel, Notices};
+use crate::install::{Opened, install};
 use crate::kernel;
 use crate::mountpoint::MountPoint;
 use crate::options::{Ended, EndedBy, MountError, MountOptions, UnmountError};
-use crate::serve::{self, Opened};
+use crate::serve;
 use crate::watchdog::{Pulse, Watchdog};
 use crate::write_out::WriteOut;
 use braid_filesystem::{Errno, FileSystem, Ino};
@@ -94,7 +95,7 @@ impl Mount {
         let limits = options.clone();
         let Some(key) = remote.call(move |shard| {
             let fs = open(shard);
-            serve::install(shard, fs, opened, &limits)
+            install(shard, fs, opened, &limits)
         }) else {
             return undo(MountError::ShardGone { dir });
         };

@@ -2,14 +2,11 @@
 
 use crate::abi::directory::{ENTRY, ENTRY_PLUS, Listed, Listing};
 use crate::abi::reply::{self, OPEN_DIRECT_IO, OPEN_KEEP_CACHE, OPEN_PARALLEL_DIRECT_WRITES};
-use crate::channel::Channel;
 use crate::errno;
 use crate::kernel::Agreed;
 use crate::options::MountOptions;
-use crate::receive::Receiver;
 use crate::references::References;
 use crate::reply::Reply;
-use crate::uring::{Entries, Uring};
 use crate::watchdog::Progress;
 use crate::work::{Durable, Opening, Work, WriteHow};
 use crate::write_out::WriteOut;
@@ -18,7 +15,6 @@ use braid_shard::sync::{Budget, Notify};
 use braid_shard::{BufMut, Shard, Spawner};
 use slab::Slab;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,8 +43,8 @@ pub(crate) struct Server<F> {
     entry_timeout: Duration,
     direct_mmap: bool,
     writeback: bool,
-    /// Its own number.
-    key: usize,
+    /// The number by which the shard finds it.
+    pub key: usize,
     write_out: Arc<WriteOut>,
     /// Replies to requests that wait for another thread.
     parked: RefCell<Slab<Reply>>,
@@ -82,27 +78,14 @@ impl<F> Default for Servers<F> {
     }
 }
 
-/// What a new mount brings with it.
-pub(crate) struct Opened {
-    /// The device.
-    pub channel: Arc<Channel>,
-    /// The same, to be waited on.
-    pub descriptor: OwnedFd,
-    /// What the kernel has agreed to.
-    pub agreed: Agreed,
-    /// Asks the kernel to write files out.
-    pub write_out: Arc<WriteOut>,
-    /// Is told when no more requests come; dropped when the shard ends before.
-    pub ended: std::sync::mpsc::Sender<std::io::Result<()>>,
-}
-
-/// Starts to serve a new mount and gives its number.
-pub(crate) fn install<F: FileSystem + 'static>(
+/// A server for a new mount, found by its number from then on; requests are its caller's to receive.
+pub(crate) fn enroll<F: FileSystem + 'static>(
     shard: &Shard,
     fs: Rc<F>,
-    opened: Opened,
+    agreed: &Agreed,
+    write_out: Arc<WriteOut>,
     options: &MountOptions,
-) -> usize {
+) -> Rc<Server<F>> {
     let servers = shard.local::<Servers<F>>();
     let tasks = servers.tasks.get_or_init(|| {
         shard.spawner(|(server, work, reply): (Rc<Server<F>>, Work, Reply)| async move {
@@ -124,30 +107,17 @@ pub(crate) fn install<F: FileSystem + 'static>(
         ended: Notify::new(shard),
         attr_timeout: options.attr_timeout,
         entry_timeout: options.entry_timeout,
-        direct_mmap: opened.agreed.direct_mmap,
+        direct_mmap: agreed.direct_mmap,
         writeback: options.writeback_cache,
         key,
-        write_out: opened.write_out,
+        write_out,
         parked: RefCell::default(),
         parked_reads: Cell::new(0),
         opens: RefCell::default(),
         tasks: tasks.clone(),
     });
     servers.all.borrow_mut().insert(Rc::clone(&server));
-    let (channel, descriptor) = (opened.channel, Rc::new(opened.descriptor));
-    let largest = options.max_write as usize;
-    let uring = opened.agreed.over_io_uring.then(|| {
-        let entries = Entries::new(shard, Rc::clone(&descriptor), largest, options.memory)?;
-        Some(Uring::start(Rc::clone(&server), entries))
-    });
-    let receiver = Receiver::new(server, channel, descriptor, largest, uring.flatten());
-    let ended = opened.ended;
-    shard.spawn(async move {
-        let result = receiver.run().await;
-        // Nobody listens when the mount was undone.
-        let _ = ended.send(result);
-    });
-    key
+    server
 }
 
 fn server<F: 'static>(servers: &Servers<F>, key: usize) -> Option<Rc<Server<F>>> {

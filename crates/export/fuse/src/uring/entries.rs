@@ -2,7 +2,7 @@
 
 use super::cpus;
 use super::entry::Entry;
-use braid_shard::ring::{RingOp, RingSink};
+use braid_shard::ring::{BufMuts, RingOp, RingSink};
 use braid_shard::{Buf, BufMut, Nanos, Shard};
 use rustix::io::Errno;
 use std::borrow::Borrow;
@@ -63,8 +63,13 @@ impl Entries {
         }
     }
 
-    pub(super) fn get(&self, nr: usize) -> Option<&Entry> {
+    fn get(&self, nr: usize) -> Option<&Entry> {
         self.all.get(nr)
+    }
+
+    /// The headers and the payload of the request that has come into entry `nr` with `memory`.
+    pub fn arrived(&self, nr: usize, memory: BufMuts) -> Option<(BufMut, BufMut)> {
+        self.get(nr)?.arrived(memory)
     }
 
     fn submit(&self, nr: usize, op: RingOp) {
@@ -173,7 +178,7 @@ fn bring_forward(payload: &mut [u8], body: &Range<usize>) -> usize {
 }
 
 /// Why the kernel gave an entry back without a request, when it is not the end of the mount.
-pub(super) fn unexpected(result: i32) -> Option<std::io::Error> {
+pub(crate) fn unexpected(result: i32) -> Option<std::io::Error> {
     let end = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED, Errno::NODEV];
     let is_end = end.iter().any(|error| error.raw_os_error() == result.wrapping_neg());
     (result < 0 && !is_end).then(|| std::io::Error::from_raw_os_error(result.wrapping_neg()))

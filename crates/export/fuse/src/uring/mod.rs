@@ -5,7 +5,6 @@
 //! |---|---|
 //! | `entry` | one entry of a queue: the memory in which a request comes and its reply goes |
 //! | `entries` | the entries of one mount; replies into them |
-//! | `receive` | requests as they come |
 //! | `cpus` | how many queues the kernel has |
 //!
 //! The kernel has a queue for each processor that the machine could have, and sends a request by that of the processor
@@ -16,7 +15,5 @@ mod cpus;
 mod entries;
 #[allow(unsafe_code)]
 mod entry;
-mod receive;
 
-pub(crate) use entries::Entries;
-pub(crate) use receive::Uring;
+pub(crate) use entries::{Entries, unexpected};

@@ -26,7 +26,7 @@ use std::task::Poll;
 use braid_shard::mailbox::Remote;
 use braid_shard::{Nanos, Shard, TaskId};
 
-use super::Limits;
+use super::limits::Limits;
 use crate::protocol::constants::PAYLOAD_BYTES_MAX;
 
 /// The largest reserve of a connection, in bytes: 64 requests of a page, or two of a usual read-ahead.

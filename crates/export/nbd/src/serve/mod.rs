@@ -14,6 +14,7 @@ mod clients;
 mod connection;
 mod exports;
 mod gate;
+mod limits;
 mod listener;
 mod memory;
 mod offer;
@@ -36,45 +37,17 @@ use rustix::net::Shutdown;
 use crate::Address;
 pub use crate::protocol::ExportTableError;
 pub use clients::Client;
+pub use limits::{Limits, MEMORY_MIN};
 pub use listener::ListenError;
 use listener::Listener;
 use memory::{Memory, Shared};
 use offer::Offer;
 use register::Register;
 
-/// Bytes below which a budget has no room for a largest request beside the clients' reserves.
-pub const MEMORY_MIN: u64 = 64 << 20;
 /// How long [`Server::stop`] waits for requests in flight.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept (out of descriptors), in nanoseconds.
 const ACCEPT_PAUSE_NANOS: u64 = 100_000_000;
-
-/// What all clients of a server may use together, and who may be one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Connections at a time, at least one; further ones are closed at once.
-    pub connections: usize,
-    /// Bytes of payload in memory, from [`MEMORY_MIN`] on. A quarter is divided among the connections
-    /// (at most 256 KiB for each), so that a client's small requests never wait for others; the rest goes
-    /// to longer and further requests, first come first served.
-    pub memory: u64,
-    /// While memory is short, a client that keeps some of what others wait for must take its data, and send
-    /// what it has announced, within this time and one second for each MiB; else it is disconnected.
-    pub patience: Duration,
-    /// Permissions of unix sockets.
-    pub socket_mode: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            connections: 256,
-            memory: 256 << 20,
-            patience: Duration::from_secs(10),
-            socket_mode: 0o600,
-        }
-    }
-}
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]

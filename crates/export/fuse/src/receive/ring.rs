@@ -1,11 +1,11 @@
-//! Requests as they come: taken from the entry that they are in, and each started as a task.
+//! Requests as they come over io_uring: taken from the entry that they are in, and each started as a task.
 
-use super::entries::{Entries, unexpected};
+use super::asked::{self, Asked};
 use crate::abi::request::{WriteHead, opcode};
 use crate::abi::ring::{self, Arrived};
-use crate::receive::{self, Asked};
 use crate::reply::Reply;
 use crate::serve::{self, Server};
+use crate::uring::{Entries, unexpected};
 use braid_filesystem::FileSystem;
 use braid_shard::BufMut;
 use braid_shard::ring::{BufMuts, RingOp, RingSink};
@@ -30,8 +30,7 @@ impl<F: FileSystem + 'static> Uring<F> {
     }
 
     fn arrived(&self, nr: usize, memory: BufMuts) {
-        let Some(entry) = self.entries.get(nr) else { return };
-        let Some((headers, payload)) = entry.arrived(memory) else { return };
+        let Some((headers, payload)) = self.entries.arrived(nr, memory) else { return };
         let asked = match ring::parse(&headers) {
             Some(arrived) if arrived.payload <= payload.len() => self.asked(&arrived, payload),
             _ => Asked::Nothing(Err(Errno::INVAL)),
@@ -64,7 +63,7 @@ impl<F: FileSystem + 'static> Uring<F> {
             scratch.extend_from_slice(&payload[..arrived.payload]);
             &scratch
         };
-        receive::asked(&self.server, &arrived.header, body)
+        asked::asked(&self.server, &arrived.header, body)
     }
 }
 

@@ -3,13 +3,13 @@
 //! What a turn of the shard reads is bounded, so that what was started reaches the bricks before more is read. What
 //! is under way is bounded too: with too many bytes of writes, nothing is read until some have ended.
 
-use crate::abi::request::{self, Header, WriteHead, opcode};
+use super::asked::{Asked, asked};
+use super::ring::Uring;
+use crate::abi::request::{Header, WriteHead, opcode};
 use crate::abi::{BEFORE_PAYLOAD, READ_MIN};
 use crate::channel::{Channel, Received, body};
 use crate::reply::{Reply, Worker};
 use crate::serve::{self, Server};
-use crate::uring::Uring;
-use crate::work::Work;
 use braid_filesystem::FileSystem;
 use braid_shard::BufMut;
 use braid_shard::ring::RingOp;
@@ -155,35 +155,4 @@ impl<F: FileSystem + 'static> Receiver<F> {
         serve::begin(&self.server, work, reply);
         next
     }
-}
-
-/// What a request comes to.
-pub(crate) enum Asked {
-    /// Something for the file system.
-    Work(Work),
-    /// Nothing more; an error is the answer.
-    Nothing(Result<(), Errno>),
-}
-
-/// What `header` and the `body` after it ask for, but for a write. What the kernel has forgotten is dealt with.
-pub(crate) fn asked<F: FileSystem + 'static>(
-    server: &Server<F>,
-    header: &Header,
-    body: &[u8],
-) -> Asked {
-    match header.opcode {
-        opcode::FORGET => server.forget(header.ino, request::forgotten(body)),
-        opcode::BATCH_FORGET => {
-            for (ino, count) in request::forgets(body) {
-                server.forget(ino, count);
-            }
-        }
-        // The end, which the device tells too.
-        opcode::DESTROY => {}
-        _ => match request::parse(header, body) {
-            Ok(work) => return Asked::Work(work),
-            Err(error) => return Asked::Nothing(Err(error)),
-        },
-    }
-    Asked::Nothing(Ok(()))
 }

@@ -1,0 +1,33 @@
+//! The limits that all clients of a server share.
+
+use std::time::Duration;
+
+/// Bytes below which a budget has no room for a largest request beside the clients' reserves.
+pub const MEMORY_MIN: u64 = 64 << 20;
+
+/// What all clients of a server may use together, and who may be one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at a time, at least one; further ones are closed at once.
+    pub connections: usize,
+    /// Bytes of payload in memory, from [`MEMORY_MIN`] on. A quarter is divided among the connections
+    /// (at most 256 KiB for each), so that a client's small requests never wait for others; the rest goes
+    /// to longer and further requests, first come first served.
+    pub memory: u64,
+    /// While memory is short, a client that keeps some of what others wait for must take its data, and send
+    /// what it has announced, within this time and one second for each MiB; else it is disconnected.
+    pub patience: Duration,
+    /// Permissions of unix sockets.
+    pub socket_mode: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 256,
+            memory: 256 << 20,
+            patience: Duration::from_secs(10),
+            socket_mode: 0o600,
+        }
+    }
+}
