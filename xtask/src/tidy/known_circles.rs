@@ -86,23 +86,6 @@ pub const CIRCLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "crates/check/bench",
-        &[
-            "volumes",
-            "volumes::against_btrfs",
-            "volumes::foreground",
-            "volumes::fuse",
-            "volumes::fuse::loads",
-            "volumes::fuse::memory",
-            "volumes::fuse::on_loop",
-            "volumes::fuse::servers",
-            "volumes::fuse::servers::memory_file",
-            "volumes::fuse::servers::passthrough",
-            "volumes::fuse::tree",
-            "volumes::rig",
-        ],
-    ),
-    (
         "crates/check/sim",
         &[
             "checkers::owner_only",

@@ -5,7 +5,7 @@
 //! it keeps the devices busy. Root only.
 
 use super::rig::{Clock, Medium, Rig, Step};
-use super::{ratio, verdict};
+use super::verdict::{ratio, verdict};
 use crate::tables::{Effort, Row, Table};
 use anyhow::{Context, bail};
 use braid_load::{Measured, Report, Slice, Spread, megabytes};

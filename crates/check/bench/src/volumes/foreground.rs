@@ -1,7 +1,7 @@
 //! What readers of files notice of a balance, at several latencies that the pace of jobs is to keep.
 
 use super::rig::{Clock, Medium, Rig};
-use super::{ratio, verdict};
+use super::verdict::{ratio, verdict};
 use crate::tables::{Effort, Row, Table};
 use anyhow::Context;
 use braid_load::{Measured, Report, Slice, Spread, megabytes, significant};

@@ -4,16 +4,17 @@ mod against_btrfs;
 mod foreground;
 pub mod fuse;
 mod rig;
+mod verdict;
 
 pub use against_btrfs::table as against_btrfs;
 pub use foreground::table as foreground;
 
 use crate::tables::{Effort, Row, Table};
 use anyhow::Context;
-use braid_load::VirtualClock;
-use braid_load::{Measured, Ratio, Report, Slice, Spread, megabytes};
+use braid_load::{Measured, Report, Slice, Spread, megabytes};
 use braid_volume::NewJob;
 use rig::{Clock, Medium, Rig, Step};
+use verdict::{ratio, verdict};
 
 /// Rounds on the wall clock.
 const ROUNDS: usize = 3;
@@ -171,14 +172,6 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
         rows,
         plots: Vec::new(),
     })
-}
-
-fn verdict(met: bool) -> &'static str {
-    if met { "met" } else { "**not met**" }
-}
-
-fn ratio(of: &str, by: &str, ratio: Spread) -> Ratio {
-    Ratio { of: of.to_owned(), by: by.to_owned(), ratio }
 }
 
 fn row(model: &Outcome, wall: &[&Outcome], rounds: usize) -> Row {

@@ -1,6 +1,6 @@
 //! The loads of fio, and of dbench.
 
-use super::Load;
+use super::figures::Load;
 use super::servers::FILE;
 use crate::{dbench, fio};
 use anyhow::{Context, bail};

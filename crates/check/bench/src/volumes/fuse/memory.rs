@@ -1,10 +1,10 @@
 //! P14: a file of a volume in memory, its requests over io_uring and through /dev/fuse, beside a file in memory that fuser
 //! alone answers.
 
+use super::figures::{Figures, Load, faster, in_turn, server_us};
 use super::loads::{self, Fio};
-use super::mounts::Mounted;
+use super::mounts::{Mounted, missing};
 use super::way::Way;
-use super::{Figures, Load, faster, in_turn, missing, server_us};
 use crate::tables::{Effort, Row, Table, demand, spread};
 use anyhow::Context;
 use braid_load::{Measured, Ratio, Report, Slice, megabytes, significant, thousands};

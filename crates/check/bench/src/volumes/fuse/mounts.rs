@@ -225,6 +225,25 @@ impl Drop for Loop {
     }
 }
 
+/// Why nothing can be mounted here, or that a program is not there.
+pub fn missing(programs: &[&str]) -> Result<(), Missing> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Missing("mounting and loop devices are root's".to_owned()));
+    }
+    let fuse = std::fs::File::options().read(true).write(true).open("/dev/fuse");
+    if let Err(error) = fuse {
+        return Err(Missing(format!("opening /dev/fuse: {error}")));
+    }
+    for program in programs {
+        let mut asked = Command::new(program);
+        let asked = asked.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        if let Err(error) = asked.arg("--version").status() {
+            return Err(Missing(format!("{program}: {error}; scripts/setup-packages bench")));
+        }
+    }
+    braid().map(|_| ())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

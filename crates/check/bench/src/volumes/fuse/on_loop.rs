@@ -1,10 +1,10 @@
 //! fio and dbench on a volume, on ext4, and on ext4 passed through, all on loop devices over files in memory.
 
+use super::figures::{Figures, Load, faster, in_turn, server_us};
 use super::loads::{self, Dbench, Fio};
 use super::memory::{rate, report, server};
-use super::mounts::{Loop, Mounted};
+use super::mounts::{Loop, Mounted, missing};
 use super::way::Way;
-use super::{Figures, Load, faster, in_turn, missing, server_us};
 use crate::tables::{Effort, Row, Table, spread};
 use anyhow::Context;
 use braid_load::{Slice, Spread, megabytes, significant};

@@ -1,7 +1,8 @@
 //! A tree of 50,000 small files, made, looked at, read and removed, on the same three mounts.
 
+use super::figures::{Figures, server_us};
+use super::mounts::missing;
 use super::on_loop::{HEADINGS, Three, row, three};
-use super::{Figures, missing, server_us};
 use crate::tables::{Effort, Row, Table};
 use anyhow::Context;
 use braid_load::{Slice, Spread, significant, thousands};

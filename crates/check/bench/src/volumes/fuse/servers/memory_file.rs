@@ -1,6 +1,6 @@
 //! One file in memory, answered by fuser alone: the least that a file of FUSE costs.
 
-use super::{KNOWN_FOR, configure, open_flags};
+use super::agreed::{KNOWN_FOR, configure, open_flags};
 use fuser::*;
 use std::ffi::OsStr;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};

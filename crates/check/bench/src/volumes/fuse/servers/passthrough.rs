@@ -4,8 +4,8 @@
 //! So a file that has lost that name is only reached where it is open. Extended attributes, locks and copies between files are
 //! left out.
 
+use super::agreed::{KNOWN_FOR, configure, is_direct, open_flags};
 use super::lower::{ALIGNMENT, aligned, attr, kind, lower_flags, nothing, stamp};
-use super::{KNOWN_FOR, configure, is_direct, open_flags};
 use anyhow::Context;
 use fuser::*;
 use rustix::fs::{AtFlags, Dir, FallocateFlags, Gid, Mode, OFlags, Uid};
