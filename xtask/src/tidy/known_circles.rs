@@ -109,26 +109,7 @@ pub const CIRCLES: &[(&str, &[&str])] = &[
             "world",
         ],
     ),
-    (
-        "crates/engine/volume",
-        &[
-            "check",
-            "check::blocks",
-            "check::run",
-            "check::watch",
-            "commit",
-            "inode",
-            "jobs::checking",
-            "jobs::control",
-            "mount",
-            "names",
-            "names::entries",
-            "orphans",
-            "transaction",
-            "volume",
-        ],
-    ),
 ];
 
 /// Folders of the crates without a row in ARCHITECTURE.md's table.
-pub const UNORDERED: &[&str] = &["crates/app/braid", "crates/check/sim", "crates/engine/volume"];
+pub const UNORDERED: &[&str] = &["crates/app/braid", "crates/check/sim"];

@@ -1,7 +1,7 @@
 //! Commits: the open transaction is closed, bricks are flushed, one batch goes to the store.
 
 use crate::brick::Brick;
-use crate::transaction::TransactionNr;
+use crate::transaction_nr::TransactionNr;
 use crate::volume::Volume;
 use braid_device::Request;
 use braid_filesystem::{Errno, Ino};

@@ -2,7 +2,7 @@
 
 use crate::locks::RangeLocks;
 use crate::places::Places;
-use crate::transaction::TransactionNr;
+use crate::transaction_nr::TransactionNr;
 use braid_filesystem::{Attr, Ino, Kind, Time};
 use braid_format::volume::BLOCK;
 use braid_format::volume::inode::{InodeRecord, Stamp};

@@ -18,14 +18,15 @@
 //! | `assemble/` | bricks become a volume: superblocks, what belongs together |
 //! | `create`, `mount` | the first records of a volume; bringing it up |
 //! | `filesystem` | the volume as a file system |
-//! | `names/` | the tree of names |
-//! | `data/` | the bytes of files |
+//! | `names/`, `known_names` | the tree of names; those that are known without asking the store |
+//! | `data/`, `stripes` | the bytes of files; how a range of them falls into stripes |
 //! | `inode`, `places`, `locks` | a file in memory |
 //! | `brick`, `space` | a device and its free blocks |
-//! | `transaction`, `commit` | changes of metadata, and how they become durable |
-//! | `orphans` | files that are to be removed |
+//! | `transaction`, `transaction_nr`, `commit` | changes of metadata, and how they become durable |
+//! | `orphans`, `removal` | files that are to be removed, and how they are |
 //! | `jobs/` | stripes that go elsewhere, bricks that come and go |
-//! | `check/`, `status` | what is wrong, what there is |
+//! | `check/`, `watch/`, `status` | what is wrong, also while files change; what there is |
+//! | `under_way/` | the job and the check under way, as the volume holds them |
 //! | `grow` | the metadata region becomes larger |
 //! | `gate` | changes wait while somebody needs the volume to stay as it is |
 //!
@@ -49,25 +50,32 @@ mod gate;
 mod grow;
 mod inode;
 mod jobs;
+mod known_names;
 mod locks;
 mod mount;
 mod names;
 mod orphans;
 mod places;
+mod removal;
 mod space;
 mod status;
+mod stripes;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod transaction_nr;
+mod under_way;
 mod volume;
+mod watch;
 
 pub use brick::{Brick, BrickCounts};
-pub use check::{CheckReport, Lost};
 pub use create::{NewBrick, first_records};
-pub use data::{Geometry, Moved};
+pub use data::Moved;
 pub use error::VolumeError;
 pub use grow::grow_metadata;
-pub use jobs::{BrickToAdd, CheckEnd, JobState, JobStatus, NewJob};
-pub use mount::{BrickDevice, MountOf, NoteLost, noted_nowhere};
+pub use jobs::BrickToAdd;
+pub use mount::{BrickDevice, MountOf, noted_nowhere};
 pub use status::{BrickStatus, VolumeStatus};
-pub use volume::{Clock, Volume};
+pub use stripes::Geometry;
+pub use under_way::{CheckEnd, CheckReport, JobState, JobStatus, Lost, NewJob};
+pub use volume::{Clock, NoteLost, Volume};

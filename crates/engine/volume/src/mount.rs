@@ -1,22 +1,22 @@
 //! A volume is brought up on a shard.
 
 use crate::brick::Brick;
-use crate::data::Geometry;
 use crate::error::VolumeError;
 use crate::gate::Gate;
 use crate::inode::Inodes;
-use crate::jobs::Jobs;
+use crate::known_names::KnownNames;
 use crate::locks::RangeLocks;
-use crate::names::KnownNames;
 use crate::orphans::Orphans;
 use crate::space::Space;
+use crate::stripes::Geometry;
 use crate::transaction::Transactions;
-use crate::volume::{Clock, Volume};
+use crate::under_way::Jobs;
+use crate::volume::{Clock, NoteLost, Volume};
 use braid_device::{Device, IoSets};
 use braid_format::volume::brick_record::BrickRecord;
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_format::volume::{BLOCK, RecordError, keys};
-use braid_kv::{Answer, Store};
+use braid_kv::Store;
 use braid_layout::buckets::Buckets;
 use braid_shard::Shard;
 use std::cell::{Cell, RefCell};
@@ -38,10 +38,6 @@ pub struct BrickDevice {
     /// First byte of its data area.
     pub data_offset: u64,
 }
-
-/// Notes, where the next mount looks before it uses its bricks, that the brick of this number is not used any more until
-/// then. Answers when that is durable; on an error nothing may be made durable that relies on it.
-pub type NoteLost = Rc<dyn Fn(u16) -> Answer<()>>;
 
 /// For a volume that is not mounted again, or not by way of superblocks: nothing is noted.
 pub fn noted_nowhere() -> NoteLost {

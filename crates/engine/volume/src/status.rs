@@ -1,7 +1,7 @@
 //! What a volume says of itself.
 
 use crate::brick::BrickCounts;
-use crate::jobs::JobStatus;
+use crate::under_way::JobStatus;
 use crate::volume::Volume;
 use braid_format::volume::brick_record::BrickState;
 use braid_kv::StoreSpace;

@@ -8,6 +8,7 @@
 
 use crate::inode::Inode;
 use crate::places::Places;
+use crate::transaction_nr::TransactionNr;
 use braid_filesystem::Ino;
 use braid_kv::{Change, Pair, Store, StoreError};
 use braid_shard::Shard;
@@ -23,9 +24,6 @@ type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 const CHANGED_MANY: usize = 16 << 10;
 /// Changed objects from which operations wait for the commit under way.
 const CHANGED_MAX: usize = 64 << 10;
-
-/// Number of a transaction; the first is 1.
-pub type TransactionNr = u64;
 
 /// The open transaction and the one that is being committed.
 pub struct Transactions {

@@ -1,24 +1,23 @@
 //! A mounted volume: what it owns, and the small things that all of its parts use.
 
 use crate::brick::Brick;
-use crate::check::Watch;
-use crate::data::Geometry;
 use crate::gate::Gate;
 use crate::inode::{Inode, Inodes, stamp};
-use crate::jobs::Jobs;
+use crate::known_names::KnownNames;
 use crate::locks::RangeLocks;
-use crate::mount::NoteLost;
-use crate::names::KnownNames;
 use crate::orphans::Orphans;
 use crate::space::SpaceError;
+use crate::stripes::Geometry;
 use crate::transaction::Transactions;
+use crate::under_way::Jobs;
+use crate::watch::Watch;
 use braid_device::{IoError, IoSets, Request};
 use braid_filesystem::{Errno, Ino, Kind, Time};
 use braid_format::volume::brick_record::BrickState;
 use braid_format::volume::inode::{InodeRecord, Stamp};
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_format::volume::{RecordError, keys};
-use braid_kv::{StoreError, StoreSpace};
+use braid_kv::{Answer, StoreError, StoreSpace};
 use braid_layout::buckets::Buckets;
 use braid_shard::Shard;
 use std::cell::{Cell, RefCell};
@@ -35,6 +34,10 @@ pub(crate) fn room_of(space: &StoreSpace) -> u64 {
 
 /// Tells the time of day.
 pub type Clock = Rc<dyn Fn() -> Time>;
+
+/// Notes, where the next mount looks before it uses its bricks, that the brick of this number is not used any more until
+/// then. Answers when that is durable; on an error nothing may be made durable that relies on it.
+pub type NoteLost = Rc<dyn Fn(u16) -> Answer<()>>;
 
 /// A volume on one shard, which owns all of it.
 pub struct Volume {

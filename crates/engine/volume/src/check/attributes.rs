@@ -1,6 +1,7 @@
 //! Extended attributes against the files that they belong to.
 
-use super::run::{Halt, Walk};
+use super::run::Walk;
+use crate::under_way::Halt;
 use crate::volume::Volume;
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::inode::FLAG_NO_ATTRIBUTES;

@@ -1,13 +1,14 @@
 //! Which blocks places name, against those that are recorded as in use; so many groups of blocks at a time.
 
-use super::run::{Halt, Walk};
+use super::run::Walk;
 use crate::brick::Brick;
 use crate::space::Differences;
+use crate::under_way::Halt;
 use crate::volume::Volume;
+use crate::watch::Group;
 use braid_format::volume::brick_record::BrickState;
 use braid_format::volume::keys;
-use braid_format::volume::place::Place;
-use braid_format::volume::space::{GROUP_BLOCKS, WORDS};
+use braid_format::volume::space::GROUP_BLOCKS;
 use braid_shard::plant::planted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -20,73 +21,6 @@ const GROUPS_AT_ONCE: usize = 16 << 10;
 const GROUPS_AT_ONCE: usize = 1;
 /// Bitmaps that are read in one step.
 const BITMAPS_AT_ONCE: usize = 32;
-
-/// A brick, and a group of its blocks.
-pub(super) type Group = (u16, u64);
-
-/// The blocks that places name, in some groups.
-pub(super) struct Bits {
-    window: Range<Group>,
-    groups: BTreeMap<Group, Box<[u64; WORDS]>>,
-    /// A block was named twice.
-    shared: bool,
-    /// A place has gone since: what it shared with another is not named any more.
-    doubtful: bool,
-}
-
-impl Default for Bits {
-    fn default() -> Bits {
-        Bits::new((0, 0)..(0, 0))
-    }
-}
-
-impl Bits {
-    /// Of the groups of `window`, none of them named yet.
-    pub(super) fn new(window: Range<Group>) -> Bits {
-        Bits { window, groups: BTreeMap::new(), shared: false, doubtful: false }
-    }
-
-    /// Names the blocks of a place; gives how many were named already.
-    pub(super) fn name(&mut self, place: &Place) -> u32 {
-        let mut twice = 0;
-        self.each_word(place, true, |word, mask| {
-            twice += (*word & mask).count_ones();
-            *word |= mask;
-        });
-        self.shared |= twice > 0;
-        twice
-    }
-
-    /// The place is not there any more.
-    pub(super) fn unname(&mut self, place: &Place) {
-        self.doubtful |= self.shared;
-        self.each_word(place, false, |word, mask| *word &= !mask);
-    }
-
-    /// Calls `change` with each word that the place touches, and the bits of it.
-    fn each_word(&mut self, place: &Place, fill: bool, mut change: impl FnMut(&mut u64, u64)) {
-        let Some(end) = place.start.checked_add(place.blocks.into()) else { return };
-        let mut at = place.start;
-        while at < end {
-            let bits = (end - at).min(64 - at % 64);
-            let mask = if bits == 64 { u64::MAX } else { ((1 << bits) - 1) << (at % 64) };
-            let group = (place.brick, at / GROUP_BLOCKS);
-            if self.window.contains(&group) {
-                if fill {
-                    self.groups.entry(group).or_insert_with(|| Box::new([0; WORDS]));
-                }
-                if let Some(words) = self.groups.get_mut(&group) {
-                    change(&mut words[(at % GROUP_BLOCKS / 64) as usize], mask);
-                }
-            }
-            at += bits;
-        }
-    }
-
-    fn of(&self, group: Group) -> Option<&[u64; WORDS]> {
-        self.groups.get(&group).map(|words| &**words)
-    }
-}
 
 impl Volume {
     /// All groups of all bricks, in parts that are looked at in one walk each.
@@ -151,8 +85,7 @@ impl Volume {
                 let walked = walk.watch.places.borrow();
                 // Of a large brick most groups may be empty.
                 let mut wanted: BTreeSet<u64> = stored.keys().copied().collect();
-                let named = walked.bits.groups.range((brick.id, at)..(brick.id, until));
-                wanted.extend(named.map(|((_, group), _)| *group));
+                wanted.extend(walked.bits.named_in(brick.id, at..until));
                 wanted.extend(brick.space.groups_in_use_of(at..until));
                 for group in wanted {
                     let stored = stored.get(&group).map(Vec::as_slice);
@@ -210,34 +143,12 @@ impl Volume {
         for (start, blocks) in &found.unmarked {
             (*start..start + blocks).for_each(|block| brick.space.mark_named(block));
         }
-        if walked.bits.doubtful {
+        if walked.bits.is_doubtful() {
             // Another file may have them still.
             *corrected &= found.leaked.is_empty();
         } else {
             found.leaked.iter().for_each(|(start, blocks)| brick.space.free(*start, *blocks));
         }
         Ok(found)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn place(start: u64, blocks: u16) -> Place {
-        Place { start, written: 0, blocks, brick: 1 }
-    }
-
-    #[test]
-    fn blocks_are_named_once_across_groups_and_outside_the_window_not_at_all() {
-        let mut bits = Bits::new((1, 0)..(1, 2));
-        assert_eq!(bits.name(&place(GROUP_BLOCKS - 10, 100)), 0);
-        assert_eq!(bits.name(&place(GROUP_BLOCKS, 64)), 64);
-        assert_eq!(bits.name(&place(5 * GROUP_BLOCKS, 64)), 0);
-        assert_eq!(bits.groups.len(), 2);
-        assert!(!bits.doubtful);
-        bits.unname(&place(GROUP_BLOCKS - 10, 100));
-        assert!(bits.doubtful);
-        assert_eq!(bits.name(&place(0, 1)) + bits.name(&place(GROUP_BLOCKS, 90)), 0);
     }
 }

@@ -1,9 +1,10 @@
 //! What is wrong with the entries of a directory, and putting it right. Changes wait while it is looked at.
 
 use super::files::needed_cookie;
-use super::run::{Halt, Walk};
-use super::watch::{DIRECTORY, Directory};
+use super::run::Walk;
+use crate::under_way::Halt;
 use crate::volume::Volume;
+use crate::watch::{DIRECTORY, Directory};
 use braid_filesystem::{Caller, Errno, Ino, Kind, NewNode, ROOT};
 use braid_format::volume::entry::{ByCookie, ByName};
 use braid_format::volume::keys;

@@ -1,9 +1,10 @@
 //! Names against files: each file has the names that it says to have, each directory the entries.
 
-use super::run::{Halt, Walk};
-use super::watch::{DIRECTORY, Directory, Names, Seen};
+use super::run::Walk;
 use crate::names::next_cookie_after;
+use crate::under_way::Halt;
 use crate::volume::Volume;
+use crate::watch::{DIRECTORY, Directory, Names, Seen};
 use braid_filesystem::{Ino, ROOT};
 use braid_format::volume::entry::{ByCookie, ByName};
 use braid_format::volume::inode::InodeRecord;

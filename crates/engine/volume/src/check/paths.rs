@@ -1,7 +1,8 @@
 //! What a file is called.
 
-use super::run::{Halt, Walk};
+use super::run::Walk;
 use crate::error::VolumeError;
+use crate::under_way::Halt;
 use crate::volume::Volume;
 use braid_filesystem::{Ino, ROOT};
 use braid_format::volume::entry::ByName;

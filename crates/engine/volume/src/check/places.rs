@@ -1,11 +1,10 @@
 //! Every recorded place, and the files that they belong to.
 
-use super::blocks::{Bits, Group};
-use super::run::{Halt, Walk};
-use super::watch::Walked;
-use super::{CheckReport, Lost};
-use crate::data::Geometry;
+use super::run::Walk;
+use crate::stripes::Geometry;
+use crate::under_way::{CheckReport, Halt, Lost};
 use crate::volume::Volume;
+use crate::watch::{Bits, Group, Walked};
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::place::{PER_GROUP, Place, parse};
 use braid_format::volume::{BLOCK, keys};

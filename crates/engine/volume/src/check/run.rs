@@ -1,9 +1,9 @@
 //! The passes of a check, one after the other, in small steps.
 
-use super::{CheckReport, Watch};
-use crate::jobs::Check;
+use crate::under_way::{Check, CheckReport, Halt};
 use crate::volume::Volume;
-use braid_filesystem::{Errno, Ino};
+use crate::watch::Watch;
+use braid_filesystem::Ino;
 use braid_format::volume::keys;
 use braid_kv::Pair;
 use std::cell::{Cell, RefCell};
@@ -13,21 +13,6 @@ use std::rc::Rc;
 const AT_ONCE: usize = 256;
 /// Names and files are about so much work as against one pass over the places.
 const FILES_WORTH: f64 = 2.0;
-
-/// Why a check did not come to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Halt {
-    /// Metadata cannot be read.
-    Failed(Errno),
-    /// Somebody ended it.
-    Ended,
-}
-
-impl From<Errno> for Halt {
-    fn from(errno: Errno) -> Halt {
-        Halt::Failed(errno)
-    }
-}
 
 /// A check under way.
 pub(super) struct Walk {

@@ -1,8 +1,8 @@
 //! Setting space aside, holes, zeroes (fallocate).
 
-use super::stripes::{Piece, down};
 use super::write::SIZE_MAX;
 use crate::inode::Inode;
+use crate::stripes::{Piece, down};
 use crate::volume::Volume;
 use braid_filesystem::{Allocate, Errno, Ino};
 use braid_format::volume::BLOCK;

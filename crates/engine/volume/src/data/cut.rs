@@ -6,9 +6,9 @@
 //! Invariant: a file that was cut keeps its size until the places beyond it are taken away. Whatever makes it grow takes
 //! them away first, be it after a crash, or after that failed.
 
-use super::stripes::{down, up};
 use super::write::SIZE_MAX;
 use crate::inode::Inode;
+use crate::stripes::{down, up};
 use crate::volume::Volume;
 use braid_device::Request;
 use braid_filesystem::Errno;

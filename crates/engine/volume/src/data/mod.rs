@@ -2,7 +2,6 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `stripes` | how a range of a file falls into stripes, granules and blocks |
 //! | `placing` | places: loaded, chosen, grown, freed |
 //! | `read` | reading |
 //! | `write` | writing |
@@ -17,9 +16,7 @@ mod moving;
 mod placing;
 mod read;
 mod seek;
-mod stripes;
 mod write;
 
 pub use moving::Moved;
-pub use stripes::Geometry;
 pub(crate) use write::clear_setid_bits;

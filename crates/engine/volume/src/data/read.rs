@@ -1,7 +1,7 @@
 //! Reading.
 
-use super::stripes::{down, up};
 use crate::inode::Inode;
+use crate::stripes::{down, up};
 use crate::volume::Volume;
 use braid_device::{Op, Request};
 use braid_filesystem::{Errno, Ino};

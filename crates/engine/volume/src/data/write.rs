@@ -6,11 +6,11 @@
 //! is lost keeps its place until all that was there is written elsewhere: after a crash it is lost, or written anew.
 
 use super::placing::place_of;
-use super::stripes::{down, up};
 use crate::brick::Brick;
 use crate::inode::Inode;
 use crate::locks::Held;
 use crate::places::Places;
+use crate::stripes::{down, up};
 use crate::volume::Volume;
 use braid_device::{Bufs, Op, Request};
 use braid_filesystem::{Errno, Ino};

@@ -3,99 +3,13 @@
 //! What it has seen is kept in memory: a pause keeps it, and a check that a crash or an unmount interrupted begins anew
 //! at the next mount. It is recorded only so that it does.
 
-use super::control::{JobState, JobStatus};
-use super::pace::STEP_NANOS;
-use crate::check::{CheckReport, Halt};
 use crate::error::VolumeError;
+use crate::under_way::{Check, CheckEnd, CheckReport, Halt, JobState, JobStatus, STEP_NANOS};
 use crate::volume::Volume;
-use braid_filesystem::Errno;
 use braid_format::volume::job::{JobKind, JobRecord};
 use braid_format::volume::keys;
-use braid_shard::sync::Notify;
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// How a check has ended.
-#[derive(Clone, Debug)]
-pub enum CheckEnd {
-    /// It has looked at everything.
-    Done(Arc<CheckReport>),
-    /// Metadata could not be read.
-    Failed(Errno),
-    /// It was cancelled, or the volume unmounted.
-    Cancelled,
-}
-
-/// A check under way.
-pub(crate) struct Check {
-    repair: bool,
-    paused: Cell<bool>,
-    /// It is to end before its time.
-    ends: Cell<bool>,
-    /// Bytes of metadata that there are, and how much of them is done.
-    total: u64,
-    done: Cell<u64>,
-    /// Bytes looked at since the last rest.
-    fresh: Cell<u64>,
-    end: RefCell<Option<CheckEnd>>,
-    changed: Notify,
-}
-
-impl Check {
-    fn new(volume: &Volume, repair: bool) -> Rc<Check> {
-        Rc::new(Check {
-            repair,
-            paused: Cell::new(false),
-            ends: Cell::new(false),
-            total: volume.transactions.store().space().used.max(1),
-            done: Cell::new(0),
-            fresh: Cell::new(0),
-            end: RefCell::new(None),
-            changed: Notify::new(&volume.shard),
-        })
-    }
-
-    /// It puts right what is wrong.
-    pub(crate) fn repairs(&self) -> bool {
-        self.repair
-    }
-
-    /// So much of it is done, 0 to 1.
-    pub(crate) fn set_part(&self, part: f64) {
-        let done = (self.total as f64 * part) as u64;
-        self.done.set(done.clamp(self.done.get(), self.total));
-    }
-
-    /// So many bytes of metadata were looked at.
-    pub(crate) fn looked_at(&self, bytes: u64) {
-        self.fresh.set(self.fresh.get() + bytes);
-    }
-
-    fn kind(&self) -> JobKind {
-        if self.repair { JobKind::Repair } else { JobKind::Check }
-    }
-
-    async fn wait_end(&self) -> CheckEnd {
-        self.changed.wait_for(|| self.end.borrow().clone()).await
-    }
-}
-
-/// The checks of a volume: one under way at most.
-pub(crate) struct Checks {
-    current: RefCell<Option<Rc<Check>>>,
-    last: RefCell<Option<CheckEnd>>,
-}
-
-impl Checks {
-    pub(crate) fn new() -> Checks {
-        Checks { current: RefCell::new(None), last: RefCell::new(None) }
-    }
-
-    fn current(&self) -> Option<Rc<Check>> {
-        self.current.borrow().clone()
-    }
-}
 
 impl Volume {
     /// Checks all metadata, with `repair` puts right what can be, and waits for the end.
@@ -132,10 +46,15 @@ impl Volume {
             let doing = "starting a repair";
             self.writable().map_err(|errno| VolumeError::File { doing, errno })?;
         }
-        let check = Check::new(self, repair);
+        let check = self.new_check(repair);
         self.run_in_background(&check);
         self.record_check(&check);
         Ok(check)
+    }
+
+    fn new_check(&self, repair: bool) -> Rc<Check> {
+        let total = self.transactions.store().space().used.max(1);
+        Check::new(&self.shard, total, repair)
     }
 
     fn run_in_background(self: &Rc<Self>, check: &Rc<Check>) {
@@ -257,7 +176,7 @@ impl Volume {
     pub(super) async fn resume_recorded_check(self: &Rc<Self>) -> Result<(), VolumeError> {
         let Some(bytes) = self.transactions.get(keys::CHECK).await? else { return Ok(()) };
         let record = JobRecord::parse(&bytes)?;
-        let check = Check::new(self, record.kind == JobKind::Repair);
+        let check = self.new_check(record.kind == JobKind::Repair);
         check.paused.set(record.paused);
         self.run_in_background(&check);
         Ok(())

@@ -3,8 +3,8 @@
 //! Each file is told where it is to be, which is recorded with it; the job then moves whatever of such files lies
 //! elsewhere. So nothing but the brick has to be known of the job after a crash.
 
-use super::control::NewJob;
 use crate::error::VolumeError;
+use crate::under_way::NewJob;
 use crate::volume::Volume;
 use braid_filesystem::Ino;
 use std::rc::Rc;

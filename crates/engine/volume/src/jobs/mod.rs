@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `wanted` | where a job wants a stripe to be |
 //! | `run` | a walk over all recorded places, and the moves under way |
-//! | `pace` | how many moves are under way, and how fast |
 //! | `control` | start, pause, resume, cancel, progress |
 //! | `checking` | the same for the check, which moves nothing |
 //! | `migrating` | many files go to one brick |
@@ -18,14 +17,8 @@ mod bricks;
 mod checking;
 mod control;
 mod migrating;
-mod pace;
 mod run;
 mod shrinking;
 mod wanted;
 
 pub use bricks::BrickToAdd;
-pub use control::{JobState, JobStatus, NewJob};
-
-pub(crate) use checking::Check;
-pub use checking::CheckEnd;
-pub(crate) use control::Jobs;

@@ -4,10 +4,9 @@
 //! task; so many run at a time that every brick that is concerned has something to do. The cursor in the job's record
 //! is the oldest group that has a move under way.
 
-use super::control::{Running, Stop};
-use super::pace::STEP_NANOS;
 use crate::data::Moved;
 use crate::inode::Inode;
+use crate::under_way::{Running, STEP_NANOS, Stop};
 use crate::volume::Volume;
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::job::{JobKind, JobRecord};

@@ -1,8 +1,8 @@
 //! Entries of one directory: found, added, taken away.
 
-use super::check_name;
-use super::known::OF_ONE;
+use super::rules::check_name;
 use crate::inode::{Inode, nibble_of};
+use crate::known_names::OF_ONE;
 use crate::volume::Volume;
 use braid_filesystem::{Entry, Errno, Ino, Kind};
 use braid_format::volume::entry::{ByCookie, ByName};

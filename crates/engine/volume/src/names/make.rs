@@ -1,6 +1,6 @@
 //! New files and links.
 
-use super::{check_name, entry_bytes, is_dots};
+use super::rules::{check_name, entry_bytes, is_dots};
 use crate::inode::{Inode, nibble_of};
 use crate::volume::Volume;
 use braid_filesystem::{Caller, Entry, Errno, Ino, Kind, MODE_MASK, NewNode};

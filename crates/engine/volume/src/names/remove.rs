@@ -1,6 +1,6 @@
 //! Names that go.
 
-use super::{check_name, is_dots};
+use super::rules::{check_name, is_dots};
 use crate::inode::Inode;
 use crate::volume::Volume;
 use braid_filesystem::{Errno, Ino, Kind};

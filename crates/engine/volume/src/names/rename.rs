@@ -1,6 +1,6 @@
 //! Names that change.
 
-use super::{check_name, entry_bytes, is_dots};
+use super::rules::{check_name, entry_bytes, is_dots};
 use crate::inode::Inode;
 use crate::locks::WHOLE;
 use crate::volume::Volume;

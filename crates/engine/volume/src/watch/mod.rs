@@ -1,10 +1,13 @@
-//! What a check has seen of the part that it is looking at, kept true while files change.
+//! Changes that are told to a check: what it has seen of the part that it is looking at, kept true while files change.
 //!
 //! A pass goes over records in the order of their keys. Of what is before the point that it has come to, every change is
 //! counted here at once; what is after it will be seen as it is then. So what is counted is always what a pass at this
 //! moment would have counted up to the same point.
 
-use super::blocks::Bits;
+mod bits;
+
+pub use bits::{Bits, Group};
+
 use braid_filesystem::Ino;
 use braid_format::volume::entry::ByName;
 use braid_format::volume::keys;
@@ -14,18 +17,18 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The type nibble of a directory.
-pub(super) const DIRECTORY: u8 = 4;
+pub const DIRECTORY: u8 = 4;
 
 /// Sees all changes of names and places while a check is under way.
 #[derive(Default)]
-pub(crate) struct Watch {
-    pub(super) names: RefCell<Names>,
-    pub(super) places: RefCell<Walked>,
+pub struct Watch {
+    pub names: RefCell<Names>,
+    pub places: RefCell<Walked>,
 }
 
 impl Watch {
     /// An entry has come, or gone.
-    pub(crate) fn entry(&self, directory: Ino, name: &[u8], entry: &ByName, comes: bool) {
+    pub fn entry(&self, directory: Ino, name: &[u8], entry: &ByName, comes: bool) {
         let mut names = self.names.borrow_mut();
         if names.is_seen(directory, name) {
             names.count_target(directory, entry, comes);
@@ -37,7 +40,7 @@ impl Watch {
     }
 
     /// A stripe has another place.
-    pub(crate) fn place(&self, ino: Ino, stripe: u64, old: Place, new: Place) {
+    pub fn place(&self, ino: Ino, stripe: u64, old: Place, new: Place) {
         let mut walked = self.places.borrow_mut();
         if (ino, stripe / PER_GROUP) >= walked.to {
             return;
@@ -55,24 +58,24 @@ impl Watch {
 
 /// What names say of a file.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Seen {
-    pub(super) names: u32,
+pub struct Seen {
+    pub names: u32,
     /// The type nibble; 0: there is no such file.
-    pub(super) kind: u8,
+    pub kind: u8,
 }
 
 /// What a directory's entries say of it.
 #[derive(Clone, Default)]
-pub(super) struct Directory {
-    pub(super) entries: u64,
-    pub(super) subdirectories: u32,
+pub struct Directory {
+    pub entries: u64,
+    pub subdirectories: u32,
     /// Where it has a name.
-    pub(super) parent: Ino,
+    pub parent: Ino,
     /// The lowest place of an entry in the order of reading; 0: there is none.
-    pub(super) lowest: u64,
+    pub lowest: u64,
     /// Sums over the entries by name, and over those in the order of reading.
-    pub(super) by_name: u64,
-    pub(super) in_order: u64,
+    pub by_name: u64,
+    pub in_order: u64,
 }
 
 impl Directory {
@@ -88,17 +91,17 @@ fn is_directory(entry: &ByName) -> u32 {
 
 /// The files whose names are counted: those with numbers from `from` on, before `end`.
 #[derive(Default)]
-pub(super) struct Names {
-    pub(super) from: Ino,
+pub struct Names {
+    pub from: Ino,
     /// The first number of `files`; between `from` and it there is no file.
-    pub(super) first: Ino,
-    pub(super) end: Ino,
-    pub(super) files: Vec<Seen>,
-    pub(super) directories: BTreeMap<Ino, Directory>,
+    pub first: Ino,
+    pub end: Ino,
+    pub files: Vec<Seen>,
+    pub directories: BTreeMap<Ino, Directory>,
     /// Entries by name have been seen up to this key.
-    pub(super) by_name_to: Vec<u8>,
+    pub by_name_to: Vec<u8>,
     /// Entries in order have been seen up to this key.
-    pub(super) in_order_to: Vec<u8>,
+    pub in_order_to: Vec<u8>,
 }
 
 impl Names {
@@ -106,26 +109,26 @@ impl Names {
         !self.by_name_to.is_empty() && self.by_name_to > keys::name(directory, name)
     }
 
-    pub(super) fn covers(&self, ino: Ino) -> bool {
+    pub fn covers(&self, ino: Ino) -> bool {
         (self.from..self.end).contains(&ino)
     }
 
-    pub(super) fn file(&self, ino: Ino) -> Seen {
+    pub fn file(&self, ino: Ino) -> Seen {
         let at = ino.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         at.and_then(|at| self.files.get(at)).copied().unwrap_or_default()
     }
 
-    pub(super) fn file_mut(&mut self, ino: Ino) -> Option<&mut Seen> {
+    pub fn file_mut(&mut self, ino: Ino) -> Option<&mut Seen> {
         let at = usize::try_from(ino.checked_sub(self.first)?).ok()?;
         self.files.get_mut(at)
     }
 
-    pub(super) fn directory(&self, ino: Ino) -> Directory {
+    pub fn directory(&self, ino: Ino) -> Directory {
         self.directories.get(&ino).cloned().unwrap_or_default()
     }
 
     /// Counts a name of the file that it stands for.
-    pub(super) fn count_target(&mut self, directory: Ino, entry: &ByName, comes: bool) {
+    pub fn count_target(&mut self, directory: Ino, entry: &ByName, comes: bool) {
         let Some(file) = self.file_mut(entry.ino) else { return };
         file.names =
             if comes { file.names.saturating_add(1) } else { file.names.saturating_sub(1) };
@@ -135,7 +138,7 @@ impl Names {
     }
 
     /// Counts an entry of its directory.
-    pub(super) fn count_entry(&mut self, directory: Ino, name: &[u8], entry: &ByName, comes: bool) {
+    pub fn count_entry(&mut self, directory: Ino, name: &[u8], entry: &ByName, comes: bool) {
         if !self.covers(directory) {
             return;
         }
@@ -155,7 +158,7 @@ impl Names {
     }
 
     /// An entry that was counted stands for nothing; its directory still lists it.
-    pub(super) fn stands_for_nothing(&mut self, directory: Ino, entry: &ByName) {
+    pub fn stands_for_nothing(&mut self, directory: Ino, entry: &ByName) {
         self.count_target(directory, entry, false);
         if let Some(counts) = self.directories.get_mut(&directory) {
             counts.uncount(entry);
@@ -163,20 +166,14 @@ impl Names {
     }
 
     /// The entry is not listed any more.
-    pub(super) fn forget_listed(&mut self, directory: Ino, name: &[u8], entry: &ByName) {
+    pub fn forget_listed(&mut self, directory: Ino, name: &[u8], entry: &ByName) {
         if let Some(counts) = self.directories.get_mut(&directory) {
             counts.by_name = counts.by_name.wrapping_sub(sum(name, entry));
         }
     }
 
     /// Counts an entry in the order of its directory.
-    pub(super) fn count_in_order(
-        &mut self,
-        directory: Ino,
-        name: &[u8],
-        entry: &ByName,
-        comes: bool,
-    ) {
+    pub fn count_in_order(&mut self, directory: Ino, name: &[u8], entry: &ByName, comes: bool) {
         if !self.covers(directory) {
             return;
         }
@@ -198,14 +195,14 @@ fn sum(name: &[u8], entry: &ByName) -> u64 {
 
 /// What a pass over places has seen.
 #[derive(Default)]
-pub(super) struct Walked {
+pub struct Walked {
     /// Groups of places have been seen up to this one: a file and a group.
-    pub(super) to: (Ino, u64),
+    pub to: (Ino, u64),
     /// Files before this one are not counted any more.
-    pub(super) judged: Ino,
+    pub judged: Ino,
     /// Blocks that the places of files take.
-    pub(super) taken: BTreeMap<Ino, u64>,
-    pub(super) bits: Bits,
+    pub taken: BTreeMap<Ino, u64>,
+    pub bits: Bits,
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 /// Names kept: at most twice as many, some MiB.
 const KEPT: usize = 64 << 10;
 /// Names of a directory that are kept, at most; one with more is not known as a whole.
-pub(super) const OF_ONE: usize = KEPT / 4;
+pub const OF_ONE: usize = KEPT / 4;
 /// What a directory takes beside its names, in names.
 const OVERHEAD: usize = 2;
 /// Names that are read in the time that it takes to ask for one, about.

@@ -17,7 +17,7 @@ const BYTES_MAX: u64 = 32 << 20;
 /// How often the number of moves is thought over.
 const INTERVAL_NANOS: Nanos = 50_000_000;
 /// The longest sleep of a job that waits for its speed, so that it sees a pause or a new speed.
-pub(super) const STEP_NANOS: Nanos = 50_000_000;
+pub const STEP_NANOS: Nanos = 50_000_000;
 /// Latency of a request of a file that is still good, unless set.
 const TARGET_NANOS: Nanos = 20_000_000;
 

@@ -1,0 +1,56 @@
+//! The findings of a check.
+
+use braid_filesystem::Ino;
+
+/// Problems that are told one by one; further ones are only counted.
+const TOLD_MAX: usize = 1000;
+
+/// A range of a file that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The file.
+    pub ino: Ino,
+    /// A name of it, from the root.
+    pub path: String,
+    /// Ranges in bytes, first and after the last.
+    pub ranges: Vec<(u64, u64)>,
+}
+
+/// What a check has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Files of all kinds.
+    pub files: u64,
+    /// Of them directories.
+    pub directories: u64,
+    /// Stripes that have a place.
+    pub stripes: u64,
+    /// Bytes that their places take.
+    pub bytes: u64,
+    /// What is wrong, in words.
+    pub problems: Vec<String>,
+    /// How many problems there are, also those that are not told.
+    pub found: u64,
+    /// How many of them were repaired.
+    pub repaired: u64,
+    /// Blocks in use that nobody names.
+    pub leaked_blocks: u64,
+    /// What lies on bricks that are not there.
+    pub lost: Vec<Lost>,
+}
+
+impl CheckReport {
+    /// Counts a problem, and tells it while there are not too many.
+    pub fn problem(&mut self, repaired: bool, text: String) {
+        self.found += 1;
+        self.repaired += u64::from(repaired);
+        if self.problems.len() < TOLD_MAX {
+            self.problems.push(text);
+        }
+    }
+
+    /// Nothing is wrong that was not repaired, and nothing is lost.
+    pub fn is_clean(&self) -> bool {
+        self.found == self.repaired && self.lost.is_empty()
+    }
+}
