@@ -1,7 +1,7 @@
-//! The bad-block log of a member: ranges whose data is lost there and must come from other members.
+//! The bad-block log of a member: ranges that cannot be read there and must be read from other members.
 //!
-//! Owns the format of the log. Does not read it, and does not know what a range is part of: sectors are
-//! absolute member sectors (the data offset is already in them).
+//! Owns the format of the log, and does no I/O. Sectors are counted from the start of the member, so the data offset is
+//! already included.
 //!
 //! Invariant: what [`encode`] writes covers every sector of every range it was given, and [`parse`] reads
 //! it back.
@@ -16,11 +16,11 @@ const ENTRY_MAX: u64 = 512;
 /// Low bits of an entry that are its length.
 const LENGTH_BITS: u32 = 10;
 const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
-/// Ends the list and fills the rest of the log.
+/// Marks the end of the list; also fills the rest of the log.
 const END: u64 = u64::MAX;
 const ENTRY_LEN: usize = 8;
 
-/// Why a bad-block log cannot be read or written.
+/// An error in reading or writing a bad-block log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadBlocksError {
     /// An entry names no sector.
@@ -123,7 +123,7 @@ pub fn encode(
         let count = (end - first).div_ceil(ENTRY_MAX);
         need = need.saturating_add(usize::try_from(count).unwrap_or(usize::MAX));
         if need > room {
-            // The rest is only counted.
+            // Count the rest, so that the error says how many entries are needed.
             continue;
         }
         let mut at = first;
@@ -148,7 +148,7 @@ fn whole_units(ranges: &[Range<u64>], shift: u8) -> Result<Vec<(u64, u64)>, BadB
         let fail = || BadBlocksError::Unwritable { start: range.start, end: range.end, shift };
         let unit = 1u64.checked_shl(shift.into()).ok_or_else(fail)?;
         let (first, end) = (range.start / unit, range.end.div_ceil(unit));
-        // The last entry of the range starts below `end`; all ones would read as the end of the list.
+        // An entry has 54 bits for its start, and every entry of the range starts below `end`.
         if end > 1 << (u64::BITS - LENGTH_BITS) {
             return Err(fail());
         }

@@ -13,7 +13,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 const MAGIC: u32 = 0x6d74_6962;
 /// Bytes of the bitmap superblock; the bits begin here in the area.
 pub const HEADER: usize = 256;
-/// Most bits that are held: an area of 256 MiB, a thousand times what mdadm makes.
+/// The most bits that a bitmap may have here: an area of 256 MiB, a thousand times the largest that mdadm makes. The limit
+/// keeps a damaged superblock from asking for all memory.
 pub const MAX_BITS: u64 = 1 << 31;
 /// Largest number of outstanding write-behind writes.
 const WRITE_BEHIND_MAX: u32 = 16383;
@@ -73,7 +74,7 @@ pub struct BitmapSuperblock {
     pub sectors_reserved: u32,
 }
 
-/// Why bytes are not a usable bitmap.
+/// The reason why a bitmap cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BitmapError {
     /// Fewer bytes than the superblock has.
@@ -111,7 +112,7 @@ pub enum BitmapError {
         /// The accepted values.
         must: &'static str,
     },
-    /// More bits than are held in memory.
+    /// More bits than this program keeps in memory.
     #[error(
         "a bitmap of {bits} bits is too large; the bitmap superblock is damaged, \
          or its chunk is too small: make the bitmap again with a larger chunk"
@@ -256,7 +257,7 @@ impl BitmapSuperblock {
     }
 }
 
-/// A chunk below a sector cannot be parsed; one in a structure made by hand counts as a sector.
+/// At least 1: `parse` refuses chunks smaller than a sector, but a caller may build such a superblock by hand.
 fn sectors_per_bit(chunk_bytes: u32) -> u64 {
     (u64::from(chunk_bytes) / SECTOR as u64).max(1)
 }
@@ -302,7 +303,7 @@ impl Bits {
         self.len
     }
 
-    /// There is no bit.
+    /// True for a bitmap without bits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -312,7 +313,7 @@ impl Bits {
         &self.bytes
     }
 
-    /// True if a bit is set; a bit beyond the end counts as set, since nothing says that it is clean.
+    /// True if a bit is set. A bit beyond the end counts as set: nothing records that its sectors are in sync.
     pub fn get(&self, bit: u64) -> bool {
         match self.place(bit) {
             Some((byte, mask)) => self.bytes.get(byte).is_none_or(|b| b & mask != 0),
@@ -320,7 +321,7 @@ impl Bits {
         }
     }
 
-    /// Sets a bit; returns whether it was clear. A bit beyond the end is left alone.
+    /// Sets a bit and returns true if it was clear. Does nothing for a bit beyond the end.
     pub fn set(&mut self, bit: u64) -> bool {
         match self.place(bit).and_then(|(byte, mask)| Some((self.bytes.get_mut(byte)?, mask))) {
             Some((byte, mask)) => {
@@ -332,7 +333,7 @@ impl Bits {
         }
     }
 
-    /// Clears a bit; returns whether it was set. A bit beyond the end is left alone.
+    /// Clears a bit and returns true if it was set. Does nothing for a bit beyond the end.
     pub fn clear(&mut self, bit: u64) -> bool {
         match self.place(bit).and_then(|(byte, mask)| Some((self.bytes.get_mut(byte)?, mask))) {
             Some((byte, mask)) => {
@@ -346,7 +347,7 @@ impl Bits {
 
     /// The numbers of the set bits, ascending.
     pub fn iter_set(&self) -> impl Iterator<Item = u64> {
-        // By words: most bitmaps are long and nearly empty.
+        // Scan by words, since most bitmaps are long and nearly empty.
         let (words, rest) = self.bytes.as_chunks();
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);

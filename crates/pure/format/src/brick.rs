@@ -2,8 +2,8 @@
 //! metadata region and its data are.
 //!
 //! braid's own format; every byte of it stands in docs/volume-on-disk.md. Two copies of 4096 bytes are on a
-//! brick, at byte 0 and at the last whole 4096 bytes of what the brick uses; [`choose`] says which of them
-//! counts. Reads no device and no clock.
+//! brick, at byte 0 and at the last whole 4096 bytes of what the brick uses; [`choose`] decides which of them
+//! is current. Reads no device and no clock.
 //!
 //! Invariant: no input makes it panic, and what [`BrickSuperblock::parse`] accepts,
 //! [`BrickSuperblock::to_bytes`] writes back so that the same is read again. Every area of a superblock that was

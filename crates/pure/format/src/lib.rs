@@ -1,10 +1,9 @@
-//! Bytes on disk: the md superblock (0.90 and 1.x), its bitmap, bad-block log, partial parity log and
-//! journal, where `create` puts each of them, and the foreign signatures that tell what a device held
-//! before. The superblock of a volume's brick is braid's own.
+//! The on-disk formats: the md superblock (0.90 and 1.x), its bitmap, bad-block log, partial parity log and journal, the
+//! layout that `create` chooses for them, and the signatures of other formats that a device may hold. The superblock of a
+//! volume's brick and the records of its metadata are braid's own.
 //!
-//! This crate turns bytes into structures and back. It does no I/O, reads no clock and makes no random
-//! numbers: times and uuids are passed in. It does not know what a RAID level does with the data; level
-//! and layout are numbers here.
+//! This crate converts between bytes and structures. It does no I/O, reads no clock and generates no random numbers: times and
+//! uuids are passed in. It does not know how a RAID level arranges the data; level and layout are numbers here.
 //!
 //! Invariant: no input makes it panic. What [`superblock::Superblock::parse`] accepts,
 //! [`superblock::Superblock::to_bytes`] writes back with the same bytes, unless the feature bits in it

@@ -1,12 +1,12 @@
-//! Where a new array's parts stand on each member: data, superblock, bitmap or partial parity log,
-//! bad-block log. The numbers are those that mdadm 4.2 chooses, so that an array made here is laid out as
-//! one made there; a reader uses what the superblock says and needs none of this.
+//! The layout of a new array's members: the offsets of data, superblock, bitmap or partial parity log, and bad-block log.
+//! They are those that mdadm 4.2 chooses, so that an array made by either program has the same layout. To assemble an array
+//! none of this is needed: the superblock records the offsets.
 //!
-//! Does not know what a level does with its members; of the layout only the number of copies in RAID10.
+//! Knows nothing of the levels but which of them keep a size, a bitmap or a PPL, and the number of copies in RAID10.
 //!
 //! Invariant: in a [`Placement`] the parts of a member do not overlap and lie inside it.
 //!
-//! Rules found from superblocks that mdadm wrote (table in `tests/data/placements.tsv`).
+//! The rules were derived from superblocks that mdadm wrote (table in `tests/data/placements.tsv`).
 
 mod added_bitmap;
 mod bitmap_place;
@@ -28,7 +28,7 @@ const BBLOG: u64 = 8;
 const PPL: u64 = 2048;
 const MIB: u64 = 2048;
 const GIB: u64 = 1024 * MIB;
-/// The consistency policy, as far as it needs room on the members.
+/// The consistency policy, which decides how much room a log or bitmap needs on the members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
     /// Nothing: an unclean stop is followed by a full resync.
@@ -51,7 +51,7 @@ pub struct Request {
     pub level: i32,
     /// The level's layout number; only RAID10's number of copies is used.
     pub layout: u32,
-    /// Where the superblock stands.
+    /// The version of the metadata, which decides where the superblock is.
     pub version: Version,
     /// Chunk; 0 for level 1.
     pub chunk_sectors: u32,
@@ -67,7 +67,7 @@ pub struct Request {
     pub data_offset: Option<u64>,
 }
 
-/// Where everything stands. Offsets relative to the superblock are in sectors, as superblocks store them.
+/// The layout of all members. Offsets relative to the superblock are in sectors, as superblocks store them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// Sectors used of each component; 0 for level 0 and linear.
@@ -98,7 +98,7 @@ pub struct MemberPlace {
     pub super_offset: u64,
 }
 
-/// Largest member that is taken: md counts sectors in signed 64-bit numbers and so do offsets here.
+/// The largest member that is accepted, so that no offset overflows: md counts sectors in signed 64-bit numbers.
 const MEMBER_MAX: u64 = 1 << 54;
 
 /// Places an array.
@@ -196,7 +196,7 @@ fn check_version(request: &Request) -> Result<(), PlacementError> {
     Ok(())
 }
 
-/// Sectors that mdadm keeps free for a bitmap beside a size of `sectors`.
+/// Sectors that mdadm reserves for a bitmap on a member, or beside a component, of `sectors` sectors.
 fn bitmap_space(sectors: u64) -> u64 {
     if sectors < 128 {
         0
@@ -272,7 +272,7 @@ fn size_unit(request: &Request) -> u64 {
     }
 }
 
-/// A reader takes no superblock with less data, in sectors.
+/// The least data of a member, in sectors: superblocks with less are refused when they are read.
 const LEAST_DATA: u64 = 10;
 /// Unit to which mdadm rounds the size where there is no chunk: 64 KiB.
 const UNCHUNKED_UNIT: u64 = 128;
@@ -339,9 +339,9 @@ fn area_sectors(sync_size: u64, chunk: u64) -> u64 {
         / crate::SECTOR as u64
 }
 
-/// Offset and size of the bad-block log of 1.1 and 1.2: behind the bitmap or PPL, or behind the room for a bitmap that may
-/// come. A data offset that was asked for may take that room, and the bad-block log's too, but not the
-/// rest.
+/// Offset and size of the bad-block log of 1.1 and 1.2: behind the bitmap or PPL, or behind the room reserved for a bitmap
+/// that may be added later. A data offset that the user asked for may take this room and that of the bad-block log, but not
+/// that of the superblock, nor of a bitmap or PPL that exists.
 fn place_bblog(request: &Request, log: u64, logged: bool) -> Result<(i32, u16), PlacementError> {
     let first = if request.version == Version::V1_1 { 0 } else { 8 };
     // A superblock of more than 256 bytes and 128 roles takes more than one sector, at most 8.

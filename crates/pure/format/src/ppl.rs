@@ -1,13 +1,12 @@
 //! The partial parity log (PPL) of RAID5: before a write that leaves some data of a stripe as it is, the
-//! XOR of that data is logged on the member that holds the stripe's parity, so that a crash in the middle
-//! of the write can be mended without knowing which part of it arrived.
+//! XOR of that data is logged on the member that holds the stripe's parity, so that parity can be made
+//! consistent after a crash without knowing which part of the write reached the members.
 //!
-//! Owns the log's header, the walk over the units of a member's log, and what its newest unit asks to be
-//! written ([`recover()`]). Does no I/O: areas come as bytes. Which member holds the parity of a stripe is
-//! told by the caller.
+//! Owns the log's header, the walk over the units of a member's log, and the writes that its newest unit asks for
+//! ([`recover()`]). Does no I/O: the caller passes each area as bytes, and says which member holds the parity of a stripe.
 //!
-//! Invariant: of an entry that is not possible for the array, or whose partial parity is damaged, nothing is
-//! replayed; it counts as a mismatch, and the array needs a resync.
+//! Invariant: an entry that is impossible for the array, or whose partial parity is damaged, is not replayed. It is
+//! reported as a mismatch, and the array needs a resync.
 //!
 //! Source of the format: Linux `md_p.h` (ppl_header), `raid5-ppl.c` and
 //! `Documentation/driver-api/md/raid5-ppl`.

@@ -1,10 +1,10 @@
-//! Earlier content of a device: filesystems, partition tables, volumes, members of other arrays. So that
-//! `create` can show it before it is lost.
+//! Detects the earlier content of a device (filesystems, partition tables, volumes, members of other arrays), so that
+//! `create` can warn before it is overwritten.
 //!
-//! Owns where each format has its signature and how to tell it. Does not read the device: the caller
-//! reads each of [`ranges`] into [`Areas`] and calls [`detect`]. What could not be read is not judged.
+//! Owns the position and the checks of each signature. Does not read the device: the caller reads each of [`ranges`] into
+//! [`Areas`] and calls [`detect`]. Ranges that could not be read are skipped.
 //!
-//! Invariant: a signature is reported only for bytes that were given; nothing given makes it panic.
+//! Invariant: a signature is reported only for bytes that were given, and no input makes it panic.
 
 mod areas;
 mod boot_sectors;
@@ -21,8 +21,8 @@ pub use tables::partitions;
 
 use areas::Device;
 
-/// Everything that is recognised on a device of `dev_bytes`, by position. Several are usual: a GPT has two
-/// copies, and formats that were not wiped show through.
+/// All signatures on a device of `dev_bytes`, sorted by position. Several are common: a GPT has two copies, and an older
+/// format leaves signatures that a newer one does not overwrite.
 pub fn detect(dev_bytes: u64, areas: &Areas) -> Vec<Signature> {
     let device = Device { bytes: dev_bytes, areas };
     let mut found = Vec::new();

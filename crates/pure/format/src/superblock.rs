@@ -1,7 +1,7 @@
-//! The md superblock, versions 0.90, 1.0, 1.1 and 1.2: one per member, it says what the array is and which
-//! part of it this member holds.
+//! The md superblock, versions 0.90, 1.0, 1.1 and 1.2: one per member, it describes the array and this
+//! member's role in it.
 //!
-//! Owns the meaning of every field ([`Superblock`], in `fields`) and the checks that a reader makes. `raw` has the byte
+//! Owns the meaning of every field ([`Superblock`], in `fields`) and the checks made on reading. `raw` has the byte
 //! layout of 1.x, `parse` reads it and `write` writes it; `v0` reads and writes 0.90. Does not read a device: the caller
 //! reads 4096 bytes at each of [`candidates`], parses each and lets [`choose`] decide.
 //!

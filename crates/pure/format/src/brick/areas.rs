@@ -2,10 +2,10 @@
 //!
 //! This module does not know their content.
 
-/// Offsets and sizes of areas are multiples of this, in bytes: the unit in which places are recorded.
+/// Offsets and sizes of areas are multiples of this, in bytes; it is also the unit of a stripe's recorded extent.
 pub const BLOCK: u64 = 4096;
 
-/// The most areas by which a metadata region grows.
+/// The most areas that can be added to a metadata region.
 pub const MAX_GROWN: usize = 15;
 
 /// A range of bytes of a brick; both numbers are multiples of [`BLOCK`]. Without bytes, both are 0.
@@ -17,7 +17,7 @@ pub struct Area {
     pub len: u64,
 }
 
-/// Two that share a byte, if there are such. All end within 64 bits.
+/// A pair of areas that overlap, if there is one. The caller has checked that no end overflows 64 bits.
 pub(super) fn that_overlap(mut areas: Vec<Area>) -> Option<(Area, Area)> {
     areas.retain(|area| area.len > 0);
     areas.sort_by_key(|area| area.offset);
@@ -25,12 +25,12 @@ pub(super) fn that_overlap(mut areas: Vec<Area>) -> Option<(Area, Area)> {
     Some((pair[0], pair[1]))
 }
 
-/// The brick's size on a device: its bytes without what is behind the last whole [`BLOCK`].
+/// The size of a brick on a device of `device_bytes`: whole [`BLOCK`]s only.
 pub fn usable_size(device_bytes: u64) -> u64 {
     device_bytes - device_bytes % BLOCK
 }
 
-/// Where the second copy is on a brick of this size; `None` where there is no room for two.
+/// The offset of the second copy on a brick of this size; `None` when there is no room for two.
 pub fn second_copy_at(brick_size: u64) -> Option<u64> {
     usable_size(brick_size).checked_sub(BLOCK).filter(|&at| at >= BLOCK)
 }

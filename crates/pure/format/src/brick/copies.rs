@@ -1,7 +1,7 @@
-//! Which of a brick's two superblocks counts.
+//! The choice between a brick's two superblocks.
 //!
-//! They are written one after the other, each with the device's cache flushed behind it, so that at any moment one
-//! of them is whole.
+//! They are written one after the other, and the device's cache is flushed after each, so that at any moment one of them
+//! is complete.
 
 use super::error::BrickError;
 use super::superblock::BrickSuperblock;
@@ -18,7 +18,7 @@ pub enum Copy {
 /// The result of reading both copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// The superblock that counts.
+    /// The current superblock.
     pub superblock: BrickSuperblock,
     /// The copy it was read from.
     pub from: Copy,
@@ -29,17 +29,18 @@ pub struct Chosen {
 }
 
 /// Chooses the newer valid copy (the higher generation, then the later time): `first` is what was read at byte 0,
-/// `second` what was read at `second_at`; `None` where it could not be read. The end of a device that grew
-/// is not where its second copy is: take the size from the first copy where that can be read
+/// `second` what was read at `second_at`; `None` where it could not be read. On a device that
+/// has grown the second copy is not at the end: compute its offset from the size in the first copy, if that can be read
 /// ([`super::second_copy_at`]).
 ///
 /// # Errors
-/// - A version or feature of either copy that is not known: the other copy is of before a change that this
-///   program would not understand.
-/// - [`BrickError::Overwritten`] where only the second copy is one, and the first 4096 bytes are neither damaged nor zeros.
-/// - [`BrickError::TwoBricks`] where they are of different bricks.
-/// - Where neither is valid, what is wrong with the first copy, or with the second when the first is not a brick's
-///   or could not be read.
+/// - A version or feature of either copy that is not known. The other copy is then older than a change that this program
+///   does not understand, so it must not be used either.
+/// - [`BrickError::Overwritten`] if only the second copy is valid and the first 4096 bytes hold something else than a damaged
+///   copy or zeros.
+/// - [`BrickError::TwoBricks`] if the copies belong to different bricks.
+/// - If neither is valid, the defect of the first copy; that of the second one if the first is no brick superblock or could
+///   not be read.
 pub fn choose(
     first: Option<&[u8]>,
     second: Option<(u64, &[u8])>,

@@ -1,8 +1,8 @@
-//! Why bytes are not a brick's superblock that can be used, and what to do.
+//! The errors of reading a brick's superblock, each with what to do next.
 
 use super::{Area, VolumeNameError};
 
-/// Why bytes are not a brick's superblock that can be used.
+/// The reason why a brick's superblock cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrickError {
@@ -22,7 +22,7 @@ pub enum BrickError {
         "reading the brick superblock: neither copy could be read; look for errors of the device in the system's log"
     )]
     Unreadable,
-    /// Something else, or nothing, is there.
+    /// There is no brick superblock at this offset.
     #[error("no brick superblock at byte {at}: the device is not a brick of a volume")]
     NotABrick {
         /// Byte offset read.
@@ -31,7 +31,7 @@ pub enum BrickError {
     /// The magic is right and the checksum is not.
     #[error(
         "brick superblock at byte {at}: the checksum is {stored:#010x} and should be {computed:#010x}; \
-         this copy is damaged, and where the other one is too, so is the brick"
+         this copy is damaged; if the other one is damaged too, the brick cannot be used"
     )]
     Checksum {
         /// Byte offset read.
@@ -41,19 +41,19 @@ pub enum BrickError {
         /// The checksum of the bytes.
         computed: u32,
     },
-    /// A version that is not known.
+    /// A version that is not supported.
     #[error(
-        "brick superblock at byte {at}: version {found}, and this braid knows 1; use the newer braid that wrote it"
+        "brick superblock at byte {at}: version {found} is not supported, only 1; use the newer braid that wrote it"
     )]
     Version {
         /// Byte offset read.
         at: u64,
-        /// The checksum stored.
+        /// The version found.
         found: u32,
     },
     /// Incompatible features that are not known.
     #[error(
-        "brick superblock at byte {at}: incompatible features {bits:#x}, unknown here; use the newer braid that wrote it"
+        "brick superblock at byte {at}: incompatible features {bits:#x} are not supported; use the newer braid that wrote it"
     )]
     Features {
         /// Byte offset read.
@@ -61,27 +61,27 @@ pub enum BrickError {
         /// The bits.
         bits: u64,
     },
-    /// A field with a value that cannot be.
+    /// A field with an impossible value.
     #[error(
         "brick superblock at byte {at}: {field} is {found}, which must be {must}; \
-         the checksum is right, so a program wrote it so: report it, and leave the brick as it is"
+         the checksum is right, so a program wrote this value: report it, and do not change the brick"
     )]
     Field {
         /// Byte offset read.
         at: u64,
-        /// Which one.
+        /// The field.
         field: &'static str,
         /// The value found.
         found: u64,
         /// The accepted values.
         must: &'static str,
     },
-    /// A volume's name that cannot be.
+    /// An invalid volume name.
     #[error("brick superblock at byte {at}: {source}")]
     Name {
         /// Byte offset read.
         at: u64,
-        /// Why.
+        /// The defect of the name.
         source: VolumeNameError,
     },
     /// The device is smaller than the brick.
@@ -97,61 +97,62 @@ pub enum BrickError {
         /// The device's size.
         have: u64,
     },
-    /// An area that is not within the brick, or not in whole blocks.
+    /// An area that reaches out of the brick, or is not in whole blocks.
     #[error(
         "brick superblock at byte {at}: the {area} area has {len} bytes from {offset} on, which must be whole blocks of 4096 \
-         bytes between the two superblocks of a brick of {brick_size}; report it, and leave the brick as it is"
+         bytes between the two superblocks of a brick of {brick_size}; report it, and do not change the brick"
     )]
     Outside {
         /// Byte offset read.
         at: u64,
         /// `metadata` or `data`.
         area: &'static str,
-        /// Where it begins.
+        /// First byte of the area.
         offset: u64,
         /// Its bytes.
         len: u64,
         /// The brick's size.
         brick_size: u64,
     },
-    /// The two areas share bytes.
+    /// Two areas overlap.
     #[error(
         "brick superblock at byte {at}: the metadata ({} bytes from {}) and the data ({} bytes from {}) overlap; \
-         report it, and leave the brick as it is", metadata.len, metadata.offset, data.len, data.offset
+         report it, and do not change the brick", metadata.len, metadata.offset, data.len, data.offset
     )]
     Overlap {
         /// Byte offset read.
         at: u64,
-        /// The one.
+        /// The area of the metadata region.
         metadata: Area,
-        /// The other.
+        /// The area that it overlaps.
         data: Area,
     },
-    /// The start was overwritten by something else; the second copy is left.
+    /// The start of the device was overwritten by something else; only the second copy is left.
     #[error(
-        "the start of the device holds something else, and at byte {second_at} is the second superblock of brick {brick_id} \
-         of volume {volume:?}: if it still is that brick, overwrite the first 4096 bytes with zeros; if not, overwrite the \
-         4096 bytes at {second_at}"
+        "the start of the device is no brick superblock, but at byte {second_at} there is the second superblock of brick \
+         {brick_id} of volume {volume:?}: if the device is still that brick, overwrite its first 4096 bytes with zeros; if \
+         not, overwrite the 4096 bytes at {second_at}"
     )]
     Overwritten {
-        /// Where the second copy is.
+        /// Byte offset of the second copy.
         second_at: u64,
-        /// Which brick it says.
+        /// The id of the brick in the second copy.
         brick_id: u16,
         /// The name of its volume.
         volume: String,
     },
     /// The two copies are of different bricks.
     #[error(
-        "the superblock at byte 0 is of brick {first} and the one at byte {second_at} of brick {second}: the making of a \
-         brick was interrupted, or one is left over; make the brick again, or overwrite the copy that is wrong with zeros"
+        "the superblock at byte 0 is of brick {first} and the one at byte {second_at} of brick {second}: creating a \
+         brick was interrupted, or a copy is left over from an earlier brick; create the brick again, or overwrite the stale \
+         copy with zeros"
     )]
     TwoBricks {
-        /// The uuid at the start.
+        /// The uuid in the first copy.
         first: uuid::Uuid,
-        /// Where the second copy is.
+        /// Byte offset of the second copy.
         second_at: u64,
-        /// The uuid there.
+        /// The uuid in the second copy.
         second: uuid::Uuid,
     },
 }

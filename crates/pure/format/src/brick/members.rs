@@ -1,11 +1,11 @@
-//! Which bricks a volume has, as each of its bricks' superblocks says: their ids, and those that were away.
+//! The list of a volume's bricks in each brick's superblock: the ids of all, and those that were missing.
 //!
-//! Invariant: what a superblock holds of both is sorted, without anything twice.
+//! Invariant: both lists are sorted and have no duplicates.
 
 use super::raw::{MAX_AWAY, MAX_RUNS, RawAway, RawRun};
 
-/// The ids of a volume's bricks, as runs of consecutive ones. Empty where they are not told: there would be more than
-/// [`MAX_RUNS`] runs.
+/// The ids of a volume's bricks, as runs of consecutive ids. Empty if there would be more than [`MAX_RUNS`] runs: then the
+/// superblock does not list the ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BrickIds {
     /// First id and number of ids.
@@ -13,7 +13,7 @@ pub struct BrickIds {
 }
 
 impl BrickIds {
-    /// Of these ids, in any order.
+    /// Builds the list from these ids, in any order.
     pub fn new(ids: impl IntoIterator<Item = u16>) -> BrickIds {
         let mut ids: Vec<u16> = ids.into_iter().collect();
         ids.sort_unstable();
@@ -33,7 +33,7 @@ impl BrickIds {
         BrickIds { runs }
     }
 
-    /// They are told.
+    /// True if the superblock lists the ids.
     pub fn are_told(&self) -> bool {
         !self.runs.is_empty()
     }
@@ -59,7 +59,7 @@ impl BrickIds {
         (raw, self.runs.len() as u16)
     }
 
-    /// `None` where the runs are not those that [`BrickIds::new`] makes.
+    /// `None` if the runs are not in the form that [`BrickIds::new`] builds.
     pub(super) fn of_raw(raw: &[RawRun; MAX_RUNS], len: u16) -> Option<BrickIds> {
         let (used, rest) = raw.split_at_checked(len.into())?;
         let mut free_from = 0;
@@ -68,7 +68,7 @@ impl BrickIds {
             if count == 0 || first < free_from || first + count > u32::from(u16::MAX) {
                 return None;
             }
-            // Runs that touch would be one.
+            // Adjacent runs would have been merged into one.
             free_from = first + count + 1;
         }
         if rest.iter().any(|run| *run != RawRun::default()) {
@@ -78,12 +78,12 @@ impl BrickIds {
     }
 }
 
-/// A brick of the volume that was not there when the superblock was written.
+/// A brick of the volume that was missing when the superblock was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Away {
-    /// Which.
+    /// Its id.
     pub brick_id: u16,
-    /// The generation that it was last known to have, or was last to be given.
+    /// The last generation that was written to it, or that was about to be.
     pub generation: u64,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn away_to_raw(away: &[Away]) -> ([RawAway; MAX_AWAY], u16) {
     (raw, away.len().min(MAX_AWAY) as u16)
 }
 
-/// `None` where they are not sorted, or there are bytes that must be zeros.
+/// `None` if they are not sorted, or bytes that must be zero are not.
 pub(super) fn away_of_raw(raw: &[RawAway; MAX_AWAY], len: u16) -> Option<Vec<Away>> {
     let (used, rest) = raw.split_at_checked(len.into())?;
     let zeros = rest.iter().all(|away| *away == RawAway::default());

@@ -1,4 +1,4 @@
-//! A volume's name: what users call it and see everywhere.
+//! A volume's name, as users type and see it.
 //!
 //! Invariant: it is text that can be shown, and it fits its field.
 
@@ -11,7 +11,7 @@ pub const MAX_NAME: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VolumeName(String);
 
-/// The text cannot be a volume's name.
+/// The reason why a text cannot be the name of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VolumeNameError {
     /// No name.
@@ -33,12 +33,12 @@ pub enum VolumeNameError {
         /// The first such character.
         found: char,
     },
-    /// Stored bytes that are no text.
+    /// Stored bytes that are not text.
     #[error(
         "the stored volume name is not text (UTF-8 up to the first NUL, then only NUL): {bytes:02x?}"
     )]
     NotText {
-        /// The checksum stored.
+        /// The bytes stored.
         bytes: Vec<u8>,
     },
 }

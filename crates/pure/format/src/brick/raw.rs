@@ -1,11 +1,12 @@
-//! A brick's superblock byte by byte, and its checksum. Little-endian. Knows no meaning.
+//! The byte layout of a brick's superblock, and its checksum. Little-endian. Does not interpret the fields.
 
 use super::areas::{Area, MAX_GROWN};
 use crate::crc;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The first bytes of every copy. The control characters in it show whether something took it for text.
+/// The first bytes of every copy. The control characters reveal a copy that was damaged by a transfer in text mode, as in the
+/// PNG signature.
 pub const MAGIC: [u8; 16] = *b"braid brick\r\n\x1a\n\0";
 /// The version of the format.
 pub const VERSION: u32 = 1;
@@ -13,7 +14,7 @@ pub const VERSION: u32 = 1;
 pub const SUPERBLOCK_LEN: usize = 4096;
 /// The most runs of ids that a superblock holds.
 pub const MAX_RUNS: usize = 64;
-/// The most bricks that can be away at a time.
+/// The most bricks that can be missing at a time.
 pub const MAX_AWAY: usize = 128;
 /// Bytes behind the last field.
 pub(super) const RESERVED: usize = SUPERBLOCK_LEN - 2784;
@@ -28,7 +29,7 @@ pub(super) struct RawRun {
     pub count: U16,
 }
 
-/// A brick that was away.
+/// A brick that was missing.
 #[derive(
     Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -128,7 +129,7 @@ pub(super) fn grown_to_raw(grown: &[Area]) -> ([RawArea; MAX_GROWN], u16) {
     (raw, grown.len().min(MAX_GROWN) as u16)
 }
 
-/// `None` where there are more than fit, an area has no bytes, or there are bytes that must be zeros.
+/// `None` if there are more than fit, an area is empty, or bytes that must be zero are not.
 pub(super) fn grown_of_raw(raw: &[RawArea; MAX_GROWN], len: u16) -> Option<Vec<Area>> {
     let (used, rest) = raw.split_at_checked(len.into())?;
     let of = |raw: &RawArea| Area { offset: raw.offset.get(), len: raw.len.get() };

@@ -7,9 +7,9 @@ use std::fmt;
 pub enum BrickState {
     /// It takes its share of new stripes.
     Data,
-    /// It takes no new stripes; those that it has are on their way to the others.
+    /// It takes no new stripes; those that it has are being moved to the others.
     Removing,
-    /// It takes new stripes first and hands them on.
+    /// It takes new stripes first; a flush moves them to the others.
     Proxy,
     /// It holds metadata and no stripes.
     MetadataOnly,
@@ -56,7 +56,7 @@ pub enum MetadataState {
     Unused,
     /// It holds the metadata of its generation and takes every commit.
     InSync,
-    /// It held the metadata once and missed commits, or is being filled: it must not be read.
+    /// It missed commits, or is still being filled: it must not be read.
     OutOfSync,
 }
 
@@ -82,10 +82,10 @@ impl MetadataState {
 /// The state in which the volume was left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum VolumeState {
-    /// It was unmounted in order, or never mounted.
+    /// It was unmounted cleanly, or never mounted.
     #[default]
     Clean,
-    /// It is mounted, or was when everything stopped.
+    /// It is mounted, or was mounted at a crash.
     Mounted,
     /// The volume is being made, or this brick is being added to it: no part of a volume yet.
     Creating,

@@ -13,7 +13,7 @@ pub const MIN_STRIPE: u32 = 16 << 10;
 /// The largest stripe, in bytes.
 pub const MAX_STRIPE: u32 = 64 << 20;
 
-/// The highest generation: no volume comes to it, and the next one can still be counted.
+/// The highest generation. No volume ever reaches it, and incrementing it cannot overflow.
 pub const MAX_GENERATION: u64 = u64::MAX >> 1;
 
 /// Incompatible feature: the metadata region has grown by areas of its own.
@@ -36,8 +36,8 @@ pub struct BrickSuperblock {
     pub state: BrickState,
     /// Its weight in the placement; at least 1 where the state is [`BrickState::Data`].
     pub weight: u64,
-    /// Grows by every change of the volume's bricks; at least 1. Of two copies the one with more counts, and a
-    /// brick with less than the others was away when they changed.
+    /// Incremented by every change of the volume's bricks; at least 1. Of two copies the one with the higher generation is
+    /// current, and a brick with a lower one than the others was missing when they changed.
     pub generation: u64,
     /// Bytes of the device that the brick uses, a multiple of [`BLOCK`]. The second copy ends here.
     pub brick_size: u64,
@@ -47,22 +47,22 @@ pub struct BrickSuperblock {
     pub volume_state: VolumeState,
     /// The state of the metadata region; [`MetadataState::Unused`] where there is none.
     pub metadata_state: MetadataState,
-    /// The generation up to which the metadata region is known to have taken part; 0 where it is not used.
+    /// The last generation in which the metadata region is known to have taken part; 0 if the region is not used.
     pub metadata_generation: u64,
     /// The metadata region, or its first area; empty where there is none.
     pub metadata: Area,
-    /// The areas by which the region has grown, in its order; at most [`MAX_GROWN`].
+    /// The areas that were added to the region, in its order; at most [`MAX_GROWN`].
     pub metadata_grown: Vec<Area>,
-    /// The data: where stripes are. At least one stripe, or empty where the state is
+    /// The data area, which holds the stripes. At least one stripe long, or empty if the state is
     /// [`BrickState::MetadataOnly`].
     pub data: Area,
     /// When the brick was made: nanoseconds since 1970.
     pub created: u64,
     /// When this was written: nanoseconds since 1970.
     pub updated: u64,
-    /// The bricks that `brick_count` counts.
+    /// The ids of the volume's `brick_count` bricks.
     pub brick_ids: BrickIds,
-    /// Those of them that were not there when this was written, by id; at most [`MAX_AWAY`].
+    /// The bricks among them that were missing when this was written, sorted by id; at most [`MAX_AWAY`].
     pub away: Vec<Away>,
 }
 
@@ -141,7 +141,7 @@ impl BrickSuperblock {
         }
         let has_grown = raw.features_incompatible.get() & FEATURE_GROWN != 0;
         let impossible = |field, found, must| Err(BrickError::Field { at, field, found, must });
-        // A compatible feature may have bytes here that may be ignored.
+        // A compatible feature of a newer version may use these bytes, and they may be ignored then.
         if raw.features_compatible == 0
             && let Some(place) = raw.reserved.iter().position(|&byte| byte != 0)
         {
@@ -163,7 +163,7 @@ impl BrickSuperblock {
         let grown = raw::grown_of_raw(&raw.metadata_grown, growths);
         let metadata_grown = match grown {
             Some(grown) => grown,
-            // A compatible feature may keep something there.
+            // Without the feature a compatible one may use these bytes.
             None if !has_grown && raw.features_compatible != 0 => Vec::new(),
             None => {
                 let must = "that of areas with bytes, and zeros behind them";
@@ -278,7 +278,7 @@ impl BrickSuperblock {
             if count != usize::from(self.brick_count) {
                 return wrong("the number of ids", count as u64, "the number of bricks");
             }
-            // One that is being added is not yet among them.
+            // A brick that is being added is not yet listed.
             if !ids.contains(self.brick_id) && self.volume_state != VolumeState::Creating {
                 return wrong("the brick's id", self.brick_id.into(), "among the volume's ids");
             }
@@ -298,12 +298,12 @@ impl BrickSuperblock {
         Ok(())
     }
 
-    /// Bytes of the metadata region in all.
+    /// Size of the whole metadata region in bytes.
     pub fn metadata_size(&self) -> u64 {
         self.metadata_areas().fold(0, |sum, area| sum.saturating_add(area.len))
     }
 
-    /// The areas that are the metadata region, in its order: none where there is none.
+    /// The areas of the metadata region, in its order; empty if there is no region.
     pub fn metadata_areas(&self) -> impl Iterator<Item = Area> + '_ {
         let first = Some(self.metadata).filter(|area| area.len > 0);
         first.into_iter().chain(self.metadata_grown.iter().copied())
@@ -330,7 +330,7 @@ impl BrickSuperblock {
         }
         let all: Vec<Area> = self.metadata_areas().chain([self.data]).collect();
         match areas::that_overlap(all) {
-            // The data is named as such, where it is one of the two.
+            // If one of the two is the data area, the message must name it as such.
             Some((one, other)) if one == self.data => {
                 Err(BrickError::Overlap { at, metadata: other, data: one })
             }

@@ -8,8 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const BLOCK: usize = 4096;
 /// Sectors of a block.
 pub const BLOCK_SECTORS: u64 = 8;
-/// Added to the sequence number when a recovered log is begun anew, so that leftovers further on can
-/// never continue it.
+/// Added to the sequence number when a new log is started after recovery. Meta blocks of the old log may remain further on
+/// in the ring; the gap keeps their numbers from continuing the new log.
 pub const SEQ_GAP: u64 = 10_000;
 
 const MAGIC: u32 = 0x6433_c509;
@@ -64,7 +64,7 @@ impl Seed {
     }
 }
 
-/// A part of a meta block.
+/// An entry of a meta block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// A block of data follows.
@@ -83,7 +83,7 @@ pub enum Payload {
         /// Q's checksum.
         q: Option<u32>,
     },
-    /// These rows are on the members by now.
+    /// These rows have been written to the members.
     Flush {
         /// Component sectors of the rows.
         rows: Vec<u64>,
@@ -113,7 +113,7 @@ pub struct Meta {
     pub payloads: Vec<Payload>,
 }
 
-/// Why bytes are no meta block of this array's journal.
+/// The reason why a block is not a meta block of this array's journal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetaError {
     /// Fewer bytes than a block has.
@@ -156,9 +156,9 @@ pub enum MetaError {
         /// Bytes found.
         found: u32,
     },
-    /// A payload that is none, or that does not fit.
+    /// A payload of unknown type, or one that does not fit into the block.
     #[error(
-        "journal meta block: payload at +{at} (type {kind}, size {size}) is none that is known, or does not fit; \
+        "journal meta block: payload at +{at} (type {kind}, size {size}) is unknown or does not fit; \
          the log ends here"
     )]
     Payload {
@@ -172,7 +172,7 @@ pub enum MetaError {
 }
 
 impl Meta {
-    /// A block that says nothing: what `create` writes at 0 and a recovery where the log goes on.
+    /// A meta block without payloads. `create` writes one at ring sector 0, and a recovery writes one where the log goes on.
     pub fn empty(seq: u64, position: u64) -> Meta {
         Meta { seq, position, payloads: Vec::new() }
     }
@@ -292,7 +292,7 @@ fn location_and<const N: usize>(bytes: &[u8]) -> Option<(Located<N>, &[u8])> {
 
 fn write_payload(payload: &Payload, out: &mut Vec<u8>) {
     let mut head = |kind: u16, size: usize| {
-        // A size beyond 32 bits does not fit a block, which the caller sees.
+        // A size beyond 32 bits cannot fit into a block; the caller checks the length and refuses it.
         let size = u32::try_from(size).unwrap_or(u32::MAX);
         let raw = RawPayload { kind: kind.into(), flags: 0.into(), size: size.into() };
         out.extend_from_slice(raw.as_bytes());

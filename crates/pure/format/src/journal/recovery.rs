@@ -4,16 +4,15 @@ use super::meta::{BLOCK_SECTORS, Payload};
 use super::walk::Found;
 use std::collections::BTreeMap;
 
-/// A row that is complete in the log: all that changed and its parity. To be written to the members, parity
-/// and data.
+/// A row to be written to the members: the log has all data blocks that changed, and normally their parity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StripeWrite {
     /// Component sector of the row of blocks.
     pub row: u64,
     /// Array sector and ring sector of each block of data.
     pub data: Vec<(u64, u64)>,
-    /// Ring sector of P; `None` when only data was logged: then it is a write-back cache's, acknowledged and
-    /// nowhere else.
+    /// Ring sector of P; `None` when only data was logged, which is what a write-back cache does. The data was acknowledged
+    /// and the log has the only copy of it.
     pub p: Option<u64>,
     /// Ring sector of Q.
     pub q: Option<u64>,
@@ -32,7 +31,7 @@ impl Row {
     }
 }
 
-/// Gathers what a log asks for.
+/// Collects the writes that a log asks for.
 pub struct Recovery<F> {
     size: u64,
     row_of: F,
@@ -42,14 +41,15 @@ pub struct Recovery<F> {
 }
 
 impl<F: Fn(u64) -> Option<u64>> Recovery<F> {
-    /// Nothing gathered yet. `size` is how many sectors the array uses of each component; `row_of` tells the component sector of the row of blocks that an array sector is
-    /// in; `None` beyond the end of the array, or when the sector is not the start of a block.
+    /// Starts with no writes. `size` is the number of sectors that the array uses of each component. `row_of` maps an array
+    /// sector to the component sector of its row of blocks; it returns `None` beyond the end of the array, or when the
+    /// sector is not the start of a block.
     pub fn new(size: u64, row_of: F) -> Recovery<F> {
         Recovery { size, row_of, rows: BTreeMap::new(), complete: Vec::new(), refused: 0 }
     }
 
-    /// Takes a meta block whose blocks all had the right checksum. One of which any had not is left out by the
-    /// caller: it was not written whole, and nothing of it was acknowledged.
+    /// Adds a meta block whose blocks all had the right checksum. The caller skips a meta block of which any block has a wrong
+    /// one: it was not written completely, so none of it was acknowledged.
     pub fn take(&mut self, found: &Found) {
         let mut blocks = found.blocks.iter().copied();
         for payload in &found.meta.payloads {
@@ -60,7 +60,8 @@ impl<F: Fn(u64) -> Option<u64>> Recovery<F> {
                         self.refused += 1;
                         continue;
                     };
-                    // Parity in the log belongs to what was there before.
+                    // The logged parity covers only the data logged before it, so this row is finished and the new data
+                    // starts another write of it.
                     if self.rows.get(&row).is_some_and(|row| row.p.is_some()) {
                         self.finish_row(row);
                     }

@@ -7,7 +7,7 @@ pub fn ring_sectors(data_size: u64) -> u64 {
     data_size - data_size % BLOCK_SECTORS
 }
 
-/// Why a walk cannot begin.
+/// The reason why a walk cannot begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "journal_tail is {tail}, which must be a multiple of 8 below the ring's {ring} sectors; the journal's superblock \
@@ -20,13 +20,13 @@ pub struct WalkError {
     pub ring: u64,
 }
 
-/// Where and why the log ends. Only [`End::Meta`] and [`End::Sequence`] are the usual end.
+/// The reason why the log ends at a block. [`End::Meta`] and [`End::Sequence`] are the usual ones.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum End {
     /// No meta block of this array stands there.
     #[error(transparent)]
     Meta(#[from] MetaError),
-    /// A meta block of an earlier round.
+    /// A meta block left over from an earlier pass over the ring.
     #[error(
         "journal meta block has sequence number {found} and the log goes on with {want}; the log ends here"
     )]
@@ -41,9 +41,9 @@ pub enum End {
         "journal meta block at ring sector {at} says that it stands at {found}; the log ends here"
     )]
     Position {
-        /// Where it was read.
+        /// Ring sector that it was read from.
         at: u64,
-        /// Where it says it is.
+        /// Ring sector that it records.
         found: u64,
     },
     /// The log would overlap itself.
@@ -51,7 +51,7 @@ pub enum End {
     Full,
 }
 
-/// A meta block of the log and where its blocks stand.
+/// A meta block of the log and the positions of its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The meta block.
@@ -129,7 +129,7 @@ impl Walk {
 
     /// The ring sector `blocks` blocks further on, which are fewer than the ring has.
     fn after(&self, blocks: u64) -> u64 {
-        // The ring is shorter than 2^64 sectors by what was walked of it; only the sum may not fit.
+        // A sum of position and distance could overflow 64 bits, so compare with what is left before the end of the ring.
         let left = self.ring - self.position;
         let distance = blocks * BLOCK_SECTORS;
         if distance < left { self.position + distance } else { distance - left }

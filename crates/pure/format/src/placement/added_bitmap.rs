@@ -1,14 +1,14 @@
-//! Where mdadm 4.2 puts the bitmap that `mdadm --grow --bitmap=internal` adds to an array whose members
-//! have their places already: in what was left free between superblock, bad-block log and data.
+//! The placement of a bitmap that is added to an existing array, as `mdadm --grow --bitmap=internal` of mdadm 4.2 does it:
+//! in the free space between superblock, bad-block log and data.
 
 use super::bitmap_place::{BitmapPlace, V0_BITMAP_ROOM, bitmap_chunk};
 use super::error::PlacementError;
 use crate::bitmap::{HEADER, area_len};
 use crate::superblock::{Superblock, V0_BITMAP_OFFSET, Version};
 
-/// Sectors that are left to the superblock of 1.1 and 1.2.
+/// Sectors reserved for the superblock of 1.1 and 1.2.
 const SUPERBLOCK: u64 = 8;
-/// Sectors that are left to the bad-block log, also where there is none.
+/// Sectors reserved for the bad-block log, also on members without one.
 const BBLOG: u64 = 8;
 /// Without a chunk that was asked for, the bitmap gets no more sectors than these: 128 KiB.
 const ROOM_MAX: u64 = 256;
@@ -17,7 +17,7 @@ const ROOM_MAX: u64 = 256;
 const BEHIND: i32 = 2;
 const BEHIND_ROOM: u64 = 6;
 const BEHIND_ROLES: usize = 384;
-/// Most bits that anybody keeps.
+/// The most bits that mdadm gives a bitmap.
 const BITS_MAX: u64 = 1 << 22;
 
 /// Places a bitmap over `sync_size` sectors (of the component, or of the array at levels 1 and 10) beside what
@@ -40,12 +40,12 @@ pub fn place_added_bitmap(
         members.iter().map(|member| room(member)).min().unwrap_or(0)
     };
     let room = if chunk_bytes.is_none() { room.min(ROOM_MAX) } else { room };
-    // mdadm takes no room of one sector.
+    // mdadm does not use a gap of one sector.
     if room <= 1 {
         return Err(PlacementError::NoBitmapRoom);
     }
     let bytes = sync_size.saturating_mul(crate::SECTOR as u64);
-    // As mdadm counts: one more than are needed, where the last bit is full.
+    // mdadm counts one bit more than is needed when the size is a multiple of the chunk; the layout must agree with it.
     let bits = |chunk: u64| bytes / chunk + 1;
     let fits = |chunk: u64| {
         let len = HEADER as u64 + bits(chunk).div_ceil(8);

@@ -1,4 +1,4 @@
-//! The place of a write-intent bitmap, and the bytes that one of its bits covers, which decide on its size.
+//! The offset and size of a write-intent bitmap, and the choice of its chunk (the bytes that one bit covers).
 
 use super::error::PlacementError;
 
@@ -9,7 +9,7 @@ const BITMAP_CHUNK: u64 = 64 << 20;
 /// Smallest bitmap chunk in bytes.
 const BITMAP_CHUNK_MIN: u64 = 4096;
 
-/// The bitmap's numbers.
+/// The offset and size of a bitmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BitmapPlace {
     /// Sectors from the superblock.
@@ -22,7 +22,10 @@ pub struct BitmapPlace {
     pub sync_size: u64,
 }
 
-/// Bytes for each bit of a bitmap: what is wanted, else 64 MiB, or the least that `fits`.
+/// Chooses the bitmap chunk in bytes: `want` if given, else 64 MiB, or the smallest that `fits` if that is larger.
+///
+/// # Errors
+/// A `want` that is no power of two or does not fit; no chunk that fits.
 pub fn bitmap_chunk(want: Option<u32>, fits: impl Fn(u64) -> bool) -> Result<u32, PlacementError> {
     let mut least = BITMAP_CHUNK_MIN;
     while !fits(least) && least <= u64::from(u32::MAX) {

@@ -2,7 +2,7 @@
 
 use crate::superblock::Version;
 
-/// Why an array cannot be placed on its members.
+/// The reason why an array cannot be placed on its members.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
     /// No member was given.

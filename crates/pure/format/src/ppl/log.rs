@@ -45,18 +45,19 @@ const _: () = {
 /// A header of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Grows by one with each unit that is logged anywhere in the array; 0 in an empty log.
+    /// Incremented with each unit that is logged on any member of the array; 0 in an empty log.
     pub generation: u64,
     /// The ranges that the writes changed, at most [`ENTRIES_MAX`].
     pub entries: Vec<Entry>,
 }
 
-/// A range of rows of one stripe that a write changed. Not checked against the array: see [`recover`](super::recover()).
+/// A range of rows of one stripe that a write changed. Its numbers have not been checked against the array yet: see
+/// [`recover`](super::recover()).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// Array sector of the first changed chunk's first row.
     pub data_sector: u64,
-    /// Bytes of partial parity, one row's worth for each row; 0 when the write changed whole rows.
+    /// Bytes of partial parity, one block for each row; 0 when the write covered all data of the rows.
     pub pp_size: u32,
     /// Bytes changed, in all chunks together.
     pub data_size: u32,
@@ -66,7 +67,7 @@ pub struct Entry {
     pub checksum: u32,
 }
 
-/// Why bytes are no header of this array's log.
+/// The reason why a block is not a header of this array's log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PplError {
     /// Fewer bytes than a header has.
@@ -94,7 +95,7 @@ pub enum PplError {
          the log is another array's: the array needs a resync after an unclean stop"
     )]
     Signature {
-        /// The checksum stored.
+        /// The signature stored.
         found: u32,
         /// The signature that the array's uuid gives.
         want: u32,
@@ -149,7 +150,7 @@ impl Header {
         Ok(Header { generation: raw.generation.get(), entries: entries.collect() })
     }
 
-    /// The 4096 bytes to write. Entries beyond [`ENTRIES_MAX`] have no place and are left out.
+    /// The 4096 bytes to write. Entries beyond [`ENTRIES_MAX`] do not fit and are left out.
     pub fn to_bytes(&self, set_uuid: &[u8; 16]) -> [u8; HEADER] {
         let entry = |index: usize| {
             let entry = self.entries.get(index).copied().unwrap_or_default();
@@ -200,13 +201,13 @@ pub struct Unit<'a> {
     pub partial_parity: &'a [u8],
 }
 
-/// The newest unit in a member's area (its `ppl.size` sectors): the last of those that follow each other
-/// from the start with growing generations. `None` when the area does not begin with an intact header.
+/// The newest unit in a member's area (its `ppl.size` sectors): units follow each other from the start of the area, and the
+/// newest is the last one before the generations stop growing. `None` when the area does not begin with an intact header.
 pub fn newest<'a>(area: &'a [u8], set_uuid: &[u8; 16]) -> Option<Unit<'a>> {
     let mut last: Option<Unit<'a>> = None;
     let sectors = (area.len() / SECTOR) as u64;
     let mut sector = 0u64;
-    // The kernel starts no unit in the last eight sectors.
+    // The kernel never starts a unit in the last eight sectors.
     while sector < sectors.saturating_sub(HEADER_SECTORS) {
         let rest = usize::try_from(sector).ok().and_then(|at| area.get(at.checked_mul(SECTOR)?..));
         let Some(header) = rest.and_then(|rest| Header::parse(rest, set_uuid).ok()) else { break };

@@ -1,10 +1,10 @@
-//! The writes that the newest unit of each member's log asks for, with every number in it checked.
+//! The writes that the newest unit of each member's log asks for, with every number checked against the array.
 
 use super::log::{Entry, newest};
 use crate::{SECTOR, crc};
 use std::ops::Range;
 
-/// The array, as far as entries are checked against it.
+/// The numbers of the array that entries are checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Chunk in sectors.
@@ -28,11 +28,11 @@ pub struct Replay<'a> {
     pub data: Range<u32>,
     /// Slot that holds the stripe's parity; it is the slot of the log's member.
     pub parity_slot: u32,
-    /// One block of partial parity for each row; `None`: the data is all there is in the stripe.
+    /// One block of partial parity for each row; `None` when the write covered all data of the rows.
     pub partial_parity: Option<&'a [u8]>,
 }
 
-/// Why a log, or an entry of it, is not replayed.
+/// The reason why a log, or an entry of it, is not replayed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// The area begins with no header of this array.
@@ -41,7 +41,7 @@ pub enum Mismatch {
         /// Slot of the member.
         slot: u32,
     },
-    /// The sizes do not fit together.
+    /// The sizes contradict each other.
     #[error(
         "partial parity log of slot {slot}, entry {entry}: {pp_size} bytes of partial parity and {data_size} of data \
          cannot belong to rows of one stripe; the entry is ignored and the array needs a resync"
@@ -71,7 +71,7 @@ pub enum Mismatch {
         /// Bytes of data.
         data_size: u32,
     },
-    /// The parity of that stripe is elsewhere. Linux stops with a bug check here.
+    /// The parity of that stripe is on another slot. Linux hits a BUG() on such an entry.
     #[error(
         "partial parity log of slot {slot}, entry {entry}: parity of stripe {stripe} is on slot {right} and the entry \
          says {found}; the entry is ignored and the array needs a resync (Linux would crash on it: let braid \
@@ -89,7 +89,7 @@ pub enum Mismatch {
         /// Slot that holds the parity.
         right: u32,
     },
-    /// The partial parity is not what was logged.
+    /// The partial parity does not match its checksum.
     #[error(
         "partial parity log of slot {slot}, entry {entry}: the partial parity is damaged; \
          the entry is ignored and the array needs a resync"
@@ -130,7 +130,7 @@ pub fn recover<'a>(
     let mut rest = unit.partial_parity;
     for (index, entry) in unit.header.entries.iter().enumerate() {
         let len = usize::try_from(entry.pp_size).unwrap_or(usize::MAX);
-        // An entry that the end of the area cuts short fails its checksum.
+        // An entry cut short by the end of the area gets no bytes, so `check` finds it damaged.
         let (partial, after) = rest.split_at_checked(len).unwrap_or((&[], &[]));
         rest = after;
         match check(index, entry, partial, shape, slot, &parity_slot) {
@@ -156,7 +156,7 @@ fn check<'a>(
     if chunk == 0 || data_disks == 0 {
         return Err(place());
     }
-    // Each chunk has the same rows; without partial parity all chunks were written.
+    // A write covers the same rows of each of its chunks. Without partial parity it covered all data chunks.
     let per_chunk = if pp_size == 0 { data_size / data_disks } else { pp_size };
     let chunks = data_size.checked_div(per_chunk).unwrap_or(0);
     let whole =
@@ -195,8 +195,8 @@ fn check<'a>(
     })
 }
 
-/// After all replays of all members were written: whether the array can count as clean. Some write was under way,
-/// so a log that says nothing anywhere means that it was lost.
+/// True if the array is clean once all replays of all members have been written. The array was not stopped cleanly, so a
+/// write was in flight; if no log has an entry for it, the log of that write is lost and the array needs a resync.
 pub fn clean_after<'a>(logs: impl IntoIterator<Item = &'a Recovered<'a>>) -> bool {
     let mut replayed = false;
     for log in logs {

@@ -1,9 +1,9 @@
-//! The parts of a device that are read to look for signatures, and numbers from them.
+//! The parts of a device that are read to look for signatures, and access to the numbers in them.
 
-/// Bytes at the start of a device that signatures are looked for in.
+/// Bytes at the start of a device that are searched for signatures.
 const HEAD: u64 = 512 << 10;
-/// ZFS keeps two labels in the last half MiB of the whole 256 KiB units; everything else at the end is in it or
-/// behind it.
+/// ZFS keeps two labels in the last half MiB, counted in whole units of 256 KiB. All other signatures at the end of a device
+/// lie in this range or behind it.
 const TAIL: u64 = 512 << 10;
 const TAIL_UNIT: u64 = 256 << 10;
 

@@ -7,13 +7,12 @@ pub(super) fn probe(device: &Device<'_>, found: &mut Vec<Signature>) {
     found.extend(named(device.areas).or_else(|| fat(device.areas)));
 }
 
-/// The first sector belongs to a filesystem, so the four partition entries that a partition table would
-/// have there are boot code.
+/// True if the first sector belongs to a filesystem; the bytes where an MBR has its partition entries are boot code then.
 pub(super) fn is_filesystem(areas: &Areas) -> bool {
     named(areas).is_some() || fat(areas).is_some()
 }
 
-/// Those that give their name at byte 3.
+/// Filesystems that have their name at byte 3.
 fn named(areas: &Areas) -> Option<Signature> {
     let text = match &areas.array::<8>(3)? {
         b"NTFS    " => {
@@ -55,7 +54,7 @@ fn fat(areas: &Areas) -> Option<Signature> {
         return None;
     }
     let (short, long) = (areas.u16(22)?, areas.u32(36)?);
-    // FAT32 has its table's length in the long field, and everything behind it moved.
+    // FAT32 uses the 32-bit field for the length of its table, which shifts the fields behind it.
     let (name, serial_at, label_at) = match (short, long) {
         (0, 0) => return None,
         (0, _) => ("FAT32 filesystem", 67, 71),

@@ -1,4 +1,4 @@
-//! Filesystems that a magic number in a superblock tells.
+//! Filesystems that are recognised by a magic number in their superblock.
 
 use super::areas::{Areas, Device};
 use super::found::{Signature, Text};

@@ -7,13 +7,13 @@ pub struct Signature {
     pub kind: &'static str,
     /// Description for people: `ext4 filesystem, label "data", uuid …`.
     pub what: String,
-    /// Byte offset of the bytes it was recognised by.
+    /// Byte offset of the signature itself.
     pub at: u64,
     /// Length in bytes; once they are overwritten, the signature is gone.
     pub len: u64,
 }
 
-/// A description in parts: `what`, then label and uuid where there are any.
+/// Builds the description: the name of the format, then label and uuid if there are any.
 pub struct Text(String);
 
 impl Text {

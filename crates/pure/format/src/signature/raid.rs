@@ -17,8 +17,8 @@ const KIND: &str = "linux_raid_member";
 const IMSM: &str = "isw_raid_member";
 const DDF: &str = "ddf_raid_member";
 
-/// A format of metadata that firmware or a controller shares with the system. Its arrays stand in a
-/// container of disks, and something outside of the kernel must keep the metadata up to date while they run.
+/// A metadata format that is shared with firmware or a RAID controller. Its arrays live in a container of disks, and a
+/// program outside the kernel (mdmon) must keep the metadata up to date while they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Container {
     /// Intel Matrix Storage Manager (RST, VROC).
@@ -48,14 +48,14 @@ impl std::fmt::Display for Container {
     }
 }
 
-/// Why a disk of a container is no member here, and what to do with it.
+/// A disk that belongs to a container and therefore cannot be used as a member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{what}: its arrays are described by {container} metadata, which braid does not write and so must not touch; \
      assemble them with mdadm --assemble --scan (mdmon keeps the metadata), or copy the data off and create a new array"
 )]
 pub struct ContainerError {
-    /// Which container.
+    /// The container that it belongs to.
     pub container: Container,
     /// Description of the signature.
     pub what: String,
@@ -108,7 +108,7 @@ fn level(level: i32, raid_disks: u32) -> String {
     }
 }
 
-/// A 0.90 superblock from a machine of the other byte order: its words are enough to say whose it is.
+/// A 0.90 superblock from a machine of the other byte order. It cannot be used, but its words are enough to name the array.
 fn big_endian(device: &Device<'_>, at: u64) -> Option<Text> {
     let word = |index: u64| device.areas.u32_be(at + 4 * index);
     let uuid = format!("{:08x}:{:08x}:{:08x}:{:08x}", word(5)?, word(13)?, word(14)?, word(15)?);
@@ -116,7 +116,7 @@ fn big_endian(device: &Device<'_>, at: u64) -> Option<Text> {
     Some(text.add(level(word(7)?.cast_signed(), word(10)?)).add(format!("uuid {uuid}")))
 }
 
-/// Intel's anchor in the last but one logical block.
+/// Intel's anchor, in the last but one logical block.
 fn imsm(device: &Device<'_>) -> Option<Signature> {
     const MAGIC: &[u8] = b"Intel Raid ISM Cfg Sig. ";
     [512u64, 4096].iter().find_map(|block| {

@@ -46,8 +46,8 @@ fn gpt_header(areas: &Areas, at: u64, block: u64, what: &str) -> Option<Signatur
     Some(text.at("gpt", at, GPT_MAGIC.len() as u64))
 }
 
-/// Where the partitions of a device are, in sectors from its start, by the GPT at its start or else by the
-/// MBR (primary partitions; what is in an extended one never reaches the end of a device). `areas` must have
+/// The partitions of a device as ranges of sectors, from the GPT at its start or else from the MBR. Only primary partitions
+/// of an MBR are listed: a logical one, inside an extended partition, never reaches the end of a device. `areas` must have
 /// what [`super::ranges`] asks for; empty when there is no table, or none that was read whole.
 pub fn partitions(areas: &Areas) -> Vec<Range<u64>> {
     for block in [512u64, 4096] {
@@ -55,7 +55,7 @@ pub fn partitions(areas: &Areas) -> Vec<Range<u64>> {
             && let Some(entries) = gpt_entries(areas, block, block)
         {
             let unit = block / SECTOR as u64;
-            // The last block belongs to the partition.
+            // The last block in the entry is still part of the partition.
             let sectors = |entry: &u64| {
                 let first = areas.u64(entry + 32)?.checked_mul(unit)?;
                 let end = areas.u64(entry + 40)?.checked_add(1)?.checked_mul(unit)?;

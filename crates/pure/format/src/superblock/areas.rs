@@ -1,4 +1,4 @@
-//! Which sectors of a member its metadata and its data occupy, so that nothing tramples on them.
+//! The sectors of a member that its metadata and its data occupy, so that nothing else is written there.
 
 use super::fields::Superblock;
 use super::role::Role;
@@ -35,14 +35,14 @@ pub struct Area {
 
 /// Sectors of the largest superblock.
 const SUPERBLOCK: u64 = 8;
-/// Sectors of the 64 KiB that 0.90 has for everything.
+/// Sectors of the 64 KiB that hold all metadata of 0.90.
 const V0_UNIT: u64 = 128;
 
 impl Superblock {
-    /// Everything that this member holds for its array, by position. Ranges of one use follow from the
-    /// superblock alone and may overlap when it is damaged; what would begin before sector 0 is left out.
+    /// All ranges that this member uses for its array, sorted by position. They are computed from the superblock alone, so they
+    /// may overlap when it is damaged. A range that would begin before sector 0 is left out.
     ///
-    /// Space outside all of them is free: `create` and `zero` may use it, nothing else may.
+    /// Space outside all of them is free; only `create` and `zero` may write there.
     pub fn areas(&self) -> Vec<Area> {
         let mut areas = Vec::new();
         let mut add = |what, start: u64, len: u64| {
@@ -70,8 +70,8 @@ impl Superblock {
         areas
     }
 
-    /// Sectors that the bitmap has, up to whatever stands behind it; 0 without a bitmap, or when it stands in
-    /// other metadata. An area that claims to be larger is damaged.
+    /// Sectors that the bitmap can have, up to the next range behind it; 0 without a bitmap, or when it overlaps other
+    /// metadata. A bitmap that claims more is damaged.
     pub fn bitmap_room(&self) -> u64 {
         let Some(bitmap) = self.bitmap_sector() else { return 0 };
         let end_of_unit = self.super_offset.saturating_add(V0_UNIT);
@@ -97,15 +97,15 @@ impl Superblock {
         Some((self.super_offset.checked_add_signed(ppl.offset.into())?, ppl.size.into()))
     }
 
-    /// Where the component of the new geometry starts, during a reshape.
+    /// The start of the component in the new geometry, during a reshape.
     pub fn new_data_offset(&self) -> Option<u64> {
         self.reshape?;
         self.data_offset.checked_add_signed(self.new_offset.into())
     }
 
-    /// The place that a reshape is said to have reached cannot be trusted when Linux ran it. A reshape of RAID4,
-    /// 5 or 6 that keeps the number of slots and moves the data hardly ever records its place there, although
-    /// it has gone on: reading either side of `position` gives wrong data without an error. Other
+    /// True if `position` of the reshape cannot be trusted when Linux ran it. A reshape of RAID4,
+    /// 5 or 6 that keeps the number of slots and moves the data hardly ever updates `position`
+    /// while it goes on, so data on either side of it may be read in the wrong geometry, without an error. Other
     /// reshapes record each step before they overwrite anything.
     ///
     /// Warn, and go on read-write only when the user insists or when it is known that braid ran it all.

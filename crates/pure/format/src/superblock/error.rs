@@ -1,8 +1,8 @@
-//! Why bytes are not a usable superblock: the field, what was found in it, and what to do.
+//! The errors of reading a superblock: each names the field, the value found in it, and what to do.
 
 use super::features::Features;
 
-/// Why bytes are not a usable superblock.
+/// The reason why a superblock cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuperblockError {
     /// Fewer bytes than the structure needs.
@@ -28,7 +28,7 @@ pub enum SuperblockError {
         /// The number in place of the magic.
         found: u32,
     },
-    /// The magic number is right and the major version is not the one that stands at this place.
+    /// The magic number is right, but superblocks of this major version are stored elsewhere.
     #[error(
         "md superblock at sector {at}: major version is {found}, which does not belong there (0 stands in the last \
          64 KiB, 1 elsewhere); it is stale or from a program that is newer: use mdadm for this member"
@@ -98,7 +98,7 @@ pub enum SuperblockError {
         /// The checksum of the bytes.
         computed: u32,
     },
-    /// The superblock says that it belongs to another place.
+    /// The superblock records another location than the one it was read from.
     #[error(
         "md superblock at sector {at}: super_offset says sector {stored}; \
          it belongs to a larger or smaller device (a partition, a disk that was resized) or is stale: check which device is the member"
@@ -109,7 +109,7 @@ pub enum SuperblockError {
         /// Sector stored.
         stored: u64,
     },
-    /// Feature bits nobody knows here.
+    /// Feature bits that this program does not know.
     #[error(
         "md superblock at sector {at}: feature_map has {}, unknown here; \
          the array needs a newer version: use the program that made it", each_bit(*bits)
@@ -175,12 +175,12 @@ pub enum SuperblockError {
         at: u64,
         /// data_offset, or new_offset.
         field: &'static str,
-        /// Where the data would begin; negative or beyond 64 bits when damaged.
+        /// Sector at which the data would begin; negative or beyond 64 bits when damaged.
         data: i128,
         /// First sector behind the superblock.
         end: u64,
     },
-    /// The data would end beyond the room there is.
+    /// The data would end beyond the space that the member has for it.
     #[error(
         "md superblock at sector {at}: data_offset {data_offset} and data_size {data_size} need {need} sectors \
          and the member has {have} for them; it has been cut short or is the wrong device: restore its size"
@@ -197,7 +197,7 @@ pub enum SuperblockError {
         /// Sectors up to the end of the member, or to the superblock of version 1.0.
         have: u64,
     },
-    /// The bad-block log is larger than the page it may have.
+    /// The bad-block log is larger than the 4 KiB that it may have.
     #[error(
         "md superblock at sector {at}: bblog_size is {found} sectors and at most 8 are allowed; the superblock is damaged, examine the other members"
     )]

@@ -1,4 +1,4 @@
-//! The feature map of a superblock: which optional fields are valid. Derived from the fields on writing.
+//! The feature map of a superblock, which marks the optional fields that are valid. Derived from the fields on writing.
 
 bitflags::bitflags! {
     /// Feature bits. Names as in Linux `md_p.h`.
@@ -28,7 +28,7 @@ bitflags::bitflags! {
         const PPL = 0x400;
         /// A partial parity log that is a ring of units.
         const MULTIPLE_PPLS = 0x800;
-        /// `layout` of a RAID0 is meant.
+        /// `layout` of a RAID0 is valid.
         const RAID0_LAYOUT = 0x1000;
     }
 }

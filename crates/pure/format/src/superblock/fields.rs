@@ -1,4 +1,4 @@
-//! The fields of a member's superblock, of whichever version.
+//! The fields of a member's superblock, for all versions.
 
 use super::name::Name;
 use super::role::Role;
@@ -14,7 +14,7 @@ pub const CLEAN: u64 = u64::MAX;
 /// The superblock of one member. Offsets and sizes are in sectors of 512 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Where the superblock stands; not stored, it follows from the place.
+    /// The version. For 1.x not stored as such: the minor number follows from the location of the superblock.
     pub version: Version,
     /// Identifies the array; equal on all members. In the order in which it is shown; the words of 0.90 are
     /// stored the other way round (see [`Superblock::bitmap_uuid`]).
@@ -27,8 +27,8 @@ pub struct Superblock {
     pub level: i32,
     /// The level's layout number; 0 for levels 1 and 4.
     pub layout: u32,
-    /// Level 0 only: `layout` was recorded on purpose (feature RAID0_LAYOUT), so members of unequal size
-    /// can be read. Has no effect on other levels.
+    /// Level 0 only: `layout` is valid (feature RAID0_LAYOUT). Without it the data of members of unequal size cannot be
+    /// located. Has no effect on other levels.
     pub raid0_layout: bool,
     /// Sectors used of each component; 0 for level 0 and linear.
     pub size: u64,
@@ -42,9 +42,9 @@ pub struct Superblock {
     pub ppl: Option<Ppl>,
     /// The array has a journal device (set on every member).
     pub journal: bool,
-    /// The array belongs to a cluster (md-cluster): nobody else may write it.
+    /// The array belongs to a cluster (md-cluster): only md-cluster may write it.
     pub clustered: bool,
-    /// A change of shape under way.
+    /// A reshape in progress.
     pub reshape: Option<Reshape>,
     /// With `reshape`: the data offset of the new geometry on this member is `data_offset + new_offset`.
     /// Not stored without a reshape.
@@ -62,13 +62,13 @@ pub struct Superblock {
     /// Journal device only: the ring sector at which recovery of the journal starts. Not stored when
     /// this member's own role is another.
     pub journal_tail: u64,
-    /// This member's index in `roles`; unrelated to the slot. Permanent, but in 0.90, where a member that
-    /// gets a slot also gets its number.
+    /// This member's index in `roles`; unrelated to the slot. Permanent, except in 0.90, where a member that
+    /// gets a slot also gets the slot's number.
     pub dev_number: u32,
     /// Corrected read errors.
     pub cnt_corrected_read: u32,
-    /// Unique per member. 0.90 stores none: what was read is made of the array's uuid and the dev number,
-    /// the same each time. To tell twins from a member's predecessor use [`Superblock::is_twin_of`].
+    /// Unique per member. 0.90 stores none, so it is derived from the array's uuid and the dev number on reading. A member and
+    /// the one it replaced may therefore share it: compare with [`Superblock::is_twin_of`].
     pub device_uuid: [u8; 16],
     /// Bit 0 write-mostly, bit 1 failfast; other bits are kept as found.
     pub devflags: u8,
@@ -84,7 +84,7 @@ pub struct Superblock {
     pub bblog_offset: i32,
     /// Time of the last update, stored as `ctime`.
     pub utime: u64,
-    /// Update counter; the members with the highest are the freshest.
+    /// Update counter; the members with the highest are up to date.
     pub events: u64,
     /// Everything below is in sync; [`CLEAN`] = all is; 0 = the array was active.
     pub resync_offset: u64,
@@ -92,7 +92,7 @@ pub struct Superblock {
     pub logical_block_size: u32,
     /// The role of each member, by dev number. At most [`MAX_ROLES`](super::MAX_ROLES) entries, of which 0.90 keeps 27.
     pub roles: Vec<Role>,
-    /// Contents of fields that no feature bit announces; zero in new superblocks.
+    /// Contents of fields whose feature bit is not set; zero in new superblocks.
     pub leftover: Leftover,
     /// The fields that only version 0.90 has.
     pub v0: V0,
@@ -109,7 +109,7 @@ pub struct Ppl {
     pub multiple: bool,
 }
 
-/// A change of shape under way. `Superblock::{level, layout, chunk_sectors}` are the old ones,
+/// A reshape in progress. `Superblock::{level, layout, chunk_sectors}` are the old ones,
 /// `raid_disks` is the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reshape {
@@ -128,9 +128,9 @@ pub struct Reshape {
     pub backwards: bool,
 }
 
-/// Contents of fields that no feature bit announces. The kernel and mdadm leave what was there, for
-/// example the numbers of a finished reshape; keeping them makes a rewritten superblock differ from the
-/// old one only where something was changed.
+/// Contents of fields that are not valid, since no feature bit is set for them. The kernel and mdadm leave old values there,
+/// for example those of a finished reshape. Keeping them means that a rewritten superblock differs from the old one only in
+/// the fields that were changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leftover {
     /// +96..+100, when there is neither bitmap nor PPL.
@@ -144,8 +144,7 @@ pub struct Leftover {
 }
 
 impl Superblock {
-    /// A superblock of an array that does not exist yet: no level, no size, no roles, clean, nothing set.
-    /// A base for `Superblock { level: 5, ..Superblock::empty(Version::V1_2) }`.
+    /// An empty superblock: no level, no size, no roles, clean. A base for `Superblock { level: 5, ..Superblock::empty(Version::V1_2) }`.
     pub fn empty(version: Version) -> Superblock {
         Superblock {
             version,
@@ -219,8 +218,8 @@ impl Superblock {
         if self.version == Version::V0_90 { swap_words(&self.set_uuid) } else { self.set_uuid }
     }
 
-    /// `other` was read from the same member, or from a copy of it, or is its device seen through another
-    /// name (a whole disk and its last partition). In 0.90 a member that was replaced and the one that
+    /// True if `other` was read from the same member: from a copy of it, or from its device under another name (a whole
+    /// disk and its last partition). In 0.90 a member that was replaced and the one that
     /// took its slot have the same number and differ in `events`.
     pub fn is_twin_of(&self, other: &Superblock) -> bool {
         self.set_uuid == other.set_uuid
@@ -228,17 +227,17 @@ impl Superblock {
             && (self.version != Version::V0_90 || self.events == other.events)
     }
 
-    /// All redundancy is in sync, as far as this superblock knows.
+    /// True if all redundancy is in sync according to this superblock.
     pub fn is_clean(&self) -> bool {
         self.resync_offset == CLEAN
     }
 
-    /// Reads should prefer other members (devflags bit 0).
+    /// True if reads should prefer other members (devflags bit 0).
     pub fn write_mostly(&self) -> bool {
         self.devflags & 1 != 0
     }
 
-    /// I/O to this member should fail fast rather than be retried (devflags bit 1).
+    /// True if I/O to this member should fail fast rather than be retried (devflags bit 1).
     pub fn failfast(&self) -> bool {
         self.devflags & 2 != 0
     }

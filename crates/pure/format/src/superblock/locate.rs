@@ -1,4 +1,4 @@
-//! Where a member's superblock stands, and which one counts when a device seems to have several.
+//! The location of a member's superblock, and the choice between several that are found on one device.
 
 use super::error::SuperblockError;
 use super::fields::Superblock;
@@ -6,7 +6,7 @@ use super::time::time_seconds;
 use super::version::Version;
 use std::ops::Range;
 
-/// Sectors of the 64 KiB that 0.90 puts its superblock at the start of.
+/// Sectors of 64 KiB: a 0.90 superblock is at the start of the last whole such unit.
 const V0_UNIT: u64 = 128;
 
 /// Sector of the superblock on a member of `dev_sectors`; `None` when the member is too small to hold
@@ -60,9 +60,9 @@ pub fn choose(
     }
 }
 
-/// The partition that a 0.90 superblock on a whole device could as well belong to: one whose last whole
-/// 64 KiB are the device's. 0.90 does not say which of the two is the member, so a user must; with 1.x
-/// `super_offset` tells. `partitions` in sectors of the device, as [`crate::signature::partitions`] gives
+/// The partition that a 0.90 superblock on a whole device could equally belong to: one whose last whole 64 KiB are also the
+/// device's. 0.90 does not record which of the two is the member, so the user must choose; 1.x records it in
+/// `super_offset`. `partitions` in sectors of the device, as [`crate::signature::partitions`] gives
 /// them.
 ///
 /// A device without such a partition is a member as a whole.

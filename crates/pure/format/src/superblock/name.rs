@@ -1,6 +1,6 @@
 //! The array's name: 32 bytes, NUL padded, nearly always text.
 //!
-//! Invariant: the 32 bytes are kept as found; showing them never loses or changes one
+//! Invariant: the 32 bytes are kept as found; the escaped form loses none of them
 //! (`Name::from_escaped(&name.escaped()) == name`).
 
 use std::fmt;
@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Name(pub [u8; 32]);
 
-/// The text cannot be an array's name.
+/// The reason why a text cannot be the name of an array.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// More bytes than the field holds.
@@ -84,8 +84,8 @@ impl Name {
         }
     }
 
-    /// A form for terminals and JSON that says every byte: text as it is, `\\` for a backslash, `\xNN` for
-    /// control characters and for bytes that are no UTF-8.
+    /// A reversible form for terminals and JSON: text as it is, `\\` for a backslash, `\xNN` for control characters and for
+    /// bytes that are not UTF-8.
     pub fn escaped(&self) -> String {
         let mut out = String::new();
         for part in self.bytes().utf8_chunks() {

@@ -12,20 +12,20 @@ use super::version::{MAX_ROLES, Version};
 use zerocopy::byteorder::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes, transmute};
 
-/// Sectors of the bad-block log that fit the page it may have.
+/// The most sectors of a bad-block log: the kernel reads it as one page.
 const BBLOG_MAX: u16 = 8;
-/// The largest logical block size that a kernel can have: its page.
+/// The largest logical block size: that of the largest page of a kernel.
 const BLOCK_MAX: u32 = 64 << 10;
 /// The least data a member may have, in sectors.
 const DATA_MIN: u64 = 10;
 
 impl Superblock {
-    /// Reads the superblock that stands in `bytes` ([`super::READ_LEN`] bytes, or as many as there are),
-    /// read at sector `at` of a member of `dev_sectors`, as version `version`.
+    /// Reads a superblock of version `version` from `bytes`, which were read at sector `at` of a member of `dev_sectors`:
+    /// [`super::READ_LEN`] bytes, or as many as there are.
     ///
-    /// Makes the checks of Linux `md.c` (super_1_load), the checksum first of what concerns content: what
-    /// is returned is what was once written whole, at this place, for a member of at least this size.
-    /// This does not judge if the numbers describe a possible array.
+    /// Makes the checks of Linux `md.c` (super_1_load), with the checksum before all checks of content. A superblock that is
+    /// returned was written completely, at this location, and its data fits the member. Its numbers may still describe an
+    /// impossible array.
     ///
     /// # Errors
     /// [`SuperblockError::NoMagic`] when there is none; anything else when there is one that cannot be used.

@@ -1,6 +1,6 @@
 //! The 256 fixed bytes of a superblock as they stand on disk, and the checksum over all of it.
 //!
-//! Knows no meaning: fields that share bytes are byte arrays here.
+//! Does not interpret them: fields that share bytes are byte arrays here.
 
 use zerocopy::byteorder::little_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

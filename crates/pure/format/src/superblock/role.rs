@@ -1,4 +1,4 @@
-//! The role table's entries: what a member is in the array.
+//! The entries of the role table: the part that a member has in the array.
 
 /// The role of a member. Stored as 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

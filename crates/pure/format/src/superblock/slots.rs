@@ -4,7 +4,8 @@ use super::error::SuperblockError;
 use super::fields::Superblock;
 use super::version::{MAX_ROLES, V0_DISKS, Version};
 
-/// Readers take memory for each slot, so a number that no role table can name is refused before anybody counts on it.
+/// Refuses a number of slots beyond what the role table can hold. The engine allocates memory for each slot, so a damaged
+/// number must be refused here.
 /// Linux has the same limit (`max_disks` in `md.c`) and so has 0.90 with its 27 entries.
 pub(super) fn check_slots(sb: &Superblock, at: u64) -> Result<(), SuperblockError> {
     let (most, must) = match sb.version {

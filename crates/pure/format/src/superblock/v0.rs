@@ -2,11 +2,11 @@
 //! common [`Superblock`] and written from it.
 //!
 //! Fields that 0.90 lacks (a name, a data offset, a recovery offset, a uuid of the member) are filled in on reading
-//! so that the rest of the program needs no second structure; what only 0.90 has is in [`V0`]. The table
+//! so that the rest of the program needs no second structure. Fields that only 0.90 has are in [`V0`]. The table
 //! of disks becomes the role table: entry `i` is dev number `i`.
 //!
-//! Invariant: a table that Linux wrote is written back with the same words; any other is written the way
-//! Linux would have it, a member in sync standing in the entry of its slot.
+//! Invariant: a table that Linux wrote is written back with the same words. Any other is written the way Linux writes it,
+//! with each member in sync in the entry that has the number of its slot.
 //!
 //! Source of the format: Linux `md_p.h` (`mdp_super_t`) and `md.c` (super_90_load, _validate, _sync).
 
@@ -23,7 +23,7 @@ use crate::SECTOR;
 use zerocopy::byteorder::little_endian::{I32, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Sectors between a 0.90 superblock and its bitmap, which stands in the same 64 KiB.
+/// Sectors between a 0.90 superblock and its bitmap, which is in the same 64 KiB.
 pub const V0_BITMAP_OFFSET: i32 = 8;
 /// Sectors that a member of a level with redundancy can use at most: 4 TiB less one KiB.
 pub const V0_SIZE_MAX: u64 = (1 << 33) - 2;
@@ -107,7 +107,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, this_disk) == 4 * 992);
 };
 
-/// The sum of all words but its own, folded once to 32 bits (Linux `md.c`, calc_sb_csum).
+/// The checksum: the sum of all words but its own, folded once to 32 bits (Linux `md.c`, calc_sb_csum).
 fn checksum(raw: &Raw) -> u32 {
     let mut sum = 0u64;
     for (index, word) in raw.as_bytes().chunks_exact(4).enumerate() {
@@ -119,13 +119,13 @@ fn checksum(raw: &Raw) -> u32 {
     (sum as u32).wrapping_add((sum >> 32) as u32)
 }
 
-/// Old kernels folded further on some machines, so no more than this is compared.
+/// The checksum folded to 16 bits. Old kernels on some architectures stored it folded further, so only this is compared.
 fn folded(checksum: u32) -> u16 {
     let once = (checksum & 0xffff) + (checksum >> 16);
     (once as u16).wrapping_add((once >> 16) as u16)
 }
 
-/// Reads a 0.90 superblock that stands at sector `at` of a member of `dev_sectors`.
+/// Reads a 0.90 superblock that was read at sector `at` of a member.
 pub(super) fn parse(bytes: &[u8], at: u64) -> Result<Superblock, SuperblockError> {
     let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| SuperblockError::TooShort {
         at,
@@ -199,7 +199,7 @@ fn from_raw(raw: &Raw, at: u64) -> Superblock {
         let (major, minor) = (disk.major.get(), disk.minor.get());
         let mut flags = disk.state.get() & !STANDING;
         let used = [disk.number, disk.major, disk.minor, disk.state].iter().any(|w| w.get() != 0);
-        // Linux numbers spares from the number of slots on; below is what was left of a member.
+        // Linux numbers spares from `raid_disks` on. A used entry below that is the remains of an earlier member.
         let spare = used && number >= raw.raid_disks.get();
         let gone = disk.state.get() & REMOVED != 0;
         if number == dev_number {
@@ -251,8 +251,8 @@ fn from_raw(raw: &Raw, at: u64) -> Superblock {
     }
 }
 
-/// Only the kernel's tests: a member is in sync when its entry says so, and the kernel goes no further into
-/// a recovery whose extent it cannot know.
+/// The same decisions as the kernel's: outside a reshape only an entry that is marked in sync gets its slot. 0.90 does
+/// not record how far a recovery has come, so a member in recovery is a spare again.
 fn role(disk: &RawDisk, reshaping: bool) -> Role {
     let state = disk.state.get();
     let slot = u16::try_from(disk.raid_disk.get()).ok().filter(|slot| *slot < V0_DISKS as u16);
@@ -282,7 +282,7 @@ fn uuid_bytes(raw: &Raw) -> [u8; 16] {
     swap_words([raw.uuid0, one, two, three].map(U32::to_bytes).as_flattened())
 }
 
-/// 0.90 has no uuid of the member: the array's, with the dev number in it.
+/// A uuid for a member, made of the array's and the dev number, since 0.90 stores none.
 fn device_uuid(set_uuid: [u8; 16], dev_number: u32) -> [u8; 16] {
     (u128::from_be_bytes(set_uuid) ^ (0x0090 << 16 | u128::from(dev_number))).to_be_bytes()
 }
@@ -311,7 +311,7 @@ pub(super) fn to_bytes(sb: &Superblock) -> Vec<u8> {
     raw.failed_disks = disks.missing(sb.raid_disks).into();
     raw.events = sb.events.into();
     match sb.resync_offset {
-        // The array is active, or its checkpoint is no use.
+        // The array is active, or its checkpoint cannot be used: leave the fields at zero.
         0 => {}
         CLEAN => {
             raw.checkpoint_events = sb.events.into();
@@ -319,7 +319,7 @@ pub(super) fn to_bytes(sb: &Superblock) -> Vec<u8> {
         }
         offset => {
             raw.checkpoint_events = sb.events.into();
-            // Positions beyond 2 TiB do not fit; that part is resynced again.
+            // Positions beyond 2 TiB do not fit into 32 bits; what lies behind is resynced again.
             raw.recovery_checkpoint = u32::try_from(offset).unwrap_or(u32::MAX).into();
         }
     }
@@ -339,7 +339,7 @@ pub(super) fn to_bytes(sb: &Superblock) -> Vec<u8> {
 }
 
 fn bytes_of(sectors: u32) -> u32 {
-    // A chunk that was read came from 32 bits of bytes, and one of 4 GiB cannot be stored.
+    // 0.90 stores the chunk as 32 bits of bytes, so a chunk of 4 GiB or more cannot be stored.
     sectors.saturating_mul(SECTOR as u32) / SECTOR as u32 * SECTOR as u32
 }
 
@@ -375,7 +375,7 @@ struct Disks {
 
 impl Disks {
     fn of(sb: &Superblock) -> Disks {
-        // A member without an entry of its own is written as a spare in the last one.
+        // A member beyond the table has no entry of its own; it is written as a spare in the last one.
         let own = (sb.dev_number as usize).min(V0_DISKS - 1);
         let recovering = sb.recovery_offset.is_some();
         let mut roles: [Role; V0_DISKS] = std::array::from_fn(|number| sb.role_of(number as u32));
@@ -408,7 +408,7 @@ impl Disks {
         Disks { by_number, own: numbers[own] }
     }
 
-    /// Number of members with a state that fits.
+    /// Number of members whose state passes the test.
     fn count(&self, fits: impl Fn(u32) -> bool) -> u32 {
         self.by_number.iter().flatten().filter(|disk| fits(disk.state)).count() as u32
     }
@@ -458,7 +458,7 @@ fn numbers(roles: &mut [Role; V0_DISKS]) -> [usize; V0_DISKS] {
             _ => roles[dev] = Role::Spare,
         }
     }
-    // As many numbers became free as were taken from others: each slot has one holder.
+    // Each slot has one holder, so as many numbers became free as were taken from others.
     let mut free = (0..V0_DISKS).filter(|number| holds[*number] && !taken[*number]);
     for dev in (0..V0_DISKS).filter(|dev| taken[*dev] && !holds[*dev]) {
         numbers[dev] = free.next().unwrap_or(dev);

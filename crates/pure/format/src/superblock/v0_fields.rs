@@ -7,10 +7,10 @@ pub struct V0 {
     pub md_minor: u32,
     /// Patch version; 0 in all that Linux writes.
     pub patch: u32,
-    /// Bits of the array's state that nothing else here says, as found.
+    /// Bits of the array's state that no other field holds, as found.
     pub state: u32,
-    /// Which dev numbers from `raid_disks` on are members, one bit each: a spare cannot be told from an unused
-    /// entry by its role. A member with another role, and the superblock's own, count as set.
+    /// A bit for each dev number from `raid_disks` on that is a member: by its role alone a spare looks like an unused
+    /// entry. A member with another role, and the superblock's own, count as set.
     pub present: u32,
     /// Of each member, by dev number, what the table of disks says beside its role.
     pub devices: Vec<V0Device>,

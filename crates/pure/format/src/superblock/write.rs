@@ -18,7 +18,7 @@ pub fn role_table_len(members: usize) -> usize {
 }
 
 impl Superblock {
-    /// The feature map that the fields ask for.
+    /// The feature map that follows from the fields.
     pub fn features(&self) -> Features {
         let mut features = Features::empty();
         features.set(Features::BITMAP_OFFSET, self.bitmap_offset != 0);
@@ -48,9 +48,9 @@ impl Superblock {
     /// Of fields that share bytes a bitmap takes precedence over a PPL (the result is then refused by
     /// [`Superblock::parse`]), and on a journal device the journal tail over a recovery offset.
     ///
-    /// 0.90 keeps what it has fields for ([`Version::max_members`], [`Version::has_recovery_offset`]); a
-    /// member that is recovering is written as a spare, and a member in sync under the number of its slot,
-    /// so that [`Superblock::dev_number`] may be another one when it is read again.
+    /// 0.90 stores only what it has fields for ([`Version::max_members`], [`Version::has_recovery_offset`]). A member that is
+    /// recovering is written as a spare, and a member in sync under the number of its slot, so
+    /// [`Superblock::dev_number`] may differ when it is read again.
     pub fn to_bytes(&self) -> Vec<u8> {
         if self.version == Version::V0_90 {
             return v0::to_bytes(self);

@@ -1,4 +1,4 @@
-//! A brick, as the volume knows it: 64 bytes.
+//! The record of a brick in the volume's metadata: 64 bytes.
 
 use super::RecordError;
 use uuid::Uuid;
@@ -10,13 +10,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub enum BrickState {
     /// It takes new stripes.
     Data,
-    /// Its stripes are on their way to others; then it is let go.
+    /// Its stripes are being moved to others; then it is detached.
     Removing,
     /// It takes all new stripes first, and is flushed to the others.
     Proxy,
     /// It takes no stripes of files, only metadata.
     MetadataOnly,
-    /// It is not there, and is not expected back: what lay on it is lost.
+    /// It is missing for good: the data on it is lost.
     Lost,
 }
 
@@ -44,11 +44,11 @@ impl BrickState {
 /// A brick's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrickRecord {
-    /// Which device it is.
+    /// The uuid in the brick's superblock.
     pub uuid: Uuid,
-    /// The use of the range.
+    /// The use of the brick.
     pub state: BrickState,
-    /// Its part in placement.
+    /// Its weight in the placement.
     pub weight: u64,
     /// Blocks of its data area.
     pub blocks: u64,

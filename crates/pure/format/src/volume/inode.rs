@@ -1,15 +1,16 @@
-//! The attributes of a file: 128 bytes, then what a symbolic link points to.
+//! The attributes of a file: 128 bytes, then the target of a symbolic link.
 
 use super::{NO_BRICK, RecordError};
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Stripes stay where they are: balance and flush leave them (Reiser5's "immobile").
+/// Balance and flush do not move the stripes of this file (Reiser5's "immobile").
 pub const FLAG_PINNED: u32 = 1;
-/// It has never had an extended attribute: there are none to look for. A file without the bit may have some, or none.
+/// The file has never had an extended attribute, so the store need not be searched for any. A file without the bit may or may
+/// not have some.
 pub const FLAG_NO_ATTRIBUTES: u32 = 2;
-/// Space was set aside for it: a stripe keeps its place as long as a part of that is not punched. Without the bit a stripe in
-/// which nothing is written any more has none.
+/// Space was reserved with `fallocate`: a stripe keeps its place until all of it is punched. Without the bit a stripe loses its
+/// place when none of its granules holds written data any more.
 pub const FLAG_RESERVED: u32 = 4;
 
 /// A point in time as recorded.
@@ -42,7 +43,7 @@ pub struct InodeRecord {
     pub size: u64,
     /// Blocks in use.
     pub blocks: u64,
-    /// Tells uses of the same number apart.
+    /// Distinguishes files that had the same number one after the other.
     pub generation: u64,
     /// Last read.
     pub atime: Stamp,
@@ -59,7 +60,7 @@ pub struct InodeRecord {
     pub next_cookie: u64,
     /// Of a directory: entries.
     pub entries: u64,
-    /// New stripes go to this brick; [`NO_BRICK`]: where placement says.
+    /// The brick that new stripes go to; [`NO_BRICK`]: placement chooses.
     pub brick: u16,
     /// The target of a symbolic link.
     pub target: Vec<u8>,
@@ -124,7 +125,7 @@ impl InodeRecord {
     /// Reads the record of file `ino`.
     ///
     /// # Errors
-    /// When it is too short, or a value cannot be.
+    /// When it is too short, or has an impossible value.
     pub fn parse(ino: u64, bytes: &[u8]) -> Result<InodeRecord, RecordError> {
         let wrong = |why| RecordError::new(format!("file {ino}"), why);
         let (raw, target) = Raw::read_from_prefix(bytes).map_err(|_| wrong("too short"))?;

@@ -1,4 +1,4 @@
-//! The job under way: 64 bytes, written now and then, so that it goes on after a crash.
+//! The record of the job in progress: 64 bytes, rewritten from time to time so that the job continues after a crash.
 
 use super::{NO_BRICK, RecordError};
 use zerocopy::byteorder::little_endian::{U16, U64};
@@ -7,19 +7,19 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// The kind of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobKind {
-    /// Stripes go where placement says.
+    /// Stripes are moved to the bricks that placement chooses.
     Balance,
-    /// All stripes leave a brick, which is then let go.
+    /// All stripes are moved off a brick, which is then detached.
     Remove,
-    /// Stripes leave the proxy.
+    /// Stripes are moved off the proxy.
     Flush,
-    /// The stripes of one file go to one brick.
+    /// The stripes of one file are moved to one brick.
     Migrate,
     /// The stripes of each file that lie on one brick are put next to each other.
     Defrag,
-    /// Metadata is held against the bricks.
+    /// Metadata is checked against itself and the bricks.
     Check,
-    /// The same, and what is wrong is put right.
+    /// A check that also repairs.
     Repair,
 }
 
@@ -57,7 +57,7 @@ pub struct JobRecord {
     pub brick: Option<u16>,
     /// The file that it is about; 0: all.
     pub ino: u64,
-    /// Where it goes on: a file and a group of its places.
+    /// The position to continue from: a file and a group of its places.
     pub cursor: (u64, u64),
     /// Bytes that have been moved.
     pub done: u64,

@@ -1,12 +1,12 @@
 //! The keys of the metadata store.
 
-/// Of the volume's record.
+/// The key of the volume's record.
 pub const VOLUME: &[u8] = b"V";
-/// Of the table of buckets.
+/// The key of the table of buckets.
 pub const BUCKETS: &[u8] = b"B";
-/// Of the job under way.
+/// The key of the job in progress.
 pub const JOB: &[u8] = b"J";
-/// Of the check under way.
+/// The key of the check in progress.
 pub const CHECK: &[u8] = b"K";
 
 fn key(tag: u8, first: &[u8], second: &[u8]) -> Vec<u8> {
@@ -29,47 +29,47 @@ pub fn after(prefix: &[u8]) -> Vec<u8> {
     end
 }
 
-/// Of a brick's record.
+/// The key of a brick's record.
 pub fn brick(id: u16) -> Vec<u8> {
     key(b'b', &id.to_be_bytes(), &[])
 }
 
-/// Of a file's attributes.
+/// The key of a file's attributes.
 pub fn inode(ino: u64) -> Vec<u8> {
     key(b'I', &ino.to_be_bytes(), &[])
 }
 
-/// Of an entry, by its name.
+/// The key of a directory entry, by its name.
 pub fn name(directory: u64, name: &[u8]) -> Vec<u8> {
     key(b'D', &directory.to_be_bytes(), name)
 }
 
-/// Of an entry, by its cookie.
+/// The key of a directory entry, by its cookie.
 pub fn cookie(directory: u64, cookie: u64) -> Vec<u8> {
     key(b'C', &directory.to_be_bytes(), &cookie.to_be_bytes())
 }
 
-/// Of the places of stripes `group * 64` to `group * 64 + 63`.
+/// The key of the places of stripes `group * 64` to `group * 64 + 63`.
 pub fn places(ino: u64, group: u64) -> Vec<u8> {
     key(b'P', &ino.to_be_bytes(), &group.to_be_bytes())
 }
 
-/// Of an extended attribute.
+/// The key of an extended attribute.
 pub fn xattr(ino: u64, name: &[u8]) -> Vec<u8> {
     key(b'X', &ino.to_be_bytes(), name)
 }
 
-/// Of a file that is to be trimmed or removed.
+/// The key that marks a file as to be trimmed or removed.
 pub fn orphan(ino: u64) -> Vec<u8> {
     key(b'O', &ino.to_be_bytes(), &[])
 }
 
-/// Of the blocks in use of one group of a brick.
+/// The key of the bitmap of one group of a brick's blocks.
 pub fn blocks(brick: u16, group: u32) -> Vec<u8> {
     key(b'A', &brick.to_be_bytes(), &group.to_be_bytes())
 }
 
-/// Of how many blocks are in use in groups `index * 1024` to `index * 1024 + 1023` of a brick.
+/// The key of the counts of blocks in use in groups `index * 1024` to `index * 1024 + 1023` of a brick.
 pub fn usage(brick: u16, index: u32) -> Vec<u8> {
     key(b'S', &brick.to_be_bytes(), &index.to_be_bytes())
 }

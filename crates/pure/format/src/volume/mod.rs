@@ -5,15 +5,15 @@
 //! | `V` | the volume | `volume_record` |
 //! | `B` | the table of buckets (`braid_layout::buckets`) | – |
 //! | `b` brick | a brick | `brick_record` |
-//! | `I` inode | attributes, and what a symbolic link points to | `inode` |
+//! | `I` inode | attributes, and the target of a symbolic link | `inode` |
 //! | `D` directory, name | an entry, by name | `entry` |
 //! | `C` directory, cookie | the same entry, in the order of reading | `entry` |
 //! | `P` inode, group | the places of 64 stripes | `place` |
 //! | `X` inode, name | the value of an extended attribute | – |
 //! | `O` inode | the file is to be trimmed to its size, or removed when it has no name | – |
-//! | `A` brick, group | which of 32,768 blocks are in use; absent: none | `space` |
-//! | `S` brick, index | how many blocks of 1,024 groups are in use; absent: none | `space` |
-//! | `J` | the job under way | `job` |
+//! | `A` brick, group | a bit for each of 32,768 blocks in use; absent: none | `space` |
+//! | `S` brick, index | the number of blocks in use in each of 1,024 groups; absent: none | `space` |
+//! | `J` | the job in progress | `job` |
 //!
 //! Numbers in keys are big-endian, so that keys are in the order of the numbers; numbers in records little-endian.
 //! A block is 4096 bytes.
@@ -31,14 +31,14 @@ pub mod volume_record;
 
 /// Bytes of a block: the unit of places and of free space.
 pub const BLOCK: u64 = 4096;
-/// A brick's number that is none.
+/// Stands for "no brick" where a record has room for a brick's number.
 pub const NO_BRICK: u16 = u16::MAX;
 
-/// A record that cannot be what was written.
+/// A damaged record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the record of {what} in the volume's metadata is damaged: {why}")]
 pub struct RecordError {
-    /// Which record.
+    /// The record, in words.
     pub what: String,
     /// The defect.
     pub why: &'static str,

@@ -1,5 +1,5 @@
-//! Where the stripes of a file lie. One record holds the places of up to 64 stripes, 16 bytes each, holes at its
-//! end left out:
+//! The places of a file's stripes. One record holds those of up to 64 stripes, 16 bytes each; holes at its end are left
+//! out:
 //!
 //! ```text
 //! start u64 | written u32 | blocks u16 | brick u16
@@ -45,7 +45,7 @@ pub fn granule(stripe: u64) -> u64 {
     (stripe / 32).max(BLOCK)
 }
 
-/// The record of `places`; `None` when all are holes: then there is none.
+/// The record of `places`; `None` when all are holes, since such a group has no record.
 pub fn encode(places: &[Place]) -> Option<Vec<u8>> {
     let count = places.iter().rposition(|place| !place.is_hole())? + 1;
     let mut bytes = Vec::with_capacity(count * PLACE_LEN);

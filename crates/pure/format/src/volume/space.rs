@@ -1,5 +1,5 @@
-//! Which blocks of a brick are in use: a bit for each of 32,768 blocks in one record, bit n of byte m for block
-//! 8m + n; and how many are, for 1,024 such groups in another.
+//! The free space of a brick. A group record has a bit for each of 32,768 blocks, set if the block is in use: bit n of byte m
+//! is block 8m + n. A usage record has the number of blocks in use for each of 1,024 such groups.
 
 use super::RecordError;
 
@@ -10,7 +10,7 @@ pub const PER_USAGE: u32 = 1024;
 /// Words of a group's bitmap.
 pub const WORDS: usize = GROUP_BLOCKS as usize / 64;
 
-/// The record of a group; `None` when nothing is in use: then there is none.
+/// The record of a group; `None` when no block is in use, since such a group has no record.
 pub fn encode_blocks(words: &[u64; WORDS]) -> Option<Vec<u8>> {
     words
         .iter()
@@ -38,7 +38,7 @@ pub fn parse_blocks(
     Ok(words)
 }
 
-/// The record of how many blocks are in use in each of some groups; `None` when none is.
+/// The usage record of some groups; `None` when no block of them is in use.
 pub fn encode_usage(used: &[u16]) -> Option<Vec<u8>> {
     let count = used.iter().rposition(|used| *used != 0)? + 1;
     Some(used[..count].iter().flat_map(|used| used.to_le_bytes()).collect())

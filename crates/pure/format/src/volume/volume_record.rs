@@ -1,4 +1,4 @@
-//! The volume: 128 bytes.
+//! The record of the volume itself: 128 bytes.
 
 use super::place::STRIPE_RANGE;
 use super::{NO_BRICK, RecordError};
@@ -12,11 +12,11 @@ pub const VERSION: u32 = 1;
 /// The volume's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeRecord {
-    /// Which volume it is.
+    /// The uuid in the superblocks of all its bricks.
     pub uuid: Uuid,
     /// Bytes of a stripe, a power of two.
     pub stripe: u64,
-    /// Numbers from this one on have not been given to files.
+    /// The next file number; it and all above are unused.
     pub next_ino: u64,
     /// The number that the next brick gets; numbers are not used again.
     pub next_brick: u16,
@@ -60,7 +60,7 @@ impl VolumeRecord {
     /// Reads the record.
     ///
     /// # Errors
-    /// When its length is wrong, the version is a later one, or the stripe cannot be.
+    /// When its length is wrong, the version is a later one, or the stripe size is impossible.
     pub fn parse(bytes: &[u8]) -> Result<VolumeRecord, RecordError> {
         let wrong = |why| RecordError::new("the volume", why);
         let raw = Raw::read_from_bytes(bytes).map_err(|_| wrong("wrong length"))?;
