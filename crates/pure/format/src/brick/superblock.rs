@@ -146,7 +146,7 @@ impl BrickSuperblock {
             && let Some(place) = raw.reserved.iter().position(|&byte| byte != 0)
         {
             let place = (SUPERBLOCK_LEN - raw::RESERVED + place) as u64;
-            return impossible("the place of a reserved byte that is set", place, "none");
+            return impossible("the offset of a reserved byte that is not zero", place, "none");
         }
         if raw.pad != 0 {
             return impossible("the reserved word at 238", raw.pad.get().into(), "0");
@@ -154,11 +154,7 @@ impl BrickSuperblock {
         let growths = raw.growths.get();
         if has_grown != (growths > 0) {
             let must = "more than 0 with the feature, and 0 without";
-            return impossible(
-                "the number of areas that the metadata grew by",
-                growths.into(),
-                must,
-            );
+            return impossible("the number of areas added to the metadata", growths.into(), must);
         }
         let grown = raw::grown_of_raw(&raw.metadata_grown, growths);
         let metadata_grown = match grown {
@@ -166,8 +162,8 @@ impl BrickSuperblock {
             // Without the feature a compatible one may use these bytes.
             None if !has_grown && raw.features_compatible != 0 => Vec::new(),
             None => {
-                let must = "that of areas with bytes, and zeros behind them";
-                let field = "the number of areas that the metadata grew by";
+                let must = "that of areas that are not empty, with zeros behind them";
+                let field = "the number of areas added to the metadata";
                 return impossible(field, growths.into(), must);
             }
         };
@@ -182,11 +178,19 @@ impl BrickSuperblock {
         };
         let runs = raw.runs.get();
         let Some(brick_ids) = BrickIds::of_raw(&raw.brick_ids, runs) else {
-            return impossible("the number of runs of ids", runs.into(), "that of sorted ones");
+            return impossible(
+                "the number of runs of ids",
+                runs.into(),
+                "that of sorted, separate runs",
+            );
         };
         let aways = raw.aways.get();
         let Some(away) = members::away_of_raw(&raw.away, aways) else {
-            return impossible("the number of bricks away", aways.into(), "that of sorted ones");
+            return impossible(
+                "the number of missing bricks",
+                aways.into(),
+                "that of sorted entries",
+            );
         };
         let volume_name = VolumeName::of_padded(&raw.volume_name)
             .map_err(|source| BrickError::Name { at, source })?;
@@ -255,11 +259,21 @@ impl BrickSuperblock {
         self.check_areas(at)?;
         if self.metadata.len == 0 {
             let number = self.metadata_state.number().into();
-            must(number == 0, "the metadata's state", number, "0, since there is no region")?;
+            must(
+                number == 0,
+                "the metadata's state",
+                number,
+                "0, since there is no metadata region",
+            )?;
         }
         if self.metadata_state == MetadataState::Unused {
             let found = self.metadata_generation;
-            must(found == 0, "the metadata's generation", found, "0, since it is not used")?;
+            must(
+                found == 0,
+                "the metadata's generation",
+                found,
+                "0, since the metadata region is not used",
+            )?;
         }
         let (least, rule) = match self.state {
             BrickState::MetadataOnly => (0, "any"),
@@ -284,15 +298,23 @@ impl BrickSuperblock {
             }
         }
         if self.away.len() > MAX_AWAY {
-            return wrong("the number of bricks away", self.away.len() as u64, "at most 128");
+            return wrong("the number of missing bricks", self.away.len() as u64, "at most 128");
         }
         for Away { brick_id, generation } in &self.away {
             let id = *brick_id;
             if id == self.brick_id || ids.are_told() && !ids.contains(id) {
-                return wrong("the id of a brick away", id.into(), "that of another brick");
+                return wrong(
+                    "the id of a missing brick",
+                    id.into(),
+                    "that of another brick of the volume",
+                );
             }
             if *generation == 0 || *generation > self.generation {
-                return wrong("the generation of a brick away", *generation, "1 to this one's");
+                return wrong(
+                    "the generation of a missing brick",
+                    *generation,
+                    "from 1 to this brick's",
+                );
             }
         }
         Ok(())
@@ -316,13 +338,13 @@ impl BrickSuperblock {
         self.check_area(at, "data", self.data)?;
         let grown = self.metadata_grown.len();
         if grown > MAX_GROWN {
-            return wrong("the number of areas that the metadata grew by", grown as u64, "0 to 15");
+            return wrong("the number of areas added to the metadata", grown as u64, "0 to 15");
         }
         if self.metadata.len == 0 && grown > 0 {
             return wrong(
-                "the number of areas that the metadata grew by",
+                "the number of areas added to the metadata",
                 grown as u64,
-                "0, since there is no region",
+                "0, since there is no metadata region",
             );
         }
         for area in &self.metadata_grown {
