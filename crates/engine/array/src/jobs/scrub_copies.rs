@@ -103,6 +103,12 @@ impl Unit {
         pieces(&(0..self.len), height).into_iter().map(part).collect()
     }
 
+    /// The first copy that was asked for could not be read, and is not gone.
+    fn preferred_is_unreadable(&self) -> bool {
+        let first = self.found.iter().flatten().next();
+        matches!(first, Some(Err(error)) if !error.means_gone())
+    }
+
     /// The copies that were read, with their numbers.
     fn copies(&self) -> Vec<(usize, Buf)> {
         let copy = |(nr, found): (usize, &Option<Result<Buf, IoError>>)| match found {
@@ -135,6 +141,15 @@ impl Scrub<'_> {
         let mut set = self.engine.sets.start();
         let (mut smaller, mut found, mut fixes) = (Vec::new(), Vec::new(), Vec::new());
         for unit in &mut units {
+            if self.kind == WindowKind::Resync && unit.preferred_is_unreadable() {
+                // Clients are given what this copy has wherever it can be read, so the resync must not take more than
+                // the lost pieces from another one: until it has come by, that one may hold something else.
+                let parts = unit.in_pieces(self.engine.piece(), self.engine.piece());
+                if !parts.is_empty() {
+                    smaller.extend(parts);
+                    continue;
+                }
+            }
             self.take_from_others(view, unit).await?;
             let Some(good) = unit.found.iter().flatten().find_map(|found| found.as_ref().ok())
             else {

@@ -66,8 +66,8 @@ async fn read_locked(
     }
 }
 
-/// [`read_alike`], and where no copy has all of it piece by piece, then logical block by logical block: each copy may
-/// have lost others.
+/// [`read_alike`], and where that cannot be had as a whole piece by piece, then logical block by logical block: each copy
+/// may have lost others.
 async fn read_in_parts(
     engine: &Rc<Engine>,
     (unit, within): (u64, u64),
@@ -112,8 +112,9 @@ async fn read_alike(
     Err(last.unwrap_or(engine.view().no_copy_left()))
 }
 
-/// Takes the first copy that can be read, and mends those before it. The error is that of the last
-/// copy; `None` when there was none to read.
+/// Takes the first copy that can be read, and mends those before it. Before a resync has come by, copies may differ, and
+/// what clients have been given of the first one has to stay: then another one is asked for no more than a piece. The error
+/// is that of the last copy; `None` when there was none to read.
 async fn read_copies(
     engine: &Rc<Engine>,
     view: &View,
@@ -121,6 +122,8 @@ async fn read_copies(
     buf: &mut BufMut,
 ) -> Result<(), Option<IoError>> {
     let len = buf.len() as u64;
+    let end = unit * view.geometry_of(unit).unit_size() + within + len;
+    let same = end <= view.resynced;
     // Which of them failed the caller is found out again here.
     let mut bad: SmallVec<[(Place, IoError); 2]> = SmallVec::new();
     for place in in_order(view, (unit, within), len) {
@@ -141,12 +144,14 @@ async fn read_copies(
         }
         match outcome.result {
             Ok(()) => {
-                // Before a resync has come by, the copies would go on giving one thing here and another there.
-                let end = unit * view.geometry_of(unit).unit_size() + within + len;
+                // Until they are the same, the copies would go on giving one thing here and another there.
                 for (place, error) in bad {
-                    engine.mend(view, place, error, buf, end <= view.resynced).await;
+                    engine.mend(view, place, error, buf, same).await;
                 }
                 return Ok(());
+            }
+            Err(error) if error.kind == IoErrorKind::Medium && !same && len > engine.piece() => {
+                return Err(Some(error));
             }
             Err(error) => bad.push((place, error)),
         }
