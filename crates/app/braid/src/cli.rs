@@ -2,7 +2,7 @@
 //!
 //! Owns the definitions only; what a verb does is in `commands`.
 
-mod as_text;
+mod bench;
 mod figures;
 mod nbd;
 mod new_members;
@@ -10,20 +10,22 @@ mod resume;
 mod settings;
 pub mod volume;
 
+pub use bench::{Bench, Seconds, Way};
 pub use figures::{Iostat, Metrics, Stat};
 pub use new_members::NewMembers;
 pub use resume::Resume;
 pub use settings::{Get, Set, State};
-pub use volume::NewVolume;
 
 use crate::array_name::ArrayName;
-use crate::commands::Bench;
+use crate::daemon::control_socket::default_path;
 use crate::settings::Assignment;
+use crate::wanted::array::{BitmapPlace, Shape};
+use crate::wanted::size::kib_or_size;
+use crate::wanted::stack::StackPolicy;
 use braid_format::superblock::Version;
 use braid_layout::Level;
 use braid_nbd::Address;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "\
@@ -110,77 +112,11 @@ pub struct Control {
     pub control: Option<PathBuf>,
 }
 
-/// The shape of a new array.
-#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Shape {
-    /// linear, 0, 1, 4, 5, 6 or 10.
-    #[arg(short, long)]
-    #[serde(with = "as_text::optional")]
-    pub level: Option<Level>,
-    /// Number of slots: the first so many members.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub raid_devices: Option<usize>,
-    /// Number of spares: the members after those.
-    #[arg(short = 'x', long, value_name = "N", default_value_t = 0)]
-    pub spare_devices: usize,
-    /// Chunk; a bare number is in KiB [default: 512K].
-    #[arg(short, long, value_name = "SIZE", value_parser = kib_or_size)]
-    pub chunk: Option<u64>,
-    /// Layout: left-symmetric, ls, … (5, 6), n2, f2, o2, … (10), original, alternate (0).
-    #[arg(short = 'p', long, value_name = "NAME")]
-    pub layout: Option<String>,
-    /// Version of the superblocks: 0.90, 1.0, 1.1 or 1.2.
-    #[arg(short = 'e', long, value_name = "VERSION", default_value = "1.2")]
-    #[serde(with = "as_text")]
-    pub metadata: Version,
-    /// The name to record, when it is not the name of the array here.
-    #[arg(short = 'N', long = "name", value_name = "NAME")]
-    #[serde(with = "as_text::optional")]
-    pub recorded_name: Option<ArrayName>,
-    /// The host to record before the name [default: this machine's name; "any" for none].
-    #[arg(long, value_name = "HOST")]
-    pub homehost: Option<String>,
-    /// Use only this much of each member; a bare number is in KiB.
-    #[arg(short = 'z', long, value_name = "SIZE", value_parser = kib_or_size)]
-    pub size: Option<u64>,
-    /// Start the data at this offset of each member; a bare number is in KiB.
-    #[arg(long, value_name = "OFFSET", value_parser = kib_or_size)]
-    pub data_offset: Option<u64>,
-    /// Skip the first resync: the members hold matching data, or it does not matter yet.
-    #[arg(long)]
-    pub assume_clean: bool,
-    /// A write-intent bitmap, so that an unclean stop or a member's absence costs only what was being
-    /// written [default: internal where a level with redundancy uses more than 100G of each member].
-    #[arg(short, long, value_enum, value_name = "WHERE")]
-    pub bitmap: Option<BitmapPlace>,
-    /// Bytes for each bit of the bitmap; a bare number is in KiB [default: 64M, or what fits].
-    #[arg(long, value_name = "SIZE", value_parser = kib_or_size)]
-    pub bitmap_chunk: Option<u64>,
-    /// What keeps redundancy right after an unclean stop; bitmap is --bitmap internal.
-    #[arg(short = 'k', long, value_enum, value_name = "POLICY")]
-    pub consistency_policy: Option<ConsistencyPolicy>,
-    /// Overwrite what is on the members.
-    #[arg(short, long)]
-    pub force: bool,
-}
-
-/// Where a bitmap is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-pub enum BitmapPlace {
-    /// On the members.
-    Internal,
-    /// Nowhere.
-    None,
-}
-
-/// What keeps redundancy right after an unclean stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-pub enum ConsistencyPolicy {
-    /// Everything is resynced.
-    Resync,
-    /// What a bitmap says is resynced.
-    Bitmap,
+impl Control {
+    /// The control socket that is meant.
+    pub fn path(&self) -> PathBuf {
+        self.control.clone().unwrap_or_else(default_path)
+    }
 }
 
 /// `braid create`.
@@ -285,17 +221,6 @@ pub struct Serve {
     pub shape: ServeShape,
     #[command(flatten)]
     pub control: Control,
-}
-
-/// Whether arrays are run whose members are other arrays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum StackPolicy {
-    /// Those that belong here, as far as one can tell.
-    Auto,
-    /// All.
-    Always,
-    /// None.
-    Never,
 }
 
 /// The shape of an array that `serve --create` makes.
@@ -594,15 +519,6 @@ pub struct Demo {
     pub no_mount: bool,
 }
 
-/// Bytes of a size whose bare form is in KiB, as mdadm takes it.
-pub fn kib_or_size(text: &str) -> Result<u64, String> {
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let kib: u64 = text.parse().map_err(|_| format!("{text} KiB is too much"))?;
-        return kib.checked_mul(1024).ok_or_else(|| format!("{text} KiB is too much"));
-    }
-    braid_device::spec::parse_size(text).map_err(|error| error.to_string())
-}
-
 fn limit(text: &str) -> Result<u64, String> {
     if text.eq_ignore_ascii_case("none") {
         return Ok(u64::MAX);
@@ -655,16 +571,6 @@ mod tests {
             if let Err(error) = parsed(line) {
                 panic!("{line}: {error}");
             }
-        }
-    }
-
-    #[test]
-    fn a_bare_size_is_in_kib_and_a_unit_is_taken_at_its_word() {
-        assert_eq!(kib_or_size("64"), Ok(64 << 10));
-        assert_eq!(kib_or_size("64K"), Ok(64 << 10));
-        assert_eq!(kib_or_size("1M"), Ok(1 << 20));
-        for bad in ["", "K", "-1", "99999999999999999999", "18446744073709551615", "1Q"] {
-            assert!(kib_or_size(bad).is_err(), "{bad}");
         }
     }
 

@@ -3,10 +3,8 @@
 //! Does not know what is asked. An answer that cannot be had is [`Unreadable`]; a refusal is an
 //! ordinary error.
 
-use crate::cli;
-use crate::daemon::control_socket::default_path;
-use crate::daemon::protocol::{Answer, Detail, Job, LINE_MAX, LastJob, Request, Stat};
 use crate::exit::{Ended, Unreadable};
+use crate::protocol::{Answer, Detail, Job, LINE_MAX, LastJob, Request, Stat};
 use anyhow::{Context, Result, anyhow, bail};
 use braid_array::stacking::PREFIX;
 use braid_nbd::ExportUri;
@@ -21,14 +19,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the server that the user means.
-    ///
-    /// # Errors
-    /// [`Unreadable`] when nobody listens, saying what to type.
-    pub fn connect(control: &cli::Control) -> Result<Client> {
-        Client::connect_to(&control.control.clone().unwrap_or_else(default_path))
-    }
-
     /// A server listens at `path`, whether we may ask it or not.
     pub fn is_listening(path: &Path) -> bool {
         match UnixStream::connect(path) {
@@ -43,7 +33,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Unreadable`] when nobody listens, saying what to type.
-    pub fn connect_to(path: &Path) -> Result<Client> {
+    pub fn connect(path: &Path) -> Result<Client> {
         match UnixStream::connect(path) {
             Ok(stream) => Ok(Client { path: path.to_owned(), stream: BufReader::new(stream) }),
             Err(error) => Err(Unreadable(not_reached(path, &error)).into()),

@@ -16,8 +16,10 @@ mod memory;
 mod on_shard;
 mod output;
 mod panics;
+mod protocol;
 mod settings;
 mod volumes;
+mod wanted;
 
 use clap::Parser;
 use std::io::IsTerminal;

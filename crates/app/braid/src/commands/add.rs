@@ -3,12 +3,12 @@
 use super::say_done;
 use crate::cli::Add;
 use crate::client::{Client, member_argument};
-use crate::daemon::protocol::{Flags, Request};
+use crate::protocol::{Flags, Request};
 use anyhow::Result;
 use std::process::ExitCode;
 
 pub fn run(options: Add) -> Result<ExitCode> {
-    let mut client = Client::connect(&options.control)?;
+    let mut client = Client::connect(&options.control.path())?;
     let member = member_argument(&options.member)?;
     let request = Request::Add {
         array: options.name,

@@ -4,12 +4,12 @@ use crate::cli;
 use crate::client::{Client, member_argument, unexpected};
 use crate::creating::report::{Report, text};
 use crate::creating::{Refusal, Wish, make, plan};
-use crate::daemon::protocol::{Answer, Flags, Request};
 use crate::exit::FAILED;
 use crate::members::{MISSING, parse_all};
 use crate::memory::Memory;
 use crate::on_shard;
 use crate::output;
+use crate::protocol::{Answer, Flags, Request};
 use crate::settings::kept::Kept;
 use crate::settings::{ArraySettings, Assignment, list};
 use anyhow::{Context, Result};
@@ -79,7 +79,7 @@ fn over_running_arrays(options: cli::Create) -> Result<ExitCode> {
         settings: options.stripe_size.into_iter().map(|one| (one.name, one.value)).collect(),
         dry_run: options.dry_run,
     };
-    let answer = Client::connect(&options.control)?.ask(&request)?;
+    let answer = Client::connect(&options.control.path())?.ask(&request)?;
     let Answer::Created { found, warnings, text, report } = answer else {
         return Err(unexpected(&answer));
     };

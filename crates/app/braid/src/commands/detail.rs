@@ -6,13 +6,13 @@ mod text;
 
 use crate::cli;
 use crate::client::{Client, unexpected};
-use crate::daemon::protocol::{Answer, Detail, Request};
 use crate::output;
+use crate::protocol::{Answer, Detail, Request};
 use anyhow::Result;
 use std::process::ExitCode;
 
 pub fn run(options: &cli::Detail) -> Result<ExitCode> {
-    let mut client = Client::connect(&options.control)?;
+    let mut client = Client::connect(&options.control.path())?;
     let names = match &options.name {
         Some(name) => vec![name.clone()],
         None => match client.ask(&Request::List)? {

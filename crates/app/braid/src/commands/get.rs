@@ -2,8 +2,8 @@
 
 use crate::cli::Get;
 use crate::client::{Client, unexpected};
-use crate::daemon::protocol::{Answer, Request, Setting};
 use crate::output;
+use crate::protocol::{Answer, Request, Setting};
 use anyhow::Result;
 use serde::Serialize;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ struct Report {
 }
 
 pub fn run(options: &Get) -> Result<ExitCode> {
-    let mut client = Client::connect(&options.control)?;
+    let mut client = Client::connect(&options.control.path())?;
     let (name, mut settings) = match client.ask(&Request::Get { array: options.name.clone() })? {
         Answer::Settings { array, settings } => (array, settings),
         other => return Err(unexpected(&other)),

@@ -4,8 +4,8 @@
 use super::layers::{Row, ask, rows};
 use crate::cli::Iostat as Options;
 use crate::client::Client;
-use crate::daemon::protocol::{Flow, Io, MemberIo, Stat};
 use crate::output;
+use crate::protocol::{Flow, Io, MemberIo, Stat};
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -15,7 +15,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     let reports = options.reports().map_err(|why| anyhow!("iostat: {why}"))?;
-    let mut client = Client::connect(&options.control)?;
+    let mut client = Client::connect(&options.control.path())?;
     let mut before = ask(&mut client, reports.array)?;
     let Some(interval) = reports.interval else {
         show(&before, options.json)?;
@@ -269,7 +269,7 @@ fn text(stats: &[Stat]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::protocol::samples;
+    use crate::protocol::samples;
 
     #[test]
     fn columns_are_those_that_a_hand_would_compute() {

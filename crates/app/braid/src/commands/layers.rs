@@ -3,9 +3,9 @@
 //! And which arrays stand at the top, when nobody said which one is meant.
 
 use crate::client::{Client, unexpected};
-use crate::daemon::protocol::{Answer, Io, MemberIo, Request, Stat};
 use crate::output;
 use crate::output::tree::branch;
+use crate::protocol::{Answer, Io, MemberIo, Request, Stat};
 use anyhow::Result;
 
 /// One row.
@@ -122,7 +122,7 @@ fn tops(stats: Vec<Stat>) -> Vec<Stat> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::protocol::samples;
+    use crate::protocol::samples;
 
     #[test]
     fn a_stack_is_a_tree() {

@@ -31,8 +31,6 @@ use anyhow::Result;
 use serde::Serialize;
 use std::process::ExitCode;
 
-pub use bench::Bench;
-
 /// Runs a verb.
 ///
 /// # Errors

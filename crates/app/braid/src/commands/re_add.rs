@@ -3,12 +3,12 @@
 use super::say_done;
 use crate::cli::OneMember;
 use crate::client::{Client, member_argument};
-use crate::daemon::protocol::Request;
+use crate::protocol::Request;
 use anyhow::Result;
 use std::process::ExitCode;
 
 pub fn run(options: OneMember) -> Result<ExitCode> {
-    let mut client = Client::connect(&options.control)?;
+    let mut client = Client::connect(&options.control.path())?;
     let member = member_argument(&options.member)?;
     let request = Request::ReAdd { array: options.name, member };
     say_done(&client.order(&request)?, options.json)

@@ -3,12 +3,12 @@
 use super::say_done;
 use crate::cli::Resume;
 use crate::client::Client;
-use crate::daemon::protocol::Request;
+use crate::protocol::Request;
 use anyhow::Result;
 use std::process::ExitCode;
 
 pub fn run(options: &Resume) -> Result<ExitCode> {
-    let mut client = Client::connect(&options.control)?;
+    let mut client = Client::connect(&options.control.path())?;
     let array = options.name.clone();
     say_done(&client.order(&Request::Resume { array })?, options.json)
 }

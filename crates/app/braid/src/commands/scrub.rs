@@ -3,15 +3,15 @@
 use super::say_done;
 use crate::cli::Scrub;
 use crate::client::Client;
-use crate::daemon::protocol::{Answer, Detail, Found, LastJob, Request, Scrubbed};
 use crate::exit::DEGRADED;
 use crate::output::progress::Progress;
 use crate::output::{self, found};
+use crate::protocol::{Answer, Detail, Found, LastJob, Request, Scrubbed};
 use anyhow::{Result, bail};
 use std::process::ExitCode;
 
 pub fn run(options: Scrub, repair: bool) -> Result<ExitCode> {
-    let mut client = Client::connect(&options.control)?;
+    let mut client = Client::connect(&options.control.path())?;
     let Scrub { name: array, wait, cancel, json, .. } = options;
     if cancel {
         return say_done(&client.order(&Request::Cancel { array })?, json);

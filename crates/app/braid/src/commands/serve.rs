@@ -5,13 +5,13 @@ mod read_only;
 mod settings;
 mod starting;
 
-use crate::cli::{Serve, Shape};
+use crate::cli::Serve;
 use crate::creating::{Plan, Refusal, Wish, make, plan};
 use crate::daemon::control_socket::{ControlSocket, default_path};
 use crate::daemon::grouping::{Group, Trouble, group};
 use crate::daemon::layers::{layer, only};
 use crate::daemon::running::{Around, Running};
-use crate::daemon::{End, memory_watch, metrics, signals};
+use crate::daemon::{End, memory_watch, metrics, signals, volumes};
 use crate::exit::{DEGRADED, FAILED};
 use crate::members::{Member, parse_all};
 use crate::memory::Memory;
@@ -19,6 +19,7 @@ use crate::on_shard;
 use crate::output::{self, size};
 use crate::settings::ArraySettings;
 use crate::settings::kept::Kept;
+use crate::wanted::array::Shape;
 use anyhow::{Context, Result, anyhow};
 use braid_array::array::Array;
 use braid_array::options::AssembleOptions;
@@ -85,7 +86,14 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         door: socket.door(),
     };
     let exporting = server.as_ref().ok().map(Arc::clone);
-    let running = Running::new(arrays.clone(), salvaged.clone(), exporting, around, send_end);
+    let running = Running::new(
+        arrays.clone(),
+        salvaged.clone(),
+        exporting,
+        around,
+        send_end,
+        volumes::events,
+    );
     let served = server.and_then(|server| {
         memory_watch::start(&running, memory)?;
         socket.serve(running.handler())?;

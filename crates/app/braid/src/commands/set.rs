@@ -3,7 +3,7 @@
 use super::say_done;
 use crate::cli::Set;
 use crate::client::Client;
-use crate::daemon::protocol::Request;
+use crate::protocol::Request;
 use crate::settings::ArraySettings;
 use anyhow::Result;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 pub fn run(options: Set) -> Result<ExitCode> {
     // What is given twice needs no server to say so.
     ArraySettings::default().with(&options.settings)?;
-    let mut client = Client::connect(&options.control)?;
+    let mut client = Client::connect(&options.control.path())?;
     let settings = options.settings.into_iter().map(|one| (one.name, one.value)).collect();
     let request = Request::Set { array: options.name, settings, once: options.once };
     say_done(&client.order(&request)?, options.json)

@@ -3,7 +3,7 @@
 use super::say_done;
 use crate::cli::Speed;
 use crate::client::Client;
-use crate::daemon::protocol::Request;
+use crate::protocol::Request;
 use anyhow::{Result, bail};
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ pub fn run(options: Speed) -> Result<ExitCode> {
             "give --min, --max or both, in KiB per second; `braid detail` shows what they are now"
         );
     }
-    let mut client = Client::connect(&options.control)?;
+    let mut client = Client::connect(&options.control.path())?;
     let request =
         Request::Speed { array: options.name, min_kib: options.min, max_kib: options.max };
     say_done(&client.order(&request)?, options.json)

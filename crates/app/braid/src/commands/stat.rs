@@ -6,14 +6,14 @@ mod text;
 use crate::cli::Stat as Options;
 use crate::client::Client;
 use crate::commands::layers::ask;
-use crate::daemon::protocol::{MemberIo, Stat};
 use crate::output;
+use crate::protocol::{MemberIo, Stat};
 use anyhow::Result;
 use serde::Serialize;
 use std::process::ExitCode;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let mut client = Client::connect(&options.control)?;
+    let mut client = Client::connect(&options.control.path())?;
     let mut before = ask(&mut client, options.name.as_deref())?;
     let Some(interval) = options.interval else {
         show_totals(&before, options)?;

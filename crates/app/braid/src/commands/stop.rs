@@ -3,8 +3,8 @@
 use super::say_done;
 use crate::cli::Stop;
 use crate::client::Client;
-use crate::daemon::protocol::Request;
 use crate::output;
+use crate::protocol::Request;
 use anyhow::Result;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -14,7 +14,7 @@ use std::time::Duration;
 const SOON: Duration = Duration::from_secs(2);
 
 pub fn run(options: Stop) -> Result<ExitCode> {
-    let mut client = Client::connect(&options.control)?;
+    let mut client = Client::connect(&options.control.path())?;
     let array = if options.all { None } else { options.name };
     let (_stopped, wait) = mpsc::channel::<()>();
     let name = array.clone().unwrap_or_else(|| "NAME".to_string());

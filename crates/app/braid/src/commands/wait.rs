@@ -2,14 +2,14 @@
 
 use crate::cli::Wait;
 use crate::client::Client;
-use crate::daemon::protocol::Answer;
 use crate::output;
 use crate::output::progress::Progress;
+use crate::protocol::Answer;
 use anyhow::{Result, bail};
 use std::process::ExitCode;
 
 pub fn run(options: &Wait) -> Result<ExitCode> {
-    let mut client = Client::connect(&options.control)?;
+    let mut client = Client::connect(&options.control.path())?;
     let mut progress = Progress::new(options.json);
     let mut waited = false;
     let (last, detail) = client.wait(options.name.as_deref(), &mut |job| {

@@ -9,12 +9,12 @@ pub mod report;
 mod stand_in;
 
 use crate::array_name::ROOM;
-use crate::cli::{self, BitmapPlace, ConsistencyPolicy};
 use crate::discover::{Found, look, look_again, look_through};
 use crate::members::Member;
 use crate::on_shard;
 use crate::output::{size, table};
 use crate::settings::{ArraySettings, fit};
+use crate::wanted::array::{BitmapPlace, ConsistencyPolicy, Shape};
 use anyhow::{Context, Result, anyhow, bail};
 use braid_array::create::{Created, create};
 use braid_array::options::{CreateBitmap, CreateOptions};
@@ -64,7 +64,7 @@ pub struct Wish<'a> {
     /// The array's name.
     pub name: &'a str,
     /// Its shape.
-    pub shape: &'a cli::Shape,
+    pub shape: &'a Shape,
     /// Its members; `None` is one that is missing.
     pub members: &'a [Option<Member>],
     /// Flags of the members, in their order; those beyond the end have none.
@@ -213,7 +213,7 @@ fn create_options(wish: &Wish<'_>) -> Result<CreateOptions> {
 }
 
 /// The bitmap that was asked for in one of several ways.
-fn bitmap(shape: &cli::Shape) -> Result<CreateBitmap> {
+fn bitmap(shape: &Shape) -> Result<CreateBitmap> {
     let chunk = shape.bitmap_chunk;
     Ok(match (shape.bitmap, shape.consistency_policy) {
         (Some(BitmapPlace::None), Some(ConsistencyPolicy::Bitmap))

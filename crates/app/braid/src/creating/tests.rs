@@ -15,10 +15,10 @@ fn files(folder: &tempfile::TempDir) -> Vec<PathBuf> {
     paths
 }
 
-fn shape() -> cli::Shape {
+fn shape() -> Shape {
     let words = "braid create data -l 1 -n 2 --assume-clean a b";
-    let parsed = cli::Cli::try_parse_from(words.split_whitespace()).unwrap();
-    let cli::Command::Create(create) = parsed.command else { panic!("create was typed") };
+    let parsed = crate::cli::Cli::try_parse_from(words.split_whitespace()).unwrap();
+    let crate::cli::Command::Create(create) = parsed.command else { panic!("create was typed") };
     create.shape
 }
 

@@ -4,7 +4,7 @@
 //! that it is given. Invariant: the file is removed only when it is ours or nobody listens on it; a
 //! client that sends garbage, nothing, or too much gets an error and harms nobody else.
 
-use super::protocol::{Answer, LINE_MAX, Request};
+use crate::protocol::{Answer, LINE_MAX, Request};
 use anyhow::{Context, Result};
 use braid_nbd::socket_file::{SocketFile, SocketFileError};
 use std::io::{BufRead, BufReader, Read, Write};

@@ -2,15 +2,15 @@
 //!
 //! Invariant: when a request is refused, every array is exported and used as it was before.
 
-use super::protocol::Answer;
 use super::running::Running;
 use crate::array_name::ArrayName;
-use crate::cli::Shape;
 use crate::creating::report::{Report, text};
 use crate::creating::{Plan, Refusal, Wish, make, plan};
 use crate::members::{Member, parse_all};
 use crate::on_shard;
+use crate::protocol::Answer;
 use crate::settings::{ArraySettings, Assignment};
+use crate::wanted::array::Shape;
 use anyhow::{Context, Result, anyhow, bail};
 use braid_array::assemble::assemble;
 use braid_array::create::Created;

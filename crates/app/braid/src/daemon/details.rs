@@ -1,11 +1,12 @@
 //! What running arrays say of their state, as it is sent over the control socket.
 
 use super::figures;
-use super::protocol::{Bitmap, Detail, Found, FoundPlace, Job, LastJob, Member, Scrubbed};
+use super::jobs::job_of;
+use crate::protocol::{Bitmap, Detail, Found, FoundPlace, LastJob, Member, Scrubbed};
 use crate::settings::ArraySettings;
 use braid_array::state::findings::{Finding, Verdict};
 use braid_array::status::{
-    ArrayState, ArrayStatus, JobOutcome, JobStatus, LastJob as EngineLastJob, MemberStatus,
+    ArrayState, ArrayStatus, JobOutcome, LastJob as EngineLastJob, MemberStatus,
     Scrubbed as EngineScrubbed,
 };
 use braid_format::uuid_text;
@@ -123,18 +124,6 @@ fn scrubbed_of(scrubbed: &EngineScrubbed, members: &[MemberStatus]) -> Scrubbed 
         more: findings.more,
         unmended: findings.unmended,
         lost: findings.lost,
-    }
-}
-
-/// A job as it is sent.
-pub(super) fn job_of(job: &JobStatus) -> Job {
-    Job {
-        kind: job.kind.to_string(),
-        done: job.done,
-        total: job.total,
-        rate: job.rate,
-        eta_seconds: job.eta_seconds,
-        mismatches: job.mismatches,
     }
 }
 

@@ -1,9 +1,10 @@
 //! What running arrays say that they have done, as it is sent over the control socket.
 
-use super::details::job_of;
-use super::protocol::{Cache, Counters, Flow, Io, Latency, MemberIo, Sizes, Stat};
-use super::running::{Running, stopped};
+use super::jobs::job_of;
+use super::orders::stopped;
+use super::running::Running;
 use super::stacking::array_of;
+use crate::protocol::{Cache, Counters, Flow, Io, Latency, MemberIo, Sizes, Stat};
 use anyhow::Result;
 use braid_array::array::Array;
 use braid_array::control::Control;

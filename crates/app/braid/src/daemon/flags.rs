@@ -1,7 +1,7 @@
 //! Flags of members, changed while the array runs.
 
 use super::membership::select;
-use super::running::order;
+use super::orders::order;
 use anyhow::Result;
 use braid_array::array::Array;
 use braid_array::state::flags::MemberFlags;

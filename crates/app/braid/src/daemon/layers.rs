@@ -9,8 +9,8 @@
 //! given as a device.
 
 use super::grouping::{Group, enter, name_all};
-use crate::cli::StackPolicy;
 use crate::on_shard;
+use crate::wanted::stack::StackPolicy;
 use anyhow::{Result, bail};
 use braid_array::metadata::superblock::{Examined, examine};
 use braid_array::salvage::salvage;

@@ -1,7 +1,8 @@
 //! Members of running arrays: added, taken back, and found by what users call them; and arrays that are taken from their
 //! clients to be members of others.
 
-use super::running::{Running, order, outlook, status};
+use super::orders::{order, outlook, status};
+use super::running::Running;
 use super::stacking;
 use crate::discover::{self, Found, look_again};
 use crate::members::{self, parse_one};

@@ -4,42 +4,46 @@
 //! |---|---|
 //! | `grouping` | which of the members given make which array |
 //! | `layers` | which arrays are members of others, before any is started |
-//! | `running` | the arrays that run, and what a command does to them |
+//! | `answering` | what each request on the control socket does |
+//! | `running` | the arrays that run |
+//! | `orders` | what is asked of one of them, and how that can fail |
 //! | `membership` | their members: added, taken back, found by name |
 //! | `stacking` | which running array is a member of which |
 //! | `creating` | arrays that are made while the server runs |
 //! | `salvaged` | the arrays that are only read, beside the engine |
 //! | `setting` | settings of running arrays: changed, kept, shown |
 //! | `details` | what running arrays say of their state |
+//! | `jobs` | a job, as both of these have it |
 //! | `figures` | what running arrays say that they have done |
 //! | `metrics` | the same for monitoring, over HTTP |
 //! | `memory_watch` | caches give memory back while the machine is short of it |
 //! | `control_socket` | the socket file and its connections |
-//! | `protocol` | what is said there |
 //! | `volumes` | volumes, whose bricks may be arrays of this server |
 //! | `signals` | SIGINT and SIGTERM |
 //! | `stopping` | the end of arrays: who still uses them, and how they were left |
 //!
 //! Everything here is control: no request of a client passes through.
 
+mod answering;
 pub mod control_socket;
 mod creating;
 mod details;
 pub mod figures;
 mod flags;
 pub mod grouping;
+mod jobs;
 pub mod layers;
 mod membership;
 pub mod memory_watch;
 pub mod metrics;
-pub mod protocol;
+mod orders;
 pub mod running;
 pub mod salvaged;
 pub mod setting;
 pub mod signals;
 mod stacking;
 pub mod stopping;
-mod volumes;
+pub mod volumes;
 
 /// Why the server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

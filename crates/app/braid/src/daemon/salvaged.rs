@@ -1,7 +1,7 @@
 //! What `detail` says of an array that is only read, as its members hold it.
 
-use super::protocol::{Counters, Detail, Member, Reshape};
 use crate::output::words;
+use crate::protocol::{Counters, Detail, Member, Reshape};
 use braid_array::salvage::{Salvage, SalvagedMember};
 use braid_device::Target;
 use braid_format::superblock::{self as format, Superblock, Version, time_seconds};

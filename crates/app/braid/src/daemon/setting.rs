@@ -3,9 +3,9 @@
 //! Owns the order of things when settings change: first the running array, which may refuse, then the
 //! file. Invariant: when a request is refused, both are as they were.
 
-use super::protocol::Setting;
-use super::running::{order, status};
+use super::orders::{order, status};
 use crate::output::size;
+use crate::protocol::Setting;
 use crate::settings::kept::Kept;
 use crate::settings::{AUTO, ArraySettings, Assignment, NAMES, fit, list};
 use anyhow::{Context, Result};

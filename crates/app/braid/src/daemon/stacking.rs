@@ -1,6 +1,6 @@
 //! Which of the running arrays is a member of which.
 
-use super::running::status;
+use super::orders::status;
 use anyhow::Result;
 use braid_array::array::Array;
 use braid_array::stacking::PREFIX;

@@ -1,9 +1,10 @@
 //! The end of arrays: their clients are asked for first, and what is said of their state was read back.
 
-use super::protocol::Answer;
-use super::running::{Running, status};
+use super::orders::status;
+use super::running::Running;
 use super::stacking;
 use crate::on_shard;
+use crate::protocol::Answer;
 use anyhow::{Result, anyhow, bail};
 use braid_array::array::Array;
 use braid_array::control::Control;

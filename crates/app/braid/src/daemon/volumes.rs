@@ -1,10 +1,10 @@
 //! Volumes in this server: its arrays as their bricks, and what happens to them by themselves.
 
 use super::End;
-use super::protocol::Answer;
-use super::protocol::volume::{VolumeDetail, VolumeRequest};
 use super::running::Running;
 use crate::output;
+use crate::protocol::Answer;
+use crate::protocol::volume::{VolumeDetail, VolumeRequest};
 use crate::volumes::{Arrays, Events, Hosted};
 use anyhow::{Result, bail};
 use braid_device::Opener;
@@ -95,7 +95,12 @@ impl Arrays for Running {
 }
 
 /// What volumes tell the server.
-pub(super) struct ToRunning(pub(super) Weak<Running>);
+struct ToRunning(Weak<Running>);
+
+/// Has the server learn what happens to its volumes by themselves.
+pub fn events(running: Weak<Running>) -> Arc<dyn Events> {
+    Arc::new(ToRunning(running))
+}
 
 impl Events for ToRunning {
     fn ended(&self, hosted: &Arc<Hosted>, arrays: &[String]) {

@@ -22,8 +22,8 @@ mod summary;
 
 use crate::cli;
 use crate::client::Client;
-use crate::daemon::protocol::Request;
 use crate::output::{self, progress::Progress, size};
+use crate::protocol::Request;
 use anyhow::{Context, Result, bail, ensure};
 use medium::Medium;
 use sources::Sources;
@@ -86,7 +86,7 @@ fn tell(stage: &mut Stage, options: &cli::Demo) -> Result<Summary> {
     read_back(stage, &sources, &mut medium, &mut summary, "read back, one member lost")?;
 
     heading("The rebuild onto the spare, at full speed")?;
-    let mut client = Client::connect_to(&control)?;
+    let mut client = Client::connect(&control)?;
     rebuild(stage, &mut client, &mut summary)?;
 
     heading("Check: does parity match the data everywhere?")?;
@@ -152,7 +152,7 @@ fn make_members(stage: &Stage, data: u64) -> Result<Vec<String>> {
 
 /// Waits until no job is running, showing its progress.
 fn wait(stage: &Stage, what: &str) -> Result<()> {
-    let mut client = Client::connect_to(&stage.control())?;
+    let mut client = Client::connect(&stage.control())?;
     let mut progress = Progress::new(false);
     let waited = client.wait(Some(NAME), &mut |job| {
         stage.go_on()?;
@@ -196,7 +196,7 @@ fn copy_in(
         }
     })?;
     summary.row("copied in, losing a member", sources.bytes(), began.elapsed(), summary.raw_write);
-    let mut client = Client::connect_to(&stage.control())?;
+    let mut client = Client::connect(&stage.control())?;
     let detail = client.detail(Some(NAME))?;
     let faulty = detail.members.iter().find(|member| member.name == *lost);
     let fault = faulty.and_then(|member| member.fault.clone());

@@ -1,6 +1,6 @@
 //! What a check or repair found, in words: one line for each place.
 
-use crate::daemon::protocol::{Found, FoundPlace, Scrubbed};
+use crate::protocol::{Found, FoundPlace, Scrubbed};
 
 /// The places that were listed, and how many more there are.
 pub fn lines(scrubbed: &Scrubbed) -> Vec<String> {

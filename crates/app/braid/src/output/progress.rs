@@ -2,7 +2,7 @@
 //! lines where a script reads.
 
 use super::{json_line, note, size, time};
-use crate::daemon::protocol::{Answer, Job};
+use crate::protocol::{Answer, Job};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;

@@ -1,15 +1,17 @@
 //! Bricks of a mounted volume that come, and what each is for.
 
+use super::arrays::Arrays;
 use super::creating::{self, Prepared};
 use super::examining;
 use super::here::{self, Here};
 use super::hosted::{Held, Hosted};
-use super::registry::{Arrays, Volumes, inside};
-use super::weight::BrickWeight;
+use super::inside::inside;
+use super::registry::Volumes;
 use crate::creating::wipe_device;
-use crate::daemon::protocol::volume::FileName;
 use crate::members::Member;
 use crate::output::size;
+use crate::protocol::volume::FileName;
+use crate::wanted::weight::BrickWeight;
 use anyhow::{Context, Result, bail};
 use braid_device::file::Mode;
 use braid_device::{DeviceInfo, Opener};

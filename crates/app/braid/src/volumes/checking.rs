@@ -1,8 +1,8 @@
 //! The check of a mounted volume: started, steered, waited for, and what it found.
 
 use super::hosted::Hosted;
-use super::registry::Tell;
-use crate::daemon::protocol::volume::{CheckDetail, JobDeed};
+use super::tell::Tell;
+use crate::protocol::volume::{CheckDetail, JobDeed};
 use anyhow::{Context, Result, bail};
 use braid_volume::{CheckEnd, JobState, JobStatus, Volume};
 use std::sync::mpsc;

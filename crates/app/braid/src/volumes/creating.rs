@@ -3,19 +3,19 @@
 //!
 //! Invariant: nothing is written before everything that can be checked was checked.
 
+use super::arrays::Arrays;
 use super::examining;
 use super::here;
 use super::kept;
-use super::registry::Arrays;
-use super::weight::{self, BrickWeight};
-use crate::cli::NewVolume;
 use crate::creating::wipe_device;
-use crate::daemon::protocol::volume::{CreatedBrick, CreatedVolume};
 use crate::discover::{Found, look, look_again, look_through};
 use crate::members::{Member, parse_brick, parse_bricks};
 use crate::on_shard;
 use crate::output::{size, table};
+use crate::protocol::volume::{CreatedBrick, CreatedVolume};
 use crate::settings::kept::Kept;
+use crate::wanted::volume::NewVolume;
+use crate::wanted::weight::{self, BrickWeight};
 use anyhow::{Context, Result, bail};
 use braid_device::file::Mode;
 use braid_device::{DeviceInfo, Opener};

@@ -1,11 +1,11 @@
 //! What mounted volumes say of themselves.
 
 use super::hosted::{Hosted, Sample, locked};
-use super::weight;
-use crate::daemon::protocol::Job;
-use crate::daemon::protocol::volume::{
+use crate::protocol::Job;
+use crate::protocol::volume::{
     BrickDetail, CheckDetail, ListedVolume, LostDetail, VolumeDetail, VolumeJobDetail,
 };
+use crate::wanted::weight;
 use anyhow::Result;
 use braid_format::volume::BLOCK;
 use braid_format::volume::brick_record::BrickState;

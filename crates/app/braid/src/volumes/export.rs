@@ -1,10 +1,11 @@
 //! Files of volumes as block devices: each has an NBD server of its own on the volume's shard.
 
+use super::exported::Exported;
 use super::file_device::{FileTarget, device_info};
 use super::hosted::{Hosted, locked};
-use super::registry::inside;
-use crate::daemon::protocol::volume::{ExportDetail, FileName};
+use super::inside::inside;
 use crate::output::size;
+use crate::protocol::volume::{ExportDetail, FileName};
 use anyhow::{Context, Result, bail};
 use braid_device::TargetInfo;
 use braid_filesystem::{FileSystem, Ino, Kind};
@@ -16,14 +17,6 @@ use std::time::Duration;
 /// Number of looks for the close that the kernel tells of late, and the time between two.
 const CLOSE_WAITS: usize = 20;
 const CLOSE_WAIT: Duration = Duration::from_millis(50);
-
-/// A file that is offered.
-pub struct Exported {
-    file: String,
-    ino: Ino,
-    uri: String,
-    server: Server,
-}
 
 impl Hosted {
     /// Who uses its exported files.
@@ -136,26 +129,6 @@ impl Hosted {
         let export = export.with_context(|| format!("{path} is not exported"))?;
         self.stop_export(&export);
         Ok(format!("{path} is not exported any more"))
-    }
-
-    /// Ends all exports.
-    pub fn stop_exports(&self) {
-        let exports = std::mem::take(&mut *locked(&self.exports));
-        exports.iter().for_each(|export| self.stop_export(export));
-    }
-
-    fn stop_export(&self, export: &Exported) {
-        export.server.stop();
-        self.close(export.ino);
-        self.forget_content(export.ino);
-    }
-
-    fn close(&self, ino: Ino) {
-        // A volume that is gone has closed its files.
-        let _ = self.with(move |here| async move {
-            here.volume.end_export(ino);
-            FileSystem::close(&*here.volume, ino);
-        });
     }
 
     /// What is exported.

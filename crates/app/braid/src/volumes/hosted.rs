@@ -3,13 +3,14 @@
 //!
 //! The end is the same whoever begins it: our unmount, an unmount from outside, or a signal.
 
-use super::export::Exported;
+use super::exported::Exported;
 use super::here::{self, Here, How, OnGone};
 use crate::on_shard;
 use crate::output;
 use anyhow::{Context, Result, bail};
 use braid_array::stacking::PREFIX;
 use braid_device::Opener;
+use braid_filesystem::{FileSystem, Ino};
 use braid_fuse::{Ended, EndedBy, Mount, MountOptions};
 use braid_shard::mailbox::Remote;
 use rustix::fs::{Mode, OFlags};
@@ -263,7 +264,7 @@ impl Hosted {
     }
 
     /// Has the kernel forget the content of a file that was changed beside it.
-    pub fn forget_content(&self, ino: braid_filesystem::Ino) {
+    pub fn forget_content(&self, ino: Ino) {
         if let Some(mount) = &*locked(&self.mount)
             && let Err(error) = mount.forget_content(ino, 0)
         {
@@ -272,7 +273,7 @@ impl Hosted {
     }
 
     /// True if a process has a file open to write at the mount point.
-    pub fn is_open_to_write(&self, ino: braid_filesystem::Ino) -> bool {
+    pub fn is_open_to_write(&self, ino: Ino) -> bool {
         locked(&self.mount).as_ref().is_some_and(|mount| mount.is_open_to_write(ino))
     }
 
@@ -307,5 +308,27 @@ impl Hosted {
         locked(&self.mount).take();
         let array = |held: &Held| held.name.strip_prefix(PREFIX).map(str::to_string);
         bricks.iter().filter_map(array).collect()
+    }
+}
+
+impl Hosted {
+    /// Ends all exports.
+    pub fn stop_exports(&self) {
+        let exports = std::mem::take(&mut *locked(&self.exports));
+        exports.iter().for_each(|export| self.stop_export(export));
+    }
+
+    pub(super) fn stop_export(&self, export: &Exported) {
+        export.server.stop();
+        self.close(export.ino);
+        self.forget_content(export.ino);
+    }
+
+    pub(super) fn close(&self, ino: Ino) {
+        // A volume that is gone has closed its files.
+        let _ = self.with(move |here| async move {
+            here.volume.end_export(ino);
+            FileSystem::close(&*here.volume, ino);
+        });
     }
 }

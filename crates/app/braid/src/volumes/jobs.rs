@@ -3,10 +3,11 @@
 use super::details::job_of;
 use super::here::Here;
 use super::hosted::{Hosted, locked};
-use super::registry::{Tell, inside};
-use crate::daemon::protocol::Answer;
-use crate::daemon::protocol::volume::{FileName, JobDeed, VolumeJob};
+use super::inside::inside;
+use super::tell::Tell;
 use crate::output::size;
+use crate::protocol::Answer;
+use crate::protocol::volume::{FileName, JobDeed, VolumeJob};
 use anyhow::{Context, Result, anyhow, bail};
 use braid_format::volume::BLOCK;
 use braid_volume::{BrickStatus, JobState, JobStatus, NewJob, Volume, VolumeError};

@@ -9,16 +9,21 @@
 //! | `creating` | new volumes |
 //! | `hosted` | one mounted volume, from its start to its end |
 //! | `here` | what of it lives on its shard |
-//! | `registry` | the volumes that are mounted, and what each request does to them |
+//! | `registry` | the volumes that are mounted |
+//! | `answering` | what each request does to them |
+//! | `arrays` | the arrays of the server, which may be bricks |
+//! | `inside` | paths from the root of a volume |
+//! | `tell` | who is told of progress |
 //! | `bricks` | bricks that come, change and go |
 //! | `jobs` | jobs: started, steered, waited for |
 //! | `details` | what mounted volumes say of themselves |
-//! | `export`, `file_device` | files of volumes as block devices |
-//! | `weight` | the weight of a brick, as people write it |
+//! | `export`, `exported`, `file_device` | files of volumes as block devices |
 //! | `background` | a server that is started for a volume |
 //!
 //! Invariant: a device is open and locked as long as it is a brick of a volume that is mounted here, and no longer.
 
+mod answering;
+mod arrays;
 pub mod background;
 mod bricks;
 mod checking;
@@ -26,15 +31,18 @@ pub mod creating;
 mod details;
 pub mod examining;
 mod export;
+mod exported;
 mod file_device;
 mod finding;
 mod here;
 mod hosted;
+mod inside;
 mod jobs;
 pub mod kept;
 pub mod name;
 mod registry;
-pub mod weight;
+mod tell;
 
+pub use arrays::Arrays;
 pub use hosted::{Events, Hosted};
-pub use registry::{Arrays, Volumes};
+pub use registry::Volumes;

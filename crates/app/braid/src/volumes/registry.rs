@@ -1,62 +1,30 @@
-//! The volumes that are mounted in this server, and what each request does to them.
+//! The volumes that are mounted in this server.
 //!
 //! Owns the list. Everything is asked of a volume on its shard; nothing here runs on a shard.
 
-use super::bricks::HowAdded;
-use super::creating::{self, Wish};
-use super::finding;
-use super::here::How;
-use super::hosted::{Events, Hosted, Start, locked};
+use super::arrays::Arrays;
+use super::hosted::{Events, Hosted, locked};
 use super::kept;
-use crate::daemon::protocol::Answer;
-use crate::daemon::protocol::volume::{FileName, VolumeAnswer, VolumeRequest};
 use crate::members::{Member, parse_bricks};
 use crate::output;
-use crate::output::size;
 use crate::settings::kept::Kept;
 use anyhow::{Context, Result, bail};
 use braid_device::Opener;
 use braid_device::file::Mode;
 use braid_shard::mailbox::Remote;
 use braid_volume::VolumeStatus;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 use uuid::Uuid;
-
-/// For so long a volume that was unmounted may take until its bricks are closed, before who mounts it is told to wait.
-const ENDS_WITHIN: Duration = Duration::from_secs(30);
-/// Between two looks whether they are.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-
-/// The arrays of the same server, which may be bricks.
-pub trait Arrays {
-    /// The array as it is, to look at its content.
-    ///
-    /// # Errors
-    /// When it does not run, or is a member of another.
-    fn look(&self, name: &str) -> Result<Arc<dyn Opener>>;
-
-    /// The array, taken from its clients.
-    ///
-    /// # Errors
-    /// When somebody uses it.
-    fn take(&self, name: &str) -> Result<Arc<dyn Opener>>;
-
-    /// Arrays that were taken, and are not needed any more.
-    fn give_back(&self, names: &[String]);
-}
 
 /// See the module's documentation.
 pub struct Volumes {
-    list: Mutex<Vec<Arc<Hosted>>>,
+    pub(super) list: Mutex<Vec<Arc<Hosted>>>,
     remotes: Vec<Remote>,
     pub(super) kept: Kept,
-    events: Arc<dyn Events>,
+    pub(super) events: Arc<dyn Events>,
     /// Held while volumes are made, mounted or changed: one at a time.
-    turn: Mutex<()>,
+    pub(super) turn: Mutex<()>,
     /// The number of the next brick in memory, so that its name is its own.
     next_in_memory: AtomicU64,
     /// Requests that are not answered yet, and [`ENDING`].
@@ -74,9 +42,6 @@ impl Drop for Asked<'_> {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
-
-/// Progress and answers go here; false when the client is gone.
-pub type Tell<'a> = dyn FnMut(Answer) -> bool + 'a;
 
 impl Volumes {
     /// On these shards; `events` is told of what happens by itself.
@@ -144,85 +109,6 @@ impl Volumes {
         well
     }
 
-    /// Carries out a request.
-    ///
-    /// # Errors
-    /// Whatever keeps it from being done.
-    pub fn answer(
-        &self,
-        request: VolumeRequest,
-        arrays: &dyn Arrays,
-        tell: &mut Tell<'_>,
-    ) -> Result<Answer> {
-        Ok(match request {
-            VolumeRequest::Create { name, bricks, new, dry_run } => {
-                let _turn = locked(&self.turn);
-                if let Some(mounted) = self.all().iter().find(|hosted| hosted.name == name) {
-                    bail!(
-                        "creating volume {name}: a volume of that name is mounted at {} ({}); choose another name",
-                        mounted.dir.display(),
-                        mounted.uuid
-                    );
-                }
-                let wish = Wish { name: &name, bricks: &bricks, new: &new, dry_run };
-                let (home, members) = (self.home()?, self.members(&bricks)?);
-                self.refuse_used(home, &members)?;
-                let doing = format!("creating volume {name}");
-                let prepared = creating::prepare(home, &doing, members, new.force, arrays)?;
-                let created = creating::create(home, &wish, &prepared, &self.kept);
-                arrays.give_back(&prepared.arrays());
-                about(VolumeAnswer::Created { created: created? })
-            }
-            request @ VolumeRequest::Mount { .. } => done(self.mount(request, arrays)?),
-            VolumeRequest::Unmount { volume, lazy } => done(self.unmount(&volume, lazy)?),
-            VolumeRequest::List => {
-                let volumes =
-                    self.all().iter().map(|hosted| hosted.listed()).collect::<Result<_>>()?;
-                about(VolumeAnswer::List { volumes })
-            }
-            VolumeRequest::Status { volume } => {
-                let status = Box::new(self.find(volume.as_deref())?.detail()?);
-                about(VolumeAnswer::Status { status })
-            }
-            VolumeRequest::Add { volume, bricks, weight, proxy, force } => {
-                let hosted = self.find(Some(&volume))?;
-                let _turn = locked(&self.turn);
-                let members = self.members(&bricks)?;
-                done(self.add(&hosted, members, HowAdded { weight, proxy, force }, arrays)?)
-            }
-            VolumeRequest::Start { volume, job } => {
-                done(self.find(Some(&volume))?.start_job(&job)?)
-            }
-            VolumeRequest::Weight { volume, brick, weight } => {
-                done(self.find(Some(&volume))?.set_weight(&brick, weight)?)
-            }
-            VolumeRequest::GrowMetadata { volume, size } => {
-                done(self.find(Some(&volume))?.grow_metadata(size)?)
-            }
-            VolumeRequest::Pin { volume, files, pinned } => {
-                done(self.find(Some(&volume))?.set_pinned(&files, pinned)?)
-            }
-            VolumeRequest::Proxy { volume, brick } => {
-                done(self.find(Some(&volume))?.set_proxy(brick.as_deref())?)
-            }
-            VolumeRequest::LastCheck { volume } => {
-                let report = self.find(Some(&volume))?.last_check()?;
-                about(VolumeAnswer::Check { report })
-            }
-            VolumeRequest::Job { volume, deed, check } => {
-                done(self.find(volume.as_deref())?.steer_job(deed, check, tell)?)
-            }
-            VolumeRequest::Export { volume, file, nbd, read_only } => {
-                let hosted = self.find(Some(&volume))?;
-                let _turn = locked(&self.turn);
-                done(match nbd {
-                    Some(address) => hosted.export(&file, &address, read_only)?,
-                    None => hosted.end_export(&file)?,
-                })
-            }
-        })
-    }
-
     /// A brick was emptied and let go.
     pub fn brick_gone(&self, hosted: &Hosted, uuid: Uuid, arrays: &dyn Arrays) {
         let Some(held) = hosted.let_go(uuid) else { return };
@@ -282,12 +168,12 @@ impl Volumes {
         }
     }
 
-    fn home(&self) -> Result<&Remote> {
+    pub(super) fn home(&self) -> Result<&Remote> {
         self.remotes.first().context("a server has a shard")
     }
 
     /// The shard with the fewest volumes.
-    fn least_used(&self) -> Result<Remote> {
+    pub(super) fn least_used(&self) -> Result<Remote> {
         let all = self.all();
         let volumes = |remote: &&Remote| {
             all.iter().filter(|hosted| hosted.home().id() == remote.id()).count()
@@ -296,7 +182,7 @@ impl Volumes {
     }
 
     /// Understands bricks; those in memory get names that no other has.
-    fn members(&self, texts: &[String]) -> Result<Vec<Member>> {
+    pub(super) fn members(&self, texts: &[String]) -> Result<Vec<Member>> {
         let mut members = parse_bricks(texts)?;
         for member in &mut members {
             if member.in_memory() {
@@ -332,203 +218,5 @@ impl Volumes {
             arrays.give_back(&taken);
         }
         opened
-    }
-
-    /// Waits until a volume that somebody has unmounted is closed: umount(8) does not wait for that.
-    fn wait_for_end(&self, name: &str) -> Result<()> {
-        let until = Instant::now() + ENDS_WITHIN;
-        while self.find(Some(name)).is_ok_and(|known| known.is_ending()) {
-            if Instant::now() > until {
-                bail!(
-                    "volume {name} was unmounted, but is still being written to its bricks after {} s; \
-                     mount it when `braid volume list` does not show it any more",
-                    ENDS_WITHIN.as_secs()
-                );
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-        Ok(())
-    }
-
-    fn mount(&self, request: VolumeRequest, arrays: &dyn Arrays) -> Result<String> {
-        let VolumeRequest::Mount {
-            name,
-            dir,
-            bricks,
-            degraded,
-            take_back,
-            read_only,
-            allow_other,
-            create,
-        } = request
-        else {
-            bail!("not a mount");
-        };
-        self.wait_for_end(&name)?;
-        let _turn = locked(&self.turn);
-        if let Ok(known) = self.find(Some(&name)) {
-            bail!(
-                "volume {name} is mounted already, at {}; a volume can be mounted once",
-                known.dir.display()
-            );
-        }
-        refuse_as_mount_point(Path::new(&dir))?;
-        let home = self.least_used()?;
-        let mut notes = Vec::new();
-        let opened = match &create {
-            Some(new) => {
-                let wish = Wish { name: &name, bricks: &bricks, new, dry_run: false };
-                let doing = format!("creating volume {name}");
-                let members = self.members(&bricks)?;
-                self.refuse_used(&home, &members)?;
-                let prepared = creating::prepare(&home, &doing, members, new.force, arrays)?;
-                let made = creating::create(&home, &wish, &prepared, &self.kept);
-                if made.is_err() {
-                    arrays.give_back(&prepared.arrays());
-                }
-                notes.extend(made?.notes);
-                prepared.bricks
-            }
-            None => {
-                let look = |array: &str| arrays.look(array);
-                let found = finding::find(&home, &name, &bricks, &self.kept, &look)?;
-                notes.extend(found.notes);
-                let members: Vec<Member> =
-                    found.bricks.into_iter().map(|brick| brick.member).collect();
-                let mode = if read_only { Mode::ReadOnly } else { Mode::ReadWrite };
-                self.open(&members, mode, arrays)?
-            }
-        };
-        let start = Start {
-            bricks: opened
-                .iter()
-                .map(|(member, opener)| (member.name.clone(), Arc::clone(opener)))
-                .collect(),
-            how: How { degraded, take_back, read_only },
-            dir: PathBuf::from(&dir),
-            allow_other,
-            home,
-        };
-        let (hosted, gone, more) = match Hosted::start(start, &self.events) {
-            Ok(started) => started,
-            Err(error) => {
-                give_back(arrays, &opened);
-                // Why a brick that was noted is not among them may be what the user has to mend.
-                let notes: String = notes.iter().map(|note| format!("\n  note: {note}")).collect();
-                bail!("mounting volume {name}: {error:#}{notes}");
-            }
-        };
-        notes.extend(more);
-        locked(&self.list).push(Arc::clone(&hosted));
-        if hosted.has_ended() {
-            self.forget(&hosted);
-            bail!("volume {name} was unmounted at once by somebody else");
-        }
-        self.note_bricks(&hosted, None);
-        for brick in gone {
-            self.brick_gone(&hosted, brick, arrays);
-        }
-        let listed = hosted.listed()?;
-        let count = listed.bricks.len();
-        let mut said = format!(
-            "volume {} is mounted at {}: {} in {count} bricks, {}\n  `braid volume unmount {}` unmounts it",
-            hosted.name,
-            hosted.dir.display(),
-            size::human(listed.size),
-            listed.state,
-            hosted.name
-        );
-        for note in notes {
-            said.push_str(&format!("\n  note: {note}"));
-        }
-        Ok(said)
-    }
-
-    fn unmount(&self, wanted: &str, lazy: bool) -> Result<String> {
-        let hosted = self.find(Some(wanted))?;
-        if let Some(export) = hosted.exported().first().filter(|_| !lazy) {
-            bail!(
-                "{} of volume {} is exported; first: braid volume export {} {} --off",
-                export.file,
-                hosted.name,
-                hosted.name,
-                export.file
-            );
-        }
-        hosted.unmount(lazy)?;
-        Ok(match lazy {
-            true => format!(
-                "volume {} is out of the tree; it ends when its last user does",
-                hosted.name
-            ),
-            false => format!("volume {} is unmounted", hosted.name),
-        })
-    }
-}
-
-fn give_back(arrays: &dyn Arrays, opened: &[(Member, Arc<dyn Opener>)]) {
-    let names: Vec<Member> = opened.iter().map(|(member, _)| member.clone()).collect();
-    arrays.give_back(&array_names(&names));
-}
-
-fn array_names(members: &[Member]) -> Vec<String> {
-    members.iter().filter_map(Member::array).map(str::to_string).collect()
-}
-
-/// What cannot be a mount point is said before bricks are touched.
-fn refuse_as_mount_point(dir: &Path) -> Result<()> {
-    match braid_fuse::metadata_now(dir) {
-        Ok(found) if found.is_dir() => {
-            let above = std::fs::metadata(dir.join(".."));
-            if above.is_ok_and(|above| above.dev() != found.dev()) {
-                bail!(
-                    "mounting at {}: something is mounted there; unmount it first or take another directory",
-                    dir.display()
-                );
-            }
-            Ok(())
-        }
-        Ok(_) => bail!("mounting at {}: it is not a directory", dir.display()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            bail!(
-                "mounting at {}: there is no such directory; make it with mkdir -p",
-                dir.display()
-            )
-        }
-        // What a server that died has left there is looked at when it is mounted over.
-        Err(_) => Ok(()),
-    }
-}
-
-/// A file of the volume that is mounted at `dir`, as a path from its root.
-pub(super) fn inside(dir: &Path, file: &FileName) -> String {
-    let below = Path::new(&file.absolute).strip_prefix(dir).ok();
-    let path = below.map_or_else(|| file.typed.clone(), |below| below.display().to_string());
-    format!("/{}", path.trim_start_matches('/').trim_end_matches('/'))
-}
-
-pub(super) fn done(text: String) -> Answer {
-    Answer::Done { text }
-}
-
-fn about(volume: VolumeAnswer) -> Answer {
-    Answer::Volume { volume }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_is_named_from_the_root_of_its_volume() {
-        let name = |typed: &str, absolute: &str| {
-            let file = FileName { typed: typed.into(), absolute: absolute.into() };
-            inside(Path::new("/srv/pool"), &file)
-        };
-        assert_eq!(name("pool/a", "/srv/pool/a"), "/a");
-        assert_eq!(name("/srv/pool/a/b/", "/srv/pool/a/b"), "/a/b");
-        assert_eq!(name("a/b", "/root/a/b"), "/a/b");
-        assert_eq!(name("/a", "/a"), "/a");
-        assert_eq!(name("/srv/pool", "/srv/pool"), "/");
     }
 }

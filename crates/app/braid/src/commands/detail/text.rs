@@ -1,9 +1,9 @@
 //! The text of `detail`.
 
 use super::{count, spares};
-use crate::daemon::protocol::{Detail, Job, Member, Reshape};
 use crate::output::tree::Node;
 use crate::output::{found, size, time, words};
+use crate::protocol::{Detail, Job, Member, Reshape};
 
 pub(super) fn text(detail: &Detail) -> String {
     let mut lines = vec![format!("{}:", detail.name)];

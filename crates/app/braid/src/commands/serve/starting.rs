@@ -2,13 +2,14 @@
 
 use super::Start;
 use super::settings::Wanted;
-use crate::cli::{Serve, StackPolicy};
+use crate::cli::Serve;
 use crate::daemon::grouping::{Group, Trouble};
 use crate::members::Member;
 use crate::on_shard;
 use crate::output;
 use crate::settings::Assignment;
 use crate::settings::kept::Kept;
+use crate::wanted::stack::StackPolicy;
 use anyhow::{Context, Result};
 use braid_array::array::Array;
 use braid_array::assemble::assemble;

@@ -3,8 +3,8 @@
 use super::ratio;
 use super::text::Unit;
 use crate::commands::layers::{Layer, Row, rows};
-use crate::daemon::protocol::{Flow, Latency, MemberIo, Sizes, Stat};
 use crate::output::{size, table, time};
+use crate::protocol::{Flow, Latency, MemberIo, Sizes, Stat};
 use std::collections::BTreeSet;
 
 /// What one direction of a layer took in and gave on.
@@ -157,7 +157,7 @@ pub(super) fn sizes(stat: &Stat, unit: &Unit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::protocol::samples;
+    use crate::protocol::samples;
 
     fn squeezed(text: &str) -> Vec<String> {
         text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()

@@ -1,8 +1,8 @@
 //! The tables of `stat`.
 
 use super::{layers, ratio};
-use crate::daemon::protocol::Stat;
 use crate::output::{size, table, time};
+use crate::protocol::Stat;
 
 /// All of it since the array was started; with histograms of sizes, if asked for.
 pub(super) fn totals(stat: &Stat, sizes: bool) -> String {

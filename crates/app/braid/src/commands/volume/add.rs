@@ -4,8 +4,8 @@ use super::{connect, follow, order, volume_name};
 use crate::cli::volume::Add;
 use crate::client::member_argument;
 use crate::commands::say_done;
-use crate::daemon::protocol::volume::{VolumeJob, VolumeRequest};
 use crate::output;
+use crate::protocol::volume::{VolumeJob, VolumeRequest};
 use anyhow::{Result, bail};
 use std::process::ExitCode;
 

@@ -4,9 +4,9 @@ use super::{ask, connect, follow, order, unexpected, volume_name};
 use crate::cli::volume::Check;
 use crate::client::Client;
 use crate::commands::say_done;
-use crate::daemon::protocol::volume::{CheckDetail, VolumeAnswer, VolumeJob, VolumeRequest};
 use crate::exit::DEGRADED;
 use crate::output::{self, size};
+use crate::protocol::volume::{CheckDetail, VolumeAnswer, VolumeJob, VolumeRequest};
 use anyhow::Result;
 use std::process::ExitCode;
 

@@ -4,9 +4,9 @@
 use super::{ask, connect, socket, unexpected};
 use crate::cli::volume::Create;
 use crate::client::{Client, member_argument};
-use crate::daemon::protocol::volume::{CreatedVolume, VolumeAnswer, VolumeRequest};
 use crate::on_shard;
 use crate::output::{self, size, table};
+use crate::protocol::volume::{CreatedVolume, VolumeAnswer, VolumeRequest};
 use crate::settings::kept::Kept;
 use crate::volumes::creating::{self, Wish};
 use anyhow::{Context, Result, bail};

@@ -4,7 +4,7 @@ use crate::cli::volume::Examine;
 use crate::exit::UNREADABLE;
 use crate::output::{self, size, time};
 use crate::volumes::examining;
-use crate::volumes::weight;
+use crate::wanted::weight;
 use anyhow::Result;
 use braid_format::brick::{Area, BLOCK, BrickSuperblock, MetadataState};
 use serde::Serialize;

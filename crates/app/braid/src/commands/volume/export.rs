@@ -3,7 +3,7 @@
 use super::{connect, file_name, order, volume_name};
 use crate::cli::volume::Export;
 use crate::commands::say_done;
-use crate::daemon::protocol::volume::VolumeRequest;
+use crate::protocol::volume::VolumeRequest;
 use anyhow::{Context, Result};
 use braid_nbd::Address;
 use std::process::ExitCode;

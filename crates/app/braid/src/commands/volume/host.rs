@@ -3,12 +3,12 @@
 use super::socket;
 use crate::cli::volume::{Host, Mount};
 use crate::daemon::control_socket::ControlSocket;
-use crate::daemon::protocol::volume::VolumeRequest;
 use crate::daemon::running::{Around, Running};
-use crate::daemon::{End, memory_watch, signals};
+use crate::daemon::{End, memory_watch, signals, volumes};
 use crate::memory::Memory;
 use crate::on_shard;
 use crate::output;
+use crate::protocol::volume::VolumeRequest;
 use crate::settings::kept::Kept;
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -43,7 +43,7 @@ fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Res
         memory_max: memory.for_caches(),
         door: socket.door(),
     };
-    let running = Running::new(Vec::new(), Vec::new(), None, around, send_end);
+    let running = Running::new(Vec::new(), Vec::new(), None, around, send_end, volumes::events);
     let served = (|| {
         memory_watch::start(&running, memory)?;
         let waits = first.is_none();

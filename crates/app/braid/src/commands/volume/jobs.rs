@@ -3,8 +3,8 @@
 use super::{ask, connect, follow, order, status, unexpected, volume_name};
 use crate::cli::volume::Jobs;
 use crate::commands::say_done;
-use crate::daemon::protocol::volume::{JobDeed, VolumeAnswer, VolumeRequest};
 use crate::output;
+use crate::protocol::volume::{JobDeed, VolumeAnswer, VolumeRequest};
 use anyhow::Result;
 use std::process::ExitCode;
 

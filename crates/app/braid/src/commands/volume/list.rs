@@ -3,8 +3,8 @@
 use super::{ask, connect, socket, unexpected};
 use crate::cli::volume::List;
 use crate::client::Client;
-use crate::daemon::protocol::volume::{ListedVolume, VolumeAnswer, VolumeRequest};
 use crate::output::{self, size, table};
+use crate::protocol::volume::{ListedVolume, VolumeAnswer, VolumeRequest};
 use crate::settings::kept::Kept;
 use crate::volumes::kept;
 use anyhow::Result;

@@ -2,7 +2,7 @@
 
 use super::{brick_name, connect, file_name, follow, volume_name};
 use crate::cli::volume::Migrate;
-use crate::daemon::protocol::volume::VolumeJob;
+use crate::protocol::volume::VolumeJob;
 use anyhow::Result;
 use std::process::ExitCode;
 

@@ -23,9 +23,9 @@ use crate::cli::Control;
 use crate::cli::volume::{GrowMetadata, Verb, WholeVolume};
 use crate::client::{Client, member_argument};
 use crate::daemon::control_socket::default_path;
-use crate::daemon::protocol::volume::{FileName, VolumeAnswer, VolumeJob, VolumeRequest};
-use crate::daemon::protocol::{Answer, Request};
 use crate::exit::Unreadable;
+use crate::protocol::volume::{FileName, VolumeAnswer, VolumeJob, VolumeRequest};
+use crate::protocol::{Answer, Request};
 use anyhow::{Context, Result};
 use braid_nbd::ExportUri;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ fn connect(control: &Control) -> Result<Client> {
         ))
         .into());
     }
-    Client::connect_to(&path)
+    Client::connect(&path)
 }
 
 fn about(request: VolumeRequest) -> Request {

@@ -4,8 +4,8 @@ use super::{host, order, socket};
 use crate::cli::volume::Mount;
 use crate::client::{Client, member_argument};
 use crate::commands::say_done;
-use crate::daemon::protocol::volume::VolumeRequest;
 use crate::exit::{Ended, Unreadable};
+use crate::protocol::volume::VolumeRequest;
 use crate::volumes::background;
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -29,7 +29,7 @@ pub fn run(options: Mount) -> Result<ExitCode> {
             background::start(&path, options.state.state_dir.as_deref())?;
         }
         let said =
-            Client::connect_to(&path).and_then(|mut client| order(&mut client, request.clone()));
+            Client::connect(&path).and_then(|mut client| order(&mut client, request.clone()));
         match said {
             // The server of another volume, which was the last, or of this one, that just ended: also between the look
             // whether it listens and the connection.

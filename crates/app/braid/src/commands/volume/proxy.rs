@@ -3,7 +3,7 @@
 use super::{brick_name, connect, order, volume_name};
 use crate::cli::volume::Proxy;
 use crate::commands::say_done;
-use crate::daemon::protocol::volume::VolumeRequest;
+use crate::protocol::volume::VolumeRequest;
 use anyhow::Result;
 use std::process::ExitCode;
 

@@ -3,7 +3,7 @@
 use super::{brick_name, connect, follow, order, volume_name};
 use crate::cli::volume::Remove;
 use crate::commands::say_done;
-use crate::daemon::protocol::volume::{VolumeJob, VolumeRequest};
+use crate::protocol::volume::{VolumeJob, VolumeRequest};
 use anyhow::Result;
 use std::process::ExitCode;
 

@@ -2,10 +2,10 @@
 
 use super::{ask, connect, unexpected, volume_name};
 use crate::cli::volume::Status;
-use crate::daemon::protocol::volume::{
+use crate::output::{self, size, table, time};
+use crate::protocol::volume::{
     BrickDetail, VolumeAnswer, VolumeDetail, VolumeJobDetail, VolumeRequest,
 };
-use crate::output::{self, size, table, time};
 use anyhow::Result;
 use std::process::ExitCode;
 
@@ -136,7 +136,7 @@ fn percent(used: u64, size: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::protocol::Job;
+    use crate::protocol::Job;
 
     #[test]
     fn what_is_to_be_done_next_is_said() {

@@ -3,7 +3,7 @@
 use super::{connect, order, volume_name};
 use crate::cli::volume::Unmount;
 use crate::commands::say_done;
-use crate::daemon::protocol::volume::VolumeRequest;
+use crate::protocol::volume::VolumeRequest;
 use anyhow::Result;
 use std::process::ExitCode;
 

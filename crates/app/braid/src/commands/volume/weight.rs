@@ -3,8 +3,8 @@
 use super::{brick_name, connect, follow, order, volume_name};
 use crate::cli::volume::Weight;
 use crate::commands::say_done;
-use crate::daemon::protocol::volume::{VolumeJob, VolumeRequest};
 use crate::output;
+use crate::protocol::volume::{VolumeJob, VolumeRequest};
 use anyhow::Result;
 use std::process::ExitCode;
 

@@ -1,8 +1,9 @@
 //! Metrics for monitoring: the figures of all arrays and volumes in the text format of OpenMetrics, over HTTP.
 //!
-//! `text` makes the text, of volumes `volumes`, `http` the little HTTP that a scraper needs. Invariant: a client that sends garbage,
+//! `text` makes the text, of volumes `volumes`, both by `encoding`; `http` the little HTTP that a scraper needs. Invariant: a client that sends garbage,
 //! nothing, or too much is answered or dropped, and harms nobody else.
 
+mod encoding;
 mod http;
 mod text;
 mod volumes;

@@ -1,12 +1,13 @@
 //! The figures of all arrays as metrics: names and meanings in docs/seeing.md.
 
+use super::encoding::{family, value};
 use super::volumes::Volumes;
-use crate::daemon::protocol::volume::VolumeDetail;
-use crate::daemon::protocol::{Flow, Io, MemberIo, Stat};
+use crate::protocol::volume::VolumeDetail;
+use crate::protocol::{Flow, Io, MemberIo, Stat};
 use anyhow::{Context, Result};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
@@ -188,30 +189,6 @@ fn member_labels(array: &Labels, member: &MemberIo) -> Labels {
     labels
 }
 
-/// A metric and what is said of it.
-pub(super) fn family(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    kind: MetricType,
-    each: impl FnOnce(&mut MetricEncoder<'_>) -> Result<(), Error>,
-) -> Result<(), Error> {
-    each(&mut encoder.encode_descriptor(name, help, None, kind)?)
-}
-
-/// One of its values.
-pub(super) fn value(
-    metric: &mut MetricEncoder<'_>,
-    kind: MetricType,
-    value: u64,
-) -> Result<(), Error> {
-    if matches!(kind, MetricType::Counter) {
-        metric.encode_counter(&value, None::<&Exemplar<NoLabelSet, f64>>)
-    } else {
-        metric.encode_gauge(&value)
-    }
-}
-
 /// What there is to say of requests, be it of arrays or of members; `of` begins the names.
 fn requests(
     encoder: &mut DescriptorEncoder<'_>,
@@ -309,7 +286,7 @@ fn times(buckets: &[(u64, u64)]) -> Vec<(f64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::protocol::samples;
+    use crate::protocol::samples;
 
     #[test]
     fn every_layer_has_its_metrics() {

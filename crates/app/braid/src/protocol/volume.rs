@@ -4,8 +4,8 @@
 //! are bytes, shares parts of 1, times seconds.
 
 use super::Job;
-use crate::cli::NewVolume;
-use crate::volumes::weight::BrickWeight;
+use crate::wanted::volume::NewVolume;
+use crate::wanted::weight::BrickWeight;
 use serde::{Deserialize, Serialize};
 
 /// What a command asks of volumes.
@@ -310,7 +310,7 @@ pub struct LostDetail {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::protocol::{Answer, Request};
+    use crate::protocol::{Answer, Request};
 
     #[test]
     fn requests_and_answers_come_back_from_their_lines() {

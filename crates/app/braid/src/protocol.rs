@@ -15,7 +15,7 @@ pub mod volume;
 pub use scrubbed::{Found, FoundPlace, Scrubbed};
 pub use stat::{Cache, Flow, Io, Latency, MemberIo, Sizes, Stat};
 
-use crate::cli::Shape;
+use crate::wanted::array::Shape;
 use braid_array::state::flags::MemberFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

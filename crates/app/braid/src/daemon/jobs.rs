@@ -1,0 +1,16 @@
+//! A job of a running array, as it is sent over the control socket.
+
+use crate::protocol::Job;
+use braid_array::status::JobStatus;
+
+/// A job as it is sent.
+pub(super) fn job_of(job: &JobStatus) -> Job {
+    Job {
+        kind: job.kind.to_string(),
+        done: job.done,
+        total: job.total,
+        rate: job.rate,
+        eta_seconds: job.eta_seconds,
+        mismatches: job.mismatches,
+    }
+}

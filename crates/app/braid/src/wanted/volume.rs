@@ -1,0 +1,36 @@
+//! What a new volume is to be like.
+
+use crate::wanted::size::kib_or_size;
+use crate::wanted::weight::BrickWeight;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+/// What a new volume is like.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewVolume {
+    /// Bytes of a stripe, what goes to one brick before the next one's turn: a power of two, 16K to 16M; a bare
+    /// number is in KiB [default: 128K].
+    #[arg(long, value_name = "SIZE", value_parser = kib_or_size)]
+    pub stripe: Option<u64>,
+    /// The weight of a brick, as BRICK=N; may be given several times. A brick's share is its size times its weight
+    /// [default: 1].
+    #[arg(long = "weight", value_name = "BRICK=N", value_parser = brick_weight)]
+    pub weights: Vec<(String, BrickWeight)>,
+    /// Room for metadata on each of the first two bricks; a bare number is in KiB [default: by size].
+    #[arg(long, visible_alias = "metadata-size", value_name = "SIZE", value_parser = kib_or_size)]
+    pub metadata: Option<u64>,
+    /// Overwrite what is on the bricks.
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+/// Takes `BRICK=N` apart: the last `=` counts, since a path may have some.
+fn brick_weight(text: &str) -> Result<(String, BrickWeight), String> {
+    let form = || format!("{text:?}: give BRICK=N, with the brick as it is given to the command");
+    let (brick, number) = text.rsplit_once('=').ok_or_else(form)?;
+    if brick.is_empty() {
+        return Err(form());
+    }
+    Ok((brick.to_string(), number.parse()?))
+}
