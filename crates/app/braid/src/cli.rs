@@ -3,6 +3,7 @@
 //! Owns the definitions only; what a verb does is in `commands`.
 
 mod bench;
+mod common;
 mod figures;
 mod nbd;
 mod new_members;
@@ -11,13 +12,14 @@ mod settings;
 pub mod volume;
 
 pub use bench::{Bench, Seconds, Way};
+pub use common::Control;
+use common::EXIT_CODES;
 pub use figures::{Iostat, Metrics, Stat};
 pub use new_members::NewMembers;
 pub use resume::Resume;
 pub use settings::{Get, Set, State};
 
 use crate::array_name::ArrayName;
-use crate::daemon::control_socket::default_path;
 use crate::settings::Assignment;
 use crate::wanted::array::{BitmapPlace, Shape};
 use crate::wanted::size::kib_or_size;
@@ -27,18 +29,6 @@ use braid_layout::Level;
 use braid_nbd::Address;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
-
-const EXIT_CODES: &str = "\
-Exit codes:
-  0  done; for --test: every slot has a member in sync
-  1  asked for with --test: degraded. After a check that was waited for: mismatches were found.
-     The end of serve: something that it was given could not be served to the end
-  2  refused, or failed; for --test: the array cannot be used
-  4  a device or a running server could not be read
-
-Members are written as a path (a file or a block device), as ram:256M, as model:sata-ssd,1G, or as
-array:NAME, an array that a running server has.
-Sizes take K, M, G and T, powers of 1024.";
 
 /// Software RAID in user space, served over NBD, on disk what Linux md writes.
 #[derive(Debug, Parser)]
@@ -101,22 +91,6 @@ pub enum Command {
     Volume(volume::Verb),
     /// Show all of it: an array of files, a file system, a lost member, a rebuild, every byte compared.
     Demo(Demo),
-}
-
-/// How to reach a running server.
-#[derive(Debug, Clone, Args)]
-pub struct Control {
-    /// The control socket of `braid serve` [default: $XDG_RUNTIME_DIR/braid/control.sock, or
-    /// /run/braid/control.sock].
-    #[arg(long, env = "BRAID_CONTROL", value_name = "PATH", hide_env_values = true)]
-    pub control: Option<PathBuf>,
-}
-
-impl Control {
-    /// The control socket that is meant.
-    pub fn path(&self) -> PathBuf {
-        self.control.clone().unwrap_or_else(default_path)
-    }
 }
 
 /// `braid create`.

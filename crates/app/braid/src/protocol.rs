@@ -6,12 +6,16 @@
 //!
 //! Invariant: a request is answered by any number of [`Answer::Progress`] and then one other answer.
 
+mod counters;
+mod job;
 #[cfg(test)]
 pub mod samples;
 mod scrubbed;
 mod stat;
 pub mod volume;
 
+pub use counters::Counters;
+pub use job::Job;
 pub use scrubbed::{Found, FoundPlace, Scrubbed};
 pub use stat::{Cache, Flow, Io, Latency, MemberIo, Sizes, Stat};
 
@@ -156,33 +160,6 @@ pub struct Setting {
     pub now: BTreeMap<String, u64>,
 }
 
-/// A job that is running.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Job {
-    /// resync, recover, check or repair; of a volume: balance, remove, flush, migrate, defrag, check or repair.
-    pub kind: String,
-    /// Bytes done.
-    pub done: u64,
-    /// Bytes to do.
-    pub total: u64,
-    /// Bytes per second.
-    pub rate: u64,
-    /// Seconds to go; `None` while there is no rate.
-    pub eta_seconds: Option<u64>,
-    /// Sectors that did not match so far.
-    pub mismatches: u64,
-}
-
-impl Job {
-    /// How much is done, in percent.
-    pub fn percent(&self) -> f64 {
-        match self.total {
-            0 => 100.0,
-            total => self.done as f64 * 100.0 / total as f64,
-        }
-    }
-}
-
 /// The job that ended last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastJob {
@@ -303,39 +280,6 @@ pub struct Reshape {
     pub new_layout: Option<String>,
     /// The new chunk, if it changes.
     pub new_chunk_size: Option<u64>,
-}
-
-/// What clients have asked for and how it was done, since the start.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counters {
-    /// Requests read.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Requests written.
-    pub writes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Pieces that writes were cut into, one for each stripe (parity levels).
-    pub pieces: u64,
-    /// Times that pieces of a stripe were carried out, one or several together.
-    pub batches: u64,
-    /// Look-ups of stripes.
-    pub lookups: u64,
-    /// Requests to members for writes: reads of what was missing.
-    pub member_reads: u64,
-    /// Requests to members for writes: data and parity, before plugs merge them.
-    pub member_writes: u64,
-    /// Segments written as full stripes.
-    pub full_stripes: u64,
-    /// Segments written by read-modify-write.
-    pub read_modify_writes: u64,
-    /// Segments written by reconstruct-write.
-    pub reconstruct_writes: u64,
-    /// Pieces of reads that were recovered from redundancy.
-    pub recovered_reads: u64,
-    /// Read errors that were mended by writing.
-    pub corrected_reads: u64,
 }
 
 /// One member.

@@ -1,6 +1,6 @@
 //! The verbs that show figures of running arrays, and where metrics are served.
 
-use super::{Control, EXIT_CODES};
+use super::common::{Control, EXIT_CODES};
 use crate::daemon::metrics::Place;
 use clap::Args;
 use std::time::Duration;

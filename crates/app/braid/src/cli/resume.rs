@@ -1,6 +1,6 @@
 //! `braid resume`.
 
-use super::Control;
+use super::common::Control;
 use clap::Args;
 
 /// `braid resume`.

@@ -1,6 +1,6 @@
 //! The verbs that are about settings of a running array.
 
-use super::Control;
+use super::common::Control;
 use crate::settings::{Assignment, NAMES};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};

@@ -7,7 +7,8 @@ pub use changes::{
     WholeVolume,
 };
 
-use super::{Control, EXIT_CODES, State};
+use super::common::{Control, EXIT_CODES};
+use super::settings::State;
 use crate::volumes::name::VolumeName;
 use crate::wanted::volume::NewVolume;
 use clap::{Args, Subcommand};

@@ -1,6 +1,6 @@
 //! `braid add`: a device becomes a spare, and takes over at once where a member is missing.
 
-use super::say_done;
+use super::done::say_done;
 use crate::cli::Add;
 use crate::client::{Client, member_argument};
 use crate::protocol::{Flags, Request};

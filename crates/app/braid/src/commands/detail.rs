@@ -2,6 +2,7 @@
 //! to say beyond that comes after md's lines.
 
 mod brief;
+mod count;
 mod text;
 
 use crate::cli;
@@ -42,13 +43,4 @@ pub fn run(options: &cli::Detail) -> Result<ExitCode> {
     }
     let worst = details.iter().map(Detail::exit_code).max().unwrap_or(0);
     Ok(ExitCode::from(if options.test { worst } else { 0 }))
-}
-
-fn count(detail: &Detail, states: &[&str]) -> usize {
-    detail.members.iter().filter(|member| states.contains(&member.state.as_str())).count()
-}
-
-/// Members that hold no slot in full: waiting, or being filled.
-fn spares(detail: &Detail) -> usize {
-    count(detail, &["spare", "rebuilding"])
 }

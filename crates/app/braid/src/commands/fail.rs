@@ -1,6 +1,6 @@
 //! `braid fail`: a member is not used any more; a spare takes over, if there is one.
 
-use super::say_done;
+use super::done::say_done;
 use crate::cli::OneMember;
 use crate::client::{Client, member_argument};
 use crate::protocol::Request;

@@ -1,6 +1,6 @@
 //! `braid grow`: a bitmap for a running array, or none any more.
 
-use super::say_done;
+use super::done::say_done;
 use crate::cli::Grow;
 use crate::client::Client;
 use crate::protocol::Request;

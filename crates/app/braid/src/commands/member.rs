@@ -1,6 +1,6 @@
 //! `braid member`: flags of a member of a running array.
 
-use super::say_done;
+use super::done::say_done;
 use crate::cli::{Member, Whether};
 use crate::client::{Client, member_argument};
 use crate::protocol::Request;

@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod create;
 mod detail;
+mod done;
 mod examine;
 mod fail;
 mod get;
@@ -26,9 +27,7 @@ mod volume;
 mod wait;
 
 use crate::cli::Command;
-use crate::output;
 use anyhow::Result;
-use serde::Serialize;
 use std::process::ExitCode;
 
 /// Runs a verb.
@@ -61,19 +60,4 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Volume(verb) => volume::run(verb),
         Command::Demo(options) => crate::demo::run(&options),
     }
-}
-
-#[derive(Serialize)]
-struct Done<'a> {
-    done: &'a str,
-}
-
-/// Prints the sentence that says what was done.
-fn say_done(text: &str, json: bool) -> Result<ExitCode> {
-    if json {
-        output::json(&Done { done: text })?
-    } else {
-        output::line(text)?
-    }
-    Ok(ExitCode::SUCCESS)
 }

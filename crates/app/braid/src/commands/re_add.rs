@@ -1,6 +1,6 @@
 //! `braid re-add`: a member that was away comes back; what was written meanwhile is copied to it.
 
-use super::say_done;
+use super::done::say_done;
 use crate::cli::OneMember;
 use crate::client::{Client, member_argument};
 use crate::protocol::Request;

@@ -1,6 +1,6 @@
 //! `braid remove`: a faulty member or spare is let go, its device closed.
 
-use super::say_done;
+use super::done::say_done;
 use crate::cli::OneMember;
 use crate::client::{Client, member_argument};
 use crate::protocol::Request;

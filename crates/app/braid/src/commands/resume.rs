@@ -1,6 +1,6 @@
 //! `braid resume`: writes that wait for space are tried again.
 
-use super::say_done;
+use super::done::say_done;
 use crate::cli::Resume;
 use crate::client::Client;
 use crate::protocol::Request;

@@ -1,6 +1,6 @@
 //! What `braid check` and `braid repair` have in common: start, cancel, wait, the count at the end.
 
-use super::say_done;
+use super::done::say_done;
 use crate::cli::Scrub;
 use crate::client::Client;
 use crate::exit::DEGRADED;

@@ -1,8 +1,10 @@
 //! `braid serve`: the foreground server from its start to its orderly end.
 
+mod announce;
 mod looking;
 mod read_only;
 mod settings;
+mod start;
 mod starting;
 
 use crate::cli::Serve;
@@ -16,13 +18,12 @@ use crate::exit::{DEGRADED, FAILED};
 use crate::members::{Member, parse_all};
 use crate::memory::Memory;
 use crate::on_shard;
-use crate::output::{self, size};
+use crate::output;
 use crate::settings::ArraySettings;
 use crate::settings::kept::Kept;
 use crate::wanted::array::Shape;
+use announce::announce;
 use anyhow::{Context, Result, anyhow};
-use braid_array::array::Array;
-use braid_array::options::AssembleOptions;
 use braid_array::salvage::Salvage;
 use braid_device::{Opener, Target};
 use braid_nbd::serve::Server;
@@ -144,27 +145,6 @@ struct Given {
     troubles: Vec<Trouble>,
 }
 
-/// An array that is about to be started.
-struct Start {
-    group: Group,
-    settings: ArraySettings,
-    /// Bytes that its caches may take.
-    memory_max: u64,
-}
-
-impl Start {
-    fn options(&self) -> AssembleOptions {
-        AssembleOptions {
-            name: Some(self.group.name.clone()),
-            uuid: Some(self.group.uuid),
-            settings: self.settings.path,
-            sync_speed: self.settings.sync_speed(),
-            memory_max: self.memory_max,
-            ..AssembleOptions::default()
-        }
-    }
-}
-
 fn shard_count(asked: Option<u16>) -> u16 {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from).min(1024) as u16;
     asked.unwrap_or_else(cores)
@@ -218,25 +198,4 @@ fn given(home: &Remote, options: &Serve, how: &How) -> Result<Option<Given>> {
     let created = make(home, plan)?;
     let groups = vec![Group::new(created.uuid, name.to_string(), openers)];
     Ok(Some(Given { groups, members: Vec::new(), troubles: Vec::new() }))
-}
-
-fn announce(array: &Array, server: &Server) -> Result<()> {
-    let info = array.info();
-    let status = array.control(|control| async move { control.status().await });
-    let state = status.as_ref().map(|status| status.state_line()).unwrap_or_default();
-    output::line(format!(
-        "array {}: {}, {}, {state}",
-        array.name(),
-        info.description,
-        size::human(info.device.size)
-    ))?;
-    for line in status.iter().flat_map(|status| &status.left_out) {
-        output::note(format!("left out of array {}: {line}", array.name()));
-    }
-    if server.offers(array.name()) {
-        for address in server.addresses() {
-            output::line(format!("  {}", address.uri(array.name())))?;
-        }
-    }
-    Ok(())
 }

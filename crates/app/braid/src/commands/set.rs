@@ -1,6 +1,6 @@
 //! `braid set`: settings of a running array, changed while requests go on.
 
-use super::say_done;
+use super::done::say_done;
 use crate::cli::Set;
 use crate::client::Client;
 use crate::protocol::Request;

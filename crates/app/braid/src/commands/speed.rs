@@ -1,6 +1,6 @@
 //! `braid speed`: limits of background jobs.
 
-use super::say_done;
+use super::done::say_done;
 use crate::cli::Speed;
 use crate::client::Client;
 use crate::protocol::Request;

@@ -1,8 +1,11 @@
 //! `braid stat`: what a running array has done, and how; in all, or in each interval.
 
 mod layers;
+mod ratio;
 mod text;
+mod unit;
 
+use self::ratio::ratio;
 use crate::cli::Stat as Options;
 use crate::client::Client;
 use crate::commands::layers::ask;
@@ -103,8 +106,4 @@ impl Report<'_> {
 fn merged(stat: &Stat) -> Option<f64> {
     let sum = |of: fn(&MemberIo) -> u64| stat.members.iter().map(of).fold(0, u64::saturating_add);
     ratio(sum(|member| member.requests_in), sum(|member| member.requests_out))
-}
-
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
 }

@@ -1,6 +1,6 @@
 //! `braid stop`: an array is stopped, its members are marked clean and read back; the server ends with its last.
 
-use super::say_done;
+use super::done::say_done;
 use crate::cli::Stop;
 use crate::client::Client;
 use crate::output;

@@ -7,7 +7,6 @@ use super::End;
 use super::control_socket::Door;
 use super::grouping::Group;
 use super::orders::NoSuchArray;
-use super::salvaged;
 use super::setting::Setter;
 use crate::settings::kept::Kept;
 use crate::volumes::{Events, Volumes};
@@ -116,9 +115,7 @@ impl Running {
         let none_runs = self.arrays().is_empty();
         let salvaged = self.salvaged();
         match (wanted, salvaged.as_slice()) {
-            (Some(wanted), _) => {
-                salvaged.iter().find(|array| salvaged::is_called(array, wanted)).cloned()
-            }
+            (Some(wanted), _) => salvaged.iter().find(|array| is_called(array, wanted)).cloned(),
             (None, [only]) if none_runs => Some(Arc::clone(only)),
             (None, _) => None,
         }
@@ -212,4 +209,10 @@ impl Running {
             None => Ok(()),
         }
     }
+}
+
+/// The array is meant by `wanted`: its name or UUID.
+fn is_called(array: &Salvage, wanted: &str) -> bool {
+    let uuid = uuid_text::parse(wanted).ok();
+    array.info().name == wanted || Some(array.superblock().set_uuid) == uuid
 }

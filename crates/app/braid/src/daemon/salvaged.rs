@@ -8,12 +8,6 @@ use braid_format::superblock::{self as format, Superblock, Version, time_seconds
 use braid_format::{SECTOR, uuid_text};
 use braid_layout::{Level, layout_name};
 
-/// The array is meant by `wanted`: its name or UUID.
-pub fn is_called(array: &Salvage, wanted: &str) -> bool {
-    let uuid = uuid_text::parse(wanted).ok();
-    array.info().name == wanted || Some(array.superblock().set_uuid) == uuid
-}
-
 /// Its state in words.
 pub fn state(array: &Salvage) -> String {
     let superblock = array.superblock();

@@ -30,7 +30,7 @@ impl Medium {
         if mount {
             match mounted::obstacle() {
                 None => {
-                    super::heading("An ext4 on it: nbdfuse, a loop device, mkfs, mount")?;
+                    super::heading::heading("An ext4 on it: nbdfuse, a loop device, mkfs, mount")?;
                     let before = stage.cleanup.len();
                     match Mounted::open(stage, &address.uri(name)) {
                         Ok(mounted) => return Ok(Medium::Mounted(mounted)),
@@ -44,7 +44,9 @@ impl Medium {
                 Some(obstacle) => output::line(format!("no mounting here: {obstacle}"))?,
             }
         }
-        super::heading("A plain NBD client writes the files to the device one after the other")?;
+        super::heading::heading(
+            "A plain NBD client writes the files to the device one after the other",
+        )?;
         Ok(Medium::Plain(Plain::open(&address, name)?))
     }
 

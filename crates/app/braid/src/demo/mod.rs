@@ -15,11 +15,13 @@
 
 mod cleanup;
 mod disk;
+mod heading;
 mod medium;
 mod sources;
 mod stage;
 mod summary;
 
+use self::heading::heading;
 use crate::cli;
 use crate::client::Client;
 use crate::output::{self, progress::Progress, size};
@@ -51,10 +53,6 @@ pub fn run(options: &cli::Demo) -> Result<ExitCode> {
     undone.context("cleaning up after the demo")?;
     output::line(summary.text(began.elapsed()))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn heading(text: &str) -> Result<()> {
-    output::line(format!("\n── {text}"))
 }
 
 fn tell(stage: &mut Stage, options: &cli::Demo) -> Result<Summary> {

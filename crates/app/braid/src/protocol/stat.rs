@@ -4,7 +4,8 @@
 //! nanoseconds, sizes in bytes. Histograms are sparse: an upper bound, and the requests up to it that are above the bound
 //! before.
 
-use super::{Counters, Job};
+use super::counters::Counters;
+use super::job::Job;
 use serde::{Deserialize, Serialize};
 
 /// What an array has done since it was started, or between two moments.

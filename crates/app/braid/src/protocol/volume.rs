@@ -3,7 +3,7 @@
 //! `volume` is a name, a UUID or the directory where it is mounted; without it the server must have just one. Sizes
 //! are bytes, shares parts of 1, times seconds.
 
-use super::Job;
+use super::job::Job;
 use crate::wanted::volume::NewVolume;
 use crate::wanted::weight::BrickWeight;
 use serde::{Deserialize, Serialize};

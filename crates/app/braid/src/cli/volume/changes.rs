@@ -1,6 +1,6 @@
 //! The verbs that change a mounted volume, its jobs, and its exports.
 
-use crate::cli::{Control, EXIT_CODES};
+use crate::cli::common::{Control, EXIT_CODES};
 use crate::wanted::weight::BrickWeight;
 use braid_nbd::Address;
 use clap::Args;

@@ -10,7 +10,7 @@ pub(super) fn lines(detail: &Detail, verbose: bool) -> String {
         line.push_str(&format!(" level={} num-devices={}", detail.level, detail.raid_devices));
     }
     line.push_str(&format!(" metadata={}", detail.version));
-    match super::spares(detail) {
+    match super::count::spares(detail) {
         0 => {}
         spares => line.push_str(&format!(" spares={spares}")),
     }

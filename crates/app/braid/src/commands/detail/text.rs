@@ -1,6 +1,6 @@
 //! The text of `detail`.
 
-use super::{count, spares};
+use super::count::{count, spares};
 use crate::output::tree::Node;
 use crate::output::{found, size, time, words};
 use crate::protocol::{Detail, Job, Member, Reshape};

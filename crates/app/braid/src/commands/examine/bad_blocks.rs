@@ -1,6 +1,6 @@
 //! `braid examine --badblocks`: the bad-block log of a member, as `mdadm --examine-badblocks` shows it.
 
-use super::Read;
+use super::read::Read;
 use anyhow::{Context, Result};
 use braid_format::{SECTOR, badblocks};
 use std::fs::File;

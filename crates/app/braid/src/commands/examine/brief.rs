@@ -1,6 +1,7 @@
 //! `examine --brief`: one `ARRAY` line for each array, for `mdadm.conf`.
 
-use super::{Read, v0};
+use super::read::Read;
+use super::v0;
 use crate::output::words;
 use braid_format::superblock::{Name, Role, Version};
 use braid_format::uuid_text;

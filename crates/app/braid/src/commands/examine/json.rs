@@ -1,7 +1,9 @@
 //! `examine --json`: a list with an object for each device that was given, in their order. Sizes and places are
 //! in bytes, times in seconds since 1970.
 
-use super::{Read, Unfit, array_bytes, v1};
+use super::read::{Read, Unfit};
+use super::shape::array_bytes;
+use super::v1;
 use crate::output::words;
 use braid_format::superblock::{Reshape, Superblock, time_seconds};
 use braid_format::{SECTOR, uuid_text};

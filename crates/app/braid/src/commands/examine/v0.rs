@@ -3,7 +3,8 @@
 //! What 0.90 counts and lists is shown as it stands in the superblock, also where it contradicts itself, as it
 //! does after failures.
 
-use super::{Read, array_bytes, reshape_lines, shape_lines};
+use super::read::Read;
+use super::shape::{array_bytes, reshape_lines, shape_lines};
 use crate::output::{size, time, words};
 use braid_format::superblock::time_seconds;
 use braid_format::{SECTOR, uuid_text};

@@ -1,6 +1,7 @@
 //! The text of `examine` for superblocks 1.0, 1.1 and 1.2.
 
-use super::{Read, array_bytes, reshape_lines, shape_lines};
+use super::read::Read;
+use super::shape::{array_bytes, reshape_lines, shape_lines};
 use crate::output::{size, time, words};
 use braid_format::bitmap::{BitmapSuperblock, area_len};
 use braid_format::superblock::{Role, Superblock, time_seconds};

@@ -4,7 +4,7 @@
 //! A thread of its own looks every few seconds. While nothing has come it opens only what is missing, so that members of
 //! arrays that wait are free for other commands.
 
-use super::announce;
+use super::announce::announce;
 use super::starting::{Begun, How, named, say, start_all};
 use crate::daemon::grouping::{Group, Trouble, group};
 use crate::daemon::layers::{layer, only};

@@ -1,7 +1,7 @@
 //! `braid serve --read-only`: whatever arrays the members hold, read as they are. Nothing is written, so nothing has
 //! to be asked for: what is missing, stale or unfinished is said, and what cannot be served keeps nothing else from it.
 
-use super::Start;
+use super::start::Start;
 use crate::daemon::grouping::{Group, group_what_is_there};
 use crate::members::parse_distinct;
 use crate::on_shard;

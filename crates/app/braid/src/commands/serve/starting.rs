@@ -1,7 +1,7 @@
 //! Starting arrays of the members that are there: what can be started is, and what cannot is named with the reason.
 
-use super::Start;
 use super::settings::Wanted;
+use super::start::Start;
 use crate::cli::Serve;
 use crate::daemon::grouping::{Group, Trouble};
 use crate::members::Member;

@@ -1,7 +1,7 @@
 //! The tables of `stat` that show every layer: requests in, I/Os out, sizes, queues, times.
 
-use super::ratio;
-use super::text::Unit;
+use super::ratio::ratio;
+use super::unit::{self, Unit};
 use crate::commands::layers::{Layer, Row, rows};
 use crate::output::{size, table, time};
 use crate::protocol::{Flow, Latency, MemberIo, Sizes, Stat};
@@ -69,7 +69,7 @@ fn figures(layer: Layer<'_>, name: &str, flow: &Flow, seconds: f64, unit: &Unit)
     vec![
         unit.count(passed.requests_in),
         unit.count(passed.requests_out),
-        super::text::times(passed.merge_ratio),
+        unit::times(passed.merge_ratio),
         unit.bytes(passed.bytes),
         sized(passed.size_in),
         sized(passed.size_out),

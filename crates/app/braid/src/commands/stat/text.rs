@@ -1,6 +1,8 @@
 //! The tables of `stat`.
 
-use super::{layers, ratio};
+use super::layers;
+use super::ratio::ratio;
+use super::unit::{Unit, decimal};
 use crate::output::{size, table, time};
 use crate::protocol::Stat;
 
@@ -14,30 +16,6 @@ pub(super) fn totals(stat: &Stat, sizes: bool) -> String {
 pub(super) fn rates(stat: &Stat, sizes: bool) -> String {
     let head = format!("{}, per second of {:.1} s:", stat.name, stat.seconds);
     Figures { stat, unit: Unit::Second(stat.seconds) }.text(&head, sizes)
-}
-
-/// What counts are divided by.
-pub(super) enum Unit {
-    /// By nothing.
-    All,
-    /// By so many seconds.
-    Second(f64),
-}
-
-impl Unit {
-    pub(super) fn count(&self, count: u64) -> String {
-        match self {
-            Unit::All => count.to_string(),
-            Unit::Second(seconds) => decimal(count as f64 / seconds.max(f64::MIN_POSITIVE)),
-        }
-    }
-
-    pub(super) fn bytes(&self, bytes: u64) -> String {
-        match self {
-            Unit::All => size::human(bytes),
-            Unit::Second(seconds) => size::rate(bytes as f64 / seconds.max(f64::MIN_POSITIVE)),
-        }
-    }
 }
 
 struct Figures<'a> {
@@ -115,18 +93,4 @@ fn batches(stat: &Stat) -> String {
 
 fn each(count: u64, of: u64, what: &str) -> String {
     ratio(count, of).map_or_else(String::new, |each| format!("{} {what}", decimal(each)))
-}
-
-/// `2.5:1`; nothing where nothing came out.
-pub(super) fn times(ratio: Option<f64>) -> String {
-    ratio.map_or_else(String::new, |ratio| format!("{}:1", decimal(ratio)))
-}
-
-/// Two digits behind the point where they say something.
-fn decimal(value: f64) -> String {
-    if value >= 100.0 || value.fract() == 0.0 {
-        format!("{value:.0}")
-    } else {
-        format!("{value:.2}")
-    }
 }

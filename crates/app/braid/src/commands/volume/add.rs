@@ -1,9 +1,10 @@
 //! `braid volume add`: bricks are added and get their share.
 
-use super::{connect, follow, order, volume_name};
+use super::asking::{connect, order, volume_name};
+use super::follow;
 use crate::cli::volume::Add;
 use crate::client::member_argument;
-use crate::commands::say_done;
+use crate::commands::done::say_done;
 use crate::output;
 use crate::protocol::volume::{VolumeJob, VolumeRequest};
 use anyhow::{Result, bail};

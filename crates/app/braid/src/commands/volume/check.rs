@@ -1,9 +1,10 @@
 //! `braid volume check`: what the server found when it compared metadata and bricks.
 
-use super::{ask, connect, follow, order, unexpected, volume_name};
+use super::asking::{ask, connect, order, unexpected, volume_name};
+use super::follow;
 use crate::cli::volume::Check;
 use crate::client::Client;
-use crate::commands::say_done;
+use crate::commands::done::say_done;
 use crate::exit::DEGRADED;
 use crate::output::{self, size};
 use crate::protocol::volume::{CheckDetail, VolumeAnswer, VolumeJob, VolumeRequest};

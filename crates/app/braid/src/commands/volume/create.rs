@@ -1,7 +1,7 @@
 //! `braid volume create`: makes a volume in this process; over running arrays, has the server do it that runs them, and
 //! over exports of other servers the one that runs here, since that knows which of them it uses itself.
 
-use super::{ask, connect, socket, unexpected};
+use super::asking::{ask, connect, unexpected};
 use crate::cli::volume::Create;
 use crate::client::{Client, member_argument};
 use crate::on_shard;
@@ -34,7 +34,7 @@ pub fn run(options: Create) -> Result<ExitCode> {
     let name = options.name.as_str().to_string();
     let is_server_s = |brick: &String| {
         brick.starts_with(stacking::PREFIX)
-            || ExportUri::is_meant(brick) && Client::is_listening(&socket(&options.control))
+            || ExportUri::is_meant(brick) && Client::is_listening(&options.control.path())
     };
     let created = if bricks.iter().any(is_server_s) {
         let request = VolumeRequest::Create { name, bricks, new, dry_run: options.dry_run };

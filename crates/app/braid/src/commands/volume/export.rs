@@ -1,8 +1,8 @@
 //! `braid volume export`: a file as a block device.
 
-use super::{connect, file_name, order, volume_name};
+use super::asking::{connect, file_name, order, volume_name};
 use crate::cli::volume::Export;
-use crate::commands::say_done;
+use crate::commands::done::say_done;
 use crate::protocol::volume::VolumeRequest;
 use anyhow::{Context, Result};
 use braid_nbd::Address;

@@ -1,9 +1,9 @@
 //! What the verbs that start a job have in common: they show its progress until it has ended, or come back at once.
 
-use super::{about, order};
+use super::asking::{about, order};
 use crate::cli::volume::Follow;
 use crate::client::{Client, unexpected};
-use crate::commands::say_done;
+use crate::commands::done::say_done;
 use crate::output;
 use crate::output::progress::Progress;
 use crate::protocol::Answer;

@@ -1,6 +1,5 @@
 //! `braid volume host`, and `braid volume mount --foreground`: a server that has volumes and no arrays.
 
-use super::socket;
 use crate::cli::volume::{Host, Mount};
 use crate::daemon::control_socket::ControlSocket;
 use crate::daemon::running::{Around, Running};
@@ -22,12 +21,12 @@ const FIRST_VOLUME_WITHIN: Duration = Duration::from_secs(60);
 pub fn run(options: &Host) -> Result<ExitCode> {
     // Away from the terminal of the command that started it; where that was done, there is nothing to do.
     let _ = rustix::process::setsid();
-    serve(&socket(&options.control), options.state.state_dir.as_deref(), None)
+    serve(&options.control.path(), options.state.state_dir.as_deref(), None)
 }
 
 /// Serves the volume of `mount` in this process.
 pub fn foreground(options: &Mount, request: VolumeRequest) -> Result<ExitCode> {
-    serve(&socket(&options.control), options.state.state_dir.as_deref(), Some(request))
+    serve(&options.control.path(), options.state.state_dir.as_deref(), Some(request))
 }
 
 fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Result<ExitCode> {

@@ -1,8 +1,9 @@
 //! `braid volume jobs`: the job of a volume is shown, steered or waited for.
 
-use super::{ask, connect, follow, order, status, unexpected, volume_name};
+use super::asking::{ask, connect, order, unexpected, volume_name};
+use super::{follow, status};
 use crate::cli::volume::Jobs;
-use crate::commands::say_done;
+use crate::commands::done::say_done;
 use crate::output;
 use crate::protocol::volume::{JobDeed, VolumeAnswer, VolumeRequest};
 use anyhow::Result;

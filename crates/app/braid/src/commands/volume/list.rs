@@ -1,6 +1,6 @@
 //! `braid volume list`: the volumes that are mounted, and those that this machine has made or mounted before.
 
-use super::{ask, connect, socket, unexpected};
+use super::asking::{ask, connect, unexpected};
 use crate::cli::volume::List;
 use crate::client::Client;
 use crate::output::{self, size, table};
@@ -11,7 +11,7 @@ use anyhow::Result;
 use std::process::ExitCode;
 
 pub fn run(options: &List) -> Result<ExitCode> {
-    let mut volumes = if Client::is_listening(&socket(&options.control)) {
+    let mut volumes = if Client::is_listening(&options.control.path()) {
         match ask(&mut connect(&options.control)?, VolumeRequest::List)? {
             VolumeAnswer::List { volumes } => volumes,
             other => return Err(unexpected(other)),

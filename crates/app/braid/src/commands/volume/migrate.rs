@@ -1,6 +1,7 @@
 //! `braid volume migrate`: files go to one brick, as one job.
 
-use super::{brick_name, connect, file_name, follow, volume_name};
+use super::asking::{brick_name, connect, file_name, volume_name};
+use super::follow;
 use crate::cli::volume::Migrate;
 use crate::protocol::volume::VolumeJob;
 use anyhow::Result;

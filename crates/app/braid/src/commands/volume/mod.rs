@@ -2,6 +2,7 @@
 //! ask it and show what it says.
 
 mod add;
+mod asking;
 mod check;
 mod create;
 mod examine;
@@ -19,16 +20,10 @@ mod status;
 mod unmount;
 mod weight;
 
-use crate::cli::Control;
 use crate::cli::volume::{GrowMetadata, Verb, WholeVolume};
-use crate::client::{Client, member_argument};
-use crate::daemon::control_socket::default_path;
-use crate::exit::Unreadable;
-use crate::protocol::volume::{FileName, VolumeAnswer, VolumeJob, VolumeRequest};
-use crate::protocol::{Answer, Request};
-use anyhow::{Context, Result};
-use braid_nbd::ExportUri;
-use std::path::{Path, PathBuf};
+use crate::protocol::volume::{VolumeJob, VolumeRequest};
+use anyhow::Result;
+use asking::{connect, order, volume_name};
 use std::process::ExitCode;
 
 /// Runs a verb.
@@ -72,83 +67,5 @@ fn grow_metadata(options: GrowMetadata) -> Result<ExitCode> {
     let (volume, size) = (volume_name(&options.name), options.size);
     let mut client = connect(&options.control)?;
     let said = order(&mut client, VolumeRequest::GrowMetadata { volume, size })?;
-    crate::commands::say_done(&said, options.json)
-}
-
-/// Where the server's socket is.
-fn socket(control: &Control) -> PathBuf {
-    control.control.clone().unwrap_or_else(default_path)
-}
-
-/// Connects to the server that has the volumes.
-fn connect(control: &Control) -> Result<Client> {
-    let path = socket(control);
-    if !Client::is_listening(&path) {
-        return Err(Unreadable(format!(
-            "no volume is mounted: no server is running with the control socket {}; `braid volume mount NAME DIR` \
-             starts one",
-            path.display()
-        ))
-        .into());
-    }
-    Client::connect(&path)
-}
-
-fn about(request: VolumeRequest) -> Request {
-    Request::Volume { request: Box::new(request) }
-}
-
-/// Asks for something to be done; gives the sentence that says what was.
-fn order(client: &mut Client, request: VolumeRequest) -> Result<String> {
-    client.order(&about(request))
-}
-
-fn ask(client: &mut Client, request: VolumeRequest) -> Result<VolumeAnswer> {
-    match client.ask(&about(request))? {
-        Answer::Volume { volume } => Ok(volume),
-        other => Err(crate::client::unexpected(&other)),
-    }
-}
-
-/// An answer about volumes that does not belong to the question.
-fn unexpected(answer: VolumeAnswer) -> anyhow::Error {
-    crate::client::unexpected(&Answer::Volume { volume: answer })
-}
-
-/// A file as the server shall look for it.
-fn file_name(typed: &str) -> Result<FileName> {
-    let path = Path::new(typed);
-    let absolute = match path.canonicalize() {
-        Ok(found) => found,
-        Err(_) => std::path::absolute(path).with_context(|| format!("making {typed} absolute"))?,
-    };
-    let absolute = absolute
-        .to_str()
-        .with_context(|| format!("{typed}: its path is no text (UTF-8), which this needs"))?;
-    Ok(FileName { typed: typed.to_string(), absolute: absolute.to_string() })
-}
-
-/// A volume as it was typed: a directory where one is mounted, made absolute, or a name.
-fn volume_name(typed: &str) -> String {
-    let path = Path::new(typed);
-    if !typed.contains('/') && typed != "." {
-        return typed.to_string();
-    }
-    let absolute = path.canonicalize().or_else(|_| std::path::absolute(path));
-    absolute.map_or_else(|_| typed.to_string(), |path| path.display().to_string())
-}
-
-/// A brick as it was typed: a path that is there made absolute, an NBD URI as bricks are called by it, else a number, a
-/// UUID or a kind.
-fn brick_name(typed: &str) -> String {
-    if ExportUri::is_meant(typed) {
-        return member_argument(typed).unwrap_or_else(|_| typed.to_string());
-    }
-    let path = Path::new(typed);
-    match path.exists() {
-        true => {
-            std::path::absolute(path).map_or(typed.to_string(), |path| path.display().to_string())
-        }
-        false => typed.to_string(),
-    }
+    crate::commands::done::say_done(&said, options.json)
 }

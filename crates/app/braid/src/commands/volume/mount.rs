@@ -1,9 +1,10 @@
 //! `braid volume mount`: has the running server mount a volume, or starts one in the background that does.
 
-use super::{host, order, socket};
+use super::asking::order;
+use super::host;
 use crate::cli::volume::Mount;
 use crate::client::{Client, member_argument};
-use crate::commands::say_done;
+use crate::commands::done::say_done;
 use crate::exit::{Ended, Unreadable};
 use crate::protocol::volume::VolumeRequest;
 use crate::volumes::background;
@@ -22,7 +23,7 @@ pub fn run(options: Mount) -> Result<ExitCode> {
     if options.foreground {
         return host::foreground(&options, request);
     }
-    let path = socket(&options.control);
+    let path = options.control.path();
     let until = Instant::now() + ENDS_WITHIN;
     loop {
         if !Client::is_listening(&path) {

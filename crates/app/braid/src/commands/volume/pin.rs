@@ -1,8 +1,8 @@
 //! `braid volume pin` and `braid volume unpin`: files stay where they are, or may be moved.
 
-use super::{connect, file_name, order, volume_name};
+use super::asking::{connect, file_name, order, volume_name};
 use crate::cli::volume::OneFileOrMore;
-use crate::commands::say_done;
+use crate::commands::done::say_done;
 use crate::protocol::volume::VolumeRequest;
 use anyhow::Result;
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! `braid volume proxy`: the brick that takes what is written first.
 
-use super::{brick_name, connect, order, volume_name};
+use super::asking::{brick_name, connect, order, volume_name};
 use crate::cli::volume::Proxy;
-use crate::commands::say_done;
+use crate::commands::done::say_done;
 use crate::protocol::volume::VolumeRequest;
 use anyhow::Result;
 use std::process::ExitCode;

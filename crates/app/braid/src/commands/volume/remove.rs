@@ -1,8 +1,9 @@
 //! `braid volume remove`: a brick is emptied and let go.
 
-use super::{brick_name, connect, follow, order, volume_name};
+use super::asking::{brick_name, connect, order, volume_name};
+use super::follow;
 use crate::cli::volume::Remove;
-use crate::commands::say_done;
+use crate::commands::done::say_done;
 use crate::protocol::volume::{VolumeJob, VolumeRequest};
 use anyhow::Result;
 use std::process::ExitCode;

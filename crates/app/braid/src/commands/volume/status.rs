@@ -1,6 +1,6 @@
 //! `braid volume status`: what a mounted volume is made of, how full it is, what it does.
 
-use super::{ask, connect, unexpected, volume_name};
+use super::asking::{ask, connect, unexpected, volume_name};
 use crate::cli::volume::Status;
 use crate::output::{self, size, table, time};
 use crate::protocol::volume::{

@@ -1,8 +1,8 @@
 //! `braid volume unmount`: the end of a mount, in order.
 
-use super::{connect, order, volume_name};
+use super::asking::{connect, order, volume_name};
 use crate::cli::volume::Unmount;
-use crate::commands::say_done;
+use crate::commands::done::say_done;
 use crate::protocol::volume::VolumeRequest;
 use anyhow::Result;
 use std::process::ExitCode;

@@ -1,8 +1,9 @@
 //! `braid volume weight`: a brick's part among the others.
 
-use super::{brick_name, connect, follow, order, volume_name};
+use super::asking::{brick_name, connect, order, volume_name};
+use super::follow;
 use crate::cli::volume::Weight;
-use crate::commands::say_done;
+use crate::commands::done::say_done;
 use crate::output;
 use crate::protocol::volume::{VolumeJob, VolumeRequest};
 use anyhow::Result;

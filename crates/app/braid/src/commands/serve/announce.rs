@@ -1,0 +1,29 @@
+//! The lines that say that an array is served.
+
+use crate::output::{self, size};
+use anyhow::Result;
+use braid_array::array::Array;
+use braid_device::Target;
+use braid_nbd::serve::Server;
+
+/// Prints them: its name, its state, and where it is exported.
+pub(super) fn announce(array: &Array, server: &Server) -> Result<()> {
+    let info = array.info();
+    let status = array.control(|control| async move { control.status().await });
+    let state = status.as_ref().map(|status| status.state_line()).unwrap_or_default();
+    output::line(format!(
+        "array {}: {}, {}, {state}",
+        array.name(),
+        info.description,
+        size::human(info.device.size)
+    ))?;
+    for line in status.iter().flat_map(|status| &status.left_out) {
+        output::note(format!("left out of array {}: {line}", array.name()));
+    }
+    if server.offers(array.name()) {
+        for address in server.addresses() {
+            output::line(format!("  {}", address.uri(array.name())))?;
+        }
+    }
+    Ok(())
+}

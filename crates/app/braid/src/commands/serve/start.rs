@@ -1,0 +1,26 @@
+//! An array that is about to be started.
+
+use crate::daemon::grouping::Group;
+use crate::settings::ArraySettings;
+use braid_array::options::AssembleOptions;
+
+/// See the module's documentation.
+pub(super) struct Start {
+    pub(super) group: Group,
+    pub(super) settings: ArraySettings,
+    /// Bytes that its caches may take.
+    pub(super) memory_max: u64,
+}
+
+impl Start {
+    pub(super) fn options(&self) -> AssembleOptions {
+        AssembleOptions {
+            name: Some(self.group.name.clone()),
+            uuid: Some(self.group.uuid),
+            settings: self.settings.path,
+            sync_speed: self.settings.sync_speed(),
+            memory_max: self.memory_max,
+            ..AssembleOptions::default()
+        }
+    }
+}
