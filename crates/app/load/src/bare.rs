@@ -18,18 +18,23 @@ use std::ops::Range;
 
 /// What the loop does.
 #[derive(Clone, Debug)]
-pub(crate) struct BareLoad {
-    pub(crate) block: u64,
-    pub(crate) reads: u8,
-    pub(crate) random: bool,
-    pub(crate) seed: u64,
-    pub(crate) payload: u64,
+pub struct BareLoad {
+    /// Bytes of a request.
+    pub block: u64,
+    /// Percent of requests that read.
+    pub reads: u8,
+    /// At random places, rather than one after the other.
+    pub random: bool,
+    /// The seed of the places.
+    pub seed: u64,
+    /// Bytes of data that writes take theirs from.
+    pub payload: u64,
     /// Slot 0 is missing: its bytes are recovered when they are read. For parity layouts.
-    pub(crate) degraded: bool,
+    pub degraded: bool,
 }
 
 /// See the module's documentation.
-pub(crate) struct Bare {
+pub struct Bare {
     load: BareLoad,
     layout: Layout,
     members: Vec<BufMut>,
@@ -43,7 +48,7 @@ pub(crate) struct Bare {
 impl Bare {
     /// Memory for `layout`, every page of it touched in the order in which the array's own pages
     /// are: the system may place neighbours side by side.
-    pub(crate) fn new(pool: &Pool, layout: Layout, load: BareLoad) -> Option<Bare> {
+    pub fn new(pool: &Pool, layout: Layout, load: BareLoad) -> Option<Bare> {
         let members =
             (0..layout.slots()).map(|slot| pool.zeroed(layout.used_size(slot) as usize)).collect();
         let region = Region::share(0..layout.array_size(), load.block, 0, 1)?;
@@ -85,7 +90,7 @@ impl Bare {
     }
 
     /// Does one request.
-    pub(crate) fn step(&mut self) {
+    pub fn step(&mut self) {
         let at = if self.load.random {
             self.region.random(&mut self.random)
         } else {
@@ -205,7 +210,7 @@ fn recover(members: &[BufMut], rows: Range<usize>, into: &mut [u8]) {
 }
 
 /// Members of the widest array that the loop is made for.
-pub(crate) const SOURCES_MAX: usize = 32;
+pub const SOURCES_MAX: usize = 32;
 
 fn write_stripe(
     parity: &Parity,
@@ -332,7 +337,7 @@ fn with_q(map: &StripeMap, sources: &[Option<&[u8]>; SOURCES_MAX], p: &mut [u8],
 }
 
 /// The bare rebuild: slot 0 recovered from all others, a chunk at a time. Gives the bytes.
-pub(crate) fn rebuild_step(members: &mut [BufMut], rows: Range<usize>) -> u64 {
+pub fn rebuild_step(members: &mut [BufMut], rows: Range<usize>) -> u64 {
     let len = rows.len() as u64;
     if let Some((first, others)) = members.split_first_mut() {
         let mut sources: [&[u8]; SOURCES_MAX] = [&[]; SOURCES_MAX];

@@ -25,20 +25,27 @@ const LATENCY_MAX: u64 = 60_000_000_000;
 
 /// What one generator does. Sizes in bytes.
 #[derive(Clone, Debug)]
-pub(crate) struct Traffic {
-    pub(crate) block: u64,
+pub struct Traffic {
+    /// Bytes of a request.
+    pub block: u64,
     /// Requests in flight.
-    pub(crate) depth: u32,
+    pub depth: u32,
     /// Percent of requests that read.
-    pub(crate) reads: u8,
-    pub(crate) random: bool,
-    pub(crate) fua: bool,
-    pub(crate) flush_every: u32,
-    pub(crate) seed: u64,
-    pub(crate) payload: u64,
-    pub(crate) latency: bool,
+    pub reads: u8,
+    /// At random places, rather than one after the other.
+    pub random: bool,
+    /// Every write is on stable storage before it counts.
+    pub fua: bool,
+    /// A flush after so many writes; 0: none.
+    pub flush_every: u32,
+    /// The seed of the places.
+    pub seed: u64,
+    /// Bytes of data that writes take theirs from.
+    pub payload: u64,
+    /// Latencies are noted.
+    pub latency: bool,
     /// Seconds are the thread's processor time.
-    pub(crate) processor_time: bool,
+    pub processor_time: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -74,7 +81,7 @@ struct Own {
 }
 
 /// See the module's documentation.
-pub(crate) struct Generator {
+pub struct Generator {
     shard: Shard,
     traffic: Traffic,
     devices: Vec<Rc<dyn Device>>,
@@ -85,7 +92,7 @@ pub(crate) struct Generator {
 
 impl Generator {
     /// A generator on `devices` in turn, each within its region.
-    pub(crate) fn new(
+    pub fn new(
         shard: &Shard,
         devices: Vec<(Rc<dyn Device>, Region)>,
         traffic: Traffic,
@@ -122,7 +129,7 @@ impl Generator {
     }
 
     /// Runs one slice and waits for every request of it.
-    pub(crate) async fn slice(self: Rc<Generator>, until: Until) -> Result<Slice, IoError> {
+    pub async fn slice(self: Rc<Generator>, until: Until) -> Result<Slice, IoError> {
         if self.traffic.latency {
             self.own.borrow_mut().latency = Histogram::new_with_max(LATENCY_MAX, 2).ok();
         }
@@ -270,19 +277,21 @@ impl Sink for Generator {
 }
 
 /// Seconds by the wall, or of this thread's processor time.
-pub(crate) struct Stopwatch {
+pub struct Stopwatch {
     shard: Shard,
     processor: bool,
     start: Nanos,
 }
 
 impl Stopwatch {
-    pub(crate) fn start(shard: &Shard, processor: bool) -> Stopwatch {
+    /// Starts one: of this thread's processor time, or of the shard's clock.
+    pub fn start(shard: &Shard, processor: bool) -> Stopwatch {
         let start = if processor { processor_nanos() } else { shard.now() };
         Stopwatch { shard: shard.clone(), processor, start }
     }
 
-    pub(crate) fn seconds(&self) -> f64 {
+    /// Seconds since it was started.
+    pub fn seconds(&self) -> f64 {
         let now = if self.processor { processor_nanos() } else { self.shard.now() };
         now.saturating_sub(self.start) as f64 / 1e9
     }

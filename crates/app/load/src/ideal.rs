@@ -39,7 +39,7 @@ struct Cost {
 }
 
 /// The geometry of an array of `options` whose members have `component` bytes each.
-pub(crate) fn layout(options: &Options, component: u64) -> Result<Layout, OptionsError> {
+pub fn layout(options: &Options, component: u64) -> Result<Layout, OptionsError> {
     let chunk = options.chunk.max(512);
     let whole = match options.level {
         Level::Raid1 => component,
@@ -141,7 +141,7 @@ fn write_cost(options: &Options, layout: &Layout) -> Option<Cost> {
 }
 
 /// Calls `each` with every stripe that `len` bytes at `offset` touch, and where within its data.
-pub(crate) fn for_stripes(
+pub fn for_stripes(
     offset: u64,
     len: u64,
     stripe_size: u64,
@@ -158,7 +158,7 @@ pub(crate) fn for_stripes(
 }
 
 /// Bytes of a member that is in memory; `None` for others.
-pub(crate) fn memory_size(member: &MemberSpec) -> Option<u64> {
+pub fn memory_size(member: &MemberSpec) -> Option<u64> {
     match member {
         MemberSpec::Ram(size) => Some(*size),
         _ => None,

@@ -1,4 +1,4 @@
-//! The load generator behind `braid bench`, and behind the tables of docs/benchmarks.
+//! The load generator behind `braid bench`, and behind the tables of docs/benchmarks, which make further loads of its parts.
 //!
 //! Runs one load on an array and, in turn in the same run, on what the array is to be compared
 //! with: its members by themselves (`raw`), a loop that only copies and computes parity (`bare`),
@@ -19,28 +19,22 @@
 
 #![forbid(unsafe_code)]
 
-mod bare;
-mod counted;
-mod error;
-mod generator;
-mod ideal;
+pub mod bare;
+pub mod error;
+pub mod generator;
+pub mod ideal;
 mod machine;
-mod measure;
-mod offsets;
-mod on_shards;
-mod options;
+pub mod measure;
+pub mod offsets;
+pub mod on_shards;
+pub mod options;
 mod payload;
-mod rebuild;
-mod report;
+pub mod report;
 mod rows;
-mod run;
-mod served;
-mod stack;
-mod sweep;
-mod under_test;
-mod virtual_time;
+pub mod run;
+pub mod served;
+pub mod under_test;
 
-pub use counted::{Counted, count_requests};
 pub use error::LoadError;
 pub use ideal::{RawLoad, raw_load};
 pub use machine::Machine;
@@ -48,11 +42,5 @@ pub use measure::{Contender, Measured, Slice, Spread, Until, in_turn};
 pub use options::{
     Beside, Clock, Length, Options, OptionsError, Over, PAYLOAD, Pattern, PatternError,
 };
-pub use rebuild::rebuild;
 pub use report::{Absolute, Ratio, Report, megabytes, significant, thousands};
 pub use run::{run, run_beside};
-pub use stack::{
-    Below, LayerFigures, Stack, StackFigures, StackLoad, stack_in_virtual_time, stack_on_the_clock,
-};
-pub use sweep::{Variant, scaling, sweep};
-pub use virtual_time::{VirtualClock, sweep_in_virtual_time};

@@ -7,11 +7,11 @@ use std::ops::Range;
 
 /// Random numbers that cost a few instructions (xorshift64* by Vigna). Not for secrets.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
     /// The sequence that `seed` stands for.
-    pub(crate) fn new(seed: u64) -> Random {
+    pub fn new(seed: u64) -> Random {
         // The state must not be zero; neighbouring seeds shall not give neighbouring states.
         Random((seed ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1)
     }
@@ -25,14 +25,14 @@ impl Random {
     }
 
     /// A number below `bound` (0 when `bound` is 0).
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }
 
 /// Part of a device that one generator works on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Region {
+pub struct Region {
     start: u64,
     block: u64,
     blocks: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Region {
 impl Region {
     /// The share of shard `shard` of `shards` in the bytes `place` of a device, in whole blocks of
     /// `block` bytes; `None` when not even one block fits.
-    pub(crate) fn share(place: Range<u64>, block: u64, shard: u64, shards: u64) -> Option<Region> {
+    pub fn share(place: Range<u64>, block: u64, shard: u64, shards: u64) -> Option<Region> {
         let size = place.end.saturating_sub(place.start);
         let blocks = (size / block).checked_div(shards)?;
         let start = place.start + shard * blocks * block;
@@ -50,14 +50,14 @@ impl Region {
     }
 
     /// The block after the one before, round and round.
-    pub(crate) fn sequential(&mut self) -> u64 {
+    pub fn sequential(&mut self) -> u64 {
         let at = self.next;
         self.next = if at + 1 == self.blocks { 0 } else { at + 1 };
         self.start + at * self.block
     }
 
     /// Any block.
-    pub(crate) fn random(&mut self, random: &mut Random) -> u64 {
+    pub fn random(&mut self, random: &mut Random) -> u64 {
         self.start + random.below(self.blocks) * self.block
     }
 }

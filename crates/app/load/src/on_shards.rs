@@ -40,7 +40,7 @@ fn new_id() -> u64 {
 }
 
 /// Something measured on one or more shards at the same time. Dropping it frees what it holds there.
-pub(crate) struct OnShards {
+pub struct OnShards {
     name: String,
     worth: Option<f64>,
     id: u64,
@@ -58,7 +58,7 @@ impl OnShards {
     }
 
     /// Says what a byte of it is worth; see [`Contender::worth`].
-    pub(crate) fn worth(mut self, worth: Option<f64>) -> OnShards {
+    pub fn worth(mut self, worth: Option<f64>) -> OnShards {
         self.worth = worth;
         self
     }
@@ -66,7 +66,7 @@ impl OnShards {
     /// A generator on each shard, on the devices that `open` gives there, each with the bytes that
     /// may be touched. Shard `i` of `n` works on the `i`-th part of each and has its share of the
     /// depth.
-    pub(crate) fn generators<O>(
+    pub fn generators<O>(
         name: &str,
         remotes: &[Remote],
         traffic: &Traffic,
@@ -99,7 +99,7 @@ impl OnShards {
     }
 
     /// The bare loop on one shard, made there by `make`.
-    pub(crate) fn bare<M>(
+    pub fn bare<M>(
         name: &str,
         remote: &Remote,
         block: u64,
@@ -124,7 +124,7 @@ impl OnShards {
     }
 
     /// The bare rebuild of one of `members` members of `size` bytes, `chunk` bytes at a time.
-    pub(crate) fn bare_rebuild(
+    pub fn bare_rebuild(
         remote: &Remote,
         members: usize,
         size: usize,
@@ -143,7 +143,7 @@ impl OnShards {
 }
 
 /// A device and the bytes of it that may be touched.
-pub(crate) type Place = (Rc<dyn Device>, Range<u64>);
+pub type Place = (Rc<dyn Device>, Range<u64>);
 
 fn settle(
     shard: &Shard,
@@ -169,7 +169,7 @@ fn keep(shard: &Shard, id: u64, resident: Resident) {
 }
 
 /// The part of `whole` that the `index`-th of `count` has; at least 1.
-pub(crate) fn share(whole: u32, index: u64, count: u64) -> u32 {
+pub fn share(whole: u32, index: u64, count: u64) -> u32 {
     let whole = u64::from(whole);
     let own = whole * (index + 1) / count - whole * index / count;
     own.max(1) as u32

@@ -283,7 +283,7 @@ impl Options {
 }
 
 /// `5 × ram:256M`, or the members one by one when they differ.
-pub(crate) fn members_text(members: &[MemberSpec]) -> String {
+pub fn members_text(members: &[MemberSpec]) -> String {
     match members.first() {
         Some(first) if members.len() > 1 && members.iter().all(|member| member == first) => {
             format!("{} × {first}", members.len())

@@ -23,7 +23,7 @@ const BARE_MEMBER_MAX: u64 = 512 << 20;
 
 impl Options {
     /// How long one slice is.
-    pub(crate) fn slice(&self) -> Until {
+    pub fn slice(&self) -> Until {
         let rounds = self.rounds.max(1) as u64;
         match self.length {
             Length::Seconds(seconds) => Until::Nanos((seconds * 1e9) as u64 / rounds),
@@ -32,7 +32,8 @@ impl Options {
         }
     }
 
-    pub(crate) fn traffic(&self) -> Traffic {
+    /// The traffic of all shards together.
+    pub fn traffic(&self) -> Traffic {
         Traffic {
             block: self.block,
             depth: self.depth,
@@ -115,7 +116,7 @@ pub fn run_beside(
 
 /// Writes every block of the array once, so that no page is touched for the first time later.
 /// Members that take their time get none of this.
-pub(crate) fn fill(options: &Options, under_test: &UnderTest) -> Result<(), LoadError> {
+pub fn fill(options: &Options, under_test: &UnderTest) -> Result<(), LoadError> {
     if options
         .members
         .iter()
@@ -127,7 +128,7 @@ pub(crate) fn fill(options: &Options, under_test: &UnderTest) -> Result<(), Load
 }
 
 /// [`fill`], whatever the members are.
-pub(crate) fn fill_all(options: &Options, under_test: &UnderTest) -> Result<(), LoadError> {
+pub fn fill_all(options: &Options, under_test: &UnderTest) -> Result<(), LoadError> {
     let size = under_test.array().info().device.size;
     let shards = u64::from(options.shards);
     let block = FILL_BLOCK.min(size / shards / 4096 * 4096).max(4096);
@@ -147,7 +148,11 @@ pub(crate) fn fill_all(options: &Options, under_test: &UnderTest) -> Result<(), 
     Ok(())
 }
 
-pub(crate) fn on_array(
+/// Generators on the array's shards.
+///
+/// # Errors
+/// When it cannot be opened there.
+pub fn on_array(
     name: &str,
     remotes: &[Remote],
     traffic: &Traffic,
@@ -204,7 +209,7 @@ fn on_device(options: &Options, under_test: &UnderTest) -> Result<Option<OnShard
 }
 
 /// A plain RAM device of `size` bytes, every page of it touched, under `traffic`.
-pub(crate) fn plain_device(
+pub fn plain_device(
     size: u64,
     traffic: &Traffic,
     remotes: &[Remote],

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// A server and the shards of its clients. Fields are dropped in order: clients' shards, server,
 /// socket.
-pub(crate) struct Served {
+pub struct Served {
     clients: Shards,
     server: Server,
     _folder: tempfile::TempDir,
@@ -27,11 +27,7 @@ pub(crate) struct Served {
 
 impl Served {
     /// Serves `array` from `remotes`, for as many clients as `shards` says, one on each shard.
-    pub(crate) fn start(
-        array: &Arc<Array>,
-        remotes: &[Remote],
-        shards: u16,
-    ) -> Result<Served, LoadError> {
+    pub fn start(array: &Arc<Array>, remotes: &[Remote], shards: u16) -> Result<Served, LoadError> {
         let folder = tempfile::tempdir().map_err(LoadError::Socket)?;
         let address = Address::Unix(folder.path().join("load.sock"));
         let target = Arc::clone(array) as Arc<dyn Target>;
@@ -41,7 +37,7 @@ impl Served {
     }
 
     /// A generator behind a connection on each of the clients' shards.
-    pub(crate) fn generators(&self, traffic: &Traffic) -> Result<OnShards, LoadError> {
+    pub fn generators(&self, traffic: &Traffic) -> Result<OnShards, LoadError> {
         // One address was given to the server, so one is there.
         let Some(address) = self.server.addresses().first().cloned() else {
             return Err(LoadError::ShardGone("NBD server".to_owned()));

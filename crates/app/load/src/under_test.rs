@@ -41,7 +41,7 @@ impl Opener for Named {
 }
 
 /// Opens `spec`; its name gets the number `nr` unless it is a path, which is one of a kind.
-pub(crate) fn prepare(spec: &MemberSpec, nr: usize) -> Result<Arc<dyn Opener>, OpenError> {
+pub fn prepare(spec: &MemberSpec, nr: usize) -> Result<Arc<dyn Opener>, OpenError> {
     let inner = spec.prepare()?;
     Ok(match spec {
         MemberSpec::Path(_) => inner,
@@ -50,7 +50,7 @@ pub(crate) fn prepare(spec: &MemberSpec, nr: usize) -> Result<Arc<dyn Opener>, O
 }
 
 /// A running array with its shards and members. Dropping it stops the array.
-pub(crate) struct UnderTest {
+pub struct UnderTest {
     array: Arc<Array>,
     created: Created,
     openers: Vec<Arc<dyn Opener>>,
@@ -60,7 +60,7 @@ pub(crate) struct UnderTest {
 impl UnderTest {
     /// Creates and starts the array of `options`, without a first resync: nothing that is on the
     /// members matters. What they held is lost.
-    pub(crate) fn start(options: &Options) -> Result<UnderTest, LoadError> {
+    pub fn start(options: &Options) -> Result<UnderTest, LoadError> {
         let shards = braid_shard::threads::start(options.shards.into())?;
         let openers = options
             .members
@@ -100,23 +100,23 @@ impl UnderTest {
     }
 
     /// The array.
-    pub(crate) fn array(&self) -> &Arc<Array> {
+    pub fn array(&self) -> &Arc<Array> {
         &self.array
     }
 
     /// Changes the array's settings.
-    pub(crate) fn set(&self, settings: braid_array::settings::Settings) -> Result<(), LoadError> {
+    pub fn set(&self, settings: braid_array::settings::Settings) -> Result<(), LoadError> {
         let set = self.array.control(move |control| async move { control.set(settings).await });
         Ok(set.ok_or_else(gone)??)
     }
 
     /// The array's shards.
-    pub(crate) fn remotes(&self) -> &[Remote] {
+    pub fn remotes(&self) -> &[Remote] {
         self.shards.remotes()
     }
 
     /// Members by slot, and the bytes of each that hold array data.
-    pub(crate) fn member(&self, slot: usize) -> Option<(Arc<dyn Opener>, std::ops::Range<u64>)> {
+    pub fn member(&self, slot: usize) -> Option<(Arc<dyn Opener>, std::ops::Range<u64>)> {
         let opener = self.openers.get(slot)?;
         let created = self.created.members.iter().find(|member| member.slot == Some(slot))?;
         let used = match self.created.component_size {
@@ -127,24 +127,24 @@ impl UnderTest {
     }
 
     /// Sentences that the user should read about the members.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    pub fn notes(&self) -> Vec<String> {
         self.openers.iter().flat_map(|opener| opener.notes()).collect()
     }
 
     /// Fails the member in `slot`.
-    pub(crate) fn fail(&self, slot: usize) -> Result<(), LoadError> {
+    pub fn fail(&self, slot: usize) -> Result<(), LoadError> {
         self.with_holder(slot, |control, member| async move { control.fail(&member).await })
     }
 
     /// Takes the failed member named `name` out.
-    pub(crate) fn remove(&self, name: String) -> Result<(), LoadError> {
+    pub fn remove(&self, name: String) -> Result<(), LoadError> {
         let member = MemberSelector::Name(name);
         let done = self.array.control(|control| async move { control.remove(&member).await });
         Ok(done.ok_or_else(gone)??)
     }
 
     /// Adds a member and waits until its slot is whole again.
-    pub(crate) fn add_and_wait(&self, opener: Arc<dyn Opener>) -> Result<(), LoadError> {
+    pub fn add_and_wait(&self, opener: Arc<dyn Opener>) -> Result<(), LoadError> {
         let added = self.array.control(|control| async move {
             control.add(opener, true).await?;
             control.wait_idle().await;
@@ -158,7 +158,7 @@ impl UnderTest {
     }
 
     /// The name of the member that holds `slot`.
-    pub(crate) fn holder(&self, slot: usize) -> Result<String, LoadError> {
+    pub fn holder(&self, slot: usize) -> Result<String, LoadError> {
         let status = self.status()?;
         let nr = status.slots.get(slot).copied().flatten();
         let found = status.members.into_iter().find(|member| Some(member.nr) == nr);
@@ -166,7 +166,7 @@ impl UnderTest {
     }
 
     /// What the array says of itself.
-    pub(crate) fn status(&self) -> Result<ArrayStatus, LoadError> {
+    pub fn status(&self) -> Result<ArrayStatus, LoadError> {
         self.array.control(|control| async move { control.status().await }).ok_or_else(gone)
     }
 
@@ -203,7 +203,8 @@ fn home(shards: &Shards) -> Result<&Remote, LoadError> {
     shards.remotes().first().ok_or_else(gone)
 }
 
-pub(crate) fn context(shard: &Shard, remotes: Vec<Remote>) -> Context {
+/// Where an array is made and run: on `shard`, and those of `remotes`.
+pub fn context(shard: &Shard, remotes: Vec<Remote>) -> Context {
     let seconds =
         || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     Context {
@@ -215,7 +216,7 @@ pub(crate) fn context(shard: &Shard, remotes: Vec<Remote>) -> Context {
 }
 
 /// The array of a load: nothing that is on the members matters, so there is no first resync.
-pub(crate) fn wanted(options: &Options) -> CreateOptions {
+pub fn wanted(options: &Options) -> CreateOptions {
     CreateOptions {
         layout: options.layout,
         chunk_size: (options.level != braid_layout::Level::Raid1).then_some(options.chunk),
@@ -225,7 +226,11 @@ pub(crate) fn wanted(options: &Options) -> CreateOptions {
     }
 }
 
-pub(crate) async fn create_and_assemble(
+/// Makes an array of members that are overwritten, and runs it.
+///
+/// # Errors
+/// When it cannot be made, or a member fails.
+pub async fn create_and_assemble(
     ctx: Context,
     openers: Vec<Arc<dyn Opener>>,
     wanted: CreateOptions,

@@ -3,11 +3,12 @@
 //! This program is run again under callgrind with two numbers of requests; what both have in common, the
 //! start and the end, cancels out in the difference.
 
+use crate::loads::counted::{Counted, count_requests};
 use crate::tables::{Effort, Row, Table};
 use anyhow::{Context, bail};
 use braid_device::spec::MemberSpec;
 use braid_layout::Level;
-use braid_load::{Clock, Counted, Machine, Options, Pattern, Report, count_requests};
+use braid_load::{Clock, Machine, Options, Pattern, Report};
 use std::process::Command;
 
 /// Bytes of a member: the count does not depend on it.

@@ -5,10 +5,11 @@
 //! a second, 9429 MB/s of 128 KiB reads and 8417 MB/s of 256 KiB writes. A share (array ÷ that engine's own plain RAM
 //! device) depends little on the machine; the absolutes beside it, which are the share of that plain device, do.
 
+use crate::loads::rebuild::rebuild;
 use crate::tables::{Effort, Row, Table, spread};
 use anyhow::Context;
 use braid_layout::Level;
-use braid_load::{Options, Pattern, megabytes, rebuild, run, thousands};
+use braid_load::{Options, Pattern, megabytes, run, thousands};
 
 /// A load, and SPDK's share of its own plain device and its absolute figure.
 struct Line {

@@ -12,6 +12,7 @@ mod files;
 mod fio;
 mod instructions;
 mod known;
+mod loads;
 mod markdown;
 mod memory;
 mod metadata;

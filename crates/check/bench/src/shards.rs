@@ -1,11 +1,12 @@
 //! One shard beside two, and what follows from that for more.
 
+use crate::loads::sweep::scaling;
 use crate::tables::{Effort, Row, Table, demand, spread};
 use crate::tuning::rates;
 use anyhow::Context;
 use braid_device::spec::MemberSpec;
 use braid_layout::Level;
-use braid_load::{Length, Options, Pattern, Report, megabytes, scaling, significant};
+use braid_load::{Length, Options, Pattern, Report, megabytes, significant};
 
 /// Numbers of shards that are projected.
 const PROJECTED: [f64; 3] = [4.0, 16.0, 64.0];

@@ -1,14 +1,14 @@
 //! Arrays made of arrays: what reaches the members of the field's stack and of others, with plugging at every
 //! layer and without (P10, field table 4).
 
+use crate::loads::stack::{
+    Below, Stack, StackFigures, StackLoad, stack_in_virtual_time, stack_on_the_clock,
+};
 use crate::tables::{Effort, Row, Table};
 use anyhow::Context;
 use braid_device::spec::MemberSpec;
 use braid_layout::{Level, layout_number};
-use braid_load::{
-    Below, Measured, Pattern, Report, Stack, StackFigures, StackLoad, Until, megabytes,
-    significant, stack_in_virtual_time, stack_on_the_clock,
-};
+use braid_load::{Measured, Pattern, Report, Until, megabytes, significant};
 use std::path::Path;
 
 const KIB: u64 = 1 << 10;

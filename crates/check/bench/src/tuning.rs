@@ -1,16 +1,15 @@
 //! What the settings of the write path do, and that leaving them alone is best: P7, P8, and the curves
 //! of docs/tuning.md.
 
+use crate::loads::sweep::{Variant, sweep};
+use crate::loads::virtual_time::sweep_in_virtual_time;
 use crate::plot::{Curve, Plot};
 use crate::tables::{Effort, Row, Table, demand, spread};
 use anyhow::Context;
 use braid_array::settings::Settings;
 use braid_device::spec::MemberSpec;
 use braid_layout::Level;
-use braid_load::{
-    Length, LoadError, Options, Over, Pattern, Report, Spread, Variant, megabytes, sweep,
-    sweep_in_virtual_time,
-};
+use braid_load::{Length, LoadError, Options, Over, Pattern, Report, Spread, megabytes};
 
 /// Heights of a line that can be set with 64 KiB chunks.
 const STRIPE_SIZES: [u64; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];

@@ -2,6 +2,7 @@
 //!
 //! Owns the shard, the volume and what is to be read back. Does not know which steps are measured.
 
+use crate::loads::virtual_time::VirtualClock;
 use anyhow::{Context, bail};
 use braid_device::meter::Metered;
 use braid_device::plug::Plug;
@@ -11,7 +12,6 @@ use braid_filesystem::{Caller, Errno, FileSystem, Ino, Kind, NewNode, ROOT, Time
 use braid_format::volume::BLOCK;
 use braid_kv::Store;
 use braid_kv::model::ModelStore;
-use braid_load::VirtualClock;
 use braid_shard::sync::promise;
 use braid_shard::{Buf, Shard};
 use braid_volume::{

@@ -1,14 +1,14 @@
 //! One load on one array under several settings, changed between slices while the array runs.
 
-use crate::error::LoadError;
-use crate::measure::{Contender, Slice, Until, in_turn};
-use crate::on_shards::OnShards;
-use crate::options::{Options, Over};
-use crate::report::Report;
-use crate::run::{fill, fill_all, on_array};
-use crate::served::Served;
-use crate::under_test::UnderTest;
 use braid_array::settings::Settings;
+use braid_load::error::LoadError;
+use braid_load::measure::{Contender, Slice, Until, in_turn};
+use braid_load::on_shards::OnShards;
+use braid_load::options::{Options, Over};
+use braid_load::report::Report;
+use braid_load::run::{fill, fill_all, on_array};
+use braid_load::served::Served;
+use braid_load::under_test::UnderTest;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -43,7 +43,7 @@ impl Contender for Under<'_> {
 /// of the others. What the members held is lost. Must not be called on a shard's thread.
 ///
 /// # Errors
-/// As [`run`](crate::run()); also settings that the array refuses.
+/// As [`run`](braid_load::run()); also settings that the array refuses.
 pub fn sweep(options: &Options, variants: &[Variant]) -> Result<Report, LoadError> {
     options.check()?;
     let under_test = UnderTest::start(options)?;
@@ -90,7 +90,7 @@ impl Contender for OnSoMany {
 /// its own; ratios are those of the first to each of the others.
 ///
 /// # Errors
-/// As [`run`](crate::run()).
+/// As [`run`](braid_load::run()).
 pub fn scaling(options: &Options, shards: &[u16]) -> Result<Report, LoadError> {
     let mut all = Vec::new();
     let mut notes = Vec::new();
@@ -114,10 +114,10 @@ pub fn scaling(options: &Options, shards: &[u16]) -> Result<Report, LoadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{Length, Pattern};
     use braid_array::settings::StripeSize;
     use braid_device::spec::MemberSpec;
     use braid_layout::Level;
+    use braid_load::options::{Length, Pattern};
 
     fn quick(pattern: Pattern, block: u64) -> Options {
         Options {
@@ -145,7 +145,8 @@ mod tests {
     fn one_and_two_shards_are_measured_side_by_side() {
         let options = quick(Pattern::RandWrite, 4096);
         let report =
-            scaling(&Options { clock: crate::options::Clock::Wall, ..options }, &[2, 1]).unwrap();
+            scaling(&Options { clock: braid_load::options::Clock::Wall, ..options }, &[2, 1])
+                .unwrap();
         assert!(report.ratio("2 shards", "1 shard").is_some());
     }
 }

@@ -4,17 +4,17 @@
 //! with no other load. In turn: `bare` recovers the same bytes on plain memory without an engine;
 //! `device` writes one plain device in memory from end to end.
 
-use crate::bare::SOURCES_MAX;
-use crate::error::LoadError;
-use crate::generator::Traffic;
-use crate::ideal::memory_size;
-use crate::measure::{Contender, Slice, Until, in_turn};
-use crate::on_shards::OnShards;
-use crate::options::Options;
-use crate::report::Report;
-use crate::run::{fill, plain_device};
-use crate::under_test::{UnderTest, prepare};
 use braid_device::Opener;
+use braid_load::bare::SOURCES_MAX;
+use braid_load::error::LoadError;
+use braid_load::generator::Traffic;
+use braid_load::ideal::memory_size;
+use braid_load::measure::{Contender, Slice, Until, in_turn};
+use braid_load::on_shards::OnShards;
+use braid_load::options::Options;
+use braid_load::report::Report;
+use braid_load::run::{fill, plain_device};
+use braid_load::under_test::{UnderTest, prepare};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::time::Instant;
@@ -131,9 +131,9 @@ pub fn rebuild(options: &Options) -> Result<Report, LoadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Pattern;
     use braid_device::spec::MemberSpec;
     use braid_layout::Level;
+    use braid_load::options::Pattern;
 
     #[test]
     fn rebuilds_of_parity_and_mirrors_come_to_their_end_again_and_again() {

@@ -2,16 +2,16 @@
 //!
 //! There is no io_uring and no second thread here, and every request is the same in every run.
 
-use crate::error::LoadError;
-use crate::generator::Generator;
-use crate::measure::{Slice, Until};
-use crate::offsets::Region;
-use crate::options::{Options, OptionsError};
-use crate::under_test::{context, create_and_assemble, prepare, wanted};
-use crate::virtual_time::VirtualClock;
+use crate::loads::virtual_time::VirtualClock;
 use braid_array::control::Control;
 use braid_array::settings::{Settings, StripeCacheSize};
 use braid_device::{Device, OpenError, Opener, Target};
+use braid_load::error::LoadError;
+use braid_load::generator::Generator;
+use braid_load::measure::{Slice, Until};
+use braid_load::offsets::Region;
+use braid_load::options::{Options, OptionsError};
+use braid_load::under_test::{context, create_and_assemble, prepare, wanted};
 use braid_shard::Shard;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const STRIPE_CACHE_LINES: u32 = 256;
 /// memory. The array has a stripe cache of 256 lines, which the first few hundred requests fill.
 ///
 /// # Errors
-/// As [`run`](crate::run()).
+/// As [`run`](braid_load::run()).
 pub fn count_requests(options: &Options, on: Counted, count: u64) -> Result<Slice, LoadError> {
     options.check()?;
     let shard = Shard::with_reactor(0, Rc::new(VirtualClock::default()));
@@ -75,9 +75,9 @@ pub fn count_requests(options: &Options, on: Counted, count: u64) -> Result<Slic
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Pattern;
     use braid_device::spec::MemberSpec;
     use braid_layout::Level;
+    use braid_load::options::Pattern;
 
     #[test]
     fn as_many_requests_are_done_as_were_asked_for_on_each() {

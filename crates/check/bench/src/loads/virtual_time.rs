@@ -4,16 +4,16 @@
 //! no time and the figures are those of the members alone: what the array asks of them. They are the
 //! same on every machine and in every run.
 
-use crate::error::LoadError;
-use crate::generator::Generator;
-use crate::measure::{Measured, Until};
-use crate::offsets::Region;
-use crate::options::{Options, OptionsError};
-use crate::report::Report;
-use crate::sweep::Variant;
-use crate::under_test::{create_and_assemble, prepare, wanted};
+use crate::loads::sweep::Variant;
 use braid_array::control::Control;
 use braid_device::{Device, Target};
+use braid_load::error::LoadError;
+use braid_load::generator::Generator;
+use braid_load::measure::{Measured, Until};
+use braid_load::offsets::Region;
+use braid_load::options::{Options, OptionsError};
+use braid_load::report::Report;
+use braid_load::under_test::{create_and_assemble, prepare, wanted};
 use braid_shard::{Nanos, Reactor, Shard};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -39,11 +39,11 @@ impl Reactor for VirtualClock {
     }
 }
 
-/// As [`sweep`](crate::sweep()), on one shard in virtual time. There is one round: another would give
+/// As [`sweep`](crate::loads::sweep::sweep()), on one shard in virtual time. There is one round: another would give
 /// the same. Members must be modelled ones, since nothing else completes without a machine.
 ///
 /// # Errors
-/// As [`sweep`](crate::sweep()).
+/// As [`sweep`](crate::loads::sweep::sweep()).
 pub fn sweep_in_virtual_time(options: &Options, variants: &[Variant]) -> Result<Report, LoadError> {
     options.check()?;
     let mut measured = Vec::new();
@@ -56,7 +56,7 @@ pub fn sweep_in_virtual_time(options: &Options, variants: &[Variant]) -> Result<
 
 fn one(options: &Options, variant: &Variant) -> Result<Measured, LoadError> {
     let shard = Shard::with_reactor(0, Rc::new(VirtualClock::default()));
-    let context = crate::under_test::context(&shard, vec![shard.remote()]);
+    let context = braid_load::under_test::context(&shard, vec![shard.remote()]);
     let openers = options
         .members
         .iter()
@@ -97,9 +97,9 @@ fn one(options: &Options, variant: &Variant) -> Result<Measured, LoadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{Length, Pattern};
     use braid_array::settings::{Settings, StripeSize};
     use braid_layout::Level;
+    use braid_load::options::{Length, Pattern};
 
     #[test]
     fn figures_are_the_same_every_time_and_a_tall_line_costs_small_writes() {

@@ -1,13 +1,7 @@
 //! Arrays made of arrays under a load: how fast they are, and how large the requests are that each layer
 //! hands down.
 
-use crate::error::LoadError;
-use crate::generator::Generator;
-use crate::measure::{Slice, Until};
-use crate::offsets::Region;
-use crate::options::{Clock, Options, OptionsError, Pattern};
-use crate::under_test::{context, prepare};
-use crate::virtual_time::VirtualClock;
+use crate::loads::virtual_time::VirtualClock;
 use braid_array::array::Array;
 use braid_array::assemble::assemble;
 use braid_array::control::Control;
@@ -17,6 +11,12 @@ use braid_array::stacking::ArrayMember;
 use braid_device::spec::MemberSpec;
 use braid_device::{Device, Opener, Target};
 use braid_layout::Level;
+use braid_load::error::LoadError;
+use braid_load::generator::Generator;
+use braid_load::measure::{Slice, Until};
+use braid_load::offsets::Region;
+use braid_load::options::{Clock, Options, OptionsError, Pattern};
+use braid_load::under_test::{context, prepare};
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use std::future::Future;
@@ -64,15 +64,6 @@ impl Stack {
     /// Over arrays, each on its own devices.
     pub fn of_arrays(level: Level, arrays: impl IntoIterator<Item = Stack>) -> Stack {
         Stack::new(level, arrays.into_iter().map(Below::Array).collect())
-    }
-
-    /// Members of all layers that are devices.
-    pub fn devices(&self) -> usize {
-        let each = self.members.iter().map(|member| match member {
-            Below::Device(_) => 1,
-            Below::Array(array) => array.devices(),
-        });
-        each.sum()
     }
 }
 

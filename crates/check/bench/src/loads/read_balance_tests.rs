@@ -2,13 +2,13 @@
 //! figures are the same in every run.
 
 use super::VirtualClock;
-use crate::generator::Generator;
-use crate::measure::{Slice, Until};
-use crate::offsets::Region;
-use crate::options::{Options, Pattern};
-use crate::under_test::{context, create_and_assemble, prepare, wanted};
 use braid_device::{Device, Target};
 use braid_layout::Level;
+use braid_load::generator::Generator;
+use braid_load::measure::{Slice, Until};
+use braid_load::offsets::Region;
+use braid_load::options::{Options, Pattern};
+use braid_load::under_test::{context, create_and_assemble, prepare, wanted};
 use braid_shard::Shard;
 use braid_shard::sync::promise;
 use std::rc::Rc;

@@ -1,0 +1,15 @@
+//! Loads that only the tables need, made of the parts of `braid-load`.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `counted` | so many requests, for a counter of instructions |
+//! | `sweep` | one load under several settings, or on several shards |
+//! | `virtual_time` | the same on modelled members, whose time is virtual |
+//! | `stack` | arrays of arrays |
+//! | `rebuild` | a rebuild beside a copy of as much |
+
+pub mod counted;
+pub mod rebuild;
+pub mod stack;
+pub mod sweep;
+pub mod virtual_time;
