@@ -20,6 +20,7 @@
 
 mod aimed;
 mod canaries;
+mod chances;
 pub mod checkers;
 pub mod cli;
 pub mod client;
@@ -42,6 +43,7 @@ pub mod run;
 pub mod scenario;
 pub mod seeds;
 mod settings;
+mod settings_under_load;
 pub mod stack;
 mod steps;
 pub mod volume;

@@ -8,6 +8,8 @@
 //! `ending` is the last round, `checkers`
 //! say what is wrong.
 
+use crate::chances::Mishaps;
+use crate::checkers::LOOKS;
 use crate::checkers::memory_bounded;
 use crate::client::{Acknowledged, Client, Failed};
 use crate::content::{Found, ZERO, recognise};
@@ -17,7 +19,6 @@ use crate::images;
 use crate::left_out::LeftOut;
 use crate::machine::{Machine, Step};
 use crate::member::Member;
-use crate::mishaps::Mishaps;
 use crate::oracle::Oracle;
 use crate::rng::{Extra, Rng};
 use crate::scenario::Scenario;
@@ -159,7 +160,7 @@ pub fn run(seed: u64, plain: bool, verbose: bool) -> Report {
         println!("seed {seed}: {describe}");
     }
     let lies = scenario.lies;
-    let world = World::new(seed, scenario.manners, scenario.create.version, verbose);
+    let world = World::new(LOOKS, seed, scenario.manners, scenario.create.version, verbose);
     for kind in &scenario.members {
         world.add_member(Member::new(kind.clone()));
     }

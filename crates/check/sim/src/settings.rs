@@ -4,10 +4,6 @@
 //! were settings.
 
 use crate::rng::Rng;
-use crate::run::Run;
-use crate::steps::Steps;
-use crate::waiting::Over;
-use braid_array::error::ControlError;
 use braid_array::settings::{RmwLevel, Settings, StripeCacheSize, StripeSize};
 use braid_layout::Level;
 
@@ -35,39 +31,4 @@ pub fn draw(rng: &Rng, level: Level, chunk: u64, block: u64, shards: usize) -> S
         *rng.pick(&[RmwLevel::Auto, RmwLevel::Disable, RmwLevel::Enable, RmwLevel::Prefer]);
     settings.preread_bypass_threshold = *rng.pick(&[None, Some(0), Some(3)]);
     settings
-}
-
-impl Run {
-    /// Somebody changes settings, with requests under way.
-    pub(crate) fn settings_change(&mut self) -> Result<(), Over> {
-        let scenario = &self.scenario;
-        let chunk = scenario.create.chunk_size.unwrap_or(0);
-        let level = scenario.create.level;
-        let settings = draw(&self.settings_rng, level, chunk, scenario.block, scenario.shards);
-        self.world.trace(|| format!("set {settings:?}"));
-        let control = self.control()?;
-        // Units change hands somewhere within the command.
-        self.world.moving.set(true);
-        let later = self.life()?.machine.begin(async move {
-            let result = control.set(settings).await;
-            (result, control.settings())
-        });
-        let (result, now) = self.wait("the command to change settings", &later)?;
-        self.world.moving.set(false);
-        self.world.owners.borrow_mut().clear();
-        let before = self.scenario.assemble.settings;
-        self.scenario.assemble.settings = now;
-        match result {
-            Ok(()) if now == settings => Ok(()),
-            Err(ControlError::SettingDuring { .. } | ControlError::Stopping { .. })
-                if now == before =>
-            {
-                Ok(())
-            }
-            other => self.fail(
-                "settings_are_taken_or_refused",
-                format!("{settings:?} were set over {before:?}: {other:?}, and are now {now:?}"),
-            ),
-        }
-    }
 }

@@ -71,8 +71,18 @@ pub struct Missed {
     pub versions: Vec<Version>,
 }
 
+/// The checkers that look at each request when it is submitted, and need no more than that.
+#[derive(Clone, Copy)]
+pub struct Looks {
+    /// At reads of a member: the first byte of it, and how many.
+    pub at_read: fn(&World, &Member, u64, u64),
+    /// At writes by a shard: the first component byte, and how many.
+    pub at_write: fn(&World, &Member, ShardId, u64, u64),
+}
+
 /// See the module's documentation.
 pub struct World {
+    looks: Looks,
     /// The run's seed.
     pub seed: u64,
     /// Choices of members and of the order of events.
@@ -125,12 +135,14 @@ pub type UnitOf = Box<dyn Fn(&Member, u64) -> Option<u64>>;
 impl World {
     /// A world without members.
     pub fn new(
+        looks: Looks,
         seed: u64,
         manners: Manners,
         metadata: superblock::Version,
         verbose: bool,
     ) -> Rc<World> {
         Rc::new(World {
+            looks,
             seed,
             rng: Rng::new(seed, 1),
             members: RefCell::default(),
@@ -504,14 +516,14 @@ impl World {
         let in_data = offset < data.end && offset + len > data.start;
         match &request.op {
             Op::Flush => {}
-            Op::Read(_) => crate::checkers::stale_never_source::look(self, member, offset, len),
+            Op::Read(_) => (self.looks.at_read)(self, member, offset, len),
             _ if in_data => {
                 if offset < data.start || offset + len > data.end {
                     let text =
                         format!("{} {}: reaches out of {data:?}", member.name(), describe(request));
                     self.fail("requests_are_valid", text);
                 }
-                crate::checkers::owner_only::look(self, member, shard, offset - data.start, len);
+                (self.looks.at_write)(self, member, shard, offset - data.start, len);
             }
             Op::Write { bufs, .. } => {
                 self.metadata_writes.set(self.metadata_writes.get() + 1);

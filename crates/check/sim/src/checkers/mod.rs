@@ -23,3 +23,8 @@ pub mod owner_only;
 pub mod parity_matches_data;
 pub mod reads_return_acknowledged;
 pub mod stale_never_source;
+
+use crate::world::Looks;
+
+/// Those that look at every request.
+pub const LOOKS: Looks = Looks { at_read: stale_never_source::look, at_write: owner_only::look };

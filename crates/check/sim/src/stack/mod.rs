@@ -22,6 +22,7 @@ mod plan;
 mod rest;
 mod too_degraded;
 
+use crate::checkers::LOOKS;
 use crate::client::{Client, Failed};
 use crate::device::SimOpener;
 use crate::images;
@@ -102,7 +103,7 @@ pub fn run(seed: u64, plain: bool, verbose: bool) -> Report {
         println!("stack {seed}: {scenario}");
     }
     let (lies, top) = (plan.scenario.lies, &plan.scenario);
-    let world = World::new(seed, top.manners, top.create.version, verbose);
+    let world = World::new(LOOKS, seed, top.manners, top.create.version, verbose);
     for kind in &top.members {
         world.add_member(Member::new(kind.clone()));
     }

@@ -3,9 +3,10 @@
 use super::call::{Answer, Call, What, carry_out};
 use super::history::History;
 use super::meta::{Change, Id, Key, Moment, ROOT, moment};
-use super::model::{Begun, Model, Number};
+use super::model::{Begun, Model};
 use super::readable::{Readable, look_at};
 use super::room::Room;
+use super::seen::Number;
 use super::{OpNr, stamp};
 use crate::machine::{Later, Machine};
 use crate::rng::Rng;

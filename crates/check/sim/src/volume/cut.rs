@@ -3,14 +3,31 @@
 
 use super::file::NEVER;
 use super::meta::{Change, Id, Key, Meta, Moment, Span};
-use super::model::{Model, Number, Observed, Record};
+use super::seen::{Number, Observed};
 use super::{OpNr, Tick};
 use braid_filesystem::{Attr, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// A request that changes names or attributes, since the durable point.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    pub(super) op: OpNr,
+    pub(super) begun: Tick,
+    pub(super) ended: Tick,
+    pub(super) changes: Vec<Change>,
+    pub(super) during: Span,
+}
+
 /// The search for the cut that was left.
 pub(super) struct Candidates<'a> {
-    pub(super) model: &'a Model,
+    /// Changes since the durable point, which is `base`.
+    pub(super) log: &'a [Record],
+    pub(super) base: &'a Meta,
+    /// The last tick.
+    pub(super) tick: Tick,
+    /// What the file system calls files, and the other way round.
+    pub(super) numbers: &'a BTreeMap<Id, Number>,
+    pub(super) ids: &'a BTreeMap<Number, Id>,
     pub(super) observed: &'a Observed,
     pub(super) at: Moment,
 }
@@ -46,9 +63,9 @@ impl<'a> Candidates<'a> {
     /// The cut that fits, if there is one.
     pub(super) fn find(&self) -> Result<Cut, (String, Vec<Id>)> {
         let seen = self.translate()?;
-        let mut log: Vec<&Record> = self.model.log.iter().collect();
+        let mut log: Vec<&Record> = self.log.iter().collect();
         log.sort_by_key(|record| record.ended);
-        let mut meta = self.model.base.clone();
+        let mut meta = self.base.clone();
         let touched: BTreeSet<Key> =
             log.iter().flat_map(|record| record.changes.iter().map(Change::key)).collect();
         self.rest(&meta, &seen, &touched)?;
@@ -56,8 +73,8 @@ impl<'a> Candidates<'a> {
         let mut best: Option<Wrong> = None;
         let mut found: Option<(Tick, Vec<OpNr>, Vec<OpNr>)> = None;
         for at in 0..=log.len() {
-            let until = log.get(at).map_or(self.model.tick + 1, |record| record.ended);
-            let until = until.min(self.model.tick + 1);
+            let until = log.get(at).map_or(self.tick + 1, |record| record.ended);
+            let until = until.min(self.tick + 1);
             let open: Vec<&Record> =
                 log[at..].iter().filter(|record| record.begun < until).copied().collect();
             match self.fits(&meta, &seen, &touched, &open) {
@@ -97,11 +114,11 @@ impl<'a> Candidates<'a> {
 
     /// Observed numbers become ids.
     fn translate(&self) -> Result<Seen<'a>, (String, Vec<Id>)> {
-        let (model, observed) = (self.model, self.observed);
+        let observed = self.observed;
         let mut made = BTreeMap::new();
-        for change in model.log.iter().flat_map(|record| &record.changes) {
+        for change in self.log.iter().flat_map(|record| &record.changes) {
             if let Change::Name(dir, name, Some(id)) = change
-                && !model.numbers.contains_key(id)
+                && !self.numbers.contains_key(id)
             {
                 made.insert((*dir, name.as_slice()), *id);
             }
@@ -110,7 +127,9 @@ impl<'a> Candidates<'a> {
         let mut names = BTreeMap::new();
         // Directories come before what is in them.
         for (dir, name, number) in &observed.names {
-            let known = |number: &Number| model.id_of(*number).or_else(|| new.get(number).copied());
+            let known = |number: &Number| {
+                self.ids.get(number).copied().or_else(|| new.get(number).copied())
+            };
             let text = String::from_utf8_lossy(name);
             let Some(dir) = known(dir) else {
                 return Err((format!("{text} is in a directory that was never made"), Vec::new()));
@@ -130,7 +149,8 @@ impl<'a> Candidates<'a> {
             };
             names.insert((dir, name.clone()), id);
         }
-        let known = |number: &Number| model.id_of(*number).or_else(|| new.get(number).copied());
+        let known =
+            |number: &Number| self.ids.get(number).copied().or_else(|| new.get(number).copied());
         let attrs = observed.attrs.iter().filter_map(|(of, attr)| Some((known(of)?, attr)));
         let targets =
             observed.targets.iter().filter_map(|(of, target)| Some((known(of)?, &target[..])));

@@ -3,8 +3,7 @@
 //!
 //! The ledger, which reads the records without the engine, says whether something is wrong.
 
-use super::failures::Pairs;
-use super::ledger;
+use super::ledger::{self, Pairs};
 use super::run::{Mounting, VolumeRun};
 use crate::rng::Rng;
 use crate::waiting::{Over, wait};

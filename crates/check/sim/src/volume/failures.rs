@@ -4,6 +4,7 @@
 //! What may be lost then is known exactly: what the recorded places have on bricks that are not there, or on blocks
 //! that cannot be read. Nothing else may be, and the volume's check has to name the former.
 
+use super::ledger::Pairs;
 use super::run::VolumeRun;
 use crate::member::Member;
 use crate::waiting::{Over, wait};
@@ -18,9 +19,6 @@ use std::rc::Rc;
 
 /// What noting that a brick is lost takes.
 const NOTING_NANOS: u64 = 2_000_000;
-
-/// Pairs of a store.
-pub(super) type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Ranges of files.
 type Ranges = BTreeMap<Ino, Vec<(u64, u64)>>;

@@ -9,6 +9,7 @@
 //! them are back, as long as one is among them that was there last, they show no metadata older than what was
 //! answered, or refuse.
 
+use crate::checkers::LOOKS;
 use crate::device::SimOpener;
 use crate::machine::{Later, Machine, Step};
 use crate::member::{Member, MemberKind};
@@ -181,7 +182,7 @@ pub fn run(seed: u64, verbose: bool) -> Option<Failure> {
     let rng = Rng::new(seed, 49);
     let manners =
         Manners { inline: *rng.pick(&[0, 50]), latency: 200_000, slow: 0, hang: 0, unsupported: 0 };
-    let world = World::new(seed, manners, Version::V1_2, verbose);
+    let world = World::new(LOOKS, seed, manners, Version::V1_2, verbose);
     let bricks = 2 + rng.range(0..4) as usize;
     for index in 0..bricks {
         let mut info = DeviceInfo::plain(format!("h{index}"), 24 * MIB);

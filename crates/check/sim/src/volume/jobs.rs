@@ -10,11 +10,7 @@ use crate::waiting::{Over, wait};
 use braid_filesystem::Errno;
 use braid_format::volume::brick_record::BrickState;
 use braid_volume::{BrickToAdd, CheckEnd, CheckReport, JobState, NewJob, Volume, VolumeError};
-use std::cell::RefCell;
 use std::rc::Rc;
-
-/// What became of commands: of a check what it found.
-pub(super) type Outcomes = Rc<RefCell<Vec<Result<Option<CheckReport>, VolumeError>>>>;
 
 /// How often a job is resumed at the end of a run before it must have come to its own.
 const RESUMES: u32 = 8;

@@ -9,6 +9,9 @@ use braid_format::volume::{keys, place, space};
 use braid_layout::buckets::Buckets;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Pairs of a store.
+pub(super) type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+
 /// The type nibble of directories.
 const DIRECTORY: u8 = 4;
 /// The root directory's number.

@@ -45,6 +45,7 @@ pub mod ledger;
 mod memory;
 pub mod meta;
 pub mod model;
+mod numbers;
 pub mod observe;
 mod over_arrays;
 pub mod plan;
@@ -52,15 +53,12 @@ pub mod readable;
 pub mod room;
 pub mod rules;
 mod run;
+pub mod seen;
 pub mod stamp;
 pub mod verify;
 
+pub use numbers::{OpNr, Tick};
 pub use run::run;
-
-/// Numbers a request.
-pub type OpNr = u64;
-/// Orders what begins and ends.
-pub type Tick = u64;
 
 #[cfg(test)]
 mod tests;

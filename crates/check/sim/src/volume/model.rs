@@ -9,26 +9,17 @@
 //! Does not know who asks, nor what of.
 
 use super::call::{Call, What};
-use super::cut::{Candidates, Cut};
+use super::cut::{Candidates, Cut, Record};
 use super::extents::Extents;
 use super::file::{FileData, NEVER, Shown};
 use super::meta::{Change, Id, Key, Meta, Moment, Node, ROOT, Span};
 use super::rules::{self, Need, Plan};
+use super::seen::{Number, Observed};
 use super::stamp::{VERSIONS, Version};
 use super::{OpNr, Tick};
-use braid_filesystem::{Attr, Errno, Ino, Kind};
+use braid_filesystem::{Attr, Errno, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-
-/// A request that changes names or attributes, since the durable point.
-#[derive(Clone, Debug)]
-pub(super) struct Record {
-    pub(super) op: OpNr,
-    pub(super) begun: Tick,
-    pub(super) ended: Tick,
-    pub(super) changes: Vec<Change>,
-    pub(super) during: Span,
-}
 
 /// A request under way.
 #[derive(Clone, Debug)]
@@ -51,9 +42,6 @@ pub struct Begun {
     pub vanished: BTreeSet<(Id, Vec<u8>)>,
 }
 
-/// Number and generation of a file, as the file system names it.
-pub type Number = (Ino, u64);
-
 /// What was written when, for messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer {
@@ -61,19 +49,6 @@ pub struct Writer {
     pub id: Id,
     /// By which request.
     pub op: OpNr,
-}
-
-/// What stands in a volume after a crash.
-#[derive(Clone, Debug, Default)]
-pub struct Observed {
-    /// By directory's number and name.
-    pub names: Vec<(Number, Vec<u8>, Number)>,
-    /// By number.
-    pub attrs: BTreeMap<Number, Attr>,
-    /// What symbolic links point to.
-    pub targets: BTreeMap<Number, Vec<u8>>,
-    /// Extended attributes.
-    pub xattrs: BTreeMap<(Number, Vec<u8>), Vec<u8>>,
 }
 
 /// See the module's documentation.
@@ -356,7 +331,15 @@ impl Model {
         at: Moment,
     ) -> Result<(Tick, Vec<OpNr>), (String, Vec<Id>)> {
         self.begun.clear();
-        let candidates = Candidates { model: self, observed, at };
+        let candidates = Candidates {
+            log: &self.log,
+            base: &self.base,
+            tick: self.tick,
+            numbers: &self.numbers,
+            ids: &self.ids,
+            observed,
+            at,
+        };
         let Cut { until, among, sure, numbers } = candidates.find()?;
         let mut meta = self.base.clone();
         let mut log = std::mem::take(&mut self.log);

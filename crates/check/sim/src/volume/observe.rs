@@ -1,7 +1,7 @@
 //! Walks a whole file system and notes everything in it but the bytes of files.
 
 use super::call::list;
-use super::model::{Number, Observed};
+use super::seen::{Number, Observed};
 use braid_filesystem::{Errno, FileSystem, Kind, ROOT};
 use std::collections::VecDeque;
 

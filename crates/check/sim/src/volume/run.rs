@@ -2,15 +2,14 @@
 
 use super::choose::Taste;
 use super::client::{Client, Clock};
-use super::failures::Pairs;
 use super::history::History;
-use super::jobs::Outcomes;
-use super::ledger;
+use super::ledger::{self, Pairs};
 use super::meta::Id;
 use super::model::Model;
 use super::over_arrays::{self, OverArrays, Running};
 use super::plan::VolumePlan;
 use super::room::Room;
+use crate::checkers::LOOKS;
 use crate::device::SimOpener;
 use crate::machine::{Later, Machine, Step};
 use crate::member::Member;
@@ -23,11 +22,16 @@ use braid_format::superblock::Version;
 use braid_format::volume::BLOCK;
 use braid_kv::Store;
 use braid_kv::model::{ModelStore, Snapshot, UnderWay};
-use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, VolumeError, first_records};
+use braid_volume::{
+    BrickDevice, CheckReport, MountOf, NewBrick, Volume, VolumeError, first_records,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use uuid::Uuid;
+
+/// What became of commands: of a check what it found.
+pub(super) type Outcomes = Rc<RefCell<Vec<Result<Option<CheckReport>, VolumeError>>>>;
 
 /// When the clock of every run begins, in seconds since 1970.
 const EPOCH: i64 = 1_700_000_000;
@@ -92,7 +96,7 @@ pub fn run(seed: u64, aimed: bool, verbose: bool) -> Report {
     if verbose {
         println!("volume {seed}: {scenario}");
     }
-    let world = World::new(seed, plan.manners, Version::V1_2, verbose);
+    let world = World::new(LOOKS, seed, plan.manners, Version::V1_2, verbose);
     for brick in plan.all_bricks() {
         let at = world.add_member(Member::new(brick.kind.clone()));
         // All of it is data, to the faults of the member.

@@ -5,6 +5,7 @@ use super::choose::Taste;
 use super::client::{Client, Clock};
 use super::memory::{Flaw, MemoryFs};
 use super::model::Model;
+use crate::checkers::LOOKS;
 use crate::machine::{Machine, Step};
 use crate::rng::Rng;
 use crate::waiting::Over;
@@ -97,7 +98,7 @@ fn rounds(world: &Rc<World>, seed: u64, flaw: Flaw, crashes: bool) -> Result<(),
 }
 
 fn run(seed: u64, flaw: Flaw, crashes: bool) -> Option<Failure> {
-    let world = World::new(seed, MANNERS, Version::V1_2, false);
+    let world = World::new(LOOKS, seed, MANNERS, Version::V1_2, false);
     let _ = rounds(&world, seed, flaw, crashes);
     world.failure()
 }
