@@ -96,6 +96,12 @@ impl Control {
         dropped
     }
 
+    /// Records the failures that are known, and waits for whoever is recording others.
+    pub(crate) async fn record_failures(&self) {
+        let turn = self.turn().await;
+        self.record_suspects(&turn).await;
+    }
+
     /// Records members that were dropped from the roster: the superblocks first, then the view, since a write that leaves
     /// a member out may be acknowledged as soon as the engines have it. The caller holds the turn.
     pub(crate) async fn record_dropped(&self, turn: &Share) {

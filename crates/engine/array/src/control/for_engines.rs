@@ -32,6 +32,10 @@ impl Decides for Controlled {
                     let dropped = control.fail_nr(nr, &error.to_string()).await;
                     matches!(dropped, Dropped::Faulty | Dropped::Already)
                 }
+                Question::Record => {
+                    control.record_failures().await;
+                    true
+                }
                 Question::FailFast(nr, error) => control.fail_fast(nr, error).await,
                 Question::ReadError(nr, error) => control.read_error(nr, error).await,
                 Question::RecordBad(nr, bad) => control.record_bad(nr, bad).await,

@@ -57,6 +57,17 @@ impl Engine {
         let _ = answer.await;
     }
 
+    /// Waits until the failures of `view`'s suspects are recorded, if it has any. True when this shard has another view by
+    /// then: what has no source in `view` may have one now. Shards learn that a rebuilt member is whole after the
+    /// superblocks say so, and meanwhile the member that it was filled from may fail: it is a suspect at once.
+    pub(crate) async fn suspects_recorded(self: &Rc<Engine>, view: &Rc<View>) -> bool {
+        if view.any_suspect() {
+            // No answer means that the array was stopped meanwhile.
+            let _ = self.ask(Question::Record).await;
+        }
+        !Rc::ptr_eq(view, &self.view())
+    }
+
     /// Has control know that the member of `slot` has failed; it is recorded by
     /// [`Engine::fail_member`], which has to follow. Until then nothing that it makes durable counts. Gives its number;
     /// `None` when there is no member, or when it has not failed but the array is being stopped.

@@ -38,9 +38,11 @@ pub(crate) enum News {
 pub(crate) enum Question {
     /// May it write? Yes: the superblocks say "active", and all engines know.
     Activate,
-    /// The member gave this error, and is a [suspect](News::Suspect) already. Yes: no shard uses it any more and the surviving superblocks say so. No: the array
-    /// cannot do without it.
+    /// The member gave this error, and is a [suspect](News::Suspect) already. Yes: no shard uses it any more and the
+    /// surviving superblocks say so. No: the array cannot do without it.
     Fail(MemberNr, IoError),
+    /// Are the failures of all suspects recorded? Yes: the surviving superblocks and the views of all shards say so.
+    Record,
     /// The member gave this error to a write, and is to fail fast. Yes: it has failed. No: it is to be treated like any
     /// other, because the data depends on it.
     FailFast(MemberNr, IoError),

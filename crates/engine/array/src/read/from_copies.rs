@@ -105,7 +105,7 @@ async fn read_alike(
             Err(None) => {}
         }
         // Meanwhile another copy may have been rebuilt, or a member failed and been recorded.
-        if Rc::ptr_eq(&view, &engine.view()) {
+        if !engine.suspects_recorded(&view).await {
             break;
         }
     }

@@ -219,11 +219,14 @@ impl Wanted {
                 return Err(error.unwrap_or(view.no_copy_left()));
             }
             let before = avoid.len();
-            if self.compute(engine, &view, buf, &mut avoid).await? {
-                return Ok(if unreadable { Source::Unreadable } else { Source::Missing });
-            }
-            if avoid.len() == before {
-                return Err(error.unwrap_or(engine.view().no_copy_left()));
+            match self.compute(engine, &view, buf, &mut avoid).await {
+                Ok(true) => {
+                    return Ok(if unreadable { Source::Unreadable } else { Source::Missing });
+                }
+                Ok(false) if avoid.len() > before => {}
+                _ if view.any_suspect() && engine.suspects_recorded(&view).await => {}
+                Ok(false) => return Err(error.unwrap_or(engine.view().no_copy_left())),
+                Err(error) => return Err(error),
             }
         }
     }

@@ -209,6 +209,11 @@ impl View {
         valid && !slot.suspect && !slot.is_bad(bytes)
     }
 
+    /// Some member has failed, and that is not recorded yet.
+    pub fn any_suspect(&self) -> bool {
+        self.slots.iter().any(|slot| slot.suspect)
+    }
+
     /// Some member has blocks recorded as bad.
     #[inline]
     pub fn any_bad(&self) -> bool {

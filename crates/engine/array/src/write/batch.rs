@@ -207,7 +207,10 @@ impl Batch<'_> {
             if view.broken {
                 return Err(IoError::new(IoErrorKind::Lost));
             }
-            let mut works = self.plan(&view, &avoid)?;
+            let mut works = match self.plan(&view, &avoid) {
+                Err(_) if view.any_suspect() && engine.suspects_recorded(&view).await => continue,
+                planned => planned?,
+            };
             if self.read(&view, &mut works, &mut avoid).await {
                 for work in &mut works {
                     self.compute(&view, work).map_err(|_| view.no_copy_left())?;

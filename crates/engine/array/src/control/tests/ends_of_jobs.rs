@@ -76,6 +76,39 @@ fn a_rebuilt_member_counts_when_its_source_fails_right_after_the_last_window() {
 }
 
 #[test]
+fn requests_wait_while_the_end_of_a_rebuild_is_recorded_and_its_source_fails() {
+    for (level, disks) in [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid10, 2)] {
+        let world = World::new(1);
+        let (members, array, control) = all_but_rebuilt(&world, level, disks);
+        // The flush comes back; the superblock that says that the member is whole does not.
+        members[0].hangs.store(true, Ordering::Relaxed);
+        world.sleep(2 * SECOND);
+        die(&members[1..2]);
+        let at = |nr: u64| nr * (64 << 10);
+        let early: Vec<_> = (0..6).map(|nr| world.begin_read(&array, at(nr), 4096)).collect();
+        world.sleep(SECOND / 100);
+        let late: Vec<_> = (0..6).map(|nr| world.begin_read(&array, at(nr), 4096)).collect();
+        let new: Vec<u8> = pattern(MIB, 4096);
+        let writes: Vec<_> =
+            (0..6).map(|nr| world.begin_write(&array, at(nr) + 8192, &new)).collect();
+        world.sleep(SECOND / 100);
+        members[0].hangs.store(false, Ordering::Relaxed);
+        for (nr, under_way) in early.into_iter().chain(late).enumerate() {
+            let read = world.end(under_way);
+            let expected = pattern(at(nr as u64 % 6), 4096);
+            assert_eq!(read.map(|read| read == expected), Ok(true), "{level} read {nr}");
+        }
+        for (nr, under_way) in writes.into_iter().enumerate() {
+            assert_eq!(world.end(under_way).err(), None, "{level} write {nr}");
+            let read = world.read(&array, 0, at(nr as u64) + 8192, 4096);
+            assert_eq!(read.map(|read| read == new), Ok(true), "{level} write {nr}");
+        }
+        world.wait_idle(&control);
+        assert_eq!(filled(&world, &control), MemberState::InSync, "{level}");
+    }
+}
+
+#[test]
 fn a_rebuild_does_not_count_as_done_when_its_end_cannot_be_recorded() {
     let world = World::new(1);
     let (members, array, control) = all_but_rebuilt(&world, Level::Raid5, 4);

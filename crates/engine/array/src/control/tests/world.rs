@@ -235,20 +235,52 @@ impl World {
         }
     }
 
-    fn request(&self, shard: Shard, device: Rc<dyn Device>, request: Request) -> Outcome {
-        let result: Rc<RefCell<Option<Outcome>>> = Rc::new(RefCell::new(None));
+    /// Begins to read on shard 0; [`end`](World::end) waits for it.
+    pub(super) fn begin_read(&self, array: &Array, offset: u64, len: usize) -> UnderWay {
+        let shard = self.shards[0].clone();
+        let buf = shard.pool().get(len);
+        self.begin(&shard, array.open(&shard).unwrap(), Request::read(offset, buf))
+    }
+
+    /// Begins to write on shard 0; [`end`](World::end) waits for it.
+    pub(super) fn begin_write(&self, array: &Array, offset: u64, bytes: &[u8]) -> UnderWay {
+        let shard = self.shards[0].clone();
+        let buf = shard.pool().copy_of(bytes).freeze();
+        self.begin(&shard, array.open(&shard).unwrap(), Request::write(offset, buf, false))
+    }
+
+    /// Waits for a request, and gives what a read has read.
+    pub(super) fn end(&self, under_way: UnderWay) -> Result<Vec<u8>, IoError> {
+        let outcome = self.outcome(&under_way);
+        outcome.result?;
+        match outcome.op {
+            Op::Read(bufs) => Ok(bufs.iter().flat_map(|buf| buf.to_vec()).collect()),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn begin(&self, shard: &Shard, device: Rc<dyn Device>, request: Request) -> UnderWay {
+        let result: UnderWay = Rc::default();
         let slot = Rc::clone(&result);
-        let sets = IoSets::new(&shard);
+        let sets = IoSets::new(shard);
         shard.spawn(async move {
             let outcome = sets.one(&*device, request).await;
             *slot.borrow_mut() = Some(outcome);
         });
+        result
+    }
+
+    fn outcome(&self, under_way: &UnderWay) -> Outcome {
         loop {
-            if let Some(outcome) = result.borrow_mut().take() {
+            if let Some(outcome) = under_way.borrow_mut().take() {
                 return outcome;
             }
             self.step();
         }
+    }
+
+    fn request(&self, shard: Shard, device: Rc<dyn Device>, request: Request) -> Outcome {
+        self.outcome(&self.begin(&shard, device, request))
     }
 
     /// The superblock that is on a member now.
@@ -279,6 +311,9 @@ impl World {
         self.request(shard, device, Request::write(offset, buf, true)).result.unwrap();
     }
 }
+
+/// A request that has begun, and how it came back.
+pub(super) type UnderWay = Rc<RefCell<Option<Outcome>>>;
 
 /// Where a device holds older bytes once its cache is lost, and which.
 type Trap = Arc<Mutex<Option<(u64, Vec<u8>)>>>;
