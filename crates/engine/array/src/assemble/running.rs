@@ -1,8 +1,7 @@
 //! Starting the engines of an array on all its shards, and what the array is as a device.
 
 use crate::control::for_engines::Controlled;
-use crate::control::shards::ask;
-use crate::control::stopping::stop_engines;
+use crate::control::shards::{Engines, ask};
 use crate::engine::home::Home;
 use crate::engine::mesh::{Mesh, Msg};
 use crate::engine::{Engine, Setup};
@@ -73,7 +72,7 @@ pub(super) async fn start_engines(
     match (problem, engine) {
         (None, Some(engine)) => Ok(engine),
         (problem, _) => {
-            stop_engines(&ctx.shard, &ctx.remotes, id).await;
+            Engines::new(&ctx.shard, &ctx.remotes, id).stop().await;
             Err(problem.unwrap_or_else(|| gone(title)))
         }
     }

@@ -24,22 +24,22 @@ impl Control {
         if !self.may_activate() {
             return false;
         }
-        self.ask_engines(|engine: &Engine| engine.consistency.set_active()).await;
+        self.engines.ask(|engine: &Engine| engine.consistency.set_active()).await;
         true
     }
 
     fn may_activate(&self) -> bool {
         let redundant = self.geometry().level.has_redundancy();
-        redundant && !self.stopping.get() && !self.read_only && !self.roster.borrow().broken
+        redundant && !self.end.has_begun() && !self.read_only && !self.roster.borrow().broken
     }
 
     /// Marks the array clean whenever it has been idle for the safe-mode delay.
     pub(crate) async fn safe_mode(self: Rc<Self>) {
         loop {
-            let dirty = || (self.stopping.get() || self.roster.borrow().dirty).then_some(());
+            let dirty = || (self.end.has_begun() || self.roster.borrow().dirty).then_some(());
             self.changed.wait_for(dirty).await;
-            self.shard.sleep(self.safe_mode_delay).await;
-            if self.stopping.get() {
+            self.shard.sleep(self.in_effect.safe_mode_delay).await;
+            if self.end.has_begun() {
                 return;
             }
             self.clean_if_idle().await;
@@ -50,15 +50,15 @@ impl Control {
         let turn = self.turn().await;
         {
             let roster = self.roster.borrow();
-            if self.stopping.get() || roster.broken || !roster.dirty {
+            if self.end.has_begun() || roster.broken || !roster.dirty {
                 return;
             }
         }
         let agreed =
-            self.ask_engines(|engine: &Engine| engine.consistency.try_deactivate(true)).await;
+            self.engines.ask(|engine: &Engine| engine.consistency.try_deactivate(true)).await;
         if agreed.contains(&Some(false)) {
             // Those that agreed may write again at once; setting it where it is set does no harm.
-            self.ask_engines(|engine: &Engine| engine.consistency.set_active()).await;
+            self.engines.ask(|engine: &Engine| engine.consistency.set_active()).await;
             return;
         }
         self.mark_clean(&turn).await;

@@ -191,7 +191,7 @@ impl Control {
                 return Err(Vec::new());
             }
         }
-        let mut set = self.sets.start();
+        let mut set = self.engine.sets.start();
         for (nr, _, log) in &due {
             if let Some(member) = self.roster.borrow().member(*nr)
                 && let Some((at, _)) = member.bad_block_log()

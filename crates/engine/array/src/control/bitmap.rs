@@ -35,7 +35,7 @@ fn page_buf(shard: &Shard, bytes: &[u8], block: u32) -> Buf {
 impl Control {
     /// The bitmap as it is now.
     pub(crate) fn bitmap(&self) -> Option<Rc<Bitmap>> {
-        self.bitmap.borrow().clone()
+        self.current_bitmap.get()
     }
 
     /// An engine wants to write under `bits` of bitmap `nr`: true when they are durable on all members, false when
@@ -63,7 +63,7 @@ impl Control {
     }
 
     fn may_record(&self) -> bool {
-        !self.read_only && self.stopped.borrow().is_none() && !self.roster.borrow().broken
+        !self.read_only && !self.end.is_over() && !self.roster.borrow().broken
     }
 
     /// Waits until a batch is durable.
@@ -108,7 +108,7 @@ impl Control {
     /// Writes pages, durably, to every member that holds a slot. The caller holds the pen. Gives the
     /// members that did not take them.
     async fn write_pages(&self, bitmap: &Bitmap, pages: &[usize]) -> Vec<(MemberNr, IoError)> {
-        let mut set = self.sets.start();
+        let mut set = self.engine.sets.start();
         {
             let (roster, keeper) = (self.roster.borrow(), bitmap.keeper.borrow());
             let holders = roster.members.iter().filter(|member| member.standing.slot().is_some());
@@ -171,7 +171,7 @@ impl Control {
         };
         let request = Request::write(at, page_buf(&self.shard, &area, block), true);
         request.check(device.info())?;
-        self.sets.one(&**device, request).await.result?;
+        self.engine.sets.one(&**device, request).await.result?;
         Ok(Some(pen))
     }
 
@@ -181,8 +181,8 @@ impl Control {
     /// removed or the array stopped.
     pub(crate) async fn clear_now_and_then(self: Rc<Self>, bitmap: Rc<Bitmap>) {
         let over = || {
-            let there = self.bitmap.borrow().as_ref().is_some_and(|now| now.nr == bitmap.nr);
-            self.stopping.get() || !there
+            let there = self.bitmap().is_some_and(|now| now.nr == bitmap.nr);
+            self.end.has_begun() || !there
         };
         loop {
             let due = || {
@@ -213,7 +213,7 @@ impl Control {
         }
         let nr = bitmap.nr;
         let given =
-            self.ask_engines(move |engine: &Engine| engine.consistency.give_up_bits(nr, all)).await;
+            self.engines.ask(move |engine: &Engine| engine.consistency.give_up_bits(nr, all)).await;
         let mut earlier_writes = false;
         for bits in given.into_iter().flatten() {
             earlier_writes |= bits.is_none();

@@ -40,7 +40,7 @@ impl Control {
         let doing = "removing a member";
         let nr = self.select(doing, member)?;
         self.needs_redundancy(doing)?;
-        if self.stopping.get() {
+        if self.end.has_begun() {
             return Err(ControlError::Stopping { doing, array: self.name.clone() });
         }
         let control = Rc::clone(self);
@@ -304,7 +304,7 @@ impl Control {
             data_size: at.data_size,
             super_offset: at.super_offset,
             dev_number,
-            device_uuid: (self.new_uuid)(),
+            device_uuid: (self.ctx.new_uuid)(),
             devflags: 0,
             cnt_corrected_read: 0,
             recovery_offset: None,
@@ -348,11 +348,11 @@ impl Control {
     ) -> Result<(), OpenError> {
         let opener = Arc::clone(opener);
         let answers =
-            self.ask_engines(move |engine: &Engine| engine.open_member(nr, &*opener)).await;
+            self.engines.ask(move |engine: &Engine| engine.open_member(nr, &*opener)).await;
         answers.into_iter().flatten().collect()
     }
 
     pub(crate) async fn close_everywhere(&self, nr: MemberNr) {
-        self.ask_engines(move |engine: &Engine| engine.close_member(nr)).await;
+        self.engines.ask(move |engine: &Engine| engine.close_member(nr)).await;
     }
 }

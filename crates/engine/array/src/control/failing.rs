@@ -118,7 +118,7 @@ impl Control {
         self.no_suspect_any_more(nr);
         let mut roster = self.roster.borrow_mut();
         // A stop keeps the last source of any block: nobody waits any more for an array that takes writes.
-        let kept = self.stopping.get() && roster.is_only_source(&self.geometry(), nr, &[]);
+        let kept = self.end.has_begun() && roster.is_only_source(&self.geometry(), nr, &[]);
         let survives = roster.survives_without(&self.geometry(), nr);
         let Some(member) = roster.member_mut(nr) else { return Dropped::Already };
         let spared = survives && !kept && !member.needed;
@@ -141,7 +141,7 @@ impl Control {
         member.standing = Standing::Faulty(why.to_string());
         member.given_up = Some(why.to_string());
         let device = Rc::clone(&member.device);
-        self.unrecorded.set(true);
+        self.suspects.unrecorded.set(true);
         tracing::warn!("array {array}: {name} is faulty: {why}");
         drop(roster);
         self.give_up_devices(nr, Some(device));

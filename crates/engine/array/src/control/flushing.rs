@@ -13,8 +13,6 @@
 use crate::control::Control;
 use crate::control::failing::Dropped;
 use crate::control::members::{Member, Standing};
-use crate::control::shards::ask;
-use crate::engine::Engine;
 use crate::engine::home::{FlushAnswer, Flushed};
 use crate::state::view::MemberNr;
 use braid_device::{IoError, IoErrorKind, Request};
@@ -95,7 +93,7 @@ impl Control {
     /// One flush of these members. Those that fail are suspects before any other flush begins. Gives
     /// the first error.
     async fn flush_alone(&self, _alone: Share, which: impl Fn(&Member) -> bool) -> Option<IoError> {
-        let mut set = self.sets.start();
+        let mut set = self.engine.sets.start();
         for member in self.roster.borrow().members.iter().filter(|member| which(member)) {
             // The engine's handle, since that is measured.
             let device = self.engine.member_device(member.nr);
@@ -176,15 +174,8 @@ impl Control {
     /// Has the engines read no suspect, also while another failure is being recorded: it may hold older bytes than it
     /// acknowledged, and a job would take them for the array's.
     fn tell_suspects(&self) {
-        let (id, suspects) = (self.id, self.distrusted());
-        for remote in &self.remotes {
-            let suspects = suspects.clone();
-            drop(ask(&self.shard, remote, move |shard| {
-                if let Some(engine) = Engine::find(shard, id) {
-                    engine.distrust(&suspects);
-                }
-            }));
-        }
+        let suspects = self.distrusted();
+        self.engines.tell(move |engine| engine.distrust(&suspects));
     }
 
     /// Suspects that are not to be read. Of the last that has the data its word has to do.
@@ -208,7 +199,7 @@ impl Control {
 
     /// Some failure has been met and is not in the superblocks.
     fn is_unrecorded(&self) -> bool {
-        self.unrecorded.get() || self.any_suspect()
+        self.suspects.unrecorded.get() || self.any_suspect()
     }
 
     /// Some failure has been met that nobody has begun to record.

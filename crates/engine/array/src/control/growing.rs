@@ -54,11 +54,11 @@ impl Control {
             let (array, member) = (self.name.clone(), self.member_name(member));
             return Err(ControlError::Io { array, doing: "writing the bitmap of", member, error });
         }
-        *self.bitmap.borrow_mut() = Some(Rc::clone(&bitmap));
+        self.current_bitmap.set(Some(Rc::clone(&bitmap)));
         self.roster.borrow_mut().shared.bitmap_offset = bitmap.offset();
         self.write_superblocks(&turn).await;
         let recorded = (bitmap.nr, bitmap.keeper.borrow().shape());
-        self.ask_engines(move |engine: &Engine| engine.record_in(Some(recorded))).await;
+        self.engines.ask(move |engine: &Engine| engine.record_in(Some(recorded))).await;
         drop(turn);
         let (clearing, cleared) = (Rc::clone(self), Rc::clone(&bitmap));
         self.shard.spawn(async move { clearing.clear_now_and_then(cleared).await });
@@ -87,8 +87,8 @@ impl Control {
             self.roster.borrow_mut().shared.bitmap_offset = bitmap.offset();
             return Err(ControlError::Failed { doing, array: self.name.clone() });
         }
-        self.ask_engines(|engine: &Engine| engine.record_in(None)).await;
-        *self.bitmap.borrow_mut() = None;
+        self.engines.ask(|engine: &Engine| engine.record_in(None)).await;
+        self.current_bitmap.set(None);
         drop(turn);
         self.changed.notify_all();
         tracing::info!("array {}: has no bitmap any more", self.name);
@@ -152,9 +152,7 @@ impl Control {
         for bit in 0..shape.bits() {
             all.set(bit.into());
         }
-        let nr = self.next_bitmap.get();
-        self.next_bitmap.set(nr + 1);
         let keeper = Keeper::new(superblock, all, none);
-        Bitmap::new(&self.shard, (nr, place.offset), keeper, self.bitmap_daemon_sleep_ms)
+        self.current_bitmap.make(&self.shard, place.offset, keeper)
     }
 }

@@ -7,7 +7,7 @@
 //! | `superblocks` | writing them |
 //! | `failing`, `changes`, `readding` | members that fail; members added and removed; former ones taken back |
 //! | `only_source` | members that alone can give some block |
-//! | `unanswered` | members that do not answer: given up, or waited for |
+//! | `unanswered`, `awaited` | members that do not answer: given up, or waited for |
 //! | `silent`, `questions` | members that say nothing while the array is being stopped |
 //! | `space` | members that lie on a file system that is full: writes wait |
 //! | `flags` | write-mostly and failfast, set and cleared |
@@ -17,10 +17,12 @@
 //! | `bad_blocks` | the members' bad-block logs |
 //! | `growing` | a bitmap added to the running array, or taken away |
 //! | `activity` | "active" before the first write, "clean" after the last |
+//! | `schedule` | the job that runs, and what is remembered of the last |
 //! | `supervisor`, `recovery` | which job is due, and what its progress and end mean |
-//! | `setting` | settings taken over while requests go on; stripes given to other shards |
-//! | `report`, `stopping` | status; the end |
-//! | `shards` | questions to the other shards |
+//! | `setting`, `in_effect` | settings taken over while requests go on; stripes given to other shards |
+//! | `report` | status |
+//! | `stopping`, `end` | the end |
+//! | `shards` | the engines of all shards: questions to them, and what they are told |
 //!
 //! Engines know members through views only. Everything that changes the roster holds the *turn*: one
 //! change at a time, so superblocks are written in the order of their event counts.
@@ -31,16 +33,19 @@
 //! superblocks say "active" before an engine writes.
 
 mod activity;
+mod awaited;
 pub(crate) mod bad_blocks;
 pub(crate) mod bad_list;
 pub(crate) mod bitmap;
 pub mod changes;
+mod end;
 mod failing;
 mod flags;
 mod flushing;
 pub(crate) mod for_engines;
 mod foreground;
 mod growing;
+mod in_effect;
 pub(crate) mod members;
 mod moment;
 mod only_source;
@@ -51,6 +56,7 @@ mod readding;
 mod recovery;
 mod report;
 mod running_bitmap;
+mod schedule;
 mod setting;
 pub(crate) mod shards;
 mod silent;
@@ -65,25 +71,22 @@ pub(crate) mod unanswered;
 
 use crate::engine::Engine;
 use crate::error::ControlError;
-use crate::jobs::Job;
 use crate::metadata::bitmap::keeper::Keeper;
-use crate::metadata::bitmap::{BitmapNr, FIRST_BITMAP};
-use crate::options::{AssembleOptions, Context, MemberSelector, SyncSpeed};
-use crate::settings::Settings;
+use crate::options::{AssembleOptions, Context, MemberSelector};
 use crate::state::ArrayId;
 use crate::state::geometry::Geometry;
-use crate::state::view::MemberNr;
-use crate::status::{LastJob, Left, Scrubbed};
-use braid_device::IoSets;
+use crate::state::view::{MemberNr, ViewUpdate};
+use awaited::Awaited;
 use braid_shard::Shard;
-use braid_shard::mailbox::Remote;
 use braid_shard::sync::{Budget, Notify, Share};
-use foreground::Foreground;
+use end::End;
+use in_effect::InEffect;
 use members::Roster;
 use questions::Questions;
-use running_bitmap::Bitmap;
-use shards::ask;
-use std::cell::{Cell, RefCell};
+use running_bitmap::Current;
+use schedule::Schedule;
+use shards::Engines;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use suspects::{Flushes, Suspects};
@@ -95,66 +98,24 @@ pub struct Control {
     pub(crate) id: ArrayId,
     pub(crate) name: String,
     pub(crate) read_only: bool,
-    remotes: Vec<Remote>,
+    ctx: Context,
+    engines: Engines,
+    /// That of the home shard.
     engine: Rc<Engine>,
-    sets: IoSets,
-    wall_clock: Arc<dyn Fn() -> u64 + Send + Sync>,
-    new_uuid: Arc<dyn Fn() -> [u8; 16] + Send + Sync>,
-    /// Nanoseconds.
-    safe_mode_delay: u64,
     left_out: Vec<String>,
+    /// The turn.
     one_at_a_time: Rc<Budget>,
     pub(crate) roster: RefCell<Roster>,
-    bitmap: RefCell<Option<Rc<Bitmap>>>,
-    next_bitmap: Cell<BitmapNr>,
-    /// Instead of what a bitmap says, in milliseconds.
-    bitmap_daemon_sleep_ms: Option<u64>,
-    work: RefCell<Work>,
-    speed: Rc<Cell<SyncSpeed>>,
-    foreground: Foreground,
     /// Told whenever the roster, the job or the end has changed.
     changed: Notify,
-    /// A member is faulty in the roster and not yet in the survivors' superblocks.
-    unrecorded: Cell<bool>,
     suspects: Suspects,
     flushes: Flushes,
-    stopping: Cell<bool>,
-    /// The state that the stop left behind, once it is over.
-    stopped: RefCell<Option<Left>>,
-    settings: Cell<Settings>,
-    /// Bytes that caches may take at most.
-    memory_max: u64,
-    settings_turn: Rc<Budget>,
-    /// Stripes are being given to other shards: no job may start.
-    moving: Cell<bool>,
-    /// A task gives the memory of idle caches back.
-    cooling: Cell<bool>,
-    /// Members that do not answer are being looked at.
-    judging: Cell<bool>,
-    /// Members that the array waits for because it cannot do without them.
-    awaited: RefCell<Vec<MemberNr>>,
+    current_bitmap: Current,
+    schedule: Schedule,
+    in_effect: InEffect,
+    awaited: Awaited,
     questions: Questions,
-    /// Writes wait for space, and the log says so.
-    full: Cell<bool>,
-}
-
-/// Jobs: the one that runs, and what decides on the next.
-#[derive(Default)]
-struct Work {
-    job: Option<Rc<Job>>,
-    last: Option<LastJob>,
-    /// A check or repair that was asked for.
-    wanted: Option<crate::status::JobKind>,
-    /// Mismatches of the last check or repair, in sectors.
-    mismatch_cnt: u64,
-    /// The places that it found.
-    scrubbed: Option<Scrubbed>,
-    /// A recovery or resync could not go on; it is not tried again before members change.
-    recovery_stuck: bool,
-    resync_stuck: bool,
-    paused: bool,
-    /// The supervisor is at work on a job, its start or its end.
-    busy: bool,
+    end: End,
 }
 
 #[derive(Default)]
@@ -176,46 +137,27 @@ impl Control {
     pub(crate) fn start(ctx: &Context, options: &AssembleOptions, parts: Parts) -> Rc<Control> {
         let Parts { id, name, engine, roster, left_out, keeper } = parts;
         let shard = &ctx.shard;
-        let daemon_sleep = options.bitmap_daemon_sleep_ms;
-        let bitmap = keeper.map(|keeper| {
-            let place = (FIRST_BITMAP, roster.shared.bitmap_offset);
-            Rc::new(Bitmap::new(shard, place, keeper, daemon_sleep))
-        });
+        let found = keeper.map(|keeper| (keeper, roster.shared.bitmap_offset));
         let control = Rc::new(Control {
             shard: shard.clone(),
             id,
             name,
             read_only: options.read_only,
-            remotes: ctx.remotes.clone(),
+            ctx: ctx.clone(),
+            engines: Engines::new(shard, &ctx.remotes, id),
             engine,
-            sets: IoSets::new(shard),
-            wall_clock: Arc::clone(&ctx.wall_clock),
-            new_uuid: Arc::clone(&ctx.new_uuid),
-            safe_mode_delay: options.safe_mode_delay_ms.max(1).saturating_mul(1_000_000),
             left_out,
             one_at_a_time: Budget::new(shard, 1),
             roster: RefCell::new(roster),
-            bitmap: RefCell::new(bitmap),
-            next_bitmap: Cell::new(FIRST_BITMAP + 1),
-            bitmap_daemon_sleep_ms: daemon_sleep,
-            work: RefCell::new(Work::default()),
-            speed: Rc::new(Cell::new(options.sync_speed)),
-            foreground: Foreground::default(),
             changed: Notify::new(shard),
-            unrecorded: Cell::new(false),
             suspects: Suspects::new(shard),
             flushes: Flushes::new(shard),
-            stopping: Cell::new(false),
-            stopped: RefCell::default(),
-            settings: Cell::new(options.settings),
-            memory_max: options.memory_max,
-            settings_turn: Budget::new(shard, 1),
-            moving: Cell::new(false),
-            cooling: Cell::new(false),
-            judging: Cell::new(false),
-            awaited: RefCell::default(),
+            current_bitmap: Current::new(shard, found, options.bitmap_daemon_sleep_ms),
+            schedule: Schedule::new(options.sync_speed),
+            in_effect: InEffect::new(shard, options),
+            awaited: Awaited::default(),
             questions: Questions::default(),
-            full: Cell::new(false),
+            end: End::default(),
         });
         control.limit_members();
         control.roster.borrow().members.iter().for_each(|member| control.wait_for_space(member));
@@ -293,62 +235,26 @@ impl Control {
         self.one_at_a_time.take(1).await
     }
 
-    /// Has every engine take over what the roster says, and waits until all have.
+    /// Has every engine take over what the roster says, and waits until all have. A shard that is gone uses no member
+    /// any more.
     pub(crate) async fn send_view(&self) {
-        self.unrecorded.set(false);
-        let mut answers = Vec::with_capacity(self.remotes.len());
-        for remote in &self.remotes {
-            answers.push(self.send_view_to(remote));
-        }
-        for answer in answers {
-            // A shard that is gone uses no member any more.
-            let _ = answer.get().await;
-        }
+        self.suspects.unrecorded.set(false);
+        let update = self.next_view();
+        self.engines.ask(move |engine| engine.apply(update.clone())).await;
     }
 
     /// Like [`send_view`](Control::send_view), but does not wait: enough for a view that allows more.
     /// Not while a failure is being recorded: the view would tell of it too early.
     fn post_view(&self) {
-        if self.unrecorded.get() {
-            return;
-        }
-        for remote in &self.remotes {
-            drop(self.send_view_to(remote));
+        if !self.suspects.unrecorded.get() {
+            let update = self.next_view();
+            self.engines.tell(move |engine| engine.apply(update.clone()));
         }
     }
 
-    fn send_view_to(&self, remote: &Remote) -> shards::Answer<()> {
-        let id = self.id;
-        let (roster, suspects) = (self.roster.borrow(), self.distrusted());
-        let (view, read_only) = (self.engine.view(), self.read_only);
-        let update = roster.view(view.geometries(), read_only, &suspects);
-        drop(roster);
-        ask(&self.shard, remote, move |shard| {
-            if let Some(engine) = Engine::find(shard, id) {
-                engine.apply(update);
-            }
-        })
-    }
-
-    /// Asks the engine of every shard and gives the answers in the shards' order; `None` where the
-    /// engine or the shard is gone.
-    pub(crate) async fn ask_engines<T: Send + 'static>(
-        &self,
-        job: impl Fn(&Engine) -> T + Clone + Send + 'static,
-    ) -> Vec<Option<T>> {
-        let id = self.id;
-        let mut answers = Vec::with_capacity(self.remotes.len());
-        for remote in &self.remotes {
-            let job = job.clone();
-            answers.push(ask(&self.shard, remote, move |shard| {
-                Engine::find(shard, id).map(|engine| job(&engine))
-            }));
-        }
-        let mut values = Vec::with_capacity(answers.len());
-        for answer in answers {
-            values.push(answer.get().await.flatten());
-        }
-        values
+    fn next_view(&self) -> ViewUpdate {
+        let (view, suspects) = (self.engine.view(), self.distrusted());
+        self.roster.borrow().view(view.geometries(), self.read_only, &suspects)
     }
 
     // --- What commands need in common ---------------------------------------------------------
@@ -391,7 +297,7 @@ impl Control {
     /// The array runs, may be written and has not failed.
     fn needs_working(&self, doing: &'static str) -> Result<(), ControlError> {
         let array = self.name.clone();
-        if self.stopping.get() {
+        if self.end.has_begun() {
             return Err(ControlError::Stopping { doing, array });
         }
         if self.read_only {

@@ -24,7 +24,7 @@ impl Control {
         if !matches!(self.geometry().level, Level::Raid1 | Level::Raid10) {
             return false;
         }
-        let max = self.settings.get().max_read_errors();
+        let max = self.in_effect.settings.get().max_read_errors();
         let why = {
             let mut roster = self.roster.borrow_mut();
             let Some(member) = roster.member_mut(nr) else { return true };

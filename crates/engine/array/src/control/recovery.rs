@@ -82,7 +82,7 @@ impl Control {
         // A target that failed is faulty by now, and the next spare has its turn; anything else
         // would fail again at once.
         if matches!(end, JobEnd::Failed(_)) && still_there {
-            self.work.borrow_mut().recovery_stuck = true;
+            self.schedule.work.borrow_mut().recovery_stuck = true;
         }
         self.end_job(&job, end);
     }
@@ -238,7 +238,7 @@ impl Control {
         let recorded = self.checkpoint_resync(done).await;
         let end = if recorded { end } else { TOO_FEW };
         if matches!(end, JobEnd::Failed(_)) {
-            self.work.borrow_mut().resync_stuck = true;
+            self.schedule.work.borrow_mut().resync_stuck = true;
         }
         self.end_job(&job, end);
     }

@@ -7,9 +7,7 @@ use crate::engine::Engine;
 use crate::figures::ArrayFigures;
 use crate::state::flags::MemberFlags;
 use crate::state::view::MemberNr;
-use crate::status::{
-    ArrayState, ArrayStatus, Counters, JobKind, JobStatus, MemberState, MemberStatus,
-};
+use crate::status::{ArrayState, ArrayStatus, Counters, JobKind, MemberState, MemberStatus};
 use braid_device::Device;
 use braid_device::plug::PlugStats;
 use braid_format::SECTOR;
@@ -26,15 +24,15 @@ impl Control {
         let mut cache = CacheStats::default();
         let figures =
             |engine: &Engine| (engine.counters(), engine.plug_stats(), engine.cache_stats());
-        for (more, stats, cached) in self.ask_engines(figures).await.into_iter().flatten() {
+        for (more, stats, cached) in self.engines.ask(figures).await.into_iter().flatten() {
             add_counters(&mut counters, &more);
             cache.add(&cached);
             plugs.extend(stats);
         }
         let held = self.held().await;
-        let job = self.job_status();
+        let job = self.schedule.status(self.shard.now());
         let roster = self.roster.borrow();
-        let work = self.work.borrow();
+        let work = self.schedule.work.borrow();
         let (geometry, shared) = (&self.geometry(), &roster.shared);
         let slots = geometry.slots();
         ArrayStatus {
@@ -75,15 +73,11 @@ impl Control {
             has_bitmap: shared.bitmap_offset != 0,
             bitmap: self.bitmap().map(|bitmap| bitmap.status()),
             counters,
-            settings: self.settings.get(),
+            settings: self.in_effect.settings.get(),
             shards: geometry.owners(),
             cache,
-            sync_speed: self.speed.get(),
+            sync_speed: self.schedule.speed.get(),
         }
-    }
-
-    fn job_status(&self) -> Option<JobStatus> {
-        self.work.borrow().job.as_ref().map(|job| job.status(self.shard.now()))
     }
 
     fn state_words(&self, job: Option<JobKind>) -> Vec<ArrayState> {
@@ -113,7 +107,7 @@ impl Control {
     pub async fn figures(&self) -> ArrayFigures {
         let mut sum = ArrayFigures::default();
         let ask = |engine: &Engine| (engine.figures(), engine.member_figures());
-        for (requests, members) in self.ask_engines(ask).await.into_iter().flatten() {
+        for (requests, members) in self.engines.ask(ask).await.into_iter().flatten() {
             sum.requests.join(&requests);
             for (nr, figures) in &members {
                 sum.add(*nr, figures);

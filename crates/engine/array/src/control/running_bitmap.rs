@@ -1,8 +1,8 @@
 //! The bitmap of a running array: its bits, its place on the members, and who may write it.
 
-use crate::metadata::bitmap::BitmapNr;
 use crate::metadata::bitmap::keeper::Keeper;
 use crate::metadata::bitmap::load::len_on;
+use crate::metadata::bitmap::{BitmapNr, FIRST_BITMAP};
 use crate::status::BitmapStatus;
 use braid_device::Device;
 use braid_format::SECTOR;
@@ -14,6 +14,43 @@ use std::rc::Rc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
 const SECOND: Nanos = 1_000_000_000;
+
+/// The bitmap that a running array has, if any: it may be given one, or lose it.
+pub(super) struct Current {
+    bitmap: RefCell<Option<Rc<Bitmap>>>,
+    next: Cell<BitmapNr>,
+    /// Instead of what a bitmap says, in milliseconds.
+    daemon_sleep_ms: Option<u64>,
+}
+
+impl Current {
+    /// The one that the array had when it was assembled, `offset` sectors from its superblock.
+    pub(super) fn new(
+        shard: &Shard,
+        found: Option<(Keeper, i32)>,
+        daemon_sleep_ms: Option<u64>,
+    ) -> Current {
+        let bitmap = found.map(|(keeper, offset)| {
+            Rc::new(Bitmap::new(shard, (FIRST_BITMAP, offset), keeper, daemon_sleep_ms))
+        });
+        let next = Cell::new(FIRST_BITMAP + 1);
+        Current { bitmap: RefCell::new(bitmap), next, daemon_sleep_ms }
+    }
+
+    pub(super) fn get(&self) -> Option<Rc<Bitmap>> {
+        self.bitmap.borrow().clone()
+    }
+
+    pub(super) fn set(&self, bitmap: Option<Rc<Bitmap>>) {
+        *self.bitmap.borrow_mut() = bitmap;
+    }
+
+    /// Another bitmap, with a number that none had before.
+    pub(super) fn make(&self, shard: &Shard, offset: i32, keeper: Keeper) -> Bitmap {
+        let nr = self.next.replace(self.next.get() + 1);
+        Bitmap::new(shard, (nr, offset), keeper, self.daemon_sleep_ms)
+    }
+}
 
 /// The bitmap of a running array.
 pub(crate) struct Bitmap {

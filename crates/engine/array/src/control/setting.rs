@@ -4,6 +4,7 @@ use crate::control::Control;
 use crate::engine::Engine;
 use crate::error::ControlError;
 use crate::settings::Settings;
+use braid_shard::Shard;
 use std::rc::Rc;
 
 /// Interval after which engines are asked again whether their requests have ended, in nanoseconds: short at first,
@@ -15,7 +16,7 @@ const IDLE: u64 = 10_000_000_000;
 impl Control {
     /// The settings in effect.
     pub fn settings(&self) -> Settings {
-        self.settings.get()
+        self.in_effect.settings.get()
     }
 
     /// Sets `settings` on all shards while requests go on.
@@ -26,29 +27,28 @@ impl Control {
     pub async fn set(self: &Rc<Self>, settings: Settings) -> Result<(), ControlError> {
         const DOING: &str = "changing settings";
         let array = || self.name.clone();
-        if self.stopping.get() {
+        if self.end.has_begun() {
             return Err(ControlError::Stopping { doing: DOING, array: array() });
         }
-        let turn = self.settings_turn.take(1).await;
-        let old = self.settings.get();
-        let there = u16::try_from(self.remotes.len()).unwrap_or(u16::MAX);
+        let turn = self.in_effect.turn.take(1).await;
+        let old = self.in_effect.settings.get();
+        let there = self.engines.shards();
         settings
-            .check(&self.geometry(), there, self.memory_max)
+            .check(&self.geometry(), there, self.in_effect.memory_max)
             .map_err(|why| ControlError::Setting { array: array(), why })?;
         let owners = settings.shards.unwrap_or(there);
         let moves = owners != self.geometry().owners();
         if moves || old.stripe_size != settings.stripe_size {
-            let job = self.work.borrow().job.as_ref().map(|job| job.kind());
-            if let Some(job) = job {
+            if let Some(job) = self.schedule.running() {
                 return Err(ControlError::SettingDuring { array: array(), job });
             }
         }
         if moves {
             self.move_stripes(owners, settings).await?;
         } else {
-            self.ask_engines(move |engine: &Engine| engine.set(settings)).await;
+            self.engines.ask(move |engine: &Engine| engine.set(settings)).await;
         }
-        self.settings.set(settings);
+        self.in_effect.settings.set(settings);
         self.limit_members();
         drop(turn);
         Ok(())
@@ -62,68 +62,61 @@ impl Control {
         settings: Settings,
     ) -> Result<(), ControlError> {
         // No job starts, and a stop waits, until the stripes have their owners.
-        if std::mem::replace(&mut self.work.borrow_mut().busy, true) {
+        if std::mem::replace(&mut self.schedule.work.borrow_mut().busy, true) {
             let array = self.name.clone();
             let job = self.job_under_way();
             return Err(ControlError::SettingDuring { array, job });
         }
-        self.moving.set(true);
-        self.ask_engines(Engine::hold).await;
+        self.in_effect.moving.set(true);
+        self.engines.ask(Engine::hold).await;
         let mut pause = ASK_AGAIN.start;
         loop {
             let ended = |engine: &Engine| engine.requests_in_flight() == 0;
-            if !self.ask_engines(ended).await.contains(&Some(false)) {
+            if !self.engines.ask(ended).await.contains(&Some(false)) {
                 break;
             }
             self.shard.sleep(pause).await;
             pause = (pause + pause / 8).min(ASK_AGAIN.end);
         }
         self.engine.view().geometries().set_owners(owners);
-        self.ask_engines(move |engine: &Engine| engine.set(settings)).await;
-        self.release_engines().await;
-        self.moving.set(false);
-        self.work.borrow_mut().busy = false;
+        self.engines.ask(move |engine: &Engine| engine.set(settings)).await;
+        let id = self.id;
+        let release = move |shard: &Shard| {
+            if let Some(engine) = Engine::find(shard, id) {
+                engine.release();
+            }
+        };
+        self.engines.ask_shards(release).await;
+        self.in_effect.moving.set(false);
+        self.schedule.work.borrow_mut().busy = false;
         self.changed.notify_all();
         Ok(())
     }
 
     fn job_under_way(&self) -> crate::status::JobKind {
-        let work = self.work.borrow();
-        let job = work.job.as_ref().map(|job| job.kind());
-        job.or(work.wanted).unwrap_or(crate::status::JobKind::Resync)
-    }
-
-    async fn release_engines(&self) {
-        let id = self.id;
-        for remote in &self.remotes {
-            let answer = crate::control::shards::ask(&self.shard, remote, move |shard| {
-                if let Some(engine) = Engine::find(shard, id) {
-                    engine.release();
-                }
-            });
-            let _ = answer.get().await;
-        }
+        let wanted = self.schedule.work.borrow().wanted;
+        self.schedule.running().or(wanted).unwrap_or(crate::status::JobKind::Resync)
     }
 
     /// Memory is short: caches that size themselves give back half of what they have.
     pub async fn shrink_caches(&self) {
-        self.ask_engines(Engine::shrink_cache).await;
+        self.engines.ask(Engine::shrink_cache).await;
     }
 
     /// The array has become idle: while it stays so, its caches give their memory back bit by bit.
     pub(crate) async fn cool_down(self: Rc<Self>) {
-        if self.cooling.replace(true) {
+        if self.in_effect.cooling.replace(true) {
             return;
         }
         loop {
             self.shard.sleep(IDLE).await;
-            if self.stopping.get() || self.roster.borrow().dirty {
+            if self.end.has_begun() || self.roster.borrow().dirty {
                 break;
             }
-            if !self.ask_engines(Engine::shrink_cache).await.contains(&Some(true)) {
+            if !self.engines.ask(Engine::shrink_cache).await.contains(&Some(true)) {
                 break;
             }
         }
-        self.cooling.set(false);
+        self.in_effect.cooling.set(false);
     }
 }

@@ -1,5 +1,7 @@
 //! Asking the array's shards: a closure goes there, its answer comes back to the home shard.
 
+use crate::engine::Engine;
+use crate::state::ArrayId;
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use braid_shard::sync::{Promise, promise};
@@ -61,4 +63,67 @@ pub(crate) fn ask<T: Send + 'static>(
     }
     home.local::<Answers<T>>().0.borrow_mut().try_remove(key);
     Answer::Never
+}
+
+/// The engines of one array on all its shards, as its control sees them.
+pub(crate) struct Engines {
+    home: Shard,
+    remotes: Vec<Remote>,
+    id: ArrayId,
+}
+
+impl Engines {
+    /// Those of array `id`: one on the shard of each of `remotes`.
+    pub(crate) fn new(home: &Shard, remotes: &[Remote], id: ArrayId) -> Engines {
+        Engines { home: home.clone(), remotes: remotes.to_vec(), id }
+    }
+
+    /// Number of shards.
+    pub(crate) fn shards(&self) -> u16 {
+        u16::try_from(self.remotes.len()).unwrap_or(u16::MAX)
+    }
+
+    /// Asks every engine and gives the answers in the shards' order; `None` where the engine or the shard is gone.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        job: impl Fn(&Engine) -> T + Clone + Send + 'static,
+    ) -> Vec<Option<T>> {
+        let id = self.id;
+        let asked = move |shard: &Shard| Engine::find(shard, id).map(|engine| job(&engine));
+        self.ask_shards(asked).await.into_iter().map(Option::flatten).collect()
+    }
+
+    /// Has every engine do something, and does not wait until they have.
+    pub(crate) fn tell(&self, job: impl Fn(&Engine) + Clone + Send + 'static) {
+        let id = self.id;
+        drop(self.begin(move |shard| {
+            if let Some(engine) = Engine::find(shard, id) {
+                job(&engine);
+            }
+        }));
+    }
+
+    /// Asks every shard, also one on which the array has no engine (any more).
+    pub(crate) async fn ask_shards<T: Send + 'static>(
+        &self,
+        job: impl Fn(&Shard) -> T + Clone + Send + 'static,
+    ) -> Vec<Option<T>> {
+        let mut values = Vec::with_capacity(self.remotes.len());
+        for answer in self.begin(job) {
+            values.push(answer.get().await);
+        }
+        values
+    }
+
+    /// Takes the engines off their shards and waits until all are.
+    pub(crate) async fn stop(&self) {
+        self.ask(|engine| engine.stop()).await;
+    }
+
+    fn begin<T: Send + 'static>(
+        &self,
+        job: impl Fn(&Shard) -> T + Clone + Send + 'static,
+    ) -> Vec<Answer<T>> {
+        self.remotes.iter().map(|remote| ask(&self.home, remote, job.clone())).collect()
+    }
 }

@@ -39,7 +39,7 @@ impl Control {
     /// Goes on beside a stop, until it is over.
     pub(crate) async fn watch_the_end(self: Rc<Self>) {
         self.questions.begin();
-        while self.stopped.borrow().is_none() {
+        while !self.end.is_over() {
             let (silent, quiet) = self.look_for_silence().await;
             // Where they are too many for the array all are given up together, and then none is recorded as failed.
             let needed: Vec<MemberNr> =
@@ -54,14 +54,14 @@ impl Control {
     /// An array above is being stopped and waits for this one.
     pub(crate) fn watch_for_above(self: &Rc<Self>) {
         self.questions.above.set(ABOVE_LOOKS);
-        if self.stopping.get() || self.questions.watched.replace(true) {
+        if self.end.has_begun() || self.questions.watched.replace(true) {
             return;
         }
         self.questions.begin();
         let control = Rc::clone(self);
         self.shard.spawn(async move {
             let left = || control.questions.above.get();
-            while left() > 0 && !control.stopping.get() {
+            while left() > 0 && !control.end.has_begun() {
                 control.questions.above.set(left() - 1);
                 let (mut silent, quiet) = control.look_for_silence().await;
                 // It is not being stopped itself, so it waits for members that it cannot spare. Who stands above may
@@ -69,7 +69,7 @@ impl Control {
                 let all = silent.len();
                 silent.retain(|nr| control.spares(*nr, &quiet));
                 control.engine.reports.set_waits_for_silent(silent.len() < all);
-                if !control.stopping.get() {
+                if !control.end.has_begun() {
                     control.give_up_silent(&silent, "an array above was being stopped");
                 }
             }
@@ -138,7 +138,7 @@ impl Control {
         self.shard.spawn(async move {
             let buf = control.shard.pool().get(len);
             // An error is an answer, too.
-            let _ = control.sets.one(&*device, Request::read(at, buf)).await;
+            let _ = control.engine.sets.one(&*device, Request::read(at, buf)).await;
             drop(device);
             question.open.set(false);
             control.changed.notify_all();
@@ -147,7 +147,7 @@ impl Control {
 
     /// See [`Control::look_for_silence`].
     async fn silent_members(&self) -> (Vec<MemberNr>, Vec<MemberNr>) {
-        let engines = self.ask_engines(Engine::answers).await;
+        let engines = self.engines.ask(Engine::answers).await;
         let roster = self.roster.borrow();
         let asked = self.questions.asked.borrow();
         let (mut silent, mut quiet) = (Vec::new(), Vec::new());

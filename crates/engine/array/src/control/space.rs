@@ -16,7 +16,7 @@ impl Control {
     /// Writes to a member have begun to wait for space, or do so no more.
     pub(crate) fn space_changed(self: Rc<Self>) {
         let waits = self.engine.reports.any_waits_for_space();
-        if self.full.replace(waits) == waits || self.stopping.get() {
+        if self.awaited.full.replace(waits) == waits || self.end.has_begun() {
             return;
         }
         self.shard.clone().spawn(async move { self.say_space(waits).await });
@@ -39,7 +39,7 @@ impl Control {
 
     /// Writes that wait for space, by member.
     pub(crate) async fn held(&self) -> Vec<(MemberNr, usize)> {
-        let engines = self.ask_engines(Engine::held).await;
+        let engines = self.engines.ask(Engine::held).await;
         let roster = self.roster.borrow();
         let sum = |nr: MemberNr| {
             let own = roster.member(nr).map_or(0, |member| member.device.held());
@@ -55,7 +55,7 @@ impl Control {
         let own: Vec<_> =
             self.roster.borrow().members.iter().map(|member| Rc::clone(&member.device)).collect();
         let own: usize = own.iter().map(|device| device.try_again()).sum();
-        own + self.ask_engines(Engine::try_again).await.into_iter().flatten().sum::<usize>()
+        own + self.engines.ask(Engine::try_again).await.into_iter().flatten().sum::<usize>()
     }
 
     /// The array is being stopped: nothing waits for space any more.
@@ -63,13 +63,13 @@ impl Control {
         let own: Vec<_> =
             self.roster.borrow().members.iter().map(|member| Rc::clone(&member.device)).collect();
         own.iter().for_each(|device| device.end_waiting());
-        self.ask_engines(Engine::end_waiting_for_space).await;
+        self.engines.ask(Engine::end_waiting_for_space).await;
     }
 
     /// Metadata of a member found no space because the array is being stopped: the member has not failed, and the
     /// array is not clean.
     pub(crate) fn is_unfinished(&self, error: IoError) -> bool {
-        let unfinished = self.stopping.get() && error.kind == IoErrorKind::NoSpace;
+        let unfinished = self.end.has_begun() && error.kind == IoErrorKind::NoSpace;
         if unfinished {
             self.engine.reports.note_unfinished();
         }

@@ -4,7 +4,6 @@
 
 use crate::control::Control;
 use crate::control::members::Standing;
-use crate::control::shards::ask;
 use crate::engine::Engine;
 use crate::metadata::superblock::read_superblock;
 use crate::state::view::MemberNr;
@@ -20,8 +19,8 @@ impl Control {
     /// failed: then they stay as they are) and closed on all shards. A second call waits for the
     /// first, and gives the same: how the members were left, as they say themselves.
     pub async fn stop(self: &Rc<Self>) -> Left {
-        if self.stopping.replace(true) {
-            return self.changed.wait_for(|| self.stopped.borrow().clone()).await;
+        if self.end.begin() {
+            return self.changed.wait_for(|| self.end.left()).await;
         }
         let faulty_before: Vec<MemberNr> = {
             let roster = self.roster.borrow();
@@ -31,17 +30,17 @@ impl Control {
         self.shard.spawn(async move { watch.watch_the_end().await });
         self.limit_the_end().await;
         self.end_waiting_for_space().await;
-        self.cancel_running();
+        self.schedule.cancel();
         self.changed.notify_all();
-        self.changed.wait_for(|| (!self.work.borrow().busy).then_some(())).await;
+        self.changed.wait_for(|| (!self.schedule.work.borrow().busy).then_some(())).await;
 
-        self.ask_engines(|engine: &Engine| engine.refuse_requests()).await;
+        self.engines.ask(|engine: &Engine| engine.refuse_requests()).await;
         // Not under the turn: a write that finds a failed member ends only when that is recorded.
         loop {
             let ended = |engine: &Engine| {
                 engine.requests_in_flight() == 0 && engine.consistency.try_deactivate(false)
             };
-            let agreed = self.ask_engines(ended).await;
+            let agreed = self.engines.ask(ended).await;
             if !agreed.contains(&Some(false)) {
                 break;
             }
@@ -83,10 +82,10 @@ impl Control {
             left.problems.push("writes that found no space were ended".to_string());
         }
         self.no_questions_any_more().await;
-        self.stop_engines().await;
+        self.engines.stop().await;
         self.roster.borrow_mut().members.clear();
         self.unregister();
-        *self.stopped.borrow_mut() = Some(left.clone());
+        self.end.finish(left.clone());
         self.changed.notify_all();
         left
     }
@@ -146,28 +145,5 @@ impl Control {
             left.ended = Ended::Clean;
         }
         left
-    }
-
-    async fn stop_engines(&self) {
-        stop_engines(&self.shard, &self.remotes, self.id).await;
-    }
-}
-
-/// Takes the engines of array `id` off their shards and waits until all are.
-pub(crate) async fn stop_engines(
-    shard: &braid_shard::Shard,
-    remotes: &[braid_shard::mailbox::Remote],
-    id: crate::state::ArrayId,
-) {
-    let mut answers = Vec::with_capacity(remotes.len());
-    for remote in remotes {
-        answers.push(ask(shard, remote, move |shard| {
-            if let Some(engine) = Engine::find(shard, id) {
-                engine.stop();
-            }
-        }));
-    }
-    for answer in answers {
-        let _ = answer.get().await;
     }
 }

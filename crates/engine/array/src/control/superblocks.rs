@@ -53,7 +53,7 @@ impl Control {
     /// The members that did not take it. None of them: it has to be made anew without a suspect.
     async fn write_once(&self) -> Result<(), Vec<(MemberNr, IoError)>> {
         let before = self.roster.borrow().shared.events;
-        self.roster.borrow_mut().prepare_update(pack_time((self.wall_clock)(), 0));
+        self.roster.borrow_mut().prepare_update(pack_time((self.ctx.wall_clock)(), 0));
         let failures = self.write_bitmap_header().await;
         if !failures.is_empty() {
             // No superblock has this update. Counted twice, it would put who misses the next one two
@@ -89,7 +89,7 @@ impl Control {
         &self,
         to: impl Fn(MemberNr) -> bool,
     ) -> Result<(), Vec<(MemberNr, IoError)>> {
-        let mut set = self.sets.start();
+        let mut set = self.engine.sets.start();
         for member in self.roster.borrow().members.iter() {
             if member.is_faulty() || !to(member.nr) {
                 continue;

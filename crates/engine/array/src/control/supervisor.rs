@@ -66,14 +66,14 @@ impl Control {
         if let Some(running) = self.job_kind_now() {
             return Err(ControlError::Busy { array: self.name.clone(), asked, running });
         }
-        self.work.borrow_mut().wanted = Some(asked);
+        self.schedule.work.borrow_mut().wanted = Some(asked);
         self.changed.notify_all();
         Ok(())
     }
 
     fn job_kind_now(&self) -> Option<JobKind> {
-        if let Some(job) = &self.work.borrow().job {
-            return Some(job.kind());
+        if let Some(kind) = self.schedule.running() {
+            return Some(kind);
         }
         self.due().map(|due| match due {
             Due::Recover(_) => JobKind::Recover,
@@ -85,33 +85,24 @@ impl Control {
 
     /// md's "idle": ends a check or repair; a resync or recovery starts again from its checkpoint.
     pub fn cancel_job(&self) {
-        self.work.borrow_mut().wanted = None;
-        self.cancel_running();
-    }
-
-    pub(crate) fn cancel_running(&self) {
-        if let Some(job) = &self.work.borrow().job {
-            job.cancel();
-        }
+        self.schedule.work.borrow_mut().wanted = None;
+        self.schedule.cancel();
     }
 
     /// md's "frozen": no job makes progress until it is called with false. Windows in flight are
     /// completed.
     pub fn pause_jobs(&self, paused: bool) {
-        self.work.borrow_mut().paused = paused;
-        if let Some(job) = &self.work.borrow().job {
-            job.pause(paused);
-        }
+        self.schedule.pause(paused);
     }
 
     /// Waits until no job runs and none is due, or the array has been stopped.
     pub async fn wait_idle(&self) {
-        let idle = || (self.stopping.get() || !self.is_working()).then_some(());
+        let idle = || (self.end.has_begun() || !self.is_working()).then_some(());
         self.changed.wait_for(idle).await;
     }
 
     fn is_working(&self) -> bool {
-        self.work.borrow().busy || self.due().is_some()
+        self.schedule.work.borrow().busy || self.due().is_some()
     }
 
     /// Sets the limits of background jobs, in KiB per second and member.
@@ -123,7 +114,7 @@ impl Control {
             let array = self.name.clone();
             return Err(ControlError::Speed { array, min: min_kib, max: max_kib });
         }
-        self.speed.set(SyncSpeed { min_kib, max_kib });
+        self.schedule.speed.set(SyncSpeed { min_kib, max_kib });
         Ok(())
     }
 
@@ -131,12 +122,12 @@ impl Control {
     /// urgent than a recovery gives way to it.
     pub(crate) fn members_changed(&self) {
         {
-            let mut work = self.work.borrow_mut();
+            let mut work = self.schedule.work.borrow_mut();
             work.recovery_stuck = false;
             work.resync_stuck = false;
         }
         if matches!(self.due(), Some(Due::Recover(_)))
-            && let Some(job) = &self.work.borrow().job
+            && let Some(job) = &self.schedule.work.borrow().job
             && job.kind() != JobKind::Recover
         {
             job.cancel();
@@ -145,8 +136,8 @@ impl Control {
     }
 
     fn due(&self) -> Option<Due> {
-        let (roster, work) = (self.roster.borrow(), self.work.borrow());
-        if self.read_only || self.stopping.get() || self.moving.get() || roster.broken {
+        let (roster, work) = (self.roster.borrow(), self.schedule.work.borrow());
+        if self.read_only || self.end.has_begun() || self.in_effect.moving.get() || roster.broken {
             return None;
         }
         if !self.geometry().level.has_redundancy() {
@@ -178,21 +169,21 @@ impl Control {
             let next = self
                 .changed
                 .wait_for(|| {
-                    if self.stopping.get() {
+                    if self.end.has_begun() {
                         return Some(None);
                     }
                     self.due().map(Some)
                 })
                 .await;
             let Some(due) = next else { return };
-            self.work.borrow_mut().busy = true;
+            self.schedule.work.borrow_mut().busy = true;
             match due {
                 Due::Recover(nr) => self.recover(nr).await,
                 Due::Resync => self.resync().await,
                 Due::Check => self.scrub(JobKind::Check, WindowKind::Check).await,
                 Due::Repair => self.scrub(JobKind::Repair, WindowKind::Repair).await,
             }
-            self.work.borrow_mut().busy = false;
+            self.schedule.work.borrow_mut().busy = false;
             self.changed.notify_all();
             // A job that ends at once must not keep the shard from everything else.
             self.shard.yield_now().await;
@@ -200,11 +191,11 @@ impl Control {
     }
 
     async fn scrub(self: &Rc<Self>, kind: JobKind, window: WindowKind) {
-        self.work.borrow_mut().wanted = None;
+        self.schedule.work.borrow_mut().wanted = None;
         let plan = plan(&self.geometry(), kind, window, None, 0);
         let job = self.new_job(plan);
         let end = job.run(&self.engine, self.is_busy(), |_| {}, async |_| {}).await;
-        self.work.borrow_mut().mismatch_cnt = job.mismatches();
+        self.schedule.work.borrow_mut().mismatch_cnt = job.mismatches();
         self.keep_findings(&job);
         self.end_job(&job, end);
     }
@@ -220,7 +211,7 @@ impl Control {
             }
         }
         drop(roster);
-        self.work.borrow_mut().scrubbed = Some(Scrubbed { kind, findings });
+        self.schedule.work.borrow_mut().scrubbed = Some(Scrubbed { kind, findings });
     }
 
     pub(crate) fn log_findings(&self, kind: JobKind, findings: &Findings) {
@@ -245,10 +236,8 @@ impl Control {
     }
 
     pub(crate) fn new_job(&self, plan: Plan) -> Rc<Job> {
-        let mut work = self.work.borrow_mut();
-        let job = Job::new(&self.shard, plan, Rc::clone(&self.speed), work.paused);
-        work.job = Some(Rc::clone(&job));
-        if self.stopping.get() {
+        let job = self.schedule.begin(&self.shard, plan);
+        if self.end.has_begun() {
             job.cancel();
         }
         job
@@ -265,9 +254,7 @@ impl Control {
                 JobOutcome::Failed(why)
             }
         };
-        let mut work = self.work.borrow_mut();
-        work.last = Some(LastJob { kind: job.kind(), outcome, mismatches: job.mismatches() });
-        work.job = None;
+        self.schedule.end(LastJob { kind: job.kind(), outcome, mismatches: job.mismatches() });
     }
 
     /// A function that tells whether foreground I/O goes on; it has the engines asked now and then.
@@ -275,7 +262,7 @@ impl Control {
         let control = Rc::clone(self);
         move || {
             let now = control.shard.now();
-            let foreground = &control.foreground;
+            let foreground = &control.schedule.foreground;
             if !foreground.asking.get() && now.saturating_sub(foreground.asked.get()) >= LOOK_EVERY
             {
                 foreground.asking.set(true);
@@ -292,8 +279,8 @@ impl Control {
             let counters = engine.counters();
             counters.reads + counters.writes
         };
-        let requests: u64 = self.ask_engines(count).await.into_iter().flatten().sum();
-        let foreground = &self.foreground;
+        let requests: u64 = self.engines.ask(count).await.into_iter().flatten().sum();
+        let foreground = &self.schedule.foreground;
         if foreground.requests.replace(requests) != requests {
             foreground.seen.set(Some(self.shard.now()));
         }

@@ -24,6 +24,8 @@ pub(crate) struct Suspects {
     pub(super) noted: RefCell<Vec<(MemberNr, String)>>,
     /// Told when a report of an engine has arrived.
     pub(super) heard: Notify,
+    /// A member is faulty in the roster and not yet in the survivors' superblocks.
+    pub(super) unrecorded: Cell<bool>,
 }
 
 impl Flushes {
@@ -40,6 +42,10 @@ impl Flushes {
 
 impl Suspects {
     pub(crate) fn new(shard: &Shard) -> Suspects {
-        Suspects { noted: RefCell::default(), heard: Notify::new(shard) }
+        Suspects {
+            noted: RefCell::default(),
+            heard: Notify::new(shard),
+            unrecorded: Cell::new(false),
+        }
     }
 }

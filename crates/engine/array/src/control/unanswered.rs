@@ -11,7 +11,6 @@
 
 use crate::control::Control;
 use crate::control::members::Member;
-use crate::control::shards::ask;
 use crate::engine::Engine;
 use crate::engine::unanswered::{limit, owed, wait_for_space};
 use crate::error::ControlError;
@@ -38,7 +37,7 @@ impl Control {
     }
 
     fn limit_member(&self, member: &Member) {
-        let (_home, settings) = (self.shard.remote(), self.settings.get());
+        let (_home, settings) = (self.shard.remote(), self.in_effect.settings.get());
         limit(&member.device, &settings, &self.engine.home);
     }
 
@@ -49,12 +48,12 @@ impl Control {
 
     /// A stop waits for no member for ever.
     pub(crate) async fn limit_the_end(&self) {
-        let mut settings = self.settings.get();
+        let mut settings = self.in_effect.settings.get();
         if settings.member_timeout == MemberTimeout::Off {
             settings.member_timeout = MemberTimeout::Auto;
-            self.settings.set(settings);
+            self.in_effect.settings.set(settings);
             self.limit_members();
-            self.ask_engines(move |engine: &Engine| engine.set(settings)).await;
+            self.engines.ask(move |engine: &Engine| engine.set(settings)).await;
         }
     }
 
@@ -66,7 +65,7 @@ impl Control {
                 device.give_up();
             }
         };
-        let overdue = self.settings.get().member_timeout.limit().map(|limit| {
+        let overdue = self.in_effect.settings.get().member_timeout.limit().map(|limit| {
             let limit = limit.saturating_mul(u64::from(device.layers()) + 1);
             Overdue { limit, tell: Box::new(tell) }
         });
@@ -101,36 +100,26 @@ impl Control {
     }
 
     async fn owed(&self, name: &str) -> u32 {
-        let answers: Vec<_> = self
-            .remotes
-            .iter()
-            .map(|remote| {
-                let name = name.to_string();
-                ask(&self.shard, remote, move |shard| owed(shard, &name))
-            })
-            .collect();
-        let mut requests = 0;
-        for answer in answers {
-            requests += answer.get().await.unwrap_or(0);
-        }
-        requests
+        let name = name.to_string();
+        let asked = self.engines.ask_shards(move |shard| owed(shard, &name)).await;
+        asked.into_iter().flatten().sum()
     }
 
     // --- Members that are overdue ----------------------------------------------------------------
 
     /// A request to a member is under way for longer than it may be.
     pub(crate) fn look_for_overdue(self: Rc<Self>) {
-        if !self.judging.replace(true) {
+        if !self.awaited.judging.replace(true) {
             self.shard.clone().spawn(async move {
                 self.judge().await;
-                self.judging.set(false);
+                self.awaited.judging.set(false);
             });
         }
     }
 
     /// For how long the oldest request to each member is under way, on whichever shard.
     pub(crate) async fn waiting(&self) -> Vec<(MemberNr, Nanos)> {
-        let engines = self.ask_engines(Engine::waiting).await;
+        let engines = self.engines.ask(Engine::waiting).await;
         let roster = self.roster.borrow();
         let own = roster.members.iter().filter_map(|m| Some((m.nr, m.device.waiting()?)));
         let mut longest: Vec<(MemberNr, Nanos)> = Vec::new();
@@ -145,7 +134,7 @@ impl Control {
 
     async fn judge(self: &Rc<Self>) {
         let waiting = self.waiting().await;
-        let Some(limit) = self.settings.get().member_timeout.limit() else { return };
+        let Some(limit) = self.in_effect.settings.get().member_timeout.limit() else { return };
         // Half of the limit: members that fell silent for the same reason did so at about the same time.
         let (late, silent) = {
             let roster = self.roster.borrow();
@@ -167,7 +156,7 @@ impl Control {
             let spared = self.spares(nr, &silent);
             let seconds =
                 waiting.iter().find(|(known, _)| *known == nr).map_or(0, |(_, n)| n / SECOND);
-            if !spared && !self.stopping.get() {
+            if !spared && !self.end.has_begun() {
                 self.wait_for_member(nr, seconds);
                 continue;
             }
@@ -185,7 +174,7 @@ impl Control {
 
     /// Says that requests wait for a member, and when they do no more.
     fn wait_for_member(self: &Rc<Self>, nr: MemberNr, seconds: u64) {
-        if self.awaited.borrow().contains(&nr) {
+        if self.awaited.members.borrow().contains(&nr) {
             return;
         }
         let (array, name) = (&self.name, self.member_name(nr));
@@ -193,17 +182,18 @@ impl Control {
             "array {array}: a request to {name} is under way for {seconds} s, and the array cannot do without it: what \
              needs it waits until it answers"
         );
-        self.awaited.borrow_mut().push(nr);
+        self.awaited.members.borrow_mut().push(nr);
         let control = Rc::clone(self);
         self.shard.spawn(async move {
             loop {
                 control.shard.sleep(POLL_INTERVAL).await;
                 let there =
                     control.roster.borrow().member(nr).is_some_and(|m| m.given_up.is_none());
-                let limit = control.settings.get().member_timeout.limit().unwrap_or(Nanos::MAX);
+                let limit =
+                    control.in_effect.settings.get().member_timeout.limit().unwrap_or(Nanos::MAX);
                 let waiting = control.waiting().await;
                 let still = waiting.iter().any(|(known, nanos)| *known == nr && *nanos >= limit);
-                if !there || control.stopped.borrow().is_some() {
+                if !there || control.end.is_over() {
                     break;
                 }
                 if !still {
@@ -212,7 +202,7 @@ impl Control {
                     break;
                 }
             }
-            control.awaited.borrow_mut().retain(|known| *known != nr);
+            control.awaited.members.borrow_mut().retain(|known| *known != nr);
         });
     }
 
@@ -234,14 +224,7 @@ impl Control {
         if let Some(own) = own {
             own.give_up();
         }
-        let id = self.id;
-        for remote in &self.remotes {
-            // Not waited for: what comes in between is as if the device had answered a moment later.
-            drop(ask(&self.shard, remote, move |shard| {
-                if let Some(engine) = Engine::find(shard, id) {
-                    engine.give_up_member(nr);
-                }
-            }));
-        }
+        // Not waited for: what comes in between is as if the device had answered a moment later.
+        self.engines.tell(move |engine| engine.give_up_member(nr));
     }
 }

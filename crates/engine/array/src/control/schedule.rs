@@ -1,0 +1,87 @@
+//! The job of an array that runs, how the last one ended, and what decides on the next.
+//!
+//! Does not know what a job does, nor which members there are.
+
+use crate::control::foreground::Foreground;
+use crate::jobs::{Job, Plan};
+use crate::options::SyncSpeed;
+use crate::status::{JobKind, JobStatus, LastJob, Scrubbed};
+use braid_shard::{Nanos, Shard};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// See the module's documentation.
+pub(super) struct Schedule {
+    pub(super) work: RefCell<Work>,
+    pub(super) speed: Rc<Cell<SyncSpeed>>,
+    pub(super) foreground: Foreground,
+}
+
+/// The state of one array's jobs.
+#[derive(Default)]
+pub(super) struct Work {
+    pub(super) job: Option<Rc<Job>>,
+    pub(super) last: Option<LastJob>,
+    /// A check or repair that was asked for.
+    pub(super) wanted: Option<JobKind>,
+    /// Mismatches of the last check or repair, in sectors.
+    pub(super) mismatch_cnt: u64,
+    /// The places that it found.
+    pub(super) scrubbed: Option<Scrubbed>,
+    /// A recovery or resync could not go on; it is not tried again before members change.
+    pub(super) recovery_stuck: bool,
+    pub(super) resync_stuck: bool,
+    paused: bool,
+    /// The supervisor is at work on a job, its start or its end.
+    pub(super) busy: bool,
+}
+
+impl Schedule {
+    pub(super) fn new(speed: SyncSpeed) -> Schedule {
+        Schedule {
+            work: RefCell::default(),
+            speed: Rc::new(Cell::new(speed)),
+            foreground: Foreground::default(),
+        }
+    }
+
+    /// The kind of the job that runs.
+    pub(super) fn running(&self) -> Option<JobKind> {
+        self.work.borrow().job.as_ref().map(|job| job.kind())
+    }
+
+    /// How far the job is that runs.
+    pub(super) fn status(&self, now: Nanos) -> Option<JobStatus> {
+        self.work.borrow().job.as_ref().map(|job| job.status(now))
+    }
+
+    /// Has the job that runs end at its next checkpoint.
+    pub(super) fn cancel(&self) {
+        if let Some(job) = &self.work.borrow().job {
+            job.cancel();
+        }
+    }
+
+    /// Jobs make no progress until this is called with false.
+    pub(super) fn pause(&self, paused: bool) {
+        self.work.borrow_mut().paused = paused;
+        if let Some(job) = &self.work.borrow().job {
+            job.pause(paused);
+        }
+    }
+
+    /// A new job, which is the one that runs from here on.
+    pub(super) fn begin(&self, shard: &Shard, plan: Plan) -> Rc<Job> {
+        let mut work = self.work.borrow_mut();
+        let job = Job::new(shard, plan, Rc::clone(&self.speed), work.paused);
+        work.job = Some(Rc::clone(&job));
+        job
+    }
+
+    /// The job has ended so.
+    pub(super) fn end(&self, last: LastJob) {
+        let mut work = self.work.borrow_mut();
+        work.last = Some(last);
+        work.job = None;
+    }
+}
