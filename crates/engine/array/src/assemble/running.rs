@@ -102,7 +102,7 @@ fn start_here(
     for (nr, opener) in openers {
         engine.open_member(nr, &*opener)?;
     }
-    engine.apply(view);
+    engine.members.apply(view);
     Ok(())
 }
 

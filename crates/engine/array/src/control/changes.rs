@@ -353,6 +353,6 @@ impl Control {
     }
 
     pub(crate) async fn close_everywhere(&self, nr: MemberNr) {
-        self.engines.ask(move |engine: &Engine| engine.close_member(nr)).await;
+        self.engines.ask(move |engine: &Engine| engine.members.close(nr)).await;
     }
 }

@@ -96,7 +96,7 @@ impl Control {
         let mut set = self.engine.sets.start();
         for member in self.roster.borrow().members.iter().filter(|member| which(member)) {
             // The engine's handle, since that is measured.
-            let device = self.engine.member_device(member.nr);
+            let device = self.engine.members.device(member.nr);
             let device = device.unwrap_or_else(|| member.device.as_device());
             set.submit(member.nr, &*device, Request::flush());
         }
@@ -175,7 +175,7 @@ impl Control {
     /// acknowledged, and a job would take them for the array's.
     fn tell_suspects(&self) {
         let suspects = self.distrusted();
-        self.engines.tell(move |engine| engine.distrust(&suspects));
+        self.engines.tell(move |engine| engine.members.distrust(&suspects));
     }
 
     /// Suspects that are not to be read. Of the last that has the data its word has to do.

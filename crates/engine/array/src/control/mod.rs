@@ -240,7 +240,7 @@ impl Control {
     pub(crate) async fn send_view(&self) {
         self.suspects.unrecorded.set(false);
         let update = self.next_view();
-        self.engines.ask(move |engine| engine.apply(update.clone())).await;
+        self.engines.ask(move |engine| engine.members.apply(update.clone())).await;
     }
 
     /// Like [`send_view`](Control::send_view), but does not wait: enough for a view that allows more.
@@ -248,7 +248,7 @@ impl Control {
     fn post_view(&self) {
         if !self.suspects.unrecorded.get() {
             let update = self.next_view();
-            self.engines.tell(move |engine| engine.apply(update.clone()));
+            self.engines.tell(move |engine| engine.members.apply(update.clone()));
         }
     }
 

@@ -4,7 +4,6 @@ use crate::control::Control;
 use crate::engine::Engine;
 use crate::error::ControlError;
 use crate::settings::Settings;
-use braid_shard::Shard;
 use std::rc::Rc;
 
 /// Interval after which engines are asked again whether their requests have ended, in nanoseconds: short at first,
@@ -38,10 +37,10 @@ impl Control {
             .map_err(|why| ControlError::Setting { array: array(), why })?;
         let owners = settings.shards.unwrap_or(there);
         let moves = owners != self.geometry().owners();
-        if moves || old.stripe_size != settings.stripe_size {
-            if let Some(job) = self.schedule.running() {
-                return Err(ControlError::SettingDuring { array: array(), job });
-            }
+        if (moves || old.stripe_size != settings.stripe_size)
+            && let Some(job) = self.schedule.running()
+        {
+            return Err(ControlError::SettingDuring { array: array(), job });
         }
         if moves {
             self.move_stripes(owners, settings).await?;
@@ -68,7 +67,7 @@ impl Control {
             return Err(ControlError::SettingDuring { array, job });
         }
         self.in_effect.moving.set(true);
-        self.engines.ask(Engine::hold).await;
+        self.engines.ask(|engine| engine.hold.begin()).await;
         let mut pause = ASK_AGAIN.start;
         loop {
             let ended = |engine: &Engine| engine.requests_in_flight() == 0;
@@ -80,13 +79,7 @@ impl Control {
         }
         self.engine.view().geometries().set_owners(owners);
         self.engines.ask(move |engine: &Engine| engine.set(settings)).await;
-        let id = self.id;
-        let release = move |shard: &Shard| {
-            if let Some(engine) = Engine::find(shard, id) {
-                engine.release();
-            }
-        };
-        self.engines.ask_shards(release).await;
+        self.engines.ask(|engine| engine.hold.end()).await;
         self.in_effect.moving.set(false);
         self.schedule.work.borrow_mut().busy = false;
         self.changed.notify_all();

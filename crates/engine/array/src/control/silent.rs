@@ -13,7 +13,6 @@
 
 use crate::control::Control;
 use crate::control::questions::Question;
-use crate::engine::Engine;
 use crate::state::view::MemberNr;
 use braid_device::meter::Metered;
 use braid_device::{Device, Request};
@@ -147,7 +146,7 @@ impl Control {
 
     /// See [`Control::look_for_silence`].
     async fn silent_members(&self) -> (Vec<MemberNr>, Vec<MemberNr>) {
-        let engines = self.engines.ask(Engine::answers).await;
+        let engines = self.engines.ask(|engine| engine.members.answers()).await;
         let roster = self.roster.borrow();
         let asked = self.questions.asked.borrow();
         let (mut silent, mut quiet) = (Vec::new(), Vec::new());

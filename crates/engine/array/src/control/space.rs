@@ -39,7 +39,7 @@ impl Control {
 
     /// Writes that wait for space, by member.
     pub(crate) async fn held(&self) -> Vec<(MemberNr, usize)> {
-        let engines = self.engines.ask(Engine::held).await;
+        let engines = self.engines.ask(|engine| engine.members.held()).await;
         let roster = self.roster.borrow();
         let sum = |nr: MemberNr| {
             let own = roster.member(nr).map_or(0, |member| member.device.held());
@@ -55,7 +55,13 @@ impl Control {
         let own: Vec<_> =
             self.roster.borrow().members.iter().map(|member| Rc::clone(&member.device)).collect();
         let own: usize = own.iter().map(|device| device.try_again()).sum();
-        own + self.engines.ask(Engine::try_again).await.into_iter().flatten().sum::<usize>()
+        own + self
+            .engines
+            .ask(|engine| engine.members.try_again())
+            .await
+            .into_iter()
+            .flatten()
+            .sum::<usize>()
     }
 
     /// The array is being stopped: nothing waits for space any more.

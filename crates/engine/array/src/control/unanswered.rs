@@ -119,7 +119,7 @@ impl Control {
 
     /// For how long the oldest request to each member is under way, on whichever shard.
     pub(crate) async fn waiting(&self) -> Vec<(MemberNr, Nanos)> {
-        let engines = self.engines.ask(Engine::waiting).await;
+        let engines = self.engines.ask(|engine| engine.members.waiting()).await;
         let roster = self.roster.borrow();
         let own = roster.members.iter().filter_map(|m| Some((m.nr, m.device.waiting()?)));
         let mut longest: Vec<(MemberNr, Nanos)> = Vec::new();
@@ -225,6 +225,6 @@ impl Control {
             own.give_up();
         }
         // Not waited for: what comes in between is as if the device had answered a moment later.
-        self.engines.tell(move |engine| engine.give_up_member(nr));
+        self.engines.tell(move |engine| engine.members.give_up(nr));
     }
 }

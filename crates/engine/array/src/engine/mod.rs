@@ -10,10 +10,12 @@
 //! | `queues` | writes that wait for their stripe |
 //! | `lock` | the table of locked rows |
 //! | `recording` | what the consistency policy wants recorded before a write |
+//! | `hold` | requests that wait while stripes move to other shards |
 //! | `balance` | the choice among copies |
 //! | `caching` | the stripe cache as settings and idleness would have it |
 //! | `cut_from` | the size of the requests that all is cut from |
-//! | `unanswered` | members that do not answer, as one shard sees them |
+//! | `members` | the members as one shard has them: handles, and the view |
+//! | `unanswered` | what control is told of members that do not answer |
 //! | `window` | a window of a job as shards hand it to each other |
 //!
 //! None of them knows a step of a request: those stand above and use what is here.
@@ -23,8 +25,10 @@ pub(crate) mod balance;
 mod caching;
 mod cut_from;
 pub(crate) mod gather;
+mod hold;
 pub(crate) mod home;
 pub(crate) mod lock;
+mod members;
 pub(crate) mod mesh;
 pub(crate) mod queues;
 mod recording;
@@ -35,44 +39,32 @@ pub(crate) mod work;
 use self::balance::Balance;
 use self::cut_from::CutFrom;
 use self::gather::{Gather, Gathers, RequestInFlight};
+use self::hold::Hold;
 use self::home::{Asked, Home};
 use self::lock::RangeLocks;
+use self::members::{Members, OpenMember};
 use self::mesh::Mesh;
 use self::queues::{Key, Waiting};
 use self::work::{RecoverArgs, WriteArgs};
 use crate::cache::StripeCache;
 use crate::consistency::{Consistency, Policy};
-use crate::figures::MemberFigures;
 use crate::metadata::bitmap::{FIRST_BITMAP, Shape};
 use crate::settings::Settings;
 use crate::state::ArrayId;
 use crate::state::reports::Reports;
 use crate::state::view::{MemberNr, View, ViewUpdate};
 use crate::status::Counters;
-use braid_device::meter::{Figures, Meter, Metered};
-use braid_device::plug::{Plug, PlugStats};
-use braid_device::{Completion, Device, DeviceInfo, IoSets, Op, OpenError, Opener, Request};
+use braid_device::meter::{Figures, Meter};
+use braid_device::{Completion, DeviceInfo, IoSets, Op, OpenError, Opener};
 use braid_layout::Level;
 use braid_shard::sync::Budget;
 use braid_shard::{Buf, Shard, Spawner};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// Bytes that stripes being written or recovered may hold besides their payload, per shard.
 const SCRATCH_MAX: u64 = 128 << 20;
-/// A member that is open on this shard.
-pub(crate) struct OpenMember {
-    pub(crate) nr: MemberNr,
-    pub(crate) device: Rc<dyn Device>,
-    plug: Option<Rc<Plug>>,
-    /// Measures what the member is asked.
-    pub(crate) metered: Rc<Metered>,
-}
-
-/// A request that waits, and where it came in.
-type HeldBack = (Request, Rc<dyn Device>, Completion);
 
 /// See the module's documentation.
 pub struct Engine {
@@ -99,18 +91,14 @@ pub struct Engine {
     pub(crate) memory_max: u64,
     /// Requests to members are plugged and merged, and writes of one stripe are batched.
     pub(crate) aggregate: bool,
-    /// Requests wait: stripes are being given to other shards.
-    held: Cell<bool>,
-    held_back: RefCell<VecDeque<HeldBack>>,
+    pub(crate) hold: Hold,
     pub(crate) mesh: Rc<Mesh>,
     /// The gates that each write of a unit passes.
     pub(crate) consistency: Consistency,
     tasks: Rc<Tasks>,
     pub(crate) home: Home,
     info: RefCell<Rc<DeviceInfo>>,
-    view: RefCell<Rc<View>>,
-    update: RefCell<ViewUpdate>,
-    pub(crate) devices: RefCell<Vec<OpenMember>>,
+    pub(crate) members: Members,
     pub(crate) gathers: Rc<Gathers>,
     counters: Cell<Counters>,
     /// Measures the requests that come to the array.
@@ -190,16 +178,13 @@ impl Engine {
             settings: Cell::new(Settings::default()),
             memory_max,
             aggregate,
-            held: Cell::new(false),
-            held_back: RefCell::new(VecDeque::new()),
+            hold: Hold::default(),
             mesh,
             consistency: Consistency::new(policy),
             tasks,
             home,
             info: RefCell::new(Rc::new(info)),
-            view: RefCell::new(Rc::new(View::new(&update, |_| None))),
-            update: RefCell::new(update),
-            devices: RefCell::new(Vec::new()),
+            members: Members::new(update),
             gathers,
             counters: Cell::new(Counters::default()),
             meter: Meter::new(shard),
@@ -234,9 +219,7 @@ impl Engine {
     pub(crate) fn stop(&self) {
         self.refuse_requests();
         self.shard.local::<Engines>().0.borrow_mut().retain(|engine| engine.id != self.id);
-        for member in self.devices.take() {
-            member.device.cut_from(0);
-        }
+        self.members.close_all();
         let geometries = self.view().geometries().clone();
         let slots = geometries.whole().slots();
         let update = ViewUpdate {
@@ -246,7 +229,7 @@ impl Engine {
             broken: true,
             read_only: true,
         };
-        self.apply(update);
+        self.members.apply(update);
         self.mesh.detach();
     }
 
@@ -262,7 +245,7 @@ impl Engine {
     /// The members and the geometry as they are now.
     #[inline]
     pub fn view(&self) -> Rc<View> {
-        Rc::clone(&self.view.borrow())
+        self.members.view()
     }
 
     /// Counters since the start.
@@ -282,17 +265,6 @@ impl Engine {
         Figures { timed: self.timed.get(), ..self.meter.figures() }
     }
 
-    /// Counts of each member's requests, before and after merging.
-    pub fn member_figures(&self) -> Vec<(MemberNr, MemberFigures)> {
-        let devices = self.devices.borrow();
-        let figures = devices.iter().map(|member| {
-            let io = member.metered.figures();
-            let requested = member.plug.as_ref().map_or(io.counts, |plug| plug.arrived());
-            (member.nr, MemberFigures { requested, io })
-        });
-        figures.collect()
-    }
-
     /// `done`, measured until then where that costs little of a request.
     #[inline]
     pub(crate) fn time(&self, op: &Op, done: Completion) -> Completion {
@@ -306,70 +278,18 @@ impl Engine {
         self.counters.set(counters);
     }
 
-    /// Counts of requests into and out of each member's plug.
-    pub fn plug_stats(&self) -> Vec<(MemberNr, PlugStats)> {
-        let devices = self.devices.borrow();
-        let stats =
-            devices.iter().filter_map(|member| Some((member.nr, member.plug.as_ref()?.stats())));
-        stats.collect()
-    }
-
     /// Opens member `nr` on this shard; a later view may name it.
     ///
     /// # Errors
     /// When the device does not open here.
     pub(crate) fn open_member(&self, nr: MemberNr, opener: &dyn Opener) -> Result<(), OpenError> {
-        let mut device = opener.open(&self.shard)?;
-        let wants_plug = device.info().wants_plug;
-        let metered = Metered::new(&self.shard, device);
-        device = Rc::clone(&metered) as Rc<dyn Device>;
-        let plug = wants_plug.then(|| match self.aggregate {
-            true => Plug::metered(&self.shard, Rc::clone(&metered)),
-            false => Plug::disabled(&self.shard, Rc::clone(&device)),
-        });
-        if let Some(plug) = &plug {
-            device = Rc::clone(plug) as Rc<dyn Device>;
-        }
-        self.timed.set(self.timed.get() || wants_plug);
-        device.cut_from(self.cut_from.bytes());
-        let member = OpenMember { nr, device, plug, metered };
+        let device = opener.open(&self.shard)?;
+        let member = OpenMember::new(&self.shard, nr, device, self.aggregate);
+        self.timed.set(self.timed.get() || member.wants_plug());
+        member.device.cut_from(self.cut_from.bytes());
         self.watch_member(&member);
-        self.devices.borrow_mut().push(member);
+        self.members.enter(member);
         Ok(())
-    }
-
-    /// Lets go of member `nr`.
-    pub(crate) fn close_member(&self, nr: MemberNr) {
-        if let Some(device) = self.member_device(nr) {
-            // An array that is no member any more may have clients again.
-            device.cut_from(0);
-        }
-        self.devices.borrow_mut().retain(|member| member.nr != nr);
-        let update = self.update.borrow().clone();
-        self.apply(update);
-    }
-
-    /// This shard's handle on member `nr`.
-    pub(crate) fn member_device(&self, nr: MemberNr) -> Option<Rc<dyn Device>> {
-        let devices = self.devices.borrow();
-        devices.iter().find(|member| member.nr == nr).map(|member| Rc::clone(&member.device))
-    }
-
-    /// Takes over what control has decided.
-    pub(crate) fn apply(&self, update: ViewUpdate) {
-        let view = View::new(&update, |nr| self.member_device(nr));
-        *self.view.borrow_mut() = Rc::new(view);
-        *self.update.borrow_mut() = update;
-    }
-
-    /// These members have failed and are read no more. All else stays as control decided last: a failure that is being
-    /// recorded beside theirs is not to be known yet.
-    pub(crate) fn distrust(&self, suspects: &[MemberNr]) {
-        let mut update = self.update.borrow().clone();
-        for slot in &mut update.slots {
-            slot.suspect |= slot.member.is_some_and(|nr| suspects.contains(&nr));
-        }
-        self.apply(update);
     }
 
     // --- How large the requests are that all is cut from ---------------------------------------
@@ -391,36 +311,7 @@ impl Engine {
     fn tell_members(&self) {
         let bytes = self.cut_from.bytes();
         self.balance.set_run(bytes, self.cut_from.is_told());
-        for member in self.devices.borrow().iter() {
-            member.device.cut_from(bytes);
-        }
-    }
-
-    // --- Requests that wait while stripes move to other shards --------------------------------
-
-    /// Requests that come from now on wait.
-    pub(crate) fn hold(&self) {
-        self.held.set(true);
-    }
-
-    /// True when `request` was taken to wait.
-    #[inline]
-    pub(crate) fn waits(&self) -> bool {
-        self.held.get()
-    }
-
-    /// Keeps a request until [`Engine::release`].
-    pub(crate) fn keep(&self, request: Request, device: Rc<dyn Device>, done: Completion) {
-        self.held_back.borrow_mut().push_back((request, device, done));
-    }
-
-    /// Requests go on, those that waited first.
-    pub(crate) fn release(self: &Rc<Engine>) {
-        self.held.set(false);
-        // Taken out first: what is submitted may complete at once and submit more.
-        for (request, device, done) in self.held_back.take() {
-            device.submit(request, done);
-        }
+        self.members.each(|member| member.device.cut_from(bytes));
     }
 
     /// `len` zero bytes to write.

@@ -90,7 +90,7 @@ impl Engine {
     }
 
     fn may_write(&self) -> Result<(), IoError> {
-        let view = self.view.borrow();
+        let view = self.view();
         if view.broken {
             return Err(IoError::new(IoErrorKind::Lost));
         }

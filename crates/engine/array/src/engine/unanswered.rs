@@ -1,19 +1,18 @@
-//! Members that do not answer, as one shard sees them: control is told of requests that are under way for too long, and
-//! says which member is given up.
+//! What control is told of members that do not answer: requests that are under way for too long, and writes that wait for
+//! space.
 //!
 //! Does not know which members can be spared: control decides.
 
+use crate::engine::Engine;
 use crate::engine::home::{Home, News};
-use crate::engine::{Engine, OpenMember};
+use crate::engine::members::OpenMember;
 use crate::settings::Settings;
 use crate::state::reports::Reports;
-use crate::state::view::MemberNr;
 use braid_device::meter::Metered;
 use braid_device::space::Space;
 use braid_device::watch::Overdue;
 use braid_device::{Device, IoError, IoErrorKind};
-use braid_shard::{Nanos, Shard};
-use std::rc::Rc;
+use braid_shard::Shard;
 use std::sync::Arc;
 
 /// Has control told when `device`, a handle on a member, does not answer within the limit.
@@ -51,25 +50,10 @@ impl Engine {
         wait_for_space(&member.metered, &self.reports, &self.home);
     }
 
-    fn metered(&self) -> Vec<(MemberNr, Rc<Metered>)> {
-        let devices = self.devices.borrow();
-        devices.iter().map(|member| (member.nr, Rc::clone(&member.metered))).collect()
-    }
-
-    /// Writes to each member that wait for space.
-    pub(crate) fn held(&self) -> Vec<(MemberNr, usize)> {
-        self.metered().iter().map(|(nr, metered)| (*nr, metered.held())).collect()
-    }
-
-    /// Tries them again; says how many.
-    pub(crate) fn try_again(&self) -> usize {
-        self.metered().iter().map(|(_, metered)| metered.try_again()).sum()
-    }
-
-    /// The array is being stopped: they are answered that there is no space, which fails no member.
+    /// The array is being stopped: writes that wait for space are answered that there is none, which fails no member.
     pub(crate) fn end_waiting_for_space(&self) {
         self.ending.set(true);
-        self.metered().iter().for_each(|(_, metered)| metered.end_waiting());
+        self.members.end_waiting_for_space();
     }
 
     /// A write that found no space because the array is being stopped: the member has not failed, and nobody is
@@ -88,44 +72,11 @@ impl Engine {
 
     /// The limit has been set to something else.
     pub(crate) fn limit_members(&self) {
-        self.devices.borrow().iter().for_each(|member| self.limit_member(member));
-    }
-
-    /// For how long the oldest request to each member is under way, in nanoseconds.
-    pub(crate) fn waiting(&self) -> Vec<(MemberNr, Nanos)> {
-        let devices = self.devices.borrow();
-        let waiting = |member: &OpenMember| Some((member.nr, member.metered.waiting()?));
-        devices.iter().filter_map(waiting).collect()
-    }
-
-    /// Requests that each member has completed on this shard.
-    pub(crate) fn answers(&self) -> Vec<(MemberNr, u64)> {
-        self.metered().iter().map(|(nr, metered)| (*nr, metered.answers())).collect()
-    }
-
-    /// Whoever waits for member `nr` is answered that it is gone; it gets no more requests.
-    pub(crate) fn give_up_member(&self, nr: MemberNr) {
-        // Taken out first: who is answered may ask for members.
-        let given_up: Vec<Rc<Metered>> = {
-            let devices = self.devices.borrow();
-            let same = devices.iter().filter(|member| member.nr == nr);
-            same.map(|member| Rc::clone(&member.metered)).collect()
-        };
-        given_up.iter().for_each(|metered| metered.give_up());
+        self.members.each(|member| self.limit_member(member));
     }
 
     /// See [`Device::hurry`].
     pub(crate) fn hurry(&self) {
         self.home.tell(News::Hurry);
-    }
-
-    /// See [`Device::layers`].
-    pub(crate) fn layers(&self) -> u32 {
-        1 + self.devices.borrow().iter().map(|member| member.device.layers()).max().unwrap_or(0)
-    }
-
-    /// See [`Device::may_hang`].
-    pub(crate) fn may_hang(&self) -> bool {
-        self.devices.borrow().iter().any(|member| member.device.may_hang())
     }
 }

@@ -39,8 +39,8 @@ impl ArrayDevice {
         if engine.is_stopping() {
             return done.finish(Err(IoError::new(IoErrorKind::Refused)), request.op);
         }
-        if engine.waits() {
-            return engine.keep(request, Rc::new(self.clone()), done);
+        if engine.hold.is_on() {
+            return engine.hold.keep(request, Rc::new(self.clone()), done);
         }
         if !matches!(request.op, Op::Flush) {
             return done.complete(Outcome::ok(request.op));
@@ -73,11 +73,11 @@ impl Device for ArrayDevice {
     }
 
     fn layers(&self) -> u32 {
-        self.engine.layers()
+        self.engine.members.layers()
     }
 
     fn may_hang(&self) -> bool {
-        self.engine.may_hang()
+        self.engine.members.may_hang()
     }
 
     fn hurry(&self) {
@@ -95,7 +95,7 @@ impl Device for ArrayDevice {
     fn submit(&self, request: Request, done: Completion) {
         let engine = &self.engine;
         let len = match request.check(&self.info) {
-            Ok(len) if len > 0 && !engine.is_stopping() && !engine.waits() => len,
+            Ok(len) if len > 0 && !engine.is_stopping() && !engine.hold.is_on() => len,
             checked => return self.submit_unusual(request, checked, done),
         };
         engine.meter.count(&request.op, len);
