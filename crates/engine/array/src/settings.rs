@@ -448,6 +448,15 @@ impl Settings {
         }
     }
 
+    /// Height of a line in bytes, when it is set.
+    #[inline]
+    pub(crate) fn line(&self) -> Option<u64> {
+        match self.stripe_size {
+            StripeSize::Auto => None,
+            StripeSize::Bytes(bytes) => Some(bytes),
+        }
+    }
+
     /// Number of full stripes that may overtake a stripe with reads to do.
     pub fn bypass_threshold(&self) -> u32 {
         self.preread_bypass_threshold.unwrap_or(PREREAD_BYPASS_THRESHOLD)

@@ -23,7 +23,7 @@ impl Control {
         let mut plugs: Vec<(MemberNr, PlugStats)> = Vec::new();
         let mut cache = CacheStats::default();
         let figures = |engine: &Engine| {
-            (engine.counters(), engine.members.plug_stats(), engine.cache_stats())
+            (engine.measured.counters(), engine.members.plug_stats(), engine.cache.stats())
         };
         for (more, stats, cached) in self.engines.ask(figures).await.into_iter().flatten() {
             add_counters(&mut counters, &more);
@@ -107,7 +107,7 @@ impl Control {
     /// The statistics since the start, summed over all shards.
     pub async fn figures(&self) -> ArrayFigures {
         let mut sum = ArrayFigures::default();
-        let ask = |engine: &Engine| (engine.figures(), engine.members.figures());
+        let ask = |engine: &Engine| (engine.measured.figures(), engine.members.figures());
         for (requests, members) in self.engines.ask(ask).await.into_iter().flatten() {
             sum.requests.join(&requests);
             for (nr, figures) in &members {

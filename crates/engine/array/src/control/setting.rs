@@ -93,7 +93,7 @@ impl Control {
 
     /// Memory is short: caches that size themselves give back half of what they have.
     pub async fn shrink_caches(&self) {
-        self.engines.ask(Engine::shrink_cache).await;
+        self.engines.ask(|engine| engine.cache.shrink()).await;
     }
 
     /// The array has become idle: while it stays so, its caches give their memory back bit by bit.
@@ -106,7 +106,7 @@ impl Control {
             if self.end.has_begun() || self.roster.borrow().dirty {
                 break;
             }
-            if !self.engines.ask(Engine::shrink_cache).await.contains(&Some(true)) {
+            if !self.engines.ask(|engine| engine.cache.shrink()).await.contains(&Some(true)) {
                 break;
             }
         }

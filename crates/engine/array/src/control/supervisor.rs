@@ -276,7 +276,7 @@ impl Control {
 
     async fn look(&self) {
         let count = |engine: &Engine| {
-            let counters = engine.counters();
+            let counters = engine.measured.counters();
             counters.reads + counters.writes
         };
         let requests: u64 = self.engines.ask(count).await.into_iter().flatten().sum();

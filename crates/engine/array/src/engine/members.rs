@@ -2,6 +2,8 @@
 //!
 //! Does not know requests. What a member's failure means is control's business.
 
+use crate::engine::balance::Balance;
+use crate::engine::cut_from::CutFrom;
 use crate::figures::MemberFigures;
 use crate::state::view::{MemberNr, View, ViewUpdate};
 use braid_device::Device;
@@ -55,19 +57,50 @@ pub(crate) struct Members {
     view: RefCell<Rc<View>>,
     /// What the view was made of.
     update: RefCell<ViewUpdate>,
+    /// Chooses the member to read from where several hold the same bytes.
+    pub(crate) balance: Rc<Balance>,
+    /// The size of the requests that arrive, or that they were cut from.
+    cut_from: CutFrom,
+    /// Requests to members are plugged and merged, and writes of one stripe are batched.
+    aggregate: bool,
 }
 
 impl Members {
     /// None is open yet.
-    pub(super) fn new(update: ViewUpdate) -> Members {
+    pub(super) fn new(update: ViewUpdate, balance: Rc<Balance>, aggregate: bool) -> Members {
         let view = Rc::new(View::new(&update, |_| None));
-        Members { open: RefCell::default(), view: RefCell::new(view), update: RefCell::new(update) }
+        Members {
+            open: RefCell::default(),
+            view: RefCell::new(view),
+            update: RefCell::new(update),
+            balance,
+            cut_from: CutFrom::default(),
+            aggregate,
+        }
     }
 
     /// The members and the geometry as they are now.
     #[inline]
     pub(crate) fn view(&self) -> Rc<View> {
         Rc::clone(&self.view.borrow())
+    }
+
+    /// Requests to members are plugged and merged, and writes of one stripe are batched.
+    #[inline]
+    pub(crate) fn aggregates(&self) -> bool {
+        self.aggregate
+    }
+
+    /// A handle on member `nr`, which [`Members::enter`] adds.
+    pub(super) fn prepare(
+        &self,
+        shard: &Shard,
+        nr: MemberNr,
+        device: Rc<dyn Device>,
+    ) -> OpenMember {
+        let member = OpenMember::new(shard, nr, device, self.aggregate);
+        member.device.cut_from(self.cut_from.bytes());
+        member
     }
 
     /// Adds a handle; a later view may name it.
@@ -124,6 +157,28 @@ impl Members {
     fn metered(&self) -> Vec<(MemberNr, Rc<Metered>)> {
         let open = self.open.borrow();
         open.iter().map(|member| (member.nr, Rc::clone(&member.metered))).collect()
+    }
+
+    // --- How large the requests are that all is cut from ---------------------------------------
+
+    /// A request of `len` bytes has come, from a client or an array above.
+    #[inline]
+    pub(super) fn note_size(&self, len: u64) {
+        if self.cut_from.note(len) {
+            self.tell_cut_from();
+        }
+    }
+
+    /// An array above says what it cuts its requests from.
+    pub(crate) fn set_cut_from(&self, bytes: u64) {
+        self.cut_from.tell(bytes);
+        self.tell_cut_from();
+    }
+
+    fn tell_cut_from(&self) {
+        let bytes = self.cut_from.bytes();
+        self.balance.set_run(bytes, self.cut_from.is_told());
+        self.each(|member| member.device.cut_from(bytes));
     }
 
     // --- Figures ---------------------------------------------------------------------------------

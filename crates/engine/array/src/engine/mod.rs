@@ -14,6 +14,8 @@
 //! | `balance` | the choice among copies |
 //! | `caching` | the stripe cache as settings and idleness would have it |
 //! | `cut_from` | the size of the requests that all is cut from |
+//! | `measured` | what is counted and timed |
+//! | `scratch` | memory that requests hold besides their payload |
 //! | `members` | the members as one shard has them: handles, and the view |
 //! | `unanswered` | what control is told of members that do not answer |
 //! | `window` | a window of a job as shards hand it to each other |
@@ -28,43 +30,40 @@ pub(crate) mod gather;
 mod hold;
 pub(crate) mod home;
 pub(crate) mod lock;
+mod measured;
 mod members;
 pub(crate) mod mesh;
 pub(crate) mod queues;
 mod recording;
+mod scratch;
 pub(crate) mod unanswered;
 pub(crate) mod window;
 pub(crate) mod work;
 
 use self::balance::Balance;
-use self::cut_from::CutFrom;
+use self::caching::Caching;
 use self::gather::{Gather, Gathers, RequestInFlight};
 use self::hold::Hold;
 use self::home::{Asked, Home};
 use self::lock::RangeLocks;
-use self::members::{Members, OpenMember};
+use self::measured::Measured;
+use self::members::Members;
 use self::mesh::Mesh;
 use self::queues::{Key, Waiting};
+use self::scratch::Scratch;
 use self::work::{RecoverArgs, WriteArgs};
-use crate::cache::StripeCache;
 use crate::consistency::{Consistency, Policy};
 use crate::metadata::bitmap::{FIRST_BITMAP, Shape};
 use crate::settings::Settings;
 use crate::state::ArrayId;
 use crate::state::reports::Reports;
 use crate::state::view::{MemberNr, View, ViewUpdate};
-use crate::status::Counters;
-use braid_device::meter::{Figures, Meter};
-use braid_device::{Completion, DeviceInfo, IoSets, Op, OpenError, Opener};
+use braid_device::{Completion, DeviceInfo, IoSets, OpenError, Opener};
 use braid_layout::Level;
-use braid_shard::sync::Budget;
-use braid_shard::{Buf, Shard, Spawner};
+use braid_shard::{Shard, Spawner};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// Bytes that stripes being written or recovered may hold besides their payload, per shard.
-const SCRATCH_MAX: u64 = 128 << 20;
 
 /// See the module's documentation.
 pub struct Engine {
@@ -75,37 +74,23 @@ pub struct Engine {
     /// Every request is a multiple of this, in bytes.
     pub(crate) logical_block: u32,
     pub(crate) locks: RangeLocks,
-    /// Chooses the member to read from where several hold the same bytes.
-    pub(crate) balance: Rc<Balance>,
-    /// The size of the requests that arrive, or that they were cut from.
-    cut_from: CutFrom,
     pub(crate) sets: IoSets,
-    pub(crate) scratch: Rc<Budget>,
+    pub(crate) scratch: Scratch,
     /// Writes that wait for their stripe.
     pub(crate) waiting: Waiting,
-    /// Blocks of stripes; `None` where the level has no parity.
-    pub(crate) cache: RefCell<Option<StripeCache>>,
+    pub(crate) cache: Caching,
     /// The settings in effect.
     pub(crate) settings: Cell<Settings>,
-    /// Bytes that a cache may take at most.
-    pub(crate) memory_max: u64,
-    /// Requests to members are plugged and merged, and writes of one stripe are batched.
-    pub(crate) aggregate: bool,
     pub(crate) hold: Hold,
     pub(crate) mesh: Rc<Mesh>,
     /// The gates that each write of a unit passes.
     pub(crate) consistency: Consistency,
     tasks: Rc<Tasks>,
     pub(crate) home: Home,
-    info: RefCell<Rc<DeviceInfo>>,
+    info: Rc<DeviceInfo>,
     pub(crate) members: Members,
     pub(crate) gathers: Rc<Gathers>,
-    counters: Cell<Counters>,
-    /// Measures the requests that come to the array.
-    pub(crate) meter: Rc<Meter>,
-    /// Some member is worth a look at the clock.
-    timed: Cell<bool>,
-    zeroes: RefCell<Option<Buf>>,
+    pub(crate) measured: Measured,
     asked: Asked,
     /// State that all shards of the array share without a message.
     pub(crate) reports: Arc<Reports>,
@@ -156,7 +141,7 @@ impl Engine {
     /// Makes the engine of array `id` and registers it with `shard`.
     pub(crate) fn start(shard: &Shard, id: ArrayId, setup: Setup) -> Rc<Engine> {
         let Setup { home, tasks, info, mesh, update, bitmap, settings, .. } = setup;
-        let (memory_max, aggregate, reports) = (setup.memory_max, setup.aggregate, setup.reports);
+        let reports = setup.reports;
         let policy = Policy::of(shard, bitmap.map(|shape| (FIRST_BITMAP, shape)));
         let geometry = update.geometries.whole();
         let (level, logical_block) = (geometry.level, geometry.logical_block);
@@ -166,30 +151,23 @@ impl Engine {
         let engine = Rc::new(Engine {
             shard: shard.clone(),
             id,
-            balance,
-            cut_from: CutFrom::default(),
             level,
             logical_block,
             locks: RangeLocks::new(shard),
             sets: IoSets::new(shard),
-            scratch: Budget::new(shard, SCRATCH_MAX),
+            scratch: Scratch::new(shard),
             waiting: Waiting::default(),
-            cache: RefCell::new(None),
+            cache: Caching::new(setup.memory_max),
             settings: Cell::new(Settings::default()),
-            memory_max,
-            aggregate,
             hold: Hold::default(),
             mesh,
             consistency: Consistency::new(policy),
             tasks,
             home,
-            info: RefCell::new(Rc::new(info)),
-            members: Members::new(update),
+            info: Rc::new(info),
+            members: Members::new(update, balance, setup.aggregate),
             gathers,
-            counters: Cell::new(Counters::default()),
-            meter: Meter::new(shard),
-            timed: Cell::new(false),
-            zeroes: RefCell::new(None),
+            measured: Measured::new(shard),
             asked: Asked::default(),
             reports,
             ending: Cell::new(false),
@@ -234,7 +212,7 @@ impl Engine {
     }
 
     pub(crate) fn info(&self) -> Rc<DeviceInfo> {
-        Rc::clone(&self.info.borrow())
+        Rc::clone(&self.info)
     }
 
     #[inline]
@@ -248,82 +226,36 @@ impl Engine {
         self.members.view()
     }
 
-    /// Counters since the start.
-    pub fn counters(&self) -> Counters {
-        let arrived = self.meter.counts();
-        Counters {
-            reads: arrived.reads.requests,
-            read_bytes: arrived.reads.bytes,
-            writes: arrived.writes.requests,
-            written_bytes: arrived.writes.bytes,
-            ..self.counters.get()
-        }
-    }
-
-    /// Counts, sizes and latencies of the requests that came to the array.
-    pub fn figures(&self) -> Figures {
-        Figures { timed: self.timed.get(), ..self.meter.figures() }
-    }
-
-    /// `done`, measured until then where that costs little of a request.
-    #[inline]
-    pub(crate) fn time(&self, op: &Op, done: Completion) -> Completion {
-        if self.timed.get() { self.meter.time(op, done) } else { done }
-    }
-
-    #[inline]
-    pub(crate) fn count(&self, more: impl FnOnce(&mut Counters)) {
-        let mut counters = self.counters.get();
-        more(&mut counters);
-        self.counters.set(counters);
-    }
-
     /// Opens member `nr` on this shard; a later view may name it.
     ///
     /// # Errors
     /// When the device does not open here.
     pub(crate) fn open_member(&self, nr: MemberNr, opener: &dyn Opener) -> Result<(), OpenError> {
         let device = opener.open(&self.shard)?;
-        let member = OpenMember::new(&self.shard, nr, device, self.aggregate);
-        self.timed.set(self.timed.get() || member.wants_plug());
-        member.device.cut_from(self.cut_from.bytes());
+        let member = self.members.prepare(&self.shard, nr, device);
+        if member.wants_plug() {
+            self.measured.time_requests();
+        }
         self.watch_member(&member);
         self.members.enter(member);
         Ok(())
     }
 
-    // --- How large the requests are that all is cut from ---------------------------------------
+    /// Takes over new settings, which suit the array.
+    pub(crate) fn set(&self, settings: Settings) {
+        let old = self.settings.replace(settings);
+        if old.member_timeout != settings.member_timeout {
+            self.limit_members();
+        }
+        let view = self.view();
+        self.cache.suit(self.shard.pool(), view.geometries().whole(), &old, &settings);
+    }
 
     /// A request of `len` bytes has come, from a client or an array above.
     #[inline]
     pub(crate) fn note_size(&self, len: u64) {
-        if self.timed.get() && self.cut_from.note(len) {
-            self.tell_members();
-        }
-    }
-
-    /// An array above says what it cuts its requests from.
-    pub(crate) fn set_cut_from(&self, bytes: u64) {
-        self.cut_from.tell(bytes);
-        self.tell_members();
-    }
-
-    fn tell_members(&self) {
-        let bytes = self.cut_from.bytes();
-        self.balance.set_run(bytes, self.cut_from.is_told());
-        self.members.each(|member| member.device.cut_from(bytes));
-    }
-
-    /// `len` zero bytes to write.
-    pub(crate) fn zeroes(&self, len: usize) -> Buf {
-        let mut zeroes = self.zeroes.borrow_mut();
-        if zeroes.as_ref().is_none_or(|buf| buf.len() < len) {
-            *zeroes = Some(self.shard.pool().zeroed(len).freeze());
-        }
-        match zeroes.as_ref() {
-            Some(buf) => buf.slice(0..len),
-            // Set by the lines above.
-            None => unreachable!("zeroes were just made"),
+        if self.measured.is_timed() {
+            self.members.note_size(len);
         }
     }
 

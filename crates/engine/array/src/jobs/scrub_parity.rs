@@ -35,7 +35,7 @@ pub(crate) async fn window(engine: &Rc<Engine>, parity: &Parity, window: Window)
     if window.kind != WindowKind::Check && !keeps {
         // These writes bypass the stripe cache, so it must forget the rows.
         for stripe in window.first..window.first + window.count {
-            engine.cache_forget(stripe, 0..parity.chunk_size());
+            engine.cache.forget(stripe, 0..parity.chunk_size());
         }
     }
     let rows = match window.slices {
@@ -346,7 +346,7 @@ impl Scrub<'_> {
             return;
         }
         let start = rows.at - self.parity.member_offset(rows.stripe);
-        self.engine.cache_forget(rows.stripe, start..start + rows.len);
+        self.engine.cache.forget(rows.stripe, start..start + rows.len);
     }
 
     /// Writes over blocks that are recorded as bad what they should hold, as md does: where that succeeds they

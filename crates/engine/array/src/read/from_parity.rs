@@ -184,7 +184,7 @@ impl Wanted {
         let place = Place { slot: self.slot, offset: self.at + at as u64 };
         // The block on the member may differ from the stripe cache's copy.
         let start = self.within + at as u64;
-        engine.cache_forget(self.stripe, start..start + good.len() as u64);
+        engine.cache.forget(self.stripe, start..start + good.len() as u64);
         let error = IoError::new(IoErrorKind::Medium);
         engine.mend(&engine.view(), place, error, good, true).await;
     }

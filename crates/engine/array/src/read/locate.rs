@@ -110,7 +110,7 @@ fn locate_copy(engine: &Engine, view: &View, layout: &Layout, offset: u64, len: 
             let ties = match heads {
                 _ if raid10.is_far() => Ties::First,
                 true if raid10.is_offset()
-                    && engine.balance.goes_on(offset, offset + len)
+                    && engine.members.balance.goes_on(offset, offset + len)
                     && offset + len <= view.resynced =>
                 {
                     // Copies in turn by the chunk's number lie in rows one after the other.
@@ -125,7 +125,7 @@ fn locate_copy(engine: &Engine, view: &View, layout: &Layout, offset: u64, len: 
         }
         _ => {
             // Cutting is of use to members only that a stream may leave.
-            let run = engine.balance.run();
+            let run = engine.members.balance.run();
             let len = if heads { len } else { len.min(run - offset % run) };
             let len = view.same_until(&(offset..offset + len)) - offset;
             let ties = if heads { Ties::Nearest } else { Ties::Turns };
@@ -140,7 +140,7 @@ fn locate_copy(engine: &Engine, view: &View, layout: &Layout, offset: u64, len: 
     let preferred = |place: &&Place| readable(place) && !view.write_mostly(place.slot);
     let copies: Places = places.iter().filter(preferred).copied().collect();
     let place = match copies.is_empty() {
-        false => engine.balance.choose(&copies, heads, ties),
+        false => engine.members.balance.choose(&copies, heads, ties),
         true => places.iter().find(readable).copied(),
     };
     ReadPlace { len, place: whole(place.as_ref()) }

@@ -95,7 +95,7 @@ fn submit_to(
 ) {
     let token = match engine.level {
         Level::Raid1 | Level::Raid10 => {
-            engine.balance.begin(slot, at, at + buf.len() as u64);
+            engine.members.balance.begin(slot, at, at + buf.len() as u64);
             gather::counted(index, slot)
         }
         _ => u64::from(index),
@@ -169,7 +169,7 @@ pub(crate) fn recover_here(
     done: PieceDone,
     error: Option<IoError>,
 ) {
-    engine.count(|counters| counters.recovered_reads += 1);
+    engine.measured.count(|counters| counters.recovered_reads += 1);
     if planted("buffer-leaked") {
         std::mem::forget(engine.shard.pool().get(buf.len()));
     }

@@ -45,8 +45,7 @@ impl ArrayDevice {
         if !matches!(request.op, Op::Flush) {
             return done.complete(Outcome::ok(request.op));
         }
-        engine.meter.count(&request.op, 0);
-        self.flush(engine.time(&request.op, done));
+        self.flush(engine.measured.arrives(&request.op, 0, done));
     }
 
     #[inline(never)]
@@ -69,7 +68,7 @@ impl Device for ArrayDevice {
     }
 
     fn cut_from(&self, bytes: u64) {
-        self.engine.set_cut_from(bytes);
+        self.engine.members.set_cut_from(bytes);
     }
 
     fn layers(&self) -> u32 {
@@ -98,8 +97,7 @@ impl Device for ArrayDevice {
             Ok(len) if len > 0 && !engine.is_stopping() && !engine.hold.is_on() => len,
             checked => return self.submit_unusual(request, checked, done),
         };
-        engine.meter.count(&request.op, len);
-        let done = engine.time(&request.op, done);
+        let done = engine.measured.arrives(&request.op, len, done);
         let offset = request.offset;
         match request.op {
             Op::Read(bufs) => {

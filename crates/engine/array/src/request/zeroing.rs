@@ -131,7 +131,7 @@ async fn plain_zeroes(
     let mut at = offset;
     while at < offset + len {
         let piece = PLAIN_MAX.min(offset + len - at);
-        let request = Request::write(at, engine.zeroes(piece as usize), fua);
+        let request = Request::write(at, engine.scratch.zeroes(piece as usize), fua);
         engine.sets.one(device, request).await.result?;
         at += piece;
     }

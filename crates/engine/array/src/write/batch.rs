@@ -47,7 +47,7 @@ pub(crate) async fn carry_out_one(
     line: Option<u64>,
     piece: &WriteArgs,
 ) -> Result<(), IoError> {
-    engine.count(|counters| counters.batches += 1);
+    engine.measured.count(|counters| counters.batches += 1);
     together(engine, (piece.unit, line), std::slice::from_ref(piece)).await
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn carry_out(
     locked: Locked,
     pieces: &mut Vec<WriteArgs>,
 ) {
-    engine.count(|counters| counters.batches += 1);
+    engine.measured.count(|counters| counters.batches += 1);
     let Locked { held, line } = locked;
     let stripe = (unit, line);
     let result = together(engine, stripe, pieces).await;
@@ -132,7 +132,7 @@ async fn planned(
         fua: pieces.iter().any(|piece| piece.fua),
     };
     if let Some(result) = batch.zero_members().await {
-        engine.cache_forget(unit, 0..chunk);
+        engine.cache.forget(unit, 0..chunk);
         return result;
     }
     batch.by_requests().await
@@ -186,7 +186,7 @@ impl Batch<'_> {
         let nr = piece_at(self.extents, at)?;
         let piece = self.pieces.get(nr)?;
         Some(match &piece.payload {
-            WritePayload::Zeroes { .. } => self.engine.zeroes(len),
+            WritePayload::Zeroes { .. } => self.engine.scratch.zeroes(len),
             WritePayload::Data(buf) => {
                 let start = (at - piece.extent.start) as usize;
                 buf.slice(start..start + len)
@@ -262,7 +262,7 @@ impl Batch<'_> {
         {
             cache.wanted(self.stripe, hits, misses);
         }
-        self.engine.count(|counters| counters.lookups += 1);
+        self.engine.measured.count(|counters| counters.lookups += 1);
         Ok(works)
     }
 
@@ -290,7 +290,7 @@ impl Batch<'_> {
                 count += 1;
             }
         }
-        self.engine.count(|counters| counters.member_reads += count);
+        self.engine.measured.count(|counters| counters.member_reads += count);
         let known = avoid.len();
         for (tag, outcome) in set.finish().await {
             let (nr, at) = ((tag >> 16) as usize, (tag & 0xffff) as usize);
@@ -332,9 +332,9 @@ impl Batch<'_> {
     ) -> Result<(), IoError> {
         let going = Going { batch: self, works: &works };
         let mut outcomes = write_members(self.engine, view, self.writing, &going).await;
-        self.engine.count(|counters| counters.member_writes += outcomes.len() as u64);
+        self.engine.measured.count(|counters| counters.member_writes += outcomes.len() as u64);
         if outcomes.any_error(|_| true) || view.any_bad() || !remember {
-            self.engine.cache_forget(self.stripe, self.rows.clone());
+            self.engine.cache.forget(self.stripe, self.rows.clone());
             return self.engine.settle_writes(view, self.stripe, outcomes).await;
         }
         outcomes.by_ref().for_each(drop);
@@ -360,7 +360,7 @@ impl Batch<'_> {
     fn remember(&self, view: &View, works: &[Work]) {
         if self.base + self.rows.end > view.resynced {
             // A resync may find another parity right.
-            return self.engine.cache_forget(self.stripe, self.rows.clone());
+            return self.engine.cache.forget(self.stripe, self.rows.clone());
         }
         let partly = works.iter().any(|work| !work.reads.is_empty());
         let mut cache = self.engine.cache.borrow_mut();

@@ -22,12 +22,12 @@ impl Batch<'_> {
         match work.plan {
             Plan::DataOnly => return Ok(()),
             Plan::Rmw => {
-                self.engine.count(|counters| counters.rmw += 1);
+                self.engine.measured.count(|counters| counters.rmw += 1);
                 return self.read_modify(work, p_slot, q_slot);
             }
-            Plan::Full => self.engine.count(|counters| counters.full_stripes += 1),
+            Plan::Full => self.engine.measured.count(|counters| counters.full_stripes += 1),
             Plan::Reconstruct | Plan::Recover => {
-                self.engine.count(|counters| counters.reconstruct += 1);
+                self.engine.measured.count(|counters| counters.reconstruct += 1);
             }
         }
         let pool = self.engine.shard.pool();

@@ -74,7 +74,9 @@ impl Outgoing for Copies<'_> {
                 WritePayload::Zeroes { unmap } if self.by_member => {
                     Content::Zeroes { len, unmap: *unmap }
                 }
-                WritePayload::Zeroes { .. } => Content::Bytes(self.engine.zeroes(len as usize)),
+                WritePayload::Zeroes { .. } => {
+                    Content::Bytes(self.engine.scratch.zeroes(len as usize))
+                }
             };
             Block { slot: place.slot, at: place.offset, role: Role::Data, content }
         })

@@ -149,7 +149,7 @@ impl OneBlock<'_> {
                 set.submit(nr as u32, &**device, Request::read(data_offset + self.at, buf));
             }
         }
-        self.engine.count(|counters| counters.member_reads += missing as u64);
+        self.engine.measured.count(|counters| counters.member_reads += missing as u64);
         for (nr, outcome) in set.finish().await {
             let (Ok(()), Op::Read(mut bufs)) = (outcome.result, outcome.op) else { return None };
             *old.get_mut(nr as usize)? = bufs.pop().map(BufMut::freeze);
@@ -159,7 +159,7 @@ impl OneBlock<'_> {
 
     /// Makes new parity of the old.
     fn compute(&self, old: &[u8], new: &[u8], p: &mut [u8], q: Option<&mut BufMut>) {
-        self.engine.count(|counters| {
+        self.engine.measured.count(|counters| {
             counters.rmw += 1;
             counters.lookups += 1;
         });
@@ -219,9 +219,9 @@ impl Going<'_> {
     async fn write(&self, writing: &WriteInFlight) -> Result<(), IoError> {
         let OneBlock { engine, view, .. } = self.one;
         let outcomes = write_members(engine, view, writing, self).await;
-        engine.count(|counters| counters.member_writes += outcomes.len() as u64);
+        engine.measured.count(|counters| counters.member_writes += outcomes.len() as u64);
         if outcomes.any_error(|_| true) {
-            engine.cache_forget(self.one.stripe, self.one.rows.clone());
+            engine.cache.forget(self.one.stripe, self.one.rows.clone());
             return engine.settle_writes(view, self.one.stripe, outcomes).await;
         }
         drop(outcomes);

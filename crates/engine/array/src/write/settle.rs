@@ -176,7 +176,9 @@ impl Engine {
             let (start, len) = (piece.start - bytes.start, piece.end - piece.start);
             let payload = match op {
                 Op::Write { bufs, .. } => slice(bufs, start as usize, len as usize),
-                Op::WriteZeroes { .. } => Some([self.zeroes(len as usize)].into_iter().collect()),
+                Op::WriteZeroes { .. } => {
+                    Some([self.scratch.zeroes(len as usize)].into_iter().collect())
+                }
                 _ => None,
             };
             // A device that does not give the payload back leaves nothing to try again with.
@@ -308,7 +310,7 @@ impl Engine {
         }
         let all = bad.is_empty();
         if all {
-            self.count(|counters| counters.corrected_reads += 1);
+            self.measured.count(|counters| counters.corrected_reads += 1);
         }
         if let Some(nr) = view.member_nr(slot) {
             let corrected: u64 = written.iter().map(|piece| piece.end - piece.start).sum();

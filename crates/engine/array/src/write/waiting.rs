@@ -17,7 +17,7 @@ use std::rc::Rc;
 /// Has `args` carried out, with whatever else comes for its stripe.
 #[inline]
 pub(crate) fn enter(engine: &Rc<Engine>, parity: &Parity, args: WriteArgs) {
-    engine.count(|counters| {
+    engine.measured.count(|counters| {
         counters.pieces += 1;
         counters.lookups += 1;
     });
@@ -30,7 +30,7 @@ fn join(engine: &Rc<Engine>, sizes: Sizes, args: WriteArgs) {
     let turn = engine.shard.turns();
     let key = match engine.waiting.join(args, sizes, turn) {
         Joined::Follows => return,
-        Joined::Leads(key) if engine.aggregate => {
+        Joined::Leads(key) if engine.members.aggregates() => {
             if engine.waiting.gather(key, turn) {
                 start_watch(engine);
             }
@@ -61,7 +61,7 @@ pub(crate) async fn watch(engine: Rc<Engine>) {
 pub(crate) async fn lead(engine: Rc<Engine>, key: Key) {
     let Some(Leading { unit, sizes, rows }) = engine.waiting.leading(key) else { return };
     let chunk = sizes.chunk;
-    let line = engine.line();
+    let line = engine.settings.get().line();
     let rows = whole_lines(rows, line, chunk);
     let held = match engine.locks.try_lock(unit, rows.start, rows.end) {
         Some(held) => held,
