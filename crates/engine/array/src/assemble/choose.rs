@@ -6,7 +6,7 @@
 //!
 //! Invariant: no member that is left out becomes a source of data.
 
-use crate::control::members::Standing;
+use crate::control::record::members::Standing;
 use crate::error::AssembleError;
 use crate::metadata::component::used_size;
 use crate::state::apart;

@@ -14,8 +14,8 @@ mod running;
 
 use crate::array::{Array, ArrayParts, new_id};
 use crate::control::Control;
-use crate::control::bad_list::Bad;
-use crate::control::members::{Member, NewMember, Roster, Standing};
+use crate::control::record::bad_list::Bad;
+use crate::control::record::members::{Member, NewMember, Roster, Standing};
 use crate::error::AssembleError;
 use crate::metadata::bitmap::keeper::Keeper;
 use crate::metadata::bitmap::load::{Loaded, Source, Unsupported, Wanted, load};
@@ -118,7 +118,7 @@ pub async fn assemble(
     let parts = crate::control::Parts { id, name: name.clone(), engine, roster, left_out, keeper };
     let control = Control::start(ctx, &options, parts);
     control.begin().await;
-    if control.roster.borrow().broken {
+    if control.record.roster.borrow().broken {
         control.stop().await;
         let why = "a member that the data depends on does not take them; check it".to_string();
         return Err(AssembleError::Start { array: title, why });

@@ -12,34 +12,38 @@ impl Control {
     /// An engine wants to write: true when the superblocks say "active" and all engines know, false when nothing may
     /// be written.
     pub(crate) async fn activate(&self) -> bool {
-        let turn = self.turn().await;
+        let turn = self.record.turn().await;
         if !self.may_activate() {
             return false;
         }
-        let was_dirty = std::mem::replace(&mut self.roster.borrow_mut().dirty, true);
+        let was_dirty = std::mem::replace(&mut self.record.roster.borrow_mut().dirty, true);
         if !was_dirty && !planted("active-unrecorded") {
-            self.write_superblocks(&turn).await;
-            self.changed.notify_all();
+            self.record.write_superblocks(&turn).await;
+            self.record.changed.notify_all();
         }
         if !self.may_activate() {
             return false;
         }
-        self.engines.ask(|engine: &Engine| engine.consistency.set_active()).await;
+        self.record.engines.ask(|engine: &Engine| engine.consistency.set_active()).await;
         true
     }
 
     fn may_activate(&self) -> bool {
-        let redundant = self.geometry().level.has_redundancy();
-        redundant && !self.end.has_begun() && !self.read_only && !self.roster.borrow().broken
+        let redundant = self.record.geometry().level.has_redundancy();
+        redundant
+            && !self.record.end.has_begun()
+            && !self.record.read_only
+            && !self.record.roster.borrow().broken
     }
 
     /// Marks the array clean whenever it has been idle for the safe-mode delay.
     pub(crate) async fn safe_mode(self: Rc<Self>) {
         loop {
-            let dirty = || (self.end.has_begun() || self.roster.borrow().dirty).then_some(());
-            self.changed.wait_for(dirty).await;
-            self.shard.sleep(self.in_effect.safe_mode_delay).await;
-            if self.end.has_begun() {
+            let dirty =
+                || (self.record.end.has_begun() || self.record.roster.borrow().dirty).then_some(());
+            self.record.changed.wait_for(dirty).await;
+            self.record.shard.sleep(self.in_effect.safe_mode_delay).await;
+            if self.record.end.has_begun() {
                 return;
             }
             self.clean_if_idle().await;
@@ -47,23 +51,26 @@ impl Control {
     }
 
     async fn clean_if_idle(self: &Rc<Self>) {
-        let turn = self.turn().await;
+        let turn = self.record.turn().await;
         {
-            let roster = self.roster.borrow();
-            if self.end.has_begun() || roster.broken || !roster.dirty {
+            let roster = self.record.roster.borrow();
+            if self.record.end.has_begun() || roster.broken || !roster.dirty {
                 return;
             }
         }
-        let agreed =
-            self.engines.ask(|engine: &Engine| engine.consistency.try_deactivate(true)).await;
+        let agreed = self
+            .record
+            .engines
+            .ask(|engine: &Engine| engine.consistency.try_deactivate(true))
+            .await;
         if agreed.contains(&Some(false)) {
             // Those that agreed may write again at once; setting it where it is set does no harm.
-            self.engines.ask(|engine: &Engine| engine.consistency.set_active()).await;
+            self.record.engines.ask(|engine: &Engine| engine.consistency.set_active()).await;
             return;
         }
         self.mark_clean(&turn).await;
         let cooling = Rc::clone(self);
-        self.shard.spawn(async move { cooling.cool_down().await });
+        self.record.shard.spawn(async move { cooling.cool_down().await });
     }
 
     /// Records that all writes have ended. The caller holds the turn, and no engine is active.
@@ -71,19 +78,19 @@ impl Control {
     /// An array without redundancy is always clean, and nothing is written, as in md: a member that is away
     /// for a moment would be left behind by it, and be refused for ever.
     pub(crate) async fn mark_clean(&self, turn: &braid_shard::sync::Share) {
-        let resynced = self.roster.borrow().resynced;
+        let resynced = self.record.roster.borrow().resynced;
         if !planted("clean-unflushed") {
-            self.flush_members(turn, |_| true).await;
+            self.record.flush_members(turn, |_| true).await;
         }
-        if !self.geometry().level.has_redundancy() {
+        if !self.record.geometry().level.has_redundancy() {
             return;
         }
         {
-            let mut roster = self.roster.borrow_mut();
+            let mut roster = self.record.roster.borrow_mut();
             roster.resync_checkpoint = resynced;
             roster.dirty = false;
         }
-        self.write_superblocks(turn).await;
-        self.changed.notify_all();
+        self.record.write_superblocks(turn).await;
+        self.record.changed.notify_all();
     }
 }

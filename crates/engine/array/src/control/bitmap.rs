@@ -8,41 +8,25 @@
 //! with; a flush of all members, and `events_cleared`, before the bits that are cleared.
 
 use crate::control::Control;
-use crate::control::running_bitmap::Bitmap;
+use crate::control::record::bitmap::page_buf;
+use crate::control::record::running_bitmap::Bitmap;
 use crate::engine::Engine;
 use crate::metadata::bitmap::BitmapNr;
-use crate::metadata::bitmap::keeper::{BatchNr, PAGE};
-use crate::state::view::MemberNr;
+use crate::metadata::bitmap::keeper::BatchNr;
 use braid_device::{Device, IoError, IoErrorKind, Request};
-use braid_format::SECTOR;
 use braid_format::superblock::Superblock;
 use braid_shard::plant::planted;
 use braid_shard::sync::Share;
-use braid_shard::{Buf, Shard};
 use std::rc::Rc;
 
-/// Some page for a device with blocks of `block` bytes.
-fn page_buf(shard: &Shard, bytes: &[u8], block: u32) -> Buf {
-    let len = bytes.len().next_multiple_of(block.max(SECTOR as u32) as usize);
-    let mut buf = shard.pool().zeroed(len);
-    // `len` is at least the length of `bytes`.
-    if let Some(head) = buf.get_mut(..bytes.len()) {
-        head.copy_from_slice(bytes);
-    }
-    buf.freeze()
-}
-
 impl Control {
-    /// The bitmap as it is now.
-    pub(crate) fn bitmap(&self) -> Option<Rc<Bitmap>> {
-        self.current_bitmap.get()
-    }
-
     /// An engine wants to write under `bits` of bitmap `nr`: true when they are durable on all members, false when
     /// nothing may be written or there is no such bitmap (any more).
     pub(crate) async fn arm(self: &Rc<Self>, nr: BitmapNr, bits: &[u32]) -> bool {
-        let Some(bitmap) = self.bitmap().filter(|bitmap| bitmap.nr == nr) else { return false };
-        if !self.may_record() {
+        let Some(bitmap) = self.record.bitmap().filter(|bitmap| bitmap.nr == nr) else {
+            return false;
+        };
+        if !self.record.may_record() {
             return false;
         }
         let batch = bitmap.keeper.borrow_mut().hold(bits);
@@ -53,17 +37,13 @@ impl Control {
                 return true;
             }
             self.written(&bitmap, batch).await;
-            self.changed.notify_all();
+            self.record.changed.notify_all();
         }
-        let recorded = self.may_record();
+        let recorded = self.record.may_record();
         if !recorded {
             bitmap.keeper.borrow_mut().release(bits);
         }
         recorded
-    }
-
-    fn may_record(&self) -> bool {
-        !self.read_only && !self.end.is_over() && !self.roster.borrow().broken
     }
 
     /// Waits until a batch is durable.
@@ -77,7 +57,7 @@ impl Control {
     fn start_writing(self: &Rc<Self>, bitmap: &Rc<Bitmap>) {
         if !bitmap.writing.replace(true) {
             let (control, bitmap) = (Rc::clone(self), Rc::clone(bitmap));
-            self.shard.spawn(async move { control.write_batches(&bitmap).await });
+            self.record.shard.spawn(async move { control.write_batches(&bitmap).await });
         }
     }
 
@@ -89,68 +69,20 @@ impl Control {
                 bitmap.written.notify_all();
                 return;
             };
-            let failures = self.write_pages(bitmap, &pages).await;
+            let failures = self.record.write_pages(bitmap, &pages).await;
             bitmap.batches.set(bitmap.batches.get() + 1);
             // A failure is recorded under the turn, whose holder may be waiting for the pen.
             drop(pen);
             for (nr, error) in failures {
-                if self.is_unfinished(error) {
+                if self.record.is_unfinished(error) {
                     continue;
                 }
                 let why = format!("its bitmap could not be written: {error}");
-                self.fail_nr(nr, &why).await;
+                self.record.fail_nr(nr, &why).await;
             }
             bitmap.keeper.borrow_mut().end_batch(batch);
             bitmap.written.notify_all();
         }
-    }
-
-    /// Writes pages, durably, to every member that holds a slot. The caller holds the pen. Gives the
-    /// members that did not take them.
-    async fn write_pages(&self, bitmap: &Bitmap, pages: &[usize]) -> Vec<(MemberNr, IoError)> {
-        let mut set = self.engine.sets.start();
-        {
-            let (roster, keeper) = (self.roster.borrow(), bitmap.keeper.borrow());
-            let holders = roster.members.iter().filter(|member| member.standing.slot().is_some());
-            let contents: Vec<Vec<u8>> = pages.iter().map(|page| keeper.page(*page)).collect();
-            for member in holders {
-                let Some(at) = bitmap.place(&member.superblock) else { continue };
-                let block = member.device.info().logical_block;
-                for (page, bytes) in pages.iter().zip(&contents) {
-                    let buf = page_buf(&self.shard, bytes, block);
-                    let request = Request::write(at + (page * PAGE) as u64, buf, true);
-                    set.submit(member.nr, &*member.device, request);
-                }
-            }
-        }
-        let mut failures: Vec<(MemberNr, IoError)> = Vec::new();
-        for (nr, outcome) in set.finish().await {
-            if let Err(error) = outcome.result
-                && failures.iter().all(|(known, _)| *known != nr)
-            {
-                failures.push((nr, error));
-            }
-        }
-        failures
-    }
-
-    /// Writes the header for an update of the superblocks, whose event count the roster has already.
-    pub(crate) async fn write_bitmap_header(&self) -> Vec<(MemberNr, IoError)> {
-        let Some(bitmap) = self.bitmap() else { return Vec::new() };
-        let _pen = bitmap.pen.take(1).await;
-        let events = self.roster.borrow().shared.events;
-        bitmap.keeper.borrow_mut().superblock.events = events;
-        self.write_pages(&bitmap, &[0]).await
-    }
-
-    /// Writes the whole bitmap to all members that hold a slot, the header last: until then it counts
-    /// as what it was.
-    pub(crate) async fn write_whole_bitmap(&self, bitmap: &Bitmap) -> Vec<(MemberNr, IoError)> {
-        let _pen = bitmap.pen.take(1).await;
-        let pages: Vec<usize> = (1..bitmap.keeper.borrow().pages()).collect();
-        let mut failures = self.write_pages(bitmap, &pages).await;
-        failures.extend(self.write_pages(bitmap, &[0]).await);
-        failures
     }
 
     /// Writes the whole bitmap to a member that is about to get a slot, and gives the pen: whoever
@@ -160,7 +92,7 @@ impl Control {
         device: &Rc<dyn Device>,
         superblock: &Superblock,
     ) -> Result<Option<Share>, IoError> {
-        let Some(bitmap) = self.bitmap() else { return Ok(None) };
+        let Some(bitmap) = self.record.bitmap() else { return Ok(None) };
         let invalid = IoError::new(IoErrorKind::Invalid);
         let at = bitmap.place(superblock).ok_or(invalid)?;
         let pen = bitmap.pen.take(1).await;
@@ -169,9 +101,9 @@ impl Control {
             let keeper = bitmap.keeper.borrow();
             (0..keeper.pages()).flat_map(|page| keeper.page(page)).collect()
         };
-        let request = Request::write(at, page_buf(&self.shard, &area, block), true);
+        let request = Request::write(at, page_buf(&self.record.shard, &area, block), true);
         request.check(device.info())?;
-        self.engine.sets.one(&**device, request).await.result?;
+        self.record.engine.sets.one(&**device, request).await.result?;
         Ok(Some(pen))
     }
 
@@ -181,16 +113,16 @@ impl Control {
     /// removed or the array stopped.
     pub(crate) async fn clear_now_and_then(self: Rc<Self>, bitmap: Rc<Bitmap>) {
         let over = || {
-            let there = self.bitmap().is_some_and(|now| now.nr == bitmap.nr);
-            self.end.has_begun() || !there
+            let there = self.record.bitmap().is_some_and(|now| now.nr == bitmap.nr);
+            self.record.end.has_begun() || !there
         };
         loop {
             let due = || {
                 let set = bitmap.keeper.borrow().count() > 0;
                 (over() || (set && self.may_clear())).then_some(())
             };
-            self.changed.wait_for(due).await;
-            self.shard.sleep(bitmap.daemon_sleep).await;
+            self.record.changed.wait_for(due).await;
+            self.record.shard.sleep(bitmap.daemon_sleep).await;
             if over() {
                 return;
             }
@@ -200,20 +132,24 @@ impl Control {
 
     /// While a slot lacks its member, bits say what that member lacks.
     fn may_clear(&self) -> bool {
-        self.may_record() && self.roster.borrow().degraded(self.geometry().slots()) == 0
+        self.record.may_record()
+            && self.record.roster.borrow().degraded(self.record.geometry().slots()) == 0
     }
 
     /// One round: shards give up bits without writes, and what nobody holds is cleared. `all`: without
     /// waiting for a second round, and until it is durable.
     pub(crate) async fn clear_idle_bits(self: &Rc<Self>, all: bool) {
-        let Some(bitmap) = self.bitmap() else { return };
+        let Some(bitmap) = self.record.bitmap() else { return };
         let _round = bitmap.round.take(1).await;
         if !self.may_clear() {
             return;
         }
         let nr = bitmap.nr;
-        let given =
-            self.engines.ask(move |engine: &Engine| engine.consistency.give_up_bits(nr, all)).await;
+        let given = self
+            .record
+            .engines
+            .ask(move |engine: &Engine| engine.consistency.give_up_bits(nr, all))
+            .await;
         let mut earlier_writes = false;
         for bits in given.into_iter().flatten() {
             earlier_writes |= bits.is_none();
@@ -226,12 +162,12 @@ impl Control {
         if bits.is_empty() {
             return;
         }
-        let turn = self.turn().await;
+        let turn = self.record.turn().await;
         if !planted("bits-cleared-unflushed") {
-            self.flush_members(&turn, |_| true).await;
+            self.record.flush_members(&turn, |_| true).await;
         }
         // It may have been removed while this waited for its turn.
-        if self.bitmap().is_none_or(|now| now.nr != nr) {
+        if self.record.bitmap().is_none_or(|now| now.nr != nr) {
             return;
         }
         if !self.may_clear() || !self.raise_events_cleared(&bitmap, &turn).await {
@@ -252,7 +188,7 @@ impl Control {
         if planted("events-cleared-not-raised") {
             return true;
         }
-        let events = self.roster.borrow().shared.events;
+        let events = self.record.roster.borrow().shared.events;
         {
             let mut keeper = bitmap.keeper.borrow_mut();
             if keeper.superblock.events_cleared >= events {
@@ -260,30 +196,21 @@ impl Control {
             }
             keeper.superblock.events_cleared = events;
         }
-        let failures = self.write_bitmap_header().await;
+        let failures = self.record.write_bitmap_header().await;
         let all_told = failures.is_empty();
         for (nr, error) in failures {
-            self.drop_member(nr, &format!("its bitmap could not be written: {error}"));
+            self.record.drop_member(nr, &format!("its bitmap could not be written: {error}"));
         }
         if !all_told {
-            self.record_dropped(turn).await;
+            self.record.record_dropped(turn).await;
         }
         all_told
     }
 
     /// A resync has made redundancy hold below byte `bytes`, durably.
     pub(crate) fn bitmap_synced_below(&self, bytes: u64) {
-        if let Some(bitmap) = self.bitmap() {
+        if let Some(bitmap) = self.record.bitmap() {
             bitmap.keeper.borrow_mut().synced_below(bytes);
         }
-    }
-
-    /// The member's superblock leaves room for this array's bitmap.
-    pub(crate) fn has_room_for_bitmap(
-        &self,
-        device: &Rc<dyn Device>,
-        superblock: &Superblock,
-    ) -> bool {
-        self.bitmap().is_none_or(|bitmap| bitmap.fits(device, superblock))
     }
 }

@@ -1,9 +1,9 @@
 //! Members added as spares, and spares and faulty members removed, while the array runs.
 
 use crate::control::Control;
-use crate::control::bad_list::Bad;
-use crate::control::members::{Member, NewMember, Standing};
-use crate::engine::Engine;
+use crate::control::record::bad_list::Bad;
+use crate::control::record::failing::Dropped;
+use crate::control::record::members::{Member, NewMember, Standing};
 use crate::error::{ControlError, ExamineError};
 use crate::metadata::superblock::{read_superblock, remove_other_superblocks, sectors};
 use crate::options::MemberSelector;
@@ -11,7 +11,7 @@ use crate::state::apart;
 use crate::state::flags::MemberFlags;
 use crate::state::view::MemberNr;
 use braid_device::meter::Metered;
-use braid_device::{Device, OpenError, Opener};
+use braid_device::{Device, Opener};
 use braid_format::SECTOR;
 use braid_format::placement::{Consistency, MemberPlace, PlacementError, Request, place};
 use braid_format::superblock::{Superblock, Version, time_seconds};
@@ -30,7 +30,38 @@ pub struct Added {
     pub re_added: bool,
 }
 
+const BY_COMMAND: &str = "it was failed by command";
+
 impl Control {
+    /// Marks a member faulty, as if it had failed, and starts to fill a spare if there is one.
+    ///
+    /// # Errors
+    /// No such member, a level without redundancy, or the last member that the data depends on.
+    pub async fn fail(self: &Rc<Self>, member: &MemberSelector) -> Result<(), ControlError> {
+        let doing = "failing a member";
+        let nr = self.record.select(doing, member)?;
+        self.record.needs_redundancy(doing)?;
+        if !self.record.roster.borrow().survives_without(&self.record.geometry(), nr) {
+            return Err(self.last_redundancy(nr));
+        }
+        // At once: whoever holds the turn may be waiting for this member.
+        self.record.give_up(nr, BY_COMMAND);
+        let record = Rc::clone(&self.record);
+        let recorded = self.for_a_moment(async move { record.fail_nr(nr, BY_COMMAND).await });
+        match recorded.await {
+            Some(Dropped::Broken) => Err(self.last_redundancy(nr)),
+            Some(_) => Ok(()),
+            None => Err(self.not_recorded(doing, nr).await),
+        }
+    }
+
+    fn last_redundancy(&self, nr: MemberNr) -> ControlError {
+        ControlError::LastRedundancy {
+            array: self.record.name.clone(),
+            member: self.record.member_name(nr),
+        }
+    }
+
     /// Removes a member that is faulty or a spare: its device is closed on all shards. Its
     /// superblock stays as it is.
     ///
@@ -38,10 +69,10 @@ impl Control {
     /// No such member, or one that is in use.
     pub async fn remove(self: &Rc<Self>, member: &MemberSelector) -> Result<(), ControlError> {
         let doing = "removing a member";
-        let nr = self.select(doing, member)?;
-        self.needs_redundancy(doing)?;
-        if self.end.has_begun() {
-            return Err(ControlError::Stopping { doing, array: self.name.clone() });
+        let nr = self.record.select(doing, member)?;
+        self.record.needs_redundancy(doing)?;
+        if self.record.end.has_begun() {
+            return Err(ControlError::Stopping { doing, array: self.record.name.clone() });
         }
         let control = Rc::clone(self);
         match self.for_a_moment(async move { control.remove_nr(nr).await }).await {
@@ -51,10 +82,10 @@ impl Control {
     }
 
     async fn remove_nr(self: Rc<Self>, nr: MemberNr) -> Result<(), ControlError> {
-        let turn = self.turn().await;
+        let turn = self.record.turn().await;
         let mut given_up = None;
         {
-            let mut roster = self.roster.borrow_mut();
+            let mut roster = self.record.roster.borrow_mut();
             let in_use = roster.member(nr).and_then(|member| match member.standing {
                 Standing::InSync(slot) => Some(format!("in sync in slot {slot}")),
                 Standing::Rebuilding { slot, .. } => Some(format!("being rebuilt in slot {slot}")),
@@ -62,7 +93,7 @@ impl Control {
             });
             if let Some(state) = in_use {
                 let member = roster.member(nr).map(|m| m.name.clone()).unwrap_or_default();
-                let array = self.name.clone();
+                let array = self.record.name.clone();
                 return Err(ControlError::NotRemovable { array, member, state });
             }
             if let Some(member) = roster.member(nr) {
@@ -71,11 +102,11 @@ impl Control {
             }
             roster.members.retain(|member| member.nr != nr);
         }
-        self.give_up_devices(nr, given_up);
-        self.write_superblocks(&turn).await;
+        self.record.give_up_devices(nr, given_up);
+        self.record.write_superblocks(&turn).await;
         drop(turn);
-        self.close_everywhere(nr).await;
-        self.changed.notify_all();
+        self.record.close_everywhere(nr).await;
+        self.record.changed.notify_all();
         Ok(())
     }
 
@@ -108,20 +139,20 @@ impl Control {
         let name = opener.name().to_string();
         let device = self.open_candidate(&*opener, doing)?;
         self.check_owes_nothing(doing, &name).await?;
-        let old = match read_superblock(&self.shard, &device.as_device(), &name).await {
+        let old = match read_superblock(&self.record.shard, &device.as_device(), &name).await {
             Ok(old) => old,
             // With `force` a damaged superblock is overwritten.
             Err(ExamineError::Superblock { .. }) if force => None,
             Err(source) => {
-                return Err(ControlError::Examine { array: self.name.clone(), source });
+                return Err(ControlError::Examine { array: self.record.name.clone(), source });
             }
         };
         self.check_not_a_member(&name, old.as_ref(), force)?;
         self.check_blocks(&name, &device)?;
 
-        let turn = self.turn().await;
+        let turn = self.record.turn().await;
         // Somebody else may have added it, or the array been stopped, while this waited.
-        self.needs_working(doing)?;
+        self.record.needs_working(doing)?;
         let old = self.as_of_now(&name, &device, old).await?;
         self.check_not_a_member(&name, old.as_ref(), force)?;
         if !force && let Some(mut old) = old {
@@ -138,15 +169,15 @@ impl Control {
         let nr = member.nr;
         self.check_room_for_bitmap(&member)?;
         self.prepare_device(&member).await?;
-        if let Err(source) = self.open_everywhere(nr, &member.opener).await {
-            self.close_everywhere(nr).await;
-            return Err(ControlError::Open { array: self.name.clone(), source });
+        if let Err(source) = self.record.open_everywhere(nr, &member.opener).await {
+            self.record.close_everywhere(nr).await;
+            return Err(ControlError::Open { array: self.record.name.clone(), source });
         }
         self.enter(member);
-        self.write_superblocks(&turn).await;
+        self.record.write_superblocks(&turn).await;
         self.check_taken(nr, &name).await?;
         drop(turn);
-        self.members_changed();
+        self.record.members_changed();
         Ok(Added { nr, re_added: false })
     }
 
@@ -156,12 +187,12 @@ impl Control {
         opener: &dyn Opener,
         doing: &'static str,
     ) -> Result<Rc<Metered>, ControlError> {
-        self.needs_redundancy(doing)?;
-        self.needs_working(doing)?;
+        self.record.needs_redundancy(doing)?;
+        self.record.needs_working(doing)?;
         let device = opener
-            .open(&self.shard)
-            .map_err(|source| ControlError::Open { array: self.name.clone(), source })?;
-        let device = Metered::new(&self.shard, device);
+            .open(&self.record.shard)
+            .map_err(|source| ControlError::Open { array: self.record.name.clone(), source })?;
+        let device = Metered::new(&self.record.shard, device);
         self.give_up_when_overdue(&device);
         Ok(device)
     }
@@ -177,8 +208,8 @@ impl Control {
         if old.as_ref().is_none_or(|old| old.version != Version::V0_90) {
             return Ok(old);
         }
-        let read = read_superblock(&self.shard, &device.as_device(), name).await;
-        read.map_err(|source| ControlError::Examine { array: self.name.clone(), source })
+        let read = read_superblock(&self.record.shard, &device.as_device(), name).await;
+        read.map_err(|source| ControlError::Examine { array: self.record.name.clone(), source })
     }
 
     pub(crate) fn check_not_a_member(
@@ -187,8 +218,8 @@ impl Control {
         old: Option<&Superblock>,
         force: bool,
     ) -> Result<(), ControlError> {
-        let (array, member) = (self.name.clone(), name.to_string());
-        let roster = self.roster.borrow();
+        let (array, member) = (self.record.name.clone(), name.to_string());
+        let roster = self.record.roster.borrow();
         let same = roster.members.iter().find(|known| {
             known.name == name || old.is_some_and(|old| old.is_twin_of(&known.superblock))
         });
@@ -207,21 +238,17 @@ impl Control {
 
     /// Refuses a member of another half of this array, which may hold data that is nowhere else.
     fn check_not_apart(&self, name: &str, old: &Superblock) -> Result<(), ControlError> {
-        let roster = self.roster.borrow();
+        let roster = self.record.roster.borrow();
         let holders = roster.members.iter().filter(|member| member.standing.slot().is_some());
         if !holders.into_iter().any(|member| apart::ran_apart(&member.superblock, old)) {
             return Ok(());
         }
         Err(ControlError::RanApart {
-            array: self.name.clone(),
+            array: self.record.name.clone(),
             member: name.to_string(),
             events: old.events,
             updated: apart::utc(time_seconds(old.utime)),
         })
-    }
-
-    pub(crate) fn unfit(&self, member: &str, why: String) -> ControlError {
-        ControlError::Unfit { array: self.name.clone(), member: member.to_string(), why }
     }
 
     pub(crate) fn check_blocks(
@@ -229,11 +256,11 @@ impl Control {
         name: &str,
         device: &Rc<Metered>,
     ) -> Result<(), ControlError> {
-        let (block, most) = (device.info().logical_block, self.geometry().logical_block);
+        let (block, most) = (device.info().logical_block, self.record.geometry().logical_block);
         if block <= most {
             return Ok(());
         }
-        Err(self.unfit(
+        Err(self.record.unfit(
             name,
             format!(
                 "it has blocks of {block} bytes and the array takes requests of {most}; use a device with blocks of \
@@ -249,7 +276,7 @@ impl Control {
         name: &str,
         device: &Rc<Metered>,
     ) -> Result<MemberPlace, ControlError> {
-        let roster = self.roster.borrow();
+        let roster = self.record.roster.borrow();
         let shared = &roster.shared;
         let mut request = Request {
             level: shared.level,
@@ -285,7 +312,7 @@ impl Control {
             let place = placement.members.first().copied();
             place.ok_or_else(|| "it has no room for data; use a larger device".to_string())
         });
-        fit.map_err(|why| self.unfit(name, why))
+        fit.map_err(|why| self.record.unfit(name, why))
     }
 
     fn new_member(
@@ -294,9 +321,9 @@ impl Control {
         device: Rc<Metered>,
         at: MemberPlace,
     ) -> Result<Member, ControlError> {
-        let mut roster = self.roster.borrow_mut();
+        let mut roster = self.record.roster.borrow_mut();
         let dev_number = roster.free_dev_number();
-        roster.make_room_for(dev_number).map_err(|why| self.unfit(opener.name(), why))?;
+        roster.make_room_for(dev_number).map_err(|why| self.record.unfit(opener.name(), why))?;
         let nr = roster.next_nr;
         roster.next_nr += 1;
         let mut superblock = Superblock {
@@ -304,7 +331,7 @@ impl Control {
             data_size: at.data_size,
             super_offset: at.super_offset,
             dev_number,
-            device_uuid: (self.ctx.new_uuid)(),
+            device_uuid: (self.record.ctx.new_uuid)(),
             devflags: 0,
             cnt_corrected_read: 0,
             recovery_offset: None,
@@ -323,36 +350,25 @@ impl Control {
 
     /// Removes superblocks of earlier arrays.
     async fn prepare_device(&self, member: &Member) -> Result<(), ControlError> {
-        remove_other_superblocks(&self.shard, &member.device.as_device(), member.superblock.version)
-            .await
-            .map_err(|error| ControlError::Io {
-                array: self.name.clone(),
-                doing: "removing an old superblock from",
-                member: member.name.clone(),
-                error,
-            })
+        remove_other_superblocks(
+            &self.record.shard,
+            &member.device.as_device(),
+            member.superblock.version,
+        )
+        .await
+        .map_err(|error| ControlError::Io {
+            array: self.record.name.clone(),
+            doing: "removing an old superblock from",
+            member: member.name.clone(),
+            error,
+        })
     }
 
     fn check_room_for_bitmap(&self, member: &Member) -> Result<(), ControlError> {
-        if self.has_room_for_bitmap(&member.device.as_device(), &member.superblock) {
+        if self.record.has_room_for_bitmap(&member.device.as_device(), &member.superblock) {
             return Ok(());
         }
         let why = "it has no room for the array's bitmap before its data; use a larger device";
-        Err(self.unfit(&member.name, why.to_string()))
-    }
-
-    pub(crate) async fn open_everywhere(
-        &self,
-        nr: MemberNr,
-        opener: &Arc<dyn Opener>,
-    ) -> Result<(), OpenError> {
-        let opener = Arc::clone(opener);
-        let answers =
-            self.engines.ask(move |engine: &Engine| engine.open_member(nr, &*opener)).await;
-        answers.into_iter().flatten().collect()
-    }
-
-    pub(crate) async fn close_everywhere(&self, nr: MemberNr) {
-        self.engines.ask(move |engine: &Engine| engine.members.close(nr)).await;
+        Err(self.record.unfit(&member.name, why.to_string()))
     }
 }

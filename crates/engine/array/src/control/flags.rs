@@ -17,16 +17,16 @@ impl Control {
         change: impl FnOnce(&mut MemberFlags),
     ) -> Result<(), ControlError> {
         let doing = "changing a member's flags";
-        let nr = self.select(doing, member)?;
-        self.needs_working(doing)?;
-        let turn = self.turn().await;
+        let nr = self.record.select(doing, member)?;
+        self.record.needs_working(doing)?;
+        let turn = self.record.turn().await;
         {
-            let mut roster = self.roster.borrow_mut();
+            let mut roster = self.record.roster.borrow_mut();
             let found = roster.member_mut(nr).filter(|member| !member.is_faulty());
             let Some(member) = found else {
                 drop(roster);
-                let array = self.name.clone();
-                let member = self.member_name(nr);
+                let array = self.record.name.clone();
+                let member = self.record.member_name(nr);
                 return Err(ControlError::FaultyMember { doing, array, member });
             };
             let mut flags = MemberFlags::of(&member.superblock);
@@ -37,8 +37,8 @@ impl Control {
             }
             member.superblock.devflags = devflags;
         }
-        self.write_superblocks(&turn).await;
-        self.send_view().await;
+        self.record.write_superblocks(&turn).await;
+        self.record.send_view().await;
         Ok(())
     }
 }

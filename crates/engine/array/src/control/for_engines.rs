@@ -1,11 +1,12 @@
 //! The engines' news and questions, each handed to the part of control that answers it.
 
 use crate::control::Control;
-use crate::control::failing::Dropped;
+use crate::control::record::failing::Dropped;
 use crate::engine::home::{Answer, Decides, FlushAnswer, Flushed, News, Question};
 use crate::state::ArrayId;
 use braid_device::{IoError, IoErrorKind};
 use braid_shard::Shard;
+use std::rc::Rc;
 
 /// The controls of the arrays of this process, as their engines see them.
 pub(crate) struct Controlled;
@@ -14,8 +15,8 @@ impl Decides for Controlled {
     fn tell(&self, shard: &Shard, id: ArrayId, news: News) {
         let Some(control) = Control::find(shard, id) else { return };
         match news {
-            News::Suspect(nr, error, report) => control.hear_of(nr, error, report),
-            News::GoodAgain(nr, bytes) => control.good_again(nr, bytes),
+            News::Suspect(nr, error, report) => control.record.hear_of(nr, error, report),
+            News::GoodAgain(nr, bytes) => control.record.good_again(nr, bytes),
             News::Corrected(nr, sectors) => control.corrected(nr, sectors),
             News::Overdue => control.look_for_overdue(),
             News::Space => control.space_changed(),
@@ -29,16 +30,16 @@ impl Decides for Controlled {
             answer(match question {
                 Question::Activate => control.activate().await,
                 Question::Fail(nr, error) => {
-                    let dropped = control.fail_nr(nr, &error.to_string()).await;
+                    let dropped = control.record.fail_nr(nr, &error.to_string()).await;
                     matches!(dropped, Dropped::Faulty | Dropped::Already)
                 }
                 Question::Record => {
-                    control.record_failures().await;
+                    control.record.record_failures().await;
                     true
                 }
                 Question::FailFast(nr, error) => control.fail_fast(nr, error).await,
                 Question::ReadError(nr, error) => control.read_error(nr, error).await,
-                Question::RecordBad(nr, bad) => control.record_bad(nr, bad).await,
+                Question::RecordBad(nr, bad) => control.record.record_bad(nr, bad).await,
                 Question::Arm(nr, bits) => control.arm(nr, &bits).await,
             });
         });
@@ -46,7 +47,7 @@ impl Decides for Controlled {
 
     fn flush(&self, shard: &Shard, id: ArrayId, answer: FlushAnswer) {
         match Control::find(shard, id) {
-            Some(control) => control.flush_for_client(answer),
+            Some(control) => Rc::clone(&control.record).flush_for_client(answer),
             None => {
                 let error = Some(IoError::new(IoErrorKind::Refused));
                 answer(Flushed { error, losses: 0 });

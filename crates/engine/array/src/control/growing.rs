@@ -13,8 +13,8 @@
 //! all its bits are set.
 
 use crate::control::Control;
-use crate::control::members::Standing;
-use crate::control::running_bitmap::Bitmap;
+use crate::control::record::members::Standing;
+use crate::control::record::running_bitmap::Bitmap;
 use crate::engine::Engine;
 use crate::error::ControlError;
 use crate::metadata::bitmap::Shape;
@@ -41,29 +41,29 @@ impl Control {
         chunk: Option<u64>,
     ) -> Result<BitmapStatus, ControlError> {
         let doing = "adding a bitmap";
-        self.needs_redundancy(doing)?;
-        let turn = self.turn().await;
+        self.record.needs_redundancy(doing)?;
+        let turn = self.record.turn().await;
         self.needs_settled(doing)?;
-        if self.bitmap().is_some() {
+        if self.record.bitmap().is_some() {
             let why = "it has one; to give it another chunk, remove it first";
             return Err(self.no_bitmap_change(doing, why.to_string()));
         }
         let bitmap = Rc::new(self.new_bitmap(doing, chunk)?);
-        let failures = self.write_whole_bitmap(&bitmap).await;
+        let failures = self.record.write_whole_bitmap(&bitmap).await;
         if let Some((member, error)) = failures.into_iter().next() {
-            let (array, member) = (self.name.clone(), self.member_name(member));
+            let (array, member) = (self.record.name.clone(), self.record.member_name(member));
             return Err(ControlError::Io { array, doing: "writing the bitmap of", member, error });
         }
-        self.current_bitmap.set(Some(Rc::clone(&bitmap)));
-        self.roster.borrow_mut().shared.bitmap_offset = bitmap.offset();
-        self.write_superblocks(&turn).await;
+        self.record.current_bitmap.set(Some(Rc::clone(&bitmap)));
+        self.record.roster.borrow_mut().shared.bitmap_offset = bitmap.offset();
+        self.record.write_superblocks(&turn).await;
         let recorded = (bitmap.nr, bitmap.keeper.borrow().shape());
-        self.engines.ask(move |engine: &Engine| engine.record_in(Some(recorded))).await;
+        self.record.engines.ask(move |engine: &Engine| engine.record_in(Some(recorded))).await;
         drop(turn);
         let (clearing, cleared) = (Rc::clone(self), Rc::clone(&bitmap));
-        self.shard.spawn(async move { clearing.clear_now_and_then(cleared).await });
-        self.changed.notify_all();
-        tracing::info!("array {}: has a bitmap now", self.name);
+        self.record.shard.spawn(async move { clearing.clear_now_and_then(cleared).await });
+        self.record.changed.notify_all();
+        tracing::info!("array {}: has a bitmap now", self.record.name);
         Ok(bitmap.status())
     }
 
@@ -74,35 +74,35 @@ impl Control {
     /// The array has none, or is not in a state for it, or failed on the way.
     pub async fn remove_bitmap(self: &Rc<Self>) -> Result<(), ControlError> {
         let doing = "removing the bitmap";
-        self.needs_redundancy(doing)?;
-        let turn = self.turn().await;
+        self.record.needs_redundancy(doing)?;
+        let turn = self.record.turn().await;
         self.needs_settled(doing)?;
-        let Some(bitmap) = self.bitmap() else {
+        let Some(bitmap) = self.record.bitmap() else {
             return Err(self.no_bitmap_change(doing, "it has none".to_string()));
         };
-        self.roster.borrow_mut().shared.bitmap_offset = 0;
-        self.write_superblocks(&turn).await;
-        if self.roster.borrow().broken {
+        self.record.roster.borrow_mut().shared.bitmap_offset = 0;
+        self.record.write_superblocks(&turn).await;
+        if self.record.roster.borrow().broken {
             // Superblocks with the bitmap may be the freshest.
-            self.roster.borrow_mut().shared.bitmap_offset = bitmap.offset();
-            return Err(ControlError::Failed { doing, array: self.name.clone() });
+            self.record.roster.borrow_mut().shared.bitmap_offset = bitmap.offset();
+            return Err(ControlError::Failed { doing, array: self.record.name.clone() });
         }
-        self.engines.ask(|engine: &Engine| engine.record_in(None)).await;
-        self.current_bitmap.set(None);
+        self.record.engines.ask(|engine: &Engine| engine.record_in(None)).await;
+        self.record.current_bitmap.set(None);
         drop(turn);
-        self.changed.notify_all();
-        tracing::info!("array {}: has no bitmap any more", self.name);
+        self.record.changed.notify_all();
+        tracing::info!("array {}: has no bitmap any more", self.record.name);
         Ok(())
     }
 
     fn no_bitmap_change(&self, doing: &'static str, why: String) -> ControlError {
-        ControlError::Bitmap { doing, array: self.name.clone(), why }
+        ControlError::Bitmap { doing, array: self.record.name.clone(), why }
     }
 
     /// As in md no resync or recovery goes on meanwhile: they may go by the bitmap.
     fn needs_settled(&self, doing: &'static str) -> Result<(), ControlError> {
-        self.needs_working(doing)?;
-        let roster = self.roster.borrow();
+        self.record.needs_working(doing)?;
+        let roster = self.record.roster.borrow();
         let rebuilding = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
         let what = if roster.resynced != u64::MAX {
             "a resync"
@@ -111,7 +111,8 @@ impl Control {
         } else {
             return Ok(());
         };
-        let why = format!("{what} is not done yet; wait for it first: braid wait {}", self.name);
+        let why =
+            format!("{what} is not done yet; wait for it first: braid wait {}", self.record.name);
         Err(self.no_bitmap_change(doing, why))
     }
 
@@ -124,11 +125,11 @@ impl Control {
             })
         });
         let chunk = chunk.transpose()?;
-        let roster = self.roster.borrow();
+        let roster = self.record.roster.borrow();
         let members = roster.members.iter().filter(|member| !member.is_faulty());
         let superblocks: Vec<&Superblock> =
             members.clone().map(|member| &member.superblock).collect();
-        let sync_size = self.geometry().sync_size().div_ceil(SECTOR_BYTES);
+        let sync_size = self.record.geometry().sync_size().div_ceil(SECTOR_BYTES);
         let place = place_added_bitmap(&superblocks, sync_size, chunk)
             .map_err(|error| refuse(error.to_string()))?;
         let bitmap = self.bitmap_at(&place, &roster.shared);
@@ -153,6 +154,6 @@ impl Control {
             all.set(bit.into());
         }
         let keeper = Keeper::new(superblock, all, none);
-        self.current_bitmap.make(&self.shard, place.offset, keeper)
+        self.record.current_bitmap.make(&self.record.shard, place.offset, keeper)
     }
 }

@@ -25,13 +25,13 @@ impl Control {
     ) -> Option<T> {
         let result = Rc::new(RefCell::new(None));
         let slot = Rc::clone(&result);
-        self.shard.spawn(async move {
+        self.record.shard.spawn(async move {
             let value = work.await;
             *slot.borrow_mut() = Some(value);
         });
         // Counted, not timed: a process that was not let run has not looked either.
         for _ in 0..LOOKS {
-            self.shard.sleep(LOOK_EVERY).await;
+            self.record.shard.sleep(LOOK_EVERY).await;
             if result.borrow().is_some() {
                 break;
             }
@@ -42,12 +42,12 @@ impl Control {
     /// The command about member `nr` has not ended, and who is waited for.
     pub(super) async fn not_recorded(&self, doing: &'static str, nr: MemberNr) -> ControlError {
         let waiting = self.waiting().await;
-        let roster = self.roster.borrow();
+        let roster = self.record.roster.borrow();
         let waits = waiting.iter().filter(|(other, nanos)| *other != nr && *nanos > LONG);
         let waits = waits.filter_map(|(other, _)| Some(roster.member(*other)?.name.clone()));
         let waits = waits.collect();
         drop(roster);
-        let (array, member) = (self.name.clone(), self.member_name(nr));
+        let (array, member) = (self.record.name.clone(), self.record.member_name(nr));
         ControlError::NotRecorded { doing, array, member, waits }
     }
 }

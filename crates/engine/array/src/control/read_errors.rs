@@ -10,7 +10,7 @@
 //! Invariant: nothing here fails a member that the data depends on.
 
 use crate::control::Control;
-use crate::control::failing::Dropped;
+use crate::control::record::failing::Dropped;
 use crate::state::flags::MemberFlags;
 use crate::state::view::MemberNr;
 use braid_device::IoError;
@@ -21,17 +21,17 @@ impl Control {
     /// An engine could not read member `nr`, and has what it wanted from another: true when the member has failed for
     /// it, so that there is nothing to correct.
     pub(crate) async fn read_error(self: &Rc<Self>, nr: MemberNr, error: IoError) -> bool {
-        if !matches!(self.geometry().level, Level::Raid1 | Level::Raid10) {
+        if !matches!(self.record.geometry().level, Level::Raid1 | Level::Raid10) {
             return false;
         }
         let max = self.in_effect.settings.get().max_read_errors();
         let why = {
-            let mut roster = self.roster.borrow_mut();
+            let mut roster = self.record.roster.borrow_mut();
             let Some(member) = roster.member_mut(nr) else { return true };
             if MemberFlags::of(&member.superblock).failfast {
                 format!("{error}, and it is to fail fast")
             } else {
-                let count = member.read_errors.add(self.shard.now());
+                let count = member.read_errors.add(self.record.shard.now());
                 if count <= max {
                     return false;
                 }
@@ -49,14 +49,14 @@ impl Control {
     }
 
     async fn fail_if_spared(self: &Rc<Self>, nr: MemberNr, why: &str) -> bool {
-        let dropped = self.fail_nr_unless_needed(nr, why, true).await;
+        let dropped = self.record.fail_nr_unless_needed(nr, why, true).await;
         matches!(dropped, Dropped::Faulty | Dropped::Already)
     }
 
     /// So many sectors of member `nr` could not be read, and can be since they were written again. The
     /// superblock says so at its next update, as in md.
     pub(crate) fn corrected(&self, nr: MemberNr, sectors: u32) {
-        if let Some(member) = self.roster.borrow_mut().member_mut(nr) {
+        if let Some(member) = self.record.roster.borrow_mut().member_mut(nr) {
             let count = &mut member.superblock.cnt_corrected_read;
             *count = count.saturating_add(sectors);
         }

@@ -8,8 +8,8 @@
 //! no page of the bitmap is written that it does not get.
 
 use crate::control::Control;
-use crate::control::bad_list::Bad;
-use crate::control::members::{Member, NewMember, Standing};
+use crate::control::record::bad_list::Bad;
+use crate::control::record::members::{Member, NewMember, Standing};
 use crate::error::{ControlError, ExamineError};
 use crate::metadata::component::used_size;
 use crate::metadata::superblock::read_superblock;
@@ -36,21 +36,21 @@ impl Control {
         let name = opener.name().to_string();
         let device = self.open_candidate(&*opener, doing)?;
         self.check_owes_nothing(doing, &name).await?;
-        let old = match read_superblock(&self.shard, &device.as_device(), &name).await {
+        let old = match read_superblock(&self.record.shard, &device.as_device(), &name).await {
             Ok(Some(old)) => old,
             Ok(None) => return Err(self.cannot(&name, "it has no superblock".to_string())),
             Err(source @ ExamineError::Superblock { .. }) => {
                 return Err(self.cannot(&name, source.to_string()));
             }
             Err(source) => {
-                return Err(ControlError::Examine { array: self.name.clone(), source });
+                return Err(ControlError::Examine { array: self.record.name.clone(), source });
             }
         };
         self.check_not_a_member(&name, Some(&old), false)?;
         self.check_blocks(&name, &device)?;
-        let turn = self.turn().await;
+        let turn = self.record.turn().await;
         // Somebody else may have added it, or the array been stopped, while this waited.
-        self.needs_working(doing)?;
+        self.record.needs_working(doing)?;
         let Some(old) = self.as_of_now(&name, &device, Some(old)).await? else {
             return Err(self.cannot(&name, "it has no superblock".to_string()));
         };
@@ -60,15 +60,19 @@ impl Control {
     }
 
     fn cannot(&self, member: &str, why: String) -> ControlError {
-        ControlError::CannotReAdd { array: self.name.clone(), member: member.to_string(), why }
+        ControlError::CannotReAdd {
+            array: self.record.name.clone(),
+            member: member.to_string(),
+            why,
+        }
     }
 
     /// The slot that a former member can take again, lacking only what bits are set for; else why not.
     pub(crate) fn former_slot(&self, old: &Superblock) -> Result<Slot, String> {
-        let Some(bitmap) = self.bitmap() else {
+        let Some(bitmap) = self.record.bitmap() else {
             return Err("the array has no bitmap that would say what it lacks".to_string());
         };
-        let roster = self.roster.borrow();
+        let roster = self.record.roster.borrow();
         let shared = &roster.shared;
         let Role::Slot(slot) = old.own_role() else {
             return Err("it held no slot when it was last written".to_string());
@@ -132,7 +136,7 @@ impl Control {
     ) -> Result<MemberNr, ControlError> {
         let name = opener.name().to_string();
         let member = {
-            let mut roster = self.roster.borrow_mut();
+            let mut roster = self.record.roster.borrow_mut();
             let taken = |number| {
                 let mut numbers = roster.members.iter().map(|m| m.superblock.dev_number);
                 numbers.any(|known| known == number)
@@ -154,20 +158,20 @@ impl Control {
             Member::new(NewMember { nr, opener, device, superblock, standing, bad })
         };
         let nr = member.nr;
-        if !self.has_room_for_bitmap(&member.device.as_device(), &member.superblock) {
+        if !self.record.has_room_for_bitmap(&member.device.as_device(), &member.superblock) {
             return Err(self.cannot(&name, "it has no room for the array's bitmap".to_string()));
         }
-        if let Err(source) = self.open_everywhere(nr, &member.opener).await {
-            self.close_everywhere(nr).await;
-            return Err(ControlError::Open { array: self.name.clone(), source });
+        if let Err(source) = self.record.open_everywhere(nr, &member.opener).await {
+            self.record.close_everywhere(nr).await;
+            return Err(ControlError::Open { array: self.record.name.clone(), source });
         }
         let pen = match self.give_bitmap(&member.device.as_device(), &member.superblock).await {
             Ok(pen) => pen,
             Err(error) => {
-                self.close_everywhere(nr).await;
+                self.record.close_everywhere(nr).await;
                 let doing = "writing the bitmap of";
                 return Err(ControlError::Io {
-                    array: self.name.clone(),
+                    array: self.record.name.clone(),
                     doing,
                     member: name,
                     error,
@@ -176,25 +180,26 @@ impl Control {
         };
         self.enter(member);
         drop(pen);
-        self.write_superblocks(&turn).await;
+        self.record.write_superblocks(&turn).await;
         self.check_taken(nr, &name).await?;
         // Before the first window: from here on all writes go to the member too.
-        self.send_view().await;
+        self.record.send_view().await;
         drop(turn);
-        tracing::info!("array {}: {name} is back in slot {slot}", self.name);
-        self.members_changed();
+        tracing::info!("array {}: {name} is back in slot {slot}", self.record.name);
+        self.record.members_changed();
         Ok(nr)
     }
 
     /// Lets a member go again that did not take its first superblock.
     pub(crate) async fn check_taken(&self, nr: MemberNr, name: &str) -> Result<(), ControlError> {
-        let fault = self.roster.borrow().member(nr).and_then(|member| match &member.standing {
-            Standing::Faulty(why) => Some(why.clone()),
-            _ => None,
-        });
+        let fault =
+            self.record.roster.borrow().member(nr).and_then(|member| match &member.standing {
+                Standing::Faulty(why) => Some(why.clone()),
+                _ => None,
+            });
         let Some(why) = fault else { return Ok(()) };
-        self.roster.borrow_mut().members.retain(|member| member.nr != nr);
-        self.close_everywhere(nr).await;
-        Err(self.unfit(name, format!("{why}; check the device")))
+        self.record.roster.borrow_mut().members.retain(|member| member.nr != nr);
+        self.record.close_everywhere(nr).await;
+        Err(self.record.unfit(name, format!("{why}; check the device")))
     }
 }

@@ -5,7 +5,7 @@
 //! after a flush: what a superblock says is valid has been durable before.
 
 use crate::control::Control;
-use crate::control::members::Standing;
+use crate::control::record::members::Standing;
 use crate::control::supervisor::plan;
 use crate::engine::window::WindowKind;
 use crate::jobs::{JobEnd, Plan};
@@ -40,23 +40,25 @@ impl Control {
         let Some(Target { slot, recovered, by_bitmap }) = self.assign(nr).await else { return };
         // Level 10 is gone through in the order of the array, so nothing of the component counts as
         // recovered before the end; what was copied before a stop is copied again.
-        let along_component = self.geometry().level != Level::Raid10;
+        let along_component = self.record.geometry().level != Level::Raid10;
         let from = if along_component { recovered } else { 0 };
         let window = WindowKind::Rebuild { slot };
-        let only = self.bitmap().filter(|_| by_bitmap).map(|bitmap| {
+        let only = self.record.bitmap().filter(|_| by_bitmap).map(|bitmap| {
             // Every write from here on goes to the member; those before have their bits set.
             let keeper = bitmap.keeper.borrow();
             Ranges::of(keeper.bits(), keeper.shape(), from)
         });
-        let plan =
-            Plan { only, ..plan(&self.geometry(), JobKind::Recover, window, Some(nr), from) };
+        let plan = Plan {
+            only,
+            ..plan(&self.record.geometry(), JobKind::Recover, window, Some(nr), from)
+        };
         let job = self.new_job(plan);
         tracing::info!(
             "array {}: recovery of slot {slot} onto {}",
-            self.name,
-            self.member_name(nr)
+            self.record.name,
+            self.record.member_name(nr)
         );
-        let posted = Cell::new(self.shard.now());
+        let posted = Cell::new(self.record.shard.now());
         let advanced = |units| {
             if along_component {
                 self.set_recovered(nr, job.bytes(units));
@@ -68,7 +70,7 @@ impl Control {
                 self.checkpoint_recovery(nr, job.bytes(units)).await;
             }
         };
-        let end = job.run(&self.engine, self.is_busy(), advanced, checkpoint).await;
+        let end = job.run(&self.record.engine, self.is_busy(), advanced, checkpoint).await;
         let end = match end {
             JobEnd::Done => self.finish_recovery(nr, slot).await,
             end => {
@@ -89,16 +91,16 @@ impl Control {
 
     /// The slot that member `nr` is to fill, and what it has already.
     async fn assign(&self, nr: MemberNr) -> Option<Target> {
-        let turn = self.turn().await;
+        let turn = self.record.turn().await;
         if let Some(known) = self.rebuilding(nr) {
             return Some(known);
         }
         let (device, superblock) = {
-            let roster = self.roster.borrow();
+            let roster = self.record.roster.borrow();
             let member = roster.member(nr).filter(|member| member.standing == Standing::Spare)?;
             (member.device.as_device(), member.superblock.clone())
         };
-        let given = match self.has_room_for_bitmap(&device, &superblock) {
+        let given = match self.record.has_room_for_bitmap(&device, &superblock) {
             true => self.give_bitmap(&device, &superblock).await.map_err(|e| e.to_string()),
             // It was away when the bitmap was added.
             false => Err("it has no room for the array's".to_string()),
@@ -106,29 +108,29 @@ impl Control {
         let pen = match given {
             Ok(pen) => pen,
             Err(why) => {
-                self.drop_member(nr, &format!("its bitmap could not be written: {why}"));
-                self.write_superblocks(&turn).await;
-                self.send_view().await;
+                self.record.drop_member(nr, &format!("its bitmap could not be written: {why}"));
+                self.record.write_superblocks(&turn).await;
+                self.record.send_view().await;
                 return None;
             }
         };
         let slot = {
-            let mut roster = self.roster.borrow_mut();
-            let slot = roster.empty_slot(self.geometry().slots())?;
+            let mut roster = self.record.roster.borrow_mut();
+            let slot = roster.empty_slot(self.record.geometry().slots())?;
             let member = roster.member_mut(nr)?;
             member.standing =
                 Standing::Rebuilding { slot, recovered: 0, checkpoint: 0, by_bitmap: false };
             slot
         };
         drop(pen);
-        self.write_superblocks(&turn).await;
+        self.record.write_superblocks(&turn).await;
         // Before the first window: from here on all writes go to the new member too.
-        self.send_view().await;
+        self.record.send_view().await;
         self.rebuilding(nr).filter(|target| target.slot == slot)
     }
 
     fn rebuilding(&self, nr: MemberNr) -> Option<Target> {
-        match self.roster.borrow().member(nr)?.standing {
+        match self.record.roster.borrow().member(nr)?.standing {
             Standing::Rebuilding { slot, recovered, by_bitmap, .. } => {
                 Some(Target { slot, recovered, by_bitmap })
             }
@@ -137,7 +139,7 @@ impl Control {
     }
 
     fn set_recovered(&self, nr: MemberNr, bytes: u64) {
-        if let Some(member) = self.roster.borrow_mut().member_mut(nr)
+        if let Some(member) = self.record.roster.borrow_mut().member_mut(nr)
             && let Standing::Rebuilding { recovered, .. } = &mut member.standing
         {
             *recovered = bytes;
@@ -145,24 +147,24 @@ impl Control {
     }
 
     fn post_now_and_then(&self, posted: &Cell<Nanos>) {
-        let now = self.shard.now();
+        let now = self.record.shard.now();
         if now.saturating_sub(posted.get()) >= POST_EVERY {
             posted.set(now);
-            self.post_view();
+            self.record.post_view();
         }
     }
 
     async fn checkpoint_recovery(&self, nr: MemberNr, bytes: u64) {
-        let turn = self.turn().await;
-        self.flush_members(&turn, |member| member.nr == nr).await;
-        if let Some(member) = self.roster.borrow_mut().member_mut(nr)
+        let turn = self.record.turn().await;
+        self.record.flush_members(&turn, |member| member.nr == nr).await;
+        if let Some(member) = self.record.roster.borrow_mut().member_mut(nr)
             && let Standing::Rebuilding { recovered, checkpoint, .. } = &mut member.standing
         {
             *recovered = bytes.max(*recovered);
             *checkpoint = bytes;
         }
-        self.write_superblocks(&turn).await;
-        self.send_view().await;
+        self.record.write_superblocks(&turn).await;
+        self.record.send_view().await;
     }
 
     /// All of the member is valid: says so durably, then to the engines.
@@ -172,17 +174,17 @@ impl Control {
     /// superblocks stay as they are, and it is what they say.
     async fn finish_recovery(&self, nr: MemberNr, slot: Slot) -> JobEnd {
         let gone = JobEnd::Failed(IoError::new(IoErrorKind::Gone));
-        let turn = self.turn().await;
+        let turn = self.record.turn().await;
         if !planted("rebuilt-unflushed") {
-            self.flush_some(|member| member.nr == nr).await;
+            self.record.flush_some(|member| member.nr == nr).await;
         }
-        self.all_reports_heard().await;
-        if self.is_suspect(nr) {
-            self.record_suspects(&turn).await;
+        self.record.all_reports_heard().await;
+        if self.record.is_suspect(nr) {
+            self.record.record_suspects(&turn).await;
             return gone;
         }
         let before = {
-            let mut roster = self.roster.borrow_mut();
+            let mut roster = self.record.roster.borrow_mut();
             let broken = roster.broken;
             let Some(member) = roster.member_mut(nr) else { return gone };
             if broken || !matches!(member.standing, Standing::Rebuilding { .. }) {
@@ -190,10 +192,10 @@ impl Control {
             }
             std::mem::replace(&mut member.standing, Standing::InSync(slot))
         };
-        let dropped = self.drop_suspects().await;
-        self.write_superblocks(&turn).await;
+        let dropped = self.record.drop_suspects().await;
+        self.record.write_superblocks(&turn).await;
         let end = {
-            let mut roster = self.roster.borrow_mut();
+            let mut roster = self.record.roster.borrow_mut();
             let broken = roster.broken;
             match roster.member_mut(nr).filter(|member| member.standing == Standing::InSync(slot)) {
                 Some(member) if broken => {
@@ -204,35 +206,35 @@ impl Control {
                 None => gone,
             }
         };
-        self.send_view().await;
+        self.record.send_view().await;
         if dropped {
-            self.members_changed();
+            self.record.members_changed();
         }
         end
     }
 
     /// Makes redundancy match data from the checkpoint on.
     pub(crate) async fn resync(self: &Rc<Self>) {
-        let from = self.roster.borrow().resynced;
+        let from = self.record.roster.borrow().resynced;
         let until = self.redundant_below();
         let from = if until == 0 { u64::MAX } else { from };
-        let only = self.bitmap().map(|bitmap| {
+        let only = self.record.bitmap().map(|bitmap| {
             let keeper = bitmap.keeper.borrow();
             Ranges::of(keeper.needed(), keeper.shape(), from)
         });
-        let plan = plan(&self.geometry(), JobKind::Resync, WindowKind::Resync, None, from);
+        let plan = plan(&self.record.geometry(), JobKind::Resync, WindowKind::Resync, None, from);
         let end = plan.end.min(until.div_ceil(plan.bytes_per_unit)).max(plan.first);
         let job = self.new_job(Plan { only, end, ..plan });
-        tracing::info!("array {}: resync from byte {}", self.name, job.bytes(job.done()));
-        let posted = Cell::new(self.shard.now());
+        tracing::info!("array {}: resync from byte {}", self.record.name, job.bytes(job.done()));
+        let posted = Cell::new(self.record.shard.now());
         let advanced = |units| {
-            self.roster.borrow_mut().resynced = job.bytes(units);
+            self.record.roster.borrow_mut().resynced = job.bytes(units);
             self.post_now_and_then(&posted);
         };
         let checkpoint = async |units| {
             self.checkpoint_resync(job.bytes(units)).await;
         };
-        let end = job.run(&self.engine, self.is_busy(), advanced, checkpoint).await;
+        let end = job.run(&self.record.engine, self.is_busy(), advanced, checkpoint).await;
         self.log_findings(job.kind(), &job.take_findings());
         let done = if end == JobEnd::Done { u64::MAX } else { job.bytes(job.done()) };
         let recorded = self.checkpoint_resync(done).await;
@@ -247,7 +249,7 @@ impl Control {
     /// so many members are missing that there is none, as in md nothing has to be made to match: members
     /// that come later are recovered as a whole. A member that is being rebuilt is not missing in what it has.
     fn redundant_below(&self) -> u64 {
-        let (geometry, roster) = (&self.geometry(), self.roster.borrow());
+        let (geometry, roster) = (&self.record.geometry(), self.record.roster.borrow());
         let degraded = roster.degraded(geometry.slots());
         let none_left = match &geometry.layout {
             Layout::Parity(parity) => degraded >= parity.parity_count(),
@@ -259,13 +261,13 @@ impl Control {
 
     /// False when too many members have failed, so that nothing is recorded any more.
     async fn checkpoint_resync(&self, bytes: u64) -> bool {
-        let turn = self.turn().await;
-        self.flush_members(&turn, |_| true).await;
-        if self.roster.borrow().broken {
+        let turn = self.record.turn().await;
+        self.record.flush_members(&turn, |_| true).await;
+        if self.record.roster.borrow().broken {
             return false;
         }
         let dirty = {
-            let mut roster = self.roster.borrow_mut();
+            let mut roster = self.record.roster.borrow_mut();
             roster.resynced = bytes;
             roster.resync_checkpoint = bytes;
             roster.dirty
@@ -274,9 +276,9 @@ impl Control {
         // While the superblocks say "active" they cannot say how far the resync is; the transition
         // to "clean" records it.
         if !dirty {
-            self.write_superblocks(&turn).await;
+            self.record.write_superblocks(&turn).await;
         }
-        self.send_view().await;
+        self.record.send_view().await;
         true
     }
 }

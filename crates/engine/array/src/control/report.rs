@@ -2,7 +2,7 @@
 
 use crate::cache::CacheStats;
 use crate::control::Control;
-use crate::control::members::{Member, Standing};
+use crate::control::record::members::{Member, Standing};
 use crate::engine::Engine;
 use crate::figures::ArrayFigures;
 use crate::state::flags::MemberFlags;
@@ -25,20 +25,20 @@ impl Control {
         let figures = |engine: &Engine| {
             (engine.measured.counters(), engine.members.plug_stats(), engine.cache.stats())
         };
-        for (more, stats, cached) in self.engines.ask(figures).await.into_iter().flatten() {
+        for (more, stats, cached) in self.record.engines.ask(figures).await.into_iter().flatten() {
             add_counters(&mut counters, &more);
             cache.add(&cached);
             plugs.extend(stats);
         }
         let held = self.held().await;
-        let job = self.schedule.status(self.shard.now());
-        let roster = self.roster.borrow();
+        let job = self.schedule.status(self.record.shard.now());
+        let roster = self.record.roster.borrow();
         let work = self.schedule.work.borrow();
-        let (geometry, shared) = (&self.geometry(), &roster.shared);
+        let (geometry, shared) = (&self.record.geometry(), &roster.shared);
         let slots = geometry.slots();
         ArrayStatus {
-            id: self.id,
-            name: self.name.clone(),
+            id: self.record.id,
+            name: self.record.name.clone(),
             full_name: shared.set_name.escaped(),
             uuid: shared.set_uuid,
             version: shared.version,
@@ -50,7 +50,7 @@ impl Control {
             layout: geometry.layout_number,
             layout_name: layout_name(geometry.level, geometry.layout_number),
             chunk_size: geometry.layout.chunk_size(),
-            array_size: self.engine.info().size,
+            array_size: self.record.engine.info().size,
             component_size: geometry.component_size,
             raid_disks: slots,
             degraded: roster.degraded(slots),
@@ -72,7 +72,7 @@ impl Control {
             scrubbed: work.scrubbed.clone(),
             resynced: (roster.resynced != u64::MAX).then_some(roster.resynced),
             has_bitmap: shared.bitmap_offset != 0,
-            bitmap: self.bitmap().map(|bitmap| bitmap.status()),
+            bitmap: self.record.bitmap().map(|bitmap| bitmap.status()),
             counters,
             settings: self.in_effect.settings.get(),
             shards: geometry.owners(),
@@ -82,17 +82,17 @@ impl Control {
     }
 
     fn state_words(&self, job: Option<JobKind>) -> Vec<ArrayState> {
-        let roster = self.roster.borrow();
+        let roster = self.record.roster.borrow();
         let mut words = vec![if roster.dirty { ArrayState::Active } else { ArrayState::Clean }];
-        if self.read_only {
+        if self.record.read_only {
             words.push(ArrayState::ReadOnly);
         }
         if roster.broken {
             words.push(ArrayState::Failed);
-        } else if roster.degraded(self.geometry().slots()) > 0 {
+        } else if roster.degraded(self.record.geometry().slots()) > 0 {
             words.push(ArrayState::Degraded);
         }
-        if self.engine.reports.any_waits_for_space() {
+        if self.record.engine.reports.any_waits_for_space() {
             words.push(ArrayState::NoSpace);
         }
         words.extend(job.map(|kind| match kind {
@@ -108,7 +108,7 @@ impl Control {
     pub async fn figures(&self) -> ArrayFigures {
         let mut sum = ArrayFigures::default();
         let ask = |engine: &Engine| (engine.measured.figures(), engine.members.figures());
-        for (requests, members) in self.engines.ask(ask).await.into_iter().flatten() {
+        for (requests, members) in self.record.engines.ask(ask).await.into_iter().flatten() {
             sum.requests.join(&requests);
             for (nr, figures) in &members {
                 sum.add(*nr, figures);

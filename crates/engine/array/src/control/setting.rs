@@ -25,18 +25,18 @@ impl Control {
     /// has changed then.
     pub async fn set(self: &Rc<Self>, settings: Settings) -> Result<(), ControlError> {
         const DOING: &str = "changing settings";
-        let array = || self.name.clone();
-        if self.end.has_begun() {
+        let array = || self.record.name.clone();
+        if self.record.end.has_begun() {
             return Err(ControlError::Stopping { doing: DOING, array: array() });
         }
         let turn = self.in_effect.turn.take(1).await;
         let old = self.in_effect.settings.get();
-        let there = self.engines.shards();
+        let there = self.record.engines.shards();
         settings
-            .check(&self.geometry(), there, self.in_effect.memory_max)
+            .check(&self.record.geometry(), there, self.in_effect.memory_max)
             .map_err(|why| ControlError::Setting { array: array(), why })?;
         let owners = settings.shards.unwrap_or(there);
-        let moves = owners != self.geometry().owners();
+        let moves = owners != self.record.geometry().owners();
         if (moves || old.stripe_size != settings.stripe_size)
             && let Some(job) = self.schedule.running()
         {
@@ -45,7 +45,7 @@ impl Control {
         if moves {
             self.move_stripes(owners, settings).await?;
         } else {
-            self.engines.ask(move |engine: &Engine| engine.set(settings)).await;
+            self.record.engines.ask(move |engine: &Engine| engine.set(settings)).await;
         }
         self.in_effect.settings.set(settings);
         self.limit_members();
@@ -62,27 +62,27 @@ impl Control {
     ) -> Result<(), ControlError> {
         // No job starts, and a stop waits, until the stripes have their owners.
         if std::mem::replace(&mut self.schedule.work.borrow_mut().busy, true) {
-            let array = self.name.clone();
+            let array = self.record.name.clone();
             let job = self.job_under_way();
             return Err(ControlError::SettingDuring { array, job });
         }
         self.in_effect.moving.set(true);
-        self.engines.ask(|engine| engine.hold.begin()).await;
+        self.record.engines.ask(|engine| engine.hold.begin()).await;
         let mut pause = ASK_AGAIN.start;
         loop {
             let ended = |engine: &Engine| engine.requests_in_flight() == 0;
-            if !self.engines.ask(ended).await.contains(&Some(false)) {
+            if !self.record.engines.ask(ended).await.contains(&Some(false)) {
                 break;
             }
-            self.shard.sleep(pause).await;
+            self.record.shard.sleep(pause).await;
             pause = (pause + pause / 8).min(ASK_AGAIN.end);
         }
-        self.engine.view().geometries().set_owners(owners);
-        self.engines.ask(move |engine: &Engine| engine.set(settings)).await;
-        self.engines.ask(|engine| engine.hold.end()).await;
+        self.record.engine.view().geometries().set_owners(owners);
+        self.record.engines.ask(move |engine: &Engine| engine.set(settings)).await;
+        self.record.engines.ask(|engine| engine.hold.end()).await;
         self.in_effect.moving.set(false);
         self.schedule.work.borrow_mut().busy = false;
-        self.changed.notify_all();
+        self.record.changed.notify_all();
         Ok(())
     }
 
@@ -93,7 +93,7 @@ impl Control {
 
     /// Memory is short: caches that size themselves give back half of what they have.
     pub async fn shrink_caches(&self) {
-        self.engines.ask(|engine| engine.cache.shrink()).await;
+        self.record.engines.ask(|engine| engine.cache.shrink()).await;
     }
 
     /// The array has become idle: while it stays so, its caches give their memory back bit by bit.
@@ -102,11 +102,12 @@ impl Control {
             return;
         }
         loop {
-            self.shard.sleep(IDLE).await;
-            if self.end.has_begun() || self.roster.borrow().dirty {
+            self.record.shard.sleep(IDLE).await;
+            if self.record.end.has_begun() || self.record.roster.borrow().dirty {
                 break;
             }
-            if !self.engines.ask(|engine| engine.cache.shrink()).await.contains(&Some(true)) {
+            if !self.record.engines.ask(|engine| engine.cache.shrink()).await.contains(&Some(true))
+            {
                 break;
             }
         }

@@ -38,13 +38,13 @@ impl Control {
     /// Goes on beside a stop, until it is over.
     pub(crate) async fn watch_the_end(self: Rc<Self>) {
         self.questions.begin();
-        while !self.end.is_over() {
+        while !self.record.end.is_over() {
             let (silent, quiet) = self.look_for_silence().await;
             // Where they are too many for the array all are given up together, and then none is recorded as failed.
             let needed: Vec<MemberNr> =
                 silent.iter().copied().filter(|nr| !self.spares(*nr, &quiet)).collect();
             if needed.is_empty() || silent.len() == quiet.len() {
-                self.roster.borrow_mut().needs(&needed);
+                self.record.roster.borrow_mut().needs(&needed);
                 self.give_up_silent(&silent, "the array was being stopped");
             }
         }
@@ -53,40 +53,40 @@ impl Control {
     /// An array above is being stopped and waits for this one.
     pub(crate) fn watch_for_above(self: &Rc<Self>) {
         self.questions.above.set(ABOVE_LOOKS);
-        if self.end.has_begun() || self.questions.watched.replace(true) {
+        if self.record.end.has_begun() || self.questions.watched.replace(true) {
             return;
         }
         self.questions.begin();
         let control = Rc::clone(self);
-        self.shard.spawn(async move {
+        self.record.shard.spawn(async move {
             let left = || control.questions.above.get();
-            while left() > 0 && !control.end.has_begun() {
+            while left() > 0 && !control.record.end.has_begun() {
                 control.questions.above.set(left() - 1);
                 let (mut silent, quiet) = control.look_for_silence().await;
                 // It is not being stopped itself, so it waits for members that it cannot spare. Who stands above may
                 // be able to spare all of it.
                 let all = silent.len();
                 silent.retain(|nr| control.spares(*nr, &quiet));
-                control.engine.reports.set_waits_for_silent(silent.len() < all);
-                if !control.end.has_begun() {
+                control.record.engine.reports.set_waits_for_silent(silent.len() < all);
+                if !control.record.end.has_begun() {
                     control.give_up_silent(&silent, "an array above was being stopped");
                 }
             }
-            control.engine.reports.set_waits_for_silent(false);
+            control.record.engine.reports.set_waits_for_silent(false);
             control.questions.watched.set(false);
         });
     }
 
     /// The array can do without member `nr` and all of `quiet`.
     pub(super) fn spares(&self, nr: MemberNr, quiet: &[MemberNr]) -> bool {
-        self.roster.borrow().spares(&self.geometry(), nr, quiet)
+        self.record.roster.borrow().spares(&self.record.geometry(), nr, quiet)
     }
 
     /// Asks, and after a while gives the members that have said nothing for too long, and with them those that are about
     /// to have.
     async fn look_for_silence(self: &Rc<Self>) -> (Vec<MemberNr>, Vec<MemberNr>) {
         self.ask_members();
-        self.shard.sleep(LOOK_EVERY).await;
+        self.record.shard.sleep(LOOK_EVERY).await;
         self.silent_members().await
     }
 
@@ -94,14 +94,14 @@ impl Control {
     pub(crate) async fn no_questions_any_more(&self) {
         self.questions.over.set(true);
         let all = || self.questions.asked.borrow().iter().all(|question| !question.open.get());
-        self.changed.wait_for(|| all().then_some(())).await;
+        self.record.changed.wait_for(|| all().then_some(())).await;
     }
 
     fn ask_members(self: &Rc<Self>) {
         if self.questions.over.get() {
             return;
         }
-        let roster = self.roster.borrow();
+        let roster = self.record.roster.borrow();
         let members = roster.members.iter().filter(|member| {
             !member.is_faulty() && member.given_up.is_none() && member.device.may_hang()
         });
@@ -134,20 +134,20 @@ impl Control {
         question.looks.set(0);
         let len = device.info().logical_block.max(SECTOR as u32) as usize;
         let control = Rc::clone(self);
-        self.shard.spawn(async move {
-            let buf = control.shard.pool().get(len);
+        self.record.shard.spawn(async move {
+            let buf = control.record.shard.pool().get(len);
             // An error is an answer, too.
-            let _ = control.engine.sets.one(&*device, Request::read(at, buf)).await;
+            let _ = control.record.engine.sets.one(&*device, Request::read(at, buf)).await;
             drop(device);
             question.open.set(false);
-            control.changed.notify_all();
+            control.record.changed.notify_all();
         });
     }
 
     /// See [`Control::look_for_silence`].
     async fn silent_members(&self) -> (Vec<MemberNr>, Vec<MemberNr>) {
-        let engines = self.engines.ask(|engine| engine.members.answers()).await;
-        let roster = self.roster.borrow();
+        let engines = self.record.engines.ask(|engine| engine.members.answers()).await;
+        let roster = self.record.roster.borrow();
         let asked = self.questions.asked.borrow();
         let (mut silent, mut quiet) = (Vec::new(), Vec::new());
         for question in asked.iter() {
@@ -180,15 +180,15 @@ impl Control {
         for nr in silent {
             tracing::error!(
                 "array {}: {}: {why}; the stop does not wait for it",
-                self.name,
-                self.member_name(*nr)
+                self.record.name,
+                self.record.member_name(*nr)
             );
-            self.give_up(*nr, &why);
+            self.record.give_up(*nr, &why);
         }
         for nr in silent.iter().copied() {
             let (control, why) = (Rc::clone(self), why.clone());
-            self.shard.spawn(async move {
-                control.fail_nr(nr, &why).await;
+            self.record.shard.spawn(async move {
+                control.record.fail_nr(nr, &why).await;
             });
         }
     }

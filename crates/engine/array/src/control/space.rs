@@ -9,27 +9,26 @@
 use crate::control::Control;
 use crate::engine::Engine;
 use crate::state::view::MemberNr;
-use braid_device::{IoError, IoErrorKind};
 use std::rc::Rc;
 
 impl Control {
     /// Writes to a member have begun to wait for space, or do so no more.
     pub(crate) fn space_changed(self: Rc<Self>) {
-        let waits = self.engine.reports.any_waits_for_space();
-        if self.awaited.full.replace(waits) == waits || self.end.has_begun() {
+        let waits = self.record.engine.reports.any_waits_for_space();
+        if self.awaited.full.replace(waits) == waits || self.record.end.has_begun() {
             return;
         }
-        self.shard.clone().spawn(async move { self.say_space(waits).await });
+        self.record.shard.clone().spawn(async move { self.say_space(waits).await });
     }
 
     async fn say_space(self: &Rc<Self>, waits: bool) {
-        let array = &self.name;
+        let array = &self.record.name;
         if !waits {
             tracing::warn!("array {array}: writes go on, no member lacks space any more");
             return;
         }
         let held = self.held().await;
-        let names: Vec<String> = held.iter().map(|(nr, _)| self.member_name(*nr)).collect();
+        let names: Vec<String> = held.iter().map(|(nr, _)| self.record.member_name(*nr)).collect();
         tracing::error!(
             "array {array}: no space is left where {} lies: writes wait until there is room, and are tried again every \
              few seconds (at once: braid resume {array}); or fail the member, and they go on without it",
@@ -39,8 +38,8 @@ impl Control {
 
     /// Writes that wait for space, by member.
     pub(crate) async fn held(&self) -> Vec<(MemberNr, usize)> {
-        let engines = self.engines.ask(|engine| engine.members.held()).await;
-        let roster = self.roster.borrow();
+        let engines = self.record.engines.ask(|engine| engine.members.held()).await;
+        let roster = self.record.roster.borrow();
         let sum = |nr: MemberNr| {
             let own = roster.member(nr).map_or(0, |member| member.device.held());
             let others = engines.iter().flatten().flatten().filter(|(known, _)| *known == nr);
@@ -52,10 +51,17 @@ impl Control {
 
     /// Tries writes again that wait for space; says how many there were.
     pub async fn resume(&self) -> usize {
-        let own: Vec<_> =
-            self.roster.borrow().members.iter().map(|member| Rc::clone(&member.device)).collect();
+        let own: Vec<_> = self
+            .record
+            .roster
+            .borrow()
+            .members
+            .iter()
+            .map(|member| Rc::clone(&member.device))
+            .collect();
         let own: usize = own.iter().map(|device| device.try_again()).sum();
         own + self
+            .record
             .engines
             .ask(|engine| engine.members.try_again())
             .await
@@ -66,19 +72,15 @@ impl Control {
 
     /// The array is being stopped: nothing waits for space any more.
     pub(crate) async fn end_waiting_for_space(&self) {
-        let own: Vec<_> =
-            self.roster.borrow().members.iter().map(|member| Rc::clone(&member.device)).collect();
+        let own: Vec<_> = self
+            .record
+            .roster
+            .borrow()
+            .members
+            .iter()
+            .map(|member| Rc::clone(&member.device))
+            .collect();
         own.iter().for_each(|device| device.end_waiting());
-        self.engines.ask(Engine::end_waiting_for_space).await;
-    }
-
-    /// Metadata of a member found no space because the array is being stopped: the member has not failed, and the
-    /// array is not clean.
-    pub(crate) fn is_unfinished(&self, error: IoError) -> bool {
-        let unfinished = self.end.has_begun() && error.kind == IoErrorKind::NoSpace;
-        if unfinished {
-            self.engine.reports.note_unfinished();
-        }
-        unfinished
+        self.record.engines.ask(Engine::end_waiting_for_space).await;
     }
 }

@@ -3,7 +3,7 @@
 //! Invariant: an array is called clean only where its superblocks were read back and say so.
 
 use crate::control::Control;
-use crate::control::members::Standing;
+use crate::control::record::members::Standing;
 use crate::engine::Engine;
 use crate::metadata::superblock::read_superblock;
 use crate::state::view::MemberNr;
@@ -19,35 +19,35 @@ impl Control {
     /// failed: then they stay as they are) and closed on all shards. A second call waits for the
     /// first, and gives the same: how the members were left, as they say themselves.
     pub async fn stop(self: &Rc<Self>) -> Left {
-        if self.end.begin() {
-            return self.changed.wait_for(|| self.end.left()).await;
+        if self.record.end.begin() {
+            return self.record.changed.wait_for(|| self.record.end.left()).await;
         }
         let faulty_before: Vec<MemberNr> = {
-            let roster = self.roster.borrow();
+            let roster = self.record.roster.borrow();
             roster.members.iter().filter(|member| member.is_faulty()).map(|m| m.nr).collect()
         };
         let watch = Rc::clone(self);
-        self.shard.spawn(async move { watch.watch_the_end().await });
+        self.record.shard.spawn(async move { watch.watch_the_end().await });
         self.limit_the_end().await;
         self.end_waiting_for_space().await;
         self.schedule.cancel();
-        self.changed.notify_all();
-        self.changed.wait_for(|| (!self.schedule.work.borrow().busy).then_some(())).await;
+        self.record.changed.notify_all();
+        self.record.changed.wait_for(|| (!self.schedule.work.borrow().busy).then_some(())).await;
 
-        self.engines.ask(|engine: &Engine| engine.refuse_requests()).await;
+        self.record.engines.ask(|engine: &Engine| engine.refuse_requests()).await;
         // Not under the turn: a write that finds a failed member ends only when that is recorded.
         loop {
             let ended = |engine: &Engine| {
                 engine.requests_in_flight() == 0 && engine.consistency.try_deactivate(false)
             };
-            let agreed = self.engines.ask(ended).await;
+            let agreed = self.record.engines.ask(ended).await;
             if !agreed.contains(&Some(false)) {
                 break;
             }
-            self.shard.sleep(ASK_EVERY).await;
+            self.record.shard.sleep(ASK_EVERY).await;
         }
         // Without a clean mark the next start resyncs the ranges that may differ.
-        let whole = |control: &Control| !control.engine.reports.any_unfinished();
+        let whole = |control: &Control| !control.record.engine.reports.any_unfinished();
         if whole(self) {
             self.clear_idle_bits(true).await;
         }
@@ -55,26 +55,26 @@ impl Control {
             tracing::error!(
                 "array {}: writes that found no space were ended by the stop; it is left as after an unclean stop, and \
                  is resynced when it starts",
-                self.name
+                self.record.name
             );
         }
-        let turn = self.turn().await;
+        let turn = self.record.turn().await;
         let (broken, was_dirty, events) = {
-            let roster = self.roster.borrow();
+            let roster = self.record.roster.borrow();
             (roster.broken, roster.dirty, roster.shared.events)
         };
         let mut not_durable = None;
-        if !self.read_only && !broken && whole(self) {
-            let before = self.engine.reports.losses();
+        if !self.record.read_only && !broken && whole(self) {
+            let before = self.record.engine.reports.losses();
             self.mark_clean(&turn).await;
-            if self.roster.borrow().broken || self.engine.reports.losses() != before {
-                not_durable = self.flushes.last_failure();
+            if self.record.roster.borrow().broken || self.record.engine.reports.losses() != before {
+                not_durable = self.record.flushes.last_failure();
             }
         }
         let mut left = self.read_back(&faulty_before).await;
         left.not_durable = not_durable;
-        let untouched = self.roster.borrow().shared.events == events;
-        if self.roster.borrow().broken && !was_dirty && untouched {
+        let untouched = self.record.roster.borrow().shared.events == events;
+        if self.record.roster.borrow().broken && !was_dirty && untouched {
             // They say "clean", as they did before.
             left.ended = Ended::Untouched;
         }
@@ -82,29 +82,29 @@ impl Control {
             left.problems.push("writes that found no space were ended".to_string());
         }
         self.no_questions_any_more().await;
-        self.engines.stop().await;
-        self.roster.borrow_mut().members.clear();
+        self.record.engines.stop().await;
+        self.record.roster.borrow_mut().members.clear();
         self.unregister();
-        self.end.finish(left.clone());
-        self.changed.notify_all();
+        self.record.end.finish(left.clone());
+        self.record.changed.notify_all();
         left
     }
 
     /// Reads the superblocks back and reports their state.
     async fn read_back(&self, faulty_before: &[MemberNr]) -> Left {
         let mut left = Left {
-            name: self.name.clone(),
+            name: self.record.name.clone(),
             ended: Ended::Untouched,
             written: 0,
             problems: Vec::new(),
             not_durable: None,
         };
-        if self.read_only {
+        if self.record.read_only {
             return left;
         }
         left.ended = Ended::Active;
-        let (mut wanted, dirty) = (Vec::new(), self.roster.borrow().dirty);
-        for member in &self.roster.borrow().members {
+        let (mut wanted, dirty) = (Vec::new(), self.record.roster.borrow().dirty);
+        for member in &self.record.roster.borrow().members {
             match &member.standing {
                 Standing::Faulty(why) if !faulty_before.contains(&member.nr) => {
                     left.problems.push(format!("{} failed: {why}", member.name));
@@ -124,14 +124,14 @@ impl Control {
                 )),
             }
         }
-        if self.roster.borrow().broken {
+        if self.record.roster.borrow().broken {
             left.problems.push(
                 "too many members have failed, or one that alone holds some block; the others were left as they were"
                     .into(),
             );
         }
         for (name, device, expected) in wanted {
-            match read_superblock(&self.shard, &device, &name).await {
+            match read_superblock(&self.record.shard, &device, &name).await {
                 Ok(Some(found)) if (found.events, found.resync_offset) == expected => {
                     left.written += 1;
                 }
@@ -141,7 +141,7 @@ impl Control {
                 Err(error) => left.problems.push(error.to_string()),
             }
         }
-        if !dirty && !self.roster.borrow().broken && left.written > 0 {
+        if !dirty && !self.record.roster.borrow().broken && left.written > 0 {
             left.ended = Ended::Clean;
         }
         left

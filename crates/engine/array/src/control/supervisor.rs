@@ -6,7 +6,7 @@
 //! which end.
 
 use crate::control::Control;
-use crate::control::members::Standing;
+use crate::control::record::members::Standing;
 use crate::engine::Engine;
 use crate::engine::window::WindowKind;
 use crate::error::ControlError;
@@ -61,13 +61,13 @@ impl Control {
             JobKind::Repair => "starting a repair",
             _ => "starting a check",
         };
-        self.needs_redundancy(doing)?;
-        self.needs_working(doing)?;
+        self.record.needs_redundancy(doing)?;
+        self.record.needs_working(doing)?;
         if let Some(running) = self.job_kind_now() {
-            return Err(ControlError::Busy { array: self.name.clone(), asked, running });
+            return Err(ControlError::Busy { array: self.record.name.clone(), asked, running });
         }
         self.schedule.work.borrow_mut().wanted = Some(asked);
-        self.changed.notify_all();
+        self.record.changed.notify_all();
         Ok(())
     }
 
@@ -97,8 +97,8 @@ impl Control {
 
     /// Waits until no job runs and none is due, or the array has been stopped.
     pub async fn wait_idle(&self) {
-        let idle = || (self.end.has_begun() || !self.is_working()).then_some(());
-        self.changed.wait_for(idle).await;
+        let idle = || (self.record.end.has_begun() || !self.is_working()).then_some(());
+        self.record.changed.wait_for(idle).await;
     }
 
     fn is_working(&self) -> bool {
@@ -111,7 +111,7 @@ impl Control {
     /// A maximum of 0, or below the minimum.
     pub fn set_sync_speed(&self, min_kib: u64, max_kib: u64) -> Result<(), ControlError> {
         if max_kib == 0 || max_kib < min_kib {
-            let array = self.name.clone();
+            let array = self.record.name.clone();
             return Err(ControlError::Speed { array, min: min_kib, max: max_kib });
         }
         self.schedule.speed.set(SyncSpeed { min_kib, max_kib });
@@ -120,7 +120,7 @@ impl Control {
 
     /// The members are not what they were: what was stuck may work now, and a job that is less
     /// urgent than a recovery gives way to it.
-    pub(crate) fn members_changed(&self) {
+    pub(crate) fn look_again(&self) {
         {
             let mut work = self.schedule.work.borrow_mut();
             work.recovery_stuck = false;
@@ -132,15 +132,18 @@ impl Control {
         {
             job.cancel();
         }
-        self.changed.notify_all();
     }
 
     fn due(&self) -> Option<Due> {
-        let (roster, work) = (self.roster.borrow(), self.schedule.work.borrow());
-        if self.read_only || self.end.has_begun() || self.in_effect.moving.get() || roster.broken {
+        let (roster, work) = (self.record.roster.borrow(), self.schedule.work.borrow());
+        if self.record.read_only
+            || self.record.end.has_begun()
+            || self.in_effect.moving.get()
+            || roster.broken
+        {
             return None;
         }
-        if !self.geometry().level.has_redundancy() {
+        if !self.record.geometry().level.has_redundancy() {
             return None;
         }
         if !work.recovery_stuck {
@@ -149,7 +152,7 @@ impl Control {
                 .iter()
                 .find(|member| matches!(member.standing, Standing::Rebuilding { .. }));
             let spare = roster.members.iter().find(|member| member.standing == Standing::Spare);
-            let empty = roster.empty_slot(self.geometry().slots()).is_some();
+            let empty = roster.empty_slot(self.record.geometry().slots()).is_some();
             if let Some(member) = rebuilding.or(spare.filter(|_| empty)) {
                 return Some(Due::Recover(member.nr));
             }
@@ -167,9 +170,10 @@ impl Control {
     pub(crate) async fn supervise(self: Rc<Self>) {
         loop {
             let next = self
+                .record
                 .changed
                 .wait_for(|| {
-                    if self.end.has_begun() {
+                    if self.record.end.has_begun() {
                         return Some(None);
                     }
                     self.due().map(Some)
@@ -184,17 +188,17 @@ impl Control {
                 Due::Repair => self.scrub(JobKind::Repair, WindowKind::Repair).await,
             }
             self.schedule.work.borrow_mut().busy = false;
-            self.changed.notify_all();
+            self.record.changed.notify_all();
             // A job that ends at once must not keep the shard from everything else.
-            self.shard.yield_now().await;
+            self.record.shard.yield_now().await;
         }
     }
 
     async fn scrub(self: &Rc<Self>, kind: JobKind, window: WindowKind) {
         self.schedule.work.borrow_mut().wanted = None;
-        let plan = plan(&self.geometry(), kind, window, None, 0);
+        let plan = plan(&self.record.geometry(), kind, window, None, 0);
         let job = self.new_job(plan);
-        let end = job.run(&self.engine, self.is_busy(), |_| {}, async |_| {}).await;
+        let end = job.run(&self.record.engine, self.is_busy(), |_| {}, async |_| {}).await;
         self.schedule.work.borrow_mut().mismatch_cnt = job.mismatches();
         self.keep_findings(&job);
         self.end_job(&job, end);
@@ -204,7 +208,7 @@ impl Control {
     fn keep_findings(&self, job: &Job) {
         let (kind, findings) = (job.kind(), job.take_findings());
         self.log_findings(kind, &findings);
-        let mut roster = self.roster.borrow_mut();
+        let mut roster = self.record.roster.borrow_mut();
         for (nr, bytes) in &findings.wrong {
             if let Some(member) = roster.member_mut(*nr) {
                 member.wrong = member.wrong.saturating_add(*bytes);
@@ -215,9 +219,9 @@ impl Control {
     }
 
     pub(crate) fn log_findings(&self, kind: JobKind, findings: &Findings) {
-        let array = &self.name;
+        let array = &self.record.name;
         for (nr, bytes) in &findings.wrong {
-            let name = self.member_name(*nr);
+            let name = self.record.member_name(*nr);
             tracing::warn!("array {array}: {kind}: {name} is wrong in {bytes} bytes");
         }
         if let Some(first) = findings.places.iter().find(|place| place.verdict == Verdict::Lost) {
@@ -236,8 +240,8 @@ impl Control {
     }
 
     pub(crate) fn new_job(&self, plan: Plan) -> Rc<Job> {
-        let job = self.schedule.begin(&self.shard, plan);
-        if self.end.has_begun() {
+        let job = self.schedule.begin(&self.record.shard, plan);
+        if self.record.end.has_begun() {
             job.cancel();
         }
         job
@@ -250,7 +254,7 @@ impl Control {
             JobEnd::Failed(error) => {
                 let done = job.bytes(job.done());
                 let why = format!("at byte {done}: {error}");
-                tracing::error!("array {}: {} ended: {why}", self.name, job.kind());
+                tracing::error!("array {}: {} ended: {why}", self.record.name, job.kind());
                 JobOutcome::Failed(why)
             }
         };
@@ -261,14 +265,14 @@ impl Control {
     pub(crate) fn is_busy(self: &Rc<Self>) -> impl Fn() -> bool + use<> {
         let control = Rc::clone(self);
         move || {
-            let now = control.shard.now();
+            let now = control.record.shard.now();
             let foreground = &control.schedule.foreground;
             if !foreground.asking.get() && now.saturating_sub(foreground.asked.get()) >= LOOK_EVERY
             {
                 foreground.asking.set(true);
                 foreground.asked.set(now);
                 let control = Rc::clone(&control);
-                control.shard.clone().spawn(async move { control.look().await });
+                control.record.shard.clone().spawn(async move { control.look().await });
             }
             foreground.seen.get().is_some_and(|seen| now.saturating_sub(seen) < BUSY_FOR)
         }
@@ -279,10 +283,10 @@ impl Control {
             let counters = engine.measured.counters();
             counters.reads + counters.writes
         };
-        let requests: u64 = self.engines.ask(count).await.into_iter().flatten().sum();
+        let requests: u64 = self.record.engines.ask(count).await.into_iter().flatten().sum();
         let foreground = &self.schedule.foreground;
         if foreground.requests.replace(requests) != requests {
-            foreground.seen.set(Some(self.shard.now()));
+            foreground.seen.set(Some(self.record.shard.now()));
         }
         foreground.asking.set(false);
     }

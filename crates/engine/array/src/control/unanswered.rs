@@ -10,7 +10,7 @@
 //! Invariant: a member is given up only when the array survives without it, or is being stopped.
 
 use crate::control::Control;
-use crate::control::members::Member;
+use crate::control::record::members::Member;
 use crate::engine::Engine;
 use crate::engine::unanswered::{limit, owed, wait_for_space};
 use crate::error::ControlError;
@@ -33,17 +33,17 @@ impl Control {
 
     /// Takes over the limit that is set, on the home shard's own handles.
     pub(crate) fn limit_members(&self) {
-        self.roster.borrow().members.iter().for_each(|member| self.limit_member(member));
+        self.record.roster.borrow().members.iter().for_each(|member| self.limit_member(member));
     }
 
     fn limit_member(&self, member: &Member) {
-        let (_home, settings) = (self.shard.remote(), self.in_effect.settings.get());
-        limit(&member.device, &settings, &self.engine.home);
+        let (_home, settings) = (self.record.shard.remote(), self.in_effect.settings.get());
+        limit(&member.device, &settings, &self.record.engine.home);
     }
 
     /// Writes to a member that find no space wait, on the home shard's own handle too.
     pub(crate) fn wait_for_space(&self, member: &Member) {
-        wait_for_space(&member.device, &self.engine.reports, &self.engine.home);
+        wait_for_space(&member.device, &self.record.engine.reports, &self.record.engine.home);
     }
 
     /// A stop waits for no member for ever.
@@ -53,7 +53,7 @@ impl Control {
             settings.member_timeout = MemberTimeout::Auto;
             self.in_effect.settings.set(settings);
             self.limit_members();
-            self.engines.ask(move |engine: &Engine| engine.set(settings)).await;
+            self.record.engines.ask(move |engine: &Engine| engine.set(settings)).await;
         }
     }
 
@@ -76,7 +76,7 @@ impl Control {
     pub(crate) fn enter(&self, member: Member) {
         self.limit_member(&member);
         self.wait_for_space(&member);
-        self.roster.borrow_mut().members.push(member);
+        self.record.roster.borrow_mut().members.push(member);
     }
 
     /// Refuses a device that was given up and has not ended its requests: they may be carried out after those to come.
@@ -85,23 +85,23 @@ impl Control {
         doing: &'static str,
         name: &str,
     ) -> Result<(), ControlError> {
-        let until = self.shard.now().saturating_add(ENDS_WITHIN);
+        let until = self.record.shard.now().saturating_add(ENDS_WITHIN);
         loop {
             let requests = self.owed(name).await;
             if requests == 0 {
                 return Ok(());
             }
-            if self.shard.now() >= until {
-                let (array, member) = (self.name.clone(), name.to_string());
+            if self.record.shard.now() >= until {
+                let (array, member) = (self.record.name.clone(), name.to_string());
                 return Err(ControlError::UnderWay { doing, array, member, requests });
             }
-            self.shard.sleep(ASK_EVERY).await;
+            self.record.shard.sleep(ASK_EVERY).await;
         }
     }
 
     async fn owed(&self, name: &str) -> u32 {
         let name = name.to_string();
-        let asked = self.engines.ask_shards(move |shard| owed(shard, &name)).await;
+        let asked = self.record.engines.ask_shards(move |shard| owed(shard, &name)).await;
         asked.into_iter().flatten().sum()
     }
 
@@ -110,7 +110,7 @@ impl Control {
     /// A request to a member is under way for longer than it may be.
     pub(crate) fn look_for_overdue(self: Rc<Self>) {
         if !self.awaited.judging.replace(true) {
-            self.shard.clone().spawn(async move {
+            self.record.shard.clone().spawn(async move {
                 self.judge().await;
                 self.awaited.judging.set(false);
             });
@@ -119,8 +119,8 @@ impl Control {
 
     /// For how long the oldest request to each member is under way, on whichever shard.
     pub(crate) async fn waiting(&self) -> Vec<(MemberNr, Nanos)> {
-        let engines = self.engines.ask(|engine| engine.members.waiting()).await;
-        let roster = self.roster.borrow();
+        let engines = self.record.engines.ask(|engine| engine.members.waiting()).await;
+        let roster = self.record.roster.borrow();
         let own = roster.members.iter().filter_map(|m| Some((m.nr, m.device.waiting()?)));
         let mut longest: Vec<(MemberNr, Nanos)> = Vec::new();
         for (nr, nanos) in own.chain(engines.into_iter().flatten().flatten()) {
@@ -137,7 +137,7 @@ impl Control {
         let Some(limit) = self.in_effect.settings.get().member_timeout.limit() else { return };
         // Half of the limit: members that fell silent for the same reason did so at about the same time.
         let (late, silent) = {
-            let roster = self.roster.borrow();
+            let roster = self.record.roster.borrow();
             let longer_than = |part: u64| -> Vec<MemberNr> {
                 let within = |member: &Member| {
                     let layers = u64::from(member.device.layers()) + 1;
@@ -156,18 +156,18 @@ impl Control {
             let spared = self.spares(nr, &silent);
             let seconds =
                 waiting.iter().find(|(known, _)| *known == nr).map_or(0, |(_, n)| n / SECOND);
-            if !spared && !self.end.has_begun() {
+            if !spared && !self.record.end.has_begun() {
                 self.wait_for_member(nr, seconds);
                 continue;
             }
             if !spared {
-                self.roster.borrow_mut().needs(&[nr]);
+                self.record.roster.borrow_mut().needs(&[nr]);
             }
             let why = format!("a request to it is under way for {seconds} s (member_timeout)");
-            self.give_up(nr, &why);
+            self.record.give_up(nr, &why);
             let control = Rc::clone(self);
-            self.shard.spawn(async move {
-                control.fail_nr(nr, &why).await;
+            self.record.shard.spawn(async move {
+                control.record.fail_nr(nr, &why).await;
             });
         }
     }
@@ -177,27 +177,27 @@ impl Control {
         if self.awaited.members.borrow().contains(&nr) {
             return;
         }
-        let (array, name) = (&self.name, self.member_name(nr));
+        let (array, name) = (&self.record.name, self.record.member_name(nr));
         tracing::error!(
             "array {array}: a request to {name} is under way for {seconds} s, and the array cannot do without it: what \
              needs it waits until it answers"
         );
         self.awaited.members.borrow_mut().push(nr);
         let control = Rc::clone(self);
-        self.shard.spawn(async move {
+        self.record.shard.spawn(async move {
             loop {
-                control.shard.sleep(POLL_INTERVAL).await;
+                control.record.shard.sleep(POLL_INTERVAL).await;
                 let there =
-                    control.roster.borrow().member(nr).is_some_and(|m| m.given_up.is_none());
+                    control.record.roster.borrow().member(nr).is_some_and(|m| m.given_up.is_none());
                 let limit =
                     control.in_effect.settings.get().member_timeout.limit().unwrap_or(Nanos::MAX);
                 let waiting = control.waiting().await;
                 let still = waiting.iter().any(|(known, nanos)| *known == nr && *nanos >= limit);
-                if !there || control.end.is_over() {
+                if !there || control.record.end.is_over() {
                     break;
                 }
                 if !still {
-                    let (array, name) = (&control.name, control.member_name(nr));
+                    let (array, name) = (&control.record.name, control.record.member_name(nr));
                     tracing::warn!("array {array}: {name} answers again");
                     break;
                 }
@@ -207,24 +207,4 @@ impl Control {
     }
 
     // --- Members that are given up ---------------------------------------------------------------
-
-    /// From now on member `nr` gets no requests and counts as lost; recording it is for the caller.
-    pub(crate) fn give_up(&self, nr: MemberNr, why: &str) {
-        let device = {
-            let mut roster = self.roster.borrow_mut();
-            let Some(member) = roster.member_mut(nr) else { return };
-            member.given_up.get_or_insert_with(|| why.to_string());
-            Rc::clone(&member.device)
-        };
-        self.give_up_devices(nr, Some(device));
-    }
-
-    /// Ends the requests to member `nr` on all shards.
-    pub(crate) fn give_up_devices(&self, nr: MemberNr, own: Option<Rc<Metered>>) {
-        if let Some(own) = own {
-            own.give_up();
-        }
-        // Not waited for: what comes in between is as if the device had answered a moment later.
-        self.engines.tell(move |engine| engine.members.give_up(nr));
-    }
 }

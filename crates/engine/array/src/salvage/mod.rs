@@ -11,7 +11,7 @@ mod read;
 
 use crate::assemble::choose::{Choice, choose};
 use crate::assemble::{examine_all, missing_text, not_enough};
-use crate::control::members::Standing;
+use crate::control::record::members::Standing;
 use crate::error::AssembleError;
 use crate::options::Context;
 use crate::state::bad_blocks::BadBlocks;

@@ -225,7 +225,7 @@ fn a_write_keeps_to_the_lines_that_it_has_locked() {
     let device = array.open(&shard).unwrap();
     world.run(async move {
         // The writes hold their rows, and wait for the array to become active, when the height changes.
-        let turn = own.turn().await;
+        let turn = own.record.turn().await;
         let sets = IoSets::new(&shard);
         let mut set = sets.start();
         for (nr, (offset, len)) in places.into_iter().enumerate() {

@@ -13,7 +13,7 @@ pub(crate) struct ReadErrors {
 
 impl ReadErrors {
     /// Counts one more; gives how many there are now.
-    pub(super) fn add(&mut self, now: Nanos) -> u32 {
+    pub(crate) fn add(&mut self, now: Nanos) -> u32 {
         if let Some(last) = self.last.replace(now) {
             let hours = now.saturating_sub(last) / HOUR;
             self.count =

@@ -5,34 +5,34 @@ use std::cell::{Cell, RefCell};
 
 /// See the module's documentation.
 #[derive(Default)]
-pub(super) struct End {
+pub(crate) struct End {
     begun: Cell<bool>,
     left: RefCell<Option<Left>>,
 }
 
 impl End {
     /// The array is to be stopped. True when it was before.
-    pub(super) fn begin(&self) -> bool {
+    pub(crate) fn begin(&self) -> bool {
         self.begun.replace(true)
     }
 
     /// The array is being stopped, or has been.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.begun.get()
     }
 
     /// The array has been stopped, and the state of its members is `left`.
-    pub(super) fn finish(&self, left: Left) {
+    pub(crate) fn finish(&self, left: Left) {
         *self.left.borrow_mut() = Some(left);
     }
 
     /// The array has been stopped.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.left.borrow().is_some()
     }
 
     /// The state that the stop left behind, once it is over.
-    pub(super) fn left(&self) -> Option<Left> {
+    pub(crate) fn left(&self) -> Option<Left> {
         self.left.borrow().clone()
     }
 }

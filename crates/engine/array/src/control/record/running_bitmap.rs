@@ -16,7 +16,7 @@ const SECTOR_BYTES: u64 = SECTOR as u64;
 const SECOND: Nanos = 1_000_000_000;
 
 /// The bitmap that a running array has, if any: it may be given one, or lose it.
-pub(super) struct Current {
+pub(crate) struct Current {
     bitmap: RefCell<Option<Rc<Bitmap>>>,
     next: Cell<BitmapNr>,
     /// Instead of what a bitmap says, in milliseconds.
@@ -25,7 +25,7 @@ pub(super) struct Current {
 
 impl Current {
     /// The one that the array had when it was assembled, `offset` sectors from its superblock.
-    pub(super) fn new(
+    pub(crate) fn new(
         shard: &Shard,
         found: Option<(Keeper, i32)>,
         daemon_sleep_ms: Option<u64>,
@@ -37,16 +37,16 @@ impl Current {
         Current { bitmap: RefCell::new(bitmap), next, daemon_sleep_ms }
     }
 
-    pub(super) fn get(&self) -> Option<Rc<Bitmap>> {
+    pub(crate) fn get(&self) -> Option<Rc<Bitmap>> {
         self.bitmap.borrow().clone()
     }
 
-    pub(super) fn set(&self, bitmap: Option<Rc<Bitmap>>) {
+    pub(crate) fn set(&self, bitmap: Option<Rc<Bitmap>>) {
         *self.bitmap.borrow_mut() = bitmap;
     }
 
     /// Another bitmap, with a number that none had before.
-    pub(super) fn make(&self, shard: &Shard, offset: i32, keeper: Keeper) -> Bitmap {
+    pub(crate) fn make(&self, shard: &Shard, offset: i32, keeper: Keeper) -> Bitmap {
         let nr = self.next.replace(self.next.get() + 1);
         Bitmap::new(shard, (nr, offset), keeper, self.daemon_sleep_ms)
     }
@@ -57,19 +57,19 @@ pub(crate) struct Bitmap {
     pub(crate) nr: BitmapNr,
     /// Its place, in sectors from the superblock. Not asked of superblocks, which forget it a moment
     /// before it may be given up.
-    pub(super) offset: i32,
+    pub(crate) offset: i32,
     pub(crate) keeper: RefCell<Keeper>,
-    pub(super) pen: Rc<Budget>,
+    pub(crate) pen: Rc<Budget>,
     /// The right to a round of clearing, from what shards give up to the bits that are cleared: a write
     /// that ends in between gives its bit up to the next round, whose flush covers it.
-    pub(super) round: Rc<Budget>,
+    pub(crate) round: Rc<Budget>,
     /// A task is writing batches.
-    pub(super) writing: Cell<bool>,
-    pub(super) written: Notify,
+    pub(crate) writing: Cell<bool>,
+    pub(crate) written: Notify,
     /// Nanoseconds between two rounds of clearing.
-    pub(super) daemon_sleep: Nanos,
+    pub(crate) daemon_sleep: Nanos,
     /// Batches of pages written so far.
-    pub(super) batches: Cell<u64>,
+    pub(crate) batches: Cell<u64>,
 }
 
 impl Bitmap {
@@ -129,7 +129,7 @@ impl Bitmap {
     }
 
     /// First byte of the bitmap on a member.
-    pub(super) fn place(&self, superblock: &Superblock) -> Option<u64> {
+    pub(crate) fn place(&self, superblock: &Superblock) -> Option<u64> {
         let sector = superblock.super_offset.checked_add_signed(self.offset.into())?;
         sector.checked_mul(SECTOR_BYTES)
     }

@@ -1,17 +1,14 @@
 //! Members that fail: recorded in the surviving superblocks before anybody may rely on it.
 
-use crate::control::Control;
-use crate::control::members::Standing;
-use crate::error::ControlError;
-use crate::options::MemberSelector;
+use crate::control::record::Record;
+use crate::control::record::members::Standing;
 use crate::state::reports::Report;
 use crate::state::view::MemberNr;
-use braid_device::IoError;
+use braid_device::meter::Metered;
+use braid_device::{IoError, IoErrorKind};
 use braid_shard::plant::planted;
 use braid_shard::sync::Share;
 use std::rc::Rc;
-
-const BY_COMMAND: &str = "it was failed by command";
 
 /// The outcome of a member's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,38 +23,12 @@ pub(crate) enum Dropped {
     Kept,
 }
 
-impl Control {
+impl Record {
     /// An engine says that member `nr` gave `error`, for which it is about to be failed.
     pub(crate) fn hear_of(&self, nr: MemberNr, error: IoError, report: Report) {
         self.suspect(nr, error.to_string());
         drop(report);
         self.heard();
-    }
-
-    /// Marks a member faulty, as if it had failed, and starts to fill a spare if there is one.
-    ///
-    /// # Errors
-    /// No such member, a level without redundancy, or the last member that the data depends on.
-    pub async fn fail(self: &Rc<Self>, member: &MemberSelector) -> Result<(), ControlError> {
-        let doing = "failing a member";
-        let nr = self.select(doing, member)?;
-        self.needs_redundancy(doing)?;
-        if !self.roster.borrow().survives_without(&self.geometry(), nr) {
-            return Err(self.last_redundancy(nr));
-        }
-        // At once: whoever holds the turn may be waiting for this member.
-        self.give_up(nr, BY_COMMAND);
-        let control = Rc::clone(self);
-        let recorded = self.for_a_moment(async move { control.fail_nr(nr, BY_COMMAND).await });
-        match recorded.await {
-            Some(Dropped::Broken) => Err(self.last_redundancy(nr)),
-            Some(_) => Ok(()),
-            None => Err(self.not_recorded(doing, nr).await),
-        }
-    }
-
-    fn last_redundancy(&self, nr: MemberNr) -> ControlError {
-        ControlError::LastRedundancy { array: self.name.clone(), member: self.member_name(nr) }
     }
 
     pub(crate) async fn fail_nr(self: &Rc<Self>, nr: MemberNr, why: &str) -> Dropped {
@@ -66,7 +37,7 @@ impl Control {
     }
 
     /// With `only_if_spared` a member that the data depends on is left as it is.
-    pub(super) async fn fail_nr_unless_needed(
+    pub(crate) async fn fail_nr_unless_needed(
         self: &Rc<Self>,
         nr: MemberNr,
         why: &str,
@@ -110,7 +81,7 @@ impl Control {
         self.members_changed();
     }
 
-    /// The change in the roster alone: the caller holds the turn, and [records](Control::record_dropped) it.
+    /// The change in the roster alone: the caller holds the turn, and [records](Record::record_dropped) it.
     pub(crate) fn drop_member(&self, nr: MemberNr, why: &str) -> Dropped {
         if !self.geometry().level.has_redundancy() {
             return Dropped::Kept;
@@ -146,5 +117,35 @@ impl Control {
         drop(roster);
         self.give_up_devices(nr, Some(device));
         Dropped::Faulty
+    }
+
+    /// From now on member `nr` gets no requests and counts as lost; recording it is for the caller.
+    pub(crate) fn give_up(&self, nr: MemberNr, why: &str) {
+        let device = {
+            let mut roster = self.roster.borrow_mut();
+            let Some(member) = roster.member_mut(nr) else { return };
+            member.given_up.get_or_insert_with(|| why.to_string());
+            Rc::clone(&member.device)
+        };
+        self.give_up_devices(nr, Some(device));
+    }
+
+    /// Ends the requests to member `nr` on all shards.
+    pub(crate) fn give_up_devices(&self, nr: MemberNr, own: Option<Rc<Metered>>) {
+        if let Some(own) = own {
+            own.give_up();
+        }
+        // Not waited for: what comes in between is as if the device had answered a moment later.
+        self.engines.tell(move |engine| engine.members.give_up(nr));
+    }
+
+    /// Metadata of a member found no space because the array is being stopped: the member has not failed, and the
+    /// array is not clean.
+    pub(crate) fn is_unfinished(&self, error: IoError) -> bool {
+        let unfinished = self.end.has_begun() && error.kind == IoErrorKind::NoSpace;
+        if unfinished {
+            self.engine.reports.note_unfinished();
+        }
+        unfinished
     }
 }

@@ -1,8 +1,8 @@
 //! Control's record of each member, and what is derived from all of them: the view for the engines
 //! and the role table.
 
-use crate::control::bad_list::Bad;
-use crate::control::read_error_count::ReadErrors;
+use crate::control::record::bad_list::Bad;
+use crate::control::record::read_error_count::ReadErrors;
 use crate::state::flags::MemberFlags;
 use crate::state::geometries::Geometries;
 use crate::state::geometry::Geometry;

@@ -9,9 +9,9 @@
 //! Invariant: every block that engines must not read is in the log of its member, but for those of which the
 //! write is not acknowledged yet.
 
-use crate::control::Control;
-use crate::control::bad_list::Bad;
-use crate::control::members::Member;
+use crate::control::record::Record;
+use crate::control::record::bad_list::Bad;
+use crate::control::record::members::Member;
 use crate::engine::home::BadBytes;
 use crate::state::bad_blocks::BadBlocks;
 use crate::state::geometry::Geometry;
@@ -78,7 +78,7 @@ impl Member {
     }
 }
 
-impl Control {
+impl Record {
     /// An engine says that component bytes of member `nr` cannot be written: true when the member's log says so and
     /// all shards know, false when that cannot be.
     pub(crate) async fn record_bad(self: &Rc<Self>, nr: MemberNr, bad: BadBytes) -> bool {
@@ -174,7 +174,7 @@ impl Control {
     ///
     /// # Errors
     /// The members that this cannot be done on; none of them when a suspect is to be dropped first.
-    pub(super) async fn write_bad_block_logs(&self) -> Result<(), Vec<(MemberNr, IoError)>> {
+    pub(crate) async fn write_bad_block_logs(&self) -> Result<(), Vec<(MemberNr, IoError)>> {
         let due = self.logs_due();
         if due.is_empty() {
             return Ok(());

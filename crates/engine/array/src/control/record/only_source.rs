@@ -6,7 +6,7 @@
 //!
 //! Does not know why a member is to be failed.
 
-use crate::control::members::{Member, Roster, Standing};
+use crate::control::record::members::{Member, Roster, Standing};
 use crate::state::bad_blocks::BadBlocks;
 use crate::state::geometry::Geometry;
 use crate::state::view::MemberNr;

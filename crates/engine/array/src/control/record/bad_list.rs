@@ -8,10 +8,10 @@ pub(crate) struct Bad {
     /// Those that are bad.
     pub(crate) now: BadBlocks,
     /// Those that its log lists.
-    pub(super) logged: BadBlocks,
+    pub(crate) logged: BadBlocks,
     /// A list that fits the log and has all that is bad: a hole in a range can take more entries than
     /// there are.
-    pub(super) fits: BadBlocks,
+    pub(crate) fits: BadBlocks,
 }
 
 impl Bad {

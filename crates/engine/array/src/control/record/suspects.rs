@@ -10,22 +10,22 @@ use std::rc::Rc;
 /// The flushes of one array.
 pub(crate) struct Flushes {
     /// The right to flush members.
-    pub(super) alone: Rc<Budget>,
+    pub(crate) alone: Rc<Budget>,
     /// Clients that wait for the next flush.
-    pub(super) waiting: RefCell<Vec<FlushAnswer>>,
+    pub(crate) waiting: RefCell<Vec<FlushAnswer>>,
     /// A task flushes for clients.
-    pub(super) busy: Cell<bool>,
+    pub(crate) busy: Cell<bool>,
     /// Of the last flush that failed: of which member, and why.
-    pub(super) failure: RefCell<Option<String>>,
+    pub(crate) failure: RefCell<Option<String>>,
 }
 
 /// Members that have failed and are not recorded as such, and why.
 pub(crate) struct Suspects {
-    pub(super) noted: RefCell<Vec<(MemberNr, String)>>,
+    pub(crate) noted: RefCell<Vec<(MemberNr, String)>>,
     /// Told when a report of an engine has arrived.
-    pub(super) heard: Notify,
+    pub(crate) heard: Notify,
     /// A member is faulty in the roster and not yet in the survivors' superblocks.
-    pub(super) unrecorded: Cell<bool>,
+    pub(crate) unrecorded: Cell<bool>,
 }
 
 impl Flushes {
@@ -35,7 +35,7 @@ impl Flushes {
     }
 
     /// A sentence on the last flush that failed.
-    pub(super) fn last_failure(&self) -> Option<String> {
+    pub(crate) fn last_failure(&self) -> Option<String> {
         self.failure.borrow().clone()
     }
 }

@@ -3,8 +3,8 @@
 //! A member whose superblock cannot be written is faulty, which is itself an update; so an update
 //! ends only when all that are left have the same one.
 
-use crate::control::Control;
-use crate::control::failing::Dropped;
+use crate::control::record::Record;
+use crate::control::record::failing::Dropped;
 use crate::metadata::superblock::superblock_bytes;
 use crate::state::view::MemberNr;
 use braid_device::{Device, IoError, Request};
@@ -12,7 +12,7 @@ use braid_format::SECTOR;
 use braid_format::superblock::pack_time;
 use braid_shard::sync::Share;
 
-impl Control {
+impl Record {
     /// Writes what the roster says now. The caller holds the turn. Nothing is written when the
     /// array is read-only, or broken: what is on disk is then the best there is.
     pub(crate) async fn write_superblocks(&self, _turn: &Share) {

@@ -10,9 +10,9 @@
 //! Invariant: a flush is answered with success, and a flush under the turn comes back, only when no failure that
 //! was met before its end is unrecorded.
 
-use crate::control::Control;
-use crate::control::failing::Dropped;
-use crate::control::members::{Member, Standing};
+use crate::control::record::Record;
+use crate::control::record::failing::Dropped;
+use crate::control::record::members::{Member, Standing};
 use crate::engine::home::{FlushAnswer, Flushed};
 use crate::state::view::MemberNr;
 use braid_device::{IoError, IoErrorKind, Request};
@@ -24,7 +24,7 @@ fn holds_data(member: &Member) -> bool {
     matches!(member.standing, Standing::InSync(_) | Standing::Rebuilding { .. })
 }
 
-impl Control {
+impl Record {
     /// A client of some shard wants the array to be flushed; `answer` is called when that has been tried and what failed
     /// is recorded.
     pub(crate) fn flush_for_client(self: Rc<Self>, answer: FlushAnswer) {
@@ -85,7 +85,7 @@ impl Control {
     }
 
     /// Flushes these members; those that fail are suspects when this comes back. Gives the first error.
-    pub(super) async fn flush_some(&self, which: impl Fn(&Member) -> bool) -> Option<IoError> {
+    pub(crate) async fn flush_some(&self, which: impl Fn(&Member) -> bool) -> Option<IoError> {
         let alone = self.flushes.alone.take(1).await;
         self.flush_alone(alone, which).await
     }
@@ -179,7 +179,7 @@ impl Control {
     }
 
     /// Suspects that are not to be read. Of the last that has the data its word has to do.
-    pub(super) fn distrusted(&self) -> Vec<MemberNr> {
+    pub(crate) fn distrusted(&self) -> Vec<MemberNr> {
         let noted = self.suspects.noted.borrow();
         if noted.is_empty() {
             return Vec::new();
@@ -188,7 +188,7 @@ impl Control {
     }
 
     /// Member `nr` is being dropped, under the turn.
-    pub(super) fn no_suspect_any_more(&self, nr: MemberNr) {
+    pub(crate) fn no_suspect_any_more(&self, nr: MemberNr) {
         self.suspects.noted.borrow_mut().retain(|(known, _)| *known != nr);
     }
 
@@ -215,17 +215,17 @@ impl Control {
     }
 
     /// Waits until failures that engines report now are noted, which happens without a turn.
-    pub(super) async fn all_reports_heard(&self) {
+    pub(crate) async fn all_reports_heard(&self) {
         let heard = || (!self.engine.reports.any_on_the_way()).then_some(());
         self.suspects.heard.wait_for(heard).await;
     }
 
     /// Member `nr` has failed, and that is not recorded yet.
-    pub(super) fn is_suspect(&self, nr: MemberNr) -> bool {
+    pub(crate) fn is_suspect(&self, nr: MemberNr) -> bool {
         self.suspects.noted.borrow().iter().any(|(noted, _)| *noted == nr)
     }
 
-    /// The change in the roster alone, like [`Control::drop_member`]. True when there was any.
+    /// The change in the roster alone, like [`Record::drop_member`]. True when there was any.
     pub(crate) async fn drop_suspects(&self) -> bool {
         self.all_reports_heard().await;
         let mut dropped = false;

@@ -1,0 +1,229 @@
+//! The record of an array: who is a member, as its superblocks say and as the engines of all shards know.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `members`, `only_source` | what is known of each member; the view and the role table that follow; who alone has a block |
+//! | `superblocks` | writing them |
+//! | `bitmap`, `running_bitmap` | the bitmap's pages on the members; the bits themselves |
+//! | `bad_blocks`, `bad_list` | the members' bad-block logs |
+//! | `failing` | members that fail: given up, dropped, recorded |
+//! | `flushing`, `suspects` | flushes of members, one at a time; failures that are not recorded yet |
+//! | `read_error_count` | errors that another copy made good |
+//! | `end` | how far the end of the array has come |
+//!
+//! Everything that changes the roster holds the *turn*: one change at a time, so superblocks are written in the order of
+//! their event counts.
+//!
+//! Does not know jobs, commands or clients. Who wants to hear of members that come and go says so once
+//! ([`Record::when_members_change`]).
+
+pub(crate) mod bad_blocks;
+pub(crate) mod bad_list;
+pub(crate) mod bitmap;
+mod end;
+pub(crate) mod failing;
+mod flushing;
+pub(crate) mod members;
+mod only_source;
+pub(crate) mod read_error_count;
+pub(crate) mod running_bitmap;
+mod superblocks;
+mod suspects;
+
+use crate::control::shards::Engines;
+use crate::engine::Engine;
+use crate::error::ControlError;
+use crate::metadata::bitmap::keeper::Keeper;
+use crate::options::{AssembleOptions, Context, MemberSelector};
+use crate::state::ArrayId;
+use crate::state::geometry::Geometry;
+use crate::state::view::{MemberNr, ViewUpdate};
+use braid_device::{OpenError, Opener};
+use braid_shard::Shard;
+use braid_shard::sync::{Budget, Notify, Share};
+use end::End;
+use members::Roster;
+use running_bitmap::Current;
+use std::cell::{OnceCell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use suspects::{Flushes, Suspects};
+
+/// See the module's documentation. Lives on the home shard.
+pub(crate) struct Record {
+    pub(crate) shard: Shard,
+    pub(crate) id: ArrayId,
+    pub(crate) name: String,
+    pub(crate) read_only: bool,
+    pub(crate) ctx: Context,
+    pub(crate) engines: Engines,
+    /// That of the home shard.
+    pub(crate) engine: Rc<Engine>,
+    /// The turn.
+    one_at_a_time: Rc<Budget>,
+    pub(crate) roster: RefCell<Roster>,
+    /// Told whenever the roster, the job or the end has changed.
+    pub(crate) changed: Notify,
+    suspects: Suspects,
+    pub(crate) flushes: Flushes,
+    pub(crate) current_bitmap: Current,
+    pub(crate) end: End,
+    /// Called when members have come or gone.
+    members_change: OnceCell<Box<dyn Fn()>>,
+}
+
+/// The array as it was assembled.
+pub(crate) struct Parts {
+    pub(crate) id: ArrayId,
+    pub(crate) name: String,
+    pub(crate) engine: Rc<Engine>,
+    pub(crate) roster: Roster,
+    pub(crate) left_out: Vec<String>,
+    pub(crate) keeper: Option<Keeper>,
+}
+
+impl Record {
+    /// The record of an array whose engines run. Nothing is written yet.
+    pub(crate) fn new(ctx: &Context, options: &AssembleOptions, parts: Parts) -> Rc<Record> {
+        let Parts { id, name, engine, roster, keeper, .. } = parts;
+        let shard = &ctx.shard;
+        let found = keeper.map(|keeper| (keeper, roster.shared.bitmap_offset));
+        Rc::new(Record {
+            shard: shard.clone(),
+            id,
+            name,
+            read_only: options.read_only,
+            ctx: ctx.clone(),
+            engines: Engines::new(shard, &ctx.remotes, id),
+            engine,
+            one_at_a_time: Budget::new(shard, 1),
+            roster: RefCell::new(roster),
+            changed: Notify::new(shard),
+            suspects: Suspects::new(shard),
+            flushes: Flushes::new(shard),
+            current_bitmap: Current::new(shard, found, options.bitmap_daemon_sleep_ms),
+            end: End::default(),
+            members_change: OnceCell::new(),
+        })
+    }
+
+    /// Has `call` called whenever members have come or gone. Once in the life of an array.
+    pub(crate) fn when_members_change(&self, call: impl Fn() + 'static) {
+        let first = self.members_change.set(Box::new(call)).is_ok();
+        debug_assert!(first, "the record of {} has two that it calls", self.name);
+    }
+
+    /// The members are not what they were.
+    pub(crate) fn members_changed(&self) {
+        if let Some(call) = self.members_change.get() {
+            call();
+        }
+        self.changed.notify_all();
+    }
+
+    /// The geometry of the whole array, as the home shard's view has it: views are the only place where it is kept, and the
+    /// next is made from the last.
+    pub(crate) fn geometry(&self) -> Arc<Geometry> {
+        Arc::clone(self.engine.view().geometries().whole())
+    }
+
+    /// The right to change the roster; waits for its turn.
+    pub(crate) async fn turn(&self) -> Share {
+        self.one_at_a_time.take(1).await
+    }
+
+    /// Has every engine take over what the roster says, and waits until all have. A shard that is gone uses no member
+    /// any more.
+    pub(crate) async fn send_view(&self) {
+        self.suspects.unrecorded.set(false);
+        let update = self.next_view();
+        self.engines.ask(move |engine| engine.members.apply(update.clone())).await;
+    }
+
+    /// Like [`send_view`](Control::send_view), but does not wait: enough for a view that allows more.
+    /// Not while a failure is being recorded: the view would tell of it too early.
+    pub(crate) fn post_view(&self) {
+        if !self.suspects.unrecorded.get() {
+            let update = self.next_view();
+            self.engines.tell(move |engine| engine.members.apply(update.clone()));
+        }
+    }
+
+    pub(crate) fn next_view(&self) -> ViewUpdate {
+        let (view, suspects) = (self.engine.view(), self.distrusted());
+        self.roster.borrow().view(view.geometries(), self.read_only, &suspects)
+    }
+
+    // --- What commands need in common ---------------------------------------------------------
+
+    pub(crate) fn select(
+        &self,
+        doing: &'static str,
+        selector: &MemberSelector,
+    ) -> Result<MemberNr, ControlError> {
+        let roster = self.roster.borrow();
+        let found = roster.members.iter().find(|member| match selector {
+            MemberSelector::Nr(nr) => member.nr == *nr,
+            MemberSelector::Name(name) => member.name == *name,
+        });
+        found.map(|member| member.nr).ok_or_else(|| {
+            let known: Vec<&str> =
+                roster.members.iter().map(|member| member.name.as_str()).collect();
+            ControlError::NoSuchMember {
+                doing,
+                array: self.name.clone(),
+                selector: selector.clone(),
+                known: known.join(", "),
+            }
+        })
+    }
+
+    pub(crate) fn member_name(&self, nr: MemberNr) -> String {
+        let roster = self.roster.borrow();
+        roster.member(nr).map_or_else(|| format!("member {nr}"), |member| member.name.clone())
+    }
+
+    pub(crate) fn needs_redundancy(&self, doing: &'static str) -> Result<(), ControlError> {
+        let level = self.geometry().level;
+        if level.has_redundancy() {
+            return Ok(());
+        }
+        Err(ControlError::NoRedundancy { doing, array: self.name.clone(), level })
+    }
+
+    /// The array runs, may be written and has not failed.
+    pub(crate) fn needs_working(&self, doing: &'static str) -> Result<(), ControlError> {
+        let array = self.name.clone();
+        if self.end.has_begun() {
+            return Err(ControlError::Stopping { doing, array });
+        }
+        if self.read_only {
+            return Err(ControlError::ReadOnly { doing, array });
+        }
+        if self.roster.borrow().broken {
+            return Err(ControlError::Failed { doing, array });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn unfit(&self, member: &str, why: String) -> ControlError {
+        ControlError::Unfit { array: self.name.clone(), member: member.to_string(), why }
+    }
+
+    // --- Handles of the engines ----------------------------------------------------------------
+
+    pub(crate) async fn open_everywhere(
+        &self,
+        nr: MemberNr,
+        opener: &Arc<dyn Opener>,
+    ) -> Result<(), OpenError> {
+        let opener = Arc::clone(opener);
+        let answers =
+            self.engines.ask(move |engine: &Engine| engine.open_member(nr, &*opener)).await;
+        answers.into_iter().flatten().collect()
+    }
+
+    pub(crate) async fn close_everywhere(&self, nr: MemberNr) {
+        self.engines.ask(move |engine: &Engine| engine.members.close(nr)).await;
+    }
+}
