@@ -147,7 +147,7 @@ impl UnderTest {
     pub fn add_and_wait(&self, opener: Arc<dyn Opener>) -> Result<(), LoadError> {
         let added = self.array.control(|control| async move {
             control.add(opener, true).await?;
-            control.wait_idle().await;
+            control.jobs().wait_idle().await;
             Ok::<_, ControlError>(control.status().await)
         });
         let status = added.ok_or_else(gone)??;

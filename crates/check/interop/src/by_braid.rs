@@ -347,7 +347,7 @@ impl Running {
     }
 
     pub(crate) async fn settle(&self) {
-        self.control.wait_idle().await;
+        self.control.jobs().wait_idle().await;
     }
 
     /// Writes `content` all over it in requests of odd sizes.
@@ -375,7 +375,7 @@ impl Running {
     }
 
     pub(crate) async fn no_mismatch(&self) -> Outcome<()> {
-        self.control.start_check().map_err(text)?;
+        self.control.jobs().start_check().map_err(text)?;
         self.settle().await;
         match self.control.status().await.mismatch_cnt {
             0 => Ok(()),

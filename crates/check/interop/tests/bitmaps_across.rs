@@ -107,14 +107,14 @@ fn die_in_braid(shard: &Shard, folder: &Path) {
             };
             write(1).await;
             die(&folder, name, &format!("{name}dead"), members);
-            control.pause_jobs(true);
+            control.jobs().pause_jobs(true);
             let selector = MemberSelector::Name(openers[1].name().to_string());
             control.fail(&selector).await.expect("it is failed");
             control.remove(&selector).await.expect("it is removed");
             write(2).await;
             control.re_add(Arc::clone(&openers[1])).await.expect("it is re-added");
             die(&folder, name, &format!("{name}back"), members);
-            control.pause_jobs(false);
+            control.jobs().pause_jobs(false);
             control.stop().await;
         });
     }
@@ -225,10 +225,10 @@ fn braid_goes_on_from_the_kernels_bitmap() {
             let status = home.block_on(async move {
                 let array = assemble(&ctx, openers, AssembleOptions::default()).await.unwrap();
                 let control = Control::find(&ran, array.id()).unwrap();
-                control.wait_idle().await;
+                control.jobs().wait_idle().await;
                 let resync = control.status().await.last_job;
-                control.start_check().unwrap();
-                control.wait_idle().await;
+                control.jobs().start_check().unwrap();
+                control.jobs().wait_idle().await;
                 let status = control.status().await;
                 control.stop().await;
                 assert!(resync.is_some(), "nothing was resynced");
@@ -339,7 +339,7 @@ fn braid_copies_to_a_member_that_was_away_what_the_kernel_wrote_meanwhile() {
                 let control = Control::find(&ran, array.id()).unwrap();
                 assert_eq!(control.status().await.left_out.len(), 1);
                 control.re_add(Arc::clone(&openers[1])).await.expect("it is re-added");
-                control.wait_idle().await;
+                control.jobs().wait_idle().await;
                 let status = control.status().await;
                 control.stop().await;
                 status
@@ -423,7 +423,7 @@ fn a_bitmap_that_braid_adds_is_where_mdadm_puts_it_and_md_goes_on_with_it() {
         home.block_on(async move {
             let array = assemble(&ctx, openers, AssembleOptions::default()).await.unwrap();
             let control = Control::find(&ran, array.id()).unwrap();
-            control.add_bitmap(chunk(name)).await.expect("there is room for a bitmap");
+            control.bitmap().add(chunk(name)).await.expect("there is room for a bitmap");
             let mut buf = ran.pool().zeroed(BIT as usize);
             buf.fill(7);
             let device = array.open(&ran).unwrap();

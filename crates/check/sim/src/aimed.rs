@@ -105,7 +105,7 @@ impl Run {
         self.scenario.assemble.sync_speed = speed;
         if self.life.is_some() {
             // A running array takes these limits.
-            let _ = self.control()?.set_sync_speed(speed.min_kib, speed.max_kib);
+            let _ = self.control()?.jobs().set_sync_speed(speed.min_kib, speed.max_kib);
         }
         Ok(())
     }

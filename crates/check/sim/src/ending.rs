@@ -92,7 +92,8 @@ impl Run {
 
     pub(crate) fn scrub_once(&mut self, repair: bool) -> Result<ArrayStatus, Over> {
         let control = self.control()?;
-        let started = if repair { control.start_repair() } else { control.start_check() };
+        let started =
+            if repair { control.jobs().start_repair() } else { control.jobs().start_check() };
         if let Err(error) = started {
             return self.fail("requests_succeed", error.to_string());
         }

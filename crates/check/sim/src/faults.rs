@@ -300,8 +300,8 @@ impl Run {
         self.world.trace(|| if adds { "add a bitmap" } else { "remove the bitmap" }.to_string());
         let later = self.life()?.machine.begin(async move {
             match adds {
-                true => control.add_bitmap(Some(chunk)).await.map(drop),
-                false => control.remove_bitmap().await,
+                true => control.bitmap().add(Some(chunk)).await.map(drop),
+                false => control.bitmap().remove().await,
             }
         });
         if self.rng.percent(40) {
@@ -348,7 +348,7 @@ impl Run {
         let repair = self.rng.percent(50);
         self.world.trace(|| if repair { "repair" } else { "check" }.to_string());
         // Refused while another job runs.
-        let _ = if repair { control.start_repair() } else { control.start_check() };
+        let _ = if repair { control.jobs().start_repair() } else { control.jobs().start_check() };
         Ok(())
     }
 

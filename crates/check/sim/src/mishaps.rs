@@ -331,7 +331,7 @@ impl Run {
         self.faults += 1;
         self.quiet_round()?;
         self.world.trace(|| "repair".to_string());
-        if let Err(error) = self.control()?.start_repair() {
+        if let Err(error) = self.control()?.jobs().start_repair() {
             return self.fail("requests_succeed", error.to_string());
         }
         self.quiet_round()?;

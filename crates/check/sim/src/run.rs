@@ -502,7 +502,7 @@ impl Run {
             return Ok(());
         }
         let control = self.control()?;
-        let later = self.life()?.machine.begin(async move { control.wait_idle().await });
+        let later = self.life()?.machine.begin(async move { control.jobs().wait_idle().await });
         self.wait("jobs", &later)?;
         let status = self.status()?;
         if status.resynced.is_none() && status.degraded == 0 && !self.forced {

@@ -76,7 +76,7 @@ fn an_array_on_two_threads_is_written_degraded_rebuilt_and_stopped() {
     assert!(write_and_read(&array, 1, bytes.clone()) == bytes);
     let failed = array.control(|control| async move {
         let failed = control.fail(&MemberSelector::Name("m1".to_string())).await;
-        control.wait_idle().await;
+        control.jobs().wait_idle().await;
         failed
     });
     failed.unwrap().unwrap();

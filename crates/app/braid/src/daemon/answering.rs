@@ -125,7 +125,11 @@ impl Running {
             Request::Scrub { array, repair } => {
                 let array = self.find(array.as_deref())?;
                 order(&array, move |control| async move {
-                    if repair { control.start_repair() } else { control.start_check() }
+                    if repair {
+                        control.jobs().start_repair()
+                    } else {
+                        control.jobs().start_check()
+                    }
                 })?;
                 let what = if repair { "repair" } else { "check" };
                 let name = array.name();
@@ -208,7 +212,7 @@ impl Running {
             bail!("no check or repair of array {} is running", array.name());
         };
         order(&array, |control| async move {
-            control.cancel_job();
+            control.jobs().cancel_job();
             Ok(())
         })?;
         Ok(done(format!("{} of array {} cancelled", job.kind, array.name())))
@@ -220,7 +224,7 @@ impl Running {
         array.home().run(move |shard| {
             let Some(control) = Control::find(shard, id) else { return };
             shard.spawn(async move {
-                control.wait_idle().await;
+                control.jobs().wait_idle().await;
                 // The command that waits may have gone away.
                 let _ = send.send(());
             });
@@ -249,10 +253,10 @@ fn done(text: String) -> Answer {
 fn change_bitmap(array: &Arc<Array>, internal: bool, chunk: Option<u64>) -> Result<String> {
     let name = array.name();
     if !internal {
-        order(array, |control| async move { control.remove_bitmap().await })?;
+        order(array, |control| async move { control.bitmap().remove().await })?;
         return Ok(format!("array {name} has no bitmap any more"));
     }
-    let bitmap = order(array, move |control| async move { control.add_bitmap(chunk).await })?;
+    let bitmap = order(array, move |control| async move { control.bitmap().add(chunk).await })?;
     let size = braid_device::spec::show_size(bitmap.chunk);
     Ok(format!(
         "array {name} has a write-intent bitmap now, {} bits, {size} for each bit",
@@ -263,7 +267,7 @@ fn change_bitmap(array: &Arc<Array>, internal: bool, chunk: Option<u64>) -> Resu
 fn speed(array: &Array, min_kib: Option<u64>, max_kib: Option<u64>) -> Result<String> {
     let now = status(array)?.sync_speed;
     let (min, max) = (min_kib.unwrap_or(now.min_kib), max_kib.unwrap_or(now.max_kib));
-    order(array, move |control| async move { control.set_sync_speed(min, max) })?;
+    order(array, move |control| async move { control.jobs().set_sync_speed(min, max) })?;
     let most = if max == u64::MAX { "no limit".to_string() } else { format!("{max} KiB/s") };
     Ok(format!("speed of jobs of array {}: at least {min} KiB/s, at most {most}", array.name()))
 }

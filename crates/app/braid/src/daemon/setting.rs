@@ -109,7 +109,7 @@ fn take_over(array: &Array, from: ArraySettings, to: ArraySettings) -> Result<()
     let (before, after) = (from.sync_speed(), to.sync_speed());
     order(array, move |control| async move {
         if after != before {
-            control.set_sync_speed(after.min_kib, after.max_kib)?;
+            control.jobs().set_sync_speed(after.min_kib, after.max_kib)?;
         }
         if to.path == from.path {
             return Ok(());
@@ -117,7 +117,7 @@ fn take_over(array: &Array, from: ArraySettings, to: ArraySettings) -> Result<()
         let outcome = control.set(to.path).await;
         if outcome.is_err() && after != before {
             // These were in force a moment ago, so they cannot be refused.
-            let _ = control.set_sync_speed(before.min_kib, before.max_kib);
+            let _ = control.jobs().set_sync_speed(before.min_kib, before.max_kib);
         }
         outcome
     })

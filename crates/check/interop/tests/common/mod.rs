@@ -160,11 +160,12 @@ pub trait Steered {
     }
 
     fn wait_idle(&self) {
-        self.with(|control| async move { control.wait_idle().await });
+        self.with(|control| async move { control.jobs().wait_idle().await });
     }
 
     fn sync_speed(&self, max_kib: u64) {
-        let set = self.with(move |control| async move { control.set_sync_speed(1, max_kib) });
+        let set =
+            self.with(move |control| async move { control.jobs().set_sync_speed(1, max_kib) });
         set.expect("a speed");
     }
 
@@ -202,9 +203,9 @@ pub trait Steered {
     /// Compares redundancy with data all over the array; nothing may differ and nothing be missing.
     fn assert_redundant(&self, when: &str) {
         let status = self.with(|control| async move {
-            control.wait_idle().await;
-            control.start_check()?;
-            control.wait_idle().await;
+            control.jobs().wait_idle().await;
+            control.jobs().start_check()?;
+            control.jobs().wait_idle().await;
             Ok::<_, ControlError>(control.status().await)
         });
         let status = status.expect("a check starts");

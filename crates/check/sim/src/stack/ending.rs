@@ -73,7 +73,7 @@ impl StackRun {
 
     fn scrub_once(&mut self, nr: usize) -> Result<Option<ArrayStatus>, Over> {
         let Some(control) = self.control(nr) else { return Ok(None) };
-        if let Err(error) = control.start_check() {
+        if let Err(error) = control.jobs().start_check() {
             return self.fail("requests_succeed", error.to_string());
         }
         self.wait_for_jobs()?;

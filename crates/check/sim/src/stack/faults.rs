@@ -189,7 +189,8 @@ impl StackRun {
         if let Some(control) = self.control(nr) {
             self.world.trace(|| format!("{} a{nr}", if repair { "repair" } else { "check" }));
             // Refused while another job runs, or without redundancy.
-            let _ = if repair { control.start_repair() } else { control.start_check() };
+            let _ =
+                if repair { control.jobs().start_repair() } else { control.jobs().start_check() };
         }
         Ok(())
     }
@@ -202,8 +203,8 @@ impl StackRun {
         self.world.trace(|| format!("{} a bitmap: a{nr}", if adds { "add" } else { "remove" }));
         let later = self.life()?.machine.begin(async move {
             match adds {
-                true => control.add_bitmap(Some(chunk)).await.map(drop),
-                false => control.remove_bitmap().await,
+                true => control.bitmap().add(Some(chunk)).await.map(drop),
+                false => control.bitmap().remove().await,
             }
         });
         if self.rng.percent(40) {

@@ -381,7 +381,8 @@ impl StackRun {
     fn wait_for_jobs(&mut self) -> Result<(), Over> {
         for nr in 0..self.plan.arrays.len() {
             if let Some(control) = self.control(nr).filter(|_| self.redundant(nr)) {
-                let later = self.life()?.machine.begin(async move { control.wait_idle().await });
+                let later =
+                    self.life()?.machine.begin(async move { control.jobs().wait_idle().await });
                 self.wait("jobs", &later)?;
             }
         }

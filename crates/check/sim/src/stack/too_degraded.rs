@@ -121,7 +121,7 @@ impl StackRun {
                 if let Some(control) = self.control(nr) {
                     self.world.trace(|| format!("check a{nr}"));
                     // Refused when it has met its loss already.
-                    let _ = control.start_check();
+                    let _ = control.jobs().start_check();
                 }
             }
         }

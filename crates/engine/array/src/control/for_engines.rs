@@ -40,7 +40,7 @@ impl Decides for Controlled {
                 Question::FailFast(nr, error) => control.fail_fast(nr, error).await,
                 Question::ReadError(nr, error) => control.read_error(nr, error).await,
                 Question::RecordBad(nr, bad) => control.record.record_bad(nr, bad).await,
-                Question::Arm(nr, bits) => control.arm(nr, &bits).await,
+                Question::Arm(nr, bits) => control.bitmap.arm(nr, &bits).await,
             });
         });
     }

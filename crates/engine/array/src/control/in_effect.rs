@@ -16,8 +16,6 @@ pub(super) struct InEffect {
     pub(super) safe_mode_delay: Nanos,
     /// The right to change settings.
     pub(super) turn: Rc<Budget>,
-    /// Stripes are being given to other shards: no job may start.
-    pub(super) moving: Cell<bool>,
     /// A task gives the memory of idle caches back.
     pub(super) cooling: Cell<bool>,
 }
@@ -29,7 +27,6 @@ impl InEffect {
             memory_max: options.memory_max,
             safe_mode_delay: options.safe_mode_delay_ms.max(1).saturating_mul(1_000_000),
             turn: Budget::new(shard, 1),
-            moving: Cell::new(false),
             cooling: Cell::new(false),
         }
     }

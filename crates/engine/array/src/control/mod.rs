@@ -10,11 +10,9 @@
 //! | `space` | members that lie on a file system that is full: writes wait |
 //! | `flags` | write-mostly and failfast, set and cleared |
 //! | `read_errors` | errors that another copy made good: counted, and how many are too many |
-//! | `bitmap` | its bits: set before data is written, cleared when writes have ended |
-//! | `growing` | a bitmap added to the running array, or taken away |
+//! | `bitmap` | the write-intent bitmap: bits set before data is written, cleared when writes have ended; added and taken away |
 //! | `activity` | "active" before the first write, "clean" after the last |
-//! | `schedule` | the job that runs, and what is remembered of the last |
-//! | `supervisor`, `recovery` | which job is due, and what its progress and end mean |
+//! | `jobs` | which job is due, and what its progress and end mean |
 //! | `setting`, `in_effect` | settings taken over while requests go on; stripes given to other shards |
 //! | `report` | status |
 //! | `stopping` | the end |
@@ -29,27 +27,23 @@
 
 mod activity;
 mod awaited;
-pub(crate) mod bitmap;
+pub mod bitmap;
 pub mod changes;
 mod flags;
 pub(crate) mod for_engines;
-mod foreground;
-mod growing;
 mod in_effect;
+pub mod jobs;
 mod moment;
 mod questions;
 pub(crate) mod read_errors;
 mod readding;
 pub(crate) mod record;
-mod recovery;
 mod report;
-mod schedule;
 mod setting;
 pub(crate) mod shards;
 mod silent;
 mod space;
 pub(crate) mod stopping;
-mod supervisor;
 #[cfg(test)]
 mod tests;
 pub(crate) mod unanswered;
@@ -57,12 +51,13 @@ pub(crate) mod unanswered;
 use crate::options::{AssembleOptions, Context};
 use crate::state::ArrayId;
 use awaited::Awaited;
+use bitmap::WriteIntent;
 use braid_shard::Shard;
 use in_effect::InEffect;
+use jobs::Jobs;
 use questions::Questions;
 pub(crate) use record::Parts;
 use record::Record;
-use schedule::Schedule;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -70,8 +65,9 @@ use std::rc::Rc;
 /// [`Array::control`](crate::array::Array::control).
 pub struct Control {
     pub(crate) record: Rc<Record>,
+    bitmap: Rc<WriteIntent>,
+    jobs: Rc<Jobs>,
     left_out: Vec<String>,
-    schedule: Schedule,
     in_effect: InEffect,
     awaited: Awaited,
     questions: Questions,
@@ -85,19 +81,16 @@ impl Control {
     /// [`Control::begin`] starts its tasks.
     pub(crate) fn start(ctx: &Context, options: &AssembleOptions, parts: Parts) -> Rc<Control> {
         let left_out = parts.left_out.clone();
+        let record = Record::new(ctx, options, parts);
+        let bitmap = WriteIntent::new(&record);
         let control = Rc::new(Control {
-            record: Record::new(ctx, options, parts),
+            jobs: Jobs::new(&record, &bitmap, options.sync_speed),
+            record,
+            bitmap,
             left_out,
-            schedule: Schedule::new(options.sync_speed),
             in_effect: InEffect::new(&ctx.shard, options),
             awaited: Awaited::default(),
             questions: Questions::default(),
-        });
-        let listening = Rc::downgrade(&control);
-        control.record.when_members_change(move || {
-            if let Some(control) = listening.upgrade() {
-                control.look_again();
-            }
         });
         control.limit_members();
         control
@@ -131,13 +124,13 @@ impl Control {
         }
         drop(turn);
         if self.record.geometry().level.has_redundancy() {
-            let (safe_mode, supervisor) = (Rc::clone(self), Rc::clone(self));
             if let Some(bitmap) = self.record.bitmap() {
-                let clearing = Rc::clone(self);
+                let clearing = Rc::clone(&self.bitmap);
                 self.record.shard.spawn(async move { clearing.clear_now_and_then(bitmap).await });
             }
+            let (safe_mode, jobs) = (Rc::clone(self), Rc::clone(&self.jobs));
             self.record.shard.spawn(async move { safe_mode.safe_mode().await });
-            self.record.shard.spawn(async move { supervisor.supervise().await });
+            self.record.shard.spawn(async move { jobs.supervise().await });
         }
     }
 
@@ -159,6 +152,16 @@ impl Control {
     fn unregister(&self) {
         let controls = self.record.shard.local::<Controls>();
         controls.0.borrow_mut().retain(|control| control.record.id != self.record.id);
+    }
+
+    /// Resync, rebuild, check and repair.
+    pub fn jobs(&self) -> &Rc<Jobs> {
+        &self.jobs
+    }
+
+    /// The write-intent bitmap.
+    pub fn bitmap(&self) -> &Rc<WriteIntent> {
+        &self.bitmap
     }
 
     /// The array's number within the process.

@@ -165,19 +165,20 @@ impl Control {
             self.record.close_everywhere(nr).await;
             return Err(ControlError::Open { array: self.record.name.clone(), source });
         }
-        let pen = match self.give_bitmap(&member.device.as_device(), &member.superblock).await {
-            Ok(pen) => pen,
-            Err(error) => {
-                self.record.close_everywhere(nr).await;
-                let doing = "writing the bitmap of";
-                return Err(ControlError::Io {
-                    array: self.record.name.clone(),
-                    doing,
-                    member: name,
-                    error,
-                });
-            }
-        };
+        let pen =
+            match self.bitmap.give_bitmap(&member.device.as_device(), &member.superblock).await {
+                Ok(pen) => pen,
+                Err(error) => {
+                    self.record.close_everywhere(nr).await;
+                    let doing = "writing the bitmap of";
+                    return Err(ControlError::Io {
+                        array: self.record.name.clone(),
+                        doing,
+                        member: name,
+                        error,
+                    });
+                }
+            };
         self.enter(member);
         drop(pen);
         self.record.write_superblocks(&turn).await;

@@ -31,9 +31,9 @@ impl Control {
             plugs.extend(stats);
         }
         let held = self.held().await;
-        let job = self.schedule.status(self.record.shard.now());
+        let job = self.jobs.schedule.status(self.record.shard.now());
         let roster = self.record.roster.borrow();
-        let work = self.schedule.work.borrow();
+        let work = self.jobs.schedule.work.borrow();
         let (geometry, shared) = (&self.record.geometry(), &roster.shared);
         let slots = geometry.slots();
         ArrayStatus {
@@ -77,7 +77,7 @@ impl Control {
             settings: self.in_effect.settings.get(),
             shards: geometry.owners(),
             cache,
-            sync_speed: self.schedule.speed.get(),
+            sync_speed: self.jobs.schedule.speed.get(),
         }
     }
 

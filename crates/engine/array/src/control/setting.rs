@@ -38,7 +38,7 @@ impl Control {
         let owners = settings.shards.unwrap_or(there);
         let moves = owners != self.record.geometry().owners();
         if (moves || old.stripe_size != settings.stripe_size)
-            && let Some(job) = self.schedule.running()
+            && let Some(job) = self.jobs.schedule.running()
         {
             return Err(ControlError::SettingDuring { array: array(), job });
         }
@@ -61,12 +61,12 @@ impl Control {
         settings: Settings,
     ) -> Result<(), ControlError> {
         // No job starts, and a stop waits, until the stripes have their owners.
-        if std::mem::replace(&mut self.schedule.work.borrow_mut().busy, true) {
+        if std::mem::replace(&mut self.jobs.schedule.work.borrow_mut().busy, true) {
             let array = self.record.name.clone();
             let job = self.job_under_way();
             return Err(ControlError::SettingDuring { array, job });
         }
-        self.in_effect.moving.set(true);
+        self.jobs.schedule.moving.set(true);
         self.record.engines.ask(|engine| engine.hold.begin()).await;
         let mut pause = ASK_AGAIN.start;
         loop {
@@ -80,15 +80,15 @@ impl Control {
         self.record.engine.view().geometries().set_owners(owners);
         self.record.engines.ask(move |engine: &Engine| engine.set(settings)).await;
         self.record.engines.ask(|engine| engine.hold.end()).await;
-        self.in_effect.moving.set(false);
-        self.schedule.work.borrow_mut().busy = false;
+        self.jobs.schedule.moving.set(false);
+        self.jobs.schedule.work.borrow_mut().busy = false;
         self.record.changed.notify_all();
         Ok(())
     }
 
     fn job_under_way(&self) -> crate::status::JobKind {
-        let wanted = self.schedule.work.borrow().wanted;
-        self.schedule.running().or(wanted).unwrap_or(crate::status::JobKind::Resync)
+        let wanted = self.jobs.schedule.work.borrow().wanted;
+        self.jobs.schedule.running().or(wanted).unwrap_or(crate::status::JobKind::Resync)
     }
 
     /// Memory is short: caches that size themselves give back half of what they have.

@@ -30,9 +30,12 @@ impl Control {
         self.record.shard.spawn(async move { watch.watch_the_end().await });
         self.limit_the_end().await;
         self.end_waiting_for_space().await;
-        self.schedule.cancel();
+        self.jobs.schedule.cancel();
         self.record.changed.notify_all();
-        self.record.changed.wait_for(|| (!self.schedule.work.borrow().busy).then_some(())).await;
+        self.record
+            .changed
+            .wait_for(|| (!self.jobs.schedule.work.borrow().busy).then_some(()))
+            .await;
 
         self.record.engines.ask(|engine: &Engine| engine.refuse_requests()).await;
         // Not under the turn: a write that finds a failed member ends only when that is recorded.
@@ -49,7 +52,7 @@ impl Control {
         // Without a clean mark the next start resyncs the ranges that may differ.
         let whole = |control: &Control| !control.record.engine.reports.any_unfinished();
         if whole(self) {
-            self.clear_idle_bits(true).await;
+            self.bitmap.clear_idle_bits(true).await;
         }
         if !whole(self) {
             tracing::error!(

@@ -278,7 +278,7 @@ fn a_level_6_array_created_without_one_member_gets_both_its_parities_right() {
     let (adding, opener) = (Rc::clone(&control), Arc::clone(&members[4]) as Arc<dyn Opener>);
     world.run(async move { adding.add(opener, false).await }).unwrap();
     world.wait_idle(&control);
-    control.start_check().unwrap();
+    control.jobs().start_check().unwrap();
     world.wait_idle(&control);
     assert_eq!(world.status(&control).mismatch_cnt, 0);
     fail(&world, &control, "m0");

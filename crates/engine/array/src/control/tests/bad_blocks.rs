@@ -390,7 +390,7 @@ fn a_repair_writes_over_bad_blocks_and_a_check_leaves_them() {
         assert_eq!(logged(world, &members[0]), Some(vec![8 * KIB..12 * KIB]));
         drop(array);
         let (array, control) = world.assemble(members);
-        control.start_repair().unwrap();
+        control.jobs().start_repair().unwrap();
         world.wait_idle(&control);
         assert_eq!(world.read(&array, 0, 0, data.len()).unwrap(), data);
         assert_eq!(world.check(&control), 0);
@@ -411,7 +411,7 @@ fn a_block_that_cannot_be_read_nor_mended_is_recorded() {
             member.unreadable.lock().unwrap().push(bad.clone());
             member.defects.lock().unwrap().push(bad);
         }
-        control.start_repair().unwrap();
+        control.jobs().start_repair().unwrap();
         world.wait_idle(&control);
         assert_eq!(world.read(&array, 0, 0, data.len()).unwrap(), data);
         let status = world.status(&control);

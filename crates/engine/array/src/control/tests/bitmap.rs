@@ -233,11 +233,11 @@ fn a_member_that_was_away_gets_only_what_was_written_meanwhile() {
         // While a slot is empty nothing is cleared.
         world.sleep(20 * SECOND);
         let before = members[1].written.load(Ordering::Relaxed);
-        control.pause_jobs(true);
+        control.jobs().pause_jobs(true);
         re_add(&world, &control, &members[1]).unwrap();
         let superblock = world.superblock(&members[1]);
         assert!(superblock.recovery_by_bitmap && superblock.recovery_offset.is_some());
-        control.pause_jobs(false);
+        control.jobs().pause_jobs(false);
         world.wait_idle(&control);
         let copied = members[1].written.load(Ordering::Relaxed) - before;
         assert!(copied <= changed + 256 * KIB, "{level}: {copied} bytes were written");
@@ -260,7 +260,7 @@ fn what_came_back_and_crashed_goes_on_by_the_bitmap() {
         world.sleep(20 * SECOND);
         fail_and_remove(&world, &control, "m0");
         world.write(&array, 0, 4 * CHUNK, &pattern(7, 4096)).unwrap();
-        control.pause_jobs(true);
+        control.jobs().pause_jobs(true);
         re_add(&world, &control, &members[0]).unwrap();
         drop((array, control));
         let world = world.crash();

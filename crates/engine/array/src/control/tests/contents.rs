@@ -54,7 +54,7 @@ fn run(level: Level, layout: Option<u32>, lost: usize) {
         expected[offset as usize..][..len].copy_from_slice(&bytes);
     }
     if lost == 0 && level.has_redundancy() {
-        control.start_check().unwrap();
+        control.jobs().start_check().unwrap();
         world.wait_idle(&control);
         assert_eq!(world.status(&control).mismatch_cnt, 0, "{level} {layout:?}");
     }

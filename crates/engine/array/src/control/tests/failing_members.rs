@@ -73,7 +73,7 @@ fn a_read_error_is_mended_from_another_copy_and_counted_for_its_member() {
             let at = data_start(&world, member) + (1 + nr as u64) * MIB + 128 * 1024;
             member.decayed.lock().unwrap().push(at..at + 1024);
         }
-        control.start_check().unwrap();
+        control.jobs().start_check().unwrap();
         world.wait_idle(&control);
         read_all(&world, &array);
         for (nr, sick) in members.iter().enumerate() {
@@ -99,7 +99,7 @@ fn a_check_mends_copies_that_have_lost_different_blocks_of_the_same_region() {
             let at = data_start(&world, member) + 128 * 1024 + nr as u64 * 8192;
             member.decayed.lock().unwrap().push(at..at + 512);
         }
-        control.start_check().unwrap();
+        control.jobs().start_check().unwrap();
         world.wait_idle(&control);
         for (nr, sick) in members.iter().enumerate() {
             assert!(sick.decayed.lock().unwrap().is_empty(), "{shape:?}: {nr} is not mended");
@@ -121,7 +121,7 @@ fn what_differs_beside_a_block_that_cannot_be_read_is_counted_by_a_check_and_gon
             world.scribble(&members[1], at + 16384, &[0xee; 4096]);
             assert_eq!(world.check(&control), 8, "{shape:?} {decayed_on}");
             decay();
-            control.start_repair().unwrap();
+            control.jobs().start_repair().unwrap();
             world.wait_idle(&control);
             assert!(members[decayed_on].decayed.lock().unwrap().is_empty());
             assert_eq!(world.check(&control), 0, "{shape:?} {decayed_on}");

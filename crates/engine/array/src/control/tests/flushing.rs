@@ -422,7 +422,7 @@ fn lost_beside_another_failure(place: Place, shards: u16, rebuilds: bool) -> Vec
     while ended.borrow().is_none() || failed.borrow().is_none() {
         world.step();
     }
-    control.set_sync_speed(0, u64::MAX).unwrap();
+    control.jobs().set_sync_speed(0, u64::MAX).unwrap();
     world.wait_idle(&control);
     let name = members[holder].name().to_string();
     assert_eq!(state(&world, &control, &name), MemberState::Faulty, "{level}");

@@ -37,12 +37,12 @@ fn add(
     chunk: Option<u64>,
 ) -> Result<BitmapStatus, ControlError> {
     let control = Rc::clone(control);
-    world.run(async move { control.add_bitmap(chunk).await })
+    world.run(async move { control.bitmap().add(chunk).await })
 }
 
 fn remove(world: &World, control: &Rc<Control>) -> Result<(), ControlError> {
     let control = Rc::clone(control);
-    world.run(async move { control.remove_bitmap().await })
+    world.run(async move { control.bitmap().remove().await })
 }
 
 fn dirty(world: &World, control: &Rc<Control>) -> u64 {
@@ -239,7 +239,7 @@ fn what_cannot_be_is_refused_and_changes_no_superblock() {
     refused(add(&world, &control, Some(3 * KIB)).map(drop), "3072");
     refused(add(&world, &control, Some(1 << 40)).map(drop), "too large");
     let events = world.superblock(&disks[0]).events;
-    control.pause_jobs(true);
+    control.jobs().pause_jobs(true);
     let selector = MemberSelector::Name("m1".to_string());
     let failing = Rc::clone(&control);
     world.run(async move {
@@ -248,7 +248,7 @@ fn what_cannot_be_is_refused_and_changes_no_superblock() {
     });
     let (adding, opener) = (Rc::clone(&control), Arc::clone(&disks[1]) as Arc<dyn Opener>);
     world.run(async move { adding.add(opener, true).await }).unwrap();
-    control.pause_jobs(false);
+    control.jobs().pause_jobs(false);
     world.wait_idle(&control);
     add(&world, &control, None).unwrap();
     refused(add(&world, &control, None).map(drop), "it has one");

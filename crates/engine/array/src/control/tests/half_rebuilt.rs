@@ -24,7 +24,7 @@ fn half_rebuilt(
     let (members, array, control) = world.full_array((level, disks), 24 * MIB, log);
     let (failing, name) = (Rc::clone(&control), MemberSelector::Name(format!("m{slot}")));
     let opener = Arc::clone(&members[slot]) as Arc<dyn Opener>;
-    control.set_sync_speed(0, 2 << 10).unwrap();
+    control.jobs().set_sync_speed(0, 2 << 10).unwrap();
     world.run(async move {
         failing.fail(&name).await.unwrap();
         failing.remove(&name).await.unwrap();

@@ -29,7 +29,7 @@ fn a_large_chunk_is_checked_and_repaired_in_slices() {
         assert_eq!(world.check(&control), 16, "{level}");
         let now: u64 = members.iter().map(|m| m.reads.load(Ordering::Relaxed)).sum();
         assert!(now - reads >= 64, "{level}: {} reads of 32 MiB", now - reads);
-        control.start_repair().unwrap();
+        control.jobs().start_repair().unwrap();
         world.wait_idle(&control);
         assert_eq!(world.check(&control), 0, "{level}");
         assert_eq!(world.read(&array, 0, 5 * MIB, 64 << 10).unwrap(), pattern(0, 64 << 10));

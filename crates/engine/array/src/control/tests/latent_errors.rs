@@ -81,7 +81,7 @@ fn reads_right(world: &World, array: &Array) {
 
 fn scrub(world: &World, control: &Rc<Control>, repair: bool) -> Findings {
     world.wait_idle(control);
-    if repair { control.start_repair() } else { control.start_check() }.unwrap();
+    if repair { control.jobs().start_repair() } else { control.jobs().start_check() }.unwrap();
     world.wait_idle(control);
     let status = world.status(control);
     assert_eq!(status.last_job.unwrap().outcome, JobOutcome::Done);

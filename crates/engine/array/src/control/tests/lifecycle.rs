@@ -71,7 +71,7 @@ fn every_level_runs_resyncs_and_stops_clean() {
         if level.has_redundancy() {
             let last = status.last_job.unwrap();
             assert_eq!((last.kind, last.outcome), (JobKind::Resync, JobOutcome::Done), "{level}");
-            control.start_check().unwrap();
+            control.jobs().start_check().unwrap();
             world.wait_idle(&control);
             assert_eq!(world.status(&control).mismatch_cnt, 0, "{level}");
         }
@@ -202,7 +202,7 @@ fn a_stop_without_warning_is_followed_by_a_resync_from_the_start() {
     let last = world.status(&control).last_job.unwrap();
     assert_eq!((last.kind, last.outcome), (JobKind::Resync, JobOutcome::Done));
     assert_eq!(last.mismatches, 8);
-    control.start_check().unwrap();
+    control.jobs().start_check().unwrap();
     world.wait_idle(&control);
     assert_eq!(world.status(&control).mismatch_cnt, 0);
     assert_eq!(world.read(&array, 0, 0, bytes.len()).unwrap(), bytes);
@@ -231,10 +231,10 @@ fn a_level_6_array_that_loses_a_member_during_its_resync_is_resynced_without_it(
     assert_eq!(status.last_job.unwrap().kind, JobKind::Resync);
 
     add(&world, &control, &members[4]).unwrap();
-    control.set_sync_speed(0, u64::MAX).unwrap();
+    control.jobs().set_sync_speed(0, u64::MAX).unwrap();
     world.wait_idle(&control);
     assert_eq!(world.status(&control).degraded, 0);
-    control.start_check().unwrap();
+    control.jobs().start_check().unwrap();
     world.wait_idle(&control);
     assert_eq!(world.status(&control).mismatch_cnt, 0);
     assert_eq!(world.read(&array, 0, 0, bytes.len()).unwrap(), bytes);
@@ -250,7 +250,8 @@ fn check_counts_what_repair_corrects() {
         world.scribble(&members[3], data_offset + 8192, &pattern(5, 4096));
         let (_, control) = world.assemble(&members);
         for (repair, found) in [(false, 8), (false, 8), (true, 8), (false, 0)] {
-            if repair { control.start_repair() } else { control.start_check() }.unwrap();
+            if repair { control.jobs().start_repair() } else { control.jobs().start_check() }
+                .unwrap();
             world.wait_idle(&control);
             assert_eq!(world.status(&control).mismatch_cnt, found, "{level}");
         }
@@ -265,7 +266,7 @@ fn a_recovery_goes_on_where_the_stop_has_left_it() {
     world.create(&members, clean);
     let (_, control) = world.assemble(&members);
     // 8 MiB at 2 MiB/s: four seconds.
-    control.set_sync_speed(0, 2 << 10).unwrap();
+    control.jobs().set_sync_speed(0, 2 << 10).unwrap();
     fail(&world, &control, "m1").unwrap();
     world.sleep(2_000_000_000);
     let job = world.status(&control).job.unwrap();
@@ -333,7 +334,7 @@ fn a_recovery_gives_the_next_spare_its_turn_when_the_first_dies() {
     let clean = CreateOptions { assume_clean: true, ..options(Level::Raid5, 3, 2) };
     world.create(&members, clean);
     let (_, control) = world.assemble(&members);
-    control.set_sync_speed(0, 2 << 10).unwrap();
+    control.jobs().set_sync_speed(0, 2 << 10).unwrap();
     fail(&world, &control, "m0").unwrap();
     world.sleep(1_000_000_000);
     members[3].dead.store(true, Ordering::Relaxed);
@@ -351,7 +352,7 @@ fn a_level_without_redundancy_fails_and_adds_nothing() {
     let (array, control) = world.assemble(&members);
     let error = fail(&world, &control, "m0").unwrap_err();
     assert!(matches!(error, ControlError::NoRedundancy { .. }), "{error}");
-    assert!(control.start_check().is_err());
+    assert!(control.jobs().start_check().is_err());
     members[1].dead.store(true, Ordering::Relaxed);
     assert!(world.write(&array, 0, 0, &pattern(0, 256 << 10)).is_err());
     members[1].dead.store(false, Ordering::Relaxed);
@@ -364,17 +365,17 @@ fn a_paused_job_makes_no_progress_and_a_cancelled_check_ends() {
     let members = members("m", 3, 9 * MIB);
     world.create(&members, CreateOptions { assume_clean: true, ..options(Level::Raid5, 3, 0) });
     let (_, control) = world.assemble(&members);
-    control.set_sync_speed(0, 2 << 10).unwrap();
-    control.start_check().unwrap();
+    control.jobs().set_sync_speed(0, 2 << 10).unwrap();
+    control.jobs().start_check().unwrap();
     world.sleep(1_000_000_000);
-    control.pause_jobs(true);
+    control.jobs().pause_jobs(true);
     world.sleep(200_000_000);
     let before = world.status(&control).job.unwrap().done;
     world.sleep(1_000_000_000);
     assert_eq!(world.status(&control).job.unwrap().done, before);
-    assert!(matches!(control.start_repair(), Err(ControlError::Busy { .. })));
-    control.pause_jobs(false);
-    control.cancel_job();
+    assert!(matches!(control.jobs().start_repair(), Err(ControlError::Busy { .. })));
+    control.jobs().pause_jobs(false);
+    control.jobs().cancel_job();
     world.wait_idle(&control);
     assert_eq!(world.status(&control).last_job.unwrap().outcome, JobOutcome::Interrupted);
 }
@@ -386,12 +387,12 @@ fn a_higher_speed_limit_holds_at_once() {
     world.create(&members, CreateOptions { assume_clean: true, ..options(Level::Raid5, 3, 0) });
     let (_, control) = world.assemble(&members);
     // At this rate the second window is hours away.
-    control.set_sync_speed(0, 1).unwrap();
-    control.start_check().unwrap();
+    control.jobs().set_sync_speed(0, 1).unwrap();
+    control.jobs().start_check().unwrap();
     world.sleep(1_000_000_000);
     let job = world.status(&control).job.unwrap();
     assert!(job.done < job.total);
-    control.set_sync_speed(0, u64::MAX).unwrap();
+    control.jobs().set_sync_speed(0, u64::MAX).unwrap();
     world.sleep(1_000_000_000);
     assert_eq!(world.status(&control).job, None);
     assert_eq!(world.status(&control).last_job.unwrap().outcome, JobOutcome::Done);

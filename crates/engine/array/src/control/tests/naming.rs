@@ -43,7 +43,7 @@ fn rot(world: &World, member: &Arc<TestMember>, at: u64, len: usize) {
 
 fn scrub(world: &World, control: &Rc<Control>, repair: bool) -> Findings {
     world.wait_idle(control);
-    if repair { control.start_repair() } else { control.start_check() }.unwrap();
+    if repair { control.jobs().start_repair() } else { control.jobs().start_check() }.unwrap();
     world.wait_idle(control);
     world.status(control).scrubbed.unwrap().findings
 }

@@ -105,8 +105,8 @@ fn values_that_cannot_be_are_refused_and_nothing_changes() {
 fn stripes_and_lines_stay_as_they_are_during_a_job() {
     let world = World::new(2);
     let (_, _, control) = start(&world, Level::Raid5, 4);
-    control.pause_jobs(true);
-    control.start_check().unwrap();
+    control.jobs().pause_jobs(true);
+    control.jobs().start_check().unwrap();
     world.sleep(1_000_000);
     for settings in [
         Settings { stripe_size: StripeSize::Bytes(8192), ..Settings::default() },
@@ -118,7 +118,7 @@ fn stripes_and_lines_stay_as_they_are_during_a_job() {
     }
     let cache = Settings { stripe_cache_size: StripeCacheSize::Lines(8), ..Settings::default() };
     set(&world, &control, cache).unwrap();
-    control.pause_jobs(false);
+    control.jobs().pause_jobs(false);
     world.wait_idle(&control);
     set(&world, &control, Settings { shards: Some(1), ..Settings::default() }).unwrap();
     assert_eq!(world.status(&control).shards, 1);

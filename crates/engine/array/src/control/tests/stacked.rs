@@ -372,12 +372,12 @@ fn each_level_counts_and_mends_its_own_mismatches() {
     world.scribble(&stack.leaves[0][1], at, &[0xee; 512]);
     let counted = stack.check(&world);
     assert_eq!(counted.1, [8, 0, 0]);
-    stack.lower[0].control.start_repair().unwrap();
+    stack.lower[0].control.jobs().start_repair().unwrap();
     assert_eq!(stack.check(&world), (0, vec![0; 3]));
     let offset = world.status(&stack.top.control).members[2].data_offset;
     world.write(&stack.lower[2].array, 0, offset + 64 * KIB, &[0xee; 4096]).unwrap();
     assert_eq!(stack.check(&world), (8, vec![0; 3]));
-    stack.top.control.start_repair().unwrap();
+    stack.top.control.jobs().start_repair().unwrap();
     stack.wait_idle(&world);
     assert_eq!(stack.check(&world), (0, vec![0; 3]));
     drop(bytes);

@@ -91,7 +91,7 @@ fn a_rebuild_that_was_stopped_starts_anew_and_reads_nothing_from_its_target() {
     assert!(world.read(&array, 0, 0, bytes.len()).unwrap() == bytes);
     world.wait_idle(&control);
     assert_eq!(world.status(&control).degraded, 0);
-    control.start_check().unwrap();
+    control.jobs().start_check().unwrap();
     world.wait_idle(&control);
     assert_eq!(world.status(&control).mismatch_cnt, 0);
     world.stop(&control);
@@ -187,7 +187,7 @@ fn a_member_that_was_coming_back_when_all_stopped_is_filled_as_a_whole() {
     fail_and_remove(&world, &control, "m1");
     let bytes = pattern(7, 4096);
     world.write(&array, 0, 4 * CHUNK, &bytes).unwrap();
-    control.pause_jobs(true);
+    control.jobs().pause_jobs(true);
     let (adding, opener) = (Rc::clone(&control), Arc::clone(&members[1]) as Arc<dyn Opener>);
     world.run(async move { adding.re_add(opener).await }).unwrap();
     let world = world.crash();

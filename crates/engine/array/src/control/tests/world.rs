@@ -175,7 +175,7 @@ impl World {
 
     pub(super) fn wait_idle(&self, control: &Rc<Control>) {
         let control = Rc::clone(control);
-        self.run(async move { control.wait_idle().await });
+        self.run(async move { control.jobs().wait_idle().await });
     }
 
     pub(super) fn stop(&self, control: &Rc<Control>) {
@@ -191,7 +191,7 @@ impl World {
     /// Waits for the jobs that are due, compares redundancy with data and gives the sectors that differ.
     pub(super) fn check(&self, control: &Rc<Control>) -> u64 {
         self.wait_idle(control);
-        control.start_check().unwrap();
+        control.jobs().start_check().unwrap();
         self.wait_idle(control);
         self.status(control).mismatch_cnt
     }

@@ -2,7 +2,7 @@
 //!
 //! Does not know what a job does, nor which members there are.
 
-use crate::control::foreground::Foreground;
+use crate::control::jobs::foreground::Foreground;
 use crate::jobs::{Job, Plan};
 use crate::options::SyncSpeed;
 use crate::status::{JobKind, JobStatus, LastJob, Scrubbed};
@@ -11,59 +11,62 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// See the module's documentation.
-pub(super) struct Schedule {
-    pub(super) work: RefCell<Work>,
-    pub(super) speed: Rc<Cell<SyncSpeed>>,
-    pub(super) foreground: Foreground,
+pub(crate) struct Schedule {
+    pub(crate) work: RefCell<Work>,
+    pub(crate) speed: Rc<Cell<SyncSpeed>>,
+    pub(crate) foreground: Foreground,
+    /// Stripes are being given to other shards: no job may start.
+    pub(crate) moving: Cell<bool>,
 }
 
 /// The state of one array's jobs.
 #[derive(Default)]
-pub(super) struct Work {
-    pub(super) job: Option<Rc<Job>>,
-    pub(super) last: Option<LastJob>,
+pub(crate) struct Work {
+    pub(crate) job: Option<Rc<Job>>,
+    pub(crate) last: Option<LastJob>,
     /// A check or repair that was asked for.
-    pub(super) wanted: Option<JobKind>,
+    pub(crate) wanted: Option<JobKind>,
     /// Mismatches of the last check or repair, in sectors.
-    pub(super) mismatch_cnt: u64,
+    pub(crate) mismatch_cnt: u64,
     /// The places that it found.
-    pub(super) scrubbed: Option<Scrubbed>,
+    pub(crate) scrubbed: Option<Scrubbed>,
     /// A recovery or resync could not go on; it is not tried again before members change.
-    pub(super) recovery_stuck: bool,
-    pub(super) resync_stuck: bool,
+    pub(crate) recovery_stuck: bool,
+    pub(crate) resync_stuck: bool,
     paused: bool,
     /// The supervisor is at work on a job, its start or its end.
-    pub(super) busy: bool,
+    pub(crate) busy: bool,
 }
 
 impl Schedule {
-    pub(super) fn new(speed: SyncSpeed) -> Schedule {
+    pub(crate) fn new(speed: SyncSpeed) -> Schedule {
         Schedule {
             work: RefCell::default(),
             speed: Rc::new(Cell::new(speed)),
             foreground: Foreground::default(),
+            moving: Cell::new(false),
         }
     }
 
     /// The kind of the job that runs.
-    pub(super) fn running(&self) -> Option<JobKind> {
+    pub(crate) fn running(&self) -> Option<JobKind> {
         self.work.borrow().job.as_ref().map(|job| job.kind())
     }
 
     /// How far the job is that runs.
-    pub(super) fn status(&self, now: Nanos) -> Option<JobStatus> {
+    pub(crate) fn status(&self, now: Nanos) -> Option<JobStatus> {
         self.work.borrow().job.as_ref().map(|job| job.status(now))
     }
 
     /// Has the job that runs end at its next checkpoint.
-    pub(super) fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         if let Some(job) = &self.work.borrow().job {
             job.cancel();
         }
     }
 
     /// Jobs make no progress until this is called with false.
-    pub(super) fn pause(&self, paused: bool) {
+    pub(crate) fn pause(&self, paused: bool) {
         self.work.borrow_mut().paused = paused;
         if let Some(job) = &self.work.borrow().job {
             job.pause(paused);
@@ -71,7 +74,7 @@ impl Schedule {
     }
 
     /// A new job, which is the one that runs from here on.
-    pub(super) fn begin(&self, shard: &Shard, plan: Plan) -> Rc<Job> {
+    pub(crate) fn begin(&self, shard: &Shard, plan: Plan) -> Rc<Job> {
         let mut work = self.work.borrow_mut();
         let job = Job::new(shard, plan, Rc::clone(&self.speed), work.paused);
         work.job = Some(Rc::clone(&job));
@@ -79,7 +82,7 @@ impl Schedule {
     }
 
     /// The job has ended so.
-    pub(super) fn end(&self, last: LastJob) {
+    pub(crate) fn end(&self, last: LastJob) {
         let mut work = self.work.borrow_mut();
         work.last = Some(last);
         work.job = None;

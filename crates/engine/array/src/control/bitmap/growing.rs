@@ -12,7 +12,7 @@
 //! Invariant: while a superblock with the bitmap may be the freshest, every write is recorded in it, or
 //! all its bits are set.
 
-use crate::control::Control;
+use crate::control::bitmap::WriteIntent;
 use crate::control::record::members::Standing;
 use crate::control::record::running_bitmap::Bitmap;
 use crate::engine::Engine;
@@ -28,7 +28,7 @@ use std::rc::Rc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
 
-impl Control {
+impl WriteIntent {
     /// Adds an internal bitmap where mdadm would, `chunk` bytes for each bit (`None`: 64 MiB, or what
     /// fits). From the moment that this comes back an unclean stop costs the resync of what was being
     /// written, once the bits that are set at first have been cleared.
@@ -36,10 +36,7 @@ impl Control {
     /// # Errors
     /// The array has one, or is not in a state for it; a chunk that cannot be; a member without room.
     /// No superblock has changed then.
-    pub async fn add_bitmap(
-        self: &Rc<Self>,
-        chunk: Option<u64>,
-    ) -> Result<BitmapStatus, ControlError> {
+    pub async fn add(self: &Rc<Self>, chunk: Option<u64>) -> Result<BitmapStatus, ControlError> {
         let doing = "adding a bitmap";
         self.record.needs_redundancy(doing)?;
         let turn = self.record.turn().await;
@@ -72,7 +69,7 @@ impl Control {
     ///
     /// # Errors
     /// The array has none, or is not in a state for it, or failed on the way.
-    pub async fn remove_bitmap(self: &Rc<Self>) -> Result<(), ControlError> {
+    pub async fn remove(self: &Rc<Self>) -> Result<(), ControlError> {
         let doing = "removing the bitmap";
         self.record.needs_redundancy(doing)?;
         let turn = self.record.turn().await;

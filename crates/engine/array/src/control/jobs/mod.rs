@@ -4,8 +4,19 @@
 //! worse than redundancy that may be wrong), either before a check or repair. A job that gives way
 //! or is cancelled goes on from its checkpoint when its turn comes, except for checks and repairs,
 //! which end.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `recovery` | what progress and end of a recovery or resync mean for views and superblocks |
+//! | `schedule` | the job that runs, and what is remembered of the last |
+//! | `foreground` | the I/O of clients, for which jobs make room |
 
-use crate::control::Control;
+mod foreground;
+mod recovery;
+pub(crate) mod schedule;
+
+use crate::control::bitmap::WriteIntent;
+use crate::control::record::Record;
 use crate::control::record::members::Standing;
 use crate::engine::Engine;
 use crate::engine::window::WindowKind;
@@ -18,6 +29,7 @@ use crate::state::view::MemberNr;
 use crate::status::{JobKind, JobOutcome, LastJob, Scrubbed};
 use braid_layout::Layout;
 use braid_shard::Nanos;
+use schedule::Schedule;
 use std::rc::Rc;
 
 /// Bytes of a member that a window covers, about.
@@ -37,7 +49,30 @@ enum Due {
     Repair,
 }
 
-impl Control {
+/// The jobs of one array.
+pub struct Jobs {
+    record: Rc<Record>,
+    bitmap: Rc<WriteIntent>,
+    pub(super) schedule: Schedule,
+}
+
+impl Jobs {
+    /// None runs yet. They are told of members that come and go.
+    pub(super) fn new(record: &Rc<Record>, bitmap: &Rc<WriteIntent>, speed: SyncSpeed) -> Rc<Jobs> {
+        let jobs = Rc::new(Jobs {
+            record: Rc::clone(record),
+            bitmap: Rc::clone(bitmap),
+            schedule: Schedule::new(speed),
+        });
+        let listening = Rc::downgrade(&jobs);
+        record.when_members_change(move || {
+            if let Some(jobs) = listening.upgrade() {
+                jobs.look_again();
+            }
+        });
+        jobs
+    }
+
     /// Starts a comparison of redundancy with data over the whole array. The mismatch count in the
     /// status is its result.
     ///
@@ -47,7 +82,7 @@ impl Control {
         self.want(JobKind::Check)
     }
 
-    /// Like [`start_check`](Control::start_check), and corrects what differs: the member that is wrong where P and
+    /// Like [`start_check`](Jobs::start_check), and corrects what differs: the member that is wrong where P and
     /// Q, or most copies, name one; else parity from data, and other copies from the first.
     ///
     /// # Errors
@@ -138,7 +173,7 @@ impl Control {
         let (roster, work) = (self.record.roster.borrow(), self.schedule.work.borrow());
         if self.record.read_only
             || self.record.end.has_begun()
-            || self.in_effect.moving.get()
+            || self.schedule.moving.get()
             || roster.broken
         {
             return None;
@@ -263,16 +298,16 @@ impl Control {
 
     /// A function that tells whether foreground I/O goes on; it has the engines asked now and then.
     pub(crate) fn is_busy(self: &Rc<Self>) -> impl Fn() -> bool + use<> {
-        let control = Rc::clone(self);
+        let jobs = Rc::clone(self);
         move || {
-            let now = control.record.shard.now();
-            let foreground = &control.schedule.foreground;
+            let now = jobs.record.shard.now();
+            let foreground = &jobs.schedule.foreground;
             if !foreground.asking.get() && now.saturating_sub(foreground.asked.get()) >= LOOK_EVERY
             {
                 foreground.asking.set(true);
                 foreground.asked.set(now);
-                let control = Rc::clone(&control);
-                control.record.shard.clone().spawn(async move { control.look().await });
+                let jobs = Rc::clone(&jobs);
+                jobs.record.shard.clone().spawn(async move { jobs.look().await });
             }
             foreground.seen.get().is_some_and(|seen| now.saturating_sub(seen) < BUSY_FOR)
         }

@@ -7,7 +7,9 @@
 //! Order, as in md: a bit before the data under it; the header before the superblocks that it agrees
 //! with; a flush of all members, and `events_cleared`, before the bits that are cleared.
 
-use crate::control::Control;
+mod growing;
+
+use crate::control::record::Record;
 use crate::control::record::bitmap::page_buf;
 use crate::control::record::running_bitmap::Bitmap;
 use crate::engine::Engine;
@@ -19,7 +21,16 @@ use braid_shard::plant::planted;
 use braid_shard::sync::Share;
 use std::rc::Rc;
 
-impl Control {
+/// The write-intent bitmap of one array, which it may be given or lose while it runs.
+pub struct WriteIntent {
+    record: Rc<Record>,
+}
+
+impl WriteIntent {
+    pub(super) fn new(record: &Rc<Record>) -> Rc<WriteIntent> {
+        Rc::new(WriteIntent { record: Rc::clone(record) })
+    }
+
     /// An engine wants to write under `bits` of bitmap `nr`: true when they are durable on all members, false when
     /// nothing may be written or there is no such bitmap (any more).
     pub(crate) async fn arm(self: &Rc<Self>, nr: BitmapNr, bits: &[u32]) -> bool {
@@ -56,8 +67,8 @@ impl Control {
     /// Has what is dirty written, if nobody is at it.
     fn start_writing(self: &Rc<Self>, bitmap: &Rc<Bitmap>) {
         if !bitmap.writing.replace(true) {
-            let (control, bitmap) = (Rc::clone(self), Rc::clone(bitmap));
-            self.record.shard.spawn(async move { control.write_batches(&bitmap).await });
+            let (intent, bitmap) = (Rc::clone(self), Rc::clone(bitmap));
+            self.record.shard.spawn(async move { intent.write_batches(&bitmap).await });
         }
     }
 
@@ -208,7 +219,7 @@ impl Control {
     }
 
     /// A resync has made redundancy hold below byte `bytes`, durably.
-    pub(crate) fn bitmap_synced_below(&self, bytes: u64) {
+    pub(crate) fn synced_below(&self, bytes: u64) {
         if let Some(bitmap) = self.record.bitmap() {
             bitmap.keeper.borrow_mut().synced_below(bytes);
         }

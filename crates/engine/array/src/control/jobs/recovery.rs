@@ -4,9 +4,9 @@
 //! Progress reaches the engines soon (they read what is rebuilt), and the superblocks at checkpoints,
 //! after a flush: what a superblock says is valid has been durable before.
 
-use crate::control::Control;
+use crate::control::jobs::Jobs;
+use crate::control::jobs::plan;
 use crate::control::record::members::Standing;
-use crate::control::supervisor::plan;
 use crate::engine::window::WindowKind;
 use crate::jobs::{JobEnd, Plan};
 use crate::metadata::bitmap::ranges::Ranges;
@@ -34,7 +34,7 @@ struct Target {
     by_bitmap: bool,
 }
 
-impl Control {
+impl Jobs {
     /// Fills member `nr`; gives it a slot first if it is a spare.
     pub(crate) async fn recover(self: &Rc<Self>, nr: MemberNr) {
         let Some(Target { slot, recovered, by_bitmap }) = self.assign(nr).await else { return };
@@ -101,7 +101,7 @@ impl Control {
             (member.device.as_device(), member.superblock.clone())
         };
         let given = match self.record.has_room_for_bitmap(&device, &superblock) {
-            true => self.give_bitmap(&device, &superblock).await.map_err(|e| e.to_string()),
+            true => self.bitmap.give_bitmap(&device, &superblock).await.map_err(|e| e.to_string()),
             // It was away when the bitmap was added.
             false => Err("it has no room for the array's".to_string()),
         };
@@ -272,7 +272,7 @@ impl Control {
             roster.resync_checkpoint = bytes;
             roster.dirty
         };
-        self.bitmap_synced_below(bytes);
+        self.bitmap.synced_below(bytes);
         // While the superblocks say "active" they cannot say how far the resync is; the transition
         // to "clean" records it.
         if !dirty {
