@@ -115,7 +115,8 @@ impl Running {
             }
             Request::Resume { array } => {
                 let array = self.find(array.as_deref())?;
-                let resume = |control: Rc<Control>| async move { Ok(control.resume().await) };
+                let resume =
+                    |control: Rc<Control>| async move { Ok(control.unanswered().resume().await) };
                 let name = array.name();
                 done(match order(&array, resume)? {
                     0 => format!("no write of array {name} waits for space"),

@@ -138,7 +138,7 @@ impl Control {
         let doing = "adding a member";
         let name = opener.name().to_string();
         let device = self.open_candidate(&*opener, doing)?;
-        self.check_owes_nothing(doing, &name).await?;
+        self.unanswered.check_owes_nothing(doing, &name).await?;
         let old = match read_superblock(&self.record.shard, &device.as_device(), &name).await {
             Ok(old) => old,
             // With `force` a damaged superblock is overwritten.
@@ -173,7 +173,7 @@ impl Control {
             self.record.close_everywhere(nr).await;
             return Err(ControlError::Open { array: self.record.name.clone(), source });
         }
-        self.enter(member);
+        self.unanswered.enter(member);
         self.record.write_superblocks(&turn).await;
         self.check_taken(nr, &name).await?;
         drop(turn);
@@ -193,7 +193,7 @@ impl Control {
             .open(&self.record.shard)
             .map_err(|source| ControlError::Open { array: self.record.name.clone(), source })?;
         let device = Metered::new(&self.record.shard, device);
-        self.give_up_when_overdue(&device);
+        self.unanswered.give_up_when_overdue(&device);
         Ok(device)
     }
 

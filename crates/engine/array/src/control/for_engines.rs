@@ -18,9 +18,9 @@ impl Decides for Controlled {
             News::Suspect(nr, error, report) => control.record.hear_of(nr, error, report),
             News::GoodAgain(nr, bytes) => control.record.good_again(nr, bytes),
             News::Corrected(nr, sectors) => control.corrected(nr, sectors),
-            News::Overdue => control.look_for_overdue(),
-            News::Space => control.space_changed(),
-            News::Hurry => control.watch_for_above(),
+            News::Overdue => Rc::clone(&control.unanswered).look_for_overdue(),
+            News::Space => Rc::clone(&control.unanswered).space_changed(),
+            News::Hurry => control.unanswered.watch_for_above(),
         }
     }
 

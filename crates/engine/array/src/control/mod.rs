@@ -5,9 +5,7 @@
 //! |---|---|
 //! | `record` | who is a member, as the superblocks say and the engines know; members that fail; flushes |
 //! | `changes`, `readding` | members added, removed, failed by command; former ones taken back |
-//! | `unanswered`, `awaited` | members that do not answer: given up, or waited for |
-//! | `silent`, `questions` | members that say nothing while the array is being stopped |
-//! | `space` | members that lie on a file system that is full: writes wait |
+//! | `unanswered` | members that do not answer, or have no space: given up, or waited for |
 //! | `flags` | write-mostly and failfast, set and cleared |
 //! | `read_errors` | errors that another copy made good: counted, and how many are too many |
 //! | `bitmap` | the write-intent bitmap: bits set before data is written, cleared when writes have ended; added and taken away |
@@ -26,7 +24,6 @@
 //! superblocks say "active" before an engine writes.
 
 mod activity;
-mod awaited;
 pub mod bitmap;
 pub mod changes;
 mod flags;
@@ -34,32 +31,28 @@ pub(crate) mod for_engines;
 mod in_effect;
 pub mod jobs;
 mod moment;
-mod questions;
 pub(crate) mod read_errors;
 mod readding;
 pub(crate) mod record;
 mod report;
 mod setting;
 pub(crate) mod shards;
-mod silent;
-mod space;
 pub(crate) mod stopping;
 #[cfg(test)]
 mod tests;
-pub(crate) mod unanswered;
+pub mod unanswered;
 
 use crate::options::{AssembleOptions, Context};
 use crate::state::ArrayId;
-use awaited::Awaited;
 use bitmap::WriteIntent;
 use braid_shard::Shard;
 use in_effect::InEffect;
 use jobs::Jobs;
-use questions::Questions;
 pub(crate) use record::Parts;
 use record::Record;
 use std::cell::RefCell;
 use std::rc::Rc;
+use unanswered::Unanswered;
 
 /// See the module's documentation. Lives on the home shard; from elsewhere use
 /// [`Array::control`](crate::array::Array::control).
@@ -68,9 +61,8 @@ pub struct Control {
     bitmap: Rc<WriteIntent>,
     jobs: Rc<Jobs>,
     left_out: Vec<String>,
-    in_effect: InEffect,
-    awaited: Awaited,
-    questions: Questions,
+    unanswered: Rc<Unanswered>,
+    in_effect: Rc<InEffect>,
 }
 
 #[derive(Default)]
@@ -83,23 +75,15 @@ impl Control {
         let left_out = parts.left_out.clone();
         let record = Record::new(ctx, options, parts);
         let bitmap = WriteIntent::new(&record);
+        let in_effect = Rc::new(InEffect::new(&ctx.shard, options));
         let control = Rc::new(Control {
             jobs: Jobs::new(&record, &bitmap, options.sync_speed),
+            unanswered: Unanswered::new(&record, &in_effect),
             record,
             bitmap,
             left_out,
-            in_effect: InEffect::new(&ctx.shard, options),
-            awaited: Awaited::default(),
-            questions: Questions::default(),
+            in_effect,
         });
-        control.limit_members();
-        control
-            .record
-            .roster
-            .borrow()
-            .members
-            .iter()
-            .for_each(|member| control.wait_for_space(member));
         ctx.shard.local::<Controls>().0.borrow_mut().push(Rc::clone(&control));
         control
     }
@@ -162,6 +146,11 @@ impl Control {
     /// The write-intent bitmap.
     pub fn bitmap(&self) -> &Rc<WriteIntent> {
         &self.bitmap
+    }
+
+    /// Members that do not answer, or have no space.
+    pub fn unanswered(&self) -> &Rc<Unanswered> {
+        &self.unanswered
     }
 
     /// The array's number within the process.

@@ -41,7 +41,7 @@ impl Control {
 
     /// The command about member `nr` has not ended, and who is waited for.
     pub(super) async fn not_recorded(&self, doing: &'static str, nr: MemberNr) -> ControlError {
-        let waiting = self.waiting().await;
+        let waiting = self.unanswered.waiting().await;
         let roster = self.record.roster.borrow();
         let waits = waiting.iter().filter(|(other, nanos)| *other != nr && *nanos > LONG);
         let waits = waits.filter_map(|(other, _)| Some(roster.member(*other)?.name.clone()));

@@ -35,7 +35,7 @@ impl Control {
         let doing = "re-adding a member";
         let name = opener.name().to_string();
         let device = self.open_candidate(&*opener, doing)?;
-        self.check_owes_nothing(doing, &name).await?;
+        self.unanswered.check_owes_nothing(doing, &name).await?;
         let old = match read_superblock(&self.record.shard, &device.as_device(), &name).await {
             Ok(Some(old)) => old,
             Ok(None) => return Err(self.cannot(&name, "it has no superblock".to_string())),
@@ -179,7 +179,7 @@ impl Control {
                     });
                 }
             };
-        self.enter(member);
+        self.unanswered.enter(member);
         drop(pen);
         self.record.write_superblocks(&turn).await;
         self.check_taken(nr, &name).await?;

@@ -30,7 +30,7 @@ impl Control {
             cache.add(&cached);
             plugs.extend(stats);
         }
-        let held = self.held().await;
+        let held = self.unanswered.held().await;
         let job = self.jobs.schedule.status(self.record.shard.now());
         let roster = self.record.roster.borrow();
         let work = self.jobs.schedule.work.borrow();

@@ -48,7 +48,7 @@ impl Control {
             self.record.engines.ask(move |engine: &Engine| engine.set(settings)).await;
         }
         self.in_effect.settings.set(settings);
-        self.limit_members();
+        self.unanswered.limit_members();
         drop(turn);
         Ok(())
     }

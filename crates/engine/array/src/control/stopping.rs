@@ -26,10 +26,10 @@ impl Control {
             let roster = self.record.roster.borrow();
             roster.members.iter().filter(|member| member.is_faulty()).map(|m| m.nr).collect()
         };
-        let watch = Rc::clone(self);
+        let watch = Rc::clone(&self.unanswered);
         self.record.shard.spawn(async move { watch.watch_the_end().await });
-        self.limit_the_end().await;
-        self.end_waiting_for_space().await;
+        self.unanswered.limit_the_end().await;
+        self.unanswered.end_waiting_for_space().await;
         self.jobs.schedule.cancel();
         self.record.changed.notify_all();
         self.record
@@ -84,7 +84,7 @@ impl Control {
         if !whole(self) {
             left.problems.push("writes that found no space were ended".to_string());
         }
-        self.no_questions_any_more().await;
+        self.unanswered.no_questions_any_more().await;
         self.record.engines.stop().await;
         self.record.roster.borrow_mut().members.clear();
         self.unregister();

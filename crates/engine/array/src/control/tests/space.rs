@@ -29,7 +29,7 @@ fn writes_wait_for_space_and_reads_go_on() {
             Level::Raid1 => world.sleep(6 * SECOND),
             _ => {
                 let c = Rc::clone(&control);
-                assert!(world.run(async move { c.resume().await }) > 0, "{level}");
+                assert!(world.run(async move { c.unanswered().resume().await }) > 0, "{level}");
                 world.sleep(SECOND / 10);
             }
         }

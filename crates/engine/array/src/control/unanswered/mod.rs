@@ -7,19 +7,33 @@
 //! A member that the data depends on is waited for. So are members that fall silent together with so many others that the
 //! array could not go on without them all: what they have in common (a controller, a network) is likely to come back.
 //!
+//! | file | subject |
+//! |---|---|
+//! | `awaited` | members that are waited for, as far as the log has been told |
+//! | `silent`, `questions` | members that say nothing while the array is being stopped |
+//! | `space` | members that lie on a file system that is full: writes wait |
+//!
 //! Invariant: a member is given up only when the array survives without it, or is being stopped.
 
-use crate::control::Control;
+mod awaited;
+mod questions;
+mod silent;
+mod space;
+
+use crate::control::in_effect::InEffect;
+use crate::control::record::Record;
 use crate::control::record::members::Member;
 use crate::engine::Engine;
 use crate::engine::unanswered::{limit, owed, wait_for_space};
 use crate::error::ControlError;
 use crate::settings::MemberTimeout;
 use crate::state::view::MemberNr;
+use awaited::Awaited;
 use braid_device::Device;
 use braid_device::meter::Metered;
 use braid_device::watch::{Overdue, POLL_INTERVAL};
 use braid_shard::Nanos;
+use questions::Questions;
 use std::rc::Rc;
 
 const SECOND: Nanos = 1_000_000_000;
@@ -28,7 +42,28 @@ const ENDS_WITHIN: Nanos = SECOND;
 /// Interval of the question, in nanoseconds.
 const ASK_EVERY: Nanos = 10_000_000;
 
-impl Control {
+/// The watch over the members of one array.
+pub struct Unanswered {
+    record: Rc<Record>,
+    in_effect: Rc<InEffect>,
+    awaited: Awaited,
+    questions: Questions,
+}
+
+impl Unanswered {
+    /// Watches the members that there are; later ones are [entered](Unanswered::enter).
+    pub(super) fn new(record: &Rc<Record>, in_effect: &Rc<InEffect>) -> Rc<Unanswered> {
+        let unanswered = Rc::new(Unanswered {
+            record: Rc::clone(record),
+            in_effect: Rc::clone(in_effect),
+            awaited: Awaited::default(),
+            questions: Questions::default(),
+        });
+        unanswered.limit_members();
+        record.roster.borrow().members.iter().for_each(|member| unanswered.wait_for_space(member));
+        unanswered
+    }
+
     // --- Limits ----------------------------------------------------------------------------------
 
     /// Takes over the limit that is set, on the home shard's own handles.
@@ -165,9 +200,9 @@ impl Control {
             }
             let why = format!("a request to it is under way for {seconds} s (member_timeout)");
             self.record.give_up(nr, &why);
-            let control = Rc::clone(self);
+            let own = Rc::clone(self);
             self.record.shard.spawn(async move {
-                control.record.fail_nr(nr, &why).await;
+                own.record.fail_nr(nr, &why).await;
             });
         }
     }
@@ -183,26 +218,26 @@ impl Control {
              needs it waits until it answers"
         );
         self.awaited.members.borrow_mut().push(nr);
-        let control = Rc::clone(self);
+        let own = Rc::clone(self);
         self.record.shard.spawn(async move {
             loop {
-                control.record.shard.sleep(POLL_INTERVAL).await;
+                own.record.shard.sleep(POLL_INTERVAL).await;
                 let there =
-                    control.record.roster.borrow().member(nr).is_some_and(|m| m.given_up.is_none());
+                    own.record.roster.borrow().member(nr).is_some_and(|m| m.given_up.is_none());
                 let limit =
-                    control.in_effect.settings.get().member_timeout.limit().unwrap_or(Nanos::MAX);
-                let waiting = control.waiting().await;
+                    own.in_effect.settings.get().member_timeout.limit().unwrap_or(Nanos::MAX);
+                let waiting = own.waiting().await;
                 let still = waiting.iter().any(|(known, nanos)| *known == nr && *nanos >= limit);
-                if !there || control.record.end.is_over() {
+                if !there || own.record.end.is_over() {
                     break;
                 }
                 if !still {
-                    let (array, name) = (&control.record.name, control.record.member_name(nr));
+                    let (array, name) = (&own.record.name, own.record.member_name(nr));
                     tracing::warn!("array {array}: {name} answers again");
                     break;
                 }
             }
-            control.awaited.members.borrow_mut().retain(|known| *known != nr);
+            own.awaited.members.borrow_mut().retain(|known| *known != nr);
         });
     }
 

@@ -1,17 +1,17 @@
 //! Members that lie on a file system that is full: their writes wait, and the array with them; none of them fails.
 //!
-//! Reads go on. What waits is tried again every few seconds, and at once by [`Control::resume`]. A stop ends it: writes
+//! Reads go on. What waits is tried again every few seconds, and at once by [`Unanswered::resume`]. A stop ends it: writes
 //! that some members have taken and others not are answered with an error, and the array is left as after an unclean
 //! stop, so that the next start makes the members agree.
 //!
 //! Does not know which write it was: the meters before the members keep them.
 
-use crate::control::Control;
+use crate::control::unanswered::Unanswered;
 use crate::engine::Engine;
 use crate::state::view::MemberNr;
 use std::rc::Rc;
 
-impl Control {
+impl Unanswered {
     /// Writes to a member have begun to wait for space, or do so no more.
     pub(crate) fn space_changed(self: Rc<Self>) {
         let waits = self.record.engine.reports.any_waits_for_space();

@@ -11,8 +11,8 @@
 //!
 //! Invariant: looks are counted, not time. A process that was not let run has not looked for an answer either.
 
-use crate::control::Control;
-use crate::control::questions::Question;
+use crate::control::unanswered::Unanswered;
+use crate::control::unanswered::questions::Question;
 use crate::state::view::MemberNr;
 use braid_device::meter::Metered;
 use braid_device::{Device, Request};
@@ -34,7 +34,7 @@ const ABOVE_LOOKS: u32 = 2 * ASK_AFTER;
 /// Looks from one question to the next.
 const ASK_AFTER: u32 = 10;
 
-impl Control {
+impl Unanswered {
     /// Goes on beside a stop, until it is over.
     pub(crate) async fn watch_the_end(self: Rc<Self>) {
         self.questions.begin();
@@ -57,23 +57,23 @@ impl Control {
             return;
         }
         self.questions.begin();
-        let control = Rc::clone(self);
+        let own = Rc::clone(self);
         self.record.shard.spawn(async move {
-            let left = || control.questions.above.get();
-            while left() > 0 && !control.record.end.has_begun() {
-                control.questions.above.set(left() - 1);
-                let (mut silent, quiet) = control.look_for_silence().await;
+            let left = || own.questions.above.get();
+            while left() > 0 && !own.record.end.has_begun() {
+                own.questions.above.set(left() - 1);
+                let (mut silent, quiet) = own.look_for_silence().await;
                 // It is not being stopped itself, so it waits for members that it cannot spare. Who stands above may
                 // be able to spare all of it.
                 let all = silent.len();
-                silent.retain(|nr| control.spares(*nr, &quiet));
-                control.record.engine.reports.set_waits_for_silent(silent.len() < all);
-                if !control.record.end.has_begun() {
-                    control.give_up_silent(&silent, "an array above was being stopped");
+                silent.retain(|nr| own.spares(*nr, &quiet));
+                own.record.engine.reports.set_waits_for_silent(silent.len() < all);
+                if !own.record.end.has_begun() {
+                    own.give_up_silent(&silent, "an array above was being stopped");
                 }
             }
-            control.record.engine.reports.set_waits_for_silent(false);
-            control.questions.watched.set(false);
+            own.record.engine.reports.set_waits_for_silent(false);
+            own.questions.watched.set(false);
         });
     }
 
@@ -133,18 +133,18 @@ impl Control {
         question.open.set(true);
         question.looks.set(0);
         let len = device.info().logical_block.max(SECTOR as u32) as usize;
-        let control = Rc::clone(self);
+        let own = Rc::clone(self);
         self.record.shard.spawn(async move {
-            let buf = control.record.shard.pool().get(len);
+            let buf = own.record.shard.pool().get(len);
             // An error is an answer, too.
-            let _ = control.record.engine.sets.one(&*device, Request::read(at, buf)).await;
+            let _ = own.record.engine.sets.one(&*device, Request::read(at, buf)).await;
             drop(device);
             question.open.set(false);
-            control.record.changed.notify_all();
+            own.record.changed.notify_all();
         });
     }
 
-    /// See [`Control::look_for_silence`].
+    /// See [`Unanswered::look_for_silence`].
     async fn silent_members(&self) -> (Vec<MemberNr>, Vec<MemberNr>) {
         let engines = self.record.engines.ask(|engine| engine.members.answers()).await;
         let roster = self.record.roster.borrow();
@@ -186,9 +186,9 @@ impl Control {
             self.record.give_up(*nr, &why);
         }
         for nr in silent.iter().copied() {
-            let (control, why) = (Rc::clone(self), why.clone());
+            let (own, why) = (Rc::clone(self), why.clone());
             self.record.shard.spawn(async move {
-                control.record.fail_nr(nr, &why).await;
+                own.record.fail_nr(nr, &why).await;
             });
         }
     }
