@@ -133,20 +133,24 @@ impl UnderTest {
 
     /// Fails the member in `slot`.
     pub fn fail(&self, slot: usize) -> Result<(), LoadError> {
-        self.with_holder(slot, |control, member| async move { control.fail(&member).await })
+        self.with_holder(
+            slot,
+            |control, member| async move { control.membership().fail(&member).await },
+        )
     }
 
     /// Takes the failed member named `name` out.
     pub fn remove(&self, name: String) -> Result<(), LoadError> {
         let member = MemberSelector::Name(name);
-        let done = self.array.control(|control| async move { control.remove(&member).await });
+        let done =
+            self.array.control(|control| async move { control.membership().remove(&member).await });
         Ok(done.ok_or_else(gone)??)
     }
 
     /// Adds a member and waits until its slot is whole again.
     pub fn add_and_wait(&self, opener: Arc<dyn Opener>) -> Result<(), LoadError> {
         let added = self.array.control(|control| async move {
-            control.add(opener, true).await?;
+            control.membership().add(opener, true).await?;
             control.jobs().wait_idle().await;
             Ok::<_, ControlError>(control.status().await)
         });

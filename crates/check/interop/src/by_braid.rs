@@ -279,9 +279,9 @@ impl Braid {
         let spare = self.openers(name, [spare])?.pop().ok_or("no spare")?;
         let failed = MemberSelector::Name(self.path(name, slot).display().to_string());
         self.with(openers, false, async move |array| {
-            array.control.fail(&failed).await.map_err(text)?;
-            array.control.remove(&failed).await.map_err(text)?;
-            array.control.add(spare, false).await.map_err(text)?;
+            array.control.membership().fail(&failed).await.map_err(text)?;
+            array.control.membership().remove(&failed).await.map_err(text)?;
+            array.control.membership().add(spare, false).await.map_err(text)?;
             array.settle().await;
             match array.control.status().await.degraded {
                 0 => array.no_mismatch().await,

@@ -109,10 +109,10 @@ fn die_in_braid(shard: &Shard, folder: &Path) {
             die(&folder, name, &format!("{name}dead"), members);
             control.jobs().pause_jobs(true);
             let selector = MemberSelector::Name(openers[1].name().to_string());
-            control.fail(&selector).await.expect("it is failed");
-            control.remove(&selector).await.expect("it is removed");
+            control.membership().fail(&selector).await.expect("it is failed");
+            control.membership().remove(&selector).await.expect("it is removed");
             write(2).await;
-            control.re_add(Arc::clone(&openers[1])).await.expect("it is re-added");
+            control.membership().re_add(Arc::clone(&openers[1])).await.expect("it is re-added");
             die(&folder, name, &format!("{name}back"), members);
             control.jobs().pause_jobs(false);
             control.stop().await;
@@ -338,7 +338,7 @@ fn braid_copies_to_a_member_that_was_away_what_the_kernel_wrote_meanwhile() {
                 let array = assemble(&ctx, openers.clone(), options).await.unwrap();
                 let control = Control::find(&ran, array.id()).unwrap();
                 assert_eq!(control.status().await.left_out.len(), 1);
-                control.re_add(Arc::clone(&openers[1])).await.expect("it is re-added");
+                control.membership().re_add(Arc::clone(&openers[1])).await.expect("it is re-added");
                 control.jobs().wait_idle().await;
                 let status = control.status().await;
                 control.stop().await;

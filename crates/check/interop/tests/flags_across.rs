@@ -98,7 +98,11 @@ fn go_on_in_braid(
         }
         for (slot, to) in change {
             let member = MemberSelector::Nr(members[slot].nr);
-            control.set_flags(&member, |flags| *flags = to).await.expect("flags are changed");
+            control
+                .membership()
+                .set_flags(&member, |flags| *flags = to)
+                .await
+                .expect("flags are changed");
         }
         for (nr, piece) in content.chunks(256 << 10).enumerate() {
             let buf = shard.pool().copy_of(piece).freeze();

@@ -153,7 +153,8 @@ impl Run {
         self.holes.lose(&self.layout, member.slot.get().unwrap_or(0), &mut self.oracle);
         let control = self.control()?;
         let selector = MemberSelector::Name(name.clone());
-        let later = self.life()?.machine.begin(async move { control.fail(&selector).await });
+        let later =
+            self.life()?.machine.begin(async move { control.membership().fail(&selector).await });
         match self.wait("the command to fail a member", &later)? {
             Ok(()) => member.out.set(true),
             Err(ControlError::NotRecorded { .. }) => {
@@ -208,7 +209,10 @@ impl Run {
         if let Some(faulty) = faulty {
             let (control, selector) = (self.control()?, MemberSelector::Nr(faulty.nr));
             self.world.trace(|| format!("remove {}", faulty.name));
-            let later = self.life()?.machine.begin(async move { control.remove(&selector).await });
+            let later = self
+                .life()?
+                .machine
+                .begin(async move { control.membership().remove(&selector).await });
             match self.wait("the command to remove a member", &later)? {
                 Err(ControlError::NotRecorded { .. }) => {
                     self.wait_until_recorded(&faulty.name, None, |run| run.status().map(Some))?;
@@ -261,7 +265,8 @@ impl Run {
         self.world.trace(|| format!("add {}", member.name()));
         member.mark_stale();
         let (control, opener) = (self.control()?, SimOpener::of(&self.world, member.kind.index));
-        let later = self.life()?.machine.begin(async move { control.add(opener, true).await });
+        let later =
+            self.life()?.machine.begin(async move { control.membership().add(opener, true).await });
         match self.wait("the command to add a member", &later)? {
             // Too small for where data starts on the members that are left; or it was given up and has not ended what it
             // was asked before.
@@ -277,7 +282,8 @@ impl Run {
         self.world.trace(|| format!("re-add {}", member.name()));
         member.trust();
         let (control, opener) = (self.control()?, SimOpener::of(&self.world, member.kind.index));
-        let later = self.life()?.machine.begin(async move { control.re_add(opener).await });
+        let later =
+            self.life()?.machine.begin(async move { control.membership().re_add(opener).await });
         match self.wait("the command to re-add a member", &later)? {
             Ok(_) => {
                 self.re_added += 1;

@@ -75,7 +75,7 @@ fn an_array_on_two_threads_is_written_degraded_rebuilt_and_stopped() {
     let bytes: Vec<u8> = (0..5 * MIB).map(|i| (i % 251) as u8).collect();
     assert!(write_and_read(&array, 1, bytes.clone()) == bytes);
     let failed = array.control(|control| async move {
-        let failed = control.fail(&MemberSelector::Name("m1".to_string())).await;
+        let failed = control.membership().fail(&MemberSelector::Name("m1".to_string())).await;
         control.jobs().wait_idle().await;
         failed
     });

@@ -83,7 +83,10 @@ impl Running {
             Request::Fail { array, member } => {
                 let array = self.find(Some(&array))?;
                 let (member, name) = select(&array, &member)?;
-                order(&array, move |control| async move { control.fail(&member).await })?;
+                order(
+                    &array,
+                    move |control| async move { control.membership().fail(&member).await },
+                )?;
                 let next = outlook(&status(&array)?);
                 done(format!("member {name} of array {} is faulty now; {next}", array.name()))
             }
@@ -93,7 +96,10 @@ impl Running {
                 let below = stacking::array_of(&name);
                 // Any other member may take its time and changes nothing in which array uses which.
                 let _turn = below.map(|_| self.stack_turn());
-                order(&array, move |control| async move { control.remove(&member).await })?;
+                order(
+                    &array,
+                    move |control| async move { control.membership().remove(&member).await },
+                )?;
                 self.offer_free(below.into_iter())?;
                 done(format!("member {name} was removed from array {}", array.name()))
             }

@@ -22,7 +22,7 @@ pub fn change(
             flags.write_mostly = write_mostly.unwrap_or(flags.write_mostly);
             flags.failfast = failfast.unwrap_or(flags.failfast);
         };
-        control.set_flags(&member, change).await
+        control.membership().set_flags(&member, change).await
     })?;
     let say = |flag: &str, value: Option<bool>| {
         value.map(|on| format!("{flag} is {}", if on { "on" } else { "off" }))

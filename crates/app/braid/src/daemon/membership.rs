@@ -108,7 +108,9 @@ impl Running {
         let locked = found.iter().map(|found| (found, &opener));
         let added = look_again(array.home(), &doing, locked).and_then(|()| {
             let opener = Arc::clone(&opener);
-            order(array, move |control| async move { control.add_with(opener, force, flags).await })
+            order(array, move |control| async move {
+                control.membership().add_with(opener, force, flags).await
+            })
         });
         drop(opener);
         if added.is_err() {
@@ -150,7 +152,8 @@ impl Running {
             self.take(&below)?;
         }
         let opener = member.prepare(Mode::ReadWrite)?;
-        let added = order(array, move |control| async move { control.re_add(opener).await });
+        let added =
+            order(array, move |control| async move { control.membership().re_add(opener).await });
         if added.is_err() {
             self.offer_free(member.array().into_iter())?;
         }

@@ -177,8 +177,9 @@ pub trait Steered {
     fn fail(&self, slot: usize) {
         let status = self.status();
         let nr = status.slots[slot].expect("the slot has a member");
-        let failed =
-            self.with(move |control| async move { control.fail(&MemberSelector::Nr(nr)).await });
+        let failed = self.with(move |control| async move {
+            control.membership().fail(&MemberSelector::Nr(nr)).await
+        });
         failed.expect("the level can do without this member");
     }
 
@@ -187,7 +188,7 @@ pub trait Steered {
         let removed = self.with(|control| async move {
             for member in control.status().await.members {
                 if member.fault.is_some() {
-                    control.remove(&MemberSelector::Nr(member.nr)).await?;
+                    control.membership().remove(&MemberSelector::Nr(member.nr)).await?;
                 }
             }
             Ok::<_, ControlError>(())
@@ -196,7 +197,8 @@ pub trait Steered {
     }
 
     fn add(&self, opener: Arc<dyn Opener>) {
-        let added = self.with(|control| async move { control.add(opener, false).await });
+        let added =
+            self.with(|control| async move { control.membership().add(opener, false).await });
         added.expect("a member is added");
     }
 

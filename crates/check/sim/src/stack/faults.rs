@@ -135,7 +135,8 @@ impl StackRun {
     pub(super) fn command_fail(&mut self, nr: usize, name: String) -> Result<bool, Over> {
         let Some(control) = self.control(nr) else { return Ok(false) };
         let selector = MemberSelector::Name(name.clone());
-        let later = self.life()?.machine.begin(async move { control.fail(&selector).await });
+        let later =
+            self.life()?.machine.begin(async move { control.membership().fail(&selector).await });
         match self.wait("the command to fail a member", &later)? {
             Err(ControlError::NotRecorded { .. }) => {
                 // The array has given it up, and does not go back on that.
@@ -265,7 +266,10 @@ impl StackRun {
         if let (Some(faulty), Some(control)) = (faulty, self.control(nr)) {
             self.world.trace(|| format!("a{nr}: remove {}", faulty.name));
             let selector = MemberSelector::Nr(faulty.nr);
-            let later = self.life()?.machine.begin(async move { control.remove(&selector).await });
+            let later = self
+                .life()?
+                .machine
+                .begin(async move { control.membership().remove(&selector).await });
             match self.wait("the command to remove a member", &later)? {
                 Ok(()) => {}
                 Err(ControlError::NotRecorded { .. }) => {
@@ -393,7 +397,8 @@ impl StackRun {
         let Some(control) = self.control(nr) else { return Ok(true) };
         let name = opener.name().to_string();
         self.world.trace(|| format!("a{nr}: add {name}"));
-        let later = self.life()?.machine.begin(async move { control.add(opener, true).await });
+        let later =
+            self.life()?.machine.begin(async move { control.membership().add(opener, true).await });
         match self.wait("the command to add a member", &later)? {
             Ok(_) => {
                 self.blank.retain(|nr| member_name(*nr) != name);
@@ -410,7 +415,8 @@ impl StackRun {
     fn re_add(&mut self, nr: usize, opener: Arc<dyn Opener>) -> Result<bool, Over> {
         let Some(control) = self.control(nr) else { return Ok(true) };
         self.world.trace(|| format!("a{nr}: re-add {}", opener.name()));
-        let later = self.life()?.machine.begin(async move { control.re_add(opener).await });
+        let later =
+            self.life()?.machine.begin(async move { control.membership().re_add(opener).await });
         match self.wait("the command to re-add a member", &later)? {
             Ok(_) => {
                 self.re_added += 1;

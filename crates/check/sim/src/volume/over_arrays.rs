@@ -188,7 +188,7 @@ impl OverArrays {
             member.replace(&self.rng);
             member.mark_stale();
             let opener = SimOpener::of(&self.world, leaf.index);
-            let later = machine.begin(async move { control.add(opener, true).await });
+            let later = machine.begin(async move { control.membership().add(opener, true).await });
             if let Err(error) = wait(machine, "the command to add a leaf", &later)? {
                 self.world.fail("requests_succeed", error.to_string());
                 return Err(Over);

@@ -4,9 +4,8 @@
 //! | file | subject |
 //! |---|---|
 //! | `record` | who is a member, as the superblocks say and the engines know; members that fail; flushes |
-//! | `changes`, `readding` | members added, removed, failed by command; former ones taken back |
+//! | `membership` | members added, removed, failed by command; former ones taken back; their flags |
 //! | `unanswered` | members that do not answer, or have no space: given up, or waited for |
-//! | `flags` | write-mostly and failfast, set and cleared |
 //! | `read_errors` | errors that another copy made good: counted, and how many are too many |
 //! | `bitmap` | the write-intent bitmap: bits set before data is written, cleared when writes have ended; added and taken away |
 //! | `activity` | "active" before the first write, "clean" after the last |
@@ -25,14 +24,11 @@
 
 mod activity;
 pub mod bitmap;
-pub mod changes;
-mod flags;
 pub(crate) mod for_engines;
 mod in_effect;
 pub mod jobs;
-mod moment;
+pub mod membership;
 pub(crate) mod read_errors;
-mod readding;
 pub(crate) mod record;
 mod report;
 mod setting;
@@ -48,6 +44,7 @@ use bitmap::WriteIntent;
 use braid_shard::Shard;
 use in_effect::InEffect;
 use jobs::Jobs;
+use membership::Membership;
 pub(crate) use record::Parts;
 use record::Record;
 use std::cell::RefCell;
@@ -62,6 +59,7 @@ pub struct Control {
     jobs: Rc<Jobs>,
     left_out: Vec<String>,
     unanswered: Rc<Unanswered>,
+    membership: Rc<Membership>,
     in_effect: Rc<InEffect>,
 }
 
@@ -76,9 +74,11 @@ impl Control {
         let record = Record::new(ctx, options, parts);
         let bitmap = WriteIntent::new(&record);
         let in_effect = Rc::new(InEffect::new(&ctx.shard, options));
+        let unanswered = Unanswered::new(&record, &in_effect);
         let control = Rc::new(Control {
+            membership: Membership::new(&record, &bitmap, &unanswered),
             jobs: Jobs::new(&record, &bitmap, options.sync_speed),
-            unanswered: Unanswered::new(&record, &in_effect),
+            unanswered,
             record,
             bitmap,
             left_out,
@@ -151,6 +151,11 @@ impl Control {
     /// Members that do not answer, or have no space.
     pub fn unanswered(&self) -> &Rc<Unanswered> {
         &self.unanswered
+    }
+
+    /// Members added and removed.
+    pub fn membership(&self) -> &Rc<Membership> {
+        &self.membership
     }
 
     /// The array's number within the process.

@@ -54,7 +54,7 @@ fn add(
     force: bool,
 ) -> Result<(), ControlError> {
     let (control, opener) = (Rc::clone(control), Arc::clone(member) as Arc<dyn Opener>);
-    world.run(async move { control.add(opener, force).await }).map(drop)
+    world.run(async move { control.membership().add(opener, force).await }).map(drop)
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn members_that_left_one_after_another_are_stale_and_no_halves() {
         go_on(&world, &some(&members, &[1, 2]), 1, 2);
         let (array, control) = world.assemble(&some(&members, &[1, 2]));
         let (failing, name) = (Rc::clone(&control), MemberSelector::Name("m1".to_string()));
-        world.run(async move { failing.fail(&name).await }).unwrap();
+        world.run(async move { failing.membership().fail(&name).await }).unwrap();
         add(&world, &control, &members[0], false).unwrap();
         world.wait_idle(&control);
         world.write(&array, 0, 0, &[2; 4096]).unwrap();

@@ -36,7 +36,7 @@ fn refused(world: &World, members: &[Arc<TestMember>]) -> AssembleError {
 
 fn fail(world: &World, control: &Rc<Control>, name: &str) {
     let (control, selector) = (Rc::clone(control), MemberSelector::Name(name.to_string()));
-    world.run(async move { control.fail(&selector).await }).unwrap();
+    world.run(async move { control.membership().fail(&selector).await }).unwrap();
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn an_array_created_with_a_missing_member_takes_one_later() {
     world.write(&array, 0, 0, &bytes).unwrap();
     let opener = Arc::clone(&members[2]) as Arc<dyn Opener>;
     let adding = Rc::clone(&control);
-    world.run(async move { adding.add(opener, false).await }).unwrap();
+    world.run(async move { adding.membership().add(opener, false).await }).unwrap();
     world.wait_idle(&control);
     let status = world.status(&control);
     assert_eq!(status.degraded, 0);
@@ -276,7 +276,7 @@ fn a_level_6_array_created_without_one_member_gets_both_its_parities_right() {
         world.write(&array, 0, *place, &bytes).unwrap();
     }
     let (adding, opener) = (Rc::clone(&control), Arc::clone(&members[4]) as Arc<dyn Opener>);
-    world.run(async move { adding.add(opener, false).await }).unwrap();
+    world.run(async move { adding.membership().add(opener, false).await }).unwrap();
     world.wait_idle(&control);
     control.jobs().start_check().unwrap();
     world.wait_idle(&control);

@@ -346,7 +346,7 @@ fn a_rebuild_records_what_it_cannot_have_and_goes_on() {
 
 fn add(world: &World, control: &Rc<Control>, member: &Arc<TestMember>) {
     let (control, opener) = (Rc::clone(control), Arc::clone(member) as Arc<dyn Opener>);
-    world.run(async move { control.add(opener, false).await }).unwrap();
+    world.run(async move { control.membership().add(opener, false).await }).unwrap();
 }
 
 #[test]

@@ -72,14 +72,14 @@ fn re_add(
     member: &Arc<TestMember>,
 ) -> Result<u32, ControlError> {
     let opener = Arc::clone(member) as Arc<dyn Opener>;
-    with(world, control, |control| async move { control.re_add(opener).await })
+    with(world, control, |control| async move { control.membership().re_add(opener).await })
 }
 
 fn fail_and_remove(world: &World, control: &Rc<Control>, name: &str) {
     let selector = MemberSelector::Name(name.to_string());
     with(world, control, |control| async move {
-        control.fail(&selector).await?;
-        control.remove(&selector).await
+        control.membership().fail(&selector).await?;
+        control.membership().remove(&selector).await
     })
     .unwrap();
 }
@@ -285,7 +285,8 @@ fn a_member_whose_lacks_are_not_known_is_no_former_member() {
     fail_and_remove(&world, &control, "m1");
     // A spare takes the slot; when the array is whole again, bits are cleared.
     let opener = Arc::clone(&members[3]) as Arc<dyn Opener>;
-    with(&world, &control, |control| async move { control.add(opener, false).await }).unwrap();
+    with(&world, &control, |control| async move { control.membership().add(opener, false).await })
+        .unwrap();
     world.wait_idle(&control);
     let error = re_add(&world, &control, &members[1]).unwrap_err();
     assert!(error.to_string().contains("belongs to m3"), "{error}");
@@ -300,8 +301,9 @@ fn a_member_whose_lacks_are_not_known_is_no_former_member() {
             fail_and_remove(&world, &control, name);
         }
         let opener = Arc::clone(&members[nr]) as Arc<dyn Opener>;
-        let added =
-            with(&world, &control, |control| async move { control.add(opener, false).await });
+        let added = with(&world, &control, |control| async move {
+            control.membership().add(opener, false).await
+        });
         assert_eq!(added.unwrap().re_added, expected);
         world.wait_idle(&control);
     }
@@ -327,8 +329,9 @@ fn a_member_that_ran_apart_is_not_taken_back() {
     assert!(error.to_string().contains("run apart"), "{error}");
     for force in [false, true] {
         let opener = Arc::clone(&members[1]) as Arc<dyn Opener>;
-        let added =
-            with(&world, &control, move |control| async move { control.add(opener, force).await });
+        let added = with(&world, &control, move |control| async move {
+            control.membership().add(opener, force).await
+        });
         assert_eq!(added.is_ok(), force);
     }
     world.wait_idle(&control);

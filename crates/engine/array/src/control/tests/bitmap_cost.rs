@@ -109,8 +109,8 @@ fn copied(level: Level, disks: usize, chunk: u64, ranges: &[(u64, u64)], away: b
     if away {
         let (removing, selector) = (Rc::clone(&control), MemberSelector::Name("m1".to_string()));
         world.run(async move {
-            removing.fail(&selector).await.unwrap();
-            removing.remove(&selector).await.unwrap();
+            removing.membership().fail(&selector).await.unwrap();
+            removing.membership().remove(&selector).await.unwrap();
         });
     }
     let mut before = count();
@@ -120,7 +120,7 @@ fn copied(level: Level, disks: usize, chunk: u64, ranges: &[(u64, u64)], away: b
     if away {
         before = count();
         let (adding, opener) = (Rc::clone(&control), Arc::clone(&members[1]) as Arc<dyn Opener>);
-        world.run(async move { adding.re_add(opener).await }).unwrap();
+        world.run(async move { adding.membership().re_add(opener).await }).unwrap();
         world.wait_idle(&control);
         assert_eq!(world.status(&control).degraded, 0);
     }

@@ -44,7 +44,7 @@ fn run(level: Level, layout: Option<u32>, lost: usize) {
     let (array, control) = world.assemble(&members);
     for nr in 0..lost {
         let (control, name) = (Rc::clone(&control), MemberSelector::Name(format!("m{nr}")));
-        world.run(async move { control.fail(&name).await }).unwrap();
+        world.run(async move { control.membership().fail(&name).await }).unwrap();
     }
     let size = array.info().device.size;
     let mut expected = vec![0; size as usize];

@@ -243,7 +243,9 @@ fn a_write_mostly_member_is_read_only_when_there_is_no_other() {
     for member in &members[1..] {
         let (control, name) =
             (Rc::clone(&control), braid_device::Opener::name(&**member).to_string());
-        world.run(async move { control.fail(&MemberSelector::Name(name)).await }).unwrap();
+        world
+            .run(async move { control.membership().fail(&MemberSelector::Name(name)).await })
+            .unwrap();
     }
     let before = so_far(&members);
     all(&world);

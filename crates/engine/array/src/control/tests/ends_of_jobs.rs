@@ -27,9 +27,9 @@ fn all_but_rebuilt(
     // Active before the end of the rebuild is recorded, so that later writes need not wait for that first.
     world.write(&array, 0, 0, &pattern(0, 4096)).unwrap();
     world.run(async move {
-        failing.fail(&name).await.unwrap();
-        failing.remove(&name).await.unwrap();
-        failing.add(opener, true).await.unwrap();
+        failing.membership().fail(&name).await.unwrap();
+        failing.membership().remove(&name).await.unwrap();
+        failing.membership().add(opener, true).await.unwrap();
     });
     wait_for_the_last_window(world, &control);
     assert!(world.superblock(&members[0]).recovery_offset.is_some());

@@ -174,7 +174,7 @@ fn the_last_copy_does_not_fail_fast() {
         // In near and offset the neighbours, in far all, of slot 1: slot 0 is the last with its data.
         let other = MemberSelector::Name(members[1].name().to_string());
         let failing = Rc::clone(&control);
-        world.run(async move { failing.fail(&other).await }).unwrap();
+        world.run(async move { failing.membership().fail(&other).await }).unwrap();
         let at = data_start(&world, &members[0]);
         members[0].decayed.lock().unwrap().push(at..at + 4096);
         assert!(world.read(&array, 0, 0, 4096).is_err(), "{shape:?}");
@@ -289,10 +289,10 @@ fn flags_stay_with_their_members_through_assembly_rebuild_and_re_adding() {
         // Added with flags, rebuilt, and kept by the next assembly.
         let opener = Arc::clone(&members[2]) as Arc<dyn Opener>;
         let adding = Rc::clone(&control);
-        world.run(async move { adding.add_with(opener, false, BOTH).await }).unwrap();
+        world.run(async move { adding.membership().add_with(opener, false, BOTH).await }).unwrap();
         let name = MemberSelector::Name(members[0].name().to_string());
         let failing = Rc::clone(&control);
-        world.run(async move { failing.fail(&name).await }).unwrap();
+        world.run(async move { failing.membership().fail(&name).await }).unwrap();
         world.wait_idle(&control);
         assert_eq!(world.status(&control).degraded, 0, "{version}");
         assert_eq!(flags(&world, &members[1..]), [FAILFAST, BOTH], "{version}");
@@ -305,9 +305,9 @@ fn flags_stay_with_their_members_through_assembly_rebuild_and_re_adding() {
         let (failing, opener) = (Rc::clone(&control), Arc::clone(&members[2]) as Arc<dyn Opener>);
         world
             .run(async move {
-                failing.fail(&name).await?;
-                failing.remove(&name).await?;
-                failing.re_add(opener).await
+                failing.membership().fail(&name).await?;
+                failing.membership().remove(&name).await?;
+                failing.membership().re_add(opener).await
             })
             .unwrap();
         world.wait_idle(&control);
@@ -322,7 +322,7 @@ fn flags_can_be_changed_while_the_array_runs() {
     let set = |nr: usize, change: fn(&mut MemberFlags)| {
         let name = MemberSelector::Name(members[nr].name().to_string());
         let control = Rc::clone(&control);
-        world.run(async move { control.set_flags(&name, change).await })
+        world.run(async move { control.membership().set_flags(&name, change).await })
     };
     set(0, |flags| flags.write_mostly = true).unwrap();
     assert_eq!(flags(&world, &members), [BOTH, MemberFlags::default()]);
@@ -337,7 +337,7 @@ fn flags_can_be_changed_while_the_array_runs() {
     assert!(members[0].read.load(Ordering::Relaxed) > before);
     let failing = Rc::clone(&control);
     let name = MemberSelector::Name(members[0].name().to_string());
-    world.run(async move { failing.fail(&name).await }).unwrap();
+    world.run(async move { failing.membership().fail(&name).await }).unwrap();
     let error = set(0, |flags| flags.failfast = true).unwrap_err();
     assert!(error.to_string().contains("is faulty"), "{error}");
     world.stop(&control);
@@ -345,8 +345,11 @@ fn flags_can_be_changed_while_the_array_runs() {
     let array = world.try_assemble(&members[1..], read_only).unwrap();
     let control = Control::find(&world.shards[0], array.id()).unwrap();
     let name = MemberSelector::Name(members[1].name().to_string());
-    let error = world
-        .run(async move { control.set_flags(&name, |flags| flags.failfast = true).await })
-        .unwrap_err();
+    let error =
+        world
+            .run(async move {
+                control.membership().set_flags(&name, |flags| flags.failfast = true).await
+            })
+            .unwrap_err();
     assert!(error.to_string().contains("read-only"), "{error}");
 }

@@ -161,8 +161,8 @@ fn no_bit_is_cleared_beside_a_failed_flush() {
         let back = Rc::clone(&control);
         world
             .run(async move {
-                back.remove(&named("m0")).await?;
-                back.re_add(opener).await
+                back.membership().remove(&named("m0")).await?;
+                back.membership().re_add(opener).await
             })
             .unwrap();
         world.wait_idle(&control);
@@ -293,7 +293,7 @@ fn a_stop_beside_a_round_of_clearing_leaves_no_clear_bit_over_lost_data() {
     let world = world.crash();
     let (array, control) = world.assemble(&members[1..]);
     let (back, opener) = (Rc::clone(&control), Arc::clone(&members[0]) as Arc<dyn Opener>);
-    world.run(async move { back.re_add(opener).await }).unwrap();
+    world.run(async move { back.membership().re_add(opener).await }).unwrap();
     world.wait_idle(&control);
     for _ in 0..4 {
         assert!(world.read(&array, 0, 0, 4096).unwrap() == NEW);
@@ -402,13 +402,13 @@ fn lost_beside_another_failure(place: Place, shards: u16, rebuilds: bool) -> Vec
         spare = members[disks + 1].name().to_string();
         let last = members[disks - 1].name().to_string();
         world.run(async move {
-            c.add(opener, true).await.unwrap();
-            c.fail(&named(&last)).await.unwrap();
+            c.membership().add(opener, true).await.unwrap();
+            c.membership().fail(&named(&last)).await.unwrap();
         });
     }
     set(&members[2].hangs);
     let c = Rc::clone(&control);
-    let failed = start(&world, async move { c.fail(&named(&spare)).await });
+    let failed = start(&world, async move { c.membership().fail(&named(&spare)).await });
     world.sleep(SECOND / 100);
     lose_cache(&members[holder], data_start(&world, &members[holder]) + component, &OLD);
     let ended = flush(&world, &array, 0, &members[1 - holder.min(1)], (0, 0));

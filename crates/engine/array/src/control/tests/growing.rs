@@ -243,11 +243,11 @@ fn what_cannot_be_is_refused_and_changes_no_superblock() {
     let selector = MemberSelector::Name("m1".to_string());
     let failing = Rc::clone(&control);
     world.run(async move {
-        failing.fail(&selector).await.unwrap();
-        failing.remove(&selector).await.unwrap();
+        failing.membership().fail(&selector).await.unwrap();
+        failing.membership().remove(&selector).await.unwrap();
     });
     let (adding, opener) = (Rc::clone(&control), Arc::clone(&disks[1]) as Arc<dyn Opener>);
-    world.run(async move { adding.add(opener, true).await }).unwrap();
+    world.run(async move { adding.membership().add(opener, true).await }).unwrap();
     control.jobs().pause_jobs(false);
     world.wait_idle(&control);
     add(&world, &control, None).unwrap();
@@ -283,17 +283,17 @@ fn a_member_that_was_away_when_a_bitmap_was_added_is_filled_as_a_whole() {
     let selector = MemberSelector::Name("m1".to_string());
     let failing = Rc::clone(&control);
     world.run(async move {
-        failing.fail(&selector).await.unwrap();
-        failing.remove(&selector).await.unwrap();
+        failing.membership().fail(&selector).await.unwrap();
+        failing.membership().remove(&selector).await.unwrap();
     });
     world.write(&array, 0, 0, &pattern(1, 4096)).unwrap();
     add(&world, &control, Some(CHUNK)).unwrap();
     let opener = Arc::clone(&members[1]) as Arc<dyn Opener>;
     let (adding, again) = (Rc::clone(&control), Arc::clone(&opener));
-    let refused = world.run(async move { adding.re_add(again).await });
+    let refused = world.run(async move { adding.membership().re_add(again).await });
     assert!(matches!(refused, Err(ControlError::CannotReAdd { .. })), "{refused:?}");
     let adding = Rc::clone(&control);
-    let added = world.run(async move { adding.add(opener, false).await }).unwrap();
+    let added = world.run(async move { adding.membership().add(opener, false).await }).unwrap();
     assert!(!added.re_added);
     world.wait_idle(&control);
     world.sleep(20 * SECOND);

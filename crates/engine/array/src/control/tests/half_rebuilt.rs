@@ -26,9 +26,9 @@ fn half_rebuilt(
     let opener = Arc::clone(&members[slot]) as Arc<dyn Opener>;
     control.jobs().set_sync_speed(0, 2 << 10).unwrap();
     world.run(async move {
-        failing.fail(&name).await.unwrap();
-        failing.remove(&name).await.unwrap();
-        failing.add(opener, true).await.unwrap();
+        failing.membership().fail(&name).await.unwrap();
+        failing.membership().remove(&name).await.unwrap();
+        failing.membership().add(opener, true).await.unwrap();
     });
     world.sleep(6 * SECOND);
     world.write(&array, 0, 0, &pattern(0, 4096)).unwrap();

@@ -94,8 +94,8 @@ fn a_hanging_member_is_failed_and_removed_at_once() {
         let before = world.shards[0].now();
         let c = Rc::clone(&control);
         world.run(async move {
-            c.fail(&named("m1")).await.unwrap();
-            c.remove(&named("m1")).await.unwrap();
+            c.membership().fail(&named("m1")).await.unwrap();
+            c.membership().remove(&named("m1")).await.unwrap();
         });
         assert!(world.shards[0].now() - before < SECOND / 10, "{level}");
         world.sleep(SECOND / 10);
@@ -160,7 +160,7 @@ fn reads_of_a_member_that_was_given_up_come_from_others() {
 fn the_last_copy_is_waited_for() {
     let (world, members, array, control) = array(1, Level::Raid1, 2);
     let c = Rc::clone(&control);
-    world.run(async move { c.fail(&named("m0")).await }).unwrap();
+    world.run(async move { c.membership().fail(&named("m0")).await }).unwrap();
     set(&members[1].hangs);
     let write = start_write(&world, &array, 0);
     world.sleep(300 * SECOND);
@@ -197,7 +197,7 @@ fn a_command_does_not_wait_for_another_member_that_hangs() {
     world.sleep(SECOND);
     let fail = |name: &'static str| {
         let (c, before) = (Rc::clone(&control), world.shards[0].now());
-        let failed = world.run(async move { c.fail(&named(name)).await });
+        let failed = world.run(async move { c.membership().fail(&named(name)).await });
         (failed, world.shards[0].now() - before)
     };
     let (failed, took) = fail("m1");
@@ -231,8 +231,8 @@ fn a_member_with_requests_under_way_is_not_added_again() {
     world.sleep(SECOND);
     let c = Rc::clone(&control);
     world.run(async move {
-        c.fail(&named("m1")).await.unwrap();
-        c.remove(&named("m1")).await.unwrap();
+        c.membership().fail(&named("m1")).await.unwrap();
+        c.membership().remove(&named("m1")).await.unwrap();
     });
     world.sleep(SECOND);
     assert_eq!(*write.borrow(), Some(true));
@@ -240,8 +240,8 @@ fn a_member_with_requests_under_way_is_not_added_again() {
         let (c, opener) = (Rc::clone(&control), Arc::clone(&members[1]) as Arc<dyn Opener>);
         world.run(async move {
             match again {
-                true => c.re_add(opener).await.map(|_| ()),
-                false => c.add(opener, true).await.map(|_| ()),
+                true => c.membership().re_add(opener).await.map(|_| ()),
+                false => c.membership().add(opener, true).await.map(|_| ()),
             }
         })
     };
@@ -260,7 +260,7 @@ fn a_device_that_hangs_while_it_is_added_is_let_go() {
     let spare = members("s", 1, 8 * MIB);
     set(&spare[0].hangs);
     let (c, opener) = (Rc::clone(&control), Arc::clone(&spare[0]) as Arc<dyn Opener>);
-    let added = start(&world, async move { c.add(opener, true).await.is_ok() });
+    let added = start(&world, async move { c.membership().add(opener, true).await.is_ok() });
     world.sleep(60 * SECOND);
     assert_eq!(*added.borrow(), Some(false));
     assert_eq!(world.status(&control).members.len(), all.len());

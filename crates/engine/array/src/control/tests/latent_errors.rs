@@ -198,11 +198,11 @@ fn a_rebuild_without_a_log_gets_every_row_that_is_left() {
         let options = CreateOptions { bad_block_log: false, ..options(level, disks) };
         let (array, control) = filled(&world, &members[..disks], options);
         let (c, last) = (Rc::clone(&control), format!("m{}", disks - 1));
-        world.run(async move { c.fail(&MemberSelector::Name(last)).await }).unwrap();
+        world.run(async move { c.membership().fail(&MemberSelector::Name(last)).await }).unwrap();
         decay_different_rows(&world, &members[..2]);
         let spare = Arc::clone(&members[disks]) as Arc<dyn Opener>;
         let c = Rc::clone(&control);
-        world.run(async move { c.add(spare, true).await }).unwrap();
+        world.run(async move { c.membership().add(spare, true).await }).unwrap();
         world.wait_idle(&control);
         let status = world.status(&control);
         assert_eq!(status.last_job.unwrap().outcome, JobOutcome::Done, "{level}");
@@ -225,7 +225,9 @@ fn clients_read_and_write_where_members_lost_different_rows() {
                 let mut losing = &members[..];
                 if degraded {
                     let (c, last) = (Rc::clone(&control), format!("m{}", disks - 1));
-                    world.run(async move { c.fail(&MemberSelector::Name(last)).await }).unwrap();
+                    world
+                        .run(async move { c.membership().fail(&MemberSelector::Name(last)).await })
+                        .unwrap();
                     losing = &members[..2];
                 }
                 decay_different_rows(&world, losing);

@@ -68,7 +68,7 @@ fn a_member_that_was_away_when_the_size_was_noted_needs_no_full_rebuild() {
     assert_eq!(size(&world, &members[DISKS - 1]), CHUNKS * CHUNK);
     let opener = Arc::clone(&members[DISKS - 1]) as Arc<dyn Opener>;
     let asked: Rc<Control> = Rc::clone(&control);
-    let added = world.run(async move { asked.add(opener, false).await }).unwrap();
+    let added = world.run(async move { asked.membership().add(opener, false).await }).unwrap();
     assert!(added.re_added, "the bitmap says what it lacks");
     world.wait_idle(&control);
     assert_eq!(world.check(&control), 0);

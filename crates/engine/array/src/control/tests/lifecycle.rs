@@ -28,12 +28,12 @@ fn named(name: &str) -> MemberSelector {
 
 fn fail(world: &World, control: &Rc<Control>, name: &str) -> Result<(), ControlError> {
     let (control, selector) = (Rc::clone(control), named(name));
-    world.run(async move { control.fail(&selector).await })
+    world.run(async move { control.membership().fail(&selector).await })
 }
 
 fn remove(world: &World, control: &Rc<Control>, name: &str) -> Result<(), ControlError> {
     let (control, selector) = (Rc::clone(control), named(name));
-    world.run(async move { control.remove(&selector).await })
+    world.run(async move { control.membership().remove(&selector).await })
 }
 
 fn add(
@@ -42,7 +42,7 @@ fn add(
     member: &Arc<TestMember>,
 ) -> Result<u32, ControlError> {
     let (control, opener) = (Rc::clone(control), Arc::clone(member) as Arc<dyn Opener>);
-    world.run(async move { control.add(opener, false).await }).map(|added| added.nr)
+    world.run(async move { control.membership().add(opener, false).await }).map(|added| added.nr)
 }
 
 #[test]

@@ -36,9 +36,9 @@ fn add(
     world: &World,
     control: &Rc<Control>,
     member: &Arc<TestMember>,
-) -> Result<crate::control::changes::Added, crate::error::ControlError> {
+) -> Result<crate::control::membership::Added, crate::error::ControlError> {
     let (control, opener) = (Rc::clone(control), Arc::clone(member) as Arc<dyn Opener>);
-    world.run(async move { control.add(opener, false).await })
+    world.run(async move { control.membership().add(opener, false).await })
 }
 
 #[test]
@@ -66,8 +66,8 @@ fn an_array_of_both_has_the_larger_block_and_lives_through_all_that_happens_to_a
             let selector = MemberSelector::Name("m0".to_string());
             let failing = Rc::clone(&control);
             world.run(async move {
-                failing.fail(&selector).await.unwrap();
-                failing.remove(&selector).await.unwrap();
+                failing.membership().fail(&selector).await.unwrap();
+                failing.membership().remove(&selector).await.unwrap();
             });
             add(&world, &control, &members[disks]).unwrap();
             world.wait_idle(&control);

@@ -55,7 +55,7 @@ fn a_member_without_space_can_be_failed_and_writes_go_on() {
         world.sleep(60 * SECOND);
         assert_eq!((*write.borrow(), state(&world, &control, "m1")), (None, MemberState::InSync));
         let c = Rc::clone(&control);
-        world.run(async move { c.fail(&named("m1")).await }).unwrap();
+        world.run(async move { c.membership().fail(&named("m1")).await }).unwrap();
         world.sleep(SECOND / 10);
         assert_eq!(*write.borrow(), Some(true));
         assert!(!world.status(&control).state.contains(&ArrayState::NoSpace));

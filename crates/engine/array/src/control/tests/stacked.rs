@@ -139,17 +139,17 @@ pub(super) fn state_of(world: &World, array: &Running, name: &str) -> MemberStat
 
 fn add(world: &World, array: &Running, member: Arc<dyn Opener>) {
     let control = Rc::clone(&array.control);
-    world.run(async move { control.add(member, false).await }).unwrap();
+    world.run(async move { control.membership().add(member, false).await }).unwrap();
 }
 
 fn fail(world: &World, array: &Running, name: &str) {
     let (control, name) = (Rc::clone(&array.control), MemberSelector::Name(name.to_string()));
-    world.run(async move { control.fail(&name).await }).unwrap();
+    world.run(async move { control.membership().fail(&name).await }).unwrap();
 }
 
 fn remove(world: &World, array: &Running, name: &str) {
     let (control, name) = (Rc::clone(&array.control), MemberSelector::Name(name.to_string()));
-    world.run(async move { control.remove(&name).await }).unwrap();
+    world.run(async move { control.membership().remove(&name).await }).unwrap();
 }
 
 /// Stacks of which each leaf may fail alone.

@@ -35,7 +35,7 @@ fn a_lost_member_is_rebuilt_onto_the_spare_which_takes_its_number() {
     world.write(&array, 0, 8192, &bytes).unwrap();
     world.wait_idle(&control);
     let (failing, name) = (Rc::clone(&control), MemberSelector::Name("m1".to_string()));
-    world.run(async move { failing.fail(&name).await }).unwrap();
+    world.run(async move { failing.membership().fail(&name).await }).unwrap();
     world.wait_idle(&control);
     let status = world.status(&control);
     assert_eq!(status.degraded, 0);
@@ -73,12 +73,12 @@ fn a_rebuild_that_was_stopped_starts_anew_and_reads_nothing_from_its_target() {
     let bytes = pattern(5, 4 << 20);
     world.write(&array, 0, 0, &bytes).unwrap();
     let (failing, name) = (Rc::clone(&control), MemberSelector::Name("m2".to_string()));
-    world.run(async move { failing.fail(&name).await }).unwrap();
+    world.run(async move { failing.membership().fail(&name).await }).unwrap();
     let (removing, name) = (Rc::clone(&control), MemberSelector::Name("m2".to_string()));
-    world.run(async move { removing.remove(&name).await }).unwrap();
+    world.run(async move { removing.membership().remove(&name).await }).unwrap();
     let fresh = crate::control::tests::world::members("fresh", 1, 6 * MIB);
     let (adding, opener) = (Rc::clone(&control), Arc::clone(&fresh[0]) as Arc<dyn Opener>);
-    world.run(async move { adding.add(opener, false).await }).unwrap();
+    world.run(async move { adding.membership().add(opener, false).await }).unwrap();
     world.stop(&control);
     assert_eq!(
         world.superblock(&fresh[0]).own_role(),
@@ -113,8 +113,8 @@ fn fail_and_remove(world: &World, control: &Rc<Control>, name: &str) {
     let (control, selector) = (Rc::clone(control), MemberSelector::Name(name.to_string()));
     world
         .run(async move {
-            control.fail(&selector).await?;
-            control.remove(&selector).await
+            control.membership().fail(&selector).await?;
+            control.membership().remove(&selector).await
         })
         .unwrap();
 }
@@ -168,7 +168,7 @@ fn with_a_bitmap_a_member_that_was_away_gets_what_was_written_meanwhile() {
         let before = written(&members, 1);
         let (control, opener) = (control, Arc::clone(&members[1]) as Arc<dyn Opener>);
         let adding = Rc::clone(&control);
-        world.run(async move { adding.re_add(opener).await }).unwrap();
+        world.run(async move { adding.membership().re_add(opener).await }).unwrap();
         world.wait_idle(&control);
         let copied = written(&members, 1) - before;
         assert!(copied < MIB, "{level}: {copied} bytes were written");
@@ -189,7 +189,7 @@ fn a_member_that_was_coming_back_when_all_stopped_is_filled_as_a_whole() {
     world.write(&array, 0, 4 * CHUNK, &bytes).unwrap();
     control.jobs().pause_jobs(true);
     let (adding, opener) = (Rc::clone(&control), Arc::clone(&members[1]) as Arc<dyn Opener>);
-    world.run(async move { adding.re_add(opener).await }).unwrap();
+    world.run(async move { adding.membership().re_add(opener).await }).unwrap();
     let world = world.crash();
     assert_eq!(world.superblock(&members[1]).own_role(), Role::Spare);
     let before = written(&members, 1);
@@ -213,7 +213,7 @@ fn a_member_whose_number_was_taken_meanwhile_can_be_added_again() {
     let fresh = crate::control::tests::world::members("fresh", 1, 16 * MIB);
     let add = |control: &Rc<Control>, member: &Arc<TestMember>| {
         let (adding, opener) = (Rc::clone(control), Arc::clone(member) as Arc<dyn Opener>);
-        world.run(async move { adding.add(opener, false).await })
+        world.run(async move { adding.membership().add(opener, false).await })
     };
     assert!(!add(&control, &fresh[0]).unwrap().re_added);
     world.wait_idle(&control);

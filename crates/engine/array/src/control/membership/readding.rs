@@ -7,7 +7,7 @@
 //! Invariant: between the bitmap that the member is given and its first superblock as a member again,
 //! no page of the bitmap is written that it does not get.
 
-use crate::control::Control;
+use crate::control::membership::Membership;
 use crate::control::record::bad_list::Bad;
 use crate::control::record::members::{Member, NewMember, Standing};
 use crate::error::{ControlError, ExamineError};
@@ -22,7 +22,7 @@ use braid_shard::sync::Share;
 use std::rc::Rc;
 use std::sync::Arc;
 
-impl Control {
+impl Membership {
     /// Takes a member back that was away: what was written meanwhile, by the bitmap, is copied to it.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Control {
         }
     }
 
-    /// Makes a former member one again. [`Control::former_slot`] has given `slot` under this turn.
+    /// Makes a former member one again. [`Membership::former_slot`] has given `slot` under this turn.
     pub(crate) async fn take_back(
         self: &Rc<Self>,
         turn: Share,

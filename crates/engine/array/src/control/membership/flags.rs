@@ -1,12 +1,12 @@
 //! Flags of members, changed while the array runs: write-mostly and failfast.
 
-use crate::control::Control;
+use crate::control::membership::Membership;
 use crate::error::ControlError;
 use crate::options::MemberSelector;
 use crate::state::flags::MemberFlags;
 use std::rc::Rc;
 
-impl Control {
+impl Membership {
     /// Changes the flags of a member; they are in its superblock when this comes back, and all shards know.
     ///
     /// # Errors

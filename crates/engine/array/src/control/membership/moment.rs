@@ -3,7 +3,7 @@
 //! An update of the superblocks ends only when all members have taken it. Where another member than the one that a command is
 //! about does not answer, the command says so instead of waiting for that one, too.
 
-use crate::control::Control;
+use crate::control::membership::Membership;
 use crate::error::ControlError;
 use crate::state::view::MemberNr;
 use braid_shard::Nanos;
@@ -17,7 +17,7 @@ const LOOKS: u32 = 1500;
 /// A member with a request under way for so long, in nanoseconds, is one that is waited for.
 const LONG: Nanos = 500_000_000;
 
-impl Control {
+impl Membership {
     /// Carries `work` out to its end, and waits for that for a moment. `None`: it is still under way.
     pub(super) async fn for_a_moment<T: 'static>(
         &self,

@@ -1,0 +1,207 @@
+//! Members added as spares, failed by command and removed, while the array runs.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `candidate` | a device that is to become a member: may it, and where do its parts lie |
+//! | `readding` | former members taken back |
+//! | `flags` | write-mostly and failfast, set and cleared |
+//! | `moment` | commands that do not wait for long |
+
+mod candidate;
+mod flags;
+mod moment;
+mod readding;
+
+use crate::control::bitmap::WriteIntent;
+use crate::control::record::Record;
+use crate::control::record::failing::Dropped;
+use crate::control::record::members::Standing;
+use crate::control::unanswered::Unanswered;
+use crate::error::{ControlError, ExamineError};
+use crate::metadata::superblock::read_superblock;
+use crate::options::MemberSelector;
+use crate::state::flags::MemberFlags;
+use crate::state::view::MemberNr;
+use braid_device::Opener;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The role that an added device got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Added {
+    /// Its number.
+    pub nr: MemberNr,
+    /// It was a member before and took its slot again.
+    pub re_added: bool,
+}
+
+const BY_COMMAND: &str = "it was failed by command";
+
+/// Who becomes a member of one array, and who is one no more.
+pub struct Membership {
+    record: Rc<Record>,
+    bitmap: Rc<WriteIntent>,
+    unanswered: Rc<Unanswered>,
+}
+
+impl Membership {
+    pub(super) fn new(
+        record: &Rc<Record>,
+        bitmap: &Rc<WriteIntent>,
+        unanswered: &Rc<Unanswered>,
+    ) -> Rc<Membership> {
+        Rc::new(Membership {
+            record: Rc::clone(record),
+            bitmap: Rc::clone(bitmap),
+            unanswered: Rc::clone(unanswered),
+        })
+    }
+
+    /// Marks a member faulty, as if it had failed, and starts to fill a spare if there is one.
+    ///
+    /// # Errors
+    /// No such member, a level without redundancy, or the last member that the data depends on.
+    pub async fn fail(self: &Rc<Self>, member: &MemberSelector) -> Result<(), ControlError> {
+        let doing = "failing a member";
+        let nr = self.record.select(doing, member)?;
+        self.record.needs_redundancy(doing)?;
+        if !self.record.roster.borrow().survives_without(&self.record.geometry(), nr) {
+            return Err(self.last_redundancy(nr));
+        }
+        // At once: whoever holds the turn may be waiting for this member.
+        self.record.give_up(nr, BY_COMMAND);
+        let record = Rc::clone(&self.record);
+        let recorded = self.for_a_moment(async move { record.fail_nr(nr, BY_COMMAND).await });
+        match recorded.await {
+            Some(Dropped::Broken) => Err(self.last_redundancy(nr)),
+            Some(_) => Ok(()),
+            None => Err(self.not_recorded(doing, nr).await),
+        }
+    }
+
+    fn last_redundancy(&self, nr: MemberNr) -> ControlError {
+        ControlError::LastRedundancy {
+            array: self.record.name.clone(),
+            member: self.record.member_name(nr),
+        }
+    }
+
+    /// Removes a member that is faulty or a spare: its device is closed on all shards. Its
+    /// superblock stays as it is.
+    ///
+    /// # Errors
+    /// No such member, or one that is in use.
+    pub async fn remove(self: &Rc<Self>, member: &MemberSelector) -> Result<(), ControlError> {
+        let doing = "removing a member";
+        let nr = self.record.select(doing, member)?;
+        self.record.needs_redundancy(doing)?;
+        if self.record.end.has_begun() {
+            return Err(ControlError::Stopping { doing, array: self.record.name.clone() });
+        }
+        let own = Rc::clone(self);
+        match self.for_a_moment(async move { own.remove_nr(nr).await }).await {
+            Some(removed) => removed,
+            None => Err(self.not_recorded(doing, nr).await),
+        }
+    }
+
+    async fn remove_nr(self: Rc<Self>, nr: MemberNr) -> Result<(), ControlError> {
+        let turn = self.record.turn().await;
+        let mut given_up = None;
+        {
+            let mut roster = self.record.roster.borrow_mut();
+            let in_use = roster.member(nr).and_then(|member| match member.standing {
+                Standing::InSync(slot) => Some(format!("in sync in slot {slot}")),
+                Standing::Rebuilding { slot, .. } => Some(format!("being rebuilt in slot {slot}")),
+                Standing::Spare | Standing::Faulty(_) => None,
+            });
+            if let Some(state) = in_use {
+                let member = roster.member(nr).map(|m| m.name.clone()).unwrap_or_default();
+                let array = self.record.name.clone();
+                return Err(ControlError::NotRemovable { array, member, state });
+            }
+            if let Some(member) = roster.member(nr) {
+                // Operations that began under an earlier view end with an error, and write nothing to it any more.
+                given_up = Some(Rc::clone(&member.device));
+            }
+            roster.members.retain(|member| member.nr != nr);
+        }
+        self.record.give_up_devices(nr, given_up);
+        self.record.write_superblocks(&turn).await;
+        drop(turn);
+        self.record.close_everywhere(nr).await;
+        self.record.changed.notify_all();
+        Ok(())
+    }
+
+    /// Adds a device as a spare; where a slot is empty its recovery starts at once. What the device
+    /// held is lost. As with mdadm, a former member of which the bitmap says what it lacks is taken back
+    /// instead ([`Membership::re_add`]), unless there is `force`.
+    ///
+    /// # Errors
+    /// A device that does not open, is too small, is a member already, or (without `force`) belongs
+    /// to another array, or to a half of this one that ran apart.
+    pub async fn add(
+        self: &Rc<Self>,
+        opener: Arc<dyn Opener>,
+        force: bool,
+    ) -> Result<Added, ControlError> {
+        self.add_with(opener, force, MemberFlags::default()).await
+    }
+
+    /// [`Membership::add`], with flags; those that a former member has it keeps besides.
+    ///
+    /// # Errors
+    /// As [`Membership::add`].
+    pub async fn add_with(
+        self: &Rc<Self>,
+        opener: Arc<dyn Opener>,
+        force: bool,
+        flags: MemberFlags,
+    ) -> Result<Added, ControlError> {
+        let doing = "adding a member";
+        let name = opener.name().to_string();
+        let device = self.open_candidate(&*opener, doing)?;
+        self.unanswered.check_owes_nothing(doing, &name).await?;
+        let old = match read_superblock(&self.record.shard, &device.as_device(), &name).await {
+            Ok(old) => old,
+            // With `force` a damaged superblock is overwritten.
+            Err(ExamineError::Superblock { .. }) if force => None,
+            Err(source) => {
+                return Err(ControlError::Examine { array: self.record.name.clone(), source });
+            }
+        };
+        self.check_not_a_member(&name, old.as_ref(), force)?;
+        self.check_blocks(&name, &device)?;
+
+        let turn = self.record.turn().await;
+        // Somebody else may have added it, or the array been stopped, while this waited.
+        self.record.needs_working(doing)?;
+        let old = self.as_of_now(&name, &device, old).await?;
+        self.check_not_a_member(&name, old.as_ref(), force)?;
+        if !force && let Some(mut old) = old {
+            if let Ok(slot) = self.former_slot(&old) {
+                old.devflags |= flags.within(0);
+                let nr = self.take_back(turn, opener, device, old, slot).await?;
+                return Ok(Added { nr, re_added: true });
+            }
+            self.check_not_apart(&name, &old)?;
+        }
+        let at = self.place_new_member(&name, &device)?;
+        let mut member = self.new_member(opener, device, at)?;
+        member.superblock.devflags = flags.within(0);
+        let nr = member.nr;
+        self.check_room_for_bitmap(&member)?;
+        self.prepare_device(&member).await?;
+        if let Err(source) = self.record.open_everywhere(nr, &member.opener).await {
+            self.record.close_everywhere(nr).await;
+            return Err(ControlError::Open { array: self.record.name.clone(), source });
+        }
+        self.unanswered.enter(member);
+        self.record.write_superblocks(&turn).await;
+        self.check_taken(nr, &name).await?;
+        drop(turn);
+        self.record.members_changed();
+        Ok(Added { nr, re_added: false })
+    }
+}
