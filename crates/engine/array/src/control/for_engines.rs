@@ -47,7 +47,7 @@ impl Decides for Controlled {
 
     fn flush(&self, shard: &Shard, id: ArrayId, answer: FlushAnswer) {
         match Control::find(shard, id) {
-            Some(control) => Rc::clone(&control.record).flush_for_client(answer),
+            Some(control) => Rc::clone(&control.client_flushes).flush(answer),
             None => {
                 let error = Some(IoError::new(IoErrorKind::Refused));
                 answer(Flushed { error, losses: 0 });

@@ -3,10 +3,11 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `record` | who is a member, as the superblocks say and the engines know; members that fail; flushes |
+//! | `record` | who is a member, as the superblocks say and the engines know; members that fail; flushes of members |
 //! | `membership` | members added, removed, failed by command; former ones taken back; their flags |
 //! | `unanswered` | members that do not answer, or have no space: given up, or waited for |
 //! | `read_errors` | errors that another copy made good: counted, and how many are too many |
+//! | `client_flushes` | flushes that clients ask for |
 //! | `bitmap` | the write-intent bitmap: bits set before data is written, cleared when writes have ended; added and taken away |
 //! | `activity` | "active" before the first write, "clean" after the last |
 //! | `jobs` | which job is due, and what its progress and end mean |
@@ -24,6 +25,7 @@
 
 mod activity;
 pub mod bitmap;
+mod client_flushes;
 pub(crate) mod for_engines;
 mod in_effect;
 pub mod jobs;
@@ -42,6 +44,7 @@ use crate::options::{AssembleOptions, Context};
 use crate::state::ArrayId;
 use bitmap::WriteIntent;
 use braid_shard::Shard;
+use client_flushes::ClientFlushes;
 use in_effect::InEffect;
 use jobs::Jobs;
 use membership::Membership;
@@ -55,6 +58,7 @@ use unanswered::Unanswered;
 /// [`Array::control`](crate::array::Array::control).
 pub struct Control {
     pub(crate) record: Rc<Record>,
+    client_flushes: Rc<ClientFlushes>,
     bitmap: Rc<WriteIntent>,
     jobs: Rc<Jobs>,
     left_out: Vec<String>,
@@ -76,6 +80,7 @@ impl Control {
         let in_effect = Rc::new(InEffect::new(&ctx.shard, options));
         let unanswered = Unanswered::new(&record, &in_effect);
         let control = Rc::new(Control {
+            client_flushes: ClientFlushes::new(&record),
             membership: Membership::new(&record, &bitmap, &unanswered),
             jobs: Jobs::new(&record, &bitmap, options.sync_speed),
             unanswered,

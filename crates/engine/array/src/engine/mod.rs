@@ -69,10 +69,8 @@ use std::sync::Arc;
 pub struct Engine {
     pub(crate) shard: Shard,
     pub(crate) id: ArrayId,
-    /// Constant for the array's life, as the next.
+    /// Constant for the array's life.
     pub(crate) level: Level,
-    /// Every request is a multiple of this, in bytes.
-    pub(crate) logical_block: u32,
     pub(crate) locks: RangeLocks,
     pub(crate) sets: IoSets,
     pub(crate) scratch: Scratch,
@@ -87,7 +85,8 @@ pub struct Engine {
     pub(crate) consistency: Consistency,
     tasks: Rc<Tasks>,
     pub(crate) home: Home,
-    info: Rc<DeviceInfo>,
+    /// The array as a device: its size, and the block of which every request is a multiple.
+    pub(crate) info: Rc<DeviceInfo>,
     pub(crate) members: Members,
     pub(crate) gathers: Rc<Gathers>,
     pub(crate) measured: Measured,
@@ -144,7 +143,7 @@ impl Engine {
         let reports = setup.reports;
         let policy = Policy::of(shard, bitmap.map(|shape| (FIRST_BITMAP, shape)));
         let geometry = update.geometries.whole();
-        let (level, logical_block) = (geometry.level, geometry.logical_block);
+        let level = geometry.level;
         let balance = Rc::new(Balance::new(geometry.slots()));
         let losses = (!level.has_redundancy()).then(|| Arc::clone(&reports));
         let gathers = Gathers::new(shard, &balance, losses);
@@ -152,7 +151,6 @@ impl Engine {
             shard: shard.clone(),
             id,
             level,
-            logical_block,
             locks: RangeLocks::new(shard),
             sets: IoSets::new(shard),
             scratch: Scratch::new(shard),
@@ -209,10 +207,6 @@ impl Engine {
         };
         self.members.apply(update);
         self.mesh.detach();
-    }
-
-    pub(crate) fn info(&self) -> Rc<DeviceInfo> {
-        Rc::clone(&self.info)
     }
 
     #[inline]

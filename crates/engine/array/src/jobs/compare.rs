@@ -99,7 +99,7 @@ impl Scrub<'_> {
     }
 
     fn runs(&self, map: &StripeMap, parities: &[Parity], len: usize, ask: bool) -> Vec<Run> {
-        let block = self.engine.logical_block as usize;
+        let block = self.engine.info.logical_block as usize;
         let mut runs: Vec<Run> = Vec::new();
         for start in (0..len).step_by(block) {
             let rows = start..(start + block).min(len);

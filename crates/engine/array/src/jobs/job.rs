@@ -239,7 +239,8 @@ impl Job {
     }
 
     fn start_window(self: &Rc<Self>, engine: &Rc<Engine>) {
-        let Some(Piece { first, count, slices }) = self.next_piece(engine.logical_block) else {
+        let Some(Piece { first, count, slices }) = self.next_piece(engine.info.logical_block)
+        else {
             return;
         };
         let view = engine.view();

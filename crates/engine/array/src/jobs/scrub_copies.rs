@@ -137,7 +137,7 @@ impl Scrub<'_> {
 
     async fn carry_out(&mut self, view: &Rc<View>, mut units: Vec<Unit>) -> Result<(), IoError> {
         self.read(view, &mut units).await;
-        let block = u64::from(self.engine.logical_block);
+        let block = u64::from(self.engine.info.logical_block);
         let mut set = self.engine.sets.start();
         let (mut smaller, mut found, mut fixes) = (Vec::new(), Vec::new(), Vec::new());
         for unit in &mut units {
@@ -225,7 +225,7 @@ impl Scrub<'_> {
         (found, fixes): (&mut Vec<Finding>, &mut Vec<Fix>),
     ) -> Buf {
         let copies = unit.copies();
-        let block = self.engine.logical_block as usize;
+        let block = self.engine.info.logical_block as usize;
         let ask = unit.at + unit.len <= view.resynced;
         let runs = vote::runs(&copies, block, ask);
         if runs.is_empty() {
@@ -308,7 +308,7 @@ impl Scrub<'_> {
     fn wanted(&self, view: &View, first: u64, end: u64) -> Vec<Unit> {
         let unit_size = self.geometry.unit_size();
         let size = self.geometry.array_size();
-        let block = u64::from(self.engine.logical_block);
+        let block = u64::from(self.engine.info.logical_block);
         let parts = (first..end).flat_map(|unit| {
             let len = unit_size.min(size - unit * unit_size);
             let runs = runs(self.slices, unit_size, len, block);

@@ -140,7 +140,7 @@ impl Scrub<'_> {
     async fn parts(&mut self, window: Window) -> Result<(), IoError> {
         let chunk = self.parity.chunk_size();
         let base = self.parity.member_offset(window.first);
-        let block = u64::from(self.engine.logical_block);
+        let block = u64::from(self.engine.info.logical_block);
         for run in runs(window.slices, chunk, chunk, block) {
             let rows =
                 Rows { stripe: window.first, at: base + run.start, len: run.end - run.start };

@@ -74,7 +74,7 @@ async fn read_in_parts(
     buf: &mut BufMut,
     error: Option<IoError>,
 ) -> Result<(), IoError> {
-    let block = u64::from(engine.logical_block);
+    let block = u64::from(engine.info.logical_block);
     let height = if buf.len() as u64 > engine.piece() { engine.piece() } else { block };
     match read_alike(engine, (unit, within), buf, error).await {
         Err(error) if error.kind == IoErrorKind::Medium && buf.len() as u64 > height => {}

@@ -119,7 +119,7 @@ impl Wanted {
         // Read again even after an error: while this waited for the range the chunk may have been
         // mended or overwritten, or the slot given to another member, and another member lost.
         let view = engine.view();
-        let block = engine.logical_block as usize;
+        let block = engine.info.logical_block as usize;
         if view.readable(self.slot, &self.bytes(buf.len())) && buf.len() > block {
             match self.read_directly(engine, &view, buf).await {
                 Ok(()) => return Ok(()),

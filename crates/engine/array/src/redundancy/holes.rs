@@ -50,7 +50,7 @@ pub(crate) async fn read_around(
     at: u64,
     into: &mut BufMut,
 ) -> Result<Vec<Range<usize>>, IoError> {
-    let block = engine.logical_block as usize;
+    let block = engine.info.logical_block as usize;
     let mut unreadable: Vec<Range<usize>> = Vec::new();
     let Some((device, data_offset)) = view.member(slot) else {
         unreadable.push(0..into.len());

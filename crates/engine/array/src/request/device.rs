@@ -24,7 +24,7 @@ impl ArrayDevice {
     pub(crate) fn new(engine: &Rc<Engine>) -> ArrayDevice {
         // Losses from before this connection do not concern its client.
         let told = Rc::new(Cell::new(engine.reports.losses()));
-        ArrayDevice { engine: Rc::clone(engine), info: engine.info(), told }
+        ArrayDevice { engine: Rc::clone(engine), info: Rc::clone(&engine.info), told }
     }
 }
 

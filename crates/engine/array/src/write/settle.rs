@@ -205,7 +205,7 @@ impl Engine {
 
     /// Bytes of the pieces in which blocks are tried and recorded.
     pub(crate) fn piece(&self) -> u64 {
-        PIECE.max(self.logical_block.into())
+        PIECE.max(self.info.logical_block.into())
     }
 
     /// Has control record component bytes as bad on the member of `slot`; comes back when its log says so

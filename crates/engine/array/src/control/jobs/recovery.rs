@@ -178,8 +178,8 @@ impl Jobs {
         if !planted("rebuilt-unflushed") {
             self.record.flush_some(|member| member.nr == nr).await;
         }
-        self.record.all_reports_heard().await;
-        if self.record.is_suspect(nr) {
+        self.record.suspects.all_heard().await;
+        if self.record.suspects.contains(nr) {
             self.record.record_suspects(&turn).await;
             return gone;
         }

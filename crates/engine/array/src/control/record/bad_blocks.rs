@@ -11,15 +11,15 @@
 
 use crate::control::record::Record;
 use crate::control::record::bad_list::Bad;
-use crate::control::record::members::Member;
+use crate::control::record::members::{Member, Roster};
 use crate::engine::home::BadBytes;
 use crate::state::bad_blocks::BadBlocks;
 use crate::state::geometry::Geometry;
 use crate::state::view::MemberNr;
 use braid_device::{Device, IoError, Request};
 use braid_format::{SECTOR, badblocks};
-use braid_shard::Buf;
 use braid_shard::plant::planted;
+use braid_shard::{Buf, Pool};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -78,13 +78,64 @@ impl Member {
     }
 }
 
+impl Roster {
+    fn enter_bad(&mut self, nr: MemberNr, bytes: &[Range<u64>]) -> Entered {
+        let Some(member) = self.member_mut(nr).filter(|member| !member.is_faulty()) else {
+            return Entered::NoMember;
+        };
+        if member.bad_block_log().is_none() {
+            return Entered::NoRoom("it has no such log".to_string());
+        }
+        let sectors: Vec<Range<u64>> = bytes.iter().map(|bytes| member.sectors(bytes)).collect();
+        let known = |list: &BadBlocks| sectors.iter().all(|range| list.covers(range));
+        if known(&member.bad.now) && known(&member.bad.logged) {
+            return Entered::Known;
+        }
+        let all = BadBlocks::new(member.bad.now.ranges().iter().cloned().chain(sectors));
+        if let Err(error) = member.encoded(&all) {
+            return Entered::NoRoom(error.to_string());
+        }
+        member.bad.fits = all.clone();
+        member.bad.now = all;
+        Entered::New
+    }
+
+    /// Members whose log says something else than is known, what it shall list, and its bytes: none for an
+    /// empty list, since the superblock then says that there is none.
+    fn logs_due(&self, pool: &Pool) -> Vec<(MemberNr, BadBlocks, Option<Buf>)> {
+        let mut due = Vec::new();
+        for member in self.members.iter().filter(|member| !member.is_faulty()) {
+            let Bad { now, logged, fits } = &member.bad;
+            if now == logged || member.bad_block_log().is_none() {
+                continue;
+            }
+            let now_encoded = member.encoded(now).map(|bytes| (now, bytes));
+            let Ok((list, bytes)) =
+                now_encoded.or_else(|_| member.encoded(fits).map(|bytes| (fits, bytes)))
+            else {
+                continue;
+            };
+            if list == logged {
+                continue;
+            }
+            let log = (!list.is_empty()).then(|| pool.copy_of(&bytes).freeze());
+            due.push((member.nr, list.clone(), log));
+        }
+        due
+    }
+}
+
 impl Record {
     /// An engine says that component bytes of member `nr` cannot be written: true when the member's log says so and
     /// all shards know, false when that cannot be.
     pub(crate) async fn record_bad(self: &Rc<Self>, nr: MemberNr, bad: BadBytes) -> bool {
         let BadBytes { bytes, error, or_fail } = bad;
         let turn = self.turn().await;
-        match self.enter_bad(nr, &bytes) {
+        let entered = match self.read_only || self.roster.borrow().broken {
+            true => Entered::NoMember,
+            false => self.roster.borrow_mut().enter_bad(nr, &bytes),
+        };
+        match entered {
             Entered::Known => true,
             Entered::NoMember => false,
             Entered::NoRoom(why) => {
@@ -125,31 +176,6 @@ impl Record {
         }
     }
 
-    fn enter_bad(&self, nr: MemberNr, bytes: &[Range<u64>]) -> Entered {
-        let mut roster = self.roster.borrow_mut();
-        if self.read_only || roster.broken {
-            return Entered::NoMember;
-        }
-        let Some(member) = roster.member_mut(nr).filter(|member| !member.is_faulty()) else {
-            return Entered::NoMember;
-        };
-        if member.bad_block_log().is_none() {
-            return Entered::NoRoom("it has no such log".to_string());
-        }
-        let sectors: Vec<Range<u64>> = bytes.iter().map(|bytes| member.sectors(bytes)).collect();
-        let known = |list: &BadBlocks| sectors.iter().all(|range| list.covers(range));
-        if known(&member.bad.now) && known(&member.bad.logged) {
-            return Entered::Known;
-        }
-        let all = BadBlocks::new(member.bad.now.ranges().iter().cloned().chain(sectors));
-        if let Err(error) = member.encoded(&all) {
-            return Entered::NoRoom(error.to_string());
-        }
-        member.bad.fits = all.clone();
-        member.bad.now = all;
-        Entered::New
-    }
-
     /// Component bytes of a member were written: they are not bad any more. Its log says so with the next
     /// superblocks.
     pub(crate) fn good_again(&self, nr: MemberNr, bytes: Range<u64>) {
@@ -175,7 +201,7 @@ impl Record {
     /// # Errors
     /// The members that this cannot be done on; none of them when a suspect is to be dropped first.
     pub(crate) async fn write_bad_block_logs(&self) -> Result<(), Vec<(MemberNr, IoError)>> {
-        let due = self.logs_due();
+        let due = self.roster.borrow().logs_due(self.shard.pool());
         if due.is_empty() {
             return Ok(());
         }
@@ -187,7 +213,7 @@ impl Record {
         let any = self.roster.borrow().members.iter().any(shrinks);
         if any {
             self.flush_some(shrinks).await;
-            if self.any_suspect() {
+            if self.suspects.any() {
                 return Err(Vec::new());
             }
         }
@@ -215,30 +241,5 @@ impl Record {
             }
         }
         if failures.is_empty() { Ok(()) } else { Err(failures) }
-    }
-
-    /// Members whose log says something else than is known, what it shall list, and its bytes: none for an
-    /// empty list, since the superblock then says that there is none.
-    fn logs_due(&self) -> Vec<(MemberNr, BadBlocks, Option<Buf>)> {
-        let roster = self.roster.borrow();
-        let mut due = Vec::new();
-        for member in roster.members.iter().filter(|member| !member.is_faulty()) {
-            let Bad { now, logged, fits } = &member.bad;
-            if now == logged || member.bad_block_log().is_none() {
-                continue;
-            }
-            let now_encoded = member.encoded(now).map(|bytes| (now, bytes));
-            let Ok((list, bytes)) =
-                now_encoded.or_else(|_| member.encoded(fits).map(|bytes| (fits, bytes)))
-            else {
-                continue;
-            };
-            if list == logged {
-                continue;
-            }
-            let log = (!list.is_empty()).then(|| self.shard.pool().copy_of(&bytes).freeze());
-            due.push((member.nr, list.clone(), log));
-        }
-        due
     }
 }

@@ -28,7 +28,7 @@ impl Record {
     pub(crate) fn hear_of(&self, nr: MemberNr, error: IoError, report: Report) {
         self.suspect(nr, error.to_string());
         drop(report);
-        self.heard();
+        self.suspects.heard();
     }
 
     pub(crate) async fn fail_nr(self: &Rc<Self>, nr: MemberNr, why: &str) -> Dropped {
@@ -86,7 +86,7 @@ impl Record {
         if !self.geometry().level.has_redundancy() {
             return Dropped::Kept;
         }
-        self.no_suspect_any_more(nr);
+        self.suspects.remove(nr);
         let mut roster = self.roster.borrow_mut();
         // A stop keeps the last source of any block: nobody waits any more for an array that takes writes.
         let kept = self.end.has_begun() && roster.is_only_source(&self.geometry(), nr, &[]);
@@ -112,7 +112,7 @@ impl Record {
         member.standing = Standing::Faulty(why.to_string());
         member.given_up = Some(why.to_string());
         let device = Rc::clone(&member.device);
-        self.suspects.unrecorded.set(true);
+        self.suspects.set_recording(true);
         tracing::warn!("array {array}: {name} is faulty: {why}");
         drop(roster);
         self.give_up_devices(nr, Some(device));

@@ -109,6 +109,11 @@ impl Member {
         }
     }
 
+    /// It holds a slot: some of the data is on it.
+    pub(crate) fn holds_data(&self) -> bool {
+        self.standing.slot().is_some()
+    }
+
     pub(crate) fn is_faulty(&self) -> bool {
         matches!(self.standing, Standing::Faulty(_))
     }

@@ -7,7 +7,8 @@
 //! | `bitmap`, `running_bitmap` | the bitmap's pages on the members; the bits themselves |
 //! | `bad_blocks`, `bad_list` | the members' bad-block logs |
 //! | `failing` | members that fail: given up, dropped, recorded |
-//! | `flushing`, `suspects` | flushes of members, one at a time; failures that are not recorded yet |
+//! | `flushing`, `flushes` | flushes of members, one at a time |
+//! | `suspects` | members that have failed and are not recorded as failed yet |
 //! | `read_error_count` | errors that another copy made good |
 //! | `end` | how far the end of the array has come |
 //!
@@ -22,6 +23,7 @@ pub(crate) mod bad_list;
 pub(crate) mod bitmap;
 mod end;
 pub(crate) mod failing;
+mod flushes;
 mod flushing;
 pub(crate) mod members;
 mod only_source;
@@ -42,12 +44,13 @@ use braid_device::{OpenError, Opener};
 use braid_shard::Shard;
 use braid_shard::sync::{Budget, Notify, Share};
 use end::End;
+use flushes::Flushes;
 use members::Roster;
 use running_bitmap::Current;
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use suspects::{Flushes, Suspects};
+use suspects::Suspects;
 
 /// See the module's documentation. Lives on the home shard.
 pub(crate) struct Record {
@@ -64,7 +67,7 @@ pub(crate) struct Record {
     pub(crate) roster: RefCell<Roster>,
     /// Told whenever the roster, the job or the end has changed.
     pub(crate) changed: Notify,
-    suspects: Suspects,
+    pub(crate) suspects: Suspects,
     pub(crate) flushes: Flushes,
     pub(crate) current_bitmap: Current,
     pub(crate) end: End,
@@ -95,11 +98,11 @@ impl Record {
             read_only: options.read_only,
             ctx: ctx.clone(),
             engines: Engines::new(shard, &ctx.remotes, id),
+            suspects: Suspects::new(shard, &engine.reports),
             engine,
             one_at_a_time: Budget::new(shard, 1),
             roster: RefCell::new(roster),
             changed: Notify::new(shard),
-            suspects: Suspects::new(shard),
             flushes: Flushes::new(shard),
             current_bitmap: Current::new(shard, found, options.bitmap_daemon_sleep_ms),
             end: End::default(),
@@ -135,7 +138,7 @@ impl Record {
     /// Has every engine take over what the roster says, and waits until all have. A shard that is gone uses no member
     /// any more.
     pub(crate) async fn send_view(&self) {
-        self.suspects.unrecorded.set(false);
+        self.suspects.set_recording(false);
         let update = self.next_view();
         self.engines.ask(move |engine| engine.members.apply(update.clone())).await;
     }
@@ -143,7 +146,7 @@ impl Record {
     /// Like [`send_view`](Control::send_view), but does not wait: enough for a view that allows more.
     /// Not while a failure is being recorded: the view would tell of it too early.
     pub(crate) fn post_view(&self) {
-        if !self.suspects.unrecorded.get() {
+        if !self.suspects.is_recording() {
             let update = self.next_view();
             self.engines.tell(move |engine| engine.members.apply(update.clone()));
         }
