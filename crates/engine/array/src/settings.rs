@@ -391,7 +391,7 @@ impl Settings {
                 return Err(SettingError::AboveChunk { bytes, chunk });
             }
         }
-        let line = self.granule(geometry) * geometry.slots() as u64;
+        let line = self.line_size(geometry) * geometry.slots() as u64;
         let lines = match self.stripe_cache_size {
             StripeCacheSize::Auto => 0,
             StripeCacheSize::Lines(lines) => u64::from(lines),
@@ -437,7 +437,7 @@ impl Settings {
     }
 
     /// Height of a line in bytes: what is set, else as small as lines can be, of which a stripe has [`HEIGHTS_MAX`].
-    pub fn granule(&self, geometry: &Geometry) -> u64 {
+    pub fn line_size(&self, geometry: &Geometry) -> u64 {
         let smallest = STRIPE_SIZE_MIN.max(u64::from(geometry.logical_block));
         match self.stripe_size {
             StripeSize::Bytes(bytes) => bytes,

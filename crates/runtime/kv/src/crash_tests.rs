@@ -71,7 +71,7 @@ pub(crate) fn work(
         let changes = changes(dice);
         let after = apply(&acknowledged, &changes);
         let result = database.commit(&changes);
-        // A half that was let go would have to be noted first, and then there is no power.
+        // A half that was detached would have to be noted first, and then there is no power.
         if fuse.is_blown() {
             return (acknowledged, after);
         }
@@ -87,7 +87,7 @@ pub(crate) fn stop(disks: &[Disk], dice: &mut Dice) {
     }
 }
 
-/// A half that was let go because it was being made equal to the other becomes one again.
+/// A half that was detached because it was being made equal to the other becomes one again.
 fn join_again(database: &mut Database, disks: &[Disk]) {
     for dropped in database.with_image(|image| image.mirror().take_dropped()).unwrap() {
         assert!(dropped.why.contains("being made equal"), "{}", dropped.why);
@@ -263,7 +263,7 @@ fn what_one_half_has_lost_is_mended_from_the_other() {
 }
 
 #[test]
-fn a_half_whose_header_is_damaged_is_let_go_and_the_other_is_used() {
+fn a_half_whose_header_is_damaged_is_detached_and_the_other_is_used() {
     for hurt in 0..2 {
         for compare in [false, true] {
             let fuse = Fuse::default();
@@ -282,7 +282,7 @@ fn a_half_whose_header_is_damaged_is_let_go_and_the_other_is_used() {
 }
 
 #[test]
-fn a_half_that_fails_is_let_go_and_the_other_has_everything() {
+fn a_half_that_fails_is_detached_and_the_other_has_everything() {
     for failing in 0..2 {
         let fuse = Fuse::default();
         let disks = [Disk::new("a", SIZE, &fuse), Disk::new("b", SIZE, &fuse)];

@@ -107,7 +107,7 @@ fn survives(seed: u64, cut: u64) -> bool {
         held = apply(&held, &changes);
     }
     fuse.set(cut);
-    // As the superblocks do, that know of a half that was let go before the store is larger.
+    // As the superblocks do, that know of a half that was detached before the store is larger.
     let grown = prepare(&database, &disks, LARGE);
     let is_whole = !fuse.is_blown();
     if is_whole {

@@ -156,13 +156,13 @@ fn auto(
         "stripe_size" => match geometry {
             None => return (None, BTreeMap::new()),
             Some(geometry) => {
-                let line = status.settings.granule(geometry);
+                let line = status.settings.line_size(geometry);
                 (format!("lines of {line} bytes"), numbers(&[("line_bytes", line)]))
             }
         },
         "stripe_cache_size" => {
             let lines = status.cache.capacity;
-            let line = geometry.map_or(0, |geometry| status.settings.granule(geometry));
+            let line = geometry.map_or(0, |geometry| status.settings.line_size(geometry));
             let bytes = lines.saturating_mul(line).saturating_mul(status.raid_disks as u64);
             let meaning = format!("{lines} lines, {}", size::human(bytes));
             (meaning, numbers(&[("lines", lines), ("bytes", bytes)]))

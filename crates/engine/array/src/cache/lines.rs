@@ -1,8 +1,8 @@
-//! Memory of lines, found by stripe, let go by the clock rule.
+//! Memory of lines, found by stripe, evicted by the clock rule.
 //!
 //! A line holds a block of `stripe_size` bytes of each member of which it knows what is there: the very buffer that was
 //! read or written where that is just such a block, else a copy, since a part of a larger buffer would keep all of it.
-//! Nothing here goes through all lines but the clock's hand, which passes each line at most once for each that it lets go
+//! Nothing here goes through all lines but the clock's hand, which passes each line at most once for each that it evicts
 //! (and once more for each that was used meanwhile).
 
 use braid_layout::Slot;
@@ -35,7 +35,7 @@ struct Entry {
 pub(crate) struct Lines {
     pool: Pool,
     members: usize,
-    granule: u64,
+    line_size: u64,
     heights: usize,
     capacity: u32,
     index: HashMap<u64, Entry>,
@@ -50,8 +50,8 @@ pub(crate) struct Lines {
     hand: u32,
     len: u32,
     evictions: u64,
-    /// Fingerprints of stripes that were let go, by hash: what a larger cache would still have.
-    let_go: Vec<u32>,
+    /// Fingerprints of stripes that were evicted, by hash: what a larger cache would still have.
+    evicted: Vec<u32>,
     /// Entries without lines, kept for reuse.
     spare: Vec<Box<[u32]>>,
 }
@@ -101,22 +101,22 @@ impl StripeLines<'_> {
 }
 
 impl Lines {
-    /// Room for `capacity` lines, `granule` high, of stripes of `members` chunks of `chunk` bytes, that
-    /// remembers about `horizon` stripes whose lines were let go. Copies take memory of `pool`.
+    /// Room for `capacity` lines, `line_size` high, of stripes of `members` chunks of `chunk` bytes, that
+    /// remembers about `horizon` stripes whose lines were evicted. Copies take memory of `pool`.
     pub(crate) fn new(
         pool: &Pool,
         members: usize,
         chunk: u64,
-        granule: u64,
+        line_size: u64,
         capacity: u32,
         horizon: u32,
     ) -> Lines {
-        let granule = granule.max(1);
+        let line_size = line_size.max(1);
         Lines {
             pool: pool.clone(),
             members,
-            granule,
-            heights: chunk.div_ceil(granule) as usize,
+            line_size,
+            heights: chunk.div_ceil(line_size) as usize,
             capacity,
             index: HashMap::new(),
             headers: Vec::new(),
@@ -127,13 +127,13 @@ impl Lines {
             hand: 0,
             len: 0,
             evictions: 0,
-            let_go: vec![0; (horizon as usize).next_power_of_two()],
+            evicted: vec![0; (horizon as usize).next_power_of_two()],
             spare: Vec::new(),
         }
     }
 
-    pub(crate) fn granule(&self) -> u64 {
-        self.granule
+    pub(crate) fn line_size(&self) -> u64 {
+        self.line_size
     }
 
     pub(crate) fn capacity(&self) -> u32 {
@@ -154,7 +154,7 @@ impl Lines {
 
     /// Bytes of all blocks that are here.
     pub(crate) fn bytes(&self) -> u64 {
-        self.held * self.granule
+        self.held * self.line_size
     }
 
     /// The lines of `stripe`, if there are any.
@@ -173,28 +173,28 @@ impl Lines {
         }
     }
 
-    /// A line of `stripe` was let go not long ago.
-    pub(crate) fn was_let_go(&self, stripe: u64) -> bool {
+    /// A line of `stripe` was evicted not long ago.
+    pub(crate) fn was_evicted(&self, stripe: u64) -> bool {
         let (at, mark) = self.fingerprint(stripe);
-        self.let_go.get(at) == Some(&mark)
+        self.evicted.get(at) == Some(&mark)
     }
 
     fn fingerprint(&self, stripe: u64) -> (usize, u32) {
         let hash = stripe.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         // The table's length is a power of two; 0 marks an empty place.
-        let at = (hash >> 32) as usize & (self.let_go.len() - 1);
+        let at = (hash >> 32) as usize & (self.evicted.len() - 1);
         (at, (hash as u32) | 1)
     }
 
     fn heights_of(&self, rows: &Range<u64>) -> Range<usize> {
-        (rows.start / self.granule) as usize..rows.end.div_ceil(self.granule) as usize
+        (rows.start / self.line_size) as usize..rows.end.div_ceil(self.line_size) as usize
     }
 
     /// Where `rows` meet the line at `height`: bytes of the line's block, and bytes of `rows`.
     fn overlap(&self, height: usize, rows: &Range<u64>) -> (Range<usize>, Range<usize>) {
-        let base = height as u64 * self.granule;
+        let base = height as u64 * self.line_size;
         let start = rows.start.max(base);
-        let end = rows.end.min(base + self.granule);
+        let end = rows.end.min(base + self.line_size);
         let within = (start - base) as usize..(end - base) as usize;
         (within, (start - rows.start) as usize..(end - rows.start) as usize)
     }
@@ -241,7 +241,7 @@ impl Lines {
         }
         for height in self.heights_of(&rows) {
             let (within, at) = self.overlap(height, &rows);
-            let whole = within.len() as u64 == self.granule;
+            let whole = within.len() as u64 == self.line_size;
             let line = match self.line(stripe, height) {
                 Some(line) => line,
                 None if whole && admit => match self.make(stripe, height) {
@@ -280,7 +280,7 @@ impl Lines {
     /// Keeps all of `block` as that of `slot`.
     #[inline]
     fn keep(&mut self, line: u32, slot: Slot, block: &Buf) {
-        debug_assert_eq!(block.len() as u64, self.granule, "a block of another height");
+        debug_assert_eq!(block.len() as u64, self.line_size, "a block of another height");
         let block = match block.is_all_of_its_memory() {
             true => block.clone(),
             false => self.pool.copy_of(block).freeze(),
@@ -350,7 +350,7 @@ impl Lines {
             }
             let (line, stripe) = (self.hand, header.stripe);
             let (at, mark) = self.fingerprint(stripe);
-            if let Some(place) = self.let_go.get_mut(at) {
+            if let Some(place) = self.evicted.get_mut(at) {
                 *place = mark;
             }
             self.evictions += 1;
@@ -398,13 +398,13 @@ impl Lines {
         }
     }
 
-    /// Room for `capacity` lines from now on; what is beyond is let go, and its memory given back.
+    /// Room for `capacity` lines from now on; what is beyond is evicted, and its memory freed.
     pub(crate) fn set_capacity(&mut self, capacity: u32) {
         self.capacity = capacity;
         self.truncate(capacity);
     }
 
-    /// Lets go all lines from number `lines` on.
+    /// Evicts all lines from number `lines` on.
     fn truncate(&mut self, lines: u32) {
         for line in lines..self.headers.len() as u32 {
             if self.headers.get(line as usize).is_some_and(|header| header.height != NONE) {
@@ -422,10 +422,10 @@ impl Lines {
 mod tests {
     use super::*;
 
-    const GRANULE: u64 = 4;
+    const LINE_SIZE: u64 = 4;
 
     fn lines(capacity: u32) -> Lines {
-        Lines::new(&pool(), 3, 16, GRANULE, capacity, 64)
+        Lines::new(&pool(), 3, 16, LINE_SIZE, capacity, 64)
     }
 
     fn pool() -> Pool {
@@ -479,8 +479,8 @@ mod tests {
             assert_eq!(held(&lines, stripe, 0, 0..4), Some(vec![stripe as u8; 4]));
         }
         assert_eq!(lines.evictions(), 36);
-        assert_eq!(lines.bytes(), 4 * GRANULE, "one block of each line is known");
-        assert!((4..38).filter(|stripe| lines.was_let_go(*stripe)).count() > 3);
+        assert_eq!(lines.bytes(), 4 * LINE_SIZE, "one block of each line is known");
+        assert!((4..38).filter(|stripe| lines.was_evicted(*stripe)).count() > 3);
     }
 
     #[test]

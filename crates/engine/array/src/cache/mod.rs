@@ -2,13 +2,13 @@
 //! so that a later write of the same line has less to read.
 //!
 //! A line is `stripe_size` bytes of every member at one height of a stripe. What is in the cache is
-//! what is on the members: a write enters it when it has ended well, so a line can be let go at any
+//! what is on the members: a write enters it when it has ended well, so a line can be evicted at any
 //! moment, and a crash loses nothing. One look-up by stripe finds all lines of the stripe, however
 //! large the cache is.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `lines` | memory of lines, found by stripe, let go by the clock rule |
+//! | `lines` | memory of lines, found by stripe, evicted by the clock rule |
 //! | `sizing` | how large the cache should be, and whether a stripe is worth keeping |
 //!
 //! Knows no I/O. Whoever uses it holds the lock of the rows, and tells it what the members hold.
@@ -40,7 +40,7 @@ pub struct CacheStats {
     pub hits: u64,
     /// Blocks of lines that a write needed and had to read.
     pub misses: u64,
-    /// Lines let go for others.
+    /// Lines evicted for others.
     pub evictions: u64,
 }
 
@@ -65,25 +65,25 @@ pub(crate) struct StripeCache {
 }
 
 impl StripeCache {
-    /// A cache for stripes of `members` blocks of `chunk` bytes, in lines `granule` high: `fixed`
+    /// A cache for stripes of `members` blocks of `chunk` bytes, in lines `line_size` high: `fixed`
     /// lines, or as many as pay up to `bound`.
     pub(crate) fn new(
         pool: &Pool,
         members: usize,
         chunk: u64,
-        granule: u64,
+        line_size: u64,
         fixed: Option<u32>,
         bound: u32,
     ) -> StripeCache {
         let sizing = Sizing::new(fixed, bound);
         let horizon = if fixed.is_some() { 1 } else { bound };
-        let lines = Lines::new(pool, members, chunk, granule, sizing.capacity(), horizon);
+        let lines = Lines::new(pool, members, chunk, line_size, sizing.capacity(), horizon);
         StripeCache { lines, sizing, hits: 0, misses: 0 }
     }
 
     /// Height of a line in bytes.
-    pub(crate) fn granule(&self) -> u64 {
-        self.lines.granule()
+    pub(crate) fn line_size(&self) -> u64 {
+        self.lines.line_size()
     }
 
     /// True when nothing is kept and nothing will be.
@@ -109,7 +109,7 @@ impl StripeCache {
             // While only some stripes are kept, only those show what keeping them would bring.
             return;
         }
-        let early = misses > 0 && self.lines.was_let_go(stripe);
+        let early = misses > 0 && self.lines.was_evicted(stripe);
         if let Some(capacity) = self.sizing.wanted(hits, misses, early) {
             self.lines.set_capacity(capacity);
         }
@@ -134,7 +134,7 @@ impl StripeCache {
             return None;
         }
         // Lines are made for whole blocks only, and rows shorter than one have none.
-        let has_whole = rows.end - rows.start >= self.granule();
+        let has_whole = rows.end - rows.start >= self.line_size();
         let admit = partly && has_whole && self.admits(stripe);
         if !admit && self.stripe(stripe).is_none() {
             return None;
@@ -164,8 +164,9 @@ impl StripeCache {
         blocks: impl Iterator<Item = (Slot, &'a Buf)>,
         admit: bool,
     ) {
-        if rows.end - rows.start == self.granule() && rows.start.is_multiple_of(self.granule()) {
-            let height = (rows.start / self.granule()) as usize;
+        if rows.end - rows.start == self.line_size() && rows.start.is_multiple_of(self.line_size())
+        {
+            let height = (rows.start / self.line_size()) as usize;
             return self.lines.store_line(stripe, height, blocks, admit);
         }
         for (slot, block) in blocks {

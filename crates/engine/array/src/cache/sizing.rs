@@ -1,6 +1,6 @@
 //! The target size of the cache, and which stripes are worth keeping.
 //!
-//! A cache whose size is `auto` starts small. It doubles while lines that were let go are wanted again
+//! A cache whose size is `auto` starts small. It doubles while lines that were evicted are wanted again
 //! often enough: one of the size that it is bound to would have had them. It keeps only a sample of stripes while nothing is
 //! found at all, so that writes that never come back cost no copies; the sample shows when they do.
 
@@ -44,7 +44,7 @@ impl Sizing {
         self.capacity
     }
 
-    /// Counts what was wanted; `early`: of a stripe that was let go before. The new capacity, when it
+    /// Counts what was wanted; `early`: of a stripe that was evicted before. The new capacity, when it
     /// is another one.
     pub(super) fn wanted(&mut self, hits: u64, misses: u64, early: bool) -> Option<u32> {
         self.hits += hits;
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_grows_while_lines_are_let_go_too_early_and_not_beyond_its_bound() {
+    fn it_grows_while_lines_are_evicted_too_early_and_not_beyond_its_bound() {
         let mut sizing = Sizing::new(None, 1000);
         for _ in 0..100 {
             sizing.wanted(0, WINDOW, true);

@@ -8,7 +8,7 @@
 //! | *enter*, before it waits for anything else | [`Consistency::try_enter`] | nothing | the bits over it are set on all members |
 //! | *begin*, with its rows locked | [`Consistency::try_begin`] | the superblocks say "active" | the same |
 //! | *before members*: its parity is there, and no member knows of it | [`Consistency::before_members`] | nothing | nothing |
-//! | *let go*: the members have it | what the gates gave is dropped: [`Permit`], [`WriteInFlight`], [`Entered`] | may be marked clean | bits may be cleared |
+//! | *release*: the members have it | what the gates gave is dropped: [`Permit`], [`WriteInFlight`], [`Entered`] | may be marked clean | bits may be cleared |
 //!
 //! Levels without redundancy have the policy `none`: nothing of theirs can disagree, and their writes do not come here.
 //! Nor do those of jobs: they make redundancy match what is on the members, and what a crash cuts short is done again.

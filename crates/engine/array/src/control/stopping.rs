@@ -1,4 +1,4 @@
-//! The end of an array: writes drained, the job at its checkpoint, members marked clean, read back and let go.
+//! The end of an array: writes drained, the job at its checkpoint, members marked clean, read back and closed.
 //!
 //! Invariant: an array is called clean only where its superblocks were read back and say so.
 

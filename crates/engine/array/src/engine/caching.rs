@@ -32,7 +32,7 @@ impl Caching {
         if (made && same) || !geometry.has_parity() {
             return;
         }
-        let (members, line) = (geometry.slots(), new.granule(geometry));
+        let (members, line) = (geometry.slots(), new.line_size(geometry));
         // This shard's part of what all shards may hold; a size that is set is never rounded to none.
         let part = |lines: u64| {
             u32::try_from(lines.div_ceil(u64::from(geometry.owners()))).unwrap_or(u32::MAX)

@@ -83,7 +83,7 @@ struct Inner {
 #[derive(Clone)]
 pub struct RangeLocks(Rc<Inner>);
 
-/// A held range; dropping it lets go.
+/// A held range; dropping it releases it.
 pub struct Held {
     locks: RangeLocks,
     unit: u64,

@@ -3,7 +3,7 @@
 //! Payload and read buffers travel as loans, so no byte is copied and no count is shared. How work is carried out is
 //! known above: [`Mesh::attach`] is given that.
 
-use crate::engine::gather::{Gather, RequestInFlight};
+use crate::engine::split::{RequestInFlight, Split};
 use crate::engine::window::{Window, WindowReport};
 use crate::state::extent::Extent;
 use braid_device::{Bufs, Completion, IoError, Op};
@@ -44,8 +44,8 @@ pub(crate) enum Work {
 pub(crate) enum PieceDone {
     /// Whoever made the request, of which this is all: a write.
     Alone { request: RequestInFlight, fua: bool, done: Completion },
-    /// A gather of this shard.
-    Part { gather: Rc<Gather>, index: u32 },
+    /// A part of a request that this shard has split.
+    Part { split: Rc<Split>, index: u32 },
     /// The shard that asked.
     Peer { to: ShardId, id: u32 },
 }
@@ -53,7 +53,7 @@ pub(crate) enum PieceDone {
 enum Pending {
     /// `onto`: where the bytes of a read go whose own buffer could not travel.
     Part {
-        gather: Rc<Gather>,
+        split: Rc<Split>,
         index: u32,
         onto: Option<BufMut>,
     },
@@ -83,12 +83,12 @@ impl PieceDone {
                 drop((payload, request));
                 done.finish(result, Op::Write { bufs: Bufs::new(), fua });
             }
-            PieceDone::Part { gather, index } => {
+            PieceDone::Part { split, index } => {
                 drop(payload);
-                gather.part_done(index, result, buf);
+                split.part_done(index, result, buf);
             }
             PieceDone::Peer { to, id } => {
-                // A payload that somebody still holds goes home when the last holder lets go.
+                // A payload that somebody still holds goes home when the last holder drops it.
                 let loan = match (buf, payload) {
                     (Some(buf), _) => buf.into_loan().ok(),
                     (None, Some(payload)) => payload.into_loan().ok(),
@@ -124,7 +124,7 @@ impl Mesh {
                 Msg::Do { id, work } => carry_out(from, id, work),
                 Msg::Done { id, result, loan } => mesh.part_ended(id, result, loan),
                 Msg::WindowDone { id, report } => mesh.window_ended(id, report),
-                Msg::Return(loan) => mesh.settle(loan),
+                Msg::Return(loan) => mesh.give_back(loan),
             }
         });
         *self.link.borrow_mut() = Some(link);
@@ -146,8 +146,8 @@ impl Mesh {
         }
     }
 
-    fn expect_part(&self, gather: Rc<Gather>, index: u32, onto: Option<BufMut>) -> u32 {
-        self.pending.borrow_mut().insert(Pending::Part { gather, index, onto }) as u32
+    fn expect_part(&self, split: Rc<Split>, index: u32, onto: Option<BufMut>) -> u32 {
+        self.pending.borrow_mut().insert(Pending::Part { split, index, onto }) as u32
     }
 
     pub(crate) fn write(
@@ -157,7 +157,7 @@ impl Mesh {
         extent: Extent,
         payload: Buf,
         fua: bool,
-        part: (Rc<Gather>, u32),
+        part: (Rc<Split>, u32),
     ) {
         let loan = match payload.into_loan() {
             Ok(loan) => loan,
@@ -178,7 +178,7 @@ impl Mesh {
         extent: Extent,
         unmap: bool,
         fua: bool,
-        part: (Rc<Gather>, u32),
+        part: (Rc<Split>, u32),
     ) {
         let id = self.expect_part(part.0, part.1, None);
         self.send(to, Msg::Do { id, work: Work::Zero { unit, extent, unmap, fua } });
@@ -191,7 +191,7 @@ impl Mesh {
         offset: u64,
         buf: BufMut,
         error: Option<IoError>,
-        part: (Rc<Gather>, u32),
+        part: (Rc<Split>, u32),
     ) {
         let pool = self.shard.pool();
         let (loan, onto) = match buf.into_loan() {
@@ -223,23 +223,23 @@ impl Mesh {
     fn part_ended(&self, id: u32, result: Result<(), IoError>, loan: Option<Loan>) {
         let pending = self.pending.borrow_mut().try_remove(id as usize);
         match (pending, loan) {
-            (Some(Pending::Part { gather, index, onto }), Some(loan)) => {
+            (Some(Pending::Part { split, index, onto }), Some(loan)) => {
                 match (self.shard.pool().reclaim(loan), onto) {
                     (Ok(buf), Some(mut onto)) => {
                         onto.copy_from_slice(&buf);
-                        gather.part_done(index, result, Some(onto));
+                        split.part_done(index, result, Some(onto));
                     }
-                    (Ok(buf), None) => gather.part_done(index, result, Some(buf)),
+                    (Ok(buf), None) => split.part_done(index, result, Some(buf)),
                     (Err(loan), onto) => {
                         let buf = self.copied(loan, onto);
-                        gather.part_done(index, result, buf);
+                        split.part_done(index, result, buf);
                     }
                 }
             }
-            (Some(Pending::Part { gather, index, onto }), None) => {
-                gather.part_done(index, result, onto);
+            (Some(Pending::Part { split, index, onto }), None) => {
+                split.part_done(index, result, onto);
             }
-            (_, Some(loan)) => self.settle(loan),
+            (_, Some(loan)) => self.give_back(loan),
             (_, None) => {}
         }
     }
@@ -257,7 +257,7 @@ impl Mesh {
         let theirs = match self.shard.pool().adopt_mut(loan) {
             Ok(theirs) => theirs,
             Err(loan) => {
-                self.settle(loan);
+                self.give_back(loan);
                 return onto;
             }
         };
@@ -267,7 +267,7 @@ impl Mesh {
         Some(own)
     }
 
-    fn settle(&self, loan: Loan) {
+    fn give_back(&self, loan: Loan) {
         if let Err(stray) = self.shard.pool().release(loan) {
             // Not ours: pass it on to its home rather than leak it.
             self.send(stray.home(), Msg::Return(stray));

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `home` | what is told to control on the home shard, and asked there |
 //! | `asking` | answers from there that are waited for |
-//! | `gather` | the parts of one request, joined when the last has ended |
+//! | `split` | a request that was split into parts: it completes with the last of them |
 //! | `mesh` | work for units that other shards own |
 //! | `work` | what requests hand to the tasks that carry them out |
 //! | `queues` | writes that wait for their stripe |
@@ -26,7 +26,6 @@ mod asking;
 pub(crate) mod balance;
 mod caching;
 mod cut_from;
-pub(crate) mod gather;
 mod hold;
 pub(crate) mod home;
 pub(crate) mod lock;
@@ -36,13 +35,13 @@ pub(crate) mod mesh;
 pub(crate) mod queues;
 mod recording;
 mod scratch;
+pub(crate) mod split;
 pub(crate) mod unanswered;
 pub(crate) mod window;
 pub(crate) mod work;
 
 use self::balance::Balance;
 use self::caching::Caching;
-use self::gather::{Gather, Gathers, RequestInFlight};
 use self::hold::Hold;
 use self::home::{Asked, Home};
 use self::lock::RangeLocks;
@@ -51,6 +50,7 @@ use self::members::Members;
 use self::mesh::Mesh;
 use self::queues::{Key, Waiting};
 use self::scratch::Scratch;
+use self::split::{RequestInFlight, Split, Splits};
 use self::work::{RecoverArgs, WriteArgs};
 use crate::consistency::{Consistency, Policy};
 use crate::metadata::bitmap::{FIRST_BITMAP, Shape};
@@ -88,7 +88,7 @@ pub struct Engine {
     /// The array as a device: its size, and the block of which every request is a multiple.
     pub(crate) info: Rc<DeviceInfo>,
     pub(crate) members: Members,
-    pub(crate) gathers: Rc<Gathers>,
+    pub(crate) splits: Rc<Splits>,
     pub(crate) measured: Measured,
     asked: Asked,
     /// State that all shards of the array share without a message.
@@ -146,7 +146,7 @@ impl Engine {
         let level = geometry.level;
         let balance = Rc::new(Balance::new(geometry.slots()));
         let losses = (!level.has_redundancy()).then(|| Arc::clone(&reports));
-        let gathers = Gathers::new(shard, &balance, losses);
+        let splits = Splits::new(shard, &balance, losses);
         let engine = Rc::new(Engine {
             shard: shard.clone(),
             id,
@@ -164,7 +164,7 @@ impl Engine {
             home,
             info: Rc::new(info),
             members: Members::new(update, balance, setup.aggregate),
-            gathers,
+            splits,
             measured: Measured::new(shard),
             asked: Asked::default(),
             reports,
@@ -183,12 +183,12 @@ impl Engine {
     /// Requests are refused, and jobs do nothing more.
     #[inline]
     pub(crate) fn is_stopping(&self) -> bool {
-        self.gathers.is_stopping()
+        self.splits.is_stopping()
     }
 
     /// Requests that come from now on are refused; those that are under way go on.
     pub(crate) fn refuse_requests(&self) {
-        self.gathers.stop();
+        self.splits.stop();
     }
 
     /// Takes the engine off its shard; requests that come afterwards are refused.
@@ -255,16 +255,16 @@ impl Engine {
 
     /// Requests that have not completed: zero when the engine may be taken away.
     pub(crate) fn requests_in_flight(&self) -> u32 {
-        self.gathers.under_way()
+        self.splits.under_way()
     }
 
-    /// A gather for one request.
-    pub(crate) fn gather(&self) -> Rc<Gather> {
-        self.gathers.take()
+    /// Takes a [`Split`] for one request.
+    pub(crate) fn split(&self) -> Rc<Split> {
+        self.splits.take()
     }
 
-    /// Enters a request that is not joined by a gather of its own.
+    /// Enters a request that needs no split of its own.
     pub(crate) fn begin_request(&self) -> RequestInFlight {
-        self.gathers.enter()
+        self.splits.enter()
     }
 }

@@ -106,7 +106,7 @@ pub(crate) struct Room {
 }
 
 /// A stripe whose writes wait for others.
-struct Gathering {
+struct Batching {
     key: Key,
     /// The turn in which it is looked at.
     due: u64,
@@ -143,7 +143,7 @@ impl Queues {
 pub(crate) struct Waiting {
     queues: RefCell<Queues>,
     /// In the order in which their first writes came. The other stripes wait for their rows.
-    gathering: RefCell<Vec<Gathering>>,
+    batching: RefCell<Vec<Batching>>,
     watched: Cell<bool>,
     /// No turn before this one is the `due` of a stripe.
     next_due: Cell<u64>,
@@ -206,10 +206,10 @@ impl Waiting {
     /// The stripe of queue `key`, whose first write came in this `turn`, waits for other writes. True when nobody watches
     /// such stripes: the caller is to see to it that [`Waiting::due`] is called in every turn, until it says that there
     /// are none.
-    pub(crate) fn gather(&self, key: Key, turn: u64) -> bool {
+    pub(crate) fn batch(&self, key: Key, turn: u64) -> bool {
         let due = quiet_after(turn);
         self.next_due.set(self.next_due.get().min(due));
-        self.gathering.borrow_mut().push(Gathering { key, due });
+        self.batching.borrow_mut().push(Batching { key, due });
         !self.watched.replace(true)
     }
 
@@ -224,8 +224,8 @@ impl Waiting {
         let mut ready = self.due.take();
         let mut next_due = u64::MAX;
         let mut queues = self.queues.borrow_mut();
-        let mut gathering = self.gathering.borrow_mut();
-        gathering.retain_mut(|stripe| {
+        let mut batching = self.batching.borrow_mut();
+        batching.retain_mut(|stripe| {
             if stripe.due > turn && !any_whole {
                 next_due = next_due.min(stripe.due);
                 return true;
@@ -246,10 +246,10 @@ impl Waiting {
             ready.push(stripe.key);
             false
         });
-        let more = !gathering.is_empty();
+        let more = !batching.is_empty();
         self.watched.set(more);
         self.next_due.set(next_due);
-        drop((queues, gathering));
+        drop((queues, batching));
         ready.drain(..).for_each(lead);
         self.due.set(ready);
         more

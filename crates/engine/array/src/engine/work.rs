@@ -19,7 +19,7 @@ pub(crate) struct WriteArgs {
 }
 
 impl WriteArgs {
-    /// Tells whoever sent the write how it has ended. What was recorded for it is let go before.
+    /// Tells whoever sent the write how it has ended. What was recorded for it is released before.
     pub(crate) fn finish(self, mesh: &Mesh, result: Result<(), IoError>) {
         let WriteArgs { payload, done, entered, .. } = self;
         drop(entered);

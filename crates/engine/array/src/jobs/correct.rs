@@ -41,7 +41,7 @@ impl Engine {
                 set.submit(fix.slot as u32, &**device, request);
             }
         }
-        self.settle_job_writes(view, set.finish().await).await?;
+        self.handle_job_write_errors(view, set.finish().await).await?;
         // A member that failed meanwhile, or recorded the block as bad, does not hold it.
         let now = self.view();
         let mut set = self.sets.start();

@@ -173,7 +173,7 @@ impl Scrub<'_> {
                 }
             }
         }
-        self.engine.settle_job_writes(view, set.finish().await).await?;
+        self.engine.handle_job_write_errors(view, set.finish().await).await?;
         let mended = self.engine.correct(view, &fixes, found.len()).await?;
         let correct = self.kind == WindowKind::Repair;
         for (finding, mended) in found.into_iter().zip(mended) {

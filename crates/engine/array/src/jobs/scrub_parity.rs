@@ -410,7 +410,7 @@ impl Scrub<'_> {
                 set.submit(slot as u32, &**device, request);
             }
         }
-        self.engine.settle_job_writes(view, set.finish().await).await?;
+        self.engine.handle_job_write_errors(view, set.finish().await).await?;
         match self.kind {
             WindowKind::Rebuild { slot } if !self.engine.view().writable(slot) => {
                 Err(IoError::new(IoErrorKind::Gone))

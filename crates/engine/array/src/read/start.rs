@@ -2,8 +2,8 @@
 
 use super::locate::{ReadPlace, locate};
 use crate::engine::Engine;
-use crate::engine::gather::{self, Gather, Kind, Unrecovered};
 use crate::engine::mesh::PieceDone;
+use crate::engine::split::{self, Kind, Split, Unrecovered};
 use crate::engine::work::RecoverArgs;
 use crate::state::view::View;
 use braid_device::{BufMuts, Completion, Device, IoError, IoErrorKind, Request, Sink};
@@ -24,8 +24,8 @@ pub(crate) fn read(engine: &Rc<Engine>, offset: u64, mut bufs: BufMuts, done: Co
         && let [_] = bufs.as_slice()
         && let Some(buf) = bufs.pop()
     {
-        let index = engine.gathers.enter_alone(offset, done);
-        let sink = Rc::clone(&engine.gathers) as Rc<dyn Sink>;
+        let index = engine.splits.enter_alone(offset, done);
+        let sink = Rc::clone(&engine.splits) as Rc<dyn Sink>;
         return submit_to(engine, (slot, member), at, buf, (sink, index));
     }
     read_parts(engine, &view, offset, bufs, done, located);
@@ -42,8 +42,8 @@ fn read_parts(
     done: Completion,
     located: ReadPlace,
 ) {
-    let gather = engine.gather();
-    gather.begin(Kind::Read, done);
+    let split = engine.split();
+    split.begin(Kind::Read, done);
     let mut located = Some(located);
     let mut at = offset;
     for buf in bufs {
@@ -53,9 +53,9 @@ fn read_parts(
             let there = || locate(engine, view, at, rest.len() as u64);
             let ReadPlace { len, place } = located.take().unwrap_or_else(there);
             let tail = (len < rest.len() as u64).then(|| rest.split_off(len as usize));
-            let index = gather.add(at, starts);
+            let index = split.add(at, starts);
             starts = false;
-            submit_read(engine, view, &gather, index, rest, place);
+            submit_read(engine, view, &split, index, rest, place);
             at += len;
             match tail {
                 Some(tail) => rest = tail,
@@ -63,13 +63,13 @@ fn read_parts(
             }
         }
     }
-    gather.all_submitted();
+    split.all_submitted();
 }
 
 fn submit_read(
     engine: &Rc<Engine>,
     view: &View,
-    gather: &Rc<Gather>,
+    split: &Rc<Split>,
     index: u32,
     buf: BufMut,
     place: Option<(Slot, u64)>,
@@ -77,10 +77,10 @@ fn submit_read(
     let member = place.and_then(|(slot, at)| Some((slot, view.member(slot)?, at)));
     match member {
         Some((slot, member, at)) => {
-            let sink = Rc::clone(gather) as Rc<dyn Sink>;
+            let sink = Rc::clone(split) as Rc<dyn Sink>;
             submit_to(engine, (slot, member), at, buf, (sink, index));
         }
-        None => recover_part(engine, Rc::clone(gather), index, buf, None),
+        None => recover_part(engine, Rc::clone(split), index, buf, None),
     }
 }
 
@@ -96,7 +96,7 @@ fn submit_to(
     let token = match engine.level {
         Level::Raid1 | Level::Raid10 => {
             engine.members.balance.begin(slot, at, at + buf.len() as u64);
-            gather::counted(index, slot)
+            split::counted(index, slot)
         }
         _ => u64::from(index),
     };
@@ -107,42 +107,42 @@ fn submit_to(
 /// the member said that should have given it.
 pub(crate) fn recover_part(
     engine: &Rc<Engine>,
-    gather: Rc<Gather>,
+    split: Rc<Split>,
     index: u32,
     buf: BufMut,
     error: Option<IoError>,
 ) {
     if !engine.level.has_redundancy() {
         let error = error.unwrap_or(IoError::new(IoErrorKind::Lost));
-        return gather.part_done(index, Err(error), Some(buf));
+        return split.part_done(index, Err(error), Some(buf));
     }
-    let offset = gather.offset_of(index);
+    let offset = split.offset_of(index);
     let view = engine.view();
     let geometry = view.geometry_at(offset);
     let unit_size = geometry.unit_size();
     let unit = offset / unit_size;
     if offset + buf.len() as u64 > (unit + 1) * unit_size {
-        return recover_units(engine, gather, index, buf, error);
+        return recover_units(engine, split, index, buf, error);
     }
     let owner = geometry.owner(unit);
     if owner == engine.shard.id() || planted("recovered-by-any-shard") {
-        return recover_here(engine, offset, buf, PieceDone::Part { gather, index }, error);
+        return recover_here(engine, offset, buf, PieceDone::Part { split, index }, error);
     }
-    engine.mesh.recover(owner, offset, buf, error, (gather, index));
+    engine.mesh.recover(owner, offset, buf, error, (split, index));
 }
 
 /// [`recover_part`] of a part that lies in several units, which may have several owners.
 fn recover_units(
     engine: &Rc<Engine>,
-    gather: Rc<Gather>,
+    split: Rc<Split>,
     index: u32,
     buf: BufMut,
     error: Option<IoError>,
 ) {
     let view = engine.view();
-    let mut at = gather.offset_of(index);
-    let units = engine.gather();
-    units.begin(Kind::Read, Completion::new(gather, gather::recovered(index)));
+    let mut at = split.offset_of(index);
+    let units = engine.split();
+    units.begin(Kind::Read, Completion::new(split, split::recovered(index)));
     let mut rest = buf;
     let mut starts = true;
     loop {
@@ -182,8 +182,8 @@ pub(crate) fn recover_here(
 
 /// Recovers, one after the other, parts of reads whose member failed, until the array is stopped.
 pub(crate) async fn recover_failed(engine: Rc<Engine>) {
-    while let Some(part) = engine.gathers.next_unrecovered().await {
-        let Unrecovered { gather, index, buf, error } = part;
-        recover_part(&engine, gather, index, buf, Some(error));
+    while let Some(part) = engine.splits.next_unrecovered().await {
+        let Unrecovered { split, index, buf, error } = part;
+        recover_part(&engine, split, index, buf, Some(error));
     }
 }

@@ -5,8 +5,8 @@
 //! advice. Parity levels take whole stripes only. Levels without redundancy pass discards down.
 
 use crate::engine::Engine;
-use crate::engine::gather::Kind;
 use crate::engine::mesh::PieceDone;
+use crate::engine::split::Kind;
 use crate::state::extent::Extent;
 use crate::state::view::View;
 use braid_device::{Completion, Device, IoError, IoErrorKind, Op, Outcome, Request, Sink};
@@ -150,8 +150,8 @@ async fn units(
     while at < end {
         let (give, wait) = promise(&engine.shard);
         let sink = Rc::new(PromiseSink(Cell::new(Some(give))));
-        let gather = engine.gather();
-        gather.begin(Kind::WriteZeroes { len, unmap, fua }, Completion::new(sink, 0));
+        let split = engine.split();
+        split.begin(Kind::WriteZeroes { len, unmap, fua }, Completion::new(sink, 0));
         let view = engine.view();
         for _ in 0..PARTS_MAX {
             if at >= end {
@@ -162,19 +162,19 @@ async fn units(
             let unit = at / unit_size;
             let stop = end.min((unit + 1) * unit_size);
             let extent = Extent { start: at - unit * unit_size, end: stop - unit * unit_size };
-            let index = gather.add(at, false);
+            let index = split.add(at, false);
             let owner = geometry.owner(unit);
             if owner == engine.shard.id() {
-                let done = PieceDone::Part { gather: Rc::clone(&gather), index };
+                let done = PieceDone::Part { split: Rc::clone(&split), index };
                 crate::write::start::zero_unit(engine, &view, unit, extent, unmap, fua, done);
             } else {
-                let part = (Rc::clone(&gather), index);
+                let part = (Rc::clone(&split), index);
                 engine.mesh.zero(owner, unit, extent, unmap, fua, part);
             }
             at = stop;
         }
         drop(view);
-        gather.all_submitted();
+        split.all_submitted();
         match wait.await {
             Some(outcome) => outcome.result?,
             None => return Err(IoError::new(IoErrorKind::Refused)),

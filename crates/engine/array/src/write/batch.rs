@@ -229,7 +229,7 @@ impl Batch<'_> {
         let mut works = SmallVec::new();
         let mut cache = self.engine.cache.borrow_mut();
         let found = cache.as_ref().and_then(|cache| cache.stripe(self.stripe));
-        let line = cache.as_ref().map_or(1, |cache| cache.granule());
+        let line = cache.as_ref().map_or(1, |cache| cache.line_size());
         let rmw_level = self.engine.settings.get().rmw_level;
         let (mut hits, mut misses) = (0, 0);
         let segments = self.segments(self.line).into_iter();
@@ -335,7 +335,7 @@ impl Batch<'_> {
         self.engine.measured.count(|counters| counters.member_writes += outcomes.len() as u64);
         if outcomes.any_error(|_| true) || view.any_bad() || !remember {
             self.engine.cache.forget(self.stripe, self.rows.clone());
-            return self.engine.settle_writes(view, self.stripe, outcomes).await;
+            return self.engine.handle_write_errors(view, self.stripe, outcomes).await;
         }
         outcomes.by_ref().for_each(drop);
         self.remember(view, &works);
@@ -355,7 +355,7 @@ impl Batch<'_> {
     }
 
     /// The members hold what was read and what was written: the stripe cache takes it over. What was
-    /// written without reading anything is let go instead: keeping it would cost a copy of all of it,
+    /// written without reading anything is dropped instead: keeping it would cost a copy of all of it,
     /// and saves nothing until a part of it is written again.
     fn remember(&self, view: &View, works: &[Work]) {
         if self.base + self.rows.end > view.resynced {
@@ -410,7 +410,7 @@ impl Batch<'_> {
         if outcomes.any_error(|error| error.kind == IoErrorKind::Unsupported) {
             return None;
         }
-        Some(self.engine.settle_writes(&view, self.stripe, outcomes).await)
+        Some(self.engine.handle_write_errors(&view, self.stripe, outcomes).await)
     }
 }
 

@@ -38,9 +38,9 @@ async fn write_copies(engine: &Rc<Engine>, args: &WriteArgs) -> Result<(), IoErr
     if by_member && outcomes.any_error(|error| error.kind == IoErrorKind::Unsupported) {
         // A member that cannot do this here, although it says so, is told in plain writes.
         let outcomes = Copies { by_member: false, ..copies }.write(&writing).await?;
-        return engine.settle_writes(&view, *unit, outcomes).await;
+        return engine.handle_write_errors(&view, *unit, outcomes).await;
     }
-    engine.settle_writes(&view, *unit, outcomes).await
+    engine.handle_write_errors(&view, *unit, outcomes).await
 }
 
 /// The copies of what is written.

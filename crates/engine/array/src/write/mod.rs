@@ -12,7 +12,7 @@
 //! | `compute` | the new parity of a segment |
 //! | `copies` | writes of levels 1 and 10 |
 //! | `members` | data and parity to the members, once the policy lets them: all writes come by here |
-//! | `settle` | what members did not take: recorded as bad blocks, or the member as failed, before the reply |
+//! | `write_errors` | writes that members refused: recorded as bad blocks, or the member as failed, before the reply |
 
 pub(crate) mod batch;
 mod compute;
@@ -22,6 +22,6 @@ mod one_block;
 pub(crate) mod plan;
 pub(crate) mod record;
 pub(crate) mod segment;
-pub(crate) mod settle;
 pub(crate) mod start;
 pub(crate) mod waiting;
+pub(crate) mod write_errors;

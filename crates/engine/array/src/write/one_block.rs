@@ -118,7 +118,7 @@ impl OneBlock<'_> {
             _ => [None, None, None],
         };
         if let Some(cache) = cache.as_mut() {
-            let lines = (self.len() as u64).div_ceil(cache.granule());
+            let lines = (self.len() as u64).div_ceil(cache.line_size());
             cache.wanted(self.stripe, (wanted - misses) as u64 * lines, misses as u64 * lines);
         }
         Some(old)
@@ -222,7 +222,7 @@ impl Going<'_> {
         engine.measured.count(|counters| counters.member_writes += outcomes.len() as u64);
         if outcomes.any_error(|_| true) {
             engine.cache.forget(self.one.stripe, self.one.rows.clone());
-            return engine.settle_writes(view, self.one.stripe, outcomes).await;
+            return engine.handle_write_errors(view, self.one.stripe, outcomes).await;
         }
         drop(outcomes);
         self.one.remember(self.blocks);

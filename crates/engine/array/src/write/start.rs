@@ -2,8 +2,8 @@
 //! consistency policy.
 
 use crate::engine::Engine;
-use crate::engine::gather::{Gather, Kind};
 use crate::engine::mesh::PieceDone;
+use crate::engine::split::{Kind, Split};
 use crate::engine::work::{WriteArgs, WritePayload};
 use crate::read::locate::{ReadPlace, locate_read};
 use crate::state::extent::Extent;
@@ -43,22 +43,22 @@ fn write_parts(
     fua: bool,
     done: Completion,
 ) {
-    let gather = engine.gather();
-    gather.begin(Kind::Write { fua }, done);
+    let split = engine.split();
+    split.begin(Kind::Write { fua }, done);
     if view.geometry_at(offset).level.has_redundancy() {
-        write_units(engine, view, &gather, offset, &bufs, fua);
+        write_units(engine, view, &split, offset, &bufs, fua);
     } else {
-        write_striped(view, &gather, offset, &bufs, fua);
+        write_striped(view, &split, offset, &bufs, fua);
     }
     drop(bufs);
-    gather.all_submitted();
+    split.all_submitted();
 }
 
 /// Cuts at the ends of units and of buffers: what is merged further down needs no copy here.
 fn write_units(
     engine: &Rc<Engine>,
     view: &View,
-    gather: &Rc<Gather>,
+    split: &Rc<Split>,
     offset: u64,
     bufs: &Bufs,
     fua: bool,
@@ -73,13 +73,13 @@ fn write_units(
             let len = (unit_size - within).min((buf.len() - done) as u64);
             let extent = Extent { start: within, end: within + len };
             let payload = buf.slice(done..done + len as usize);
-            let index = gather.add(at, false);
+            let index = split.add(at, false);
             let owner = geometry.owner(unit);
             if owner == engine.shard.id() {
-                let done = PieceDone::Part { gather: Rc::clone(gather), index };
+                let done = PieceDone::Part { split: Rc::clone(split), index };
                 write_unit(engine, view, unit, extent, payload, fua, done);
             } else {
-                let part = (Rc::clone(gather), index);
+                let part = (Rc::clone(split), index);
                 engine.mesh.write(owner, unit, extent, payload, fua, part);
             }
             done += len as usize;
@@ -88,7 +88,7 @@ fn write_units(
     }
 }
 
-fn write_striped(view: &View, gather: &Rc<Gather>, offset: u64, bufs: &Bufs, fua: bool) {
+fn write_striped(view: &View, split: &Rc<Split>, offset: u64, bufs: &Bufs, fua: bool) {
     let refused = view.read_only || view.broken;
     let mut at = offset;
     for buf in bufs {
@@ -97,11 +97,11 @@ fn write_striped(view: &View, gather: &Rc<Gather>, offset: u64, bufs: &Bufs, fua
             let rest = (buf.len() - done) as u64;
             let ReadPlace { len, place } =
                 locate_read(view, &view.geometry_at(at).layout, at, rest);
-            let index = gather.add(at, false);
+            let index = split.add(at, false);
             let member = place.and_then(|(slot, at)| view.member(slot).map(|member| (member, at)));
             match member {
                 Some(((device, data_offset), place)) if !refused => {
-                    let sink = Rc::clone(gather) as Rc<dyn braid_device::Sink>;
+                    let sink = Rc::clone(split) as Rc<dyn braid_device::Sink>;
                     let payload = buf.slice(done..done + len as usize);
                     device.submit(
                         Request::write(data_offset + place, payload, fua),
@@ -110,7 +110,7 @@ fn write_striped(view: &View, gather: &Rc<Gather>, offset: u64, bufs: &Bufs, fua
                 }
                 _ => {
                     let kind = if view.broken { IoErrorKind::Lost } else { IoErrorKind::Refused };
-                    gather.part_done(index, Err(IoError::new(kind)), None);
+                    split.part_done(index, Err(IoError::new(kind)), None);
                 }
             }
             done += len as usize;

@@ -1,10 +1,10 @@
 //! Writes that wait for their stripe, to be carried out together.
 //!
-//! The first write of a stripe has the stripe gather: what else is runnable goes first, and what that
-//! brings, so that other writes can join. One task watches all stripes that gather, and starts a leader for each
+//! The first write of a stripe waits: what else is runnable goes first, and what that
+//! brings, so that other writes can join. One task watches all stripes that wait so, and starts a leader for each
 //! when no more is expected. The leader locks the rows and takes along all that has come for
 //! the stripe by then: what came while the rows were locked by others, too. Nothing waits for a clock:
-//! alone on an idle shard a write waits for a few turns of nothing, a microsecond.
+//! on an idle shard a lone write waits for a few empty turns, a microsecond.
 
 use super::batch::{self, Locked};
 use super::segment::whole_lines;
@@ -31,7 +31,7 @@ fn join(engine: &Rc<Engine>, sizes: Sizes, args: WriteArgs) {
     let key = match engine.waiting.join(args, sizes, turn) {
         Joined::Follows => return,
         Joined::Leads(key) if engine.members.aggregates() => {
-            if engine.waiting.gather(key, turn) {
+            if engine.waiting.batch(key, turn) {
                 start_watch(engine);
             }
             return;

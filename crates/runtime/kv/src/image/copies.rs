@@ -34,14 +34,14 @@ impl Image {
         Ok(())
     }
 
-    /// Reads the table of the first half that is readable throughout. Those before it are let go.
+    /// Reads the table of the first half that is readable throughout. Those before it are detached.
     pub(super) fn load_sums_of_first(&mut self) -> Result<(), StoreError> {
         while let Some(half) = self.mirror.held().next() {
             self.sums = Sums::new(self.layout.blocks());
             self.sums_lost = false;
             match self.load_sums_of(half) {
                 Ok(()) => return Ok(()),
-                Err(error) => self.let_go(half, "reading", &error)?,
+                Err(error) => self.detach(half, "reading", &error)?,
             }
         }
         Ok(())
@@ -90,7 +90,7 @@ impl Image {
                         return Ok(true);
                     }
                 }
-                Err(error) => self.let_go(other, "reading", &error)?,
+                Err(error) => self.detach(other, "reading", &error)?,
             }
         }
         Ok(false)
@@ -128,7 +128,7 @@ impl Image {
         self.flush_region()?;
         // Only now, when the other holds all that could be read of it.
         match unreadable {
-            Some(error) => self.let_go(source, "reading", &error),
+            Some(error) => self.detach(source, "reading", &error),
             None => Ok(()),
         }
     }
@@ -163,7 +163,7 @@ impl Image {
         let mut ours = vec![0; count as usize * BLOCK];
         let mut theirs = ours.clone();
         if let Err(error) = self.mirror.read_half(target, offset, &mut theirs) {
-            self.let_go(target, "reading", &error)?;
+            self.detach(target, "reading", &error)?;
             return Ok(Ok(()));
         }
         if let Err(error) = self.mirror.read_half(source, offset, &mut ours) {
@@ -180,7 +180,7 @@ impl Image {
                     for block in first..first + count {
                         result = self.compare_window(source, target, block, 1)?.and(result);
                     }
-                    // The first half is let go for this in the end.
+                    // The first half is detached for this in the end.
                     Ok(result.and(Err(error)))
                 }
             };

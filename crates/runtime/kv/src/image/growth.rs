@@ -1,6 +1,6 @@
 //! An image grows, with its regions.
 //!
-//! In two steps, between which the owner makes sure that whoever opens the halves next knows of one that was let go: up to
+//! In two steps, between which the owner makes sure that whoever opens the halves next knows of one that was detached: up to
 //! there nothing is behind the old end, so a half that has grown and one that has not are the same image.
 
 use super::error::failed;

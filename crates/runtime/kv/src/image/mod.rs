@@ -386,7 +386,7 @@ impl Image {
                     return Ok(());
                 }
                 Ok(()) => {}
-                Err(error) => self.let_go(other, "reading", &error)?,
+                Err(error) => self.detach(other, "reading", &error)?,
             }
         }
         match self.checking {
@@ -407,11 +407,11 @@ impl Image {
         let writes = Arc::new(vec![Write { offset, data }]);
         match self.mirror.write_half(half, &writes) {
             Ok(()) => Ok(()),
-            Err(error) => self.let_go(half, "writing", &error),
+            Err(error) => self.detach(half, "writing", &error),
         }
     }
 
-    fn let_go(&mut self, half: usize, doing: &str, error: &IoError) -> Result<(), StoreError> {
+    fn detach(&mut self, half: usize, doing: &str, error: &IoError) -> Result<(), StoreError> {
         let why = format!("{doing} failed: {error}");
         self.mirror.drop_half(half, &why).map_err(|_| failed(doing, error))
     }

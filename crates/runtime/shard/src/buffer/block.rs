@@ -202,7 +202,7 @@ unsafe fn to_pool(block: NonNull<Block>) {
         return pool.kept.set(pool.kept.get() + head.capacity);
     }
     // SAFETY: as the caller promises, and the block is in no list.
-    unsafe { let_go(&pool, block) };
+    unsafe { release_block(&pool, block) };
 }
 
 /// Takes a block back that is not kept.
@@ -210,7 +210,7 @@ unsafe fn to_pool(block: NonNull<Block>) {
 /// # Safety
 /// The head is initialised, and nobody uses the block any more.
 #[cold]
-unsafe fn let_go(pool: &PoolInner, block: NonNull<Block>) {
+unsafe fn release_block(pool: &PoolInner, block: NonNull<Block>) {
     // SAFETY: as the caller promises.
     let head = unsafe { block.as_ref() };
     let (kind, loan) = (head.kind, head.origin.take());

@@ -97,7 +97,7 @@ impl WriteIntent {
     }
 
     /// Writes the whole bitmap to a member that is about to get a slot, and gives the pen: whoever
-    /// gives it the slot does so before letting go, so that the member misses no page.
+    /// gives it the slot does so before it returns the pen, so that the member misses no page.
     pub(crate) async fn give_bitmap(
         &self,
         device: &Rc<dyn Device>,

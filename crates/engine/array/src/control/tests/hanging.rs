@@ -255,7 +255,7 @@ fn a_member_with_requests_under_way_is_not_added_again() {
 }
 
 #[test]
-fn a_device_that_hangs_while_it_is_added_is_let_go() {
+fn a_device_that_hangs_while_it_is_added_is_closed() {
     let (world, all, array, control) = array(1, Level::Raid1, 2);
     let spare = members("s", 1, 8 * MIB);
     set(&spare[0].hangs);

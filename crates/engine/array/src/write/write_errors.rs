@@ -2,8 +2,8 @@
 //!
 //! A member with a bad-block log keeps its slot when some of its blocks cannot be written: they are recorded
 //! as bad before the reply, and are had from the others from then on. A member without a log, one that is
-//! gone, and one whose log is full or cannot be written, has failed. Where a write succeeds that covers blocks
-//! recorded as bad they are good again.
+//! gone, and one whose log is full or cannot be written, has failed. A write that succeeds
+//! clears the bad-block entries that it covers.
 //!
 //! Does not know the log: control keeps it.
 //!
@@ -51,13 +51,15 @@ impl Engine {
     ///
     /// # Errors
     /// When more members have failed than the level survives, or what was written is nowhere to be had.
-    pub(crate) async fn settle_writes(
+    pub(crate) async fn handle_write_errors(
         self: &Rc<Engine>,
         view: &Rc<View>,
         unit: u64,
         outcomes: Outcomes,
     ) -> Result<(), IoError> {
-        let Some((refused, first)) = self.settle(view, outcomes).await else { return Ok(()) };
+        let Some((refused, first)) = self.handle_errors(view, outcomes).await else {
+            return Ok(());
+        };
         let now = self.view();
         let layout = &now.geometry_of(unit).layout;
         let kept =
@@ -66,23 +68,23 @@ impl Engine {
         if unfinished || now.broken || !kept() { Err(first) } else { Ok(()) }
     }
 
-    /// [`settle_writes`](Engine::settle_writes) for writes of a job, which nobody relies on.
+    /// [`handle_write_errors`](Engine::handle_write_errors) for writes of a job, which nobody relies on.
     ///
     /// # Errors
     /// When more members have failed than the level survives.
-    pub(crate) async fn settle_job_writes(
+    pub(crate) async fn handle_job_write_errors(
         self: &Rc<Engine>,
         view: &Rc<View>,
         outcomes: Outcomes,
     ) -> Result<(), IoError> {
-        match self.settle(view, outcomes).await {
+        match self.handle_errors(view, outcomes).await {
             Some((_, first)) if self.view().broken => Err(first),
             _ => Ok(()),
         }
     }
 
-    /// Settles what members did not take, and gives it with the first error; `None` when they took all.
-    async fn settle(
+    /// Handles the writes that members refused, and gives them with the first error; `None` when there are none.
+    async fn handle_errors(
         self: &Rc<Engine>,
         view: &Rc<View>,
         outcomes: Outcomes,
@@ -90,7 +92,7 @@ impl Engine {
         let refused = self.take_refused(view, outcomes);
         let first = refused.first()?.error;
         // Boxed: it happens seldom, and would make the task of every write larger.
-        Box::pin(self.settle_refused(view, &refused)).await;
+        Box::pin(self.handle_refused(view, &refused)).await;
         Some((refused, first))
     }
 
@@ -110,7 +112,7 @@ impl Engine {
         refused
     }
 
-    async fn settle_refused(self: &Rc<Engine>, view: &Rc<View>, all: &[Refused]) {
+    async fn handle_refused(self: &Rc<Engine>, view: &Rc<View>, all: &[Refused]) {
         // As in md writes are no reason to fail a write-mostly member fast: it is likely to be slow.
         let fails_fast = |slot| view.failfast(slot) && !view.write_mostly(slot);
         let recordable = |refused: &Refused| {

@@ -1,7 +1,7 @@
-//! Joins the parts of one request: when the last has ended, the request completes.
+//! A request that was split into parts: it completes when the last part has.
 //!
-//! A gather is itself the sink of requests that go straight to members, so a healthy read needs no
-//! task. Gathers are kept for reuse.
+//! A split is itself the sink of requests that go straight to members, so a healthy read needs no
+//! task. Splits are kept for reuse.
 
 use crate::engine::balance::Balance;
 use crate::state::reports::Reports;
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-/// The kind of request that is joined.
+/// The kind of request that is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
@@ -48,9 +48,9 @@ struct Part {
 }
 
 /// See the module's documentation.
-pub(crate) struct Gather {
-    all: Weak<Gathers>,
-    own: Weak<Gather>,
+pub(crate) struct Split {
+    all: Weak<Splits>,
+    own: Weak<Split>,
     remaining: Cell<u32>,
     error: Cell<Option<IoError>>,
     kind: Cell<Kind>,
@@ -58,10 +58,10 @@ pub(crate) struct Gather {
     done: Cell<Option<Completion>>,
 }
 
-impl Gather {
+impl Split {
     /// One of `all`, and kept there for reuse.
-    fn new(all: &Rc<Gathers>) -> Rc<Gather> {
-        Rc::new_cyclic(|own| Gather {
+    fn new(all: &Rc<Splits>) -> Rc<Split> {
+        Rc::new_cyclic(|own| Split {
             all: Rc::downgrade(all),
             own: own.clone(),
             remaining: Cell::new(0),
@@ -72,7 +72,7 @@ impl Gather {
         })
     }
 
-    /// Starts joining for `done`. Holds one part itself until [`Gather::all_submitted`].
+    /// Starts a request that ends with `done`. Holds one part itself until [`Split::all_submitted`].
     pub(crate) fn begin(&self, kind: Kind, done: Completion) {
         self.kind.set(kind);
         self.error.set(None);
@@ -184,7 +184,7 @@ impl Gather {
     }
 }
 
-impl Sink for Gather {
+impl Sink for Split {
     fn complete(&self, token: u64, outcome: Outcome) {
         let index = token as u32;
         let slot = (token & !RECOVERED) >> SLOT_SHIFT;
@@ -210,12 +210,12 @@ impl Sink for Gather {
     }
 }
 
-/// Gathers kept for reuse.
+/// Splits kept for reuse.
 const KEPT: usize = 1024;
 
 /// A part of a read whose member failed.
 pub(crate) struct Unrecovered {
-    pub(crate) gather: Rc<Gather>,
+    pub(crate) split: Rc<Split>,
     pub(crate) index: u32,
     pub(crate) buf: BufMut,
     /// The error that the member gave.
@@ -229,15 +229,15 @@ struct Alone {
     done: Completion,
 }
 
-/// The gathers of one array on one shard, and its reads that need none: how many requests are under way, gathers kept for reuse, and parts of reads
+/// The splits of one array on one shard, and its reads that need none: how many requests are under way, splits kept for reuse, and parts of reads
 /// whose member failed, which wait for recovery.
-pub(crate) struct Gathers {
-    own: Weak<Gathers>,
+pub(crate) struct Splits {
+    own: Weak<Splits>,
     shard: Shard,
     balance: Rc<Balance>,
     /// Where lost writes are counted that no redundancy makes good; `None` where there is redundancy.
     losses: Option<Arc<Reports>>,
-    kept: RefCell<Vec<Rc<Gather>>>,
+    kept: RefCell<Vec<Rc<Split>>>,
     under_way: Cell<u32>,
     alone: RefCell<Slab<Alone>>,
     unrecovered: RefCell<VecDeque<Unrecovered>>,
@@ -245,11 +245,11 @@ pub(crate) struct Gathers {
     stopping: Cell<bool>,
 }
 
-/// Held while a request without a gather of its own is under way: a stop waits for it.
-pub(crate) struct RequestInFlight(Rc<Gathers>);
+/// Held while a request without a split of its own is under way: a stop waits for it.
+pub(crate) struct RequestInFlight(Rc<Splits>);
 
 impl RequestInFlight {
-    /// See [`Gathers::told`].
+    /// See [`Splits::told`].
     pub(super) fn told(&self, result: Result<(), IoError>) -> Result<(), IoError> {
         self.0.told(result)
     }
@@ -261,7 +261,7 @@ impl Drop for RequestInFlight {
     }
 }
 
-impl Sink for Gathers {
+impl Sink for Splits {
     fn complete(&self, token: u64, outcome: Outcome) {
         let slot = token >> SLOT_SHIFT;
         if slot > 0 {
@@ -278,14 +278,14 @@ impl Sink for Gathers {
     }
 }
 
-impl Gathers {
+impl Splits {
     /// For requests whose reads `balance` shares out.
     pub(super) fn new(
         shard: &Shard,
         balance: &Rc<Balance>,
         losses: Option<Arc<Reports>>,
-    ) -> Rc<Gathers> {
-        Rc::new_cyclic(|own| Gathers {
+    ) -> Rc<Splits> {
+        Rc::new_cyclic(|own| Splits {
             own: own.clone(),
             shard: shard.clone(),
             balance: Rc::clone(balance),
@@ -299,14 +299,14 @@ impl Gathers {
         })
     }
 
-    /// A gather for one request; comes back by itself when that has ended.
-    pub(super) fn take(self: &Rc<Gathers>) -> Rc<Gather> {
+    /// A split for one request; comes back by itself when that has ended.
+    pub(super) fn take(self: &Rc<Splits>) -> Rc<Split> {
         self.under_way.set(self.under_way.get() + 1);
-        self.kept.borrow_mut().pop().unwrap_or_else(|| Gather::new(self))
+        self.kept.borrow_mut().pop().unwrap_or_else(|| Split::new(self))
     }
 
     /// Enters a read at array byte `offset` that one member carries out as it is: whose read is to complete under the
-    /// token that is returned, as part 0 of a gather would.
+    /// token that is returned, as part 0 of a split would.
     #[inline]
     pub(crate) fn enter_alone(&self, offset: u64, done: Completion) -> u32 {
         self.under_way.set(self.under_way.get() + 1);
@@ -315,18 +315,18 @@ impl Gathers {
 
     /// A member could not give all of a read: from now on it is joined, and its part is recovered.
     #[cold]
-    fn alone_failed(self: &Rc<Gathers>, read: Alone, outcome: Outcome) {
-        let gather = self.take();
+    fn alone_failed(self: &Rc<Splits>, read: Alone, outcome: Outcome) {
+        let split = self.take();
         // It was counted when it was entered.
         self.under_way.set(self.under_way.get() - 1);
-        gather.begin(Kind::Read, read.done);
-        let index = gather.add(read.offset, true);
-        gather.complete(u64::from(index), outcome);
-        gather.all_submitted();
+        split.begin(Kind::Read, read.done);
+        let index = split.add(read.offset, true);
+        split.complete(u64::from(index), outcome);
+        split.all_submitted();
     }
 
-    /// Enters a request that is not joined by a gather of its own.
-    pub(super) fn enter(self: &Rc<Gathers>) -> RequestInFlight {
+    /// Enters a request that needs no split of its own.
+    pub(super) fn enter(self: &Rc<Splits>) -> RequestInFlight {
         self.under_way.set(self.under_way.get() + 1);
         RequestInFlight(Rc::clone(self))
     }
@@ -345,12 +345,12 @@ impl Gathers {
         self.under_way.get()
     }
 
-    /// The request of `gather` has ended.
-    pub(super) fn keep(&self, gather: Rc<Gather>) {
+    /// The request of `split` has ended.
+    pub(super) fn keep(&self, split: Rc<Split>) {
         self.under_way.set(self.under_way.get() - 1);
         let mut kept = self.kept.borrow_mut();
         if kept.len() < KEPT {
-            kept.push(gather);
+            kept.push(split);
         }
     }
 
@@ -368,19 +368,13 @@ impl Gathers {
     }
 
     /// Has part `index` of a read, whose member gave `error`, recovered from redundancy.
-    pub(super) fn recover_later(
-        &self,
-        gather: Rc<Gather>,
-        index: u32,
-        buf: BufMut,
-        error: IoError,
-    ) {
+    pub(super) fn recover_later(&self, split: Rc<Split>, index: u32, buf: BufMut, error: IoError) {
         if self.stopping.get() {
             // A stop waits for writes only.
-            gather.part_done(index, Err(error), Some(buf));
+            split.part_done(index, Err(error), Some(buf));
             return;
         }
-        self.unrecovered.borrow_mut().push_back(Unrecovered { gather, index, buf, error });
+        self.unrecovered.borrow_mut().push_back(Unrecovered { split, index, buf, error });
         self.unrecovered_there.notify_all();
     }
 
