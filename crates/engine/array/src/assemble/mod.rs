@@ -115,8 +115,8 @@ pub async fn assemble(
     };
     let engine = running::start_engines(ctx, start, &title).await?;
     let uuid = roster.shared.set_uuid;
-    let parts = crate::control::Parts { id, name: name.clone(), engine, roster, left_out, keeper };
-    let control = Control::start(ctx, &options, parts);
+    let parts = crate::control::Parts { id, name: name.clone(), engine, roster, keeper };
+    let control = Control::start(ctx, &options, parts, left_out);
     control.begin().await;
     if control.record.roster.borrow().broken {
         control.stop().await;

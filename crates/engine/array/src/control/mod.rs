@@ -73,8 +73,14 @@ struct Controls(RefCell<Vec<Rc<Control>>>);
 impl Control {
     /// Makes the control of an array whose engines run, and registers it with the home shard.
     /// [`Control::begin`] starts its tasks.
-    pub(crate) fn start(ctx: &Context, options: &AssembleOptions, parts: Parts) -> Rc<Control> {
-        let left_out = parts.left_out.clone();
+    ///
+    /// `left_out`: sentences on devices that are no members, and why.
+    pub(crate) fn start(
+        ctx: &Context,
+        options: &AssembleOptions,
+        parts: Parts,
+        left_out: Vec<String>,
+    ) -> Rc<Control> {
         let record = Record::new(ctx, options, parts);
         let bitmap = WriteIntent::new(&record);
         let in_effect = Rc::new(InEffect::new(&ctx.shard, options));

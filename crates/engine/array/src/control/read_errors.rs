@@ -15,12 +15,11 @@ use crate::state::flags::MemberFlags;
 use crate::state::view::MemberNr;
 use braid_device::IoError;
 use braid_layout::Level;
-use std::rc::Rc;
 
 impl Control {
     /// An engine could not read member `nr`, and has what it wanted from another: true when the member has failed for
     /// it, so that there is nothing to correct.
-    pub(crate) async fn read_error(self: &Rc<Self>, nr: MemberNr, error: IoError) -> bool {
+    pub(crate) async fn read_error(&self, nr: MemberNr, error: IoError) -> bool {
         if !matches!(self.record.geometry().level, Level::Raid1 | Level::Raid10) {
             return false;
         }
@@ -43,12 +42,12 @@ impl Control {
 
     /// An engine could not write to member `nr`, which is to fail fast: true when it has failed, false when it is to be
     /// treated like any other because the data depends on it.
-    pub(crate) async fn fail_fast(self: &Rc<Self>, nr: MemberNr, error: IoError) -> bool {
+    pub(crate) async fn fail_fast(&self, nr: MemberNr, error: IoError) -> bool {
         let why = format!("{error}, and it is to fail fast");
         self.fail_if_spared(nr, &why).await
     }
 
-    async fn fail_if_spared(self: &Rc<Self>, nr: MemberNr, why: &str) -> bool {
+    async fn fail_if_spared(&self, nr: MemberNr, why: &str) -> bool {
         let dropped = self.record.fail_nr_unless_needed(nr, why, true).await;
         matches!(dropped, Dropped::Faulty | Dropped::Already)
     }

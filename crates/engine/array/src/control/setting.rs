@@ -23,7 +23,7 @@ impl Control {
     /// # Errors
     /// When they do not suit the array, or would move stripes under a job that is running. Nothing
     /// has changed then.
-    pub async fn set(self: &Rc<Self>, settings: Settings) -> Result<(), ControlError> {
+    pub async fn set(&self, settings: Settings) -> Result<(), ControlError> {
         const DOING: &str = "changing settings";
         let array = || self.record.name.clone();
         if self.record.end.has_begun() {
@@ -55,18 +55,10 @@ impl Control {
 
     /// Gives the stripes to the first `owners` shards. Requests wait meanwhile: those under way end
     /// under the old owners.
-    async fn move_stripes(
-        self: &Rc<Self>,
-        owners: u16,
-        settings: Settings,
-    ) -> Result<(), ControlError> {
-        // No job starts, and a stop waits, until the stripes have their owners.
-        if std::mem::replace(&mut self.jobs.schedule.work.borrow_mut().busy, true) {
-            let array = self.record.name.clone();
-            let job = self.job_under_way();
-            return Err(ControlError::SettingDuring { array, job });
-        }
-        self.jobs.schedule.moving.set(true);
+    async fn move_stripes(&self, owners: u16, settings: Settings) -> Result<(), ControlError> {
+        self.jobs
+            .forbid()
+            .map_err(|job| ControlError::SettingDuring { array: self.record.name.clone(), job })?;
         self.record.engines.ask(|engine| engine.hold.begin()).await;
         let mut pause = ASK_AGAIN.start;
         loop {
@@ -80,15 +72,8 @@ impl Control {
         self.record.engine.view().geometries().set_owners(owners);
         self.record.engines.ask(move |engine: &Engine| engine.set(settings)).await;
         self.record.engines.ask(|engine| engine.hold.end()).await;
-        self.jobs.schedule.moving.set(false);
-        self.jobs.schedule.work.borrow_mut().busy = false;
-        self.record.changed.notify_all();
+        self.jobs.allow();
         Ok(())
-    }
-
-    fn job_under_way(&self) -> crate::status::JobKind {
-        let wanted = self.jobs.schedule.work.borrow().wanted;
-        self.jobs.schedule.running().or(wanted).unwrap_or(crate::status::JobKind::Resync)
     }
 
     /// Memory is short: caches that size themselves give back half of what they have.

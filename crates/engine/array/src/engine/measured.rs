@@ -1,4 +1,4 @@
-//! What an engine counts and measures: the requests that come to it, and what it did for them.
+//! Counters and latencies of an engine: of the requests that come to it, and of the work that it does for them.
 
 use crate::status::Counters;
 use braid_device::meter::{Figures, Meter};
@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 /// See the module's documentation.
 pub(crate) struct Measured {
-    /// What was done; requests are counted by the meter.
+    /// Counts the work; requests are counted by the meter.
     done: Cell<Counters>,
     requests: Rc<Meter>,
     /// Some member is worth a look at the clock.
@@ -34,7 +34,8 @@ impl Measured {
     }
 
     /// A request for `len` bytes has come; gives `done`, which is timed where that costs little of a request.
-    #[inline]
+    // In every request's way, and too large for the compiler to inline it of its own accord.
+    #[inline(always)]
     pub(crate) fn arrives(&self, op: &Op, len: u64, done: Completion) -> Completion {
         self.requests.count(op, len);
         if self.timed.get() { self.requests.time(op, done) } else { done }

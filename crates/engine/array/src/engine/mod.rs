@@ -246,7 +246,7 @@ impl Engine {
     }
 
     /// A request of `len` bytes has come, from a client or an array above.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note_size(&self, len: u64) {
         if self.measured.is_timed() {
             self.members.note_size(len);

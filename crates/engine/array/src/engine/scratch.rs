@@ -30,8 +30,8 @@ impl Scratch {
     }
 
     /// Waits for `bytes` of the budget.
-    pub(crate) async fn take(&self, bytes: u64) -> Share {
-        self.budget.take(bytes).await
+    pub(crate) fn take(&self, bytes: u64) -> impl Future<Output = Share> + use<> {
+        self.budget.take(bytes)
     }
 
     /// `len` zero bytes to write.

@@ -69,7 +69,7 @@ impl WriteIntent {
     ///
     /// # Errors
     /// The array has none, or is not in a state for it, or failed on the way.
-    pub async fn remove(self: &Rc<Self>) -> Result<(), ControlError> {
+    pub async fn remove(&self) -> Result<(), ControlError> {
         let doing = "removing the bitmap";
         self.record.needs_redundancy(doing)?;
         let turn = self.record.turn().await;

@@ -10,7 +10,7 @@
 mod growing;
 
 use crate::control::record::Record;
-use crate::control::record::bitmap::page_buf;
+use crate::control::record::bitmap_pages::page_buf;
 use crate::control::record::running_bitmap::Bitmap;
 use crate::engine::Engine;
 use crate::metadata::bitmap::BitmapNr;

@@ -78,7 +78,7 @@ impl Jobs {
     ///
     /// # Errors
     /// No redundancy to check, read-only, failed, stopping, or another job is running.
-    pub fn start_check(self: &Rc<Self>) -> Result<(), ControlError> {
+    pub fn start_check(&self) -> Result<(), ControlError> {
         self.want(JobKind::Check)
     }
 
@@ -87,7 +87,7 @@ impl Jobs {
     ///
     /// # Errors
     /// As for a check.
-    pub fn start_repair(self: &Rc<Self>) -> Result<(), ControlError> {
+    pub fn start_repair(&self) -> Result<(), ControlError> {
         self.want(JobKind::Repair)
     }
 
@@ -140,6 +140,27 @@ impl Jobs {
         self.schedule.work.borrow().busy || self.due().is_some()
     }
 
+    /// Has no job start, and a stop wait, until [`Jobs::allow`].
+    ///
+    /// # Errors
+    /// The job that runs, or is about to.
+    pub(super) fn forbid(&self) -> Result<(), JobKind> {
+        let mut work = self.schedule.work.borrow_mut();
+        if std::mem::replace(&mut work.busy, true) {
+            let running = work.job.as_ref().map(|job| job.kind());
+            return Err(running.or(work.wanted).unwrap_or(JobKind::Resync));
+        }
+        self.schedule.forbidden.set(true);
+        Ok(())
+    }
+
+    /// Jobs may start again.
+    pub(super) fn allow(&self) {
+        self.schedule.forbidden.set(false);
+        self.schedule.work.borrow_mut().busy = false;
+        self.record.changed.notify_all();
+    }
+
     /// Sets the limits of background jobs, in KiB per second and member.
     ///
     /// # Errors
@@ -173,7 +194,7 @@ impl Jobs {
         let (roster, work) = (self.record.roster.borrow(), self.schedule.work.borrow());
         if self.record.read_only
             || self.record.end.has_begun()
-            || self.schedule.moving.get()
+            || self.schedule.forbidden.get()
             || roster.broken
         {
             return None;

@@ -15,8 +15,8 @@ pub(crate) struct Schedule {
     pub(crate) work: RefCell<Work>,
     pub(crate) speed: Rc<Cell<SyncSpeed>>,
     pub(crate) foreground: Foreground,
-    /// Stripes are being given to other shards: no job may start.
-    pub(crate) moving: Cell<bool>,
+    /// No job may start: stripes are being given to other shards.
+    pub(crate) forbidden: Cell<bool>,
 }
 
 /// The state of one array's jobs.
@@ -34,7 +34,7 @@ pub(crate) struct Work {
     pub(crate) recovery_stuck: bool,
     pub(crate) resync_stuck: bool,
     paused: bool,
-    /// The supervisor is at work on a job, its start or its end.
+    /// A job is under way, its start or its end, or [forbidden](Schedule::forbidden).
     pub(crate) busy: bool,
 }
 
@@ -44,7 +44,7 @@ impl Schedule {
             work: RefCell::default(),
             speed: Rc::new(Cell::new(speed)),
             foreground: Foreground::default(),
-            moving: Cell::new(false),
+            forbidden: Cell::new(false),
         }
     }
 

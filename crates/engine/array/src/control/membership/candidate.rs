@@ -18,8 +18,9 @@ use std::sync::Arc;
 const SECTOR_BYTES: u64 = SECTOR as u64;
 
 impl Membership {
-    /// Opens a device that is to become a member, when the array can take one.
-    pub(crate) fn open_candidate(
+    /// Opens a device that is to become a member, when the array can take one and the device has ended what it was asked
+    /// before.
+    pub(super) async fn open_candidate(
         &self,
         opener: &dyn Opener,
         doing: &'static str,
@@ -31,6 +32,7 @@ impl Membership {
             .map_err(|source| ControlError::Open { array: self.record.name.clone(), source })?;
         let device = Metered::new(&self.record.shard, device);
         self.unanswered.give_up_when_overdue(&device);
+        self.unanswered.check_owes_nothing(doing, opener.name()).await?;
         Ok(device)
     }
 
@@ -76,7 +78,7 @@ impl Membership {
     /// Refuses a member of another half of this array, which may hold data that is nowhere else.
     pub(super) fn check_not_apart(&self, name: &str, old: &Superblock) -> Result<(), ControlError> {
         let roster = self.record.roster.borrow();
-        let holders = roster.members.iter().filter(|member| member.standing.slot().is_some());
+        let holders = roster.members.iter().filter(|member| member.holds_data());
         if !holders.into_iter().any(|member| apart::ran_apart(&member.superblock, old)) {
             return Ok(());
         }

@@ -4,7 +4,6 @@ use crate::control::membership::Membership;
 use crate::error::ControlError;
 use crate::options::MemberSelector;
 use crate::state::flags::MemberFlags;
-use std::rc::Rc;
 
 impl Membership {
     /// Changes the flags of a member; they are in its superblock when this comes back, and all shards know.
@@ -12,7 +11,7 @@ impl Membership {
     /// # Errors
     /// No such member, a faulty one, or an array that may not be written.
     pub async fn set_flags(
-        self: &Rc<Self>,
+        &self,
         member: &MemberSelector,
         change: impl FnOnce(&mut MemberFlags),
     ) -> Result<(), ControlError> {

@@ -37,7 +37,7 @@ pub struct Added {
 
 const BY_COMMAND: &str = "it was failed by command";
 
-/// Who becomes a member of one array, and who is one no more.
+/// The commands that change the members of one array.
 pub struct Membership {
     record: Rc<Record>,
     bitmap: Rc<WriteIntent>,
@@ -61,7 +61,7 @@ impl Membership {
     ///
     /// # Errors
     /// No such member, a level without redundancy, or the last member that the data depends on.
-    pub async fn fail(self: &Rc<Self>, member: &MemberSelector) -> Result<(), ControlError> {
+    pub async fn fail(&self, member: &MemberSelector) -> Result<(), ControlError> {
         let doing = "failing a member";
         let nr = self.record.select(doing, member)?;
         self.record.needs_redundancy(doing)?;
@@ -141,11 +141,7 @@ impl Membership {
     /// # Errors
     /// A device that does not open, is too small, is a member already, or (without `force`) belongs
     /// to another array, or to a half of this one that ran apart.
-    pub async fn add(
-        self: &Rc<Self>,
-        opener: Arc<dyn Opener>,
-        force: bool,
-    ) -> Result<Added, ControlError> {
+    pub async fn add(&self, opener: Arc<dyn Opener>, force: bool) -> Result<Added, ControlError> {
         self.add_with(opener, force, MemberFlags::default()).await
     }
 
@@ -154,15 +150,14 @@ impl Membership {
     /// # Errors
     /// As [`Membership::add`].
     pub async fn add_with(
-        self: &Rc<Self>,
+        &self,
         opener: Arc<dyn Opener>,
         force: bool,
         flags: MemberFlags,
     ) -> Result<Added, ControlError> {
         let doing = "adding a member";
         let name = opener.name().to_string();
-        let device = self.open_candidate(&*opener, doing)?;
-        self.unanswered.check_owes_nothing(doing, &name).await?;
+        let device = self.open_candidate(&*opener, doing).await?;
         let old = match read_superblock(&self.record.shard, &device.as_device(), &name).await {
             Ok(old) => old,
             // With `force` a damaged superblock is overwritten.

@@ -28,14 +28,10 @@ impl Membership {
     /// # Errors
     /// A device that does not open or is no former member, or whose lacks are not known (any more):
     /// [`ControlError::CannotReAdd`]. Nothing was written then.
-    pub async fn re_add(
-        self: &Rc<Self>,
-        opener: Arc<dyn Opener>,
-    ) -> Result<MemberNr, ControlError> {
+    pub async fn re_add(&self, opener: Arc<dyn Opener>) -> Result<MemberNr, ControlError> {
         let doing = "re-adding a member";
         let name = opener.name().to_string();
-        let device = self.open_candidate(&*opener, doing)?;
-        self.unanswered.check_owes_nothing(doing, &name).await?;
+        let device = self.open_candidate(&*opener, doing).await?;
         let old = match read_superblock(&self.record.shard, &device.as_device(), &name).await {
             Ok(Some(old)) => old,
             Ok(None) => return Err(self.cannot(&name, "it has no superblock".to_string())),
@@ -127,7 +123,7 @@ impl Membership {
 
     /// Makes a former member one again. [`Membership::former_slot`] has given `slot` under this turn.
     pub(crate) async fn take_back(
-        self: &Rc<Self>,
+        &self,
         turn: Share,
         opener: Arc<dyn Opener>,
         device: Rc<Metered>,

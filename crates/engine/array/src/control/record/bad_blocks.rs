@@ -12,6 +12,7 @@
 use crate::control::record::Record;
 use crate::control::record::bad_list::Bad;
 use crate::control::record::members::{Member, Roster};
+use crate::control::record::outcomes::all_taken;
 use crate::engine::home::BadBytes;
 use crate::state::bad_blocks::BadBlocks;
 use crate::state::geometry::Geometry;
@@ -21,7 +22,6 @@ use braid_format::{SECTOR, badblocks};
 use braid_shard::plant::planted;
 use braid_shard::{Buf, Pool};
 use std::ops::Range;
-use std::rc::Rc;
 use std::sync::Arc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
@@ -128,7 +128,7 @@ impl Roster {
 impl Record {
     /// An engine says that component bytes of member `nr` cannot be written: true when the member's log says so and
     /// all shards know, false when that cannot be.
-    pub(crate) async fn record_bad(self: &Rc<Self>, nr: MemberNr, bad: BadBytes) -> bool {
+    pub(crate) async fn record_bad(&self, nr: MemberNr, bad: BadBytes) -> bool {
         let BadBytes { bytes, error, or_fail } = bad;
         let turn = self.turn().await;
         let entered = match self.read_only || self.roster.borrow().broken {
@@ -226,20 +226,15 @@ impl Record {
                 set.submit(*nr, &*member.device, Request::write(at, log.clone(), true));
             }
         }
-        let written = set.finish().await;
-        let failures: Vec<(MemberNr, IoError)> = written
-            .filter_map(|(nr, outcome)| outcome.result.err().map(|error| (nr, error)))
-            .collect();
-        if failures.is_empty() {
-            let mut roster = self.roster.borrow_mut();
-            for (nr, list, _) in due {
-                if let Some(member) = roster.member_mut(nr) {
-                    member.superblock.bad_blocks = !list.is_empty();
-                    member.bad.fits = list.clone();
-                    member.bad.logged = list;
-                }
+        all_taken(set.finish().await)?;
+        let mut roster = self.roster.borrow_mut();
+        for (nr, list, _) in due {
+            if let Some(member) = roster.member_mut(nr) {
+                member.superblock.bad_blocks = !list.is_empty();
+                member.bad.fits = list.clone();
+                member.bad.logged = list;
             }
         }
-        if failures.is_empty() { Ok(()) } else { Err(failures) }
+        Ok(())
     }
 }

@@ -31,14 +31,14 @@ impl Record {
         self.suspects.heard();
     }
 
-    pub(crate) async fn fail_nr(self: &Rc<Self>, nr: MemberNr, why: &str) -> Dropped {
+    pub(crate) async fn fail_nr(&self, nr: MemberNr, why: &str) -> Dropped {
         self.suspect(nr, why.to_string());
         self.fail_nr_unless_needed(nr, why, false).await
     }
 
     /// With `only_if_spared` a member that the data depends on is left as it is.
     pub(crate) async fn fail_nr_unless_needed(
-        self: &Rc<Self>,
+        &self,
         nr: MemberNr,
         why: &str,
         only_if_spared: bool,

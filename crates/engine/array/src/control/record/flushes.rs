@@ -1,4 +1,4 @@
-//! Who may flush the members of an array, and what became of the last flush that failed.
+//! The right to flush the members of an array, and a note on the last flush that failed.
 
 use braid_shard::Shard;
 use braid_shard::sync::Budget;

@@ -145,6 +145,11 @@ fn take_update(superblock: &mut Superblock, shared: &Superblock) {
 }
 
 impl Roster {
+    /// The home shard's handles on all members, for calls during which the roster may change.
+    pub(crate) fn devices(&self) -> Vec<Rc<Metered>> {
+        self.members.iter().map(|member| Rc::clone(&member.device)).collect()
+    }
+
     pub(crate) fn member(&self, nr: MemberNr) -> Option<&Member> {
         self.members.iter().find(|member| member.nr == nr)
     }

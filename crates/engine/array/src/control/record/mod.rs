@@ -3,8 +3,8 @@
 //! | file | subject |
 //! |---|---|
 //! | `members`, `only_source` | what is known of each member; the view and the role table that follow; who alone has a block |
-//! | `superblocks` | writing them |
-//! | `bitmap`, `running_bitmap` | the bitmap's pages on the members; the bits themselves |
+//! | `superblocks`, `outcomes` | writing them; members that did not take theirs |
+//! | `bitmap_pages`, `running_bitmap` | the bitmap's pages on the members; the bits themselves |
 //! | `bad_blocks`, `bad_list` | the members' bad-block logs |
 //! | `failing` | members that fail: given up, dropped, recorded |
 //! | `flushing`, `flushes` | flushes of members, one at a time |
@@ -20,13 +20,14 @@
 
 pub(crate) mod bad_blocks;
 pub(crate) mod bad_list;
-pub(crate) mod bitmap;
+pub(crate) mod bitmap_pages;
 mod end;
 pub(crate) mod failing;
 mod flushes;
 mod flushing;
 pub(crate) mod members;
 mod only_source;
+mod outcomes;
 pub(crate) mod read_error_count;
 pub(crate) mod running_bitmap;
 mod superblocks;
@@ -81,14 +82,13 @@ pub(crate) struct Parts {
     pub(crate) name: String,
     pub(crate) engine: Rc<Engine>,
     pub(crate) roster: Roster,
-    pub(crate) left_out: Vec<String>,
     pub(crate) keeper: Option<Keeper>,
 }
 
 impl Record {
     /// The record of an array whose engines run. Nothing is written yet.
     pub(crate) fn new(ctx: &Context, options: &AssembleOptions, parts: Parts) -> Rc<Record> {
-        let Parts { id, name, engine, roster, keeper, .. } = parts;
+        let Parts { id, name, engine, roster, keeper } = parts;
         let shard = &ctx.shard;
         let found = keeper.map(|keeper| (keeper, roster.shared.bitmap_offset));
         Rc::new(Record {
@@ -143,7 +143,7 @@ impl Record {
         self.engines.ask(move |engine| engine.members.apply(update.clone())).await;
     }
 
-    /// Like [`send_view`](Control::send_view), but does not wait: enough for a view that allows more.
+    /// Like [`send_view`](Record::send_view), but does not wait: enough for a view that allows more.
     /// Not while a failure is being recorded: the view would tell of it too early.
     pub(crate) fn post_view(&self) {
         if !self.suspects.is_recording() {
@@ -152,13 +152,14 @@ impl Record {
         }
     }
 
-    pub(crate) fn next_view(&self) -> ViewUpdate {
+    fn next_view(&self) -> ViewUpdate {
         let (view, suspects) = (self.engine.view(), self.distrusted());
         self.roster.borrow().view(view.geometries(), self.read_only, &suspects)
     }
 
     // --- What commands need in common ---------------------------------------------------------
 
+    /// The number of the member that a command names.
     pub(crate) fn select(
         &self,
         doing: &'static str,
@@ -181,11 +182,13 @@ impl Record {
         })
     }
 
+    /// The name of member `nr`, for messages.
     pub(crate) fn member_name(&self, nr: MemberNr) -> String {
         let roster = self.roster.borrow();
         roster.member(nr).map_or_else(|| format!("member {nr}"), |member| member.name.clone())
     }
 
+    /// The level has redundancy.
     pub(crate) fn needs_redundancy(&self, doing: &'static str) -> Result<(), ControlError> {
         let level = self.geometry().level;
         if level.has_redundancy() {
@@ -209,12 +212,14 @@ impl Record {
         Ok(())
     }
 
+    /// The device cannot become a member, and why.
     pub(crate) fn unfit(&self, member: &str, why: String) -> ControlError {
         ControlError::Unfit { array: self.name.clone(), member: member.to_string(), why }
     }
 
     // --- Handles of the engines ----------------------------------------------------------------
 
+    /// Opens a device on all shards, as member `nr`.
     pub(crate) async fn open_everywhere(
         &self,
         nr: MemberNr,
@@ -226,6 +231,7 @@ impl Record {
         answers.into_iter().flatten().collect()
     }
 
+    /// Closes member `nr` on all shards.
     pub(crate) async fn close_everywhere(&self, nr: MemberNr) {
         self.engines.ask(move |engine: &Engine| engine.members.close(nr)).await;
     }

@@ -5,6 +5,7 @@
 
 use crate::control::record::Record;
 use crate::control::record::failing::Dropped;
+use crate::control::record::outcomes::all_taken;
 use crate::metadata::superblock::superblock_bytes;
 use crate::state::view::MemberNr;
 use braid_device::{Device, IoError, Request};
@@ -99,10 +100,6 @@ impl Record {
             let at = member.superblock.super_offset.saturating_mul(SECTOR as u64);
             set.submit(member.nr, &*member.device, Request::write(at, bytes, true));
         }
-        let outcomes = set.finish().await;
-        let failures: Vec<(MemberNr, IoError)> = outcomes
-            .filter_map(|(nr, outcome)| outcome.result.err().map(|error| (nr, error)))
-            .collect();
-        if failures.is_empty() { Ok(()) } else { Err(failures) }
+        all_taken(set.finish().await)
     }
 }

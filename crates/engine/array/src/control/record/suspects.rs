@@ -16,7 +16,7 @@ pub(crate) struct Suspects {
     /// Told when a report of an engine has arrived.
     heard: Notify,
     /// A member is faulty in the roster and not yet in the survivors' superblocks.
-    dropped: Cell<bool>,
+    recording: Cell<bool>,
 }
 
 impl Suspects {
@@ -26,7 +26,7 @@ impl Suspects {
             reports: Arc::clone(reports),
             noted: RefCell::default(),
             heard: Notify::new(shard),
-            dropped: Cell::new(false),
+            recording: Cell::new(false),
         }
     }
 
@@ -62,17 +62,17 @@ impl Suspects {
 
     /// Some failure has been met and is not in the superblocks.
     pub(crate) fn any_unrecorded(&self) -> bool {
-        self.dropped.get() || self.any()
+        self.recording.get() || self.any()
     }
 
     /// Some member is faulty in the roster, and its failure is being recorded.
     pub(super) fn is_recording(&self) -> bool {
-        self.dropped.get()
+        self.recording.get()
     }
 
     /// See [`Suspects::is_recording`].
     pub(super) fn set_recording(&self, recording: bool) {
-        self.dropped.set(recording);
+        self.recording.set(recording);
     }
 
     /// A report of an engine has arrived, and is noted.

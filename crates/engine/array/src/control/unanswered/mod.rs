@@ -72,8 +72,7 @@ impl Unanswered {
     }
 
     fn limit_member(&self, member: &Member) {
-        let (_home, settings) = (self.record.shard.remote(), self.in_effect.settings.get());
-        limit(&member.device, &settings, &self.record.engine.home);
+        limit(&member.device, &self.in_effect.settings.get(), &self.record.engine.home);
     }
 
     /// Writes to a member that find no space wait, on the home shard's own handle too.

@@ -51,35 +51,15 @@ impl Unanswered {
 
     /// Tries writes again that wait for space; says how many there were.
     pub async fn resume(&self) -> usize {
-        let own: Vec<_> = self
-            .record
-            .roster
-            .borrow()
-            .members
-            .iter()
-            .map(|member| Rc::clone(&member.device))
-            .collect();
+        let own = self.record.roster.borrow().devices();
         let own: usize = own.iter().map(|device| device.try_again()).sum();
-        own + self
-            .record
-            .engines
-            .ask(|engine| engine.members.try_again())
-            .await
-            .into_iter()
-            .flatten()
-            .sum::<usize>()
+        let others = self.record.engines.ask(|engine| engine.members.try_again()).await;
+        own + others.into_iter().flatten().sum::<usize>()
     }
 
     /// The array is being stopped: nothing waits for space any more.
     pub(crate) async fn end_waiting_for_space(&self) {
-        let own: Vec<_> = self
-            .record
-            .roster
-            .borrow()
-            .members
-            .iter()
-            .map(|member| Rc::clone(&member.device))
-            .collect();
+        let own = self.record.roster.borrow().devices();
         own.iter().for_each(|device| device.end_waiting());
         self.record.engines.ask(Engine::end_waiting_for_space).await;
     }

@@ -28,6 +28,7 @@ impl Record {
         self.current_bitmap.get()
     }
 
+    /// The array may be written, and what is recorded of it still changes.
     pub(crate) fn may_record(&self) -> bool {
         !self.read_only && !self.end.is_over() && !self.roster.borrow().broken
     }
@@ -42,7 +43,7 @@ impl Record {
         let mut set = self.engine.sets.start();
         {
             let (roster, keeper) = (self.roster.borrow(), bitmap.keeper.borrow());
-            let holders = roster.members.iter().filter(|member| member.standing.slot().is_some());
+            let holders = roster.members.iter().filter(|member| member.holds_data());
             let contents: Vec<Vec<u8>> = pages.iter().map(|page| keeper.page(*page)).collect();
             for member in holders {
                 let Some(at) = bitmap.place(&member.superblock) else { continue };
