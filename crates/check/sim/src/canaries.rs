@@ -1,8 +1,8 @@
 //! Canaries: each planted bug is looked for until a run finds it, and the table of how long that took.
 
 use crate::plants::{PLANTS, Plant};
-use crate::run::{Report, Verdict};
 use crate::seeds::{Seed, each};
+use crate::verdict::{Report, Verdict};
 use anyhow::{Context, Result, bail};
 use braid_shard::plant;
 use std::fmt::Write;

@@ -1,7 +1,7 @@
 //! The command line: which seeds to run, and what is printed of them.
 
-use crate::run::{Report, Verdict};
 use crate::seeds::{Kind, Seed, each, fresh_number, saved};
+use crate::verdict::{Counts, Report, Verdict};
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -118,7 +118,7 @@ fn one(seed: Seed, verbose: bool) -> Result<()> {
     match &report.verdict {
         Verdict::Passed => println!(
             "seed {seed} passed: {} requests, {} crashes, {} faults; {}",
-            report.requests, report.crashes, report.faults, report.scenario
+            report.did.requests, report.did.crashes, report.did.faults, report.scenario
         ),
         Verdict::Outside(failure) => println!(
             "seed {seed}: outside of every promise, since a member lied about flushes; seen by {}: {}",
@@ -138,11 +138,7 @@ struct Totals {
     failed: Vec<Seed>,
     stacks: u64,
     volumes: u64,
-    requests: u64,
-    crashes: u64,
-    faults: u64,
-    re_added: u64,
-    bitmap_changes: u64,
+    did: Counts,
     liars: u64,
     liars_seen: u64,
 }
@@ -151,11 +147,7 @@ impl Totals {
     fn add(&mut self, seed: Seed, report: &Report) {
         self.stacks += u64::from(seed.kind == Kind::Stack);
         self.volumes += u64::from(seed.kind == Kind::Volume);
-        self.requests += report.requests;
-        self.crashes += report.crashes;
-        self.faults += report.faults;
-        self.re_added += report.re_added;
-        self.bitmap_changes += report.bitmap_changes;
+        self.did.add(&report.did);
         self.liars += u64::from(report.lies);
         match report.verdict {
             Verdict::Passed => self.passed += 1,
@@ -185,11 +177,11 @@ fn many(seeds: &[Seed], keep_going: bool) -> Result<()> {
     let seconds = start.elapsed().as_secs_f64();
     println!(
         "{} requests, {} crashes, {} faults, {} members re-added, {} bitmaps added or removed; {} runs with a member that lied about flushes: the loss was seen in {}",
-        totals.requests,
-        totals.crashes,
-        totals.faults,
-        totals.re_added,
-        totals.bitmap_changes,
+        totals.did.requests,
+        totals.did.crashes,
+        totals.did.faults,
+        totals.did.re_added,
+        totals.did.bitmap_changes,
         totals.liars,
         totals.liars_seen
     );

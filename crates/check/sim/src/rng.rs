@@ -29,9 +29,9 @@ impl Extra {
         Extra { on: rng.percent(percent) && !plain, rng }
     }
 
-    /// True in `percent` of 100 cases, where the run has it.
+    /// True in `percent` of 100 cases, where the run has it. For a `percent` of 0 no number is drawn.
     pub fn chance(&self, percent: u64) -> bool {
-        self.on && self.rng.percent(percent)
+        self.on && percent > 0 && self.rng.percent(percent)
     }
 }
 

@@ -1,7 +1,9 @@
 //! Seeds: which kind of run each one is, and how a run of it is carried out.
 
 use crate::rng::{Rng, mix};
-use crate::run::{Report, Verdict};
+use crate::run::plan::Plan;
+use crate::scenario::Scenario;
+use crate::verdict::{Counts, Report, Verdict};
 use crate::world::Failure;
 use anyhow::{Context, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -70,8 +72,10 @@ impl Seed {
     /// Carries out the run. A panic fails it like anything else.
     pub fn run(self, verbose: bool) -> Report {
         let run = || match self.kind {
-            Kind::Array => crate::run::run(self.seed, self.plain, verbose),
-            Kind::Stack => crate::stack::run(self.seed, self.plain, verbose),
+            Kind::Array => {
+                crate::run::run(Plan::alone(Scenario::of(self.seed)), self.plain, verbose)
+            }
+            Kind::Stack => crate::run::run(Plan::stack(self.seed), self.plain, verbose),
             Kind::Volume => {
                 let mut report = crate::volume::run(self.seed, !self.plain, verbose);
                 if !self.plain
@@ -166,11 +170,7 @@ impl Report {
         Report {
             verdict: Verdict::Failed(failure),
             scenario: String::new(),
-            requests: 0,
-            crashes: 0,
-            faults: 0,
-            re_added: 0,
-            bitmap_changes: 0,
+            did: Counts::default(),
             lies: false,
         }
     }

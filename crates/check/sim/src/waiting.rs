@@ -1,14 +1,23 @@
 //! Waiting for what was begun on a machine, and how a run ends that has failed.
 
 use crate::machine::{Later, Machine, Step};
+use braid_array::status::{Ended, Left};
 use braid_shard::Nanos;
 
 /// The run is over: the world knows the failure, or there is nothing left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Over;
 
+/// In nanoseconds.
+pub(crate) const SECOND: Nanos = 1_000_000_000;
+
 /// A request, command or job that takes longer, in nanoseconds, waits for something that never comes.
-pub(crate) const PATIENCE: Nanos = 600_000_000_000;
+pub(crate) const PATIENCE: Nanos = 600 * SECOND;
+
+/// A stop has left an array like this, and says so: writes may be half done, or not durable.
+pub(crate) fn ends_like_a_crash(left: &Left) -> bool {
+    left.ended == Ended::Active || left.not_durable.is_some()
+}
 
 /// Steps until `later` is there.
 ///

@@ -14,7 +14,7 @@ use crate::device::SimOpener;
 use crate::machine::{Later, Machine, Step};
 use crate::member::Member;
 use crate::rng::Rng;
-use crate::run::{Report, Verdict};
+use crate::verdict::{Counts, Report, Verdict};
 use crate::waiting::{Over, PATIENCE, wait};
 use crate::world::World;
 use braid_filesystem::{Caller, Errno, FileSystem, ROOT, Time};
@@ -134,16 +134,13 @@ pub fn run(seed: u64, aimed: bool, verbose: bool) -> Report {
         None => Verdict::Passed,
         Some(failure) => Verdict::Failed(failure),
     };
-    Report {
-        verdict,
-        scenario,
+    let did = Counts {
         requests: run.requests + ended,
         crashes: run.crashes,
         faults: run.faults,
-        re_added: 0,
-        bitmap_changes: 0,
-        lies: false,
-    }
+        ..Counts::default()
+    };
+    Report { verdict, scenario, did, lies: false }
 }
 
 fn clock(world: &Rc<World>) -> Clock {

@@ -9,11 +9,11 @@
 //! Nothing is excused for it: the rules, and what the stack survives, are those of every other run. Choices come from a
 //! stream of their own; plain runs have none of it.
 
-use super::rest::Held;
-use super::{StackRun, member_name, plan::Below};
+use super::Run;
+use super::plan::Below;
+use super::standing::{Held, member_name};
 use crate::member::Member;
-use crate::steps::{SECOND, Steps};
-use crate::waiting::Over;
+use crate::waiting::{Over, SECOND};
 use braid_array::status::{ArrayState, MemberState};
 use braid_device::{IoError, IoErrorKind, IoSets, Request, Target};
 use std::rc::Rc;
@@ -23,14 +23,14 @@ const AT_ONCE: u64 = 64 << 10;
 /// An array that meets its loss by itself has done so after this many looks at its state.
 const LOOKS: usize = 100;
 
-impl StackRun {
+impl Run {
     /// After the last round: an array becomes too degraded, and there is another round.
     pub(super) fn too_degraded_below(&mut self) -> Result<(), Over> {
         self.drain()?;
         self.wait_for_jobs()?;
         let Some((nr, above)) = self.one_to_do_without()? else { return Ok(()) };
         let leaves = self.more_than_it_survives(nr)?;
-        for _ in 0..1 + self.aimed.rng.range(0..4) {
+        for _ in 0..1 + self.chances.too_degraded.rng.range(0..4) {
             self.write_to_all(above)?;
         }
         self.drain()?;
@@ -39,7 +39,7 @@ impl StackRun {
             self.is_told(nr)?;
             self.is_failed_above(nr, above)?;
         }
-        if self.aimed.rng.percent(40) {
+        if self.chances.too_degraded.rng.percent(40) {
             self.next_life(true)?;
         }
         self.round()
@@ -53,7 +53,8 @@ impl StackRun {
             (of_leaves && self.redundant(*nr)).then_some((*nr, above))
         };
         let fit: Vec<_> = (0..self.plan.arrays.len()).filter_map(|nr| fits(&nr)).collect();
-        let Some((nr, above)) = fit.get(self.aimed.rng.below(fit.len())).copied() else {
+        let Some((nr, above)) = fit.get(self.chances.too_degraded.rng.below(fit.len())).copied()
+        else {
             return Ok(None);
         };
         let spared = self.counts_now(nr)? && self.may_lose(Held::Array(nr))?;
@@ -62,20 +63,15 @@ impl StackRun {
 
     /// Leaves that hold slots of array `nr`: as many as are one too many for its level, and no more.
     fn more_than_it_survives(&mut self, nr: usize) -> Result<Vec<Rc<Member>>, Over> {
-        let Below::Leaves(leaves) = self.plan.arrays[nr].below.clone() else {
-            return Ok(Vec::new());
-        };
-        let (Some(layout), Some(status)) = (self.layout(nr), self.status(nr)?) else {
-            return Ok(Vec::new());
-        };
+        let (leaves, layout) = (self.leaves_of(nr), self.layout(nr));
+        let Some(status) = self.status(nr)? else { return Ok(Vec::new()) };
         let holds = |leaf: Rc<Member>| {
             let known = status.members.iter().find(|member| member.name == leaf.name())?;
             let whole = known.state == MemberState::InSync && !leaf.out.get() && !leaf.is_weak();
             Some((leaf, known.slot.filter(|_| whole)?))
         };
-        let mut left: Vec<_> =
-            leaves.iter().filter_map(|index| holds(self.world.member(*index))).collect();
-        self.aimed.rng.shuffle(&mut left);
+        let mut left: Vec<_> = leaves.into_iter().filter_map(holds).collect();
+        self.chances.too_degraded.rng.shuffle(&mut left);
         let mut lost = Vec::new();
         while layout.survives(|slot| left.iter().any(|(_, held)| *held == slot)) {
             let Some((leaf, _)) = left.pop() else { break };
@@ -89,20 +85,18 @@ impl StackRun {
         let create = &self.plan.arrays[above].create;
         let stripe = create.chunk_size.unwrap_or(4096) * create.raid_disks as u64;
         let len = (2 * stripe / self.plan.scenario.block).clamp(1, self.oracle.len());
-        let start = self.aimed.rng.range(0..self.oracle.len() - len + 1);
-        let fua = self.aimed.rng.percent(20);
-        let life = self.life.as_mut().ok_or(Over)?;
-        life.client.write(&life.machine, &mut self.oracle, start..start + len, fua);
-        Ok(())
+        let start = self.chances.too_degraded.rng.range(0..self.oracle.len() - len + 1);
+        let fua = self.chances.too_degraded.rng.percent(20);
+        self.write(start..start + len, fua)
     }
 
     /// The leaves are lost to array `nr`, which meets that, or is given the time to.
     fn lose_leaves(&mut self, nr: usize, above: usize, leaves: &[Rc<Member>]) -> Result<(), Over> {
         // With a log the other members may list as bad the very blocks that a lost cache had: see `flushes_fail`.
         let logs = self.plan.arrays.iter().any(|array| array.create.bad_block_log);
-        let flushes = !logs && self.aimed.rng.percent(30);
+        let flushes = !logs && self.chances.too_degraded.rng.percent(30);
         for leaf in leaves {
-            self.faults += 1;
+            self.did.faults += 1;
             leaf.out.set(true);
             if flushes {
                 self.world.trace(|| format!("a flush of {} fails", leaf.name()));
@@ -113,13 +107,13 @@ impl StackRun {
                 leaf.set_gone(true);
             }
         }
-        match self.aimed.rng.range(0..3) {
+        match self.chances.too_degraded.rng.range(0..3) {
             // The array marks itself clean after some time, and flushes its leaves before.
             _ if flushes => {}
             0 => self.write_to_all(above)?,
             _ => {
-                if let Some(control) = self.control(nr) {
-                    self.world.trace(|| format!("check a{nr}"));
+                if let Some(control) = self.control(nr)? {
+                    self.world.trace(|| format!("a{nr}: check"));
                     // Refused when it has met its loss already.
                     let _ = control.jobs().start_check();
                 }
@@ -134,7 +128,7 @@ impl StackRun {
                 self.step()?;
             }
         }
-        if self.aimed.rng.percent(70) {
+        if self.chances.too_degraded.rng.percent(70) {
             self.world.trace(|| format!("the leaves of a{nr} are there again"));
             leaves.iter().for_each(|leaf| leaf.set_gone(false));
         }
@@ -167,8 +161,7 @@ impl StackRun {
             let text = format!("a{nr} is too degraded, and a flush of it succeeds");
             return self.fail("too_degraded_is_told", text);
         }
-        let Below::Leaves(leaves) = &self.plan.arrays[nr].below else { return Ok(()) };
-        let bad = leaves.iter().any(|index| self.world.member(*index).was_bad.get());
+        let bad = self.leaves_of(nr).iter().any(|leaf| leaf.was_bad.get());
         let unreadable = |error: IoError| error.kind == IoErrorKind::Medium;
         if !bad && read.iter().any(|result| result.is_err_and(unreadable)) {
             let text = format!("a{nr} is too degraded, and says that blocks cannot be read");
@@ -179,11 +172,10 @@ impl StackRun {
 
     /// **too_degraded_is_failed**: something that goes to array `nr` is acknowledged by the one above.
     fn is_failed_above(&mut self, nr: usize, above: usize) -> Result<(), Over> {
-        if self.aimed.rng.percent(50) {
+        if self.chances.too_degraded.rng.percent(50) {
             self.write_to_all(above)?;
         } else {
-            let life = self.life.as_mut().ok_or(Over)?;
-            life.client.flush(&life.machine, &mut self.oracle);
+            self.flush()?;
         }
         self.drain()?;
         let Some(status) = self.status(above)? else { return Ok(()) };

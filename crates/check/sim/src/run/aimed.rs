@@ -6,11 +6,11 @@
 //! Nothing is excused for it: the rules, and what the level survives, are those of every other run. Choices come from a
 //! stream of their own; plain runs have none of it.
 
+use super::Run;
+use super::counting::{in_sync, in_sync_at_rest};
 use crate::images;
 use crate::machine::Step;
 use crate::member::Member;
-use crate::run::Run;
-use crate::steps::Steps;
 use crate::waiting::Over;
 use braid_array::options::SyncSpeed;
 use braid_array::status::{ArrayStatus, JobKind};
@@ -25,23 +25,25 @@ const MILLISECOND: Nanos = 1_000_000;
 
 impl Run {
     /// After a round, now and then.
-    pub(crate) fn something_aimed(&mut self) -> Result<(), Over> {
-        let aims = self.aimed.chance(50);
-        if !aims || self.excused || !self.scenario.create.level.has_redundancy() {
+    pub(super) fn something_aimed(&mut self) -> Result<(), Over> {
+        let aims = self.chances.aimed.chance(50);
+        if !aims || self.promises.excused || !self.redundant(self.top()) {
             return Ok(());
         }
         self.oracle.end_steady();
-        let parity = self.scenario.create.level.is_parity();
-        match self.aimed.rng.range(0..8) {
+        let plan = &self.plan.arrays[self.top()];
+        let (level, has_bitmap) = (plan.create.level, plan.has_bitmap());
+        let parity = level.is_parity();
+        match self.chances.aimed.rng.range(0..8) {
             0 => self.crash_beside_a_failing_write(),
-            1 | 2 if self.scenario.has_bitmap() => match self.aimed.rng.percent(70) {
+            1 | 2 if has_bitmap => match self.chances.aimed.rng.percent(70) {
                 true => self.crash_between_bit_and_data(),
                 false => self.comes_back_after_another(),
             },
             3 => self.flush_in_a_later_life_of_a_rebuild(),
             4 if parity => self.unreadable_beside_open_rows(),
             5 if parity => self.repair_between_writes(),
-            6 if self.scenario.create.level == Level::Raid6 => self.fails_in_a_resync(),
+            6 if level == Level::Raid6 => self.fails_in_a_resync(),
             7 => self.missing_after_fua(),
             _ => self.crash_beside_a_failing_write(),
         }
@@ -51,61 +53,40 @@ impl Run {
 
     /// A member that works and that the level can do without now.
     fn spare_one(&mut self) -> Result<Option<(Rc<Member>, usize)>, Over> {
-        let status = self.status()?;
-        let members = self.world.members.borrow().clone();
-        let fits = |member: &&Rc<Member>| {
-            !member.out.get()
-                && !member.is_weak()
-                && member.slot.get().is_some()
-                && self.may_lose(member, |other| Run::whole_in(&status, other))
-        };
-        let fit: Vec<_> = members.iter().filter(fits).collect();
-        let one = fit.get(self.aimed.rng.below(fit.len()));
+        let status = self.top_status()?;
+        let mut fit = self.working();
+        fit.retain(|member| self.survives_now(&status, member));
+        let one = fit.get(self.chances.aimed.rng.below(fit.len()));
         Ok(one.and_then(|member| Some((Rc::clone(member), member.slot.get()?))))
     }
 
     /// Blocks of the part of the array that most requests go to, or of any.
     fn some_blocks(&self, anywhere: bool) -> Range<u64> {
-        let rng = &self.aimed.rng;
-        let hot = (self.scenario.hot / self.scenario.block).clamp(1, self.oracle.len());
-        let room = if anywhere { self.oracle.len() } else { hot };
+        let rng = &self.chances.aimed.rng;
+        let room = if anywhere { self.oracle.len() } else { self.hot_blocks() };
         let start = rng.range(0..room);
         start..(start + rng.log_range(1..33)).min(self.oracle.len())
     }
 
-    fn write(&mut self, blocks: Range<u64>, fua: bool) -> Result<(), Over> {
-        let life = self.life.as_mut().ok_or(Over)?;
-        life.client.write(&life.machine, &mut self.oracle, blocks, fua);
-        Ok(())
-    }
-
-    fn read(&mut self, blocks: Range<u64>) -> Result<(), Over> {
-        let life = self.life.as_mut().ok_or(Over)?;
-        life.client.read(&life.machine, &mut self.oracle, blocks);
-        Ok(())
-    }
-
-    fn run_on(&mut self, steps: u64) -> Result<(), Over> {
-        for _ in 0..steps {
-            if self.step()? == Step::Stuck {
-                break;
-            }
-        }
-        Ok(())
+    /// Removes a member that is faulty, if there is one.
+    fn remove_a_faulty_one(&mut self) -> Result<(), Over> {
+        let status = self.top_status()?;
+        self.remove_faulty(self.top(), &status)
     }
 
     fn rest_until_bits_are_clear(&mut self) -> Result<(), Over> {
-        let sleep = self.scenario.assemble.bitmap_daemon_sleep_ms.unwrap_or(5000);
+        let sleep = self.plan.arrays[self.top()].assemble.bitmap_daemon_sleep_ms.unwrap_or(5000);
         self.rest(4 * sleep * MILLISECOND)
     }
 
     /// The next life's jobs, and those of this one, take long, or as long as they did.
     fn slow_jobs(&mut self, slow: bool) -> Result<(), Over> {
-        let speed = if slow { SLOW } else { self.aimed_speed };
-        self.scenario.assemble.sync_speed = speed;
+        let speed = if slow { SLOW } else { self.plan.scenario.assemble.sync_speed };
+        let top = self.top();
+        self.plan.arrays[top].assemble.sync_speed = speed;
         if self.life.is_some() {
             // A running array takes these limits.
-            let _ = self.control()?.jobs().set_sync_speed(speed.min_kib, speed.max_kib);
+            let _ = self.top_control()?.jobs().set_sync_speed(speed.min_kib, speed.max_kib);
         }
         Ok(())
     }
@@ -113,12 +94,12 @@ impl Run {
     /// Power fails while some writes are under way; gives what they wrote.
     fn crash_under_writes(&mut self, anywhere: bool) -> Result<Vec<Range<u64>>, Over> {
         let mut written = Vec::new();
-        for _ in 0..1 + self.aimed.rng.range(0..6) {
+        for _ in 0..1 + self.chances.aimed.rng.range(0..6) {
             let blocks = self.some_blocks(anywhere);
             self.write(blocks.clone(), false)?;
             written.push(blocks);
         }
-        self.run_on(self.aimed.rng.log_range(1..60))?;
+        self.run_on(self.chances.aimed.rng.log_range(1..60))?;
         self.crash()?;
         Ok(written)
     }
@@ -127,11 +108,15 @@ impl Run {
     fn check_again(&mut self) -> Result<(), Over> {
         self.drain()?;
         self.wait_for_jobs()?;
-        let status = self.status()?;
-        if self.excused || self.forced || status.degraded > 0 || !self.holes.is_empty() {
+        let status = self.top_status()?;
+        if self.promises.excused
+            || self.promises.forced
+            || status.degraded > 0
+            || !self.promises.holes.is_empty()
+        {
             return Ok(());
         }
-        let status = self.scrub_once(false)?;
+        let status = self.scrub_top(false)?;
         if status.mismatch_cnt != 0 && status.degraded == 0 {
             let text = format!("a check counts {} sectors that differ", status.mismatch_cnt);
             return self.fail("check_finds_nothing", text);
@@ -145,14 +130,14 @@ impl Run {
     fn crash_beside_a_failing_write(&mut self) -> Result<(), Over> {
         self.drain()?;
         let Some((member, slot)) = self.spare_one()? else { return Ok(()) };
-        let after = self.aimed.rng.range(0..3) as u32;
+        let after = self.chances.aimed.rng.range(0..3) as u32;
         self.world.trace(|| format!("{} will fail a write in {after}", member.name()));
-        self.faults += 1;
+        self.did.faults += 1;
         member.fail_write_in(Some(after));
-        self.holes.lose(&self.layout, slot, &mut self.oracle);
-        for _ in 0..1 + self.aimed.rng.range(0..4) {
+        self.lose(slot);
+        for _ in 0..1 + self.chances.aimed.rng.range(0..4) {
             let blocks = self.some_blocks(false);
-            self.write(blocks, self.aimed.rng.percent(50))?;
+            self.write(blocks, self.chances.aimed.rng.percent(50))?;
         }
         let answered = self.life()?.client.ended;
         for _ in 0..2000 {
@@ -161,7 +146,7 @@ impl Run {
                 break;
             }
         }
-        self.run_on(self.aimed.rng.range(0..4))?;
+        self.run_on(self.chances.aimed.rng.range(0..4))?;
         self.crash()?;
         self.assemble()?;
         self.read_again()
@@ -173,12 +158,12 @@ impl Run {
         self.wait_for_jobs()?;
         self.rest_until_bits_are_clear()?;
         let blocks = self.some_blocks(true);
-        self.write(blocks, self.aimed.rng.percent(30))?;
-        let submissions = self.world.submissions.get() + self.aimed.rng.log_range(1..40);
+        self.write(blocks, self.chances.aimed.rng.percent(30))?;
+        let submissions = self.world.submissions.get() + self.chances.aimed.rng.log_range(1..40);
         while self.world.submissions.get() < submissions && self.life()?.client.waiting() > 0 {
             self.step()?;
         }
-        self.run_on(self.aimed.rng.range(0..4))?;
+        self.run_on(self.chances.aimed.rng.range(0..4))?;
         self.crash()?;
         self.assemble()?;
         self.check_again()
@@ -190,32 +175,35 @@ impl Run {
             return Ok(());
         }
         let Some((member, slot)) = self.spare_one()? else { return Ok(()) };
-        self.faults += 1;
-        self.fail_by_command(&member)?;
-        self.remove_faulty()?;
+        self.did.faults += 1;
+        self.fail_leaf(&member)?;
+        self.remove_a_faulty_one()?;
         self.wait_for_jobs()?;
-        if self.status()?.degraded > 0 {
-            let Some(other) = self.free_member(Some(&member))? else { return Ok(()) };
-            self.bring(&other)?;
+        if self.top_status()?.degraded > 0 {
+            let status = self.top_status()?;
+            let other = self.free_leaf(self.top(), &status, Some(&member));
+            let Some(other) = other else { return Ok(()) };
+            self.bring(&other, &status)?;
             self.wait_for_jobs()?;
         }
         self.quiet_round()?;
         self.drain()?;
         self.rest_until_bits_are_clear()?;
-        let status = self.status()?;
+        let status = self.top_status()?;
         let members = self.world.members.borrow().clone();
-        let holds = |m: &&Rc<Member>| Run::whole_in(&status, m) == Some(slot) && !m.is_weak();
+        let holds = |m: &&Rc<Member>| in_sync(&status, m.name()) == Some(slot) && !m.is_weak();
         let Some(holder) = members.iter().find(holds) else { return Ok(()) };
-        if !self.may_lose(holder, |other| Run::whole_in(&status, other)) {
+        if !self.survives_now(&status, holder) {
             return Ok(());
         }
-        self.fail_by_command(holder)?;
-        self.remove_faulty()?;
-        if self.status()?.members.iter().any(|known| known.name == member.name()) {
+        self.fail_leaf(holder)?;
+        self.remove_a_faulty_one()?;
+        let status = self.top_status()?;
+        if status.members.iter().any(|known| known.name == member.name()) {
             // Another that had failed earlier was removed instead.
             return Ok(());
         }
-        self.bring(&member)?;
+        self.bring(&member, &status)?;
         self.check_again()
     }
 
@@ -231,31 +219,30 @@ impl Run {
     }
 
     fn flush_while_rebuilding(&mut self) -> Result<(), Over> {
-        if self.status()?.degraded == 0 {
+        if self.top_status()?.degraded == 0 {
             let Some((member, _)) = self.spare_one()? else { return Ok(()) };
-            self.faults += 1;
-            self.fail_by_command(&member)?;
+            self.did.faults += 1;
+            self.fail_leaf(&member)?;
         }
-        self.add_a_member()?;
+        self.mend(self.top())?;
         let recovers = |status: &ArrayStatus| {
             status.job.as_ref().is_some_and(|job| job.kind == JobKind::Recover)
         };
-        let time = self.aimed.rng.log_range(50..2000) * MILLISECOND;
+        let time = self.chances.aimed.rng.log_range(50..2000) * MILLISECOND;
         self.rest(time)?;
-        if !recovers(&self.status()?) {
+        if !recovers(&self.top_status()?) {
             return Ok(());
         }
         self.stop()?;
         self.assemble()?;
-        for _ in 0..1 + self.aimed.rng.range(0..6) {
+        for _ in 0..1 + self.chances.aimed.rng.range(0..6) {
             let blocks = self.some_blocks(false);
             self.write(blocks, false)?;
         }
         self.drain()?;
-        let life = self.life.as_mut().ok_or(Over)?;
-        life.client.flush(&life.machine, &mut self.oracle);
+        self.flush()?;
         self.drain()?;
-        self.run_on(self.aimed.rng.range(0..4))?;
+        self.run_on(self.chances.aimed.rng.range(0..4))?;
         self.crash()?;
         self.assemble()?;
         self.read_again()
@@ -275,27 +262,25 @@ impl Run {
     }
 
     fn unreadable_beside(&mut self, written: &[Range<u64>]) -> Result<(), Over> {
-        let (layout, size) = (Rc::clone(&self.layout), self.scenario.block);
+        let (layout, size) = (self.layout(self.top()), self.plan.scenario.block);
         let Layout::Parity(parity) = &*layout else { return Ok(()) };
         let rows = parity.chunk_size() / size;
         for blocks in written {
             let (stripe, k, _) = parity.locate(blocks.start * size);
             let slot = parity.data_slot(stripe, k);
-            let status = self.status()?;
+            let status = self.top_status()?;
             let members = self.world.members.borrow().clone();
-            let holds = |m: &&Rc<Member>| Run::whole_in(&status, m) == Some(slot);
+            let holds = |m: &&Rc<Member>| in_sync(&status, m.name()) == Some(slot);
             let Some(member) = members.iter().find(holds) else { continue };
-            if member.is_weak() || !self.may_lose(member, |other| Run::whole_in(&status, other)) {
+            if member.is_weak() || !self.survives_now(&status, member) {
                 continue;
             }
-            let row = self.aimed.rng.range(0..rows);
+            let row = self.chances.aimed.rng.range(0..rows);
             let at = parity.member_offset(stripe) + row * size;
             self.world.trace(|| format!("{} cannot read a block at {at}", member.name()));
-            self.faults += 1;
+            self.did.faults += 1;
             member.make_unreadable(at, 1);
-            for bad in member.unreadable() {
-                self.holes.lose_part(&self.layout, slot, bad, &mut self.oracle);
-            }
+            self.lose_parts(slot, member.unreadable());
             let first = parity.array_offset(stripe, k, 0) / size;
             self.read(first..first + rows)?;
             self.drain()?;
@@ -305,26 +290,27 @@ impl Run {
 
     /// A block is written whose parity has rotten, which spreads that; a repair mends it; and the block is written again.
     fn repair_between_writes(&mut self) -> Result<(), Over> {
-        let layout = Rc::clone(&self.layout);
+        let layout = self.layout(self.top());
         let Layout::Parity(parity) = &*layout else { return Ok(()) };
         if !self.is_whole()? {
             return Ok(());
         }
-        let q = self.aimed.rng.percent(50);
-        let blocks: Vec<u64> =
-            (0..1 + self.aimed.rng.range(0..8)).map(|_| self.some_blocks(false).start).collect();
+        let q = self.chances.aimed.rng.percent(50);
+        let blocks: Vec<u64> = (0..1 + self.chances.aimed.rng.range(0..8))
+            .map(|_| self.some_blocks(false).start)
+            .collect();
         blocks.iter().for_each(|block| self.rot_parity(parity, *block, q));
-        self.faults += 1;
+        self.did.faults += 1;
         for repairs in [true, false] {
             for block in &blocks {
-                for _ in 0..1 + self.aimed.rng.range(0..2) {
+                for _ in 0..1 + self.chances.aimed.rng.range(0..2) {
                     self.write(*block..*block + 1, false)?;
                     self.drain()?;
                 }
             }
             if repairs {
                 self.world.trace(|| "repair".to_string());
-                self.scrub_once(true)?;
+                self.scrub_top(true)?;
             }
         }
         self.check_again()
@@ -335,31 +321,31 @@ impl Run {
     fn fails_in_a_resync(&mut self) -> Result<(), Over> {
         self.drain()?;
         self.wait_for_jobs()?;
-        let anywhere = self.aimed.rng.percent(50);
+        let anywhere = self.chances.aimed.rng.percent(50);
         self.crash_under_writes(anywhere)?;
-        self.slow_members(self.aimed.rng.log_range(1..500));
+        self.slow_members(self.chances.aimed.rng.log_range(1..500));
         self.assemble()?;
-        self.run_on(self.aimed.rng.log_range(1..80))?;
+        self.run_on(self.chances.aimed.rng.log_range(1..80))?;
         let lost = self.lose_in_a_resync();
         self.slow_members(1);
         lost?;
         self.wait_for_jobs()?;
-        if self.status()?.degraded > 0 {
-            self.add_a_member()?;
+        if self.top_status()?.degraded > 0 {
+            self.mend(self.top())?;
         }
         self.check_again()
     }
 
     fn lose_in_a_resync(&mut self) -> Result<(), Over> {
         let Some((member, slot)) = self.spare_one()? else { return Ok(()) };
-        self.faults += 1;
-        if self.aimed.rng.percent(50) {
-            return self.fail_by_command(&member);
+        self.did.faults += 1;
+        if self.chances.aimed.rng.percent(50) {
+            return self.fail_leaf(&member);
         }
         self.world.trace(|| format!("{} is gone", member.name()));
         member.set_gone(true);
         member.out.set(true);
-        self.holes.lose(&self.layout, slot, &mut self.oracle);
+        self.lose(slot);
         Ok(())
     }
 
@@ -372,7 +358,7 @@ impl Run {
     fn missing_after_fua(&mut self) -> Result<(), Over> {
         self.drain()?;
         let mut written = Vec::new();
-        for _ in 0..1 + self.aimed.rng.range(0..4) {
+        for _ in 0..1 + self.chances.aimed.rng.range(0..4) {
             let blocks = self.some_blocks(false);
             self.write(blocks.clone(), true)?;
             written.push(blocks);
@@ -380,17 +366,17 @@ impl Run {
         self.drain()?;
         self.crash()?;
         let members = self.world.members.borrow().clone();
-        let whole = |m: &Member| m.slot.get().filter(|_| m.in_sync.get());
         let fits = |m: &&Rc<Member>| {
-            whole(m).is_some() && !m.out.get() && !m.is_weak() && self.may_lose(m, whole)
+            in_sync_at_rest(m).is_some()
+                && !m.out.get()
+                && !m.is_weak()
+                && self.survives(m, in_sync_at_rest)
         };
         let fit: Vec<_> = members.iter().filter(fits).collect();
-        if let Some(member) = fit.get(self.aimed.rng.below(fit.len()))
+        if let Some(member) = fit.get(self.chances.aimed.rng.below(fit.len()))
             && images::superblock(&self.world, member).is_some()
         {
-            self.world.trace(|| format!("{} is not found any more", member.name()));
-            member.set_gone(true);
-            member.out.set(true);
+            self.is_not_found(member);
         }
         self.assemble()?;
         for blocks in written {

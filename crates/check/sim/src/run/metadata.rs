@@ -9,47 +9,44 @@
 //! Does not go beyond what the level survives: who is hit counts as lost as a whole, as in `faults`. Choices come from a
 //! stream of their own; plain runs have none of it.
 
+use super::Run;
+use super::chances::LeftOut;
+use super::counting::in_sync_at_rest;
 use crate::device::SimOpener;
 use crate::images;
-use crate::left_out::LeftOut;
 use crate::machine::Machine;
 use crate::member::Member;
-use crate::run::Run;
 use crate::waiting::{Over, wait};
-use braid_array::array::Array;
-use braid_array::assemble::assemble;
 use braid_array::error::{AssembleError, ExamineError};
 use braid_array::metadata::superblock::examine;
-use braid_array::options::AssembleOptions;
 use braid_format::superblock::{READ_LEN, Superblock};
 use std::rc::Rc;
-use std::sync::Arc;
 
 const SECTOR: u64 = 512;
 
 impl Run {
     /// Nothing runs: now and then some metadata is damaged.
-    pub(crate) fn metadata_is_damaged(&mut self) {
-        if self.excused {
+    pub(super) fn metadata_is_damaged(&mut self) {
+        if self.promises.excused {
             return;
         }
-        if !self.damage.chance(30) {
+        if !self.damage.any.chance(30) {
             // Few members have a list, so chance alone hits hardly any.
-            if self.damage_of_lists.chance(60) {
+            if self.damage.lists.chance(60) {
                 self.one_loses_its_list();
             }
             return;
         }
-        match self.damage.rng.range(0..10) {
-            0..3 if self.scenario.has_bitmap() => self.bitmaps_are_unreadable(),
+        match self.damage.any.rng.range(0..10) {
+            0..3 if self.plan.arrays[self.top()].has_bitmap() => self.bitmaps_are_unreadable(),
             _ => self.one_loses_its_metadata(),
         }
     }
 
     /// What could not be read can be read again, now and then: the cable was it.
-    pub(crate) fn metadata_is_there_again(&self) {
+    pub(super) fn metadata_is_there_again(&self) {
         for member in self.world.members.borrow().iter().filter(|member| member.damaged.get()) {
-            if self.damage.chance(40) && member.heal_metadata() {
+            if self.damage.any.chance(40) && member.heal_metadata() {
                 self.world.trace(|| format!("all metadata of {} can be read", member.name()));
             }
         }
@@ -58,10 +55,10 @@ impl Run {
     /// Members of which the level can do without each.
     fn may_be_hit(&self) -> Vec<Rc<Member>> {
         let members = self.world.members.borrow();
-        let whole = |m: &Member| m.slot.get().filter(|_| m.in_sync.get());
         let may_be_hit = |member: &&Rc<Member>| {
             let there = !member.out.get() && !member.is_gone();
-            let spared = whole(member).is_none() || self.may_lose(member, whole);
+            let spared =
+                in_sync_at_rest(member).is_none() || self.survives(member, in_sync_at_rest);
             there && spared && images::superblock(&self.world, member).is_some()
         };
         members.iter().filter(may_be_hit).cloned().collect()
@@ -76,12 +73,12 @@ impl Run {
 
     fn one_loses_its_metadata(&mut self) {
         let hit = self.may_be_hit();
-        let (lists, any) = (self.with_a_list(&hit), self.damage.rng.below(hit.len()));
+        let (lists, any) = (self.with_a_list(&hit), self.damage.any.rng.below(hit.len()));
         let Some(member) = lists.or(hit.get(any)) else { return };
         let Some(sb) = images::superblock(&self.world, member) else { return };
-        self.faults += 1;
+        self.did.faults += 1;
         member.damaged.set(true);
-        if lists.is_some() && self.damage.rng.percent(70) {
+        if lists.is_some() && self.damage.any.rng.percent(70) {
             self.list_is_lost(member, &sb);
         } else {
             self.superblock_is_lost(member, &sb);
@@ -93,7 +90,7 @@ impl Run {
         let hit = self.may_be_hit();
         let Some(member) = self.with_a_list(&hit) else { return };
         let Some(sb) = images::superblock(&self.world, member) else { return };
-        self.faults += 1;
+        self.did.faults += 1;
         member.damaged.set(true);
         self.list_is_lost(member, &sb);
         self.unknown_is_out(member);
@@ -109,12 +106,12 @@ impl Run {
     fn superblock_is_lost(&self, member: &Member, sb: &Superblock) {
         let Some(place) = images::superblock_place(&self.world, member) else { return };
         let name = member.name();
-        match self.damage.rng.range(0..4) {
+        match self.damage.any.rng.range(0..4) {
             0 | 1 => {
-                let all = self.damage.rng.percent(50);
+                let all = self.damage.any.rng.percent(50);
                 // The first sectors are all that it needs, unless it has a large table.
                 let sectors = if all { READ_LEN as u64 / SECTOR } else { 1 };
-                let first = if all { 0 } else { self.damage.rng.range(0..3) };
+                let first = if all { 0 } else { self.damage.any.rng.range(0..3) };
                 let start = place.start + first * SECTOR;
                 self.world.trace(|| {
                     format!("{name} cannot read {sectors} sectors at {start}: its superblock")
@@ -127,7 +124,7 @@ impl Run {
             }
             _ => {
                 // Event count, role table, checksum and name are all below the checksum.
-                let at = *self.damage.rng.pick(&[32_u64, 92, 200, 216, 260]);
+                let at = *self.damage.any.rng.pick(&[32_u64, 92, 200, 216, 260]);
                 let old = member.image(place.start + at..place.start + at + 1);
                 let wrong: Vec<u8> = old.iter().map(|byte| byte ^ 0x10).collect();
                 self.world.trace(|| {
@@ -141,7 +138,7 @@ impl Run {
     fn list_is_lost(&self, member: &Member, sb: &Superblock) {
         let Some(at) = sb.bblog_sector().map(|sector| sector * SECTOR) else { return };
         let name = member.name();
-        if self.damage.rng.percent(60) {
+        if self.damage.any.rng.percent(60) {
             self.world.trace(|| format!("{name} cannot read its list of bad blocks"));
             member.make_unreadable_at(at..at + SECTOR);
         } else {
@@ -152,7 +149,7 @@ impl Run {
 
     /// The bitmap of one member, or of all, cannot be read: its superblock, or some of its bits.
     fn bitmaps_are_unreadable(&self) {
-        let (all, bits) = (self.damage.rng.percent(60), self.damage.rng.percent(40));
+        let (all, bits) = (self.damage.any.rng.percent(60), self.damage.any.rng.percent(40));
         for member in self.world.members.borrow().iter() {
             let place = images::superblock(&self.world, member).and_then(|sb| sb.bitmap_sector());
             let Some(at) = place.map(|sector| sector * SECTOR) else { continue };
@@ -172,7 +169,7 @@ impl Run {
         members.iter().filter(|member| self.is_unknown(member)).cloned().collect()
     }
 
-    pub(crate) fn is_unknown(&self, member: &Member) -> bool {
+    pub(super) fn is_unknown(&self, member: &Member) -> bool {
         let there = member.damaged.get() && !member.is_gone();
         there && images::superblock(&self.world, member).is_none()
     }
@@ -182,24 +179,10 @@ impl Run {
         place.is_some_and(|place| member.cannot_read(&place))
     }
 
-    /// Carries out one assembly.
-    pub(crate) fn try_assembly(
-        &self,
-        machine: &Machine,
-        members: &[Rc<Member>],
-        options: &AssembleOptions,
-    ) -> Result<Result<Arc<Array>, AssembleError>, Over> {
-        let openers = members.iter().map(|member| SimOpener::of(&self.world, member.kind.index));
-        let (context, openers, given) =
-            (machine.context.clone(), openers.collect(), options.clone());
-        let later = machine.begin(async move { assemble(&context, openers, given).await });
-        wait(machine, "an assembly", &later)
-    }
-
     /// An assembly that is given a member whose superblock is lost beside `present` is refused and writes nothing; people
     /// leave the member out. Those whose list of bad blocks is lost come among `present`: it is the assembly that has to
     /// leave them out.
-    pub(crate) fn damaged_are_given(
+    pub(super) fn damaged_are_given(
         &mut self,
         machine: &Machine,
         present: &mut Vec<Rc<Member>>,
@@ -209,9 +192,9 @@ impl Run {
             let writes = member.writes_so_far();
             if images::superblock_alone(&self.world, &member).is_some() {
                 if images::takes_part(&self.world, present, &member) {
-                    let at = self.damage.rng.below(present.len() + 1);
+                    let at = self.damage.any.rng.below(present.len() + 1);
                     present.insert(at, Rc::clone(&member));
-                    self.left_out.push(LeftOut { member, writes });
+                    self.damage.left_out.push(LeftOut { member, writes });
                 }
                 continue;
             }
@@ -236,9 +219,9 @@ impl Run {
                 _ => {}
             }
             let mut given = present.clone();
-            given.insert(self.damage.rng.below(present.len() + 1), Rc::clone(&member));
+            given.insert(self.damage.any.rng.below(present.len() + 1), Rc::clone(&member));
             let written = self.writes_taken();
-            let options = self.scenario.assemble.clone();
+            let options = self.plan.arrays[self.top()].assemble.clone();
             let error = match self.try_assembly(machine, &given, &options)? {
                 Ok(_) => {
                     let text = format!("an array starts with {name}, whose metadata is lost");
@@ -262,20 +245,20 @@ impl Run {
                 let text = format!("an assembly with {name}, which was refused, has written");
                 return self.fail("damage_is_seen", text);
             }
-            self.left_out.push(LeftOut { member, writes });
+            self.damage.left_out.push(LeftOut { member, writes });
         }
         Ok(())
     }
 
     /// The array runs that was given `given`: those among them whose list of bad blocks is lost are none of its members, and it
     /// says so.
-    pub(crate) fn lost_lists_are_named(&mut self, given: &[Rc<Member>]) -> Result<(), Over> {
+    pub(super) fn lost_lists_are_named(&mut self, given: &[Rc<Member>]) -> Result<(), Over> {
         let lost = |member: &&Rc<Member>| self.is_unknown(member);
         let lost: Vec<&Rc<Member>> = given.iter().filter(lost).collect();
         if lost.is_empty() {
             return Ok(());
         }
-        let status = self.status()?;
+        let status = self.top_status()?;
         for name in lost.iter().map(|member| member.name()) {
             let said = format!("{name}: its bad-block log");
             let named = status.left_out.iter().any(|line| line.starts_with(&said));
@@ -293,13 +276,13 @@ impl Run {
     }
 
     /// Somebody adds this member: it may be written to from now on.
-    pub(crate) fn left_out_no_more(&mut self, member: &Rc<Member>) {
-        self.left_out.retain(|left| !Rc::ptr_eq(&left.member, member));
+    pub(super) fn left_out_no_more(&mut self, member: &Rc<Member>) {
+        self.damage.left_out.retain(|left| !Rc::ptr_eq(&left.member, member));
     }
 
     /// A life is over: who was left out has not been written to.
-    pub(crate) fn left_out_are_untouched(&mut self) {
-        for left in self.left_out.drain(..) {
+    pub(super) fn left_out_are_untouched(&mut self) {
+        for left in self.damage.left_out.drain(..) {
             if left.member.writes_so_far() != left.writes {
                 let text =
                     format!("{} was left out of the array, and was written to", left.member.name());

@@ -3,6 +3,7 @@
 //! rules say at each layer whose copy counts. Asks nothing of the engine.
 
 use super::plan::{ArrayPlan, Below};
+use super::standing::Held;
 use crate::checkers::{gf, md_can_assemble, parity_matches_data};
 use crate::images::{self, Choice};
 use crate::member::Member;
@@ -14,15 +15,6 @@ use std::ops::Range;
 use std::rc::Rc;
 
 const SECTOR: u64 = 512;
-
-/// Something in a slot: a leaf by its index, or an array by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// A simulated member.
-    Leaf(usize),
-    /// An array.
-    Array(usize),
-}
 
 /// Reads bytes of a member's image.
 type Image<'a> = Box<dyn Fn(Range<u64>) -> Vec<u8> + 'a>;
@@ -58,15 +50,12 @@ impl AtRest {
     pub fn look(
         world: &World,
         plans: &[ArrayPlan],
-        layouts: &[Option<Rc<Layout>>],
+        layouts: &[Rc<Layout>],
         expected: &[bool],
     ) -> AtRest {
         let mut rest = AtRest { arrays: Vec::new() };
         for (nr, plan) in plans.iter().enumerate() {
-            let one = match &layouts[nr] {
-                Some(layout) if expected[nr] => rest.one(world, plan, layout),
-                _ => None,
-            };
+            let one = if expected[nr] { rest.one(world, plan, &layouts[nr]) } else { None };
             if world.failure().is_some() {
                 return rest;
             }
@@ -177,13 +166,12 @@ impl AtRest {
     /// each.
     pub fn copies(
         &self,
-        layouts: &[Option<Rc<Layout>>],
+        layouts: &[Rc<Layout>],
         nr: usize,
         offset: u64,
         len: u64,
     ) -> Vec<(usize, u64)> {
-        let (Some(Some(resting)), Some(Some(layout))) = (self.arrays.get(nr), layouts.get(nr))
-        else {
+        let (Some(Some(resting)), Some(layout)) = (self.arrays.get(nr), layouts.get(nr)) else {
             return Vec::new();
         };
         let mut all = Vec::new();
@@ -207,7 +195,7 @@ impl AtRest {
     pub fn copies_hold_acknowledged(
         &self,
         world: &World,
-        layouts: &[Option<Rc<Layout>>],
+        layouts: &[Rc<Layout>],
         oracle: &mut Oracle,
     ) {
         let (top, size) = (self.arrays.len() - 1, oracle.block_size());

@@ -1,6 +1,6 @@
-//! What a run of a stack is about, drawn from its seed: which array stands on which, their leaves, how they
-//! behave.
+//! Stacks, drawn from a seed: which array stands on which, their leaves, how they behave.
 
+use super::plan::{ArrayPlan, Below, DATA_OFFSET, KIB, Odds, Plan, Streams};
 use crate::member::MemberKind;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
@@ -10,40 +10,6 @@ use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions, SyncSpe
 use braid_device::DeviceInfo;
 use braid_format::superblock::Version;
 use braid_layout::Level;
-
-const KIB: u64 = 1 << 10;
-/// Where data starts on leaves, and on the arrays that are members of others.
-pub const DATA_OFFSET: u64 = 64 * KIB;
-
-/// What stands in the slots of an array.
-#[derive(Clone, Debug)]
-pub enum Below {
-    /// Simulated members, by index: slots, then spares, then those that may be added later.
-    Leaves(Vec<usize>),
-    /// Arrays, by number.
-    Arrays(Vec<usize>),
-}
-
-/// One array of a stack.
-#[derive(Clone, Debug)]
-pub struct ArrayPlan {
-    /// How it is created; for an array of arrays without its size, which depends on theirs.
-    pub create: CreateOptions,
-    /// How it is assembled.
-    pub assemble: AssembleOptions,
-    /// What it stands on.
-    pub below: Below,
-    /// The array that it is a member of.
-    pub above: Option<usize>,
-}
-
-/// See the module's documentation.
-pub struct Plan {
-    /// The arrays, each after those that it stands on; the last is the top.
-    pub arrays: Vec<ArrayPlan>,
-    /// The top and the leaves, as a scenario of a single array: what the client and the world go by.
-    pub scenario: Scenario,
-}
 
 struct Draw<'a> {
     rng: &'a Rng,
@@ -163,7 +129,7 @@ impl Draw<'_> {
 
 impl Plan {
     /// The stack of a seed.
-    pub fn of(seed: u64) -> Plan {
+    pub fn stack(seed: u64) -> Plan {
         // Streams of their own: a single array of the same seed is another run.
         let rng = &Rng::new(seed, 32);
         let mut draw = Draw {
@@ -198,37 +164,9 @@ impl Plan {
             draw.members[liar].lies = true;
             draw.members[liar].info.volatile_cache = true;
         }
-        Plan { scenario: draw.scenario(), arrays: draw.arrays }
-    }
-
-    /// One line for people.
-    pub fn describe(&self) -> String {
-        let one = |array: usize| self.describe_one(array);
-        let Scenario { shards, block, volatile, zeroes, lies, .. } = &self.scenario;
-        format!(
-            "{}; {shards} shards, block {block}, metadata {}{}{}{}",
-            one(self.arrays.len() - 1),
-            self.scenario.create.version,
-            if *volatile { ", volatile caches" } else { "" },
-            if *zeroes { "" } else { ", garbage at first" },
-            if *lies { ", a member lies" } else { "" },
-        )
-    }
-
-    fn describe_one(&self, array: usize) -> String {
-        let Some(plan) = self.arrays.get(array) else { return String::new() };
-        let create = &plan.create;
-        let below = match &plan.below {
-            Below::Leaves(leaves) => format!("{} leaves", leaves.len()),
-            Below::Arrays(arrays) => {
-                let all: Vec<String> = arrays.iter().map(|nr| self.describe_one(*nr)).collect();
-                all.join(", ")
-            }
-        };
-        let bitmap = if create.bitmap == CreateBitmap::None { "" } else { " bitmap" };
-        let log = if create.bad_block_log { " log" } else { "" };
-        let (layout, chunk) = (create.layout.unwrap_or(0), create.chunk_size.unwrap_or(0));
-        format!("{} {layout:#x}/{chunk}{bitmap}{log} over [{below}]", create.level)
+        let scenario = draw.scenario();
+        let layers = draw.arrays.len() + 1;
+        Plan { scenario, arrays: draw.arrays, layers, odds: Odds::STACK, streams: Streams::STACK }
     }
 }
 
@@ -273,7 +211,7 @@ mod tests {
     fn stacks_of_all_tops_come_up_and_every_array_stands_on_earlier_ones() {
         let mut tops = std::collections::BTreeSet::new();
         for seed in 0..300 {
-            let plan = Plan::of(seed);
+            let plan = Plan::stack(seed);
             tops.insert(plan.scenario.create.level);
             for (nr, array) in plan.arrays.iter().enumerate() {
                 if let Below::Arrays(below) = &array.below {
