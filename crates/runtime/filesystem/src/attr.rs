@@ -1,4 +1,4 @@
-//! What `stat` shows of a file.
+//! Attributes of a file, as `stat` shows them.
 
 /// Number of a file.
 pub type Ino = u64;
@@ -6,7 +6,7 @@ pub type Ino = u64;
 /// The permission bits of a mode: rwx for three, setuid, setgid, sticky.
 pub const MODE_MASK: u16 = 0o7777;
 
-/// What kind of file it is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A regular file.
@@ -81,7 +81,7 @@ pub struct Attr {
     pub ctime: Time,
     /// Creation.
     pub crtime: Time,
-    /// What it is.
+    /// The kind of file.
     pub kind: Kind,
     /// Permission bits, within [`MODE_MASK`].
     pub perm: u16,

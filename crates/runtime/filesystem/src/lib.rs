@@ -1,9 +1,9 @@
-//! What a mounted file system answers: the [`FileSystem`] trait, attributes and errors.
+//! The answers of a mounted file system: the [`FileSystem`] trait, attributes and errors.
 //!
 //! For files it is what `braid_device::Target` is for blocks: exports (FUSE) call it, an engine (a volume) stands
 //! behind it, and neither knows the other. Requests are futures on one shard; nothing here blocks.
 //!
-//! What this crate does not know: FUSE, bricks, where bytes lie.
+//! This crate does not know FUSE, bricks, or where bytes lie.
 
 #![forbid(unsafe_code)]
 

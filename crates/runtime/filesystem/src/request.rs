@@ -22,7 +22,7 @@ pub const RENAME_EXCHANGE: RenameFlags = RenameFlags(2);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RenameFlags(pub u32);
 
-/// Who asks: new files belong to them. Permissions are checked by the caller of the trait.
+/// The user that asks, to whom new files belong. Permissions are checked by the caller of the trait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// User.
@@ -31,10 +31,10 @@ pub struct Caller {
     pub gid: u32,
 }
 
-/// What is made by [`FileSystem::make`].
+/// The kind of file that [`FileSystem::make`] makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNode<'a> {
-    /// What it is.
+    /// The kind of file.
     pub kind: Kind,
     /// Permission bits, the umask applied.
     pub perm: u16,
@@ -81,7 +81,7 @@ pub struct SetAttr {
     pub ctime: Option<Time>,
 }
 
-/// What [`FileSystem::allocate`] does to the range (fallocate(2)).
+/// The change that [`FileSystem::allocate`] makes to a range (fallocate(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocate {
     /// Space is set aside; with `keep_size` the file does not grow.
@@ -98,7 +98,7 @@ pub enum Allocate {
     },
 }
 
-/// What lseek(2) looks for.
+/// The target of lseek(2): data or a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
     /// `SEEK_DATA`.
@@ -107,7 +107,7 @@ pub enum Seek {
     Hole,
 }
 
-/// How an extended attribute is set.
+/// The condition under which an extended attribute is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrMode {
     /// Made, or replaced.
@@ -123,7 +123,7 @@ pub enum XattrMode {
 pub struct DirEntry {
     /// The file.
     pub ino: Ino,
-    /// What it is.
+    /// The kind of file.
     pub kind: Kind,
     /// Where reading goes on after this entry: 1 to 2^63 - 4.
     pub cookie: u64,
@@ -131,7 +131,7 @@ pub struct DirEntry {
     pub name: Vec<u8>,
 }
 
-/// What `statfs` shows. Sizes in units of `block` bytes.
+/// The figures of `statfs`. Sizes are in units of `block` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     /// Bytes of a unit.
@@ -183,7 +183,7 @@ pub trait FileSystem {
         node: NewNode<'_>,
     ) -> Result<Entry, Errno>;
 
-    /// What a symbolic link points to.
+    /// The target of a symbolic link.
     async fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Errno>;
 
     /// Gives `ino` another name. Adds a reference.
@@ -254,7 +254,7 @@ pub trait FileSystem {
         self.fsync(ino, data_only).await
     }
 
-    /// How often acknowledged writes to the file were lost, as far as anybody has been told; a loss of which nobody has
+    /// The number of times that acknowledged writes to the file were lost, as far as anybody has been told; a loss of which nobody has
     /// been told yet is told to who opens the file after it.
     fn losses_told(&self, ino: Ino) -> u64 {
         let _ = ino;

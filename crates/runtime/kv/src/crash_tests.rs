@@ -360,7 +360,7 @@ fn a_half_that_was_being_made_equal_to_the_other_is_not_taken_for_a_store() {
     assert!(interrupted > 5 && alone > 1, "{interrupted} {alone}");
 }
 
-/// What a disk may hold before a store is made on it, or copied to it: nothing, anything, or a store.
+/// The content of a disk before a store is made on it, or copied to it: zeroes, garbage, or another store.
 fn left_over(disk: &Disk, dice: &mut Dice) -> Pairs {
     match dice.throw(3) {
         0 => Pairs::new(),

@@ -327,7 +327,7 @@ impl Database {
         }
     }
 
-    /// How full the store is.
+    /// The space of the store: used and total.
     pub(crate) fn space(&self) -> StoreSpace {
         let capacity = self.capacity - self.reserve() * BLOCK as u64;
         // Pages of a tree that grows at one end are half full, others about two thirds. Only the database knows exactly, and
@@ -399,7 +399,7 @@ impl Database {
     fn wanted_free(&self, larger: bool, len: u64, changes: &[Change]) -> u64 {
         let commit = self.commit_pages(changes);
         match larger {
-            // What the image lacks in length can be had by opening it once more.
+            // Opening the database once more gives the image the length that it lacks.
             true => (commit + self.reserve() / 2)
                 .saturating_sub(self.capacity.saturating_sub(len) / BLOCK as u64)
                 .max(commit),

@@ -192,7 +192,7 @@ impl Disk {
             if surface.broken {
                 return Err(IoError::new(IoErrorKind::Medium));
             }
-            // What is written as the power goes may be there.
+            // Writes in flight when the power fails may have reached the disk.
             let at = write.offset as usize;
             let place = surface.seen.get_mut(at..at + write.data.len());
             place.ok_or(IoError::new(IoErrorKind::Invalid))?.copy_from_slice(&write.data);

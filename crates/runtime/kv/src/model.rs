@@ -23,7 +23,7 @@ impl Snapshot {
         &self.0
     }
 
-    /// What each pair takes of a store's capacity, added up.
+    /// The share of the capacity that all pairs take together.
     fn used(&self) -> u64 {
         self.0.iter().map(|(key, value)| pair_bytes(key, value)).sum()
     }
@@ -97,12 +97,12 @@ impl ModelStore {
         ModelStore { state: Rc::new(state) }
     }
 
-    /// What is durable now; commits that were not answered are not in it.
+    /// The durable content now, without the commits that were not answered.
     pub fn snapshot(&self) -> Snapshot {
         self.state.durable.borrow().clone()
     }
 
-    /// What a crash at this moment leaves, where the commit that is being written (if there is one) ends as `under_way`
+    /// The content that a crash at this moment leaves, where the commit that is being written (if there is one) ends as `under_way`
     /// says. Commits behind that one have not begun. The store itself is not changed.
     pub fn crash(&self, under_way: UnderWay) -> Snapshot {
         let mut left = self.snapshot();
@@ -119,12 +119,12 @@ impl ModelStore {
         !self.state.waiting.borrow().is_empty()
     }
 
-    /// How long each commit takes from now on, in nanoseconds of the shard's clock.
+    /// Each commit takes this long from now on, in nanoseconds of the shard's clock.
     pub fn set_commit_time(&self, nanos: Nanos) {
         self.state.commit_time.set(nanos);
     }
 
-    /// What the store can hold, in bytes of keys and values and 16 for each pair. A commit that makes it hold more than
+    /// The capacity of the store, in bytes of keys and values and 16 for each pair. A commit that makes it hold more than
     /// that, and more than before, gives [`StoreError::NoSpace`].
     pub fn set_capacity(&self, bytes: u64) {
         self.state.capacity.set(bytes);

@@ -64,7 +64,7 @@ impl ClientFlushes {
                 // The redundancy of the others still holds what the failed member lost, or it is counted as a loss.
                 _ => None,
             };
-            let losses = self.record.engine.reports.losses();
+            let losses = self.record.engine.home.reports.losses();
             for answer in waiting {
                 answer(Flushed { error, losses });
             }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `record` | who is a member, as the superblocks say and the engines know; members that fail; flushes of members |
 //! | `membership` | members added, removed, failed by command; former ones taken back; their flags |
+//! | `commands` | the checks that commands have in common |
 //! | `unanswered` | members that do not answer, or have no space: given up, or waited for |
 //! | `read_errors` | errors that another copy made good: counted, and how many are too many |
 //! | `client_flushes` | flushes that clients ask for |
@@ -26,6 +27,7 @@
 mod activity;
 pub mod bitmap;
 mod client_flushes;
+mod commands;
 pub(crate) mod for_engines;
 mod in_effect;
 pub mod jobs;

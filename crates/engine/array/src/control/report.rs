@@ -92,7 +92,7 @@ impl Control {
         } else if roster.degraded(self.record.geometry().slots()) > 0 {
             words.push(ArrayState::Degraded);
         }
-        if self.record.engine.reports.any_waits_for_space() {
+        if self.record.engine.home.reports.any_waits_for_space() {
             words.push(ArrayState::NoSpace);
         }
         words.extend(job.map(|kind| match kind {

@@ -59,7 +59,7 @@ impl Control {
         self.jobs
             .forbid()
             .map_err(|job| ControlError::SettingDuring { array: self.record.name.clone(), job })?;
-        self.record.engines.ask(|engine| engine.hold.begin()).await;
+        self.record.engines.ask(|engine| engine.splits.hold.begin()).await;
         let mut pause = ASK_AGAIN.start;
         loop {
             let ended = |engine: &Engine| engine.requests_in_flight() == 0;
@@ -71,7 +71,7 @@ impl Control {
         }
         self.record.engine.view().geometries().set_owners(owners);
         self.record.engines.ask(move |engine: &Engine| engine.set(settings)).await;
-        self.record.engines.ask(|engine| engine.hold.end()).await;
+        self.record.engines.ask(|engine| engine.splits.hold.end()).await;
         self.jobs.allow();
         Ok(())
     }

@@ -2,11 +2,14 @@
 
 use crate::engine::Engine;
 use crate::state::ArrayId;
+use crate::state::view::MemberNr;
+use braid_device::{OpenError, Opener};
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use braid_shard::sync::{Promise, promise};
 use slab::Slab;
 use std::cell::RefCell;
+use std::sync::Arc;
 
 /// Answers of type `T` that tasks of this shard wait for.
 struct Answers<T>(RefCell<Slab<Promise<T>>>);
@@ -113,6 +116,22 @@ impl Engines {
             values.push(answer.get().await);
         }
         values
+    }
+
+    /// Opens a device on all shards, as member `nr`.
+    pub(crate) async fn open_member(
+        &self,
+        nr: MemberNr,
+        opener: &Arc<dyn Opener>,
+    ) -> Result<(), OpenError> {
+        let opener = Arc::clone(opener);
+        let answers = self.ask(move |engine: &Engine| engine.open_member(nr, &*opener)).await;
+        answers.into_iter().flatten().collect()
+    }
+
+    /// Closes member `nr` on all shards.
+    pub(crate) async fn close_member(&self, nr: MemberNr) {
+        self.ask(move |engine: &Engine| engine.members.close(nr)).await;
     }
 
     /// Takes the engines off their shards and waits until all are.

@@ -50,7 +50,7 @@ impl Control {
             self.record.shard.sleep(ASK_EVERY).await;
         }
         // Without a clean mark the next start resyncs the ranges that may differ.
-        let whole = |control: &Control| !control.record.engine.reports.any_unfinished();
+        let whole = |control: &Control| !control.record.engine.home.reports.any_unfinished();
         if whole(self) {
             self.bitmap.clear_idle_bits(true).await;
         }
@@ -68,9 +68,11 @@ impl Control {
         };
         let mut not_durable = None;
         if !self.record.read_only && !broken && whole(self) {
-            let before = self.record.engine.reports.losses();
+            let before = self.record.engine.home.reports.losses();
             self.mark_clean(&turn).await;
-            if self.record.roster.borrow().broken || self.record.engine.reports.losses() != before {
+            if self.record.roster.borrow().broken
+                || self.record.engine.home.reports.losses() != before
+            {
                 not_durable = self.record.flushes.last_failure();
             }
         }

@@ -10,9 +10,6 @@ use crate::state::view::MemberNr;
 use braid_device::IoError;
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
-use braid_shard::sync::Promise;
-use slab::Slab;
-use std::cell::RefCell;
 use std::ops::Range;
 
 /// News for control. Nothing comes back.
@@ -124,14 +121,4 @@ impl Home {
         let (control, id) = (self.control, self.id);
         self.remote.run(move |shard| control.flush(shard, id, answer));
     }
-}
-
-/// Tasks that wait for answers of one kind, by the number that the answer names.
-pub(super) type Waiters<T> = RefCell<Slab<Promise<T>>>;
-
-/// Answers that an engine waits for.
-#[derive(Default)]
-pub(crate) struct Asked {
-    pub(super) questions: Waiters<bool>,
-    pub(super) flushes: Waiters<Flushed>,
 }

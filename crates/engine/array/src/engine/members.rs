@@ -16,7 +16,7 @@ use std::rc::Rc;
 /// A member that is open on this shard.
 pub(crate) struct OpenMember {
     pub(crate) nr: MemberNr,
-    /// What requests go to: plugged and measured.
+    /// The device that takes requests: plugged and measured.
     pub(crate) device: Rc<dyn Device>,
     plug: Option<Rc<Plug>>,
     /// Measures what the member is asked.
@@ -55,7 +55,7 @@ impl OpenMember {
 pub(crate) struct Members {
     open: RefCell<Vec<OpenMember>>,
     view: RefCell<Rc<View>>,
-    /// What the view was made of.
+    /// The update that the view was made from.
     update: RefCell<ViewUpdate>,
     /// Chooses the member to read from where several hold the same bytes.
     pub(crate) balance: Rc<Balance>,

@@ -2,8 +2,8 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `home` | what is told to control on the home shard, and asked there |
-//! | `asking` | answers from there that are waited for |
+//! | `home` | the news and questions that control on the home shard takes, and its address |
+//! | `home_link` | the link there: answers that are waited for, and state that all shards share |
 //! | `split` | a request that was split into parts: it completes with the last of them |
 //! | `mesh` | work for units that other shards own |
 //! | `work` | what requests hand to the tasks that carry them out |
@@ -22,12 +22,12 @@
 //!
 //! None of them knows a step of a request: those stand above and use what is here.
 
-mod asking;
 pub(crate) mod balance;
 mod caching;
 mod cut_from;
 mod hold;
 pub(crate) mod home;
+mod home_link;
 pub(crate) mod lock;
 mod measured;
 mod members;
@@ -42,8 +42,8 @@ pub(crate) mod work;
 
 use self::balance::Balance;
 use self::caching::Caching;
-use self::hold::Hold;
-use self::home::{Asked, Home};
+use self::home::Home;
+use self::home_link::HomeLink;
 use self::lock::RangeLocks;
 use self::measured::Measured;
 use self::members::Members;
@@ -59,7 +59,6 @@ use crate::state::ArrayId;
 use crate::state::reports::Reports;
 use crate::state::view::{MemberNr, View, ViewUpdate};
 use braid_device::{Completion, DeviceInfo, IoSets, OpenError, Opener};
-use braid_layout::Level;
 use braid_shard::{Shard, Spawner};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -68,9 +67,6 @@ use std::sync::Arc;
 /// See the module's documentation.
 pub struct Engine {
     pub(crate) shard: Shard,
-    pub(crate) id: ArrayId,
-    /// Constant for the array's life.
-    pub(crate) level: Level,
     pub(crate) locks: RangeLocks,
     pub(crate) sets: IoSets,
     pub(crate) scratch: Scratch,
@@ -79,22 +75,17 @@ pub struct Engine {
     pub(crate) cache: Caching,
     /// The settings in effect.
     pub(crate) settings: Cell<Settings>,
-    pub(crate) hold: Hold,
     pub(crate) mesh: Rc<Mesh>,
     /// The gates that each write of a unit passes.
     pub(crate) consistency: Consistency,
     tasks: Rc<Tasks>,
-    pub(crate) home: Home,
+    /// Control on the home shard.
+    pub(crate) home: HomeLink,
     /// The array as a device: its size, and the block of which every request is a multiple.
     pub(crate) info: Rc<DeviceInfo>,
     pub(crate) members: Members,
     pub(crate) splits: Rc<Splits>,
     pub(crate) measured: Measured,
-    asked: Asked,
-    /// State that all shards of the array share without a message.
-    pub(crate) reports: Arc<Reports>,
-    /// Writes that find no space are not waited for any more.
-    pub(crate) ending: Cell<bool>,
 }
 
 /// The arguments of a new engine.
@@ -143,32 +134,25 @@ impl Engine {
         let reports = setup.reports;
         let policy = Policy::of(shard, bitmap.map(|shape| (FIRST_BITMAP, shape)));
         let geometry = update.geometries.whole();
-        let level = geometry.level;
         let balance = Rc::new(Balance::new(geometry.slots()));
-        let losses = (!level.has_redundancy()).then(|| Arc::clone(&reports));
+        let losses = (!geometry.level.has_redundancy()).then(|| Arc::clone(&reports));
         let splits = Splits::new(shard, &balance, losses);
         let engine = Rc::new(Engine {
             shard: shard.clone(),
-            id,
-            level,
             locks: RangeLocks::new(shard),
             sets: IoSets::new(shard),
             scratch: Scratch::new(shard),
             waiting: Waiting::default(),
             cache: Caching::new(setup.memory_max),
             settings: Cell::new(Settings::default()),
-            hold: Hold::default(),
             mesh,
             consistency: Consistency::new(policy),
             tasks,
-            home,
+            home: HomeLink::new(shard, id, home, reports),
             info: Rc::new(info),
             members: Members::new(update, balance, setup.aggregate),
             splits,
             measured: Measured::new(shard),
-            asked: Asked::default(),
-            reports,
-            ending: Cell::new(false),
         });
         engine.set(settings);
         shard.local::<Engines>().0.borrow_mut().push(Rc::clone(&engine));
@@ -177,7 +161,7 @@ impl Engine {
 
     /// The engine of array `id` on this shard.
     pub fn find(shard: &Shard, id: ArrayId) -> Option<Rc<Engine>> {
-        shard.local::<Engines>().0.borrow().iter().find(|engine| engine.id == id).cloned()
+        shard.local::<Engines>().0.borrow().iter().find(|engine| engine.home.id() == id).cloned()
     }
 
     /// Requests are refused, and jobs do nothing more.
@@ -194,7 +178,11 @@ impl Engine {
     /// Takes the engine off its shard; requests that come afterwards are refused.
     pub(crate) fn stop(&self) {
         self.refuse_requests();
-        self.shard.local::<Engines>().0.borrow_mut().retain(|engine| engine.id != self.id);
+        self.shard
+            .local::<Engines>()
+            .0
+            .borrow_mut()
+            .retain(|engine| engine.home.id() != self.home.id());
         self.members.close_all();
         let geometries = self.view().geometries().clone();
         let slots = geometries.whole().slots();

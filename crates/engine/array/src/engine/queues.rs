@@ -44,7 +44,7 @@ pub(crate) struct Sizes {
     pub(crate) stripe: u64,
 }
 
-/// What whoever leads has to know of a queue.
+/// A queue as its leader needs to know it.
 pub(crate) struct Leading {
     pub(crate) unit: u64,
     pub(crate) sizes: Sizes,
@@ -277,7 +277,7 @@ impl Waiting {
         self.rooms.borrow_mut().push(room);
     }
 
-    /// What waits in queue `key`; `None` when nothing does.
+    /// The writes that wait in queue `key`; `None` when there are none.
     #[inline]
     pub(crate) fn leading(&self, key: Key) -> Option<Leading> {
         let mut queues = self.queues.borrow_mut();

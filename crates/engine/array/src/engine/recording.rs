@@ -60,7 +60,7 @@ impl Engine {
     async fn ask_for_bits(self: &Rc<Engine>, policy: &Policy) {
         let Policy::Bitmap(intent) = policy else { return };
         let bits = intent.take_wanted();
-        let answer = self.ask(Question::Arm(intent.nr, bits.clone()));
+        let answer = self.home.ask(Question::Arm(intent.nr, bits.clone()));
         intent.answer(&bits, answer.await == Some(true));
     }
 
@@ -82,11 +82,22 @@ impl Engine {
             if let Some(writing) = self.try_begin_write() {
                 return Ok(writing);
             }
-            if self.ask(Question::Activate).await != Some(true) {
+            if self.home.ask(Question::Activate).await != Some(true) {
                 self.may_write()?;
                 return Err(IoError::new(IoErrorKind::Refused));
             }
         }
+    }
+
+    /// Waits until the failures of `view`'s suspects are recorded, if it has any. True when this shard has another view by
+    /// then: what has no source in `view` may have one now. Shards learn that a rebuilt member is whole after the
+    /// superblocks say so, and meanwhile the member that it was filled from may fail: it is a suspect at once.
+    pub(crate) async fn suspects_recorded(&self, view: &Rc<View>) -> bool {
+        if view.any_suspect() {
+            // No answer means that the array was stopped meanwhile.
+            let _ = self.home.ask(Question::Record).await;
+        }
+        !Rc::ptr_eq(view, &self.view())
     }
 
     fn may_write(&self) -> Result<(), IoError> {

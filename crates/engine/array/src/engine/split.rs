@@ -4,6 +4,7 @@
 //! task. Splits are kept for reuse.
 
 use crate::engine::balance::Balance;
+use crate::engine::hold::Hold;
 use crate::state::reports::Reports;
 use braid_device::{BufMuts, Completion, IoError, IoErrorKind, Op, Outcome, Sink};
 use braid_layout::Slot;
@@ -243,6 +244,8 @@ pub(crate) struct Splits {
     unrecovered: RefCell<VecDeque<Unrecovered>>,
     unrecovered_there: Notify,
     stopping: Cell<bool>,
+    /// Requests wait while stripes move to other shards.
+    pub(crate) hold: Hold,
 }
 
 /// Held while a request without a split of its own is under way: a stop waits for it.
@@ -296,6 +299,7 @@ impl Splits {
             unrecovered: RefCell::default(),
             unrecovered_there: Notify::new(shard),
             stopping: Cell::new(false),
+            hold: Hold::default(),
         })
     }
 

@@ -1,5 +1,5 @@
-//! What control is told of members that do not answer: requests that are under way for too long, and writes that wait for
-//! space.
+//! News for control of members that do not answer: requests that have been in flight for too long, and writes that wait
+//! for space.
 //!
 //! Does not know which members can be spared: control decides.
 
@@ -8,10 +8,10 @@ use crate::engine::home::{Home, News};
 use crate::engine::members::OpenMember;
 use crate::settings::Settings;
 use crate::state::reports::Reports;
+use braid_device::Device;
 use braid_device::meter::Metered;
 use braid_device::space::Space;
 use braid_device::watch::Overdue;
-use braid_device::{Device, IoError, IoErrorKind};
 use braid_shard::Shard;
 use std::sync::Arc;
 
@@ -47,36 +47,21 @@ impl Engine {
     /// Has control told when a member that was just opened does not answer, or has no space.
     pub(crate) fn watch_member(&self, member: &OpenMember) {
         self.limit_member(member);
-        wait_for_space(&member.metered, &self.reports, &self.home);
+        wait_for_space(&member.metered, &self.home.reports, &self.home.address);
     }
 
     /// The array is being stopped: writes that wait for space are answered that there is none, which fails no member.
     pub(crate) fn end_waiting_for_space(&self) {
-        self.ending.set(true);
+        self.home.end_waiting_for_space();
         self.members.end_waiting_for_space();
     }
 
-    /// A write that found no space because the array is being stopped: the member has not failed, and nobody is
-    /// told that the write was done.
-    pub(crate) fn is_unfinished(&self, error: IoError) -> bool {
-        let unfinished = self.ending.get() && error.kind == IoErrorKind::NoSpace;
-        if unfinished {
-            self.reports.note_unfinished();
-        }
-        unfinished
-    }
-
     fn limit_member(&self, member: &OpenMember) {
-        limit(&member.metered, &self.settings.get(), &self.home);
+        limit(&member.metered, &self.settings.get(), &self.home.address);
     }
 
     /// The limit has been set to something else.
     pub(crate) fn limit_members(&self) {
         self.members.each(|member| self.limit_member(member));
-    }
-
-    /// See [`Device::hurry`].
-    pub(crate) fn hurry(&self) {
-        self.home.tell(News::Hurry);
     }
 }

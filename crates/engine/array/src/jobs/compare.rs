@@ -7,7 +7,7 @@
 //! reached) or more than one is wrong, a repair does what md does and computes parity from the data.
 
 use crate::engine::window::WindowKind;
-use crate::jobs::correct::Fix;
+use crate::jobs::correct::{Fix, correct};
 use crate::jobs::scrub_parity::{Rows, Scrub};
 use crate::jobs::units::differing_sectors;
 use crate::redundancy::blocks::Blocks;
@@ -90,7 +90,7 @@ impl Scrub<'_> {
         if self.kind == WindowKind::Repair {
             let fixes = self.fixes(rows, map, blocks, &parities, &runs);
             self.forget(rows);
-            mended = self.engine.correct(view, &fixes, runs.len()).await?;
+            mended = correct(self.engine, view, &fixes, runs.len()).await?;
         }
         for (run, mended) in runs.iter().zip(mended) {
             self.tell(view, rows, map, run, mended);

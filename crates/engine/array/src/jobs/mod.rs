@@ -12,7 +12,7 @@
 //! | `correct` | blocks that a repair writes, read back afterwards |
 //! | `meter` | the rate |
 //!
-//! Who is rebuilt, and what a job's progress means for the superblocks, is control's business.
+//! Control decides which member is rebuilt, and records a job's progress in the superblocks.
 
 mod compare;
 mod correct;

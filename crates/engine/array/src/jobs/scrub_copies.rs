@@ -7,15 +7,17 @@
 
 use crate::engine::Engine;
 use crate::engine::window::{Window, WindowKind, WindowReport};
-use crate::jobs::correct::Fix;
+use crate::jobs::correct::{Fix, correct};
 use crate::jobs::units::{differing_sectors, lock_units};
 use crate::jobs::vote;
 use crate::metadata::bitmap::ranges::runs;
 use crate::redundancy::copies::{Places, alike, in_order, places};
+use crate::redundancy::mend::{mend, piece_size, record_lost};
 use crate::state::extent::pieces;
 use crate::state::findings::{Finding, Findings, Verdict};
 use crate::state::geometry::Geometry;
 use crate::state::view::{SlotState, View};
+use crate::write::write_errors::handle_job_write_errors;
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Place, Slot};
 use braid_shard::{Buf, BufMut};
@@ -52,7 +54,7 @@ pub(crate) async fn window(
         first = stop;
     }
     let result = match kind {
-        WindowKind::Rebuild { slot } => engine.record_lost(slot, scrub.lost).await,
+        WindowKind::Rebuild { slot } => record_lost(engine, slot, scrub.lost).await,
         _ => Ok(()),
     };
     WindowReport::new(result, scrub.mismatches, scrub.findings)
@@ -144,7 +146,7 @@ impl Scrub<'_> {
             if self.kind == WindowKind::Resync && unit.preferred_is_unreadable() {
                 // Clients are given what this copy has wherever it can be read, so the resync must not take more than
                 // the lost pieces from another one: until it has come by, that one may hold something else.
-                let parts = unit.in_pieces(self.engine.piece(), self.engine.piece());
+                let parts = unit.in_pieces(piece_size(self.engine), piece_size(self.engine));
                 if !parts.is_empty() {
                     smaller.extend(parts);
                     continue;
@@ -154,7 +156,7 @@ impl Scrub<'_> {
             let Some(good) = unit.found.iter().flatten().find_map(|found| found.as_ref().ok())
             else {
                 // Each copy has lost something, perhaps not all of them the same.
-                match unit.in_pieces(self.engine.piece(), block) {
+                match unit.in_pieces(piece_size(self.engine), block) {
                     parts if parts.is_empty() => self.none_left(view, unit)?,
                     parts => smaller.extend(parts),
                 }
@@ -173,11 +175,11 @@ impl Scrub<'_> {
                 }
             }
         }
-        self.engine.handle_job_write_errors(view, set.finish().await).await?;
-        let mended = self.engine.correct(view, &fixes, found.len()).await?;
-        let correct = self.kind == WindowKind::Repair;
+        handle_job_write_errors(self.engine, view, set.finish().await).await?;
+        let mended = correct(self.engine, view, &fixes, found.len()).await?;
+        let repairs = self.kind == WindowKind::Repair;
         for (finding, mended) in found.into_iter().zip(mended) {
-            self.findings.add(Finding { mended: mended && correct, ..finding }, correct);
+            self.findings.add(Finding { mended: mended && repairs, ..finding }, repairs);
         }
         match smaller.is_empty() {
             true => Ok(()),
@@ -198,7 +200,7 @@ impl Scrub<'_> {
             if error.means_gone() {
                 continue;
             }
-            let mended = self.engine.mend(view, place, *error, good, leave).await;
+            let mended = mend(self.engine, view, place, *error, good, leave).await;
             let whole = place.offset..place.offset + unit.len;
             let seen = if mended.all { mended.written } else { vec![whole] };
             for bytes in seen {
@@ -387,7 +389,7 @@ impl Scrub<'_> {
             if let Some(Some(Err(error))) = unit.found.get(copy)
                 && error.means_gone()
             {
-                self.engine.fail_member(place.slot, view, *error).await;
+                self.engine.home.fail_member(view.member_nr(place.slot), *error).await;
             }
         }
         for (copy, place) in unit.places.clone().iter().enumerate() {

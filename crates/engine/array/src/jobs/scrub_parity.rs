@@ -11,9 +11,11 @@ use crate::jobs::units::lock_units;
 use crate::metadata::bitmap::ranges::{runs, slice_bytes};
 use crate::redundancy::blocks::Blocks;
 use crate::redundancy::holes::{Hole, parts, read_around};
+use crate::redundancy::mend::{mend, piece_size, record_lost};
 use crate::state::extent::pieces;
 use crate::state::findings::{Findings, Verdict};
 use crate::state::view::{SlotState, View};
+use crate::write::write_errors::handle_job_write_errors;
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Parity, Place, Slot};
 use braid_shard::Buf;
@@ -56,7 +58,7 @@ pub(crate) async fn window(engine: &Rc<Engine>, parity: &Parity, window: Window)
     let mut result =
         if window.slices == u64::MAX { scrub.run(window).await } else { scrub.parts(window).await };
     if let (Ok(()), WindowKind::Rebuild { slot }) = (result, window.kind) {
-        result = engine.record_lost(slot, std::mem::take(&mut scrub.lost)).await;
+        result = record_lost(engine, slot, std::mem::take(&mut scrub.lost)).await;
     }
     WindowReport::new(result, scrub.mismatches, scrub.findings)
 }
@@ -166,7 +168,7 @@ impl Scrub<'_> {
                 (Err(error), WindowKind::Rebuild { slot })
                     if error.kind == IoErrorKind::Lost && view.has_log(slot) =>
                 {
-                    for piece in pieces(&(at..until), self.engine.piece()) {
+                    for piece in pieces(&(at..until), piece_size(self.engine)) {
                         let len = piece.end - piece.start;
                         match self.part(Rows { at: piece.start, len, ..rows }).await {
                             Err(error) if error.kind == IoErrorKind::Lost => self.lost.push(piece),
@@ -227,7 +229,7 @@ impl Scrub<'_> {
                     columns[slot] = bufs.pop().map(|buf| buf.freeze());
                 }
                 (Err(error), _) if error.means_gone() => {
-                    self.engine.fail_member(slot, view, error).await;
+                    self.engine.home.fail_member(view.member_nr(slot), error).await;
                     return Columnar::Again;
                 }
                 _ => holes.push(slot),
@@ -254,7 +256,7 @@ impl Scrub<'_> {
                     holes.push((*slot, missing));
                 }
                 Err(error) => {
-                    self.engine.fail_member(*slot, view, error).await;
+                    self.engine.home.fail_member(view.member_nr(*slot), error).await;
                     return Ok(None);
                 }
             }
@@ -334,7 +336,7 @@ impl Scrub<'_> {
         self.forget(rows);
         let place = Place { slot, offset: rows.at };
         let error = IoError::new(IoErrorKind::Medium);
-        let mended = self.engine.mend(view, place, error, &block, false).await.all;
+        let mended = mend(self.engine, view, place, error, &block, false).await.all;
         let bytes = rows.at..rows.at + rows.len;
         self.note(view, rows.stripe, bytes, Verdict::Unreadable, &[slot], mended);
         Ok(())
@@ -410,7 +412,7 @@ impl Scrub<'_> {
                 set.submit(slot as u32, &**device, request);
             }
         }
-        self.engine.handle_job_write_errors(view, set.finish().await).await?;
+        handle_job_write_errors(self.engine, view, set.finish().await).await?;
         match self.kind {
             WindowKind::Rebuild { slot } if !self.engine.view().writable(slot) => {
                 Err(IoError::new(IoErrorKind::Gone))

@@ -4,6 +4,7 @@ use crate::engine::Engine;
 use crate::engine::work::RecoverArgs;
 use crate::read::wide::Wide;
 use crate::redundancy::copies::{alike, in_order};
+use crate::redundancy::mend::{mend, piece_size};
 use crate::state::extent::pieces;
 use crate::state::view::View;
 use braid_device::{IoError, IoErrorKind, Op, Request};
@@ -75,7 +76,7 @@ async fn read_in_parts(
     error: Option<IoError>,
 ) -> Result<(), IoError> {
     let block = u64::from(engine.info.logical_block);
-    let height = if buf.len() as u64 > engine.piece() { engine.piece() } else { block };
+    let height = if buf.len() as u64 > piece_size(engine) { piece_size(engine) } else { block };
     match read_alike(engine, (unit, within), buf, error).await {
         Err(error) if error.kind == IoErrorKind::Medium && buf.len() as u64 > height => {}
         result => return result,
@@ -146,11 +147,13 @@ async fn read_copies(
             Ok(()) => {
                 // Until they are the same, the copies would go on giving one thing here and another there.
                 for (place, error) in bad {
-                    engine.mend(view, place, error, buf, same).await;
+                    mend(engine, view, place, error, buf, same).await;
                 }
                 return Ok(());
             }
-            Err(error) if error.kind == IoErrorKind::Medium && !same && len > engine.piece() => {
+            Err(error)
+                if error.kind == IoErrorKind::Medium && !same && len > piece_size(engine) =>
+            {
                 return Err(Some(error));
             }
             Err(error) => bad.push((place, error)),
@@ -158,7 +161,7 @@ async fn read_copies(
     }
     for (place, error) in &bad {
         if error.means_gone() {
-            engine.fail_member(place.slot, view, *error).await;
+            engine.home.fail_member(view.member_nr(place.slot), *error).await;
         }
     }
     Err(bad.last().map(|(_, error)| *error))

@@ -4,6 +4,7 @@ use crate::engine::Engine;
 use crate::engine::work::RecoverArgs;
 use crate::read::wide::Wide;
 use crate::redundancy::blocks::Blocks;
+use crate::redundancy::mend::{mend, piece_size};
 use crate::state::extent::pieces;
 use crate::state::view::View;
 use braid_device::{IoError, IoErrorKind, Op, Request};
@@ -157,7 +158,7 @@ impl Wanted {
         buf: &mut BufMut,
         block: usize,
     ) -> Result<(), IoError> {
-        for piece in pieces(&self.bytes(buf.len()), engine.piece()) {
+        for piece in pieces(&self.bytes(buf.len()), piece_size(engine)) {
             let (mut at, end) = ((piece.start - self.at) as usize, (piece.end - self.at) as usize);
             let mut mended = at;
             while at < end {
@@ -186,7 +187,7 @@ impl Wanted {
         let start = self.within + at as u64;
         engine.cache.forget(self.stripe, start..start + good.len() as u64);
         let error = IoError::new(IoErrorKind::Medium);
-        engine.mend(&engine.view(), place, error, good, true).await;
+        mend(engine, &engine.view(), place, error, good, true).await;
     }
 
     /// Reads the rows, or computes them from the rest of the stripe; says which, since rows that could not be read are to
@@ -209,7 +210,7 @@ impl Wanted {
                 avoid.push(self.slot);
                 unreadable = error.kind == IoErrorKind::Medium;
                 if error.means_gone() {
-                    engine.fail_member(self.slot, &view, error).await;
+                    engine.home.fail_member(view.member_nr(self.slot), error).await;
                 }
                 continue;
             }
@@ -288,7 +289,7 @@ impl Wanted {
                     let error = result.err().unwrap_or(IoError::new(IoErrorKind::Medium));
                     failed.get_or_insert(error);
                     if error.means_gone() {
-                        engine.fail_member(slot, view, error).await;
+                        engine.home.fail_member(view.member_nr(slot), error).await;
                     }
                 }
             }

@@ -26,7 +26,7 @@ pub(crate) fn read(engine: &Rc<Engine>, offset: u64, mut bufs: BufMuts, done: Co
     {
         let index = engine.splits.enter_alone(offset, done);
         let sink = Rc::clone(&engine.splits) as Rc<dyn Sink>;
-        return submit_to(engine, (slot, member), at, buf, (sink, index));
+        return submit_to(engine, &view, (slot, member), at, buf, (sink, index));
     }
     read_parts(engine, &view, offset, bufs, done, located);
 }
@@ -78,7 +78,7 @@ fn submit_read(
     match member {
         Some((slot, member, at)) => {
             let sink = Rc::clone(split) as Rc<dyn Sink>;
-            submit_to(engine, (slot, member), at, buf, (sink, index));
+            submit_to(engine, view, (slot, member), at, buf, (sink, index));
         }
         None => recover_part(engine, Rc::clone(split), index, buf, None),
     }
@@ -88,12 +88,13 @@ fn submit_read(
 #[inline]
 fn submit_to(
     engine: &Engine,
+    view: &View,
     (slot, (device, data_offset)): (Slot, (&Rc<dyn Device>, u64)),
     at: u64,
     buf: BufMut,
     (sink, index): (Rc<dyn Sink>, u32),
 ) {
-    let token = match engine.level {
+    let token = match view.level() {
         Level::Raid1 | Level::Raid10 => {
             engine.members.balance.begin(slot, at, at + buf.len() as u64);
             split::counted(index, slot)
@@ -112,12 +113,12 @@ pub(crate) fn recover_part(
     buf: BufMut,
     error: Option<IoError>,
 ) {
-    if !engine.level.has_redundancy() {
+    let view = engine.view();
+    if !view.level().has_redundancy() {
         let error = error.unwrap_or(IoError::new(IoErrorKind::Lost));
         return split.part_done(index, Err(error), Some(buf));
     }
     let offset = split.offset_of(index);
-    let view = engine.view();
     let geometry = view.geometry_at(offset);
     let unit_size = geometry.unit_size();
     let unit = offset / unit_size;

@@ -3,6 +3,7 @@
 //! of a part of that need not help.
 
 use crate::engine::Engine;
+use crate::redundancy::mend::piece_size;
 use braid_device::{IoError, IoErrorKind};
 use braid_shard::BufMut;
 use std::ops::Range;
@@ -18,7 +19,7 @@ impl Wide {
     /// For `rows` of a chunk or unit of `room` bytes, whose member gave `error`: whole pieces, where it could not read them.
     pub(crate) fn of(engine: &Engine, rows: Range<u64>, room: u64, error: Option<IoError>) -> Wide {
         let unreadable = error.is_some_and(|error| error.kind == IoErrorKind::Medium);
-        let piece = engine.piece();
+        let piece = piece_size(engine);
         let pieces = match unreadable {
             true => {
                 let end = rows.end.next_multiple_of(piece).min(room);

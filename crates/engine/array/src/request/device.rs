@@ -4,6 +4,7 @@
 //! go to the owner of their unit.
 
 use crate::engine::Engine;
+use crate::engine::home::News;
 use crate::read::start::read;
 use crate::write::start::write;
 use braid_device::{Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, Outcome, Request};
@@ -23,7 +24,7 @@ pub(crate) struct ArrayDevice {
 impl ArrayDevice {
     pub(crate) fn new(engine: &Rc<Engine>) -> ArrayDevice {
         // Losses from before this connection do not concern its client.
-        let told = Rc::new(Cell::new(engine.reports.losses()));
+        let told = Rc::new(Cell::new(engine.home.reports.losses()));
         ArrayDevice { engine: Rc::clone(engine), info: Rc::clone(&engine.info), told }
     }
 }
@@ -39,8 +40,8 @@ impl ArrayDevice {
         if engine.is_stopping() {
             return done.finish(Err(IoError::new(IoErrorKind::Refused)), request.op);
         }
-        if engine.hold.is_on() {
-            return engine.hold.keep(request, Rc::new(self.clone()), done);
+        if engine.splits.hold.is_on() {
+            return engine.splits.hold.keep(request, Rc::new(self.clone()), done);
         }
         if !matches!(request.op, Op::Flush) {
             return done.complete(Outcome::ok(request.op));
@@ -80,21 +81,21 @@ impl Device for ArrayDevice {
     }
 
     fn hurry(&self) {
-        self.engine.hurry();
+        self.engine.home.tell(News::Hurry);
     }
 
     fn waits_for_silent(&self) -> bool {
-        self.engine.reports.waits_for_silent()
+        self.engine.home.reports.waits_for_silent()
     }
 
     fn waits_for_space(&self) -> bool {
-        self.engine.reports.any_waits_for_space()
+        self.engine.home.reports.any_waits_for_space()
     }
 
     fn submit(&self, request: Request, done: Completion) {
         let engine = &self.engine;
         let len = match request.check(&self.info) {
-            Ok(len) if len > 0 && !engine.is_stopping() && !engine.hold.is_on() => len,
+            Ok(len) if len > 0 && !engine.is_stopping() && !engine.splits.hold.is_on() => len,
             checked => return self.submit_unusual(request, checked, done),
         };
         let done = engine.measured.arrives(&request.op, len, done);

@@ -18,7 +18,7 @@ pub(crate) async fn flush(engine: Rc<Engine>, told: Rc<Cell<u64>>, done: Complet
 }
 
 async fn flush_members(engine: &Rc<Engine>, told: &Cell<u64>) -> Result<(), IoError> {
-    let Some(flushed) = engine.flush_members().await else {
+    let Some(flushed) = engine.home.flush_members().await else {
         return Err(IoError::new(IoErrorKind::Refused));
     };
     let news = told.replace(flushed.losses) != flushed.losses;

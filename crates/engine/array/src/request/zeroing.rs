@@ -25,7 +25,7 @@ pub(crate) fn discard(engine: &Rc<Engine>, offset: u64, len: u64, done: Completi
     let (engine, op) = (Rc::clone(engine), Op::Discard { len });
     engine.shard.clone().spawn(async move {
         let _request = engine.begin_request();
-        let result = if !engine.level.has_redundancy() {
+        let result = if !engine.view().level().has_redundancy() {
             striped(&engine, offset, len, |len| Op::Discard { len }).await
         } else {
             let (start, end) = whole_stripes(&engine.view(), offset, len);
@@ -52,7 +52,7 @@ pub(crate) fn write_zeroes(
     let (engine, op) = (Rc::clone(engine), Op::WriteZeroes { len, unmap, fua });
     engine.shard.clone().spawn(async move {
         let _request = engine.begin_request();
-        let result = if engine.level.has_redundancy() {
+        let result = if engine.view().level().has_redundancy() {
             units(&engine, offset, len, unmap, fua).await
         } else {
             let zeroes = |len| Op::WriteZeroes { len, unmap, fua };

@@ -9,7 +9,7 @@ use crate::state::flags::MemberFlags;
 use crate::state::geometries::Geometries;
 use crate::state::geometry::Geometry;
 use braid_device::{Device, IoError, IoErrorKind};
-use braid_layout::Slot;
+use braid_layout::{Level, Slot};
 use braid_shard::plant::planted;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -164,6 +164,11 @@ impl View {
     /// The geometry of each part of the array.
     pub fn geometries(&self) -> &Geometries {
         &self.geometries
+    }
+
+    /// The level that the array ends with, and has everywhere unless it is being reshaped.
+    pub(crate) fn level(&self) -> Level {
+        self.geometries.whole().level
     }
 
     /// The geometry of an array byte.

@@ -16,6 +16,7 @@ use crate::write::members::write_members;
 use crate::write::one_block;
 use crate::write::plan::{Plan, Situation, parity_slots};
 use crate::write::segment::{Segment, divided, find_cuts, piece_at, segments, whole_lines};
+use crate::write::write_errors::handle_write_errors;
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Parity, Slot, StripeMap};
 use braid_shard::Buf;
@@ -301,7 +302,7 @@ impl Batch<'_> {
                 (Ok(()), Op::Read(mut bufs)) => read.1 = bufs.pop().map(|buf| buf.freeze()),
                 (Err(error), _) if error.means_gone() => {
                     avoid.push((read.0, rows));
-                    self.engine.fail_member(read.0, view, error).await;
+                    self.engine.home.fail_member(view.member_nr(read.0), error).await;
                 }
                 _ => self.avoid_unreadable(view, read.0, rows, avoid).await,
             }
@@ -335,7 +336,7 @@ impl Batch<'_> {
         self.engine.measured.count(|counters| counters.member_writes += outcomes.len() as u64);
         if outcomes.any_error(|_| true) || view.any_bad() || !remember {
             self.engine.cache.forget(self.stripe, self.rows.clone());
-            return self.engine.handle_write_errors(view, self.stripe, outcomes).await;
+            return handle_write_errors(self.engine, view, self.stripe, outcomes).await;
         }
         outcomes.by_ref().for_each(drop);
         self.remember(view, &works);
@@ -410,7 +411,7 @@ impl Batch<'_> {
         if outcomes.any_error(|error| error.kind == IoErrorKind::Unsupported) {
             return None;
         }
-        Some(self.engine.handle_write_errors(&view, self.stripe, outcomes).await)
+        Some(handle_write_errors(self.engine, &view, self.stripe, outcomes).await)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::redundancy::copies::places;
 use crate::state::extent::Extent;
 use crate::state::view::View;
 use crate::write::members::write_members;
+use crate::write::write_errors::handle_write_errors;
 use braid_device::{IoError, IoErrorKind, Outcomes};
 use braid_shard::plant::planted;
 use std::rc::Rc;
@@ -38,9 +39,9 @@ async fn write_copies(engine: &Rc<Engine>, args: &WriteArgs) -> Result<(), IoErr
     if by_member && outcomes.any_error(|error| error.kind == IoErrorKind::Unsupported) {
         // A member that cannot do this here, although it says so, is told in plain writes.
         let outcomes = Copies { by_member: false, ..copies }.write(&writing).await?;
-        return engine.handle_write_errors(&view, *unit, outcomes).await;
+        return handle_write_errors(engine, &view, *unit, outcomes).await;
     }
-    engine.handle_write_errors(&view, *unit, outcomes).await
+    handle_write_errors(engine, &view, *unit, outcomes).await
 }
 
 /// The copies of what is written.

@@ -14,6 +14,7 @@ use crate::state::extent::Extent;
 use crate::state::view::View;
 use crate::write::members::write_members;
 use crate::write::segment::whole_lines;
+use crate::write::write_errors::handle_write_errors;
 use braid_device::{IoError, Op, Request};
 use braid_layout::{Parity, Slot, StripeMap};
 use braid_shard::plant::planted;
@@ -68,7 +69,7 @@ pub(crate) async fn carry_out(
     let mut old = one.plan()?;
     one.read(&mut old).await?;
     let [Some(data), Some(p), q] = old else { return None };
-    // What the stripe cache has stays as it is.
+    // The stripe cache may hold the same buffer, and keeps its old content until the write has ended.
     let own = |parity: Buf| {
         parity.try_into_mut().unwrap_or_else(|shared| engine.shard.pool().copy_of(&shared))
     };
@@ -222,7 +223,7 @@ impl Going<'_> {
         engine.measured.count(|counters| counters.member_writes += outcomes.len() as u64);
         if outcomes.any_error(|_| true) {
             engine.cache.forget(self.one.stripe, self.one.rows.clone());
-            return engine.handle_write_errors(view, self.one.stripe, outcomes).await;
+            return handle_write_errors(engine, view, self.one.stripe, outcomes).await;
         }
         drop(outcomes);
         self.one.remember(self.blocks);

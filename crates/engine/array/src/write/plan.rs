@@ -76,8 +76,8 @@ impl Situation<'_> {
         match (rmw_possible, rest_readable) {
             (true, true) if prefer_rmw => Ok(Plan::Rmw),
             (_, true) => Ok(Plan::Reconstruct),
-            // Where parity may be wrong, what is missing is what parity makes of it; written anew from
-            // that, P and Q agree again, so that a further member may be lost.
+            // Parity may be stale here, but a missing chunk can only be reconstructed from it. P and Q are then computed
+            // anew from all data chunks, so that they agree again and a further member may be lost.
             (true, false) if !self.in_sync => self.recover(&parity).or(Ok(Plan::Rmw)),
             (true, false) => Ok(Plan::Rmw),
             (false, false) => self.recover(&parity),

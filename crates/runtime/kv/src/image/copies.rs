@@ -190,7 +190,7 @@ impl Image {
             if ours == theirs || (block > 0 && !self.sums_lost && self.sums.get(block) == UNKNOWN) {
                 continue;
             }
-            // What the first half has lost, the second may have.
+            // The second half may still have the blocks that the first has lost.
             if !self.agrees(block, ours) && self.agrees(block, theirs) {
                 self.mended += 1;
                 self.rewrite(source, self.place(block), theirs.to_vec())?;

@@ -178,12 +178,12 @@ impl Image {
         }
     }
 
-    /// What the image can hold, in bytes.
+    /// The capacity of the image, in bytes.
     pub(crate) fn capacity(&self) -> u64 {
         self.layout.blocks() * BLOCK as u64
     }
 
-    /// What the database takes for the length, in bytes.
+    /// The length that the database sees, in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
@@ -471,13 +471,13 @@ impl Image {
         if writes.is_empty() { Ok(()) } else { self.put(writes) }
     }
 
-    /// What waits, in runs of neighbours.
+    /// The blocks that wait to be written, in runs of neighbours.
     fn take_waiting(&mut self) -> Result<Vec<Write>, StoreError> {
         if self.checking == Checking::Repair {
             self.put_doubtful()?;
         }
         let mut writes: Vec<Write> = Vec::new();
-        // What lies beyond the blocks is of a transaction that will be rolled back.
+        // Bytes beyond the last block belong to a transaction that will be rolled back.
         let beyond = self.waiting.split_off(&self.layout.blocks());
         for (block, bytes) in std::mem::replace(&mut self.waiting, beyond) {
             if block > 0 {
@@ -523,7 +523,7 @@ impl Image {
         if writes.is_empty() { Ok(()) } else { self.put(writes) }
     }
 
-    /// What has changed of the table.
+    /// The changed blocks of the table.
     fn take_table(&mut self) -> Vec<Write> {
         let dirty = std::mem::take(&mut self.dirty);
         dirty.into_iter().map(|number| self.table_write(number)).collect()

@@ -13,6 +13,7 @@
 //! all its bits are set.
 
 use crate::control::bitmap::WriteIntent;
+use crate::control::commands;
 use crate::control::record::members::Standing;
 use crate::control::record::running_bitmap::Bitmap;
 use crate::engine::Engine;
@@ -38,7 +39,7 @@ impl WriteIntent {
     /// No superblock has changed then.
     pub async fn add(self: &Rc<Self>, chunk: Option<u64>) -> Result<BitmapStatus, ControlError> {
         let doing = "adding a bitmap";
-        self.record.needs_redundancy(doing)?;
+        commands::needs_redundancy(&self.record, doing)?;
         let turn = self.record.turn().await;
         self.needs_settled(doing)?;
         if self.record.bitmap().is_some() {
@@ -71,7 +72,7 @@ impl WriteIntent {
     /// The array has none, or is not in a state for it, or failed on the way.
     pub async fn remove(&self) -> Result<(), ControlError> {
         let doing = "removing the bitmap";
-        self.record.needs_redundancy(doing)?;
+        commands::needs_redundancy(&self.record, doing)?;
         let turn = self.record.turn().await;
         self.needs_settled(doing)?;
         let Some(bitmap) = self.record.bitmap() else {
@@ -98,7 +99,7 @@ impl WriteIntent {
 
     /// As in md no resync or recovery goes on meanwhile: they may go by the bitmap.
     fn needs_settled(&self, doing: &'static str) -> Result<(), ControlError> {
-        self.record.needs_working(doing)?;
+        commands::needs_working(&self.record, doing)?;
         let roster = self.record.roster.borrow();
         let rebuilding = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
         let what = if roster.resynced != u64::MAX {

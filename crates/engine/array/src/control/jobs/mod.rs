@@ -16,6 +16,7 @@ mod recovery;
 pub(crate) mod schedule;
 
 use crate::control::bitmap::WriteIntent;
+use crate::control::commands;
 use crate::control::record::Record;
 use crate::control::record::members::Standing;
 use crate::engine::Engine;
@@ -96,8 +97,8 @@ impl Jobs {
             JobKind::Repair => "starting a repair",
             _ => "starting a check",
         };
-        self.record.needs_redundancy(doing)?;
-        self.record.needs_working(doing)?;
+        commands::needs_redundancy(&self.record, doing)?;
+        commands::needs_working(&self.record, doing)?;
         if let Some(running) = self.job_kind_now() {
             return Err(ControlError::Busy { array: self.record.name.clone(), asked, running });
         }

@@ -100,7 +100,7 @@ impl Jobs {
             let member = roster.member(nr).filter(|member| member.standing == Standing::Spare)?;
             (member.device.as_device(), member.superblock.clone())
         };
-        let given = match self.record.has_room_for_bitmap(&device, &superblock) {
+        let given = match self.record.current_bitmap.has_room(&device, &superblock) {
             true => self.bitmap.give_bitmap(&device, &superblock).await.map_err(|e| e.to_string()),
             // It was away when the bitmap was added.
             false => Err("it has no room for the array's".to_string()),

@@ -53,7 +53,7 @@ impl Schedule {
         self.work.borrow().job.as_ref().map(|job| job.kind())
     }
 
-    /// How far the job is that runs.
+    /// Progress of the job that runs.
     pub(crate) fn status(&self, now: Nanos) -> Option<JobStatus> {
         self.work.borrow().job.as_ref().map(|job| job.status(now))
     }

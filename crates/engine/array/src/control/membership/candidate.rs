@@ -1,5 +1,6 @@
 //! A device that is to become a member: whether it may, and where the parts of a member lie on it.
 
+use crate::control::commands;
 use crate::control::membership::Membership;
 use crate::control::record::bad_list::Bad;
 use crate::control::record::members::{Member, NewMember, Standing};
@@ -25,8 +26,8 @@ impl Membership {
         opener: &dyn Opener,
         doing: &'static str,
     ) -> Result<Rc<Metered>, ControlError> {
-        self.record.needs_redundancy(doing)?;
-        self.record.needs_working(doing)?;
+        commands::needs_redundancy(&self.record, doing)?;
+        commands::needs_working(&self.record, doing)?;
         let device = opener
             .open(&self.record.shard)
             .map_err(|source| ControlError::Open { array: self.record.name.clone(), source })?;
@@ -99,7 +100,8 @@ impl Membership {
         if block <= most {
             return Ok(());
         }
-        Err(self.record.unfit(
+        Err(commands::unfit(
+            &self.record,
             name,
             format!(
                 "it has blocks of {block} bytes and the array takes requests of {most}; use a device with blocks of \
@@ -151,7 +153,7 @@ impl Membership {
             let place = placement.members.first().copied();
             place.ok_or_else(|| "it has no room for data; use a larger device".to_string())
         });
-        fit.map_err(|why| self.record.unfit(name, why))
+        fit.map_err(|why| commands::unfit(&self.record, name, why))
     }
 
     pub(super) fn new_member(
@@ -162,7 +164,9 @@ impl Membership {
     ) -> Result<Member, ControlError> {
         let mut roster = self.record.roster.borrow_mut();
         let dev_number = roster.free_dev_number();
-        roster.make_room_for(dev_number).map_err(|why| self.record.unfit(opener.name(), why))?;
+        roster
+            .make_room_for(dev_number)
+            .map_err(|why| commands::unfit(&self.record, opener.name(), why))?;
         let nr = roster.next_nr;
         roster.next_nr += 1;
         let mut superblock = Superblock {
@@ -204,10 +208,10 @@ impl Membership {
     }
 
     pub(super) fn check_room_for_bitmap(&self, member: &Member) -> Result<(), ControlError> {
-        if self.record.has_room_for_bitmap(&member.device.as_device(), &member.superblock) {
+        if self.record.current_bitmap.has_room(&member.device.as_device(), &member.superblock) {
             return Ok(());
         }
         let why = "it has no room for the array's bitmap before its data; use a larger device";
-        Err(self.record.unfit(&member.name, why.to_string()))
+        Err(commands::unfit(&self.record, &member.name, why.to_string()))
     }
 }

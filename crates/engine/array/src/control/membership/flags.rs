@@ -1,5 +1,6 @@
 //! Flags of members, changed while the array runs: write-mostly and failfast.
 
+use crate::control::commands;
 use crate::control::membership::Membership;
 use crate::error::ControlError;
 use crate::options::MemberSelector;
@@ -16,8 +17,8 @@ impl Membership {
         change: impl FnOnce(&mut MemberFlags),
     ) -> Result<(), ControlError> {
         let doing = "changing a member's flags";
-        let nr = self.record.select(doing, member)?;
-        self.record.needs_working(doing)?;
+        let nr = commands::select(&self.record, doing, member)?;
+        commands::needs_working(&self.record, doing)?;
         let turn = self.record.turn().await;
         {
             let mut roster = self.record.roster.borrow_mut();

@@ -13,6 +13,7 @@ mod moment;
 mod readding;
 
 use crate::control::bitmap::WriteIntent;
+use crate::control::commands;
 use crate::control::record::Record;
 use crate::control::record::failing::Dropped;
 use crate::control::record::members::Standing;
@@ -63,8 +64,8 @@ impl Membership {
     /// No such member, a level without redundancy, or the last member that the data depends on.
     pub async fn fail(&self, member: &MemberSelector) -> Result<(), ControlError> {
         let doing = "failing a member";
-        let nr = self.record.select(doing, member)?;
-        self.record.needs_redundancy(doing)?;
+        let nr = commands::select(&self.record, doing, member)?;
+        commands::needs_redundancy(&self.record, doing)?;
         if !self.record.roster.borrow().survives_without(&self.record.geometry(), nr) {
             return Err(self.last_redundancy(nr));
         }
@@ -93,8 +94,8 @@ impl Membership {
     /// No such member, or one that is in use.
     pub async fn remove(self: &Rc<Self>, member: &MemberSelector) -> Result<(), ControlError> {
         let doing = "removing a member";
-        let nr = self.record.select(doing, member)?;
-        self.record.needs_redundancy(doing)?;
+        let nr = commands::select(&self.record, doing, member)?;
+        commands::needs_redundancy(&self.record, doing)?;
         if self.record.end.has_begun() {
             return Err(ControlError::Stopping { doing, array: self.record.name.clone() });
         }
@@ -129,7 +130,7 @@ impl Membership {
         self.record.give_up_devices(nr, given_up);
         self.record.write_superblocks(&turn).await;
         drop(turn);
-        self.record.close_everywhere(nr).await;
+        self.record.engines.close_member(nr).await;
         self.record.changed.notify_all();
         Ok(())
     }
@@ -171,7 +172,7 @@ impl Membership {
 
         let turn = self.record.turn().await;
         // Somebody else may have added it, or the array been stopped, while this waited.
-        self.record.needs_working(doing)?;
+        commands::needs_working(&self.record, doing)?;
         let old = self.as_of_now(&name, &device, old).await?;
         self.check_not_a_member(&name, old.as_ref(), force)?;
         if !force && let Some(mut old) = old {
@@ -188,8 +189,8 @@ impl Membership {
         let nr = member.nr;
         self.check_room_for_bitmap(&member)?;
         self.prepare_device(&member).await?;
-        if let Err(source) = self.record.open_everywhere(nr, &member.opener).await {
-            self.record.close_everywhere(nr).await;
+        if let Err(source) = self.record.engines.open_member(nr, &member.opener).await {
+            self.record.engines.close_member(nr).await;
             return Err(ControlError::Open { array: self.record.name.clone(), source });
         }
         self.unanswered.enter(member);

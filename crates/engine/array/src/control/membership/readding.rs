@@ -7,6 +7,7 @@
 //! Invariant: between the bitmap that the member is given and its first superblock as a member again,
 //! no page of the bitmap is written that it does not get.
 
+use crate::control::commands;
 use crate::control::membership::Membership;
 use crate::control::record::bad_list::Bad;
 use crate::control::record::members::{Member, NewMember, Standing};
@@ -46,7 +47,7 @@ impl Membership {
         self.check_blocks(&name, &device)?;
         let turn = self.record.turn().await;
         // Somebody else may have added it, or the array been stopped, while this waited.
-        self.record.needs_working(doing)?;
+        commands::needs_working(&self.record, doing)?;
         let Some(old) = self.as_of_now(&name, &device, Some(old)).await? else {
             return Err(self.cannot(&name, "it has no superblock".to_string()));
         };
@@ -154,18 +155,18 @@ impl Membership {
             Member::new(NewMember { nr, opener, device, superblock, standing, bad })
         };
         let nr = member.nr;
-        if !self.record.has_room_for_bitmap(&member.device.as_device(), &member.superblock) {
+        if !self.record.current_bitmap.has_room(&member.device.as_device(), &member.superblock) {
             return Err(self.cannot(&name, "it has no room for the array's bitmap".to_string()));
         }
-        if let Err(source) = self.record.open_everywhere(nr, &member.opener).await {
-            self.record.close_everywhere(nr).await;
+        if let Err(source) = self.record.engines.open_member(nr, &member.opener).await {
+            self.record.engines.close_member(nr).await;
             return Err(ControlError::Open { array: self.record.name.clone(), source });
         }
         let pen =
             match self.bitmap.give_bitmap(&member.device.as_device(), &member.superblock).await {
                 Ok(pen) => pen,
                 Err(error) => {
-                    self.record.close_everywhere(nr).await;
+                    self.record.engines.close_member(nr).await;
                     let doing = "writing the bitmap of";
                     return Err(ControlError::Io {
                         array: self.record.name.clone(),
@@ -196,7 +197,7 @@ impl Membership {
             });
         let Some(why) = fault else { return Ok(()) };
         self.record.roster.borrow_mut().members.retain(|member| member.nr != nr);
-        self.record.close_everywhere(nr).await;
-        Err(self.record.unfit(name, format!("{why}; check the device")))
+        self.record.engines.close_member(nr).await;
+        Err(commands::unfit(&self.record, name, format!("{why}; check the device")))
     }
 }

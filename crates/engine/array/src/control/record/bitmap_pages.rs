@@ -7,7 +7,6 @@ use crate::metadata::bitmap::keeper::PAGE;
 use crate::state::view::MemberNr;
 use braid_device::{Device, IoError, Request};
 use braid_format::SECTOR;
-use braid_format::superblock::Superblock;
 use braid_shard::{Buf, Shard};
 use std::rc::Rc;
 
@@ -83,14 +82,5 @@ impl Record {
         let mut failures = self.write_pages(bitmap, &pages).await;
         failures.extend(self.write_pages(bitmap, &[0]).await);
         failures
-    }
-
-    /// The member's superblock leaves room for this array's bitmap.
-    pub(crate) fn has_room_for_bitmap(
-        &self,
-        device: &Rc<dyn Device>,
-        superblock: &Superblock,
-    ) -> bool {
-        self.bitmap().is_none_or(|bitmap| bitmap.fits(device, superblock))
     }
 }

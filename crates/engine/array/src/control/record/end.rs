@@ -1,4 +1,4 @@
-//! How far the end of an array has come, and what it left behind.
+//! The end of an array: how far the stop has come, and what it could not finish.
 
 use crate::status::Left;
 use std::cell::{Cell, RefCell};

@@ -144,7 +144,7 @@ impl Record {
     pub(crate) fn is_unfinished(&self, error: IoError) -> bool {
         let unfinished = self.end.has_begun() && error.kind == IoErrorKind::NoSpace;
         if unfinished {
-            self.engine.reports.note_unfinished();
+            self.engine.home.reports.note_unfinished();
         }
         unfinished
     }

@@ -86,7 +86,7 @@ impl Record {
             };
             let any_bad = others().any(|member| !member.bad.now.is_empty());
             if any_bad && !self.geometry().survives(sound) {
-                self.engine.reports.count_loss();
+                self.engine.home.reports.count_loss();
             }
             drop(roster);
             let why = format!("it could not be flushed: {error}");
@@ -103,7 +103,7 @@ impl Record {
             self.name,
             self.member_name(nr)
         );
-        self.engine.reports.count_loss();
+        self.engine.home.reports.count_loss();
     }
 
     // --- Suspects ------------------------------------------------------------------------------

@@ -35,13 +35,11 @@ mod suspects;
 
 use crate::control::shards::Engines;
 use crate::engine::Engine;
-use crate::error::ControlError;
 use crate::metadata::bitmap::keeper::Keeper;
-use crate::options::{AssembleOptions, Context, MemberSelector};
+use crate::options::{AssembleOptions, Context};
 use crate::state::ArrayId;
 use crate::state::geometry::Geometry;
 use crate::state::view::{MemberNr, ViewUpdate};
-use braid_device::{OpenError, Opener};
 use braid_shard::Shard;
 use braid_shard::sync::{Budget, Notify, Share};
 use end::End;
@@ -98,7 +96,7 @@ impl Record {
             read_only: options.read_only,
             ctx: ctx.clone(),
             engines: Engines::new(shard, &ctx.remotes, id),
-            suspects: Suspects::new(shard, &engine.reports),
+            suspects: Suspects::new(shard, &engine.home.reports),
             engine,
             one_at_a_time: Budget::new(shard, 1),
             roster: RefCell::new(roster),
@@ -157,82 +155,9 @@ impl Record {
         self.roster.borrow().view(view.geometries(), self.read_only, &suspects)
     }
 
-    // --- What commands need in common ---------------------------------------------------------
-
-    /// The number of the member that a command names.
-    pub(crate) fn select(
-        &self,
-        doing: &'static str,
-        selector: &MemberSelector,
-    ) -> Result<MemberNr, ControlError> {
-        let roster = self.roster.borrow();
-        let found = roster.members.iter().find(|member| match selector {
-            MemberSelector::Nr(nr) => member.nr == *nr,
-            MemberSelector::Name(name) => member.name == *name,
-        });
-        found.map(|member| member.nr).ok_or_else(|| {
-            let known: Vec<&str> =
-                roster.members.iter().map(|member| member.name.as_str()).collect();
-            ControlError::NoSuchMember {
-                doing,
-                array: self.name.clone(),
-                selector: selector.clone(),
-                known: known.join(", "),
-            }
-        })
-    }
-
     /// The name of member `nr`, for messages.
     pub(crate) fn member_name(&self, nr: MemberNr) -> String {
         let roster = self.roster.borrow();
         roster.member(nr).map_or_else(|| format!("member {nr}"), |member| member.name.clone())
-    }
-
-    /// The level has redundancy.
-    pub(crate) fn needs_redundancy(&self, doing: &'static str) -> Result<(), ControlError> {
-        let level = self.geometry().level;
-        if level.has_redundancy() {
-            return Ok(());
-        }
-        Err(ControlError::NoRedundancy { doing, array: self.name.clone(), level })
-    }
-
-    /// The array runs, may be written and has not failed.
-    pub(crate) fn needs_working(&self, doing: &'static str) -> Result<(), ControlError> {
-        let array = self.name.clone();
-        if self.end.has_begun() {
-            return Err(ControlError::Stopping { doing, array });
-        }
-        if self.read_only {
-            return Err(ControlError::ReadOnly { doing, array });
-        }
-        if self.roster.borrow().broken {
-            return Err(ControlError::Failed { doing, array });
-        }
-        Ok(())
-    }
-
-    /// The device cannot become a member, and why.
-    pub(crate) fn unfit(&self, member: &str, why: String) -> ControlError {
-        ControlError::Unfit { array: self.name.clone(), member: member.to_string(), why }
-    }
-
-    // --- Handles of the engines ----------------------------------------------------------------
-
-    /// Opens a device on all shards, as member `nr`.
-    pub(crate) async fn open_everywhere(
-        &self,
-        nr: MemberNr,
-        opener: &Arc<dyn Opener>,
-    ) -> Result<(), OpenError> {
-        let opener = Arc::clone(opener);
-        let answers =
-            self.engines.ask(move |engine: &Engine| engine.open_member(nr, &*opener)).await;
-        answers.into_iter().flatten().collect()
-    }
-
-    /// Closes member `nr` on all shards.
-    pub(crate) async fn close_everywhere(&self, nr: MemberNr) {
-        self.engines.ask(move |engine: &Engine| engine.members.close(nr)).await;
     }
 }

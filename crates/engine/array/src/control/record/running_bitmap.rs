@@ -45,6 +45,11 @@ impl Current {
         *self.bitmap.borrow_mut() = bitmap;
     }
 
+    /// The superblock of a member on `device` leaves room for the bitmap, if there is one.
+    pub(crate) fn has_room(&self, device: &Rc<dyn Device>, superblock: &Superblock) -> bool {
+        self.get().is_none_or(|bitmap| bitmap.fits(device, superblock))
+    }
+
     /// Another bitmap, with a number that none had before.
     pub(crate) fn make(&self, shard: &Shard, offset: i32, keeper: Keeper) -> Bitmap {
         let nr = self.next.replace(self.next.get() + 1);

@@ -72,12 +72,16 @@ impl Unanswered {
     }
 
     fn limit_member(&self, member: &Member) {
-        limit(&member.device, &self.in_effect.settings.get(), &self.record.engine.home);
+        limit(&member.device, &self.in_effect.settings.get(), &self.record.engine.home.address);
     }
 
     /// Writes to a member that find no space wait, on the home shard's own handle too.
     pub(crate) fn wait_for_space(&self, member: &Member) {
-        wait_for_space(&member.device, &self.record.engine.reports, &self.record.engine.home);
+        wait_for_space(
+            &member.device,
+            &self.record.engine.home.reports,
+            &self.record.engine.home.address,
+        );
     }
 
     /// A stop waits for no member for ever.

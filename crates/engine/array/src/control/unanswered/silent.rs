@@ -67,12 +67,12 @@ impl Unanswered {
                 // be able to spare all of it.
                 let all = silent.len();
                 silent.retain(|nr| own.spares(*nr, &quiet));
-                own.record.engine.reports.set_waits_for_silent(silent.len() < all);
+                own.record.engine.home.reports.set_waits_for_silent(silent.len() < all);
                 if !own.record.end.has_begun() {
                     own.give_up_silent(&silent, "an array above was being stopped");
                 }
             }
-            own.record.engine.reports.set_waits_for_silent(false);
+            own.record.engine.home.reports.set_waits_for_silent(false);
             own.questions.watched.set(false);
         });
     }

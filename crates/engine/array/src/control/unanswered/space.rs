@@ -14,7 +14,7 @@ use std::rc::Rc;
 impl Unanswered {
     /// Writes to a member have begun to wait for space, or do so no more.
     pub(crate) fn space_changed(self: Rc<Self>) {
-        let waits = self.record.engine.reports.any_waits_for_space();
+        let waits = self.record.engine.home.reports.any_waits_for_space();
         if self.awaited.full.replace(waits) == waits || self.record.end.has_begun() {
             return;
         }

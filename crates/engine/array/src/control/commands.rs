@@ -1,0 +1,57 @@
+//! The checks that commands have in common: which member is meant, and whether the array is in a state for it.
+
+use crate::control::record::Record;
+use crate::error::ControlError;
+use crate::options::MemberSelector;
+use crate::state::view::MemberNr;
+
+/// The number of the member that a command names.
+pub(crate) fn select(
+    record: &Record,
+    doing: &'static str,
+    selector: &MemberSelector,
+) -> Result<MemberNr, ControlError> {
+    let roster = record.roster.borrow();
+    let found = roster.members.iter().find(|member| match selector {
+        MemberSelector::Nr(nr) => member.nr == *nr,
+        MemberSelector::Name(name) => member.name == *name,
+    });
+    found.map(|member| member.nr).ok_or_else(|| {
+        let known: Vec<&str> = roster.members.iter().map(|member| member.name.as_str()).collect();
+        ControlError::NoSuchMember {
+            doing,
+            array: record.name.clone(),
+            selector: selector.clone(),
+            known: known.join(", "),
+        }
+    })
+}
+
+/// The level has redundancy.
+pub(crate) fn needs_redundancy(record: &Record, doing: &'static str) -> Result<(), ControlError> {
+    let level = record.geometry().level;
+    if level.has_redundancy() {
+        return Ok(());
+    }
+    Err(ControlError::NoRedundancy { doing, array: record.name.clone(), level })
+}
+
+/// The array runs, may be written and has not failed.
+pub(crate) fn needs_working(record: &Record, doing: &'static str) -> Result<(), ControlError> {
+    let array = record.name.clone();
+    if record.end.has_begun() {
+        return Err(ControlError::Stopping { doing, array });
+    }
+    if record.read_only {
+        return Err(ControlError::ReadOnly { doing, array });
+    }
+    if record.roster.borrow().broken {
+        return Err(ControlError::Failed { doing, array });
+    }
+    Ok(())
+}
+
+/// The device cannot become a member, and why.
+pub(crate) fn unfit(record: &Record, member: &str, why: String) -> ControlError {
+    ControlError::Unfit { array: record.name.clone(), member: member.to_string(), why }
+}
