@@ -17,7 +17,7 @@ const INVAL_ENTRY: i32 = 3;
 /// The device of one mount. The mount ends when the last of them is dropped.
 pub(crate) struct Channel(OwnedFd);
 
-/// What was read.
+/// The result of a read of the device.
 pub(crate) enum Received {
     /// A request of so many bytes.
     Request(usize),
@@ -44,7 +44,7 @@ impl Channel {
     /// From now on a read of nothing returns at once.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn do_not_wait(&self) -> std::io::Result<()> {
         let flags = rustix::fs::fcntl_getfl(&self.0)? | rustix::fs::OFlags::NONBLOCK;
         Ok(rustix::fs::fcntl_setfl(&self.0, flags)?)
@@ -53,7 +53,7 @@ impl Channel {
     /// Reads a request: its first bytes into `head`, the rest into `rest`.
     ///
     /// # Errors
-    /// What the kernel says, but for what says that there is nothing, or nothing any more.
+    /// The kernel's error, except those that mean that there is no request now, or none any more.
     pub fn receive(
         &self,
         head: &mut [u8; BEFORE_PAYLOAD],
@@ -76,7 +76,7 @@ impl Channel {
     /// Sends a reply or, with number 0 and its code as `error`, a notice; `body` has at most three parts.
     ///
     /// # Errors
-    /// What the kernel says: ENOENT when nobody waits for the reply any more.
+    /// The kernel's error: ENOENT when nobody waits for the reply any more.
     pub fn send(&self, unique: u64, error: i32, body: &[&[u8]]) -> Result<(), Errno> {
         let header = reply_header(body.iter().map(|part| part.len()).sum(), error, unique);
         let mut parts =
@@ -88,7 +88,7 @@ impl Channel {
     }
 }
 
-/// What comes before a reply's body of so many bytes.
+/// The header of a reply whose body has so many bytes.
 pub(crate) fn reply_header(bytes: usize, error: i32, unique: u64) -> Out {
     // A reply is at most as long as the largest read.
     let len = OUT_HEADER + u32::try_from(bytes).unwrap_or(u32::MAX - OUT_HEADER);
@@ -108,7 +108,7 @@ impl Notices {
     /// offset: the attributes only.
     ///
     /// # Errors
-    /// What the kernel says; ENOENT when it does not know the file.
+    /// The kernel's error; ENOENT when it does not know the file.
     pub fn forget_content(&self, ino: u64, offset: i64) -> std::io::Result<()> {
         self.send(INVAL_INODE, &[Out::new().u64(ino).i64(offset).i64(0).bytes()])
     }
@@ -116,7 +116,7 @@ impl Notices {
     /// A name, or that there is none such.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn forget_name(&self, parent: u64, name: &[u8]) -> std::io::Result<()> {
         let len = u32::try_from(name.len()).unwrap_or(u32::MAX);
         self.send(INVAL_ENTRY, &[Out::new().u64(parent).u32(len).u32(0).bytes(), name, &[0]])

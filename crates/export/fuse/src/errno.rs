@@ -3,7 +3,7 @@
 use braid_filesystem::Errno;
 use rustix::io::Errno as Number;
 
-/// What the kernel is told for `error`.
+/// The error number that the kernel is given for `error`.
 pub(crate) fn of(error: Errno) -> Number {
     match error {
         Errno::NotFound => Number::NOENT,

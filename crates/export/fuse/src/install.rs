@@ -13,13 +13,13 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What a new mount brings with it.
+/// A new mount and its agreement with the kernel.
 pub(crate) struct Opened {
     /// The device.
     pub channel: Arc<Channel>,
     /// The same, to be waited on.
     pub descriptor: OwnedFd,
-    /// What the kernel has agreed to.
+    /// The features and limits that the kernel has agreed to.
     pub agreed: Agreed,
     /// Asks the kernel to write files out.
     pub write_out: Arc<WriteOut>,

@@ -1,4 +1,4 @@
-//! What is asked of the kernel when a mount starts, and the exchange in which it agrees.
+//! The features that a new mount asks of the kernel, and the exchange in which it agrees.
 
 use crate::abi::init::{self, Offer, Wanted};
 use crate::abi::request::{Header, opcode};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Requests that the kernel may have under way for readers ahead, writers behind and asynchronous direct I/O.
 const BACKGROUND: u16 = 256;
 
-/// What the kernel has agreed to.
+/// The features and limits that the kernel has agreed to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agreed {
     /// Files that bypass the page cache can be mapped.

@@ -10,7 +10,7 @@
 //! bounded: over io_uring by the entries of its queues; through the device reads and writes by budgets of bytes, all
 //! others are one per calling thread.
 //!
-//! What it does not know: volumes, bricks, where bytes lie.
+//! It does not know volumes, bricks, or where bytes lie.
 
 #![deny(unsafe_code)]
 

@@ -33,14 +33,14 @@ pub struct Mount {
 
 type IsOpenToWrite = Box<dyn Fn(Ino) -> bool + Send + Sync>;
 
-/// What both sides know.
+/// State that both sides share.
 #[derive(Default)]
 struct Known {
     /// We are the ones who unmount.
     ours: AtomicBool,
     /// The kernel's side is gone, and with it the device number: what is mounted there now is another's.
     gone: AtomicBool,
-    /// How requests come.
+    /// True if requests come over io_uring.
     over_io_uring: bool,
     /// Asks the shard.
     is_open_to_write: Option<IsOpenToWrite>,
@@ -63,7 +63,7 @@ impl Mount {
         let (point, fuse) = MountPoint::mount(&options)?;
         let dir = point.dir().to_path_buf();
         let undo = |error| {
-            // What is not even started is not in use.
+            // A mount that has not even started is not in use.
             if let Err(also) = point.unmount(true) {
                 tracing::warn!("after an error: {also}");
             }
@@ -130,7 +130,7 @@ impl Mount {
             let lost = |_| Err(std::io::Error::other("the shard has ended"));
             let result = session_end.recv().unwrap_or_else(lost);
             drop(watchdog);
-            // What failed may still be in the table of mounts.
+            // A mount that failed may still be in the table of mounts.
             known.gone.store(result.is_ok(), Ordering::Release);
             let by = match result {
                 _ if known.ours.load(Ordering::Acquire) => EndedBy::Us,
@@ -155,12 +155,12 @@ impl Mount {
         self.point.dir()
     }
 
-    /// Whether it is there still: false as soon as the kernel's side is gone, whoever unmounted it.
+    /// True if it is there still: false as soon as the kernel's side is gone, whoever unmounted it.
     pub fn is_mounted(&self) -> bool {
         !self.end.gone.load(Ordering::Acquire) && self.point.is_mounted()
     }
 
-    /// Whether requests come over io_uring, not through /dev/fuse.
+    /// True if requests come over io_uring, not through /dev/fuse.
     pub fn is_over_io_uring(&self) -> bool {
         self.end.over_io_uring
     }
@@ -222,7 +222,7 @@ impl Mount {
     /// Must not be called on a shard's thread: the kernel may wait for requests under way.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn forget_content(&self, ino: Ino, offset: u64) -> std::io::Result<()> {
         let offset = i64::try_from(offset).unwrap_or(i64::MAX);
         self.notices.forget_content(ino, offset)
@@ -231,7 +231,7 @@ impl Mount {
     /// Has the kernel forget what it knows of a name, or of its absence. As [`Mount::forget_content`].
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn forget_name(&self, parent: Ino, name: &[u8]) -> std::io::Result<()> {
         self.notices.forget_name(parent, name)
     }
@@ -247,14 +247,14 @@ impl Drop for Mount {
     }
 }
 
-/// What is done when no more requests come.
+/// The steps after the last request.
 struct WindUp {
     remote: Remote,
     key: usize,
 }
 
 impl WindUp {
-    /// What came of the last sync; nothing is left to be synced when the shard is gone.
+    /// The result of the last sync; when the shard is gone nothing is left to be synced.
     fn run<F: FileSystem + 'static>(self) -> Result<(), Errno> {
         let key = self.key;
         let result = self.remote.call_async(move |shard, done| {

@@ -49,7 +49,7 @@ impl MountPoint {
         &self.dir
     }
 
-    /// Whether this very mount is on top at its directory. True when in doubt.
+    /// True if this very mount is on top at its directory. True when in doubt.
     pub(crate) fn is_mounted(&self) -> bool {
         match table::at(&self.dir) {
             Ok(mounted) => mounted.is_some_and(|mounted| mounted.device == self.device),
@@ -115,7 +115,7 @@ impl MountPoint {
         refused(message)
     }
 
-    /// What only root may set, and what a mount works without: how far the kernel reads ahead, and how much it
+    /// Sets limits that only root may set and without which a mount works, too: how far the kernel reads ahead, and how much it
     /// may hold back for writing (FUSE gets a hundredth of what others get, since a server may be slow; then a
     /// writer waits long before the server is busy).
     pub(crate) fn tune(&self, options: &MountOptions) {

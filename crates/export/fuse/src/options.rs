@@ -1,10 +1,10 @@
-//! How a file system is mounted, and what can be wrong with it.
+//! Options of a mount, and the errors of mounting.
 
 use braid_filesystem::Errno;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How to mount. [`MountOptions::new`] has the defaults.
+/// Options of a mount. [`MountOptions::new`] has the defaults.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     /// Where: an existing directory on which nothing is mounted.
@@ -21,11 +21,11 @@ pub struct MountOptions {
     /// Largest write and read of the kernel, in bytes: 4 KiB to 16 MiB. The kernel lowers it to what it can do,
     /// 1 MiB unless `fs.fuse.max_pages_limit` was raised.
     pub max_write: u32,
-    /// How long the kernel may go on with attributes that it knows, without asking.
+    /// The time for which the kernel may use cached attributes without asking.
     pub attr_timeout: Duration,
-    /// How long the kernel may go on with names that it knows, and with names that it knows not to be there.
+    /// The time for which the kernel may use cached names, and cached absence of names, without asking.
     pub entry_timeout: Duration,
-    /// How far the kernel reads ahead of a sequential reader, in bytes. Only root can set it.
+    /// Bytes that the kernel reads ahead of a sequential reader. Only root can set it.
     pub read_ahead: u64,
     /// Bytes of reads and, again, of writes that are under way at once; at least one of `max_write`. What is
     /// above waits.
@@ -104,15 +104,15 @@ pub enum MountError {
     Occupied {
         /// The mount point.
         dir: PathBuf,
-        /// What the table of mounts says is there.
+        /// The source that the table of mounts names.
         source_name: String,
     },
-    /// What is mounted there has lost its server, and it is not ours to clean up.
+    /// The file system that is mounted there has lost its server, and is not ours to clean up.
     #[error("mounting at {}: {source_name} is mounted there and does not answer; umount --lazy {} and try again", dir.display(), dir.display())]
     Dead {
         /// The mount point.
         dir: PathBuf,
-        /// What the table of mounts says is there.
+        /// The source that the table of mounts names.
         source_name: String,
     },
     /// The mount point cannot be looked at.
@@ -120,7 +120,7 @@ pub enum MountError {
     Inaccessible {
         /// The mount point.
         dir: PathBuf,
-        /// What the kernel said.
+        /// The error that the kernel gave.
         error: std::io::Error,
     },
     /// The kernel has no FUSE, or this container has not.
@@ -128,7 +128,7 @@ pub enum MountError {
         "opening /dev/fuse: {error}; load the module (modprobe fuse), or give the container the device"
     )]
     NoDevice {
-        /// What the kernel said.
+        /// The error that the kernel gave.
         error: std::io::Error,
     },
     /// /dev/fuse may not be opened.
@@ -136,7 +136,7 @@ pub enum MountError {
         "opening /dev/fuse: {error}; mount as root, or have the device's permissions changed (usually 0666)"
     )]
     DeviceDenied {
-        /// What the kernel said.
+        /// The error that the kernel gave.
         error: std::io::Error,
     },
     /// This user may not mount, and there is no helper that may.
@@ -150,7 +150,7 @@ pub enum MountError {
     Helper {
         /// The mount point.
         dir: PathBuf,
-        /// What it said.
+        /// Its message.
         message: String,
     },
     /// The kernel refused.
@@ -158,7 +158,7 @@ pub enum MountError {
     Refused {
         /// The mount point.
         dir: PathBuf,
-        /// What the kernel said.
+        /// The error that the kernel gave.
         error: std::io::Error,
     },
     /// The kernel's FUSE and ours did not agree.
@@ -166,7 +166,7 @@ pub enum MountError {
     Handshake {
         /// The mount point.
         dir: PathBuf,
-        /// What was said.
+        /// The error.
         error: std::io::Error,
     },
     /// A thread could not be started.
@@ -174,7 +174,7 @@ pub enum MountError {
     Thread {
         /// The mount point.
         dir: PathBuf,
-        /// What the kernel said.
+        /// The error that the kernel gave.
         error: std::io::Error,
     },
     /// The shard is gone.
@@ -199,7 +199,7 @@ pub enum UnmountError {
     Refused {
         /// The mount point.
         dir: PathBuf,
-        /// What was said.
+        /// The error.
         message: String,
     },
     /// It is unmounted, but what was written last may not be durable.
@@ -207,21 +207,21 @@ pub enum UnmountError {
     NotDurable {
         /// The mount point.
         dir: PathBuf,
-        /// What the file system said.
+        /// The file system's error.
         error: Errno,
     },
 }
 
-/// How a mount came to its end.
+/// The end of a mount.
 #[derive(Debug)]
 pub struct Ended {
-    /// Who ended it.
+    /// The side that ended it.
     pub by: EndedBy,
-    /// Whether everything acknowledged was made durable afterwards.
+    /// Success if everything acknowledged was made durable afterwards.
     pub durable: Result<(), Errno>,
 }
 
-/// Who ended a mount.
+/// The side that ended a mount.
 #[derive(Debug)]
 pub enum EndedBy {
     /// [`Mount::unmount`](crate::Mount::unmount), or the drop of the mount.

@@ -1,4 +1,4 @@
-//! What the kernel holds of a file system: look-ups not yet forgotten, files not yet closed.
+//! The references that the kernel holds on a file system: look-ups not yet forgotten, files not yet closed.
 //!
 //! When a mount ends the kernel does not give them back one by one, so they are counted here and given back at
 //! once.

@@ -323,7 +323,7 @@ impl<F: FileSystem + 'static> Server<F> {
     }
 
     async fn read(&self, ino: Ino, offset: u64, len: usize, direct: bool, reply: Reply) {
-        // What comes over io_uring brings its memory with it.
+        // A request over io_uring brings its memory with it.
         let (result, _share) = match reply.room() {
             Some(room) => (self.fs.read_into(ino, offset, len, room).await, None),
             None => {
@@ -522,7 +522,7 @@ impl<F: FileSystem + 'static> Server<F> {
             let entries = match self.fs.read_dir(ino, cookie, max).await {
                 Ok(entries) => entries,
                 Err(error) if listing.bytes().is_empty() => return reply.error(errno::of(error)),
-                // What is there is answered; the error comes with the next part.
+                // The entries found so far are the answer; the error comes with the next part.
                 Err(_) => return reply.data(listing.bytes()),
             };
             if entries.is_empty() {
@@ -559,7 +559,7 @@ impl<F: FileSystem + 'static> Server<F> {
             let entries = match self.fs.read_dir_plus(ino, cookie, max).await {
                 Ok(entries) => entries,
                 Err(error) if listing.bytes().is_empty() => return reply.error(errno::of(error)),
-                // What is there is answered; the error comes with the next part.
+                // The entries found so far are the answer; the error comes with the next part.
                 Err(_) => break,
             };
             if entries.is_empty() {

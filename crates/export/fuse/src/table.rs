@@ -17,7 +17,7 @@ pub(crate) struct Mounted {
     pub source: String,
 }
 
-/// What is mounted at exactly `dir`, on top where several are.
+/// The file system that is mounted at exactly `dir`, the topmost where there are several.
 pub(crate) fn at(dir: &Path) -> std::io::Result<Option<Mounted>> {
     // As bytes: names of mount points need not be UTF-8.
     let table = std::fs::read("/proc/self/mountinfo")?;

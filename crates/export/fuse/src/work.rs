@@ -134,7 +134,7 @@ pub(crate) enum Work {
     },
 }
 
-/// What [`Work::Make`] makes.
+/// The file that [`Work::Make`] makes.
 pub(crate) struct Node {
     pub kind: Kind,
     pub perm: u16,
@@ -142,7 +142,7 @@ pub(crate) struct Node {
     pub target: Box<[u8]>,
 }
 
-/// How a write is done.
+/// The way in which a write is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WriteHow {
     /// The setuid and setgid bits go.
@@ -155,10 +155,10 @@ pub(crate) struct WriteHow {
     pub durable: Option<Durable>,
 }
 
-/// How much a synchronous write makes durable.
+/// The extent to which a synchronous write is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durable {
-    /// What reading the data needs: `O_DSYNC`.
+    /// The data, and the metadata without which it could not be read: `O_DSYNC`.
     Data,
     /// All of the file: `O_SYNC`.
     File,
@@ -178,7 +178,7 @@ impl Work {
     }
 }
 
-/// How a file is opened.
+/// The way in which a file is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     /// `O_TRUNC`.

@@ -11,7 +11,7 @@ use braid_filesystem::Ino;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 
-/// What is done afterwards.
+/// Called afterwards.
 type Then = Box<dyn FnOnce() + Send>;
 
 /// Asks the kernel to write files out, one after the other.

@@ -27,9 +27,9 @@ pub enum AddressError {
     /// The host is not known or the port is not a number.
     #[error("{text:?}: {why}; write tcp:HOST:PORT with a host that resolves, IPv6 in brackets")]
     Host {
-        /// What was given.
+        /// The text that was given.
         text: String,
-        /// What the resolver said.
+        /// The answer of the resolver.
         why: String,
     },
 }

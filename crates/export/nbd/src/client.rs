@@ -53,7 +53,7 @@ struct Pending {
     op: Option<Op>,
     /// The parts of a read that have come, or are being received.
     come: Coverage,
-    /// What a chunk of its reply has reported.
+    /// The error that a chunk of its reply has reported.
     error: Option<IoError>,
 }
 
@@ -109,7 +109,7 @@ impl Client {
         Rc::new(Client { info, offer, state, shard, callee: Cell::new(callee) })
     }
 
-    /// What the server offered.
+    /// The server's offer.
     #[must_use]
     pub fn offer(&self) -> &ServerOffer {
         &self.offer
@@ -208,7 +208,7 @@ impl State {
         }
     }
 
-    /// Whether the server takes such a request.
+    /// True if the server takes such a request.
     fn admissible(&self, request: &DeviceRequest) -> Result<(), IoErrorKind> {
         let features = self.features;
         let (offered, durable, maximum) = match &request.op {
@@ -478,7 +478,7 @@ fn total(bufs: &BufMuts) -> u64 {
     bufs.iter().map(|buf| buf.len() as u64).sum()
 }
 
-/// Whether what was said of a device on the strength of one offer holds with the other.
+/// True if a device that was described by one offer is described just as well by the other.
 fn is_same(one: &ServerOffer, other: &ServerOffer) -> bool {
     let (one, other) = (&one.export, &other.export);
     (one.size, one.block, one.features) == (other.size, other.block, other.features)

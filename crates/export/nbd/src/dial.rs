@@ -48,7 +48,7 @@ pub enum ConnectError {
     Connect {
         /// Where.
         address: Address,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
     /// The host has no address, as far as can be known now.
@@ -56,7 +56,7 @@ pub enum ConnectError {
     Resolve {
         /// The host.
         host: String,
-        /// What the resolver said.
+        /// The answer of the resolver.
         why: String,
     },
     /// The server did not answer in time.
@@ -69,7 +69,7 @@ pub enum ConnectError {
     Cut {
         /// Where.
         address: Address,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
     /// The handshake failed.
@@ -94,7 +94,7 @@ pub(crate) struct Dialled {
     pub fd: OwnedFd,
     /// Whom it is connected to.
     pub address: Address,
-    /// What the server offers.
+    /// The server's offer.
     pub offer: ServerOffer,
 }
 
@@ -142,7 +142,7 @@ impl Callee {
         let (send, receive) = mpsc::sync_channel(1);
         let (task, remote) = (shard.current_task(), shard.remote());
         let work = move || {
-            // Who asked may be gone, and the shard, too.
+            // The caller may be gone, and the shard too.
             let _ = send.send(self.dial(Instant::now() + ANSWER_WITHIN));
             remote.run(move |shard| shard.wake(task));
         };
@@ -162,13 +162,13 @@ impl Callee {
     }
 }
 
-/// What the export offers: connects, asks and leaves.
+/// The offer of the export: connects, asks and disconnects.
 ///
 /// # Errors
 /// As [`Callee::dial`].
 pub(crate) fn ask(uri: &ExportUri, within: Duration) -> Result<ServerOffer, ConnectError> {
     let dialled = Callee::Uri(uri.clone()).dial(Instant::now() + within)?;
-    // What is wanted is there; a server that is gone meanwhile need not be told.
+    // The offer is known by now; a server that has gone meanwhile need not be told.
     let _ = rustix::net::send(&dialled.fd, &Request::encode_disconnect(), SendFlags::NOSIGNAL);
     Ok(dialled.offer)
 }

@@ -211,7 +211,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What was written with force unit access where the server has none is flushed.
+    /// Flushes a write with force unit access if the server has no such access.
     async fn make_durable(&self, fua: bool) -> Result<(), IoError> {
         if !fua || self.features.fua || !self.features.flush {
             return Ok(());
@@ -219,7 +219,7 @@ impl Inner {
         self.sets.one(&*self.client, Request::flush()).await.result
     }
 
-    /// How many of `len` bytes, of which there are some, go into one request.
+    /// The number of bytes of `len` (not 0) that go into one request.
     fn piece(&self, len: usize) -> usize {
         usize::try_from(self.maximum).unwrap_or(len).min(len)
     }

@@ -39,11 +39,11 @@ pub enum SocketFileError {
     /// The system refused.
     #[error("{doing} {}: {source}", .path.display())]
     System {
-        /// What was being done.
+        /// The action that failed.
         doing: &'static str,
         /// To what.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
@@ -181,7 +181,7 @@ mod tests {
             let path = folder.path().join(format!("{mode:o}"));
             let _socket = SocketFile::bind(&path, mode).unwrap();
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, mode);
-            // What the kernel itself made, before any umask is made up for.
+            // The mode as the kernel made it, before the umask is compensated.
             let bare = folder.path().join(format!("{mode:o}-bare"));
             let _socket = socket_of(&bare, mode).unwrap();
             assert_eq!(fs::metadata(&bare).unwrap().mode() & 0o777 & !mode, 0);

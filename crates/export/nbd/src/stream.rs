@@ -135,8 +135,8 @@ impl Receiver {
         }
     }
 
-    /// What has been received and not been taken: shows it to `take`, which shortens the slice
-    /// from the front by what it has used.
+    /// Shows the bytes that have been received and not taken yet to `take`, which shortens the slice
+    /// from the front by the bytes that it has used.
     pub fn take<T>(&mut self, take: impl FnOnce(&mut &[u8]) -> T) -> T {
         let mut input =
             self.buf.as_deref().and_then(|buf| buf.get(self.at..self.end)).unwrap_or_default();
@@ -239,7 +239,7 @@ impl Outgoing {
         self.bytes
     }
 
-    /// Whether a message with `payloads` payload buffers still fits into one system call.
+    /// True if a message with `payloads` payload buffers still fits into one system call.
     pub fn has_room(&self, payloads: usize) -> bool {
         // Each payload may need one segment of heads before it, and one may follow the last.
         self.parts.len() + 2 * payloads < SEGMENTS_MAX

@@ -44,13 +44,13 @@ pub struct ExportUri {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?}: {fault}; write nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH")]
 pub struct UriError {
-    /// What was given.
+    /// The text that was given.
     pub text: String,
-    /// What is wrong with it.
+    /// The fault in it.
     pub fault: UriFault,
 }
 
-/// What is wrong with a URI.
+/// The fault in a URI.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UriFault {
     /// Neither `nbd://` nor `nbd+unix://`.

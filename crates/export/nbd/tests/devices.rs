@@ -16,7 +16,7 @@ use braid_nbd::protocol::{Command, Request};
 use braid_shard::Shard;
 use support::World;
 
-/// What the device does with a request is decided by the MiB in which it begins.
+/// The MiB in which a request begins decides how the device treats it.
 const NORMAL: u64 = 0;
 const FAILING: u64 = 1 << 20;
 const FORGETFUL: u64 = 2 << 20;

@@ -478,7 +478,7 @@ fn clients_that_count_in_bytes_keep_each_others_bytes() {
     for number in 0..CLIENTS {
         for (at, length) in strided(number, CLIENTS) {
             let (from, to) = (at as usize, at as usize + length as usize);
-            // What lies in the block that the other client writes as a whole may be its.
+            // The block that the other client writes as a whole may hold its bytes.
             if from + 1000 >= 1024 {
                 assert!(
                     bytes[from..to].iter().all(|byte| *byte == (number * 10 + 8) as u8),

@@ -24,7 +24,7 @@ pub(crate) struct Listed<'a> {
     pub ino: Ino,
     /// Where to go on after it.
     pub next: u64,
-    /// What it is.
+    /// The kind of file.
     pub kind: Kind,
     /// Its name.
     pub name: &'a [u8],
@@ -33,11 +33,11 @@ pub(crate) struct Listed<'a> {
 impl Listing {
     /// With room for `room` bytes.
     pub fn new(room: usize) -> Listing {
-        // What the kernel asks for is some pages; a request that says otherwise reserves nothing.
+        // The kernel asks for a few pages; a larger number reserves no more than this.
         Listing { bytes: Vec::with_capacity(room.min(64 << 10)), room }
     }
 
-    /// What was added.
+    /// The entries that were added, as bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

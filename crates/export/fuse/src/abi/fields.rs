@@ -84,7 +84,7 @@ impl Out {
         self.put(&value.to_ne_bytes())
     }
 
-    /// What was put so far.
+    /// The bytes that were put so far.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What is agreed with the kernel when a mount starts: capabilities and limits (`FUSE_INIT`).
+//! The agreement with the kernel when a mount starts: capabilities and limits (`FUSE_INIT`).
 
 use super::fields::{Fields, Out};
 
@@ -23,7 +23,7 @@ const INIT_EXT: u64 = 1 << 30;
 pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 
-/// What the kernel offers.
+/// The kernel's offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
     /// Version of its protocol.
@@ -61,7 +61,7 @@ pub(crate) fn our_version() -> Out {
     Out::new().u32(MAJOR).u32(MINOR)
 }
 
-/// What is asked for, within the offer.
+/// The features and limits to ask for, within the offer.
 pub(crate) struct Wanted {
     /// Capabilities, used where they are offered.
     pub flags: u64,

@@ -49,7 +49,7 @@ fn put_entry(out: Out, entry: &Entry, names: Duration, attrs: Duration) -> Out {
     put_attr(out, &entry.attr)
 }
 
-/// What a look-up found: good for so long as a name, and as attributes.
+/// The reply to a look-up; its name and its attributes may be cached for so long.
 pub(crate) fn entry(entry: &Entry, names: Duration, attrs: Duration) -> Out {
     put_entry(Out::new(), entry, names, attrs)
 }
@@ -88,7 +88,7 @@ pub(crate) fn written(bytes: u32) -> Out {
     Out::new().u32(bytes).u32(0)
 }
 
-/// How many bytes an attribute, or the list of them, has.
+/// The reply with the size of an attribute, or of the list of them, in bytes.
 pub(crate) fn xattr_size(bytes: u32) -> Out {
     Out::new().u32(bytes).u32(0)
 }
@@ -98,7 +98,7 @@ pub(crate) fn sought(offset: u64) -> Out {
     Out::new().u64(offset)
 }
 
-/// How full the file system is.
+/// The reply with the space of the file system.
 pub(crate) fn space(space: &Space) -> Out {
     let out = Out::new()
         .u64(space.blocks)
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(out.bytes()[40..48], (-2i64).to_ne_bytes());
         assert_eq!(out.bytes()[64..68], 800_000_000u32.to_ne_bytes());
         assert_eq!(out.bytes()[76..80], 0o100_644u32.to_ne_bytes());
-        // How long they are good for comes first.
+        // The time for which they are valid comes first.
         assert_eq!(out.bytes()[..8], 86_400u64.to_ne_bytes());
         let program = Attr { perm: 0o4755, ..attr };
         assert_eq!(super::attr(&program, day).bytes()[..8], [0; 8]);

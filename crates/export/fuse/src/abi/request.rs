@@ -81,13 +81,13 @@ pub(crate) mod opcode {
 pub(crate) struct Header {
     /// Bytes of the request, this header included.
     pub len: u32,
-    /// What is asked.
+    /// The operation.
     pub opcode: u32,
     /// The number that the reply needs.
     pub unique: u64,
     /// The file that it is about, or the directory.
     pub ino: Ino,
-    /// Who asks.
+    /// The process that asks.
     pub caller: Caller,
 }
 
@@ -121,7 +121,7 @@ impl WriteHead {
         fields.skip(8)?;
         let opened = fields.u32()?;
         let durable = match opened & O_SYNC {
-            // What the page cache writes out later is nobody's call.
+            // The page cache writes out later, on nobody's behalf.
             _ if flags & WRITE_CACHE != 0 => None,
             O_SYNC => Some(Durable::File),
             O_DSYNC => Some(Durable::Data),
@@ -144,7 +144,7 @@ impl WriteHead {
     }
 }
 
-/// What a batch of forgotten files holds: each with how many look-ups.
+/// The files of a batch of forgets, each with its number of look-ups.
 pub(crate) fn forgets(body: &[u8]) -> impl Iterator<Item = (Ino, u64)> {
     let mut fields = Fields(body);
     let mut left = fields.u32().unwrap_or_default();
@@ -156,7 +156,7 @@ pub(crate) fn forgets(body: &[u8]) -> impl Iterator<Item = (Ino, u64)> {
     })
 }
 
-/// How many look-ups of one file are forgotten.
+/// The number of look-ups of one file that are forgotten.
 pub(crate) fn forgotten(body: &[u8]) -> u64 {
     Fields(body).u64().unwrap_or_default()
 }
@@ -166,7 +166,7 @@ fn perm(mode: u32, umask: u32) -> u16 {
     (mode & !umask) as u16 & MODE_MASK
 }
 
-/// What fallocate(2)'s mode means; `None` for what is not supported.
+/// The meaning of fallocate(2)'s mode; `None` for modes that are not supported.
 fn allocate_how(mode: u32) -> Option<Allocate> {
     const PUNCH: u32 = FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE;
     const ZERO_KEEP: u32 = FALLOC_ZERO_RANGE | FALLOC_KEEP_SIZE;
@@ -232,8 +232,8 @@ fn renamed(fields: &mut Fields<'_>, with_flags: bool, from: Ino) -> Option<Resul
     Some(Ok(Work::Rename { from, to, flags }))
 }
 
-/// What `header` and the `body` after it ask for. An error is the answer. What the kernel is to do by itself (locks,
-/// polls, copies between files) is answered `ENOSYS`, after which it does not ask again.
+/// The request that `header` and the `body` after it make. An error is the answer. Requests that the kernel can serve by
+/// itself (locks, polls, copies between files) are answered `ENOSYS`, after which it does not ask again.
 pub(crate) fn parse(header: &Header, body: &[u8]) -> Result<Work, Errno> {
     // Too short: no kernel sends that.
     parse_fields(header, &mut Fields(body)).unwrap_or(Err(Errno::INVAL))

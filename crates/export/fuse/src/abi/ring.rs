@@ -25,7 +25,7 @@ pub(crate) fn argument(queue: u16, commit: u64) -> [u8; ARGUMENT] {
     argument
 }
 
-/// What the kernel has put into an entry.
+/// A request as the kernel has put it into an entry.
 pub(crate) struct Arrived<'a> {
     /// The request's header.
     pub header: Header,

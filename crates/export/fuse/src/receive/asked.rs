@@ -6,7 +6,7 @@ use crate::work::Work;
 use braid_filesystem::FileSystem;
 use rustix::io::Errno;
 
-/// What a request comes to.
+/// A request after decoding.
 pub(crate) enum Asked {
     /// Something for the file system.
     Work(Work),
@@ -14,7 +14,7 @@ pub(crate) enum Asked {
     Nothing(Result<(), Errno>),
 }
 
-/// What `header` and the `body` after it ask for, but for a write. What the kernel has forgotten is dealt with.
+/// The request that `header` and the `body` after it make, unless it is a write. Forget requests are carried out here.
 pub(crate) fn asked<F: FileSystem + 'static>(
     server: &Server<F>,
     header: &Header,

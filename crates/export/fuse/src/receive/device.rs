@@ -1,7 +1,7 @@
 //! Requests as they come through the device: read on the shard, taken apart, and each started as a task.
 //!
-//! What a turn of the shard reads is bounded, so that what was started reaches the bricks before more is read. What
-//! is under way is bounded too: with too many bytes of writes, nothing is read until some have ended.
+//! Each turn of the shard reads a bounded number of requests, so that those that were started reach the bricks first. The
+//! requests in flight are bounded too: with too many bytes of writes in flight, nothing is read until some have ended.
 
 use super::asked::{Asked, asked};
 use super::ring::Uring;

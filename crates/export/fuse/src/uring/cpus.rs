@@ -1,11 +1,11 @@
-//! How many queues the kernel has: one for each processor that the machine could have.
+//! The number of the kernel's queues: one for each processor that the machine could have.
 
 /// The number of them; `None` when the kernel does not tell.
 pub(super) fn possible() -> Option<u16> {
     count(&std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?)
 }
 
-/// How many processors a list such as `0-3,8` names (the kernel's Documentation/admin-guide/cputopology.rst).
+/// The number of processors that a list such as `0-3,8` names (the kernel's Documentation/admin-guide/cputopology.rst).
 fn count(list: &str) -> Option<u16> {
     list.trim().split(',').try_fold(0u16, |sum, part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -18,7 +18,7 @@ const PER_QUEUE_MIN: usize = 32;
 const PER_QUEUE_MAX: usize = 64;
 /// Entries of a queue that are left for requests that end by themselves, however many wait for the kernel.
 const UNPARKED_MIN: usize = 4;
-/// How often is looked whether memory is free in which a late reply goes.
+/// The interval at which a late reply looks for free memory, in nanoseconds.
 const LATE: Nanos = 20_000;
 
 /// See the module's documentation.
@@ -118,7 +118,7 @@ impl Entries {
         let Some(entry) = self.all.get(nr) else { return };
         let Some(at) = entry.position(&content) else { return self.answer(nr, 0, &content) };
         let len = content.len();
-        // Who else has a part of the payload only reads it, so that the content stays.
+        // Other holders of parts of the payload only read them, so the content stays.
         drop(content);
         self.commit_when_free(nr, 0, &(at..at + len), bring_forward);
     }

@@ -80,7 +80,7 @@ impl Entry {
         self.payload.position(bytes)
     }
 
-    /// Whether nobody has a part of the memory.
+    /// True if nobody has a part of the memory.
     pub fn is_free(&self) -> bool {
         self.memory().is_some()
     }

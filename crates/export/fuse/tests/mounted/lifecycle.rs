@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Longer than anything here takes: what is waited for comes, or the test fails.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// Whether an error says that nobody serves a mount any more, or that the request came just before the kernel knew:
+/// True if an error says that nobody serves a mount any more, or that the request came just before the kernel knew:
 /// it was aborted, or the ring that it was to come by was going.
 pub fn is_gone(code: Option<i32>) -> bool {
     let gone = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];

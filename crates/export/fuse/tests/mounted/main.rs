@@ -5,5 +5,5 @@ mod operations;
 mod support;
 mod wedged;
 
-/// How requests come.
+/// True if requests come over io_uring.
 const OVER_IO_URING: bool = false;

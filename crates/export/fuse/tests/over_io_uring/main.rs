@@ -9,5 +9,5 @@ mod operations;
 #[path = "../mounted/support/mod.rs"]
 mod support;
 
-/// How requests come.
+/// True if requests come over io_uring.
 const OVER_IO_URING: bool = true;

@@ -1,4 +1,4 @@
-//! What a server offers: exports, their sizes, block sizes and features.
+//! The offer of a server: exports, their sizes, block sizes and features.
 //!
 //! Owns the names and their look-up, and the rules on what may be advertised. Does not know what
 //! is behind an export. Invariant: a table that could be built can be advertised as it is.
@@ -23,7 +23,7 @@ impl Default for BlockSizes {
     }
 }
 
-/// What an export can do beyond reading and writing (proto.md, "Transmission flags").
+/// The features of an export beyond reading and writing (proto.md, "Transmission flags").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Features {
     /// Writes, trims and zeroes are refused.
@@ -99,7 +99,7 @@ pub struct Export {
     pub size: u64,
     /// Block size constraints.
     pub block: BlockSizes,
-    /// What it can do.
+    /// Its features.
     pub features: Features,
 }
 

@@ -10,7 +10,7 @@ use super::wire::{Fields, Gather, take_up_to};
 
 pub use super::handshake_server::encode_option;
 
-/// What the client wants.
+/// The wishes of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientOptions {
     /// Export name, at most 4096 bytes; empty for the default export.
@@ -19,7 +19,7 @@ pub struct ClientOptions {
     pub structured: bool,
 }
 
-/// What a completed handshake offers.
+/// The offer of a server after a completed handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerOffer {
     /// The export: its name as asked for, or as the server calls it; size, block sizes, features.
@@ -28,7 +28,7 @@ pub struct ServerOffer {
     pub structured: bool,
 }
 
-/// What [`ClientHandshake::step`] came to.
+/// The outcome of [`ClientHandshake::step`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientHandshakeStep {
     /// All input is used up: send what is in `out`, then bring more.
@@ -53,7 +53,7 @@ pub enum ClientHandshakeError {
     Malformed {
         /// The option that was outstanding.
         option: u32,
-        /// What was wrong.
+        /// The fault.
         what: &'static str,
     },
     /// The server refused the export.

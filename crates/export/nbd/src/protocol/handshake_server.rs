@@ -8,7 +8,7 @@ use super::constants::*;
 use super::export::{Export, ExportTable};
 use super::wire::{Fields, Gather, take_up_to};
 
-/// What a completed handshake agreed on.
+/// The outcome of a completed handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Negotiated {
     /// Index of the export in the [`ExportTable`].
@@ -21,7 +21,7 @@ pub struct Negotiated {
     pub block_sizes: bool,
 }
 
-/// What [`ServerHandshake::step`] came to.
+/// The outcome of [`ServerHandshake::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerHandshakeStep {
     /// All input is used up; more is needed.

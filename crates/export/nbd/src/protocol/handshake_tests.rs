@@ -24,7 +24,7 @@ fn table() -> ExportTable {
         .expect("names differ and block sizes are allowed")
 }
 
-/// What a server made of some input: all it sent after its greeting, and how it ended.
+/// The reaction of a server to some input: all that it sent after its greeting, and how it ended.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     sent: Vec<u8>,

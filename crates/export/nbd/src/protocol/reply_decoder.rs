@@ -8,7 +8,7 @@ use super::constants::*;
 use super::reply::ErrorCode;
 use super::wire::{Fields, Gather, take_up_to};
 
-/// What [`ReplyDecoder::step`] came to. `done` marks the last event of a structured reply.
+/// The outcome of [`ReplyDecoder::step`]. `done` marks the last event of a structured reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyEvent {
     /// All input is used up; more is needed.
@@ -18,7 +18,7 @@ pub enum ReplyEvent {
     Simple {
         /// The request's cookie.
         cookie: u64,
-        /// What went wrong, if anything.
+        /// The error, if there was one.
         error: Option<ErrorCode>,
     },
     /// Data of a read: the next `length` bytes of the stream, which the caller takes.
@@ -60,7 +60,7 @@ pub enum ReplyEvent {
     Error {
         /// The request's cookie.
         cookie: u64,
-        /// What went wrong.
+        /// The error.
         code: ErrorCode,
         /// Last of its reply.
         done: bool,

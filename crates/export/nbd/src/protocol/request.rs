@@ -11,7 +11,7 @@ use super::handshake_server::Negotiated;
 use super::reply::ErrorCode;
 use super::wire::{Fields, Gather, take_up_to};
 
-/// What a request asks for (proto.md, "Request types"), disconnection aside.
+/// The command of a request (proto.md, "Request types"), disconnection aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     /// Read.
@@ -56,7 +56,7 @@ impl Command {
         }
     }
 
-    /// Whether it changes the export's contents.
+    /// True if it changes the export's contents.
     #[must_use]
     pub fn modifies(self) -> bool {
         matches!(self, Self::Write | Self::Trim | Self::WriteZeroes)
@@ -68,7 +68,7 @@ impl Command {
 pub struct Request {
     /// The client's name for the request (the specification's "handle"), repeated in the reply.
     pub cookie: u64,
-    /// What to do.
+    /// The command.
     pub command: Command,
     /// `NBD_CMD_FLAG_*` bits.
     pub flags: u16,
@@ -128,11 +128,11 @@ pub struct Refusal {
     pub cookie: u64,
     /// The error to reply with.
     pub code: ErrorCode,
-    /// What was wrong, for a human reader.
+    /// The fault, in words for a person.
     pub message: &'static str,
 }
 
-/// What [`RequestDecoder::step`] came to.
+/// The outcome of [`RequestDecoder::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestEvent {
     /// All input is used up; more is needed.
@@ -158,7 +158,7 @@ pub enum RequestViolation {
     PayloadTooLong(u32),
 }
 
-/// What one connection may ask of its export.
+/// The requests that one connection may make of its export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestRules {
     size: u64,
@@ -188,7 +188,7 @@ impl RequestRules {
         }
     }
 
-    /// Whether replies are structured.
+    /// True if replies are structured.
     #[must_use]
     pub fn structured(&self) -> bool {
         self.structured
@@ -282,7 +282,7 @@ impl RequestDecoder {
         Self { rules, header: Gather::new(), skip: 0 }
     }
 
-    /// Whether the stream stands between two requests: an end of the stream here is a hard
+    /// True if the stream stands between two requests: an end of the stream here is a hard
     /// disconnect without a loss, elsewhere the client went away in the middle of one.
     #[must_use]
     pub fn at_boundary(&self) -> bool {

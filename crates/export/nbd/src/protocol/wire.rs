@@ -75,7 +75,7 @@ impl<const N: usize> Gather<N> {
         Some(self.bytes)
     }
 
-    /// Whether some but not all bytes have arrived.
+    /// True if some but not all bytes have arrived.
     pub fn is_partial(&self) -> bool {
         self.have > 0
     }

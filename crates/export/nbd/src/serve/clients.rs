@@ -1,4 +1,4 @@
-//! Who uses what is offered: the other ends of connections, in words.
+//! The clients of a server: the other ends of its connections, in words.
 
 use std::fmt;
 use std::os::fd::OwnedFd;

@@ -28,7 +28,7 @@ use crate::protocol::{
 };
 use crate::stream::{Outgoing, Receiver, Stream};
 
-/// How long a client may take over its handshake, in nanoseconds.
+/// The time that a client may take over its handshake, in nanoseconds.
 const HANDSHAKE_NANOS_MAX: u64 = 30_000_000_000;
 
 /// Why a connection ended other than by the client's wish.

@@ -1,4 +1,4 @@
-//! What a target looks like as an NBD export, and what a device's errors are called in NBD.
+//! A target as an NBD export, and a device's errors as NBD error codes.
 //!
 //! Owns only these two translations.
 
@@ -33,8 +33,8 @@ pub(super) fn export_of(info: &TargetInfo) -> Export {
     }
 }
 
-/// What aligned requests should be multiples of to cost no reading first: a whole stripe where an array says so,
-/// else what goes to one member only. Only powers of two may be said (proto.md, "Block size constraints").
+/// Aligned requests that are multiples of this need nothing read first: a whole stripe where an array says so,
+/// else the piece that goes to one member only. Only powers of two may be said (proto.md, "Block size constraints").
 fn preferred(device: &DeviceInfo) -> u32 {
     let sayable = |bytes: &u32| {
         bytes.is_power_of_two() && *bytes <= PAYLOAD_BYTES_MAX && *bytes >= device.physical_block

@@ -1,4 +1,4 @@
-//! Who may write to a target: everybody at a time, or one alone.
+//! The right to write to a target: shared by all clients, or held by one alone.
 //!
 //! A write that begins or ends inside a block reads the block, changes it and writes it back. Whatever
 //! another connection writes to that block in between would be lost, though it was acknowledged. So such
@@ -34,7 +34,7 @@ pub(super) struct Gate {
     home: Remote,
 }
 
-/// What of gates lives on a shard.
+/// The gates of one shard.
 #[derive(Default)]
 struct Locals {
     keepers: RefCell<Vec<(u64, Rc<Keeper>)>>,

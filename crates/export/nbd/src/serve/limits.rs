@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Bytes below which a budget has no room for a largest request beside the clients' reserves.
 pub const MEMORY_MIN: u64 = 64 << 20;
 
-/// What all clients of a server may use together, and who may be one.
+/// The resources that all clients of a server may use together, and who may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at a time, at least one; further ones are closed at once.

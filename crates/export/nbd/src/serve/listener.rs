@@ -31,7 +31,7 @@ pub enum ListenError {
     System {
         /// Where.
         address: Address,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
 }

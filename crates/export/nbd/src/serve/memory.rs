@@ -33,13 +33,13 @@ use crate::protocol::constants::PAYLOAD_BYTES_MAX;
 const RESERVE_MAX: u64 = 256 << 10;
 /// Looks at clients that may have stalled, per time that they are given.
 const LOOKS: u64 = 4;
-/// What a connection may have of the common amount however many there are, in bytes.
+/// The part of the common amount that each connection may have, however many there are, in bytes.
 const SHARE_MIN: u64 = 1 << 20;
 /// A nanosecond more for each of so many payload bytes that a client has to move while others wait: a
 /// second for a MiB.
 const BYTES_PER_MICROSECOND: u64 = 1;
 
-/// What the shards know of a budget. Made by [`Memory::new`].
+/// A budget as all shards know it. Made by [`Memory::new`].
 pub(super) struct Shared {
     id: u64,
     common: u64,
@@ -76,7 +76,7 @@ impl Memory {
         }))
     }
 
-    /// What connections need of it.
+    /// The part of it that connections need.
     pub fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.0)
     }
@@ -86,7 +86,7 @@ impl Drop for Memory {
     fn drop(&mut self) {
         let id = self.0.id;
         if let Some(home) = self.0.shards.first() {
-            // What is still given back then comes to nobody, as it should.
+            // Memory that is given back later goes to nobody, as it should.
             home.run(move |shard| {
                 shard.local::<Locals>().dealers.borrow_mut().retain(|(known, _)| *known != id);
             });
@@ -154,7 +154,7 @@ impl Shared {
         }
     }
 
-    /// What one connection may have of the common amount beside a single request.
+    /// The part of the common amount that one connection may have beside a single request.
     fn share(&self) -> u64 {
         let connected = self.connected.load(Ordering::Relaxed).max(1) as u64;
         (self.common / connected).clamp(SHARE_MIN, u64::from(PAYLOAD_BYTES_MAX))
@@ -241,7 +241,7 @@ struct Waiter {
     granted: bool,
 }
 
-/// What a shard was dealt, and who waits for it there.
+/// The memory that a shard was dealt, and the requests that wait for it there.
 struct Purse {
     shard: Shard,
     shared: Arc<Shared>,
@@ -303,7 +303,7 @@ impl Purse {
         }
     }
 
-    /// What a request had. While it is short those who wait get it in the order in which they came, whatever
+    /// Returns the memory of a request. While memory is short, waiting requests get it in the order in which they came, whatever
     /// their shard.
     fn give(&self, bytes: u64) {
         match self.short_since.get() {
@@ -360,12 +360,12 @@ pub(super) enum Way {
     Out,
 }
 
-/// What one connection has of the budget.
+/// The share of the budget that one connection holds.
 pub(super) struct Account {
     purse: Rc<Purse>,
     /// Bytes of requests in flight; beyond the reserve they are of the common amount.
     used: Cell<u64>,
-    /// What was taken of the common amount.
+    /// Bytes taken from the common amount.
     taken: Cell<u64>,
     /// Since when a payload has been on its way, and its bytes: in, out.
     moving: [Cell<Option<(Nanos, u64)>>; 2],
@@ -395,7 +395,7 @@ impl Account {
         account
     }
 
-    /// Whether the connection may have `bytes` more beside what it has.
+    /// True if the connection may have `bytes` more beside what it has.
     pub fn allows(&self, bytes: u64) -> bool {
         self.used.get() == 0 || self.used.get() + bytes <= self.purse.shared.share()
     }

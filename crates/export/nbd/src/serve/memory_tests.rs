@@ -60,7 +60,7 @@ impl World {
         TestClient { shard, account, ended }
     }
 
-    /// What dealer and purses have.
+    /// The memory that the dealer and all purses hold.
     fn unused(&self) -> u64 {
         let dealers = self.shards[0].local::<Locals>();
         let free: u64 = dealers.dealers.borrow().iter().map(|(_, dealer)| dealer.free.get()).sum();
@@ -138,7 +138,7 @@ fn clients_that_stall_are_disconnected_when_others_wait() {
     world.pass(3600);
     // Seven fit with 7.75 MiB of the common amount each; the eighth waits, so memory is short.
     assert!(stalled[..7].iter().all(|client| client.ended.get()));
-    // What a connection does when it ends.
+    // A connection that ends does the same.
     for client in &stalled[..7] {
         client.account.done(Way::In);
         client.account.give(8 * MIB);

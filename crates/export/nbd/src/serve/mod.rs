@@ -44,7 +44,7 @@ use memory::{Memory, Shared};
 use offer::Offer;
 use register::Register;
 
-/// How long [`Server::stop`] waits for requests in flight.
+/// The time that [`Server::stop`] waits for requests in flight.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept (out of descriptors), in nanoseconds.
 const ACCEPT_PAUSE_NANOS: u64 = 100_000_000;
@@ -66,7 +66,7 @@ pub enum ServeError {
         "{memory} bytes for the payloads of NBD clients are too few: at least {MEMORY_MIN} (64M)"
     )]
     Memory {
-        /// What was given, in bytes.
+        /// The value that was given, in bytes.
         memory: u64,
     },
     /// A descriptor could not be duplicated.
@@ -76,7 +76,7 @@ pub enum ServeError {
     Descriptor {
         /// The address.
         address: Address,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
@@ -191,7 +191,7 @@ impl Server {
         self.offer.has(name)
     }
 
-    /// Who uses what is offered now. Those who are gone are not listed, though their connections may not have ended.
+    /// The clients of the current exports. Clients that are gone are not listed, though their connections may not have ended.
     #[must_use]
     pub fn clients(&self) -> Vec<Client> {
         let there = |(export, socket): (String, Arc<OwnedFd>)| {

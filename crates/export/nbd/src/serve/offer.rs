@@ -1,4 +1,4 @@
-//! What a server offers: its targets, which may come and go while it runs, and who uses each.
+//! The offer of a server: its targets, which may come and go while it runs, and the clients of each.
 //!
 //! It is locked when a connection comes or goes and when the offer changes, never for a request. Invariant: a
 //! connection is entered with a target that is offered at that moment, and is disconnected when it no longer is.
@@ -57,7 +57,7 @@ impl Offer {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is advertised to a client that comes now.
+    /// The exports that a client which connects now is told of.
     pub fn table(&self) -> Result<ExportTable, ExportTableError> {
         let entries = self.entries();
         // The default may have gone meanwhile: then nothing is.

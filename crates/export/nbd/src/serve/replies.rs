@@ -276,7 +276,7 @@ impl Replies {
     }
 }
 
-/// Whether the reply must wait for a flush: a discard has no durable form of its own.
+/// True if the reply must wait for a flush: a discard has no durable form of its own.
 fn wants_flush(slot: &Slot, answer: &Answer) -> bool {
     let done = matches!(answer, Answer::Outcome(Ok(()), _));
     done && slot.request.command == Command::Trim && slot.request.fua() && !slot.flushing

@@ -19,7 +19,7 @@ use super::gate::Pass;
 /// payload.
 pub(super) const PIECE: u64 = 256 << 10;
 
-/// Whether a request with these bounds begins or ends inside a block of `device`.
+/// True if a request with these bounds begins or ends inside a block of `device`.
 pub(super) fn is_ragged(device: &dyn Device, offset: u64, length: u64) -> bool {
     (offset | length) & (block_of(device) - 1) != 0
 }

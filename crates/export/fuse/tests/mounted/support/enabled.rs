@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// How many need it, and whether it was off before.
+/// The number of tests that need it, and true if it was off before.
 static NEEDED: Mutex<(usize, bool)> = Mutex::new((0, false));
 
 /// Switched on until the drop of the last of them.

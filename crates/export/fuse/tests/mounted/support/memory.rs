@@ -42,7 +42,7 @@ pub struct Memory {
     /// Bytes that all pieces may have.
     pub room: Cell<u64>,
     pub nearly_full: Cell<bool>,
-    /// How long what was written is held and must not change, in nanoseconds, as by a slow device.
+    /// The time for which written data is held and must not change, in nanoseconds, as by a slow device.
     pub holds: Cell<u64>,
     /// Calls of `fsync` so far: of data only, or of all.
     pub fsyncs: RefCell<Vec<bool>>,

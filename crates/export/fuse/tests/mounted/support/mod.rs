@@ -1,4 +1,4 @@
-//! What the tests share: a file system in memory, mounted on a shard in a folder of its own.
+//! Shared by the tests: a file system in memory, mounted on a shard in a folder of its own.
 
 pub mod enabled;
 pub mod memory;
