@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uuid::Uuid;
 
-/// What has been done on a brick since the mount.
+/// Requests and bytes of a brick since the mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BrickCounts {
     /// Requests of reading.
@@ -70,7 +70,7 @@ impl Brick {
         }
     }
 
-    /// How messages name it.
+    /// Its name in messages.
     pub fn name(&self) -> String {
         match &*self.device.borrow() {
             Some(device) => device.info().name.clone(),
@@ -88,7 +88,7 @@ impl Brick {
         self.device.borrow().is_some()
     }
 
-    /// What it is for.
+    /// Its state.
     pub fn state(&self) -> BrickState {
         self.state.get()
     }
@@ -150,7 +150,7 @@ impl Brick {
         self.counts.set(counts);
     }
 
-    /// What was done here.
+    /// Its counts.
     pub fn counts(&self) -> BrickCounts {
         self.counts.get()
     }

@@ -123,8 +123,8 @@ impl Volume {
         }
     }
 
-    /// What a brick had not made durable when it failed, the commit that comes may name: should the brick be back at the
-    /// next mount, it must not be used as if it had all of it. What is asked of the store here waits for the commit.
+    /// The next commit may name data that a brick had not made durable when it failed: should the brick be back at the
+    /// next mount, it must not be used as if it had all of it. Requests to the store made here wait for the commit.
     async fn note_failed_bricks(&self) -> Result<(), StoreError> {
         for brick in self.bricks().iter().filter(|brick| brick.failed_unnoted()) {
             (self.note_lost)(brick.id).await?;
@@ -177,7 +177,7 @@ impl Volume {
             let waited = self.transactions.wait_durable(needed).await;
             waited.map_err(|error| self.store_failed(&error))?;
         }
-        // What was only written over needs no commit; one that ended meanwhile has flushed it, too.
+        // Overwritten data needs no commit; a commit that ended meanwhile has flushed it, too.
         self.flush_bricks(&written).await;
         if self.flush_failures.get() == failures { Ok(()) } else { Err(Errno::Io) }
     }

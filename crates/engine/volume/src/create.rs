@@ -23,7 +23,7 @@ pub struct NewBrick {
     pub blocks: u64,
 }
 
-/// What the metadata store of a new volume holds: no file but an empty root directory, which belongs to `owner`.
+/// The content of the metadata store of a new volume: no file but an empty root directory, which belongs to `owner`.
 ///
 /// # Errors
 /// When the stripe, the bricks or their weights cannot be.

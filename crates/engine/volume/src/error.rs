@@ -26,7 +26,7 @@ pub enum VolumeError {
     /// A request on a file failed on the way.
     #[error("{doing}: {errno}")]
     File {
-        /// What was being done.
+        /// The action that failed.
         doing: &'static str,
         /// Why it failed.
         errno: Errno,
@@ -34,7 +34,7 @@ pub enum VolumeError {
     /// Another job is under way.
     #[error("{running} is under way; wait for it, or cancel it, before another operation")]
     Busy {
-        /// What is.
+        /// The job that runs.
         running: &'static str,
     },
     /// No brick has that number.

@@ -58,7 +58,7 @@ impl Volume {
         self.exported.borrow_mut().remove(&ino);
     }
 
-    /// What is cached on both sides could not be kept the same.
+    /// Refuses an exported file: two caches of it could not be kept the same.
     fn not_exported(&self, ino: Ino) -> Result<(), Errno> {
         if self.is_shared(ino) { Err(Errno::Busy) } else { Ok(()) }
     }

@@ -76,7 +76,7 @@ impl Inode {
         self.record.borrow().size
     }
 
-    /// What it is.
+    /// The kind of file.
     pub fn kind(&self) -> Kind {
         kind_of(self.record.borrow().kind)
     }
@@ -94,7 +94,7 @@ impl Inode {
         if data_only { self.data_changed.get() } else { self.changed.get() }
     }
 
-    /// What `stat` shows.
+    /// The attributes that `stat` shows.
     pub fn attr(&self, stripe: u64) -> Attr {
         let record = self.record.borrow();
         let kind = kind_of(record.kind);
@@ -141,7 +141,7 @@ pub fn stamp(time: Time) -> Stamp {
     Stamp { seconds: time.seconds, nanos: time.nanos.min(999_999_999) }
 }
 
-/// Who uses a file from outside.
+/// The users of a file outside the volume.
 #[derive(Clone, Copy, Default)]
 struct Uses {
     lookups: u64,

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 const KEPT: usize = 64 << 10;
 /// Names of a directory that are kept, at most; one with more is not known as a whole.
 pub const OF_ONE: usize = KEPT / 4;
-/// What a directory takes beside its names, in names.
+/// The memory of a directory beside its names, in names.
 const OVERHEAD: usize = 2;
 /// Names that are read in the time that it takes to ask for one, about.
 const READ_MEANWHILE: u64 = 32;
@@ -30,7 +30,7 @@ struct Directory {
     refused: bool,
     /// Names that had to be asked for.
     missed: u64,
-    /// What [`KnownNames::changes`] was when a name changed last, at most.
+    /// The value of [`KnownNames::changes`] when a name changed last, or a later one.
     changed: u64,
 }
 
@@ -48,7 +48,7 @@ struct State {
     /// Names of the young ones, and what they take beside them.
     weight: usize,
     changes: u64,
-    /// What `changes` was when a directory was let go of last.
+    /// The value of `changes` when a directory was dropped last.
     dropped: u64,
 }
 
@@ -100,12 +100,12 @@ impl State {
     }
 }
 
-/// What is known of names.
+/// The cached names.
 #[derive(Default)]
 pub struct KnownNames(RefCell<State>);
 
 impl KnownNames {
-    /// What is known of a name.
+    /// The cached entry of a name.
     pub fn get(&self, directory: Ino, name: &[u8]) -> Option<Option<ByName>> {
         let state = &mut *self.0.borrow_mut();
         if let Some(known) = state.young.get(&directory) {
@@ -130,8 +130,8 @@ impl KnownNames {
         pays
     }
 
-    /// How often entries have changed, or were let go of: what is read from the store is known only when none of its
-    /// directory has changed meanwhile.
+    /// The number of times that entries have changed or were dropped: an entry read from the store is cached only when
+    /// none of its directory has changed meanwhile.
     pub fn changes(&self) -> u64 {
         self.0.borrow().changes
     }

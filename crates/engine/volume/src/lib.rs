@@ -34,7 +34,7 @@
 //! are not written to before the transaction that freed them is durable; everything between two awaits is in one
 //! transaction.
 //!
-//! What this crate does not know: whether devices, store and clock are real; FUSE.
+//! This crate does not know if devices, store and clock are real, nor FUSE.
 
 #![forbid(unsafe_code)]
 

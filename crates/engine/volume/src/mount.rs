@@ -44,14 +44,14 @@ pub fn noted_nowhere() -> NoteLost {
     Rc::new(|_| Box::pin(std::future::ready(Ok(()))))
 }
 
-/// What a volume is mounted from.
+/// The parts that a volume is mounted from.
 pub struct MountOf {
     /// The devices that are there. Bricks of the volume that are not among them are missing: what lies there cannot
     /// be read.
     pub devices: Vec<BrickDevice>,
     /// The metadata.
     pub store: Rc<dyn Store>,
-    /// Who is told of a brick that has failed, before a commit that may name what it has not taken.
+    /// Called when a brick has failed, before a commit that may name data which it has not taken.
     pub note_lost: NoteLost,
     /// The time of day.
     pub clock: Clock,

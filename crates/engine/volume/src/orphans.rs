@@ -4,7 +4,7 @@ use braid_filesystem::Ino;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 
-/// What is waiting to be removed.
+/// The files that wait to be removed.
 #[derive(Default)]
 pub struct Orphans {
     /// In the order in which they are removed.

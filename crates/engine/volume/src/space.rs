@@ -4,7 +4,7 @@
 //! taken upwards from the bottom, aligned to their size; shorter runs, the ends of files, downwards from the top, so
 //! that the two do not break each other's room.
 //!
-//! What is freed stays out of use until the transaction that freed it is durable: before that, a crash would bring
+//! Freed blocks stay out of use until the transaction that freed them is durable: before that, a crash would bring
 //! back files that still have their bytes there.
 
 use braid_format::volume::space::{GROUP_BLOCKS, PER_USAGE, WORDS, encode_blocks, encode_usage};
@@ -46,7 +46,7 @@ struct Group {
 /// A run of blocks: the first, and how many.
 type Run = (u64, u64);
 
-/// How the blocks in use of a group are other than those that places name.
+/// The difference between the blocks in use of a group and those that places name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Differences {
     /// In use, and no place names them: first block of the brick and number.
@@ -167,8 +167,8 @@ impl Space {
         some.filter(|(_, group)| group.used > 0).map(|(at, _)| at).collect()
     }
 
-    /// How the blocks in use of a group are other than `named`, those that places name. `stored`: its record, which was
-    /// read just now, for a group that is not in memory.
+    /// The difference between the blocks in use of a group and `named`, those that places name. `stored`: its record,
+    /// which was read just now, for a group that is not in memory.
     ///
     /// # Errors
     /// When the record is damaged.
@@ -259,7 +259,7 @@ impl Space {
             None => return Err(RecordError::damaged_space(self.brick, group as u32).into()),
         };
         let mut busy = used.clone();
-        // What lies beyond the end of the brick is never free.
+        // Blocks beyond the end of the brick are never free.
         let end = self.blocks - group as u64 * GROUP_BLOCKS;
         if end < GROUP_BLOCKS {
             set(&mut busy, end, GROUP_BLOCKS - end);

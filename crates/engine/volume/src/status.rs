@@ -1,4 +1,4 @@
-//! What a volume says of itself.
+//! The status of a volume.
 
 use crate::brick::BrickCounts;
 use crate::under_way::JobStatus;
@@ -15,9 +15,9 @@ pub struct BrickStatus {
     pub id: u16,
     /// Which device it is.
     pub uuid: Uuid,
-    /// How messages name it.
+    /// Its name in messages.
     pub name: String,
-    /// What it is for.
+    /// Its state.
     pub state: BrickState,
     /// It is there and has not failed.
     pub is_there: bool,
@@ -33,7 +33,7 @@ pub struct BrickStatus {
     pub fair_share: f64,
     /// The part of the volume's data that is here, 0 to 1.
     pub share: f64,
-    /// What was done here since the mount.
+    /// Its counts since the mount.
     pub counts: BrickCounts,
 }
 
@@ -61,7 +61,7 @@ pub struct VolumeStatus {
 }
 
 impl Volume {
-    /// How the volume is.
+    /// The status of the volume.
     pub fn status(&self) -> VolumeStatus {
         let bricks = self.bricks();
         let all: u64 = bricks.iter().map(|brick| brick.space.used()).sum();

@@ -1,4 +1,4 @@
-//! How a range of a file falls into stripes, granules and blocks.
+//! The stripes, granules and blocks of a range of a file.
 
 use braid_format::volume::BLOCK;
 use braid_format::volume::place::{Place, granule};

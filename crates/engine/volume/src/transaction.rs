@@ -47,7 +47,7 @@ pub struct Transactions {
     changed: Notify,
 }
 
-/// What a commit writes.
+/// The records that a commit writes.
 pub struct Closed {
     /// Its number.
     pub number: TransactionNr,
@@ -340,7 +340,7 @@ impl Transactions {
         let closed = self.closed.take();
         let mut open = self.open.borrow_mut();
         for (key, value) in closed.iter() {
-            // What was changed since counts. Records of objects that have changed again come when this is closed.
+            // Later changes win. Records of objects that have changed again come when this is closed.
             open.entry(key.clone()).or_insert_with(|| value.clone());
         }
         drop(open);

@@ -24,7 +24,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 
-/// How often what needs room for metadata waits for the commit of what is under way, before it is refused.
+/// The number of commits that a request waits for when it needs room for metadata, before it is refused.
 const ROOM_WAITS: usize = 4;
 
 /// Bytes of metadata that may be taken. What removes may take more.
@@ -305,8 +305,8 @@ impl Volume {
     fn note_failure(&self, brick: &Brick, error: IoError, gone: bool) {
         let name = brick.name();
         if gone && brick.is_there() && brick.unflushed().is_some() {
-            // What it had taken is not durable, and no flush will make it so. That may be of each file that was written to
-            // since the last commit, which had all flushed.
+            // The data that it had taken is not durable, and no flush will make it so. It may belong to each file that
+            // was written to since the last commit, which had all flushed.
             self.flush_failures.set(self.flush_failures.get() + 1);
             let durable = self.transactions.durable();
             self.inodes.each(|inode| {

@@ -10,7 +10,7 @@ use braid_format::brick::{
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
-/// What to accept.
+/// The irregularities to accept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AssembleOptions {
     /// Go on without bricks that are missing, stale or were away.
@@ -42,13 +42,13 @@ pub struct Assembly {
     pub unclean: bool,
     /// Nothing is written to the bricks.
     pub read_only: bool,
-    /// What the user should be told: one sentence each.
+    /// Notes for the user: one sentence each.
     pub notes: Vec<String>,
     /// Of the newest superblock.
     pub(super) generation: u64,
-    /// What is known of those that are missing.
+    /// The missing bricks, as the others describe them.
     pub(super) away: Vec<Away>,
-    /// What is known of those that were away and are taken back.
+    /// The bricks that were away and are re-attached, as the others describe them.
     pub(super) returning: Vec<Away>,
     /// Bricks of the volume no more, whose superblocks are left over.
     pub(super) left_over: Vec<FoundBrick>,
@@ -103,8 +103,8 @@ pub fn assemble(
                 assembly.notes.push(format!(
                     "{name}: it was brick {id} of volume {volume:?} and has been removed; it is left out"
                 ));
-                // What was emptied holds nothing. Of others somebody may want to save something. Taking it out was one change,
-                // of two generations.
+                // An emptied brick holds nothing. From others somebody may want to save something. Taking it out was
+                // one change, of two generations.
                 if brick.superblock.state == BrickState::Removing
                     && generation.saturating_add(2) >= newest.generation
                 {
@@ -196,7 +196,7 @@ fn newest(found: &[FoundBrick]) -> Result<BrickSuperblock, AssembleError> {
     }
 }
 
-/// How a brick stands to the volume.
+/// The relation of a brick to the volume.
 enum Standing {
     /// It took part in everything.
     Member,

@@ -15,7 +15,7 @@ use braid_kv::{Open, Store};
 use braid_shard::Shard;
 use std::rc::Rc;
 
-/// What the store keeps in memory while it is made, in bytes.
+/// The store's cache while it is made, in bytes.
 const CACHE: usize = 4 << 20;
 
 /// Makes the volume of `plan` on `devices`, in the order of the plan's bricks: what they held is lost. It is left as one that was

@@ -20,7 +20,7 @@ pub enum AssembleError {
         braid_layout::buckets::MAX_BRICKS
     )]
     TooManyBricks {
-        /// How many were given.
+        /// The number that was given.
         count: usize,
     },
     /// A brick without weight.
@@ -60,9 +60,9 @@ pub enum AssembleError {
         device: String,
         /// Its bytes.
         have: u64,
-        /// What it would need.
+        /// The bytes that it would need.
         need: u64,
-        /// What else would help.
+        /// Another remedy.
         hint: &'static str,
     },
     /// No brick can hold the metadata.
@@ -83,7 +83,7 @@ pub enum AssembleError {
     /// A metadata region that was asked for is too small.
     #[error("{bytes} bytes of metadata are too few: give at least {}M", braid_kv::REGION_MIN >> 20)]
     MetadataSize {
-        /// What was asked for.
+        /// The size that was asked for.
         bytes: u64,
     },
     /// The blocks of the device are larger than those of the format.
@@ -106,7 +106,7 @@ pub enum AssembleError {
         device: String,
         /// `reading`, `writing` or `erasing`.
         doing: &'static str,
-        /// What the device answered.
+        /// The device's error.
         error: IoError,
     },
     /// There is no superblock.
@@ -200,7 +200,7 @@ pub enum AssembleError {
         volume: String,
         /// `brick 2 is` and the like.
         bricks: String,
-        /// How many the volume has.
+        /// The number that the volume has.
         count: usize,
     },
     /// More are missing than can be kept track of.
@@ -211,7 +211,7 @@ pub enum AssembleError {
     TooManyAway {
         /// Its name.
         volume: String,
-        /// How many.
+        /// Their number.
         missing: usize,
     },
     /// No brick with current metadata is there.
@@ -256,7 +256,7 @@ pub enum AssembleError {
         volume: String,
         /// Their devices.
         bricks: String,
-        /// What one of them answered; `None` where it was to be noted as lost.
+        /// The error of one of them; `None` where it was to be noted as lost.
         error: Option<IoError>,
     },
     /// No superblock could be written any more.
@@ -264,7 +264,7 @@ pub enum AssembleError {
     AllGone {
         /// Its name.
         volume: String,
-        /// What the last one answered.
+        /// The error of the last one.
         last: String,
     },
     /// The metadata store failed.

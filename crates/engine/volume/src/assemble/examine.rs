@@ -1,6 +1,6 @@
 //! The two superblocks of one device: read, written and erased.
 //!
-//! What this module does not know: other bricks.
+//! This module does not know other bricks.
 
 use super::error::AssembleError;
 use braid_device::{Device, IoError, IoErrorKind, IoSets, Op, Request};
@@ -16,16 +16,16 @@ use std::rc::Rc;
 pub struct FoundBrick {
     /// The device.
     pub device: Rc<dyn Device>,
-    /// What it holds.
+    /// Its superblock.
     pub superblock: BrickSuperblock,
-    /// What the user should be told of it: one sentence each, none in the ordinary case.
+    /// Notes on it for the user: one sentence each, none in the ordinary case.
     pub notes: Vec<String>,
     /// The copy to be written first: the older or damaged one, so that the other stays whole meanwhile.
     pub(super) begin_with: Half,
 }
 
 impl FoundBrick {
-    /// How messages name it.
+    /// Its name in messages.
     pub fn name(&self) -> &str {
         &self.device.info().name
     }
@@ -87,7 +87,7 @@ pub async fn examine(shard: &Shard, device: Rc<dyn Device>) -> Result<FoundBrick
     }
 }
 
-/// Whether superblocks can be written to a device with such blocks.
+/// Success if superblocks can be written to a device with such blocks.
 pub(crate) fn fits(device: &str, logical_block: u32) -> Result<(), AssembleError> {
     if logical_block > 0 && BLOCK.is_multiple_of(logical_block.into()) {
         return Ok(());
@@ -123,7 +123,7 @@ impl Half {
     }
 }
 
-/// What writes a superblock, durably.
+/// The request that writes a superblock durably.
 pub(crate) fn write_request(shard: &Shard, superblock: &BrickSuperblock, half: Half) -> Request {
     let bytes = shard.pool().copy_of(&superblock.to_bytes()).freeze();
     copy_request(superblock, half, bytes)

@@ -1,6 +1,6 @@
 //! The bricks and the metadata store of a volume are opened for a mount, changed while it lasts, and closed after it.
 //!
-//! What this module does not know: files and stripes.
+//! This module does not know files and stripes.
 
 use super::choose::Assembly;
 use super::error::AssembleError;
@@ -39,7 +39,7 @@ pub struct Opened {
     pub store: Rc<BrickStore>,
     /// Bricks that are not there.
     pub missing: Vec<u16>,
-    /// What the user should be told: one sentence each.
+    /// Notes for the user: one sentence each.
     pub notes: RefCell<Vec<String>>,
     /// One growth of the metadata at a time.
     pub(crate) growing: Rc<Budget>,
@@ -99,7 +99,7 @@ pub async fn open(
 }
 
 impl Opened {
-    /// What the volume is mounted from.
+    /// The parts that the volume is mounted from.
     pub fn mount_of(&self) -> MountOf {
         let store = Rc::clone(&self.store);
         MountOf {
@@ -198,7 +198,7 @@ impl Opened {
         self.superblocks.remove(id).await
     }
 
-    /// Whether the metadata can do without the brick: to be asked before its stripes are moved.
+    /// Success if the metadata can do without the brick: to be asked before its stripes are moved.
     ///
     /// # Errors
     /// [`AssembleError::LastMetadata`].

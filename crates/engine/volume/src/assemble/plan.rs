@@ -35,7 +35,7 @@ const DATA_MIN: u64 = 8 * MIB;
 /// A volume that is to be made.
 #[derive(Clone, Debug)]
 pub struct NewVolume {
-    /// What users call it.
+    /// The name that users know.
     pub name: String,
     /// Not all zeros.
     pub uuid: Uuid,
@@ -43,7 +43,7 @@ pub struct NewVolume {
     pub stripe: u64,
     /// Bytes of a metadata region; chosen where `None`.
     pub metadata_size: Option<u64>,
-    /// Who owns the root directory.
+    /// The owner of the root directory.
     pub owner: Caller,
     /// When it is made.
     pub now: Time,
@@ -56,7 +56,7 @@ pub struct BrickPlan {
     pub uuid: Uuid,
     /// Its part in placement, in thousandths of what its size is due; 1000 where `None`.
     pub weight: Option<u64>,
-    /// What the device says of itself.
+    /// The description of the device.
     pub info: DeviceInfo,
 }
 
@@ -65,7 +65,7 @@ pub struct BrickPlan {
 pub struct CreatePlan {
     /// Of each brick, in their order, which is that of their ids.
     pub superblocks: Vec<BrickSuperblock>,
-    /// What the metadata store will hold.
+    /// The initial records of the metadata store.
     pub records: Vec<Change>,
 }
 
@@ -185,7 +185,7 @@ pub(super) fn nanos(time: Time) -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(time.nanos.into())
 }
 
-/// What can be said of bricks before anything is laid out.
+/// Checks bricks before anything is laid out.
 fn check_given(bricks: &[BrickPlan]) -> Result<(), AssembleError> {
     if bricks.is_empty() {
         return Err(AssembleError::NoBricks);

@@ -11,7 +11,8 @@ use braid_shard::sync::Budget;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// How often a commit tries to write superblocks that no brick with the metadata takes: for half a minute.
+/// The number of times that a commit tries to write superblocks which no brick with the metadata takes: for half a
+/// minute.
 const PATIENCE: u32 = 60;
 /// Nanoseconds between two tries.
 const TRY_EVERY: u64 = 500_000_000;
@@ -59,7 +60,7 @@ impl BrickStore {
         });
         let turn = Budget::new(superblocks.shard(), 1);
         let store = BrickStore { kv, superblocks: Rc::clone(superblocks), halves, turn };
-        // What was let go while opening.
+        // Bricks that were detached while opening.
         store.superblocks.settle().await?;
         Ok(store)
     }
@@ -92,7 +93,7 @@ impl BrickStore {
             halves[free] = Some(id);
             free
         };
-        // What the region holds is no copy until this is done.
+        // The region is no copy until this is done.
         self.superblocks.note_metadata(id, MetadataState::OutOfSync);
         let mut made = self.superblocks.settle().await;
         if made.is_ok() {

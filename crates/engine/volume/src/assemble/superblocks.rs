@@ -259,7 +259,7 @@ impl Superblocks {
     ) -> Result<(), AssembleError> {
         let turn = self.turn.take(1).await;
         self.set_state(id, state, Some(weight));
-        // What a pass that stopped has not written is tried again.
+        // Superblocks that a stopped pass has not written are tried again.
         if self.is_written() { Ok(()) } else { self.write(&turn).await }
     }
 
@@ -399,7 +399,7 @@ impl Superblocks {
                 return Err(AssembleError::AllGone { volume: self.name.clone(), last });
             }
             let failed = self.pass_in_order(&superblocks, turn).await?;
-            // What was noted meanwhile is in no pass, or in one only.
+            // Changes noted meanwhile are in no pass, or in one only.
             whole = if failed.is_empty() && changes == self.changes.get() { whole + 1 } else { 0 };
             if failed.is_empty() {
                 self.written.set(changes);

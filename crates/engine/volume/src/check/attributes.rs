@@ -56,7 +56,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// What a file says; one that cannot be read was told of with the files. `None`: there is no such file.
+    /// The flag in a file's record; a file that cannot be read was reported with the files. `None`: there is no such
+    /// file.
     async fn may_have_attributes(&self, ino: Ino) -> Result<Option<bool>, Errno> {
         // A new file has no record yet, but is in memory.
         if let Some(known) = self.inodes.get(ino) {

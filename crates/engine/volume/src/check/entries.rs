@@ -1,4 +1,4 @@
-//! What is wrong with the entries of a directory, and putting it right. Changes wait while it is looked at.
+//! Problems with the entries of a directory, and their repair. Changes wait while it is examined.
 
 use super::files::needed_cookie;
 use super::run::Walk;
@@ -54,7 +54,7 @@ impl Volume {
             names.forget_listed(directory, name, &entry);
             names.from
         };
-        // What files of earlier walks say was held against this entry, too.
+        // Files of earlier walks were compared with this entry, too.
         if directory < from
             && let Some(inode) = self.inodes.get(directory)
         {

@@ -19,7 +19,7 @@ const FILES_AT_ONCE: u64 = 1 << 20;
 #[cfg(test)]
 const FILES_AT_ONCE: u64 = 1 << 4;
 
-/// How a file is other than its names say.
+/// The differences between a file and its names.
 struct Wrong {
     links: u32,
     entries: u64,
@@ -306,7 +306,7 @@ impl Volume {
     }
 }
 
-/// What `next_cookie` of a directory must be at least.
+/// The least `next_cookie` of a directory.
 pub(super) fn needed_cookie(counts: &Directory) -> u64 {
     if counts.lowest == 0 { 0 } else { next_cookie_after(counts.lowest) }
 }

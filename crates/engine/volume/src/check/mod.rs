@@ -14,12 +14,12 @@
 //! whoever changes it tells the [`Watch`](crate::watch::Watch). So the counts of a pass are those of the moment at which they are judged,
 //! and nothing waits, but for changes while something that is wrong is looked at again.
 //!
-//! What is kept in memory does not grow with the volume: names are counted for so many files at a time, blocks for so
+//! The memory of a check does not grow with the volume: names are counted for so many files at a time, blocks for so
 //! many groups; a larger volume takes more passes. The names of a directory and their order are held against each other
 //! by sums over both.
 //!
-//! What can be repaired without guessing is: blocks that nobody names are freed, blocks that are named are marked, counts
-//! are corrected, files without a name go to `/lost+found`.
+//! Damage that can be repaired without guessing is repaired: blocks that nobody names are freed, blocks that are named
+//! are marked, counts are corrected, files without a name go to `/lost+found`.
 
 mod attributes;
 mod blocks;

@@ -1,4 +1,4 @@
-//! What a file is called.
+//! The paths of a file.
 
 use super::run::Walk;
 use crate::error::VolumeError;

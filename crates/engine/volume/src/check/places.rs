@@ -220,7 +220,7 @@ impl Volume {
                 Err(Errno::Stale) => return Ok(()),
                 other => other?,
             };
-            // What has changed since has changed both.
+            // Changes since then have changed both.
             self.edit(&inode, true, |record| {
                 record.blocks = record.blocks.wrapping_add(found).wrapping_sub(said);
             });
@@ -250,7 +250,7 @@ fn behind(key: &[u8]) -> Option<OfFile> {
     Some(group.checked_add(1).map_or((ino.saturating_add(1), 0), |group| (ino, group)))
 }
 
-/// What was only set aside reads as zero, wherever it is.
+/// Only written data can be lost: reserved blocks read as zero wherever they are.
 fn lose_written(report: &mut CheckReport, geometry: Geometry, ino: Ino, start: u64, place: &Place) {
     for (run, is_written) in geometry.runs(*place, 0, geometry.stripe) {
         if is_written {

@@ -22,7 +22,7 @@ pub(super) struct Walk {
     /// Numbers of files from here on were given since it began.
     pub(super) limit: Cell<Ino>,
     check: Rc<Check>,
-    /// What was done before the part under way, what that is worth, and all.
+    /// The work done before the current part, the size of that part, and the total.
     parts: Cell<(f64, f64, f64)>,
 }
 
@@ -45,7 +45,7 @@ impl Walk {
         self.check.set_part((before + worth * part.clamp(0.0, 1.0)) / all);
     }
 
-    /// How far a walk over the numbers of files is that has come to this one, 0 to 1.
+    /// The progress of a walk over the numbers of files that has reached this one, 0 to 1.
     pub(super) fn part(&self, ino: Ino) -> f64 {
         (ino as f64 / self.limit.get().max(1) as f64).min(1.0)
     }

@@ -62,7 +62,7 @@ impl Volume {
         let (used, all) = self.usage();
         let wanted = (range.end - range.start) / BLOCK;
         let mut room = all - used;
-        // What the range holds already is not asked for again.
+        // Stripes that the range holds already are not requested again.
         let mut next = Some(range.start / self.geometry.stripe / PER_GROUP);
         while let Some(group) = next.filter(|_| room < wanted) {
             let placed;
@@ -146,7 +146,7 @@ impl Volume {
         if place.is_hole() {
             return Ok(());
         }
-        // What was set aside stays so where it is not punched: a place goes as a whole only.
+        // A reservation stays where it is not punched: only whole places are freed.
         let place_end = u64::from(place.blocks) * BLOCK;
         let keeps = inode.with(|record| record.flags & FLAG_RESERVED != 0)
             && (piece.from > 0 || piece.to < place_end);

@@ -11,7 +11,7 @@ use braid_format::volume::BLOCK;
 use braid_shard::plant::planted;
 use std::rc::Rc;
 
-/// What became of a stripe that was to be moved.
+/// The outcome of the move of a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
     /// It was moved: so many bytes of it were copied.

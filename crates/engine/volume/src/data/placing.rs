@@ -15,7 +15,7 @@ use std::rc::Rc;
 const KEPT_GROUPS: usize = 64 << 10;
 /// Stripes from this one on are given whole places from the start: a file of that size grows on.
 const WHOLE_FROM: u64 = 8;
-/// How often a reservation waits for a commit to give freed blocks back before it fails.
+/// The number of commits that a reservation waits for, which may give freed blocks back, before it fails.
 const SPACE_WAITS: usize = 64;
 
 impl Volume {
@@ -68,7 +68,7 @@ impl Volume {
         let mut left = 0;
         self.inodes.each(|inode| {
             let mut kept = inode.places.borrow_mut();
-            // What is being committed is still in sight of the store's readers, so it may go too.
+            // Records that are being committed are still visible to the store's readers, so they may go too.
             kept.retain(|_, places| {
                 Rc::strong_count(places) > 1 || self.transactions.has_places(places.key())
             });
@@ -208,7 +208,7 @@ impl Volume {
         Err(Errno::NoSpace)
     }
 
-    /// What the planted bug takes for a full volume.
+    /// The planted bug takes this for a full volume.
     fn is_an_eighth_full(&self) -> bool {
         let bricks = self.bricks.borrow();
         let sum =

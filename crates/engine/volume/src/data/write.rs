@@ -27,12 +27,12 @@ pub(crate) const SIZE_MAX: u64 = i64::MAX as u64 - (1 << 32);
 /// Memory of a payload is aligned so for devices.
 const ALIGN: usize = 4096;
 
-/// What goes to the bricks: the payload, completed to whole blocks or granules.
+/// The data for the bricks: the payload, completed to whole blocks or granules.
 struct Payload {
     /// Offset in the file, a multiple of a block.
     start: u64,
     main: Buf,
-    /// What follows `main`, when the end had to be completed.
+    /// The bytes after `main`, when the end had to be completed.
     tail: Option<Buf>,
 }
 
@@ -81,7 +81,7 @@ impl Drop for Aside {
     }
 }
 
-/// What a write holds: its range, and the next places of the stripes in it whose bricks are lost.
+/// The locks of a write: its range, and the next places of the stripes in it whose bricks are lost.
 struct Ready {
     _held: Held,
     asides: BTreeMap<u64, Aside>,
@@ -103,7 +103,7 @@ impl Sent {
     }
 }
 
-/// What became of it.
+/// The outcome of a write to the bricks.
 enum Landed {
     /// It is there, at the place that is one of these, or that is to be one of them.
     Here(Rc<Places>),
@@ -192,7 +192,7 @@ impl Volume {
                     return Err(error);
                 }
             };
-            // Who holds another part of the stripe may have met a failed brick since, and left no place or a shorter one.
+            // A concurrent writer of this stripe may have seen the brick fail since, and left no place or a shorter one.
             if u64::from(place.blocks) < self.geometry.blocks_to(piece.to) {
                 again = true;
                 continue;
@@ -266,11 +266,11 @@ impl Volume {
     ) -> Result<Landed, Errno> {
         let (places, place) = self.place(inode, sent.stripe).await?;
         if aside.is_some() {
-            // What was lost stays recorded until all of the write is there.
+            // The lost place stays recorded until all of the write is there.
             self.prepare_free(place).await?;
             return Ok(if sent.failed { Landed::Nowhere } else { Landed::Here(places) });
         }
-        // Who holds another part of the stripe has met the failed brick first, and is perhaps writing elsewhere now.
+        // A concurrent writer of this stripe has seen the brick fail first, and may be writing elsewhere now.
         if !sent.is_at(place) {
             return Ok(Landed::Nowhere);
         }
@@ -375,7 +375,7 @@ impl Volume {
                 let needed = geometry.blocks_to(piece.to);
                 let start = piece.stripe * geometry.stripe;
                 let whole = wanted.start <= start && wanted.end >= start + geometry.stripe;
-                // Who writes another part has given it a place meanwhile that is to be changed.
+                // A concurrent writer of another part has given the stripe a place meanwhile, which must be changed.
                 if !self.ensure_place(inode, piece.stripe, needed, range.end, whole).await? {
                     drop(held);
                     continue 'locking;
@@ -481,7 +481,7 @@ impl Volume {
             return Ok((end, None));
         }
         if end >= inode.size() {
-            // What was after the end of the file is not part of it.
+            // Bytes after the end of the file are not part of it.
             return Ok((start + BLOCK, None));
         }
         Ok((start + BLOCK, Some(self.old_block(inode, start).await?)))
@@ -497,7 +497,7 @@ impl Volume {
     }
 }
 
-/// What a write by somebody without special rights does to a mode: setuid goes, setgid too where it means a group.
+/// Clears the bits of a mode that a write by an unprivileged user clears: setuid, and setgid where it means a group.
 pub(crate) fn clear_setid_bits(perm: &mut u16) {
     *perm &= !0o4000;
     if *perm & 0o010 != 0 {

@@ -212,7 +212,7 @@ impl Volume {
                 room * BLOCK
             )));
         }
-        // What lies elsewhere stays where it is: only what is here moves, and all of it.
+        // Stripes on other bricks stay where they are: only those of this brick move, and all of them.
         self.buckets.borrow_mut().assign(&weights)?;
         self.placement_changed.set(true);
         brick.set_state(BrickState::Removing);

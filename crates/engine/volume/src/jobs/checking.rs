@@ -1,7 +1,7 @@
 //! The check as a job. It moves nothing, so it may be under way beside another job.
 //!
-//! What it has seen is kept in memory: a pause keeps it, and a check that a crash or an unmount interrupted begins anew
-//! at the next mount. It is recorded only so that it does.
+//! The state of a check is kept in memory: a pause keeps it, and a check that a crash or an unmount interrupted begins
+//! anew at the next mount. It is recorded only so that it does.
 
 use crate::error::VolumeError;
 use crate::under_way::{Check, CheckEnd, CheckReport, Halt, JobState, JobStatus, STEP_NANOS};
@@ -133,7 +133,7 @@ impl Volume {
         })
     }
 
-    /// How the last check since the mount has ended; `None`: none has, or one is under way.
+    /// The end of the last check since the mount; `None`: none has, or one is under way.
     pub fn last_check(&self) -> Option<CheckEnd> {
         self.jobs.checks.last.borrow().clone()
     }

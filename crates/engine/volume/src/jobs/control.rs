@@ -8,7 +8,7 @@ use braid_format::volume::job::{JobKind, JobRecord};
 use braid_format::volume::{BLOCK, keys};
 use std::rc::Rc;
 
-/// How long a writer waits before it looks for room again while free space is put together.
+/// The time that a writer waits before it looks for room again while free space is defragmented, in nanoseconds.
 const GATHER_NANOS: u64 = 50_000_000;
 
 impl Volume {
@@ -225,7 +225,7 @@ impl Volume {
             brick: record.brick,
             ino: Some(record.ino).filter(|ino| *ino != 0),
             done: running.done.get(),
-            // What is written meanwhile may have to be moved too.
+            // Stripes that are written meanwhile may have to be moved too.
             total: record.total.max(running.done.get()),
             state: self.jobs.state(),
         })

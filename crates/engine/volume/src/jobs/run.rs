@@ -23,7 +23,7 @@ const AT_ONCE: usize = 64;
 const RECORD_EVERY: u64 = 64 << 20;
 /// Walks over everything before a removal gives up on what does not move.
 pub(super) const WALKS_MAX: u32 = 8;
-/// How often a move waits for a commit to make room.
+/// The number of times that a move waits for a commit to make room.
 const ROOM_WAITS: u32 = 32;
 
 /// A stripe to be moved.
@@ -175,7 +175,7 @@ impl Volume {
         Ok((groups, next))
     }
 
-    /// What of one group is to be moved.
+    /// The moves that one group needs.
     async fn moves_of(&self, job: &JobRecord, ino: Ino, group: u64) -> Result<Vec<Move>, Errno> {
         let inode = match self.inode(ino).await {
             // It was removed meanwhile.
@@ -262,7 +262,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether any brick has heads that move.
+    /// True if any brick is a rotating disk.
     pub(super) fn has_heads(&self) -> bool {
         let bricks = self.bricks.borrow();
         bricks.values().any(|brick| brick.device().is_some_and(|device| device.info().rotational))

@@ -14,7 +14,7 @@ const COOKIE_TOP: u64 = 1 << 62;
 /// Names that are read at a time.
 const NAMES_AT_ONCE: usize = 1024;
 
-/// What `next_cookie` of a directory must be at least when `cookie` is the lowest of its entries.
+/// The least `next_cookie` of a directory whose lowest entry has `cookie`.
 pub(crate) fn next_cookie_after(cookie: u64) -> u64 {
     COOKIE_TOP.saturating_sub(cookie).saturating_add(1)
 }
@@ -139,7 +139,7 @@ impl Volume {
         self.tell_watches(|watch| watch.entry(directory.ino(), name, entry, false));
     }
 
-    /// What a look-up of `inode` gives, with one reference more.
+    /// The answer to a look-up of `inode`, with one reference more.
     pub(crate) fn entry_of(&self, inode: &Inode) -> Entry {
         self.inodes.add_lookup(inode.ino());
         let generation = inode.with(|record| record.generation);

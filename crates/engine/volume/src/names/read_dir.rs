@@ -49,7 +49,7 @@ impl Volume {
         max: usize,
     ) -> Result<Vec<(DirEntry, Option<Entry>)>, Errno> {
         let directory = self.directory(ino).await?;
-        // What the names stand for does not change before it is counted.
+        // The files behind the names must not change before they are counted.
         let _held = directory.locks.shared(WHOLE).await;
         let entries = self.read_entries(ino, cookie, max).await?;
         self.bring(entries.iter().map(|entry| entry.ino).collect()).await?;

@@ -1,4 +1,4 @@
-//! What the metadata store is asked for, and what is known without.
+//! Requests to the metadata store, and those that the caches save.
 
 use super::*;
 use braid_filesystem::XattrMode;

@@ -29,7 +29,7 @@ async fn tree(volume: &Volume) -> Vec<Ino> {
     files
 }
 
-/// What a check with `repair` finds, after which another finds nothing.
+/// The findings of a check with `repair`, after which another finds nothing.
 async fn repaired(volume: &Rc<Volume>) -> CheckReport {
     let told = volume.check(false).await.unwrap();
     let report = volume.check(true).await.unwrap();

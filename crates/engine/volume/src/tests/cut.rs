@@ -60,7 +60,7 @@ impl Store for Slow {
     }
 }
 
-/// What may make a file grow to a MiB.
+/// The operations that can make a file grow to a MiB.
 #[derive(Clone, Copy, Debug)]
 enum Growth {
     Resize,
@@ -113,7 +113,7 @@ fn what_was_cut_before_a_crash_does_not_show_when_the_file_grows() {
                 assert_eq!(held.len() as u64, MIB);
                 assert!(held[4096..].iter().all(|byte| *byte == 0), "{how:?}, {wait}");
                 assert!(held[..4096].iter().all(|byte| *byte == 7));
-                // What is written from now on stays.
+                // Data that is written from now on stays.
                 write(&volume, small, 500_000, &[9; 1000]).await.unwrap();
                 while volume.orphans.is_busy() {
                     volume.shard.sleep(1_000_000).await;
@@ -201,7 +201,7 @@ fn what_is_set_aside_stays_so_when_a_part_is_punched() {
         volume.allocate(ino, Allocate::PunchHole, 8192, 4096).await.unwrap();
         assert!(blocks().await >= before - 16);
         assert!(read_all(&volume, ino).await.iter().all(|byte| *byte == 0));
-        // What is punched as a whole is free.
+        // A stripe that is punched as a whole is free.
         volume.allocate(ino, Allocate::PunchHole, 0, 128 << 10).await.unwrap();
         assert_eq!(blocks().await, before / 2);
         // Nothing was set aside for this one: it is free when nothing is left of it.

@@ -1,4 +1,4 @@
-//! What an fsync says when a brick could not be flushed.
+//! The result of an fsync when a brick could not be flushed.
 
 use super::*;
 use braid_device::{Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, Outcome, Request};

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 const STRIPE: u64 = 128 << 10;
 
-/// How a brick behaves.
+/// The faults of a brick.
 #[derive(Default)]
 struct Moods {
     /// Requests wait for [`release`](Frail::release).

@@ -1,4 +1,4 @@
-//! What files hold: random operations against a plain vector, before and after remounts.
+//! The content of files: random operations against a plain vector, before and after remounts.
 
 use super::*;
 use braid_filesystem::{Allocate, Seek, SetAttr};

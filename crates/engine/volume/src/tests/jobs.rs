@@ -75,12 +75,12 @@ fn a_brick_that_is_added_gets_its_share_and_one_that_is_removed_gives_all_back()
         check_all(&volume, &files).await;
         let gone = volume.brick(0).unwrap();
         let (used, written) = (gone.space.used() * BLOCK, gone.counts().bytes_written);
-        // What this brick had been written counts before, not after.
+        // Earlier writes to this brick are not part of the difference.
         assert_eq!(run(&volume, NewJob::Remove { brick: 0 }).await, used.saturating_sub(written));
         assert!(volume.brick(0).is_none());
         assert_eq!(volume.take_gone(), [Uuid::from_u128(1)]);
         check_all(&volume, &files).await;
-        // What is balanced stays so.
+        // A balanced volume stays as it is.
         assert_eq!(run(&volume, NewJob::Balance).await, 0);
     });
 }
@@ -134,7 +134,7 @@ fn a_job_that_is_cancelled_or_paused_while_it_is_prepared_does_not_go_on() {
             volume.wait_job().await.unwrap();
             let state = volume.job().map(|job| job.state);
             assert_eq!(state, (!cancel).then_some(crate::JobState::Paused));
-            // What was paused is cancelled at once.
+            // A paused job is cancelled at once.
             volume.cancel_job();
             assert_eq!(volume.brick(1).unwrap().state(), BrickState::Data);
         }

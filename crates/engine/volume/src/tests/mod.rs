@@ -21,7 +21,7 @@ use braid_shard::Shard;
 use std::rc::Rc;
 use uuid::Uuid;
 
-/// Who makes everything.
+/// The user who makes everything.
 pub const ME: Caller = Caller { uid: 7, gid: 8 };
 
 /// Bricks and metadata that outlive mounts.
@@ -83,7 +83,7 @@ impl World {
         self.shard.block_on(async move { Volume::mount(&shard, from).await }).unwrap()
     }
 
-    /// What is durable at this moment, as after a crash: a store for the next mount.
+    /// The durable state at this moment, as after a crash: a store for the next mount.
     pub fn crash(&self, store: &ModelStore) -> ModelStore {
         let left: Snapshot = store.snapshot();
         ModelStore::from_snapshot(&self.shard, left)

@@ -1,4 +1,4 @@
-//! What a mount that fails leaves.
+//! The state that a failed mount leaves.
 
 use super::*;
 use crate::VolumeError;

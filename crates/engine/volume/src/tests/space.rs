@@ -126,7 +126,7 @@ fn a_file_is_cut_also_beyond_a_large_part_that_was_just_punched() {
     });
 }
 
-/// What many requests at once leave of a store with little room: it takes the commit, and some were refused.
+/// Fills a store with little room by many requests at once: it takes the commit, and some requests were refused.
 fn fill_at_once<F: Future<Output = Result<(), Errno>> + 'static>(
     request: impl Fn(Rc<Volume>, u64) -> F + 'static,
 ) {
@@ -198,7 +198,7 @@ fn a_commit_without_room_is_tried_again_when_something_was_removed() {
         assert_eq!(own.sync().await, Err(Errno::NoSpace));
         assert_eq!(make(&own, ROOT, "late", Kind::File).await, Err(Errno::NoSpace));
         assert_eq!(own.space().await.unwrap().files_free, 0);
-        // What was made before is not lost, only not durable.
+        // Earlier files are not lost, only not durable.
         assert!(own.lookup(ROOT, b"f19").await.is_ok());
         for at in 0..19 {
             own.unlink(ROOT, format!("f{at}").as_bytes()).await.unwrap();

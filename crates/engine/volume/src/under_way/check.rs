@@ -24,7 +24,7 @@ impl From<Errno> for Halt {
     }
 }
 
-/// How a check has ended.
+/// The end of a check.
 #[derive(Clone, Debug)]
 pub enum CheckEnd {
     /// It has looked at everything.
@@ -48,7 +48,7 @@ pub struct Check {
     pub done: Cell<u64>,
     /// Bytes looked at since the last rest.
     pub fresh: Cell<u64>,
-    /// How it has ended.
+    /// Its end.
     pub end: RefCell<Option<CheckEnd>>,
     /// Told when it is paused, resumed or ended.
     pub changed: Notify,
@@ -100,7 +100,7 @@ impl Check {
 pub struct Checks {
     /// The check under way.
     pub current: RefCell<Option<Rc<Check>>>,
-    /// How the last one since the mount has ended.
+    /// The end of the last one since the mount.
     pub last: RefCell<Option<CheckEnd>>,
 }
 

@@ -39,7 +39,7 @@ pub enum NewJob {
     Defrag,
 }
 
-/// How a job is.
+/// The state of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobState {
     /// It moves stripes.
@@ -53,7 +53,7 @@ pub enum JobState {
 /// Progress of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStatus {
-    /// What it does.
+    /// The work that it does.
     pub kind: JobKind,
     /// The brick that it is about.
     pub brick: Option<u16>,
@@ -63,7 +63,7 @@ pub struct JobStatus {
     pub done: u64,
     /// Bytes that were to be moved at the start.
     pub total: u64,
-    /// How it is.
+    /// Its state.
     pub state: JobState,
 }
 
@@ -181,7 +181,7 @@ impl Running {
 
 /// The jobs of a volume: at most one that moves something, and a check.
 pub struct Jobs {
-    /// How fast jobs and checks go.
+    /// The pace of jobs and checks.
     pub pace: Pace,
     /// The check beside the job.
     pub checks: Checks,
@@ -215,7 +215,7 @@ impl Jobs {
         self.current.borrow().clone()
     }
 
-    /// How that job is.
+    /// The state of that job.
     pub fn state(&self) -> JobState {
         self.state.borrow().clone()
     }

@@ -1,4 +1,4 @@
-//! How many moves are under way, and how fast.
+//! The number of moves in flight, and their speed.
 //!
 //! While nobody else uses the volume, as many as keep every brick busy, and no more: what waits in a brick's queue
 //! only makes others wait. When requests of files take longer than the target, half as many, again and again; when
@@ -14,7 +14,7 @@ const MOVES_MAX: u32 = 64;
 const MOVES_MAX_SSD: u32 = 16;
 /// Bytes under way, at most.
 const BYTES_MAX: u64 = 32 << 20;
-/// How often the number of moves is thought over.
+/// The interval at which the number of moves is adapted.
 const INTERVAL_NANOS: Nanos = 50_000_000;
 /// The longest sleep of a job that waits for its speed, so that it sees a pause or a new speed.
 pub const STEP_NANOS: Nanos = 50_000_000;
@@ -87,7 +87,7 @@ impl Pace {
         self.window.get().min(fit).max(1)
     }
 
-    /// How long whoever looks at metadata rests after a step: not at all while requests of files are quick, and the longer
+    /// The pause of a walk over metadata after each step: not at all while requests of files are quick, and the longer
     /// the fewer moves may be under way. `heads`: as for [`window`](Pace::window).
     pub fn rest(&self, now: Nanos, heads: impl FnOnce() -> bool) -> Nanos {
         let window = self.window(now, 1, heads);
@@ -95,7 +95,7 @@ impl Pace {
         if window * 2 > most { 0 } else { REST_NANOS * Nanos::from(most / window) }
     }
 
-    /// How long the next move of `bytes` must wait for the speed that was set; it is counted when that is not at all.
+    /// The time that the next move of `bytes` must wait for the speed limit; the move is counted when that is 0.
     pub fn wait(&self, now: Nanos, bytes: u64) -> Nanos {
         self.wait_until(&self.due, now, bytes)
     }

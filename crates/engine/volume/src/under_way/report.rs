@@ -16,7 +16,7 @@ pub struct Lost {
     pub ranges: Vec<(u64, u64)>,
 }
 
-/// What a check has found.
+/// The findings of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Files of all kinds.
@@ -27,15 +27,15 @@ pub struct CheckReport {
     pub stripes: u64,
     /// Bytes that their places take.
     pub bytes: u64,
-    /// What is wrong, in words.
+    /// The problems, in words.
     pub problems: Vec<String>,
-    /// How many problems there are, also those that are not told.
+    /// The number of problems, including those that are not listed.
     pub found: u64,
-    /// How many of them were repaired.
+    /// The number of them that were repaired.
     pub repaired: u64,
     /// Blocks in use that nobody names.
     pub leaked_blocks: u64,
-    /// What lies on bricks that are not there.
+    /// The data that lies on missing bricks.
     pub lost: Vec<Lost>,
 }
 

@@ -56,7 +56,7 @@ impl Watch {
     }
 }
 
-/// What names say of a file.
+/// A file as the names that lead to it describe it.
 #[derive(Clone, Copy, Default)]
 pub struct Seen {
     pub names: u32,
@@ -64,7 +64,7 @@ pub struct Seen {
     pub kind: u8,
 }
 
-/// What a directory's entries say of it.
+/// A directory as its entries describe it.
 #[derive(Clone, Default)]
 pub struct Directory {
     pub entries: u64,
@@ -193,7 +193,7 @@ fn sum(name: &[u8], entry: &ByName) -> u64 {
     hasher.finish()
 }
 
-/// What a pass over places has seen.
+/// The findings of a pass over places.
 #[derive(Default)]
 pub struct Walked {
     /// Groups of places have been seen up to this one: a file and a group.

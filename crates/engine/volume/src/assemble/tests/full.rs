@@ -77,7 +77,7 @@ fn a_full_region_says_so_and_keeps_what_was_made_and_lets_delete() {
     });
 }
 
-/// How many files with numbers from `first` on can be made.
+/// The number of files with numbers from `first` on that can be made.
 async fn fill_from(volume: &Volume, first: u64) -> (u64, Errno) {
     for number in first.. {
         match make(volume, ROOT, &format!("f{number}"), Kind::File).await {

@@ -147,7 +147,8 @@ fn writes_are_refused_without_metadata_and_reads_go_on() {
     mounts_whole(&bricks, TAKE_BACK, "after failed flushes");
 }
 
-/// What earlier versions wrote to the third brick when the first was lost, and then the second in the same pass.
+/// The superblocks that earlier versions wrote to the third brick when the first was lost, and then the second in the
+/// same pass.
 fn damaged() -> Bricks {
     let bricks = restored(&three());
     let found = bricks.found(bricks.devices());

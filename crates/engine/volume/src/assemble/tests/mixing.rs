@@ -9,7 +9,7 @@ const DEGRADED: AssembleOptions =
 const TAKE_BACK: AssembleOptions =
     AssembleOptions { degraded: false, take_back: true, read_only: false };
 
-/// What a device holds now, on another device of `size` bytes.
+/// The content of a device now, on another device of `size` bytes.
 fn image(ram: &Ram, size: u64) -> Ram {
     let copy = Ram::new("image", size);
     let mut bytes = vec![0; size.min(ram.memory().len() as u64) as usize];

@@ -23,7 +23,7 @@ use uuid::Uuid;
 const MIB: u64 = 1 << 20;
 const CACHE: usize = 1 << 20;
 
-/// What is to be made of these devices.
+/// The plan of a new volume on these devices.
 fn new_volume(name: &str, uuid: u128) -> NewVolume {
     NewVolume {
         name: name.to_string(),
@@ -98,7 +98,7 @@ impl Bricks {
         self.rams.iter().map(Ram::device).collect()
     }
 
-    /// What some devices hold.
+    /// The bricks that are found on some devices.
     fn found(&self, devices: Vec<Rc<dyn Device>>) -> Vec<FoundBrick> {
         let shard = self.shard.clone();
         self.run(async move {
@@ -164,12 +164,12 @@ async fn put(volume: &Volume, name: &str) -> Ino {
     ino
 }
 
-/// What [`put`] writes: several stripes.
+/// The content that [`put`] writes: several stripes.
 fn content(name: &str) -> Vec<u8> {
     name.bytes().cycle().take(300_000).collect()
 }
 
-/// Whether the file is as [`put`] made it.
+/// True if the file is as [`put`] made it.
 async fn holds(volume: &Volume, name: &str) -> bool {
     use braid_filesystem::FileSystem;
     let Ok(entry) = volume.lookup(ROOT, name.as_bytes()).await else { return false };

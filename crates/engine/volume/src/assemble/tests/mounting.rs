@@ -1,4 +1,4 @@
-//! What is there after mounts, crashes and changes of bricks.
+//! The state of bricks after mounts, crashes and changes of bricks.
 
 use super::power::{Cut, Power};
 use super::*;
@@ -7,7 +7,7 @@ use crate::{BrickToAdd, NewJob};
 use braid_filesystem::{Errno, FileSystem, Kind, ROOT};
 use std::cell::Cell;
 
-/// What the bricks hold.
+/// The content of the bricks.
 pub(super) fn save(bricks: &Bricks) -> Vec<Vec<u8>> {
     let save = |ram: &Ram| {
         let mut bytes = vec![0; ram.memory().len()];
@@ -27,7 +27,7 @@ pub(super) fn restored(saved: &[Vec<u8>]) -> Bricks {
     bricks
 }
 
-/// What is mounted, and its devices.
+/// A mounted volume and its devices.
 pub(super) type Mounted = (Rc<Opened>, Rc<Volume>, Vec<Rc<Cut>>);
 
 /// Mounts the first `count` bricks, with such power.
@@ -416,7 +416,7 @@ fn read_only(bricks: &Bricks, which: &[usize], degraded: bool) -> bool {
         let volume = Volume::mount(&shard, own.mount_of()).await.unwrap();
         let right = degraded || holds(&volume, "a").await;
         assert_eq!(make(&volume, ROOT, "b", Kind::File).await.err(), Some(Errno::ReadOnly));
-        // What goes on in the background has its time.
+        // Background work gets its time.
         shard.sleep(20_000_000).await;
         volume.close().await.unwrap();
         own.close().await.unwrap();

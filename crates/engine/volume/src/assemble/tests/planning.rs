@@ -1,4 +1,4 @@
-//! How new volumes are laid out, and what is refused.
+//! The layout of new volumes, and plans that are refused.
 
 use super::*;
 use braid_device::DeviceInfo;
