@@ -59,6 +59,8 @@ pub enum Request {
     ReAdd { array: String, member: String },
     /// Give an array an internal bitmap, of `chunk` bytes for each bit, or take its bitmap away.
     Bitmap { array: String, internal: bool, chunk: Option<u64> },
+    /// Change a size; `size`: `None` is all that there is. `dry_run`: only say what it would be.
+    Resize { array: String, what: SizeOf, size: Option<u64>, dry_run: bool },
     /// Try writes again that wait for space.
     Resume { array: Option<String> },
     /// Start a check, or a repair.
@@ -103,6 +105,37 @@ impl From<Flags> for MemberFlags {
     }
 }
 
+/// What a size is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SizeOf {
+    /// What is used of each component.
+    Component,
+    /// What users see of the array.
+    Array,
+}
+
+/// A change of sizes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resized {
+    /// The array.
+    pub array: String,
+    /// Nothing was changed: these are the numbers as they would be.
+    pub dry_run: bool,
+    /// Bytes used of each component before.
+    pub component_size: u64,
+    /// Bytes used of each component now.
+    pub new_component_size: u64,
+    /// Bytes that users saw.
+    pub array_size: u64,
+    /// Bytes that users see, once they connect again.
+    pub new_array_size: u64,
+    /// Bytes that are resynced: of each component at levels with parity, else of the array.
+    pub resync: u64,
+    /// Bytes for each bit of the bitmap, where there is one.
+    pub new_bitmap_chunk: Option<u64>,
+}
+
 /// What the server answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
@@ -120,6 +153,8 @@ pub enum Answer {
     /// An array was made, or would be: what was found on its members as a table, what the user should know
     /// first, and what it is, as text and as JSON.
     Created { found: Option<String>, warnings: Vec<String>, text: String, report: Value },
+    /// A size was changed, or would be: in sentences, and in numbers.
+    Resized { text: String, report: Resized },
     /// About volumes.
     Volume { volume: VolumeAnswer },
     /// A job is running.

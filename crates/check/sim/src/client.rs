@@ -99,6 +99,11 @@ impl Client {
         Client { rng, devices, outcomes, in_flight, next: 0, told, ended: 0, errors: 0 }
     }
 
+    /// The array is open anew, on every shard.
+    pub fn open_anew(&mut self, devices: Vec<Rc<dyn Device>>) {
+        self.devices = devices;
+    }
+
     /// Each failed flush of a member from now on, of which there were `losses` so far, must be told to every handle.
     pub fn must_be_told(&mut self, losses: u64) {
         self.told = vec![losses; self.devices.len()];

@@ -282,6 +282,15 @@ impl Member {
         self.scarred.set(!state.defects.is_empty());
     }
 
+    /// These bytes are part of its component from now on. Nobody has written there yet, so it lacks nothing.
+    pub fn has_more(&self, bytes: Range<u64>) {
+        let sectors = (bytes.start / SECTOR) as usize..(bytes.end / SECTOR) as usize;
+        if let Some(fresh) = &mut self.state.borrow_mut().fresh {
+            fresh.live[sectors.clone()].fill(true);
+            fresh.durable[sectors].fill(true);
+        }
+    }
+
     /// The first component byte that `used` says is in use and that does not hold, durably, what the
     /// array means it to hold: it missed a write, or was a spare, and has not been rebuilt there.
     pub fn first_not_rebuilt(&self, used: impl Fn(u64) -> bool) -> Option<u64> {

@@ -107,6 +107,15 @@ impl Oracle {
         }
     }
 
+    /// The array has `size` bytes now, if that is more than it had; of what is new nothing is known.
+    pub fn grow(&mut self, size: u64) {
+        let count = (size / self.block_size as u64) as usize;
+        let now = self.tick();
+        if count > self.blocks.len() {
+            self.blocks.resize(count, smallvec![Entry::new(ANY, now)]);
+        }
+    }
+
     /// Bytes of a block.
     pub fn block_size(&self) -> u64 {
         self.block_size as u64

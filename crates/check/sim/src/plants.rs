@@ -44,6 +44,7 @@ const PARITY: &str = "parity";
 const CACHE: &str = "stripe cache";
 const JOBS: &str = "jobs";
 const DAMAGE: &str = "damaged metadata";
+const SIZES: &str = "sizes";
 const LIVENESS: &str = "liveness and bounds";
 const ERRORS: &str = "errors";
 const CUTS: &str = "cut files";
@@ -86,6 +87,9 @@ pub const PLANTS: &[Plant] = &[
     array(DAMAGE, "unread-left-out", "starts without a member whose superblock cannot be read, and says nothing"),
     array(DAMAGE, "bad-list-as-empty", "takes a list of bad blocks that cannot be read for an empty one"),
     array(DAMAGE, "lost-bitmap-as-clear", "starts without a resync when no bitmap can be read"),
+    array(SIZES, "size-not-recorded", "uses more of the members without saying so in the superblocks"),
+    array(SIZES, "grown-part-in-sync", "takes what is new of larger components for redundant"),
+    array(SIZES, "grown-part-not-in-bitmap", "gives a larger array a bitmap that does not say that what is new has to be resynced"),
     array(LIVENESS, "waiter-forgotten", "forgets to wake a request that waited for a range, now and then"),
     array(LIVENESS, "recovered-by-any-shard", "recovers what cannot be read on a shard that does not own the stripe"),
     array(LIVENESS, "buffer-leaked", "leaks a buffer for each read that needs redundancy"),

@@ -539,7 +539,12 @@ impl World {
         let Ok(sb) = Superblock::parse(bytes, self.metadata, offset / 512, sectors) else { return };
         let start = sb.data_offset * 512;
         let len = if sb.size == 0 { sb.data_size } else { sb.size };
-        *member.data.borrow_mut() = start..start + len * 512;
+        let before = member.data.replace(start..start + len * 512);
+        if before.start == start && before.end < start + len * 512 {
+            // At level 10 the last row of chunks may have been used in part.
+            let row = if sb.level == 10 { u64::from(sb.chunk_sectors) * 512 } else { 0 };
+            member.has_more(before.end.saturating_sub(row)..start + len * 512);
+        }
         member.slot.set(sb.own_role().slot().map(usize::from));
         let log = (sb.bblog_offset != 0 && sb.bblog_size != 0)
             .then(|| (sb.bblog_sector(), u64::from(sb.bblog_size)));

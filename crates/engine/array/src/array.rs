@@ -4,11 +4,13 @@
 use crate::control::Control;
 use crate::engine::Engine;
 use crate::state::ArrayId;
+use crate::state::array_size::ArraySize;
 use braid_device::{Device, DeviceInfo, OpenError, Target, TargetInfo};
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -25,6 +27,7 @@ pub struct Array {
     uuid: [u8; 16],
     description: String,
     device: DeviceInfo,
+    size: Arc<ArraySize>,
     read_only: bool,
     remotes: Vec<Remote>,
     home: Remote,
@@ -37,6 +40,8 @@ pub(crate) struct ArrayParts {
     pub(crate) uuid: [u8; 16],
     pub(crate) description: String,
     pub(crate) device: DeviceInfo,
+    /// Its size, shared with the engines.
+    pub(crate) size: Arc<ArraySize>,
     pub(crate) read_only: bool,
     pub(crate) remotes: Vec<Remote>,
     pub(crate) home: Remote,
@@ -44,8 +49,9 @@ pub(crate) struct ArrayParts {
 
 impl Array {
     pub(crate) fn new(parts: ArrayParts) -> Array {
-        let ArrayParts { id, name, uuid, description, device, read_only, remotes, home } = parts;
-        Array { id, name, uuid, description, device, read_only, remotes, home }
+        let ArrayParts { id, name, uuid, description, device, size, read_only, remotes, home } =
+            parts;
+        Array { id, name, uuid, description, device, size, read_only, remotes, home }
     }
 
     /// Its number within the process.
@@ -101,7 +107,7 @@ impl Target for Array {
         TargetInfo {
             name: self.name.clone(),
             description: self.description.clone(),
-            device: self.device.clone(),
+            device: DeviceInfo { size: self.size.get(), ..self.device.clone() },
             read_only: self.read_only,
         }
     }

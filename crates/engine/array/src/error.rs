@@ -424,6 +424,16 @@ pub enum ControlError {
         /// Why not, and what to do.
         why: String,
     },
+    /// The array cannot be given that size, or shape.
+    #[error("{doing} on array {array}: {why}")]
+    Shape {
+        /// The operation that was refused.
+        doing: &'static str,
+        /// The array.
+        array: String,
+        /// Why not, and what would be possible.
+        why: String,
+    },
     /// Only faulty members and spares can be removed.
     #[error(
         "removing {member} from array {array}: it is in use ({state}); fail it first: braid fail {array} {member}"

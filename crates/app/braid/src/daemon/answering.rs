@@ -10,7 +10,7 @@ use super::jobs::job_of;
 use super::membership::select;
 use super::orders::{NoSuchArray, order, outlook, status, stopped};
 use super::running::Running;
-use super::{flags, salvaged, stacking};
+use super::{flags, resizing, salvaged, stacking};
 use crate::protocol::{Answer, Detail, Listed, Request};
 use anyhow::{Result, bail};
 use braid_array::array::Array;
@@ -118,6 +118,10 @@ impl Running {
             Request::Bitmap { array, internal, chunk } => {
                 let array = self.find(Some(&array))?;
                 done(change_bitmap(&array, internal, chunk)?)
+            }
+            Request::Resize { array, what, size, dry_run } => {
+                let array = self.find(Some(&array))?;
+                resizing::resize(&array, what, size, dry_run)?
             }
             Request::Resume { array } => {
                 let array = self.find(array.as_deref())?;

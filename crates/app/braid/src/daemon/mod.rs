@@ -37,6 +37,7 @@ mod membership;
 pub mod memory_watch;
 pub mod metrics;
 mod orders;
+mod resizing;
 pub mod running;
 pub mod salvaged;
 pub mod setting;

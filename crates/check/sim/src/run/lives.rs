@@ -22,6 +22,7 @@ use braid_array::state::apart::SideMember;
 use braid_array::status::Left;
 use braid_device::{Device, Opener, Target};
 use braid_format::superblock::Superblock;
+use braid_layout::Layout;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -62,15 +63,21 @@ impl Run {
         self.oracle = Oracle::new(seed, block, layout.array_size(), top.zeroes, top.volatile);
         if self.plan.is_alone() {
             drop(machine);
-            let of = Rc::clone(&layout);
-            *self.world.offsets_of.borrow_mut() = Some(Box::new(move |at| {
-                let places = images::places(&of, at * block);
-                places.iter().map(|place| place.offset..place.offset + block).collect()
-            }));
+            self.has_layout(layout);
             return self.assemble();
         }
         self.begin_life(machine, arrays)?;
         self.look_around()
+    }
+
+    /// A single array has this layout from now on.
+    pub(super) fn has_layout(&mut self, layout: Rc<Layout>) {
+        let (top, block, of) = (self.top(), self.plan.scenario.block, Rc::clone(&layout));
+        *self.world.offsets_of.borrow_mut() = Some(Box::new(move |at| {
+            let places = images::places(&of, at * block);
+            places.iter().map(|place| place.offset..place.offset + block).collect()
+        }));
+        self.links.borrow_mut().0[top].layout = layout;
     }
 
     /// Now and then power fails while a single array is being created; it is created again afterwards.

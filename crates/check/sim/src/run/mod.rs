@@ -22,6 +22,7 @@
 //! | `assembly`, `missed` | superblocks before an assembly; members that missed a write |
 //! | `lost_flushes`, `between_rounds` | mishaps with flushes, and without requests |
 //! | `aimed`, `metadata` | situations brought about on purpose; damaged metadata |
+//! | `resizing` | larger components |
 //!
 //! | file | of stacks alone |
 //! |---|---|
@@ -48,6 +49,7 @@ mod mishaps;
 mod missed;
 pub mod plan;
 mod promises;
+mod resizing;
 mod rest;
 mod rounds;
 mod stacks;
@@ -201,6 +203,9 @@ impl Run {
         // Last, so that everything before is what it is without.
         if self.chances.too_degraded.on {
             self.too_degraded_below()?;
+        }
+        if self.chances.resizing.on {
+            self.components_grow()?;
         }
         self.ending()
     }

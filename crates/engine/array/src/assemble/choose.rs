@@ -306,12 +306,14 @@ fn holder(own: &Superblock, slot: Slot) -> Standing {
 
 fn agrees(shared: &Superblock, reference: &str, found: &Found) -> Result<(), AssembleError> {
     let own = &found.superblock;
+    // The last update may be the one that changed the size, and may not have come this far.
+    let missed_one = own.events < shared.events;
     let differing = [
         ("level", own.level == shared.level),
         ("layout", own.layout == shared.layout),
         ("chunk size", own.chunk_sectors == shared.chunk_sectors),
         ("number of slots", own.raid_disks == shared.raid_disks),
-        ("component size", used_size(own) == used_size(shared)),
+        ("component size", missed_one || used_size(own) == used_size(shared)),
         ("metadata version", own.version == shared.version),
     ];
     match differing.iter().find(|(_, same)| !same) {

@@ -22,6 +22,7 @@ use crate::metadata::bitmap::load::{Loaded, Source, Unsupported, Wanted, load};
 use crate::metadata::component::used_size;
 use crate::metadata::superblock::read_superblock;
 use crate::options::{AssembleOptions, Context};
+use crate::state::array_size::ArraySize;
 use crate::state::bad_blocks::BadBlocks;
 use crate::state::geometries::Geometries;
 use crate::state::geometry::Geometry;
@@ -106,6 +107,7 @@ pub async fn assemble(
     let start = running::Start {
         id,
         info: device.clone(),
+        size: Arc::new(ArraySize::new(device.size)),
         openers: openers.collect(),
         update: roster.view(&geometries, options.read_only, &[]),
         bitmap: keeper.as_ref().map(Keeper::shape),
@@ -113,6 +115,7 @@ pub async fn assemble(
         aggregate: options.aggregate,
         reports: Arc::default(),
     };
+    let size = Arc::clone(&start.size);
     let engine = running::start_engines(ctx, start, &title).await?;
     let uuid = roster.shared.set_uuid;
     let parts = crate::control::Parts { id, name: name.clone(), engine, roster, keeper };
@@ -129,6 +132,7 @@ pub async fn assemble(
         uuid,
         description: running::description(&geometry),
         device,
+        size,
         read_only: options.read_only,
         remotes: ctx.remotes.clone(),
         home: ctx.shard.remote(),

@@ -10,6 +10,7 @@ use crate::metadata::bitmap::Shape;
 use crate::options::Context;
 use crate::settings::Settings;
 use crate::state::ArrayId;
+use crate::state::array_size::ArraySize;
 use crate::state::geometry::Geometry;
 use crate::state::reports::Reports;
 use crate::state::view::{MemberNr, ViewUpdate};
@@ -29,6 +30,8 @@ const MESH_CAPACITY: usize = 1024;
 pub(super) struct Start {
     pub(super) id: ArrayId,
     pub(super) info: DeviceInfo,
+    /// Its size, shared by the engines and the array's handle.
+    pub(super) size: Arc<ArraySize>,
     pub(super) openers: Vec<(MemberNr, Arc<dyn Opener>)>,
     pub(super) update: ViewUpdate,
     /// The bitmap, when there is one.
@@ -89,14 +92,25 @@ fn start_here(
     home: Remote,
     end: Option<MeshEnd<Msg>>,
 ) -> Result<(), OpenError> {
-    let Start { id, info, openers, update, bitmap, settings, aggregate, reports } = start;
+    let Start { id, info, size, openers, update, bitmap, settings, aggregate, reports } = start;
     let mesh = Mesh::new(shard);
     let home = Home::new(home, &Controlled, id);
     let tasks = crate::request::tasks::of(shard);
     let (settings, memory_max) = settings;
     let view = update.clone();
-    let setup =
-        Setup { home, tasks, info, mesh, update, bitmap, settings, memory_max, aggregate, reports };
+    let setup = Setup {
+        home,
+        tasks,
+        info,
+        size,
+        mesh,
+        update,
+        bitmap,
+        settings,
+        memory_max,
+        aggregate,
+        reports,
+    };
     let engine = Engine::start(shard, id, setup);
     crate::request::open(&engine, end);
     for (nr, opener) in openers {

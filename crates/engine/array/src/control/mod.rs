@@ -13,6 +13,7 @@
 //! | `activity` | "active" before the first write, "clean" after the last |
 //! | `jobs` | which job is due, and what its progress and end mean |
 //! | `setting`, `in_effect` | settings taken over while requests go on; stripes given to other shards |
+//! | `resizing` | more or less of each component in use; the size that users see |
 //! | `report` | status |
 //! | `stopping` | the end |
 //! | `shards` | the engines of all shards: questions to them, and what they are told |
@@ -35,6 +36,7 @@ pub mod membership;
 pub(crate) mod read_errors;
 pub(crate) mod record;
 mod report;
+pub mod resizing;
 mod setting;
 pub(crate) mod shards;
 pub(crate) mod stopping;

@@ -50,7 +50,7 @@ impl Control {
             layout: geometry.layout_number,
             layout_name: layout_name(geometry.level, geometry.layout_number),
             chunk_size: geometry.layout.chunk_size(),
-            array_size: self.record.engine.info.size,
+            array_size: self.record.engine.size.get(),
             component_size: geometry.component_size,
             raid_disks: slots,
             degraded: roster.degraded(slots),

@@ -6,9 +6,6 @@ use crate::error::ControlError;
 use crate::settings::Settings;
 use std::rc::Rc;
 
-/// Interval after which engines are asked again whether their requests have ended, in nanoseconds: short at first,
-/// longer the longer it takes.
-const ASK_AGAIN: std::ops::Range<u64> = 100_000..10_000_000;
 /// Idle time after which half of the cache's memory is released, in nanoseconds.
 const IDLE: u64 = 10_000_000_000;
 
@@ -59,19 +56,10 @@ impl Control {
         self.jobs
             .forbid()
             .map_err(|job| ControlError::SettingDuring { array: self.record.name.clone(), job })?;
-        self.record.engines.ask(|engine| engine.splits.hold.begin()).await;
-        let mut pause = ASK_AGAIN.start;
-        loop {
-            let ended = |engine: &Engine| engine.requests_in_flight() == 0;
-            if !self.record.engines.ask(ended).await.contains(&Some(false)) {
-                break;
-            }
-            self.record.shard.sleep(pause).await;
-            pause = (pause + pause / 8).min(ASK_AGAIN.end);
-        }
+        self.record.engines.hold_requests().await;
         self.record.engine.view().geometries().set_owners(owners);
         self.record.engines.ask(move |engine: &Engine| engine.set(settings)).await;
-        self.record.engines.ask(|engine| engine.splits.hold.end()).await;
+        self.record.engines.end_hold().await;
         self.jobs.allow();
         Ok(())
     }

@@ -11,6 +11,10 @@ use slab::Slab;
 use std::cell::RefCell;
 use std::sync::Arc;
 
+/// Interval after which engines are asked again whether their requests have ended, in nanoseconds: short at first,
+/// longer the longer it takes.
+const ASK_AGAIN: std::ops::Range<u64> = 100_000..10_000_000;
+
 /// Answers of type `T` that tasks of this shard wait for.
 struct Answers<T>(RefCell<Slab<Promise<T>>>);
 
@@ -132,6 +136,25 @@ impl Engines {
     /// Closes member `nr` on all shards.
     pub(crate) async fn close_member(&self, nr: MemberNr) {
         self.ask(move |engine: &Engine| engine.members.close(nr)).await;
+    }
+
+    /// Has requests that come from now on wait until [`Engines::end_hold`], and waits until those under way have ended.
+    pub(crate) async fn hold_requests(&self) {
+        self.ask(|engine| engine.splits.hold.begin()).await;
+        let mut pause = ASK_AGAIN.start;
+        loop {
+            let ended = |engine: &Engine| engine.requests_in_flight() == 0;
+            if !self.ask(ended).await.contains(&Some(false)) {
+                break;
+            }
+            self.home.sleep(pause).await;
+            pause = (pause + pause / 8).min(ASK_AGAIN.end);
+        }
+    }
+
+    /// Requests go on, those that waited first.
+    pub(crate) async fn end_hold(&self) {
+        self.ask(|engine| engine.splits.hold.end()).await;
     }
 
     /// Takes the engines off their shards and waits until all are.

@@ -108,6 +108,14 @@ impl Members {
         self.open.borrow_mut().push(member);
     }
 
+    /// Replaces the handle on a member by another, to which all goes from now on.
+    pub(super) fn exchange(&self, member: OpenMember) {
+        self.open.borrow_mut().retain(|known| known.nr != member.nr);
+        self.enter(member);
+        let update = self.update.borrow().clone();
+        self.apply(update);
+    }
+
     /// Closes member `nr`.
     pub(crate) fn close(&self, nr: MemberNr) {
         if let Some(device) = self.device(nr) {

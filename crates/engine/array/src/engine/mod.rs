@@ -56,6 +56,7 @@ use crate::consistency::{Consistency, Policy};
 use crate::metadata::bitmap::{FIRST_BITMAP, Shape};
 use crate::settings::Settings;
 use crate::state::ArrayId;
+use crate::state::array_size::ArraySize;
 use crate::state::reports::Reports;
 use crate::state::view::{MemberNr, View, ViewUpdate};
 use braid_device::{Completion, DeviceInfo, IoSets, OpenError, Opener};
@@ -81,8 +82,12 @@ pub struct Engine {
     tasks: Rc<Tasks>,
     /// Control on the home shard.
     pub(crate) home: HomeLink,
-    /// The array as a device: its size, and the block of which every request is a multiple.
+    /// The array as a device, and the block of which every request is a multiple. Its size is that of the start.
     pub(crate) info: Rc<DeviceInfo>,
+    /// Its size now.
+    pub(crate) size: Arc<ArraySize>,
+    /// One more holder for each device of the array that somebody has open on this shard.
+    pub(crate) opened: Rc<()>,
     pub(crate) members: Members,
     pub(crate) splits: Rc<Splits>,
     pub(crate) measured: Measured,
@@ -96,6 +101,8 @@ pub(crate) struct Setup {
     pub(crate) tasks: Rc<Tasks>,
     /// The array as a device.
     pub(crate) info: DeviceInfo,
+    /// Its size, shared with the array's other engines and its handles.
+    pub(crate) size: Arc<ArraySize>,
     pub(crate) mesh: Rc<Mesh>,
     pub(crate) update: ViewUpdate,
     pub(crate) bitmap: Option<Shape>,
@@ -130,7 +137,7 @@ struct Engines(RefCell<Vec<Rc<Engine>>>);
 impl Engine {
     /// Makes the engine of array `id` and registers it with `shard`.
     pub(crate) fn start(shard: &Shard, id: ArrayId, setup: Setup) -> Rc<Engine> {
-        let Setup { home, tasks, info, mesh, update, bitmap, settings, .. } = setup;
+        let Setup { home, tasks, info, size, mesh, update, bitmap, settings, .. } = setup;
         let reports = setup.reports;
         let policy = Policy::of(shard, bitmap.map(|shape| (FIRST_BITMAP, shape)));
         let geometry = update.geometries.whole();
@@ -150,6 +157,8 @@ impl Engine {
             tasks,
             home: HomeLink::new(shard, id, home, reports),
             info: Rc::new(info),
+            size,
+            opened: Rc::default(),
             members: Members::new(update, balance, setup.aggregate),
             splits,
             measured: Measured::new(shard),
@@ -221,6 +230,24 @@ impl Engine {
         self.watch_member(&member);
         self.members.enter(member);
         Ok(())
+    }
+
+    /// Opens member `nr` anew, since its device has another size now; what is asked of it from then on goes there. Nothing
+    /// of the array is under way.
+    ///
+    /// # Errors
+    /// When the device does not open here: the member stays as it was.
+    pub(crate) fn reopen_member(&self, nr: MemberNr, opener: &dyn Opener) -> Result<(), OpenError> {
+        let device = opener.open(&self.shard)?;
+        let member = self.members.prepare(&self.shard, nr, device);
+        self.watch_member(&member);
+        self.members.exchange(member);
+        Ok(())
+    }
+
+    /// Devices of the array that somebody has open on this shard.
+    pub(crate) fn devices_open(&self) -> usize {
+        Rc::strong_count(&self.opened) - 1
     }
 
     /// Takes over new settings, which suit the array.

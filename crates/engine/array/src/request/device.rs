@@ -19,13 +19,20 @@ pub(crate) struct ArrayDevice {
     info: Rc<DeviceInfo>,
     /// Losses that its client has been told of.
     told: Rc<Cell<u64>>,
+    /// Counts as one that is open.
+    _open: Rc<()>,
 }
 
 impl ArrayDevice {
     pub(crate) fn new(engine: &Rc<Engine>) -> ArrayDevice {
         // Losses from before this connection do not concern its client.
         let told = Rc::new(Cell::new(engine.home.reports.losses()));
-        ArrayDevice { engine: Rc::clone(engine), info: Rc::clone(&engine.info), told }
+        let size = engine.size.get();
+        let info = match engine.info.size == size {
+            true => Rc::clone(&engine.info),
+            false => Rc::new(DeviceInfo { size, ..(*engine.info).clone() }),
+        };
+        ArrayDevice { engine: Rc::clone(engine), info, told, _open: Rc::clone(&engine.opened) }
     }
 }
 

@@ -76,6 +76,14 @@ impl Geometry {
         Geometry { run: (RUN_BYTES / unit_on_member).max(1), ..self }
     }
 
+    /// The same over another layout, with `component_size` bytes of each component in use.
+    pub(crate) fn with(&self, layout: Layout, component_size: u64) -> Geometry {
+        let shape = (self.level, self.layout_number);
+        let (block, owners) = (self.logical_block, self.owners());
+        let other = Geometry::new(shape.0, shape.1, layout, block, component_size, owners);
+        if self.run > 1 { other.in_runs() } else { other }
+    }
+
     /// Where chunks and parity lie, at the levels that have parity.
     #[inline]
     pub(crate) fn parity(&self) -> Option<&Parity> {

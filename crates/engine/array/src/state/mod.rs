@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `geometry` | the shape: level, chunk, layout, which shard owns what |
 //! | `geometries` | which part of the array has which: one shape everywhere, or two with a border |
+//! | `array_size` | the bytes that users see, for all shards and handles |
 //! | `view` | the members, their states and the geometry, as control has decided; replaced as a whole |
 //! | `bad_blocks` | blocks of a member that hold nothing, as a set |
 //! | `reports` | failures that all shards see before a message could tell them |
@@ -13,6 +14,7 @@
 //! | `apart` | halves of one array that ran apart, told from their superblocks |
 
 pub mod apart;
+pub(crate) mod array_size;
 pub(crate) mod bad_blocks;
 pub(crate) mod extent;
 pub mod findings;

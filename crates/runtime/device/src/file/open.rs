@@ -119,11 +119,14 @@ impl Opener for FileMember {
         let fd = self.whole.descriptor().map_err(|error| refuse(reason(&error)))?;
         let flush_fd = self.whole.flush_descriptor().map_err(|error| refuse(reason(&error)))?;
         let writable = self.mode == Mode::ReadWrite;
+        // It may have become larger since it was opened.
+        let size = self.whole.size_now().unwrap_or(0).max(self.abilities.size);
+        let abilities = self.abilities.with_size(size);
         let device = FileDevice::new(
             shard,
             (fd, flush_fd),
-            self.info.clone(),
-            self.abilities,
+            abilities.info(&self.info.name, self.info.direct),
+            abilities,
             writable,
             Arc::clone(&self.whole),
         );

@@ -36,6 +36,11 @@ pub(super) struct Abilities {
 }
 
 impl Abilities {
+    /// The same, and `size` bytes.
+    pub(super) fn with_size(self, size: u64) -> Abilities {
+        Abilities { size, ..self }
+    }
+
     pub(super) fn info(&self, name: &str, direct: bool) -> DeviceInfo {
         let block = u64::from(self.logical_block.max(512));
         DeviceInfo {

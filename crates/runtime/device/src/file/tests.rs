@@ -167,6 +167,19 @@ fn truncate(path: &PathBuf, size: u64) {
 }
 
 #[test]
+fn a_file_that_has_grown_is_larger_for_who_opens_it_from_then_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("member");
+    create_sparse(&path, 1 << 20).unwrap();
+    let member = FileMember::open(&path, Mode::ReadWrite).unwrap();
+    let shard = Shard::with_ring(0).unwrap();
+    let before = member.open(&shard).unwrap();
+    truncate(&path, 3 << 20);
+    let after = member.open(&shard).unwrap();
+    assert_eq!((before.info().size, after.info().size), (1 << 20, 3 << 20));
+}
+
+#[test]
 fn a_truncated_file_is_gone_for_reads_and_stays_gone() {
     let bench = Bench::new();
     let (path, device) = bench.open("member", MIB);

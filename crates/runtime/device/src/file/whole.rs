@@ -71,20 +71,23 @@ impl Whole {
         self.gone.load(Ordering::Relaxed)
     }
 
+    /// The size in bytes that it has now; `None` when it cannot be read.
+    pub(super) fn size_now(&self) -> Option<u64> {
+        let fd = self.fd.as_ref()?;
+        if self.block_device {
+            return seek(fd, SeekFrom::End(0)).ok();
+        }
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        statx(fd, c"", flags, StatxFlags::SIZE).ok().map(|found| found.stx_size)
+    }
+
     /// Checks the size; false when the file is shorter than it was, or its size cannot be read. After it was
     /// false once it stays false.
     pub(super) fn check(&self) -> bool {
         if self.is_gone() {
             return false;
         }
-        let Some(fd) = &self.fd else { return false };
-        let size = if self.block_device {
-            seek(fd, SeekFrom::End(0)).ok()
-        } else {
-            let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-            statx(fd, c"", flags, StatxFlags::SIZE).ok().map(|found| found.stx_size)
-        };
-        let whole = size.is_some_and(|size| size >= self.size);
+        let whole = self.size_now().is_some_and(|size| size >= self.size);
         if !whole {
             self.gone.store(true, Ordering::Relaxed);
         }

@@ -25,6 +25,8 @@ use braid_format::SECTOR;
 use braid_format::bitmap::BitmapSuperblock;
 use braid_format::placement::{BitmapPlace, place_added_bitmap};
 use braid_format::superblock::Superblock;
+use braid_shard::plant::planted;
+use braid_shard::sync::Share;
 use std::rc::Rc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
@@ -46,21 +48,10 @@ impl WriteIntent {
             let why = "it has one; to give it another chunk, remove it first";
             return Err(self.no_bitmap_change(doing, why.to_string()));
         }
-        let bitmap = Rc::new(self.new_bitmap(doing, chunk)?);
-        let failures = self.record.write_whole_bitmap(&bitmap).await;
-        if let Some((member, error)) = failures.into_iter().next() {
-            let (array, member) = (self.record.name.clone(), self.record.member_name(member));
-            return Err(ControlError::Io { array, doing: "writing the bitmap of", member, error });
-        }
-        self.record.current_bitmap.set(Some(Rc::clone(&bitmap)));
-        self.record.roster.borrow_mut().shared.bitmap_offset = bitmap.offset();
-        self.record.write_superblocks(&turn).await;
-        let recorded = (bitmap.nr, bitmap.keeper.borrow().shape());
-        self.record.engines.ask(move |engine: &Engine| engine.record_in(Some(recorded))).await;
+        let sync_size = self.record.geometry().sync_size();
+        let bitmap = Rc::new(self.new_bitmap(doing, chunk, sync_size)?);
+        self.put(&turn, Rc::clone(&bitmap)).await?;
         drop(turn);
-        let (clearing, cleared) = (Rc::clone(self), Rc::clone(&bitmap));
-        self.record.shard.spawn(async move { clearing.clear_now_and_then(cleared).await });
-        self.record.changed.notify_all();
         tracing::info!("array {}: has a bitmap now", self.record.name);
         Ok(bitmap.status())
     }
@@ -114,8 +105,88 @@ impl WriteIntent {
         Err(self.no_bitmap_change(doing, why))
     }
 
-    /// A bitmap with all bits set, which no superblock speaks of yet.
-    fn new_bitmap(&self, doing: &'static str, chunk: Option<u64>) -> Result<Bitmap, ControlError> {
+    // --- Another size of what it covers ---------------------------------------------------------
+
+    /// Takes the bitmap away because the size of what it covers changes; gives its bytes for each bit. `None`: there was
+    /// none, or it could not be taken away, since too many members have failed. Nothing of the array is under way.
+    pub(crate) async fn take_away(&self, turn: &Share) -> Option<u32> {
+        let bitmap = self.record.bitmap()?;
+        self.record.roster.borrow_mut().shared.bitmap_offset = 0;
+        self.record.write_superblocks(turn).await;
+        if self.record.roster.borrow().broken {
+            self.record.roster.borrow_mut().shared.bitmap_offset = bitmap.offset();
+            return None;
+        }
+        self.record.engines.ask(|engine: &Engine| engine.record_in(None)).await;
+        self.record.current_bitmap.set(None);
+        let chunk = bitmap.keeper.borrow().superblock.chunk_bytes;
+        Some(chunk)
+    }
+
+    /// A bitmap over what the array is now, for [`WriteIntent::give_back`]: with `chunk` bytes for each bit or, as md does
+    /// it, twice that, and so on, until it fits its room. `sync_size`: the bytes that it is to cover.
+    ///
+    /// # Errors
+    /// No chunk fits.
+    pub(crate) fn wider(
+        &self,
+        doing: &'static str,
+        chunk: u32,
+        sync_size: u64,
+    ) -> Result<Rc<Bitmap>, ControlError> {
+        let chunks = std::iter::successors(Some(chunk), |chunk| chunk.checked_mul(2));
+        let mut error = None;
+        for chunk in chunks {
+            match self.new_bitmap(doing, Some(chunk.into()), sync_size) {
+                Ok(bitmap) => return Ok(Rc::new(bitmap)),
+                Err(why) => error = error.or(Some(why)),
+            }
+        }
+        let none = || self.no_bitmap_change(doing, "no bitmap fits".to_string());
+        Err(error.unwrap_or_else(none))
+    }
+
+    /// Gives the array another bitmap after [`WriteIntent::take_away`]. Everything from byte `from` on has to be resynced.
+    ///
+    /// # Errors
+    /// A member did not take it: the array has none then.
+    pub(crate) async fn give_back(
+        self: &Rc<Self>,
+        turn: &Share,
+        bitmap: Rc<Bitmap>,
+        from: u64,
+    ) -> Result<(), ControlError> {
+        if !planted("grown-part-not-in-bitmap") {
+            bitmap.keeper.borrow_mut().need_from(from);
+        }
+        self.put(turn, bitmap).await
+    }
+
+    /// Has all members, then the superblocks, then the engines have the bitmap.
+    async fn put(self: &Rc<Self>, turn: &Share, bitmap: Rc<Bitmap>) -> Result<(), ControlError> {
+        let failures = self.record.write_whole_bitmap(&bitmap).await;
+        if let Some((member, error)) = failures.into_iter().next() {
+            let (array, member) = (self.record.name.clone(), self.record.member_name(member));
+            return Err(ControlError::Io { array, doing: "writing the bitmap of", member, error });
+        }
+        self.record.current_bitmap.set(Some(Rc::clone(&bitmap)));
+        self.record.roster.borrow_mut().shared.bitmap_offset = bitmap.offset();
+        self.record.write_superblocks(turn).await;
+        let recorded = (bitmap.nr, bitmap.keeper.borrow().shape());
+        self.record.engines.ask(move |engine: &Engine| engine.record_in(Some(recorded))).await;
+        let (clearing, cleared) = (Rc::clone(self), bitmap);
+        self.record.shard.spawn(async move { clearing.clear_now_and_then(cleared).await });
+        self.record.changed.notify_all();
+        Ok(())
+    }
+
+    /// A bitmap with all bits set over `sync_size` bytes, which no superblock speaks of yet.
+    fn new_bitmap(
+        &self,
+        doing: &'static str,
+        chunk: Option<u64>,
+        sync_size: u64,
+    ) -> Result<Bitmap, ControlError> {
         let refuse = |why: String| self.no_bitmap_change(doing, why);
         let chunk = chunk.map(|bytes| {
             u32::try_from(bytes).map_err(|_| {
@@ -127,7 +198,7 @@ impl WriteIntent {
         let members = roster.members.iter().filter(|member| !member.is_faulty());
         let superblocks: Vec<&Superblock> =
             members.clone().map(|member| &member.superblock).collect();
-        let sync_size = self.record.geometry().sync_size().div_ceil(SECTOR_BYTES);
+        let sync_size = sync_size.div_ceil(SECTOR_BYTES);
         let place = place_added_bitmap(&superblocks, sync_size, chunk)
             .map_err(|error| refuse(error.to_string()))?;
         let bitmap = self.bitmap_at(&place, &roster.shared);

@@ -107,7 +107,8 @@ impl Jobs {
         Ok(())
     }
 
-    fn job_kind_now(&self) -> Option<JobKind> {
+    /// The kind of the job that runs, or is about to.
+    pub(super) fn job_kind_now(&self) -> Option<JobKind> {
         if let Some(kind) = self.schedule.running() {
             return Some(kind);
         }

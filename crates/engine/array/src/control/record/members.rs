@@ -138,6 +138,7 @@ pub(crate) struct Roster {
 /// Brings up to date the fields of a member's superblock that an update changes in all of them.
 fn take_update(superblock: &mut Superblock, shared: &Superblock) {
     superblock.events = shared.events;
+    superblock.size = shared.size;
     superblock.utime = shared.utime;
     superblock.resync_offset = shared.resync_offset;
     superblock.roles.clone_from(&shared.roles);

@@ -38,6 +38,7 @@ use crate::engine::Engine;
 use crate::metadata::bitmap::keeper::Keeper;
 use crate::options::{AssembleOptions, Context};
 use crate::state::ArrayId;
+use crate::state::geometries::Geometries;
 use crate::state::geometry::Geometry;
 use crate::state::view::{MemberNr, ViewUpdate};
 use braid_shard::Shard;
@@ -138,6 +139,14 @@ impl Record {
     pub(crate) async fn send_view(&self) {
         self.suspects.set_recording(false);
         let update = self.next_view();
+        self.engines.ask(move |engine| engine.members.apply(update.clone())).await;
+    }
+
+    /// Like [`send_view`](Record::send_view), with other geometries than before.
+    pub(crate) async fn send_geometries(&self, geometries: &Geometries) {
+        self.suspects.set_recording(false);
+        let suspects = self.distrusted();
+        let update = self.roster.borrow().view(geometries, self.read_only, &suspects);
         self.engines.ask(move |engine| engine.members.apply(update.clone())).await;
     }
 

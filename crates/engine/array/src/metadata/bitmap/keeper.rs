@@ -114,6 +114,17 @@ impl Keeper {
         wait
     }
 
+    /// A resync has to visit everything from byte `from` on: the bits over it are set and needed. Nothing of it is written
+    /// yet.
+    pub(crate) fn need_from(&mut self, from: u64) {
+        for bit in 0..self.shape.bits() {
+            if self.shape.bytes(bit).end > from {
+                self.needed.set(bit.into());
+                self.count += u32::from(self.bits.set(bit.into()));
+            }
+        }
+    }
+
     /// A shard does not write under `bits` any more.
     pub(crate) fn release(&mut self, bits: &[u32]) {
         for bit in bits {
