@@ -44,9 +44,20 @@ impl Run {
             let rebuilding = choice.rebuilding.iter();
             rebuilding.map(|(slot, held, at)| (*slot, name(held), *at)).collect()
         };
+        self.standing.dirty_degraded =
+            (0..rest.arrays.len()).map(|nr| self.is_dirty_and_degraded(&rest, nr)).collect();
         self.standing.rebuilding =
             rest.arrays.iter().map(|one| one.as_ref().map(|one| named(&one.choice))).collect();
         self.goes_on()
+    }
+
+    /// A member may have been too slow for a stop, and failed, while a resync had not ended: an array with parity is not
+    /// started then unless somebody insists (md: `md_run`, "cannot start dirty degraded array").
+    fn is_dirty_and_degraded(&self, rest: &AtRest, nr: usize) -> bool {
+        let Some(Some(one)) = rest.arrays.get(nr) else { return false };
+        let parity = self.plan.arrays[nr].create.level.is_parity();
+        let whole = one.choice.in_sync.len() == self.layout(nr).slots();
+        parity && !whole && !one.choice.freshest.is_clean()
     }
 
     /// Now and then a leaf that a stack can do without.

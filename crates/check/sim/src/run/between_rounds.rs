@@ -9,6 +9,7 @@ use crate::waiting::Over;
 use braid_array::status::JobOutcome;
 use braid_format::superblock::Superblock;
 use braid_layout::{Layout, Parity};
+use std::rc::Rc;
 
 impl Run {
     pub(super) fn mishap_between_rounds(&mut self) -> Result<(), Over> {
@@ -121,9 +122,10 @@ impl Run {
         } else {
             self.crash()?
         }
-        let members = self.world.members.borrow().clone();
-        let freshest =
-            images::md_choice(&self.world, &members).map(|choice| choice.freshest.events);
+        // Of the others: the last update may be on this member alone, and goes with what it holds now.
+        let mut others = self.world.members.borrow().clone();
+        others.retain(|other| !Rc::ptr_eq(other, &member));
+        let freshest = images::md_choice(&self.world, &others).map(|choice| choice.freshest.events);
         let old = freshest.is_some_and(|freshest| freshest > then + 1);
         // A crash opens the write hole; parity levels do not promise to lose a member then.
         if old && self.promises.holes.is_empty() && self.survives(&member, in_sync_at_rest) {

@@ -215,6 +215,14 @@ impl Run {
                 let later = machine.begin(self.assemble_one(&machine, &those, nr));
                 result = wait(&machine, "assemble", &later)?;
             }
+            let refused = matches!(result, Err(AssembleError::DirtyDegraded { .. }));
+            if self.standing.expected[nr] && self.standing.dirty_degraded[nr] {
+                // Nobody insists here: refusing is right, and the end.
+                return match refused {
+                    true => Err(Over),
+                    false => self.fail("assembles", format!("a{nr} starts, dirty and degraded")),
+                };
+            }
             match result {
                 Ok(array) => arrays.push(Some(array)),
                 Err(error) if self.standing.expected[nr] => {
@@ -402,7 +410,9 @@ impl Run {
     pub(super) fn stop_one(&mut self, nr: usize) -> Result<Option<Left>, Over> {
         let Some(control) = self.control(nr)? else { return Ok(None) };
         let later = self.life()?.machine.begin(async move { control.stop().await });
-        self.wait("a stop", &later).map(Some)
+        let left = self.wait("a stop", &later)?;
+        self.world.trace(|| format!("{}left {:?}: {:?}", self.a(nr), left.ended, left.problems));
+        Ok(Some(left))
     }
 
     /// Nothing runs. Members of a single array come and go at once; those of a stack when it is known which arrays count.

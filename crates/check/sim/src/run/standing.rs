@@ -33,6 +33,8 @@ pub(super) struct Standing {
     pub(super) expected: Vec<bool>,
     /// Arrays that were made anew and that the one above has not taken yet: it finds no superblock of its own there.
     pub(super) blank: BTreeSet<usize>,
+    /// By array: its superblocks say that a member is missing and that parity may not match, so it must not start by itself.
+    pub(super) dirty_degraded: Vec<bool>,
     /// By array: who is being rebuilt.
     pub(super) rebuilding: Vec<Option<Rebuilding>>,
 }
@@ -44,6 +46,7 @@ impl Standing {
             synced: vec![zeroes; arrays],
             expected: vec![true; arrays],
             blank: BTreeSet::new(),
+            dirty_degraded: vec![false; arrays],
             rebuilding: Vec::new(),
         }
     }
