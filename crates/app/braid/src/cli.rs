@@ -8,6 +8,7 @@ mod figures;
 mod nbd;
 mod new_members;
 mod resume;
+mod scrub;
 mod settings;
 pub mod volume;
 
@@ -17,6 +18,7 @@ use common::EXIT_CODES;
 pub use figures::{Iostat, Metrics, Stat};
 pub use new_members::NewMembers;
 pub use resume::Resume;
+pub use scrub::{Check, Repair, Scrub};
 pub use settings::{Get, Set, State};
 
 use crate::array_name::ArrayName;
@@ -65,9 +67,9 @@ pub enum Command {
     /// Change a running array: use more of its members, give it a write-intent bitmap, or take that away.
     Grow(Grow),
     /// Read everything and count where redundancy does not match the data.
-    Check(Scrub),
+    Check(Check),
     /// Read everything, count where redundancy does not match the data, and correct it.
-    Repair(Scrub),
+    Repair(Repair),
     /// Wait until no resync, rebuild or check is running, and show its progress.
     Wait(Wait),
     /// Limit the speed of background jobs of a running array.
@@ -416,25 +418,6 @@ pub struct Grow {
     #[arg(long, conflicts_with = "bitmap")]
     pub dry_run: bool,
     /// Answer in JSON.
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub control: Control,
-}
-
-/// `braid check` and `braid repair`.
-#[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
-pub struct Scrub {
-    /// The array: its name or UUID. Not needed when only one is running.
-    pub name: Option<String>,
-    /// Wait for the end and show the progress.
-    #[arg(short = 'W', long)]
-    pub wait: bool,
-    /// Cancel a check or repair that is running.
-    #[arg(long, conflicts_with = "wait")]
-    pub cancel: bool,
-    /// Answer in JSON; progress is a line of JSON each.
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]

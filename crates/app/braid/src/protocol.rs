@@ -16,7 +16,7 @@ pub mod volume;
 
 pub use counters::Counters;
 pub use job::Job;
-pub use scrubbed::{Found, FoundPlace, Scrubbed};
+pub use scrubbed::{Found, FoundPlace, ScrubReport, ScrubState, Scrubbed};
 pub use stat::{Cache, Flow, Io, Latency, MemberIo, Sizes, Stat};
 
 use crate::wanted::array::Shape;
@@ -64,7 +64,11 @@ pub enum Request {
     /// Try writes again that wait for space.
     Resume { array: Option<String> },
     /// Start a check, or a repair.
-    Scrub { array: Option<String>, repair: bool },
+    Scrub { array: Option<String>, repair: bool, parity_only: bool },
+    /// Pause the check or repair that is under way, or go on with it.
+    PauseScrub { array: Option<String>, paused: bool },
+    /// The check or repair that is under way, and the last one that has ended.
+    Scrubs { array: Option<String> },
     /// Cancel a check or repair.
     Cancel { array: Option<String> },
     /// Answer when no job is running, with progress meanwhile.
@@ -157,6 +161,8 @@ pub enum Answer {
     Resized { text: String, report: Resized },
     /// About volumes.
     Volume { volume: VolumeAnswer },
+    /// The check or repair that is under way, and the last one that has ended.
+    Scrubs { array: String, under_way: Option<Box<ScrubReport>>, last: Option<Box<ScrubReport>> },
     /// A job is running.
     Progress { job: Job },
     /// No job is running any more.
@@ -263,8 +269,10 @@ pub struct Detail {
     pub last_job: Option<LastJob>,
     /// Sectors that the last check found not to match.
     pub mismatch_count: u64,
-    /// What the last check or repair found, place by place.
+    /// What the last check or repair found, place by place, also before a restart.
     pub scrubbed: Option<Scrubbed>,
+    /// The check or repair that is under way: it runs, waits or is paused.
+    pub scrub: Option<Box<ScrubReport>>,
     /// Redundancy holds below this; `None`: everywhere.
     pub resynced: Option<u64>,
     /// Its members have a write-intent bitmap, also when nobody keeps it up to date here.

@@ -83,6 +83,8 @@ pub const PLANTS: &[Plant] = &[
     array(CACHE, "stale-line", "does not put new parity into the stripe cache"),
     array(CACHE, "repair-keeps-cache", "leaves the stripe cache as it was when a repair writes past it"),
     array(JOBS, "resync-without-missing-data", "passes over rows in a resync that lack a data block, and counts them as done"),
+    array(JOBS, "scrub-forgets-flight", "has an interrupted check go on behind windows that had not ended"),
+    array(JOBS, "parity-only-asks", "has a repair of parity only write data that the others say is wrong"),
     array(DAMAGE, "unread-as-free", "takes a device whose superblock cannot be read for one that belongs to no array"),
     array(DAMAGE, "unread-left-out", "starts without a member whose superblock cannot be read, and says nothing"),
     array(DAMAGE, "bad-list-as-empty", "takes a list of bad blocks that cannot be read for an empty one"),

@@ -478,6 +478,34 @@ pub enum ControlError {
         /// The job that is running.
         running: JobKind,
     },
+    /// Nothing lies between where a check or repair would begin and end.
+    #[error(
+        "starting a {asked} of array {array}: nothing lies between byte {min} (sync_min, or where it goes on) and \
+         {max} (sync_max); `braid set` changes both"
+    )]
+    NothingToScrub {
+        /// The array.
+        array: String,
+        /// The job that was refused.
+        asked: JobKind,
+        /// The byte where it would begin.
+        min: u64,
+        /// The byte where it would end.
+        max: u64,
+    },
+    /// A part of an array that ends where it begins, or before.
+    #[error(
+        "setting the part of array {array} that checks and repairs go through: sync_max, {max} bytes, must be above \
+         sync_min, {min} bytes"
+    )]
+    SyncRange {
+        /// The array.
+        array: String,
+        /// Where they would begin.
+        min: u64,
+        /// Where they would end.
+        max: u64,
+    },
     /// A new member could not be examined.
     #[error("adding to array {array}: {source}")]
     Examine {

@@ -113,6 +113,36 @@ impl Default for SyncSpeed {
     }
 }
 
+/// The part of an array that checks and repairs go through: md's `sync_min` and `sync_max`, in bytes of each component,
+/// of the array at levels 1 and 10.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncRange {
+    /// They begin here.
+    pub min: u64,
+    /// They end here; `u64::MAX`: at the end.
+    pub max: u64,
+}
+
+impl Default for SyncRange {
+    fn default() -> SyncRange {
+        SyncRange { min: 0, max: u64::MAX }
+    }
+}
+
+/// A check or repair, whole or the rest of one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scrub {
+    /// Correct what does not match: the member that is wrong where P and Q, or most copies, name one; else parity
+    /// from data, and other copies from the first.
+    pub repair: bool,
+    /// A repair asks nobody who is wrong, as md's: parity is computed from the data, and copies are those of the first.
+    pub parity_only: bool,
+    /// Go on from this byte, as [`Scrubbed::position`](crate::status::Scrubbed::position) says it; 0: from the beginning.
+    pub position: u64,
+    /// Sectors that were found not to match below.
+    pub mismatches: u64,
+}
+
 /// The options of an assembly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AssembleOptions {
@@ -131,6 +161,8 @@ pub struct AssembleOptions {
     pub safe_mode_delay_ms: u64,
     /// Limits of background jobs.
     pub sync_speed: SyncSpeed,
+    /// The part of the array that checks and repairs go through.
+    pub sync_range: SyncRange,
     /// Milliseconds between two rounds of clearing bits of a bitmap; `None`: what the bitmap says.
     pub bitmap_daemon_sleep_ms: Option<u64>,
     /// Settings of the write path.
@@ -152,6 +184,7 @@ impl Default for AssembleOptions {
             start_degraded: true,
             safe_mode_delay_ms: DEFAULT_SAFE_MODE_DELAY_MS,
             sync_speed: SyncSpeed::default(),
+            sync_range: SyncRange::default(),
             bitmap_daemon_sleep_ms: None,
             settings: Settings::default(),
             memory_max: u64::MAX,

@@ -3,7 +3,7 @@
 //! Sizes and positions are in bytes, times of day in seconds since 1970.
 
 use crate::cache::CacheStats;
-use crate::options::SyncSpeed;
+use crate::options::{SyncRange, SyncSpeed};
 use crate::settings::Settings;
 use crate::state::ArrayId;
 use crate::state::findings::Findings;
@@ -13,6 +13,7 @@ use braid_device::plug::PlugStats;
 use braid_format::superblock::Version;
 use braid_layout::Level;
 use std::fmt;
+use std::ops::Range;
 
 /// Events counted by an engine; see the field names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -182,13 +183,23 @@ pub struct LastJob {
     pub mismatches: u64,
 }
 
-/// The check or repair that ended last.
+/// A check or repair: one that runs, or the one that ended last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// Which of the two it was.
+    /// Its number among those of the array since it was assembled, from 1.
+    pub nr: u64,
+    /// Which of the two it is.
     pub kind: JobKind,
+    /// Where it began and will end: bytes of each component, of the array at levels 1 and 10.
+    pub range: Range<u64>,
+    /// All of the range below has been gone through, and the findings are those of it. From here another goes on.
+    pub position: u64,
+    /// Sectors of 512 bytes that did not match, with those that it was told of when it began.
+    pub mismatches: u64,
     /// The findings.
     pub findings: Findings,
+    /// How it ended; `None` while it runs.
+    pub outcome: Option<JobOutcome>,
 }
 
 /// The content of the superblocks when they were read back after a stop.
@@ -215,6 +226,8 @@ pub struct Left {
     pub problems: Vec<String>,
     /// Some of what was acknowledged may be lost, and no redundancy has it: a sentence that says why.
     pub not_durable: Option<String>,
+    /// The last check or repair, which the stop may have interrupted.
+    pub scrub: Option<Scrubbed>,
 }
 
 impl Left {
@@ -346,6 +359,8 @@ pub struct ArrayStatus {
     pub cache: CacheStats,
     /// Limits of background jobs.
     pub sync_speed: SyncSpeed,
+    /// The part of the array that checks and repairs go through.
+    pub sync_range: SyncRange,
 }
 
 impl ArrayStatus {

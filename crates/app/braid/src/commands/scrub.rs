@@ -1,22 +1,33 @@
-//! What `braid check` and `braid repair` have in common: start, cancel, wait, the count at the end.
+//! What `braid check` and `braid repair` have in common: start, pause, cancel, wait, the count at the end, the report.
 
 use super::done::say_done;
 use crate::cli::Scrub;
-use crate::client::Client;
+use crate::client::{Client, unexpected};
 use crate::exit::DEGRADED;
 use crate::output::progress::Progress;
-use crate::output::{self, found};
+use crate::output::{self, found, report};
 use crate::protocol::{Answer, Detail, Found, LastJob, Request, Scrubbed};
 use anyhow::{Result, bail};
 use std::process::ExitCode;
 
-pub fn run(options: Scrub, repair: bool) -> Result<ExitCode> {
+pub fn run(options: Scrub, repair: bool, parity_only: bool) -> Result<ExitCode> {
     let mut client = Client::connect(&options.control.path())?;
-    let Scrub { name: array, wait, cancel, json, .. } = options;
-    if cancel {
+    let Scrub { name: array, wait, deed, between, json, .. } = options;
+    if deed.last {
+        return last(&mut client, array, json);
+    }
+    if deed.cancel {
         return say_done(&client.order(&Request::Cancel { array })?, json);
     }
-    let started = client.order(&Request::Scrub { array: array.clone(), repair })?;
+    if deed.pause || deed.resume {
+        return say_done(&client.order(&Request::PauseScrub { array, paused: deed.pause })?, json);
+    }
+    if let Some(hours) = between {
+        let name = client.detail(array.as_deref())?.name;
+        let settings = vec![(hours.name, hours.value)];
+        client.order(&Request::Set { array: name, settings, once: false })?;
+    }
+    let started = client.order(&Request::Scrub { array: array.clone(), repair, parity_only })?;
     if !wait {
         return say_done(&started, json);
     }
@@ -26,8 +37,37 @@ pub fn run(options: Scrub, repair: bool) -> Result<ExitCode> {
     conclude(last, detail, json, repair)
 }
 
+/// Shows the report of the last one, and the one that is under way.
+fn last(client: &mut Client, array: Option<String>, json: bool) -> Result<ExitCode> {
+    let answer = client.ask(&Request::Scrubs { array })?;
+    let Answer::Scrubs { array, under_way, last } = &answer else {
+        return Err(unexpected(&answer));
+    };
+    if under_way.is_none() && last.is_none() {
+        bail!("array {array} has not been checked on this machine; `braid check {array}` does it");
+    }
+    if json {
+        output::json_line(&answer)?;
+    } else {
+        let reports = last.iter().chain(under_way);
+        for line in reports.flat_map(|report| report::lines(array, report)) {
+            output::line(line)?;
+        }
+    }
+    let clean = last.as_ref().is_none_or(|report| report.is_clean());
+    Ok(ExitCode::from(if clean { 0 } else { DEGRADED }))
+}
+
 fn conclude(last: Option<LastJob>, detail: Detail, json: bool, repair: bool) -> Result<ExitCode> {
     let asked = if repair { "repair" } else { "check" };
+    if let Some(report) = &detail.scrub {
+        bail!(
+            "the {asked} of array {0} has not come to its end yet, it is {1} at {2:.1} %: `braid check {0} --last` says more",
+            detail.name,
+            report::state(report.state),
+            report.percent()
+        );
+    }
     let Some(job) = last.clone().filter(|job| job.kind == asked && job.outcome == "done") else {
         let why =
             last.and_then(|job| job.error).unwrap_or_else(|| "it was interrupted".to_string());

@@ -13,7 +13,8 @@ use crate::daemon::control_socket::{ControlSocket, default_path};
 use crate::daemon::grouping::{Group, Trouble, group};
 use crate::daemon::layers::{layer, only};
 use crate::daemon::running::{Around, Running};
-use crate::daemon::{End, memory_watch, metrics, signals, volumes};
+use crate::daemon::scrubs::Scrubs;
+use crate::daemon::{End, memory_watch, metrics, scrub_watch, signals, volumes};
 use crate::exit::{DEGRADED, FAILED};
 use crate::members::{Member, parse_all};
 use crate::memory::Memory;
@@ -43,7 +44,8 @@ pub fn run(options: Serve) -> Result<ExitCode> {
     let shards = on_shard::start_shards(usize::from(count))?;
     let home = shards.remotes().first().context("at least one shard was started")?;
     let (memory, kept) = (Memory::default(), Kept::new(options.state.state_dir.as_deref()));
-    let how = How::new(&options, kept.clone(), count, memory.for_caches());
+    let scrubs = Arc::new(Scrubs::new(kept.clone()));
+    let how = How::new(&options, kept.clone(), Arc::clone(&scrubs), (count, memory.for_caches()));
     let Some(Given { groups, members, troubles }) = given(home, &options, &how)? else {
         return Ok(ExitCode::from(FAILED));
     };
@@ -83,6 +85,7 @@ pub fn run(options: Serve) -> Result<ExitCode> {
     let around = Around {
         remotes: shards.remotes().to_vec(),
         kept,
+        scrubs,
         memory_max: memory.for_caches(),
         door: socket.door(),
     };
@@ -97,6 +100,7 @@ pub fn run(options: Serve) -> Result<ExitCode> {
     );
     let served = server.and_then(|server| {
         memory_watch::start(&running, memory)?;
+        scrub_watch::start(&running)?;
         socket.serve(running.handler())?;
         let metrics = options.metrics.metrics.as_ref();
         let metrics = metrics.map(|place| metrics::serve(place, &running)).transpose()?;

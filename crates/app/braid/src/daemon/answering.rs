@@ -10,13 +10,13 @@ use super::jobs::job_of;
 use super::membership::select;
 use super::orders::{NoSuchArray, order, outlook, status, stopped};
 use super::running::Running;
+use super::scrubs::Known;
 use super::{flags, resizing, salvaged, stacking};
 use crate::protocol::{Answer, Detail, Listed, Request};
 use anyhow::{Result, bail};
 use braid_array::array::Array;
 use braid_array::control::Control;
 use braid_array::state::flags::MemberFlags;
-use braid_array::status::{JobKind, JobStatus};
 use braid_device::Target;
 use braid_format::uuid_text;
 use std::rc::Rc;
@@ -133,20 +133,28 @@ impl Running {
                     writes => format!("{writes} writes of array {name} are tried again"),
                 })
             }
-            Request::Scrub { array, repair } => {
+            Request::Scrub { array, repair, parity_only } => {
                 let array = self.find(array.as_deref())?;
-                order(&array, move |control| async move {
-                    if repair {
-                        control.jobs().start_repair()
-                    } else {
-                        control.jobs().start_check()
-                    }
-                })?;
-                let what = if repair { "repair" } else { "check" };
-                let name = array.name();
-                done(format!("{what} of array {name} started; `braid wait {name}` follows it"))
+                done(self.scrubs.start(&array, repair, parity_only)?)
             }
-            Request::Cancel { array } => self.cancel(array.as_deref())?,
+            Request::PauseScrub { array, paused } => {
+                let array = self.find(array.as_deref())?;
+                done(if paused {
+                    self.scrubs.pause(&array)?
+                } else {
+                    self.scrubs.resume(&array)?
+                })
+            }
+            Request::Scrubs { array } => {
+                let array = self.find(array.as_deref())?;
+                let Known { under_way, last, .. } = self.scrubs.known(&array)?;
+                let (under_way, last) = (under_way.map(Box::new), last.map(Box::new));
+                Answer::Scrubs { array: array.name().to_string(), under_way, last }
+            }
+            Request::Cancel { array } => {
+                let array = self.find(array.as_deref())?;
+                done(self.scrubs.cancel(&array)?)
+            }
             Request::Wait { array } => {
                 let array = self.find(array.as_deref())?;
                 self.wait(&array, answer)?
@@ -204,7 +212,8 @@ impl Running {
     }
 
     fn detail(&self, array: &Array) -> Result<Detail> {
-        let mut detail = details::detail(status(array)?, self.exports(array.name()));
+        let known = self.scrubs.known(array)?;
+        let mut detail = details::detail(status(array)?, self.exports(array.name()), known);
         for member in &mut detail.members {
             let Some(below) = stacking::array_of(&member.name) else { continue };
             let found = self.arrays().iter().find(|array| array.name() == below).cloned();
@@ -213,20 +222,6 @@ impl Running {
             member.array = below.map(Box::new);
         }
         Ok(detail)
-    }
-
-    fn cancel(&self, array: Option<&str>) -> Result<Answer> {
-        let array = self.find(array)?;
-        let status = status(&array)?;
-        let scrub = |job: &JobStatus| matches!(job.kind, JobKind::Check | JobKind::Repair);
-        let Some(job) = status.job.filter(scrub) else {
-            bail!("no check or repair of array {} is running", array.name());
-        };
-        order(&array, |control| async move {
-            control.jobs().cancel_job();
-            Ok(())
-        })?;
-        Ok(done(format!("{} of array {} cancelled", job.kind, array.name())))
     }
 
     fn wait(&self, array: &Arc<Array>, answer: &mut dyn FnMut(Answer) -> bool) -> Result<Answer> {

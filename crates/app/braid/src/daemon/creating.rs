@@ -128,11 +128,13 @@ impl Running {
         let openers: Vec<Arc<dyn Opener>> = plan.openers().into_iter().flatten().collect();
         let created = make(home, plan)?;
         self.setter.keep(&created.uuid, name, settings)?;
+        self.scrubs.set_hours(created.uuid, settings.check_between);
         let options = AssembleOptions {
             name: Some(name.to_string()),
             uuid: Some(created.uuid),
             settings: settings.path,
             sync_speed: settings.sync_speed(),
+            sync_range: settings.sync_range(),
             memory_max: self.memory_max,
             ..AssembleOptions::default()
         };

@@ -2,24 +2,23 @@
 
 use super::figures;
 use super::jobs::job_of;
-use crate::protocol::{Bitmap, Detail, Found, FoundPlace, LastJob, Member, Scrubbed};
+use super::scrubs::Known;
+use crate::protocol::{Bitmap, Detail, LastJob, Member};
 use crate::settings::ArraySettings;
-use braid_array::state::findings::{Finding, Verdict};
 use braid_array::status::{
     ArrayState, ArrayStatus, JobOutcome, LastJob as EngineLastJob, MemberStatus,
-    Scrubbed as EngineScrubbed,
 };
 use braid_format::uuid_text;
 use rustix::fs::{major, minor};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-/// The state of an array that is exported at `exports`; those of its members that are arrays are for the caller.
-pub(super) fn detail(status: ArrayStatus, exports: Vec<String>) -> Detail {
+/// The state of an array that is exported at `exports` and of whose checks this is known; that of its members that are
+/// arrays is for the caller.
+pub(super) fn detail(status: ArrayStatus, exports: Vec<String>, known: Known) -> Detail {
     let state = status.state_line();
     let has = |word: ArrayState| status.state.contains(&word);
-    let chosen = ArraySettings::of(status.settings, status.sync_speed);
+    let chosen = ArraySettings::of(&status, known.hours);
     let max = status.sync_speed.max_kib;
-    let scrubbed = status.scrubbed.as_ref().map(|found| scrubbed_of(found, &status.members));
     Detail {
         state,
         full_name: status.full_name,
@@ -46,8 +45,9 @@ pub(super) fn detail(status: ArrayStatus, exports: Vec<String>) -> Detail {
         // The engine runs no array that is being reshaped.
         reshape: None,
         last_job: status.last_job.map(last_job_of),
-        mismatch_count: status.mismatch_cnt,
-        scrubbed,
+        mismatch_count: known.last.as_ref().map_or(0, |last| last.mismatches),
+        scrubbed: known.last.map(|last| last.found),
+        scrub: known.under_way.map(Box::new),
         resynced: status.resynced,
         has_bitmap: status.has_bitmap,
         bitmap: status.bitmap.map(|bitmap| Bitmap {
@@ -94,36 +94,6 @@ fn member_of(member: &MemberStatus) -> Member {
         requests: member.io.requests_out,
         bytes: member.io.bytes,
         array: None,
-    }
-}
-
-fn scrubbed_of(scrubbed: &EngineScrubbed, members: &[MemberStatus]) -> Scrubbed {
-    let name = |nr: &u32| {
-        let known = members.iter().find(|member| member.nr == *nr);
-        known.map_or_else(|| format!("a member that was removed ({nr})"), |m| m.name.clone())
-    };
-    let place = |found: &Finding| FoundPlace {
-        offset: found.array.start,
-        length: found.array.end - found.array.start,
-        component_offset: found.component.start,
-        component_length: found.component.end - found.component.start,
-        verdict: match found.verdict {
-            Verdict::Wrong => Found::Wrong,
-            Verdict::Unknown => Found::Unknown,
-            Verdict::Several => Found::Several,
-            Verdict::Unreadable => Found::Unreadable,
-            Verdict::Lost => Found::Lost,
-        },
-        members: found.members.iter().map(name).collect(),
-        mended: found.mended,
-    };
-    let findings = &scrubbed.findings;
-    Scrubbed {
-        kind: scrubbed.kind.to_string(),
-        places: findings.places.iter().map(place).collect(),
-        more: findings.more,
-        unmended: findings.unmended,
-        lost: findings.lost,
     }
 }
 

@@ -12,6 +12,8 @@
 //! | `creating` | arrays that are made while the server runs |
 //! | `salvaged` | the arrays that are only read, beside the engine |
 //! | `setting` | settings of running arrays: changed, kept, shown |
+//! | `scrubs` | checks and repairs over restarts and pauses, and their reports |
+//! | `scrub_watch` | they go on by themselves |
 //! | `details` | what running arrays say of their state |
 //! | `jobs` | a job, as both of these have it |
 //! | `figures` | what running arrays say that they have done |
@@ -40,6 +42,8 @@ mod orders;
 mod resizing;
 pub mod running;
 pub mod salvaged;
+pub mod scrub_watch;
+pub mod scrubs;
 pub mod setting;
 pub mod signals;
 mod stacking;

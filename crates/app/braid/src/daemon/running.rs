@@ -7,6 +7,7 @@ use super::End;
 use super::control_socket::Door;
 use super::grouping::Group;
 use super::orders::NoSuchArray;
+use super::scrubs::Scrubs;
 use super::setting::Setter;
 use crate::settings::kept::Kept;
 use crate::volumes::{Events, Volumes};
@@ -33,6 +34,7 @@ pub struct Running {
     /// Bytes that the caches of an array may take.
     pub(super) memory_max: u64,
     pub(super) setter: Setter,
+    pub(super) scrubs: Arc<Scrubs>,
     /// Held while arrays are made, stacked or chosen to be stopped: which array uses which does not change otherwise.
     stack: Mutex<()>,
     /// Arrays that are being stopped: nothing is made of them any more.
@@ -52,6 +54,8 @@ pub struct Around {
     pub remotes: Vec<Remote>,
     /// Where settings are kept.
     pub kept: Kept,
+    /// The arrays' checks and repairs.
+    pub scrubs: Arc<Scrubs>,
     /// Bytes that the caches of an array may take.
     pub memory_max: u64,
     /// The way in, to be closed when nothing is left to be served.
@@ -69,7 +73,7 @@ impl Running {
         ends: Sender<End>,
         events: impl FnOnce(Weak<Running>) -> Arc<dyn Events>,
     ) -> Arc<Running> {
-        let Around { remotes, kept, memory_max, door } = around;
+        let Around { remotes, kept, scrubs, memory_max, door } = around;
         Arc::new_cyclic(|own| Running {
             arrays: Mutex::new(arrays),
             salvaged: Mutex::new(salvaged),
@@ -77,7 +81,8 @@ impl Running {
             memory_max,
             volumes: Volumes::new(remotes.clone(), kept.clone(), events(Weak::clone(own))),
             remotes,
-            setter: Setter::new(kept),
+            setter: Setter::new(kept, Arc::clone(&scrubs)),
+            scrubs,
             stack: Mutex::new(()),
             stopping: Mutex::default(),
             unwell: AtomicBool::new(false),
@@ -94,6 +99,12 @@ impl Running {
             // One that has been stopped meanwhile has no cache.
             let _ = array.control(|control| async move { control.shrink_caches().await });
         }
+    }
+
+    /// Checks and repairs that may go on do, and what they have come to is kept.
+    pub fn look_at_scrubs(&self) {
+        let arrays = self.arrays().clone();
+        arrays.iter().for_each(|array| self.scrubs.look(array));
     }
 
     pub(super) fn stack_turn(&self) -> MutexGuard<'_, ()> {

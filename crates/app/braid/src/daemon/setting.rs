@@ -4,6 +4,7 @@
 //! file. Invariant: when a request is refused, both are as they were.
 
 use super::orders::{order, status};
+use super::scrubs::Scrubs;
 use crate::output::size;
 use crate::protocol::Setting;
 use crate::settings::kept::Kept;
@@ -16,19 +17,20 @@ use braid_array::status::ArrayStatus;
 use braid_device::Target;
 use braid_layout::Level;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// See the module's documentation.
 pub struct Setter {
     kept: Kept,
+    scrubs: Arc<Scrubs>,
     /// Held while settings are read, changed and kept: changes come one after the other.
     turn: Mutex<()>,
 }
 
 impl Setter {
-    /// One that keeps settings in `kept`.
-    pub fn new(kept: Kept) -> Setter {
-        Setter { kept, turn: Mutex::new(()) }
+    /// One that keeps settings in `kept`; `scrubs` know the hours of checks.
+    pub fn new(kept: Kept, scrubs: Arc<Scrubs>) -> Setter {
+        Setter { kept, scrubs, turn: Mutex::new(()) }
     }
 
     /// Makes sure that there is a place to keep settings in.
@@ -64,7 +66,7 @@ impl Setter {
         // Nothing is left half done by a panic: whoever comes next reads everything anew.
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let now = status(array)?;
-        let before = ArraySettings::of(now.settings, now.sync_speed);
+        let before = ArraySettings::of(&now, self.scrubs.known(array)?.hours);
         let wanted = before.with(&asked).with_context(doing)?;
         let (kept, damaged) = self.kept.load(&array.uuid());
         let keep = kept.with(&asked).with_context(doing)?;
@@ -77,6 +79,7 @@ impl Setter {
             take_over(array, wanted, before)?;
             return Err(error.context("nothing was set; with --once it is set without being kept"));
         }
+        self.scrubs.set_hours(array.uuid(), wanted.check_between);
         drop(turn);
         Ok(match (once, damaged) {
             (true, _) => format!("array {name}: {}, until it is stopped", list(&asked)),
@@ -92,7 +95,7 @@ impl Setter {
     pub fn get(&self, array: &Array) -> Result<Vec<Setting>> {
         let status = status(array)?;
         let geometry = fit::running(&status, array.info().device.logical_block);
-        let set = ArraySettings::of(status.settings, status.sync_speed);
+        let set = ArraySettings::of(&status, self.scrubs.known(array)?.hours);
         let (kept, _) = self.kept.load(&array.uuid());
         let setting = |name: &&str| {
             let value = set.get(name);
@@ -107,7 +110,9 @@ impl Setter {
 /// Has the array take over settings, or leave those that it has.
 fn take_over(array: &Array, from: ArraySettings, to: ArraySettings) -> Result<()> {
     let (before, after) = (from.sync_speed(), to.sync_speed());
+    let (range_before, range) = (from.sync_range(), to.sync_range());
     order(array, move |control| async move {
+        control.jobs().set_sync_range(range)?;
         if after != before {
             control.jobs().set_sync_speed(after.min_kib, after.max_kib)?;
         }
@@ -115,9 +120,10 @@ fn take_over(array: &Array, from: ArraySettings, to: ArraySettings) -> Result<()
             return Ok(());
         }
         let outcome = control.set(to.path).await;
-        if outcome.is_err() && after != before {
+        if outcome.is_err() {
             // These were in force a moment ago, so they cannot be refused.
             let _ = control.jobs().set_sync_speed(before.min_kib, before.max_kib);
+            let _ = control.jobs().set_sync_range(range_before);
         }
         outcome
     })
@@ -139,6 +145,9 @@ fn auto(
             (format!("{kib} KiB/s"), numbers(&[("kib_per_second", kib)]))
         }
         "sync_speed_max" => ("no limit".to_string(), BTreeMap::new()),
+        "sync_min" => ("from the beginning".to_string(), BTreeMap::new()),
+        "sync_max" => ("to the end".to_string(), BTreeMap::new()),
+        "check_between" => ("at any time".to_string(), BTreeMap::new()),
         "max_read_errors" => match status.level {
             Level::Raid1 | Level::Raid10 => {
                 let most = status.settings.max_read_errors();

@@ -36,7 +36,7 @@ impl Running {
             // Its members were opened to be read only.
             lines.push(format!("array {}: nothing was written", array.info().name));
         }
-        let ends = stop_arrays(std::mem::take(&mut *self.arrays()))?;
+        let ends = self.stop_arrays(std::mem::take(&mut *self.arrays()))?;
         lines.extend(ends.iter().map(sentence));
         let well = unmounted && ends.iter().all(Left::is_well);
         Ok(End { lines, well: well && !self.unwell.load(Ordering::Relaxed) })
@@ -108,7 +108,7 @@ impl Running {
         self.stopping().extend(&ids);
         // A member that does not answer may hold an array's end up: others go on meanwhile.
         drop(turn);
-        let ended = stop_arrays(arrays.clone());
+        let ended = self.stop_arrays(arrays.clone());
         let _turn = self.stack_turn();
         self.stopping().retain(|id| !ids.contains(id));
         let ends = ended?;
@@ -169,7 +169,7 @@ impl Running {
 
 /// How an array was left, from what its members say.
 fn sentence(left: &Left) -> String {
-    let Left { name, ended, written, problems, not_durable } = left;
+    let Left { name, ended, written, problems, not_durable, .. } = left;
     let state = match ended {
         Ended::Untouched => "nothing was written".to_string(),
         Ended::Clean => format!("clean, as read back from {written} members"),
@@ -194,21 +194,30 @@ fn stop_array(array: &Arc<Array>) -> Result<Option<Left>> {
     })
 }
 
-/// Stops arrays, each before those that it is made of; those that have nothing to do with each other at the same time.
-fn stop_arrays(arrays: Vec<Arc<Array>>) -> Result<Vec<Left>> {
-    let mut all = Vec::new();
-    for layer in stacking::tops_first(arrays) {
-        std::thread::scope(|scope| {
-            let stops: Vec<_> =
-                layer.iter().map(|array| scope.spawn(move || stop_array(array))).collect();
-            let ends = stops.into_iter().map(|stop| stop.join());
-            // The thread does nothing that could panic; if it did, the array would not have been stopped.
-            let failed = || Err(anyhow!("stopping an array failed"));
-            for end in ends {
-                all.extend(end.unwrap_or_else(|_| failed())?);
-            }
-            anyhow::Ok(())
-        })?;
+impl Running {
+    /// Stops arrays, each before those that it is made of; those that have nothing to do with each other at the same time.
+    /// What their checks have come to is kept.
+    fn stop_arrays(&self, arrays: Vec<Arc<Array>>) -> Result<Vec<Left>> {
+        let mut all = Vec::new();
+        for layer in stacking::tops_first(arrays) {
+            std::thread::scope(|scope| {
+                let stop = |array: &Arc<Array>| {
+                    let left = stop_array(array);
+                    let scrub = left.as_ref().ok().and_then(|left| left.as_ref()?.scrub.clone());
+                    self.scrubs.stopped(array, scrub);
+                    left
+                };
+                let stops: Vec<_> =
+                    layer.iter().map(|array| scope.spawn(move || stop(array))).collect();
+                let ends = stops.into_iter().map(|stop| stop.join());
+                // The thread does nothing that could panic; if it did, the array would not have been stopped.
+                let failed = || Err(anyhow!("stopping an array failed"));
+                for end in ends {
+                    all.extend(end.unwrap_or_else(|_| failed())?);
+                }
+                anyhow::Ok(())
+            })?;
+        }
+        Ok(all)
     }
-    Ok(all)
 }

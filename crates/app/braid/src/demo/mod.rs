@@ -253,7 +253,8 @@ fn rebuild(stage: &Stage, client: &mut Client, summary: &mut Summary) -> Result<
 
 fn check(stage: &Stage, client: &mut Client, summary: &mut Summary) -> Result<()> {
     let began = Instant::now();
-    let request = Request::Scrub { array: Some(NAME.to_string()), repair: false };
+    let request =
+        Request::Scrub { array: Some(NAME.to_string()), repair: false, parity_only: false };
     client.order(&request)?;
     wait(stage, "the check")?;
     let time = began.elapsed();

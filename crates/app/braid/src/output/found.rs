@@ -12,6 +12,20 @@ pub fn lines(scrubbed: &Scrubbed) -> Vec<String> {
     lines
 }
 
+/// The same, with the bytes of the members' components.
+pub fn lines_with_components(scrubbed: &Scrubbed) -> Vec<String> {
+    let with = |(line, place): (String, Option<&FoundPlace>)| match place {
+        Some(place) => {
+            let start = place.component_offset;
+            let end = start.saturating_add(place.component_length);
+            format!("{line} (component bytes {start} to {end})")
+        }
+        None => line,
+    };
+    let places = scrubbed.places.iter().map(Some).chain(std::iter::repeat(None));
+    lines(scrubbed).into_iter().zip(places).map(with).collect()
+}
+
 fn line(place: &FoundPlace, kind: &str) -> String {
     let FoundPlace { offset, length, verdict, mended, .. } = place;
     let end = offset.saturating_add(*length);

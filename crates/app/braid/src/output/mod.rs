@@ -3,6 +3,7 @@
 
 pub mod found;
 pub mod progress;
+pub mod report;
 pub mod size;
 pub mod table;
 pub mod time;

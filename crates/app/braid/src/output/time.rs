@@ -23,6 +23,13 @@ pub fn now() -> u64 {
     u64::try_from(Timestamp::now().as_second()).unwrap_or(0)
 }
 
+/// The minute of the day now, in the local zone, counted from midnight.
+pub fn minute_of_day() -> u16 {
+    let now = Timestamp::now().to_zoned(TimeZone::system());
+    // Both are positive and small.
+    now.hour().unsigned_abs() as u16 * 60 + now.minute().unsigned_abs() as u16
+}
+
 /// A span: `42 s`, `3 min 20 s`, `2 h 5 min`.
 pub fn span(seconds: u64) -> String {
     match seconds {

@@ -106,21 +106,45 @@ impl Kept {
         if chosen.is_empty() && !self.path(uuid).is_some_and(|path| path.exists()) {
             return Ok(());
         }
+        let doing = format!("keeping the settings of array {name}");
+        if !chosen.is_empty() {
+            return self.replace(&file_name(uuid), &text(name, &chosen), &doing);
+        }
         let folder = self.prepare()?;
         let path = folder.join(file_name(uuid));
-        let doing = || format!("keeping the settings of array {name} in {}", path.display());
-        if chosen.is_empty() {
-            fs::remove_file(&path).with_context(doing)?;
-        } else {
-            let mut file = tempfile::Builder::new()
-                .prefix(".settings-")
-                .tempfile_in(folder)
-                .with_context(doing)?;
-            file.write_all(text(name, &chosen).as_bytes()).with_context(doing)?;
-            file.as_file().sync_all().with_context(doing)?;
-            file.persist(&path).map_err(|failed| failed.error).with_context(doing)?;
-        }
+        let doing = || format!("{doing} in {}", path.display());
+        fs::remove_file(&path).with_context(doing)?;
         File::open(folder).and_then(|folder| folder.sync_all()).with_context(doing)
+    }
+
+    /// Replaces a file of the state directory by one that holds `text`. The one that was there stays until the new one is on
+    /// disk.
+    ///
+    /// # Errors
+    /// When it cannot be written, while `doing` what it is for.
+    pub fn replace(&self, file_name: &str, text: &str, doing: &str) -> Result<()> {
+        let folder = self.prepare()?;
+        let path = folder.join(file_name);
+        let doing = || format!("{doing} in {}", path.display());
+        let mut file =
+            tempfile::Builder::new().prefix(".new-").tempfile_in(folder).with_context(doing)?;
+        file.write_all(text.as_bytes()).with_context(doing)?;
+        file.as_file().sync_all().with_context(doing)?;
+        file.persist(&path).map_err(|failed| failed.error).with_context(doing)?;
+        File::open(folder).and_then(|folder| folder.sync_all()).with_context(doing)
+    }
+
+    /// The text of a file of the state directory; `None` when there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read, is too large or no text.
+    pub fn read(&self, file_name: &str) -> std::io::Result<Option<String>> {
+        let Some(folder) = &self.folder else { return Ok(None) };
+        match read(&folder.join(file_name)) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 

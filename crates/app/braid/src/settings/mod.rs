@@ -3,24 +3,33 @@
 //! | file | subject |
 //! |---|---|
 //! | `kept` | the file in which an array's settings wait for the next `serve` |
+//! | `hours` | hours of the day, for checks and repairs |
 //! | `fit` | whether settings suit an array that is not running yet |
 //!
 //! Owns the names. What a value of the write path may be is the engine's to say.
 
 pub mod fit;
+pub mod hours;
 pub mod kept;
 
-use anyhow::{Result, bail};
-use braid_array::options::SyncSpeed;
+use anyhow::{Context, Result, bail};
+use braid_array::options::{SyncRange, SyncSpeed};
 use braid_array::settings::Settings;
+use braid_array::status::ArrayStatus;
+use hours::Hours;
 use std::fmt;
 use std::str::FromStr;
 
 /// The names, in the order in which they are shown.
-pub const NAMES: [&str; 9] = {
+pub const NAMES: [&str; 12] = {
     let [a, b, c, d, e, f, g] = braid_array::settings::NAMES;
-    [a, b, c, d, e, f, g, "sync_speed_min", "sync_speed_max"]
+    let [h, i, j, k, l] = OF_JOBS;
+    [a, b, c, d, e, f, g, h, i, j, k, l]
 };
+
+/// Those of background jobs.
+const OF_JOBS: [&str; 5] =
+    ["sync_speed_min", "sync_speed_max", "sync_min", "sync_max", "check_between"];
 
 /// All settings of an array; the default is auto everywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +40,12 @@ pub struct ArraySettings {
     pub sync_speed_min: Option<u64>,
     /// md's `sync_speed_max` in KiB per second and member; `None`: auto, which is no limit.
     pub sync_speed_max: Option<u64>,
+    /// md's `sync_min` in sectors: checks and repairs begin there; `None`: auto, at the beginning.
+    pub sync_min: Option<u64>,
+    /// md's `sync_max` in sectors: checks and repairs end there; `None`: auto, at the end.
+    pub sync_max: Option<u64>,
+    /// Checks and repairs run between these hours; `None`: auto, always.
+    pub check_between: Option<Hours>,
 }
 
 /// `NAME=VALUE`, as typed; the name is one of [`NAMES`] and the value can be one of its values.
@@ -67,11 +82,15 @@ pub fn list(assignments: &[Assignment]) -> String {
 }
 
 impl ArraySettings {
-    /// What is set on a running array.
-    pub fn of(path: Settings, speed: SyncSpeed) -> ArraySettings {
+    /// What is set on a running array; `hours` is nothing that the engine knows.
+    pub fn of(status: &ArrayStatus, hours: Option<Hours>) -> ArraySettings {
+        let (speed, range) = (status.sync_speed, status.sync_range);
         let auto = SyncSpeed::default();
         ArraySettings {
-            path,
+            path: status.settings,
+            sync_min: (range.min > 0).then_some(range.min / SECTOR),
+            sync_max: (range.max != u64::MAX).then_some(range.max / SECTOR),
+            check_between: hours,
             sync_speed_min: (speed.min_kib != auto.min_kib).then_some(speed.min_kib),
             sync_speed_max: (speed.max_kib != auto.max_kib).then_some(speed.max_kib),
         }
@@ -100,6 +119,13 @@ impl ArraySettings {
         if min_kib > max_kib {
             bail!("sync_speed_min={min_kib} is above sync_speed_max={max_kib}; set both");
         }
+        let SyncRange { min, max } = self.sync_range();
+        if min >= max {
+            let (min, max) = (min / SECTOR, max / SECTOR);
+            bail!(
+                "sync_min={min} is not below sync_max={max}, in sectors: a check would find nothing to do; set both"
+            );
+        }
         Ok(())
     }
 
@@ -112,6 +138,16 @@ impl ArraySettings {
                     bail!("sync_speed_max=0: jobs could never end; \"none\" is no limit");
                 }
             }
+            "sync_min" => self.sync_min = sectors(name, value)?.filter(|sectors| *sectors > 0),
+            "sync_max" => {
+                self.sync_max = if value == "max" { None } else { sectors(name, value)? };
+            }
+            "check_between" => {
+                self.check_between = match value {
+                    AUTO => None,
+                    hours => Some(hours.parse().with_context(|| format!("{name}={value}"))?),
+                };
+            }
             _ if !NAMES.contains(&name) => {
                 bail!("{name:?} is no setting of an array; there are: {}", NAMES.join(", "))
             }
@@ -122,12 +158,15 @@ impl ArraySettings {
 
     /// The value of a setting as text that [`ArraySettings::with`] takes; `auto` where nothing is set.
     pub fn get(&self, name: &str) -> String {
-        let speed = match name {
+        let value = match name {
+            "sync_min" => self.sync_min.map(|sectors| sectors.to_string()),
+            "sync_max" => self.sync_max.map(|sectors| sectors.to_string()),
+            "check_between" => self.check_between.map(|hours| hours.to_string()),
             "sync_speed_min" => self.sync_speed_min.map(|kib| kib.to_string()),
             "sync_speed_max" => self.sync_speed_max.map(|kib| kib.to_string()),
             _ => self.path.get(name),
         };
-        speed.unwrap_or_else(|| AUTO.to_string())
+        value.unwrap_or_else(|| AUTO.to_string())
     }
 
     /// The settings that are not auto.
@@ -147,6 +186,19 @@ impl ArraySettings {
     }
 }
 
+impl ArraySettings {
+    /// The part of the array that checks and repairs go through.
+    pub fn sync_range(&self) -> SyncRange {
+        let bytes = |sectors: u64| sectors.saturating_mul(SECTOR);
+        SyncRange {
+            min: self.sync_min.map_or(0, bytes),
+            max: self.sync_max.map_or(u64::MAX, bytes),
+        }
+    }
+}
+
+const SECTOR: u64 = braid_format::SECTOR as u64;
+
 /// What stands for the value that braid chooses.
 pub const AUTO: &str = "auto";
 
@@ -157,6 +209,29 @@ fn kib(name: &str, value: &str) -> Result<Option<u64>> {
     match value.parse() {
         Ok(kib) => Ok(Some(kib)),
         Err(_) => bail!("{name}={value}: \"auto\", or KiB per second and member"),
+    }
+}
+
+/// Sectors as md counts them, or bytes with a unit.
+fn sectors(name: &str, value: &str) -> Result<Option<u64>> {
+    if value == AUTO {
+        return Ok(None);
+    }
+    let last = |text: &str| text.ends_with(|last: char| last.is_ascii_alphabetic());
+    let sectors = match value.parse::<u64>() {
+        Ok(sectors) => Some(sectors),
+        Err(_) if last(value) => {
+            let bytes = braid_device::spec::parse_size(value).ok();
+            bytes.filter(|bytes| bytes.is_multiple_of(SECTOR)).map(|bytes| bytes / SECTOR)
+        }
+        Err(_) => None,
+    };
+    match sectors.filter(|sectors| *sectors <= u64::MAX / SECTOR) {
+        Some(sectors) => Ok(Some(sectors)),
+        None => bail!(
+            "{name}={value}: \"auto\", sectors of 512 bytes of each member (of the array at levels 1 and 10), or a size \
+             with K, M, G or T"
+        ),
     }
 }
 
@@ -171,7 +246,8 @@ mod tests {
     #[test]
     fn all_names_can_be_set_and_are_read_back() {
         let text = "stripe_size=16384 stripe_cache_size=4096 rmw_level=0 preread_bypass_threshold=2 shards=3 \
-                    max_read_errors=4 member_timeout=90 sync_speed_min=10 sync_speed_max=20";
+                    max_read_errors=4 member_timeout=90 sync_speed_min=10 sync_speed_max=20 sync_min=8 sync_max=4096 \
+                    check_between=22:00-05:30";
         let settings = ArraySettings::default().with(&parsed(text).unwrap()).unwrap();
         let shown: Vec<String> = settings.chosen().iter().map(Assignment::to_string).collect();
         assert_eq!(shown.join(" "), text);
@@ -190,6 +266,9 @@ mod tests {
             ("rmw_level=3", "0 (never)"),
             ("sync_speed_min=fast", "KiB per second"),
             ("sync_speed_max=0", "none"),
+            ("sync_min=1.5", "sectors"),
+            ("sync_max=10B", "sectors"),
+            ("check_between=night", "01:00-05:00"),
         ] {
             let error = parsed(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
@@ -200,6 +279,8 @@ mod tests {
             ("sync_speed_max=20", false),
             ("sync_speed_max=20 sync_speed_min=10", true),
             ("sync_speed_min=10 sync_speed_max=9", false),
+            ("sync_min=8 sync_max=16", true),
+            ("sync_min=1M sync_max=2048", false),
         ] {
             assert_eq!(with(text).unwrap().check().is_ok(), agree, "{text}");
         }

@@ -20,6 +20,8 @@ pub(super) struct Chances {
     pub(super) fading: Extra,
     /// Larger components.
     pub(super) resizing: Extra,
+    /// Checks in parts.
+    pub(super) scrub_in_parts: Extra,
 }
 
 impl Chances {
@@ -33,6 +35,7 @@ impl Chances {
             read_lost: of(streams.read_lost),
             fading: of(streams.fading),
             resizing: of(streams.resizing),
+            scrub_in_parts: of(streams.scrub_in_parts),
         }
     }
 }

@@ -21,6 +21,7 @@
 //! | `promises`, `holes` | what is promised no longer; the write hole |
 //! | `assembly`, `missed` | superblocks before an assembly; members that missed a write |
 //! | `lost_flushes`, `between_rounds` | mishaps with flushes, and without requests |
+//! | `scrub_in_parts` | checks that go on where they were interrupted |
 //! | `aimed`, `metadata` | situations brought about on purpose; damaged metadata |
 //! | `resizing` | larger components |
 //!
@@ -52,6 +53,7 @@ mod promises;
 mod resizing;
 mod rest;
 mod rounds;
+mod scrub_in_parts;
 mod stacks;
 mod standing;
 mod too_degraded;
@@ -206,6 +208,9 @@ impl Run {
         }
         if self.chances.resizing.on {
             self.components_grow()?;
+        }
+        if self.chances.scrub_in_parts.on {
+            self.scrub_in_parts()?;
         }
         self.ending()
     }

@@ -118,6 +118,8 @@ pub struct Streams {
     pub fading: Stream,
     /// Larger components.
     pub resizing: Stream,
+    /// Checks that are interrupted and go on.
+    pub scrub_in_parts: Stream,
     /// Damage of metadata.
     pub damage: Stream,
     /// Damage of lists of bad blocks.
@@ -188,6 +190,7 @@ impl Streams {
         read_lost: (58, 80),
         fading: (59, 60),
         resizing: (110, 30),
+        scrub_in_parts: (61, 30),
         damage: (104, 40),
         damage_of_lists: (105, 60),
     };
@@ -204,6 +207,7 @@ impl Streams {
         read_lost: NONE,
         fading: NONE,
         resizing: NONE,
+        scrub_in_parts: NONE,
         damage: NONE,
         damage_of_lists: NONE,
     };

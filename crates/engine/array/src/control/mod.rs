@@ -92,7 +92,7 @@ impl Control {
         let control = Rc::new(Control {
             client_flushes: ClientFlushes::new(&record),
             membership: Membership::new(&record, &bitmap, &unanswered),
-            jobs: Jobs::new(&record, &bitmap, options.sync_speed),
+            jobs: Jobs::new(&record, &bitmap, options),
             unanswered,
             record,
             bitmap,

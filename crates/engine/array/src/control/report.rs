@@ -78,6 +78,7 @@ impl Control {
             shards: geometry.owners(),
             cache,
             sync_speed: self.jobs.schedule.speed.get(),
+            sync_range: self.jobs.schedule.range.get(),
         }
     }
 

@@ -103,6 +103,7 @@ impl Control {
             written: 0,
             problems: Vec::new(),
             not_durable: None,
+            scrub: self.jobs.scrub_now(),
         };
         if self.record.read_only {
             return left;

@@ -3,6 +3,7 @@
 use crate::state::findings::Findings;
 use braid_device::IoError;
 use braid_layout::Slot;
+use braid_shard::plant::planted;
 
 /// The work of one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,12 +13,31 @@ pub enum WindowKind {
     /// Count where redundancy does not match data.
     Check,
     /// Count, and make it match.
-    Repair,
+    Repair {
+        /// Parity from the data and copies from the first, whoever is wrong.
+        parity_only: bool,
+    },
     /// Compute what `slot` must hold, and write it there.
     Rebuild {
         /// The slot whose member is being rebuilt.
         slot: Slot,
     },
+}
+
+impl WindowKind {
+    /// It corrects what a check counts.
+    pub(crate) fn repairs(self) -> bool {
+        matches!(self, WindowKind::Repair { .. })
+    }
+
+    /// The members are asked which of them is wrong: not where redundancy is made to match whatever the data says.
+    pub(crate) fn asks_who_is_wrong(self) -> bool {
+        match self {
+            WindowKind::Check => true,
+            WindowKind::Repair { parity_only } => !parity_only || planted("parity-only-asks"),
+            _ => false,
+        }
+    }
 }
 
 /// Units `first .. first + count`, all owned by one shard.

@@ -4,7 +4,8 @@
 //! A resync makes parity match data: after a crash any block of a stripe may be old. A check or repair asks P and Q,
 //! logical block by logical block: where all of them were read and one alone explains what is found, that one is
 //! wrong, data or parity. Where nothing tells (one parity only, a member missing, rows that a resync has not
-//! reached) or more than one is wrong, a repair does what md does and computes parity from the data.
+//! reached) or more than one is wrong, a repair does what md does and computes parity from the data. A repair of
+//! parity only does that everywhere, and asks nobody.
 
 use crate::engine::window::WindowKind;
 use crate::jobs::correct::{Fix, correct};
@@ -84,10 +85,10 @@ impl Scrub<'_> {
             let wrong: SmallVec<[_; 2]> = wrong.map(|one| (one.slot, one.right.clone())).collect();
             return self.write(view, rows, wrong).await;
         }
-        let asked = whole && rows.at + rows.len <= view.resynced;
+        let asked = whole && rows.at + rows.len <= view.resynced && self.kind.asks_who_is_wrong();
         let runs = self.runs(map, &parities, len, asked);
         let mut mended = vec![false; runs.len()];
-        if self.kind == WindowKind::Repair {
+        if self.kind.repairs() {
             let fixes = self.fixes(rows, map, blocks, &parities, &runs);
             self.forget(rows);
             mended = correct(self.engine, view, &fixes, runs.len()).await?;
@@ -196,7 +197,7 @@ impl Scrub<'_> {
             slots.iter().filter_map(|slot| view.member_nr(*slot)).collect();
         members.sort_unstable();
         let finding = Finding { array, component, verdict, members, mended };
-        self.findings.add(finding, self.kind == WindowKind::Repair);
+        self.findings.add(finding, self.kind.repairs());
     }
 }
 

@@ -4,6 +4,9 @@
 //! the part of the range below which all have ended. While foreground I/O is seen and the job is at
 //! its minimum rate, fewer windows are in flight; above the maximum rate none are started.
 //!
+//! What windows have found counts as soon as they lie below that point, so that a job that is gone through in parts, each from
+//! where the one before had come to, finds everything once.
+//!
 //! Does not know why the units are gone through, nor what is on disk.
 //!
 //! Invariant: when [`Job::run`] returns, no window is in flight.
@@ -22,6 +25,7 @@ use braid_shard::sync::Notify;
 use braid_shard::{Nanos, Shard};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Windows in flight on members that have nothing else to do.
@@ -50,6 +54,16 @@ pub(crate) struct Plan {
     /// Bytes that a unit counts for in progress and rate, and bytes of the whole range from 0.
     pub(crate) bytes_per_unit: u64,
     pub(crate) total_bytes: u64,
+    /// Sectors found not to match below `first`, by an earlier part of the same job.
+    pub(crate) mismatches: u64,
+}
+
+/// Windows that have ended while others before them have not.
+struct Ended {
+    /// The unit behind the last.
+    end: u64,
+    mismatches: u64,
+    findings: Findings,
 }
 
 /// The outcome of a job.
@@ -69,8 +83,8 @@ pub(crate) struct Job {
     next: Cell<u64>,
     /// All units below have ended.
     done: Cell<u64>,
-    /// Windows that have ended above `done`: first unit and end.
-    ended: RefCell<BTreeMap<u64, u64>>,
+    /// Windows that have ended above `done`, by their first unit.
+    ended: RefCell<BTreeMap<u64, Ended>>,
     in_flight: Cell<u32>,
     /// Windows ended so far.
     reports: Cell<u64>,
@@ -104,7 +118,7 @@ impl Job {
             in_flight: Cell::new(0),
             reports: Cell::new(0),
             error: Cell::new(None),
-            mismatches: Cell::new(0),
+            mismatches: Cell::new(plan.mismatches),
             findings: RefCell::new(Findings::default()),
             cancelled: Cell::new(false),
             paused: Cell::new(paused),
@@ -126,6 +140,16 @@ impl Job {
     /// Takes the findings, leaving none.
     pub(crate) fn take_findings(&self) -> Findings {
         self.findings.take()
+    }
+
+    /// The findings below the unit that the job has come to.
+    pub(crate) fn findings(&self) -> Findings {
+        self.findings.borrow().clone()
+    }
+
+    /// Bytes of progress at which the job began and will end.
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.bytes(self.plan.first)..self.bytes(self.plan.end)
     }
 
     /// Starts no further window; [`Job::run`] returns when those in flight have ended.
@@ -196,7 +220,13 @@ impl Job {
             }
         }
         match self.error.get() {
-            Some(error) => JobEnd::Failed(error),
+            Some(error) => {
+                // Nobody goes on from here, so everything counts that was seen.
+                for ended in self.ended.take().into_values() {
+                    self.count(ended.mismatches, ended.findings);
+                }
+                JobEnd::Failed(error)
+            }
             None if self.done.get() < self.plan.end => JobEnd::Cancelled,
             None => JobEnd::Done,
         }
@@ -275,17 +305,26 @@ impl Job {
         let first = piece.map_or(end, |piece| piece.first);
         if first > next {
             self.next.set(first);
-            self.units_ended(next, first);
+            self.units_ended(
+                next,
+                Ended { end: first, mismatches: 0, findings: Findings::default() },
+            );
         }
         piece.map(|piece| Piece { count: piece.count.min(end - first), ..piece })
     }
 
-    fn units_ended(&self, first: u64, end: u64) {
-        let mut ended = self.ended.borrow_mut();
-        ended.insert(first, end);
-        while let Some(end) = ended.remove(&self.done.get()) {
+    fn units_ended(&self, first: u64, units: Ended) {
+        let mut all = self.ended.borrow_mut();
+        all.insert(first, units);
+        while let Some(Ended { end, mismatches, findings }) = all.remove(&self.done.get()) {
             self.done.set(end);
+            self.count(mismatches, findings);
         }
+    }
+
+    fn count(&self, mismatches: u64, findings: Findings) {
+        self.mismatches.set(self.mismatches.get() + mismatches);
+        self.findings.borrow_mut().take(findings);
     }
 
     /// When the last window is over at the maximum rate, which is when the next one may start.
@@ -299,13 +338,12 @@ impl Job {
     fn window_ended(&self, window: Window, report: WindowReport) {
         self.in_flight.set(self.in_flight.get() - 1);
         self.reports.set(self.reports.get() + 1);
-        self.mismatches.set(self.mismatches.get() + report.mismatches);
-        if let Some(findings) = report.findings {
-            self.findings.borrow_mut().take(*findings);
-        }
+        let (mismatches, end) = (report.mismatches, window.first + window.count);
+        let findings = report.findings.map(|found| *found).unwrap_or_default();
         match report.result {
-            Ok(()) => self.units_ended(window.first, window.first + window.count),
+            Ok(()) => self.units_ended(window.first, Ended { end, mismatches, findings }),
             Err(error) => {
+                self.count(mismatches, findings);
                 if self.error.get().is_none() {
                     self.error.set(Some(error));
                 }
@@ -317,5 +355,10 @@ impl Job {
     /// All units below have ended.
     pub(crate) fn done(&self) -> u64 {
         self.done.get()
+    }
+
+    /// All units below have been started.
+    pub(crate) fn started(&self) -> u64 {
+        self.next.get()
     }
 }

@@ -164,7 +164,7 @@ impl Scrub<'_> {
             };
             let mut good = good.clone();
             self.mend_unreadable(view, unit, &good).await;
-            if matches!(self.kind, WindowKind::Check | WindowKind::Repair) {
+            if matches!(self.kind, WindowKind::Check | WindowKind::Repair { .. }) {
                 good = self.compare(view, unit, good, (&mut found, &mut fixes));
             }
             for place in self.targets(view, unit, &good) {
@@ -177,7 +177,7 @@ impl Scrub<'_> {
         }
         handle_job_write_errors(self.engine, view, set.finish().await).await?;
         let mended = correct(self.engine, view, &fixes, found.len()).await?;
-        let repairs = self.kind == WindowKind::Repair;
+        let repairs = self.kind.repairs();
         for (finding, mended) in found.into_iter().zip(mended) {
             self.findings.add(Finding { mended: mended && repairs, ..finding }, repairs);
         }
@@ -190,7 +190,7 @@ impl Scrub<'_> {
     /// Writes `good` over what copies could not give, and for a check or repair reads them again: what differs in the
     /// rest is theirs to find.
     async fn mend_unreadable(&mut self, view: &Rc<View>, unit: &mut Unit, good: &Buf) {
-        let leave = matches!(self.kind, WindowKind::Check | WindowKind::Repair);
+        let leave = matches!(self.kind, WindowKind::Check | WindowKind::Repair { .. });
         for copy in 0..unit.places.len() {
             let (Some(place), Some(Some(Err(error)))) =
                 (unit.places.get(copy).copied(), unit.found.get(copy))
@@ -228,7 +228,7 @@ impl Scrub<'_> {
     ) -> Buf {
         let copies = unit.copies();
         let block = self.engine.info.logical_block as usize;
-        let ask = unit.at + unit.len <= view.resynced;
+        let ask = unit.at + unit.len <= view.resynced && self.kind.asks_who_is_wrong();
         let runs = vote::runs(&copies, block, ask);
         if runs.is_empty() {
             return good;
@@ -261,7 +261,7 @@ impl Scrub<'_> {
                     let (array, verdict) = (array.clone(), Verdict::Wrong);
                     found.push(Finding { array, component, verdict, members, mended: false });
                 }
-                if self.kind == WindowKind::Repair {
+                if self.kind.repairs() {
                     fixes.push(Fix { group: found.len() - 1, slot, at, right: model.clone() });
                 }
             }
@@ -302,7 +302,7 @@ impl Scrub<'_> {
     ) {
         let members = slots.iter().filter_map(|slot| view.member_nr(*slot)).collect();
         let finding = Finding { array, component, verdict, members, mended };
-        self.findings.add(finding, self.kind == WindowKind::Repair);
+        self.findings.add(finding, self.kind.repairs());
     }
 
     /// The units that the job touches, or the parts of them of which each copy is bad as a whole or not at
@@ -430,7 +430,7 @@ impl Scrub<'_> {
                 unit.places.iter().copied().filter(|place| place.slot == slot).collect()
             }
             WindowKind::Check => Places::new(),
-            WindowKind::Repair | WindowKind::Resync => {
+            WindowKind::Repair { .. } | WindowKind::Resync => {
                 let mut differing = 0;
                 let resync = self.kind == WindowKind::Resync;
                 let wanted = copies.filter(|(place, found)| match found {

@@ -33,7 +33,7 @@ type Columns = SmallVec<[Option<Buf>; 12]>;
 /// Carries out one window.
 pub(crate) async fn window(engine: &Rc<Engine>, parity: &Parity, window: Window) -> WindowReport {
     let _held = lock_units(engine, &window).await;
-    let keeps = planted("repair-keeps-cache") && window.kind == WindowKind::Repair;
+    let keeps = planted("repair-keeps-cache") && window.kind.repairs();
     if window.kind != WindowKind::Check && !keeps {
         // These writes bypass the stripe cache, so it must forget the rows.
         for stripe in window.first..window.first + window.count {
@@ -292,7 +292,7 @@ impl Scrub<'_> {
         for slot in missing {
             self.mend(view, rows, &mut blocks, *slot).await?;
         }
-        if view.any_bad() && matches!(self.kind, WindowKind::Resync | WindowKind::Repair) {
+        if view.any_bad() && matches!(self.kind, WindowKind::Resync | WindowKind::Repair { .. }) {
             self.write_over_bad(view, rows, &mut blocks).await?;
         }
         if let WindowKind::Rebuild { slot } = self.kind {
@@ -344,7 +344,7 @@ impl Scrub<'_> {
 
     /// The stripe cache may hold what these rows were before.
     pub(crate) fn forget(&self, rows: Rows) {
-        if planted("repair-keeps-cache") && self.kind == WindowKind::Repair {
+        if planted("repair-keeps-cache") && self.kind.repairs() {
             return;
         }
         let start = rows.at - self.parity.member_offset(rows.stripe);

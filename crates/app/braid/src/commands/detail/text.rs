@@ -2,7 +2,7 @@
 
 use super::count::{count, spares};
 use crate::output::tree::Node;
-use crate::output::{found, size, time, words};
+use crate::output::{found, report, size, time, words};
 use crate::protocol::{Detail, Job, Member, Reshape};
 
 pub(super) fn text(detail: &Detail) -> String {
@@ -197,6 +197,12 @@ fn node(name: String, detail: &Detail) -> Node {
     Node { text, below: below.collect() }
 }
 
+/// `Check` of `check`.
+fn word(kind: &str) -> String {
+    let mut letters = kind.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// What md does not say.
 fn more(detail: &Detail) -> Vec<String> {
     let mut lines = Vec::new();
@@ -214,6 +220,11 @@ fn more(detail: &Detail) -> Vec<String> {
     if !detail.settings.is_empty() {
         let all = detail.settings.iter().map(|(name, value)| format!("{name}={value}"));
         lines.push(field("Settings", all.collect::<Vec<_>>().join(", ")));
+    }
+    if let Some(scrub) = &detail.scrub {
+        let (state, done) = (report::state(scrub.state), scrub.percent());
+        let why = scrub.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        lines.push(field(&word(&scrub.found.kind), format!("{state}, {done:.1} % done{why}")));
     }
     if detail.mismatch_count > 0 {
         let sectors = detail.mismatch_count;

@@ -19,6 +19,7 @@ impl Start {
             uuid: Some(self.group.uuid),
             settings: self.settings.path,
             sync_speed: self.settings.sync_speed(),
+            sync_range: self.settings.sync_range(),
             memory_max: self.memory_max,
             ..AssembleOptions::default()
         }

@@ -4,6 +4,7 @@ use super::settings::Wanted;
 use super::start::Start;
 use crate::cli::Serve;
 use crate::daemon::grouping::{Group, Trouble};
+use crate::daemon::scrubs::Scrubs;
 use crate::members::Member;
 use crate::on_shard;
 use crate::output;
@@ -37,6 +38,8 @@ pub(super) struct How {
     pub asked: Vec<Assignment>,
     /// Where settings are kept.
     pub kept: Kept,
+    /// The arrays' checks, which are told the hours between which they run.
+    pub scrubs: Arc<Scrubs>,
     /// Shards of this process.
     pub shards: u16,
     /// Bytes that the caches of an array may take.
@@ -44,7 +47,12 @@ pub(super) struct How {
 }
 
 impl How {
-    pub(super) fn new(options: &Serve, kept: Kept, shards: u16, memory_max: u64) -> How {
+    pub(super) fn new(
+        options: &Serve,
+        kept: Kept,
+        scrubs: Arc<Scrubs>,
+        (shards, memory_max): (u16, u64),
+    ) -> How {
         How {
             run: options.run,
             force: options.force,
@@ -54,6 +62,7 @@ impl How {
             uuid: options.uuid.clone(),
             asked: options.settings.clone(),
             kept,
+            scrubs,
             shards,
             memory_max,
         }
@@ -109,6 +118,7 @@ pub(super) fn start_all(
         }
         let Start { group, .. } = &start;
         let (name, as_member) = (group.name.clone(), group.as_member.clone());
+        how.scrubs.set_hours(group.uuid, start.settings.check_between);
         let members: Vec<String> =
             group.openers.iter().map(|opener| opener.name().to_string()).collect();
         if as_member.is_some() {

@@ -3,6 +3,7 @@
 use crate::cli::volume::{Host, Mount};
 use crate::daemon::control_socket::ControlSocket;
 use crate::daemon::running::{Around, Running};
+use crate::daemon::scrubs::Scrubs;
 use crate::daemon::{End, memory_watch, signals, volumes};
 use crate::memory::Memory;
 use crate::on_shard;
@@ -12,6 +13,7 @@ use crate::settings::kept::Kept;
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -38,6 +40,7 @@ fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Res
     let (memory, kept) = (Memory::default(), Kept::new(state));
     let around = Around {
         remotes: shards.remotes().to_vec(),
+        scrubs: Arc::new(Scrubs::new(kept.clone())),
         kept,
         memory_max: memory.for_caches(),
         door: socket.door(),

@@ -3,34 +3,35 @@
 //! As in md, one job runs at a time: a recovery before a resync (redundancy that is missing is
 //! worse than redundancy that may be wrong), either before a check or repair. A job that gives way
 //! or is cancelled goes on from its checkpoint when its turn comes, except for checks and repairs,
-//! which end.
+//! which end: whoever asked for one knows where to go on (`scrub`).
 //!
 //! | file | subject |
 //! |---|---|
 //! | `recovery` | what progress and end of a recovery or resync mean for views and superblocks |
+//! | `scrub` | checks and repairs: asked for, gone on with, reported |
 //! | `schedule` | the job that runs, and what is remembered of the last |
 //! | `foreground` | the I/O of clients, for which jobs make room |
 
 mod foreground;
 mod recovery;
 pub(crate) mod schedule;
+mod scrub;
 
 use crate::control::bitmap::WriteIntent;
-use crate::control::commands;
 use crate::control::record::Record;
 use crate::control::record::members::Standing;
 use crate::engine::Engine;
 use crate::engine::window::WindowKind;
 use crate::error::ControlError;
 use crate::jobs::{Job, JobEnd, Plan};
-use crate::options::SyncSpeed;
+use crate::options::{AssembleOptions, SyncSpeed};
 use crate::state::findings::{Findings, Verdict};
 use crate::state::geometry::{Geometry, REGION};
 use crate::state::view::MemberNr;
-use crate::status::{JobKind, JobOutcome, LastJob, Scrubbed};
+use crate::status::{JobKind, JobOutcome, LastJob};
 use braid_layout::Layout;
 use braid_shard::Nanos;
-use schedule::Schedule;
+use schedule::{Schedule, Wanted};
 use std::rc::Rc;
 
 /// Bytes of a member that a window covers, about.
@@ -41,13 +42,12 @@ const BUSY_FOR: Nanos = 20_000_000;
 const LOOK_EVERY: Nanos = 5_000_000;
 
 /// A job that should run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 enum Due {
     /// Fill this member, which is a spare or was being filled already.
     Recover(MemberNr),
     Resync,
-    Check,
-    Repair,
+    Scrub(Wanted),
 }
 
 /// The jobs of one array.
@@ -59,11 +59,15 @@ pub struct Jobs {
 
 impl Jobs {
     /// None runs yet. They are told of members that come and go.
-    pub(super) fn new(record: &Rc<Record>, bitmap: &Rc<WriteIntent>, speed: SyncSpeed) -> Rc<Jobs> {
+    pub(super) fn new(
+        record: &Rc<Record>,
+        bitmap: &Rc<WriteIntent>,
+        options: &AssembleOptions,
+    ) -> Rc<Jobs> {
         let jobs = Rc::new(Jobs {
             record: Rc::clone(record),
             bitmap: Rc::clone(bitmap),
-            schedule: Schedule::new(speed),
+            schedule: Schedule::new(options.sync_speed, options.sync_range),
         });
         let listening = Rc::downgrade(&jobs);
         record.when_members_change(move || {
@@ -74,39 +78,6 @@ impl Jobs {
         jobs
     }
 
-    /// Starts a comparison of redundancy with data over the whole array. The mismatch count in the
-    /// status is its result.
-    ///
-    /// # Errors
-    /// No redundancy to check, read-only, failed, stopping, or another job is running.
-    pub fn start_check(&self) -> Result<(), ControlError> {
-        self.want(JobKind::Check)
-    }
-
-    /// Like [`start_check`](Jobs::start_check), and corrects what differs: the member that is wrong where P and
-    /// Q, or most copies, name one; else parity from data, and other copies from the first.
-    ///
-    /// # Errors
-    /// As for a check.
-    pub fn start_repair(&self) -> Result<(), ControlError> {
-        self.want(JobKind::Repair)
-    }
-
-    fn want(&self, asked: JobKind) -> Result<(), ControlError> {
-        let doing = match asked {
-            JobKind::Repair => "starting a repair",
-            _ => "starting a check",
-        };
-        commands::needs_redundancy(&self.record, doing)?;
-        commands::needs_working(&self.record, doing)?;
-        if let Some(running) = self.job_kind_now() {
-            return Err(ControlError::Busy { array: self.record.name.clone(), asked, running });
-        }
-        self.schedule.work.borrow_mut().wanted = Some(asked);
-        self.record.changed.notify_all();
-        Ok(())
-    }
-
     /// The kind of the job that runs, or is about to.
     pub(super) fn job_kind_now(&self) -> Option<JobKind> {
         if let Some(kind) = self.schedule.running() {
@@ -115,8 +86,7 @@ impl Jobs {
         self.due().map(|due| match due {
             Due::Recover(_) => JobKind::Recover,
             Due::Resync => JobKind::Resync,
-            Due::Check => JobKind::Check,
-            Due::Repair => JobKind::Repair,
+            Due::Scrub(wanted) => wanted.scrub.kind(),
         })
     }
 
@@ -150,7 +120,8 @@ impl Jobs {
         let mut work = self.schedule.work.borrow_mut();
         if std::mem::replace(&mut work.busy, true) {
             let running = work.job.as_ref().map(|job| job.kind());
-            return Err(running.or(work.wanted).unwrap_or(JobKind::Resync));
+            let wanted = work.wanted.map(|wanted| wanted.scrub.kind());
+            return Err(running.or(wanted).unwrap_or(JobKind::Resync));
         }
         self.schedule.forbidden.set(true);
         Ok(())
@@ -218,10 +189,7 @@ impl Jobs {
         if roster.resynced != u64::MAX && !work.resync_stuck {
             return Some(Due::Resync);
         }
-        work.wanted.map(|kind| match kind {
-            JobKind::Repair => Due::Repair,
-            _ => Due::Check,
-        })
+        work.wanted.map(Due::Scrub)
     }
 
     /// Runs what is due, one after the other, until the array stops.
@@ -242,38 +210,13 @@ impl Jobs {
             match due {
                 Due::Recover(nr) => self.recover(nr).await,
                 Due::Resync => self.resync().await,
-                Due::Check => self.scrub(JobKind::Check, WindowKind::Check).await,
-                Due::Repair => self.scrub(JobKind::Repair, WindowKind::Repair).await,
+                Due::Scrub(wanted) => self.scrub(wanted).await,
             }
             self.schedule.work.borrow_mut().busy = false;
             self.record.changed.notify_all();
             // A job that ends at once must not keep the shard from everything else.
             self.record.shard.yield_now().await;
         }
-    }
-
-    async fn scrub(self: &Rc<Self>, kind: JobKind, window: WindowKind) {
-        self.schedule.work.borrow_mut().wanted = None;
-        let plan = plan(&self.record.geometry(), kind, window, None, 0);
-        let job = self.new_job(plan);
-        let end = job.run(&self.record.engine, self.is_busy(), |_| {}, async |_| {}).await;
-        self.schedule.work.borrow_mut().mismatch_cnt = job.mismatches();
-        self.keep_findings(&job);
-        self.end_job(&job, end);
-    }
-
-    /// Keeps the findings of a check or repair until the next, and counts the members that it named.
-    fn keep_findings(&self, job: &Job) {
-        let (kind, findings) = (job.kind(), job.take_findings());
-        self.log_findings(kind, &findings);
-        let mut roster = self.record.roster.borrow_mut();
-        for (nr, bytes) in &findings.wrong {
-            if let Some(member) = roster.member_mut(*nr) {
-                member.wrong = member.wrong.saturating_add(*bytes);
-            }
-        }
-        drop(roster);
-        self.schedule.work.borrow_mut().scrubbed = Some(Scrubbed { kind, findings });
     }
 
     pub(crate) fn log_findings(&self, kind: JobKind, findings: &Findings) {
@@ -306,16 +249,10 @@ impl Jobs {
     }
 
     pub(crate) fn end_job(&self, job: &Job, end: JobEnd) {
-        let outcome = match end {
-            JobEnd::Done => JobOutcome::Done,
-            JobEnd::Cancelled => JobOutcome::Interrupted,
-            JobEnd::Failed(error) => {
-                let done = job.bytes(job.done());
-                let why = format!("at byte {done}: {error}");
-                tracing::error!("array {}: {} ended: {why}", self.record.name, job.kind());
-                JobOutcome::Failed(why)
-            }
-        };
+        let outcome = outcome(job, end);
+        if let JobOutcome::Failed(why) = &outcome {
+            tracing::error!("array {}: {} ended: {why}", self.record.name, job.kind());
+        }
         self.schedule.end(LastJob { kind: job.kind(), outcome, mismatches: job.mismatches() });
     }
 
@@ -350,6 +287,17 @@ impl Jobs {
     }
 }
 
+/// How `job` ended, for people.
+fn outcome(job: &Job, end: JobEnd) -> JobOutcome {
+    match end {
+        JobEnd::Done => JobOutcome::Done,
+        JobEnd::Cancelled => JobOutcome::Interrupted,
+        JobEnd::Failed(error) => {
+            JobOutcome::Failed(format!("at byte {}: {error}", job.bytes(job.done())))
+        }
+    }
+}
+
 /// A job over all units from that with byte `from` on: a component byte at parity levels, an array
 /// byte at levels 1 and 10.
 pub(crate) fn plan(
@@ -376,5 +324,6 @@ pub(crate) fn plan(
         units_per_window: (WINDOW / bytes_per_unit).max(1),
         bytes_per_unit,
         total_bytes,
+        mismatches: 0,
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::control::jobs::foreground::Foreground;
 use crate::jobs::{Job, Plan};
-use crate::options::SyncSpeed;
+use crate::options::{Scrub, SyncRange, SyncSpeed};
 use crate::status::{JobKind, JobStatus, LastJob, Scrubbed};
 use braid_shard::{Nanos, Shard};
 use std::cell::{Cell, RefCell};
@@ -14,9 +14,25 @@ use std::rc::Rc;
 pub(crate) struct Schedule {
     pub(crate) work: RefCell<Work>,
     pub(crate) speed: Rc<Cell<SyncSpeed>>,
+    /// The part of the array that checks and repairs go through.
+    pub(crate) range: Cell<SyncRange>,
     pub(crate) foreground: Foreground,
     /// No job may start: stripes are being given to other shards.
     pub(crate) forbidden: Cell<bool>,
+}
+
+impl Scrub {
+    /// Its kind of job.
+    pub(crate) fn kind(&self) -> JobKind {
+        if self.repair { JobKind::Repair } else { JobKind::Check }
+    }
+}
+
+/// A check or repair that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) nr: u64,
+    pub(crate) scrub: Scrub,
 }
 
 /// The state of one array's jobs.
@@ -25,7 +41,11 @@ pub(crate) struct Work {
     pub(crate) job: Option<Rc<Job>>,
     pub(crate) last: Option<LastJob>,
     /// A check or repair that was asked for.
-    pub(crate) wanted: Option<JobKind>,
+    pub(crate) wanted: Option<Wanted>,
+    /// Checks and repairs that were asked for so far.
+    pub(crate) scrubs: u64,
+    /// The number of the one that runs.
+    pub(crate) scrub: Option<u64>,
     /// Mismatches of the last check or repair, in sectors.
     pub(crate) mismatch_cnt: u64,
     /// The places that it found.
@@ -39,10 +59,11 @@ pub(crate) struct Work {
 }
 
 impl Schedule {
-    pub(crate) fn new(speed: SyncSpeed) -> Schedule {
+    pub(crate) fn new(speed: SyncSpeed, range: SyncRange) -> Schedule {
         Schedule {
             work: RefCell::default(),
             speed: Rc::new(Cell::new(speed)),
+            range: Cell::new(range),
             foreground: Foreground::default(),
             forbidden: Cell::new(false),
         }

@@ -20,6 +20,7 @@ mod lifecycle;
 mod mixed_blocks;
 mod naming;
 mod resizing;
+mod scrubbing;
 mod settings;
 mod silent;
 mod space;
