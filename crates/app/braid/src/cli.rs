@@ -167,7 +167,9 @@ pub struct Serve {
     #[arg(long, conflicts_with = "read_only")]
     pub strict: bool,
     /// With --create: overwrite what is on the members. Otherwise: start an array that is degraded
-    /// and was not stopped cleanly, although blocks written at that moment may come back wrong.
+    /// and was not stopped cleanly, although blocks written at that moment may come back wrong; and take members that
+    /// an array went on without where it cannot start otherwise, as few as it needs, the newest first: what was written
+    /// since is missing there. With --read-only that writes nothing: try it first.
     #[arg(short, long)]
     pub force: bool,
     /// First create the array NAME from the members, as `braid create` does: for ram: and model:
@@ -269,15 +271,18 @@ pub struct Examine {
     /// MD_* variables, one a line.
     #[arg(short = 'Y', long, conflicts_with = "json")]
     pub export: bool,
+    /// What each array would start with, who is stale and by how much, and what would have to be said for it. Writes nothing.
+    #[arg(long, conflicts_with_all = ["brief", "scan", "export", "verbose"])]
+    pub assemble: bool,
     /// The blocks that are recorded as bad on each member, in its sectors.
-    #[arg(long, alias = "examine-badblocks", conflicts_with_all = ["brief", "scan", "export", "json"])]
+    #[arg(long, alias = "examine-badblocks", conflicts_with_all = ["assemble", "brief", "scan", "export", "json"])]
     pub badblocks: bool,
     /// The write-intent bitmap of each member, or of files that hold one, and how many bits are set.
     #[arg(
         short = 'X',
         long,
         alias = "examine-bitmap",
-        conflicts_with_all = ["badblocks", "brief", "scan", "export", "json"]
+        conflicts_with_all = ["assemble", "badblocks", "brief", "scan", "export", "json"]
     )]
     pub bitmap: bool,
     /// Answer in JSON.

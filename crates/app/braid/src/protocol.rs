@@ -261,6 +261,8 @@ pub struct Detail {
     pub members: Vec<Member>,
     /// Devices that were given and not used, with the reason.
     pub left_out: Vec<String>,
+    /// Members that were taken although the array had gone on without them, each with what it lacks.
+    pub taken_by_force: Vec<String>,
     /// The job that is running.
     pub job: Option<Job>,
     /// The change of shape that the array is in the middle of.

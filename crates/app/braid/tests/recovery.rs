@@ -260,3 +260,58 @@ fn an_array_that_is_only_read_says_so_and_refuses_other_commands() {
     assert_eq!(served.server.ended().code, 0);
     assert!(Path::new(&place.path("r5-grow34-mid.d0")).exists());
 }
+
+#[test]
+fn a_stale_member_is_named_and_taken_by_force_only_and_first_without_writing() {
+    let place = Place::new();
+    place.members(&["a", "b", "c"]);
+    place.run("create data -l 5 -n 3 -c 64K --assume-clean a b c").ok();
+    let serve = |words: &str| place.serve(words);
+    let end = |server: support::Server| {
+        place.run("stop data").ok();
+        server.ended()
+    };
+    let server = serve("a b c");
+    let data = place.data("in", 4 << 20);
+    place.copy_in("in", "data");
+    end(server).ok();
+    // The array goes on without c, and then a is lost.
+    for _ in 0..2 {
+        let server = serve("a b --run");
+        place.copy_in("in", "data");
+        end(server).ok();
+    }
+    let before = std::fs::read(place.path("c")).unwrap();
+    let refused = place.run("serve b c --strict --nbd unix:nbd.sock");
+    for says in
+        ["1 of 3 members are usable", "--force takes\n", "c: slot 2, ", "--read-only --force"]
+    {
+        assert!(refused.err.contains(says), "{says}: {}", refused.err);
+    }
+    let outlook = place.run("examine --assemble --json b c");
+    assert_eq!(outlook.code, 1, "{}", outlook.err);
+    let outlook: serde_json::Value = serde_json::from_str(&outlook.out).unwrap();
+    assert_eq!(outlook[0]["verdict"], "by-force");
+    let stale = &outlook[0]["members"][1];
+    assert_eq!((&stale["part"], &stale["slot"]), (&"taken by force".into(), &2.into()));
+    assert!(stale["events_behind"].as_u64().unwrap() > 1, "{stale}");
+    let text = place.run("examine --assemble a b c");
+    assert!(
+        text.code == 0 && text.out.contains("it starts") && text.out.contains("fewer"),
+        "{}",
+        text.out
+    );
+    let server = serve("b c --read-only --force");
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    let detail = place.run("detail data").ok();
+    assert!(detail.contains("Forced : ") && detail.contains("c: slot 2, "), "{detail}");
+    let ended = end(server);
+    assert!(ended.err.contains("taken by force"), "{}", ended.err);
+    assert!(std::fs::read(place.path("c")).unwrap() == before, "a read-only look has written");
+    let server = serve("b c --force");
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    end(server).ok();
+    let server = serve("b c");
+    assert_eq!(place.detail("data")["taken_by_force"], serde_json::json!([]));
+    end(server).ok();
+}

@@ -72,6 +72,7 @@ pub const PLANTS: &[Plant] = &[
     array(ORDER, "bad-block-unrecorded", "does not record a bad block before the reply"),
     array(STALE, "read-past-recovery", "reads from a rebuilding member beyond what has been rebuilt"),
     array(STALE, "two-behind", "accepts a member that is two updates behind"),
+    array(STALE, "oldest-first", "takes the oldest of the stale members by force rather than the newest"),
     array(STALE, "events-cleared-not-raised", "clears bits without raising events_cleared, so that a stale member is re-added"),
     array(STALE, "target-left-out", "leaves a rebuilding member out of writes beyond the last known cursor"),
     array(COPIES, "reads-in-turn", "reads copies in turn before the resync after a crash"),

@@ -290,8 +290,8 @@ pub enum AssembleError {
     /// Not enough members.
     #[error(
         "assembling {array}: {have} of {raid_disks} members are usable, and {level} cannot run with that; \
-         missing are slots {missing}{}\ngive the missing members too: braid assemble {given} MEMBER…",
-        list(.left_out)
+         missing are slots {missing}{}\ngive the missing members too: braid assemble {given} MEMBER…{}",
+        list(.left_out), offer(.by_force)
     )]
     NotEnough {
         /// The array.
@@ -303,11 +303,13 @@ pub enum AssembleError {
         /// The level.
         level: Level,
         /// Slots without a usable member, as text.
-        missing: String,
+        missing: Box<str>,
         /// Members that were given and cannot be used, with the reason.
         left_out: Vec<String>,
+        /// Stale members with which it would start if they were taken by force, with what they lack.
+        by_force: Box<[String]>,
         /// The members given, as text.
-        given: String,
+        given: Box<str>,
     },
     /// Degraded, and the caller did not want that.
     #[error(
@@ -351,6 +353,18 @@ pub enum AssembleError {
         /// The cause.
         why: String,
     },
+}
+
+/// The way on with stale members, where there is one.
+fn offer(by_force: &[String]) -> String {
+    match by_force {
+        [] => String::new(),
+        lines => format!(
+            "\nor go on with members that it went on without, which lack what was written since: --force takes{}\ntry that with \
+             --read-only --force first, which writes nothing",
+            list(lines)
+        ),
+    }
 }
 
 fn list(left_out: &[String]) -> String {

@@ -155,6 +155,8 @@ pub struct AssembleOptions {
     /// Start a parity array that is both degraded and was not stopped cleanly: blocks that were being
     /// written when it stopped may come back wrong.
     pub force: bool,
+    /// Take members that the array went on without, where it cannot start otherwise: what was written since is missing on them.
+    pub take_stale: bool,
     /// Start although members are missing, as long as the level can do without them.
     pub start_degraded: bool,
     /// An idle array is marked clean after this many milliseconds.
@@ -181,6 +183,7 @@ impl Default for AssembleOptions {
             uuid: None,
             read_only: false,
             force: false,
+            take_stale: false,
             start_degraded: true,
             safe_mode_delay_ms: DEFAULT_SAFE_MODE_DELAY_MS,
             sync_speed: SyncSpeed::default(),

@@ -335,6 +335,8 @@ pub struct ArrayStatus {
     pub members: Vec<MemberStatus>,
     /// Members that were given to `assemble` and not used, each with the reason.
     pub left_out: Vec<String>,
+    /// Members that were taken although the array had gone on without them, each with what it lacks.
+    pub taken_by_force: Vec<String>,
     /// The job that is running.
     pub job: Option<JobStatus>,
     /// The job that ended last.

@@ -1,6 +1,7 @@
 //! `braid examine`: what the superblocks of members say, in the words, order and columns of
 //! `mdadm --examine`. What braid has to say beyond that comes after md's lines.
 
+mod assembly;
 mod bad_blocks;
 mod bitmap;
 mod brief;
@@ -24,6 +25,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub fn run(options: &Examine) -> Result<ExitCode> {
+    if options.assemble {
+        return assembly::run(&options.members, options.json);
+    }
     if options.bitmap {
         return bitmaps(&options.members);
     }

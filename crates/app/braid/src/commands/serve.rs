@@ -62,7 +62,8 @@ pub fn run(options: Serve) -> Result<ExitCode> {
     // Arrays that were started are stopped again when a later one cannot be.
     let started = if options.read_only {
         let all = shards.remotes();
-        let below = read_only::start_all(all, starts, &mut begun.arrays, &mut salvaged);
+        let below =
+            read_only::start_all(all, (starts, options.force), &mut begun.arrays, &mut salvaged);
         below.map(|below| begun.below = below)
     } else {
         start_all(shards.remotes(), starts, &how, &mut begun)

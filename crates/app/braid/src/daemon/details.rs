@@ -41,6 +41,7 @@ pub(super) fn detail(status: ArrayStatus, exports: Vec<String>, known: Known) ->
         slots: status.slots,
         members: status.members.iter().map(member_of).collect(),
         left_out: status.left_out,
+        taken_by_force: status.taken_by_force,
         job: status.job.as_ref().map(job_of),
         // The engine runs no array that is being reshaped.
         reshape: None,

@@ -55,6 +55,7 @@ pub fn detail(array: &Salvage, exports: Vec<String>) -> Detail {
         slots: (0..superblock.slots() as usize).map(holder).collect(),
         members,
         left_out: array.left_out().to_vec(),
+        taken_by_force: Vec::new(),
         job: None,
         reshape: superblock.reshape.as_ref().map(|reshape| reshape_of(superblock, reshape)),
         last_job: None,

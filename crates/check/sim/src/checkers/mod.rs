@@ -12,7 +12,8 @@
 //!
 //! The runner adds, by name: `requests_succeed` (no error within the level's tolerance),
 //! `requests_are_valid`, `completes_once`, `nothing_waits_for_ever`, `no_livelock`, `assembles`,
-//! `check_finds_nothing`, `check_finds_rot`, `check_goes_on`, `repair_mends_rot`, `repair_of_parity_only`, and in stacks `too_degraded_is_told` and
+//! `check_finds_nothing`, `check_finds_rot`, `check_goes_on`, `repair_mends_rot`, `repair_of_parity_only`,
+//! `rescue`, and in stacks `too_degraded_is_told` and
 //! `too_degraded_is_failed` (`run::too_degraded`).
 
 pub mod gf;

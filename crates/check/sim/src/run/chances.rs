@@ -22,6 +22,8 @@ pub(super) struct Chances {
     pub(super) resizing: Extra,
     /// Checks in parts.
     pub(super) scrub_in_parts: Extra,
+    /// Too many members that are stale.
+    pub(super) rescue: Extra,
 }
 
 impl Chances {
@@ -36,6 +38,7 @@ impl Chances {
             fading: of(streams.fading),
             resizing: of(streams.resizing),
             scrub_in_parts: of(streams.scrub_in_parts),
+            rescue: of(streams.rescue),
         }
     }
 }

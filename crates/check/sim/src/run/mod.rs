@@ -21,6 +21,7 @@
 //! | `promises`, `holes` | what is promised no longer; the write hole |
 //! | `assembly`, `missed` | superblocks before an assembly; members that missed a write |
 //! | `lost_flushes`, `between_rounds` | mishaps with flushes, and without requests |
+//! | `rescue` | more members are stale than the level can do without |
 //! | `scrub_in_parts` | checks that go on where they were interrupted |
 //! | `aimed`, `metadata` | situations brought about on purpose; damaged metadata |
 //! | `resizing` | larger components |
@@ -50,6 +51,7 @@ mod mishaps;
 mod missed;
 pub mod plan;
 mod promises;
+mod rescue;
 mod resizing;
 mod rest;
 mod rounds;
@@ -211,6 +213,9 @@ impl Run {
         }
         if self.chances.scrub_in_parts.on {
             self.scrub_in_parts()?;
+        }
+        if self.chances.rescue.on {
+            self.too_many_are_stale()?;
         }
         self.ending()
     }

@@ -120,6 +120,8 @@ pub struct Streams {
     pub resizing: Stream,
     /// Checks that are interrupted and go on.
     pub scrub_in_parts: Stream,
+    /// Members that are stale, too many for the level.
+    pub rescue: Stream,
     /// Damage of metadata.
     pub damage: Stream,
     /// Damage of lists of bad blocks.
@@ -191,6 +193,7 @@ impl Streams {
         fading: (59, 60),
         resizing: (110, 30),
         scrub_in_parts: (61, 30),
+        rescue: (62, 12),
         damage: (104, 40),
         damage_of_lists: (105, 60),
     };
@@ -208,6 +211,7 @@ impl Streams {
         fading: NONE,
         resizing: NONE,
         scrub_in_parts: NONE,
+        rescue: NONE,
         damage: NONE,
         damage_of_lists: NONE,
     };

@@ -45,16 +45,37 @@ pub(crate) struct Chosen {
     pub(crate) standing: Standing,
 }
 
+/// A member that is left out as stale, and that could hold its slot all the same.
+pub(crate) struct Stale {
+    pub(crate) found: Found,
+    /// The slot that it held.
+    pub(crate) slot: Slot,
+    /// Its name, and why it is left out.
+    pub(crate) line: String,
+}
+
 /// The outcome.
 pub(crate) struct Choice {
     /// The freshest superblock.
     pub(crate) shared: Superblock,
     pub(crate) members: Vec<Chosen>,
-    /// One line for each member that is not used.
+    /// Members that are left out unless they are [taken by force](crate::assemble::rescue).
+    pub(crate) stale: Vec<Stale>,
+    /// One line for each other member that is not used.
     pub(crate) left_out: Vec<String>,
 }
 
 impl Choice {
+    /// Nobody is taken by force any more: the stale members are left out for good.
+    pub(crate) fn leave_stale_out(&mut self) {
+        self.left_out.extend(self.stale.drain(..).map(|stale| stale.line));
+    }
+
+    /// A line for each member that is not used, stale or otherwise.
+    pub(crate) fn all_left_out(&self) -> Vec<String> {
+        self.left_out.iter().chain(self.stale.iter().map(|stale| &stale.line)).cloned().collect()
+    }
+
     /// The array's name for messages.
     pub(crate) fn title(&self) -> String {
         title(&self.shared)
@@ -95,12 +116,24 @@ impl Choice {
     }
 }
 
-fn title(superblock: &Superblock) -> String {
+pub(crate) fn title(superblock: &Superblock) -> String {
     let uuid = uuid_text::format(&superblock.set_uuid);
     match superblock.set_name.escaped() {
         name if name.is_empty() => uuid,
         name => format!("{name} ({uuid})"),
     }
+}
+
+/// The slot that a member held which the array went on without, if it could stand there as it is.
+fn stale_slot(shared: &Superblock, reference: &str, found: &Found) -> Option<Slot> {
+    let own = &found.superblock;
+    let slot = own.own_role().slot()?;
+    let elsewhere = shared.role_of(own.dev_number).slot().is_some_and(|now| now != slot);
+    let whole = own.recovery_offset.is_none() && !own.replacement && !shared.replacement;
+    let knows_freshest =
+        own.role_of(shared.dev_number) != Role::Faulty && own.roles.contains(&shared.own_role());
+    let fits = u32::from(slot) < shared.raid_disks && agrees(shared, reference, found).is_ok();
+    (whole && knows_freshest && fits && !elsewhere).then(|| slot.into())
 }
 
 /// Chooses among devices that all have a superblock; `uuid` says which array when there are several.
@@ -116,11 +149,17 @@ pub(crate) fn choose(found: Vec<Found>, uuid: Option<[u8; 16]>) -> Result<Choice
     }
     let shared = freshest.superblock.clone();
     let reference = freshest.name.clone();
-    let mut choice = Choice { shared, members: Vec::new(), left_out };
+    let mut choice = Choice { shared, members: Vec::new(), stale: Vec::new(), left_out };
     for found in found {
         match standing(&choice.shared, &reference, &found)? {
             Ok(standing) => choice.members.push(Chosen { found, standing }),
-            Err(why) => choice.left_out.push(format!("{}: {why}", found.name)),
+            Err(why) => {
+                let line = format!("{}: {why}", found.name);
+                match stale_slot(&choice.shared, &reference, &found) {
+                    Some(slot) => choice.stale.push(Stale { found, slot, line }),
+                    None => choice.left_out.push(line),
+                }
+            }
         }
     }
     no_number_twice(&mut choice);
@@ -235,9 +274,10 @@ fn no_holder(found: &[Found], mut left_out: Vec<String>) -> AssembleError {
         raid_disks,
         level: braid_layout::Level::from_md(first.superblock.level)
             .unwrap_or(braid_layout::Level::Linear),
-        missing: all.join(", "),
+        missing: all.join(", ").into(),
         left_out,
-        given: found.iter().map(|member| member.name.as_str()).collect::<Vec<_>>().join(" "),
+        by_force: Box::default(),
+        given: found.iter().map(|member| member.name.as_str()).collect::<Vec<_>>().join(" ").into(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Makes a running array of its members.
 //!
-//! `choose` decides from the superblocks who takes part; this file reads them, checks what was
+//! `choose` decides from the superblocks who takes part, `rescue` who else does when it cannot start otherwise and somebody
+//! insists, `outlook` tells both without starting anything; this file reads them, checks what was
 //! chosen against the array's shape, and starts engines and control.
 //!
 //! An internal bitmap says which parts an unclean stop leaves to be resynced, and what a member that was
@@ -10,6 +11,8 @@
 
 pub(crate) mod bad_blocks;
 pub(crate) mod choose;
+pub mod outlook;
+mod rescue;
 mod running;
 
 use crate::array::{Array, ArrayParts, new_id};
@@ -53,17 +56,17 @@ pub async fn assemble(
     openers: Vec<Arc<dyn Opener>>,
     options: AssembleOptions,
 ) -> Result<Arc<Array>, AssembleError> {
-    let found = examine_all(ctx, openers).await?;
-    let given: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
-    let mut choice = choose(found, options.uuid)?;
+    let Prepared { mut choice, level, layout, resynced, taken } =
+        prepare(ctx, openers, &options).await?;
     let title = choice.title();
     if let Some(name) = Control::running(&ctx.shard, choice.shared.set_uuid) {
         return Err(AssembleError::Running { array: name });
     }
-    choose::check_supported(&choice, options.read_only)?;
-    read_bad_blocks(&ctx.shard, &mut choice).await;
-    let level = level(&choice)?;
-    let resynced = check_complete(&choice, level, &options, &given)?;
+    for (_, line) in &taken {
+        tracing::warn!(
+            "array {title}: taken by force, although the array went on without it: {line}"
+        );
+    }
     if level.is_parity()
         && !choice.shared.is_clean()
         && let Some(chosen) = choice.members.iter().find(|chosen| !chosen.found.bad.is_empty())
@@ -74,8 +77,6 @@ pub async fn assemble(
             chosen.found.name
         );
     }
-    let layout = layout(&choice, level)?;
-    check_survives(&choice, level, &layout, &given)?;
     let used = used_size(&choice.shared);
     choice.shared.size = used;
     choice.members.iter_mut().for_each(|chosen| chosen.found.superblock.size = used);
@@ -119,7 +120,8 @@ pub async fn assemble(
     let engine = running::start_engines(ctx, start, &title).await?;
     let uuid = roster.shared.set_uuid;
     let parts = crate::control::Parts { id, name: name.clone(), engine, roster, keeper };
-    let control = Control::start(ctx, &options, parts, left_out);
+    let taken = taken.into_iter().map(|(_, line)| line).collect();
+    let control = Control::start(ctx, &options, parts, (left_out, taken));
     control.begin().await;
     if control.record.roster.borrow().broken {
         control.stop().await;
@@ -137,6 +139,44 @@ pub async fn assemble(
         remotes: ctx.remotes.clone(),
         home: ctx.shard.remote(),
     })))
+}
+
+/// An assembly of which everything is known that superblocks and bad-block logs say.
+pub(crate) struct Prepared {
+    pub(crate) choice: Choice,
+    level: Level,
+    layout: Layout,
+    /// Redundancy holds below this byte.
+    resynced: u64,
+    /// Members that were taken by force: their names, and a line on each.
+    pub(crate) taken: Vec<(String, String)>,
+}
+
+/// Reads everything that an assembly decides by, and decides. Writes nothing.
+pub(crate) async fn prepare(
+    ctx: &Context,
+    openers: Vec<Arc<dyn Opener>>,
+    options: &AssembleOptions,
+) -> Result<Prepared, AssembleError> {
+    let found = examine_all(ctx, openers).await?;
+    let given: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
+    let mut choice = choose(found, options.uuid)?;
+    choose::check_supported(&choice, options.read_only)?;
+    let level = level(&choice)?;
+    let mut taken = Vec::new();
+    if options.take_stale {
+        let known = choice.members.len();
+        let shape = layout(&choice, level).ok();
+        let lines = rescue::take(&mut choice, level, shape.as_ref());
+        let names = choice.members.iter().skip(known).map(|chosen| chosen.found.name.clone());
+        taken = names.zip(lines).collect();
+    }
+    read_bad_blocks(&ctx.shard, &mut choice).await;
+    let resynced = check_complete(&choice, level, options, (&given, !taken.is_empty()))?;
+    let layout = layout(&choice, level)?;
+    check_survives(&choice, level, &layout, &given)?;
+    choice.leave_stale_out();
+    Ok(Prepared { choice, level, layout, resynced, taken })
 }
 
 pub(crate) async fn examine_all(
@@ -205,16 +245,18 @@ fn check_complete(
     choice: &Choice,
     level: Level,
     options: &AssembleOptions,
-    given: &[String],
+    (given, taken): (&[String], bool),
 ) -> Result<u64, AssembleError> {
     let shared = &choice.shared;
-    let clean = shared.is_clean() || !level.has_redundancy();
+    let clean = shared.is_clean() && !taken || !level.has_redundancy();
     let missing = choice.slots_not_in_sync();
     let whole = u64::MAX;
+    // What a member that was taken by force lacks may be anywhere.
+    let unsynced = || if taken { 0 } else { unsynced(shared) };
     if missing.is_empty() {
-        return Ok(if clean { whole } else { unsynced(shared) });
+        return Ok(if clean { whole } else { unsynced() });
     }
-    let (array, left_out) = (choice.title(), choice.left_out.clone());
+    let (array, left_out) = (choice.title(), choice.all_left_out());
     let empty = choice.empty_slots();
     // Said before anything that an option could allow.
     let hopeless = !level.has_redundancy()
@@ -236,16 +278,18 @@ fn check_complete(
             let missing = missing_text(&missing);
             return Err(AssembleError::DirtyDegraded { array, missing, left_out });
         }
-        tracing::warn!(
-            "array {array}: started by force although it was not stopped cleanly and slots {} are missing: \
+        if !shared.is_clean() {
+            tracing::warn!(
+                "array {array}: started by force although it was not stopped cleanly and slots {} are missing: \
              blocks of theirs near writes of that moment may come back wrong (the write hole)",
-            missing_text(&missing)
-        );
+                missing_text(&missing)
+            );
+        }
         // As mdadm does: what is there counts as right, where nothing is left to compare it with.
         let nothing_left = choice.slots_without_data().len() >= level.parity_count();
-        return Ok(if nothing_left { whole } else { unsynced(shared) });
+        return Ok(if nothing_left { whole } else { unsynced() });
     }
-    Ok(unsynced(shared))
+    Ok(unsynced())
 }
 
 fn unsynced(shared: &Superblock) -> u64 {
@@ -261,9 +305,10 @@ pub(crate) fn not_enough(choice: &Choice, level: Level, given: &[String]) -> Ass
         have: raid_disks - missing.len().min(raid_disks),
         raid_disks,
         level,
-        missing: missing_text(&missing),
-        left_out: choice.left_out.clone(),
-        given: given.join(" "),
+        missing: missing_text(&missing).into(),
+        left_out: choice.all_left_out(),
+        by_force: rescue::offer(choice, level, layout(choice, level).ok().as_ref()).into(),
+        given: given.join(" ").into(),
     }
 }
 
@@ -371,7 +416,7 @@ fn roster(
     level: Level,
     (resynced, usable): (u64, bool),
 ) -> (Roster, Vec<String>) {
-    let Choice { shared, members, left_out } = choice;
+    let Choice { shared, members, left_out, .. } = choice;
     let members: Vec<Member> = members
         .into_iter()
         .zip(0..)

@@ -66,6 +66,7 @@ pub struct Control {
     bitmap: Rc<WriteIntent>,
     jobs: Rc<Jobs>,
     left_out: Vec<String>,
+    taken_by_force: Vec<String>,
     unanswered: Rc<Unanswered>,
     membership: Rc<Membership>,
     in_effect: Rc<InEffect>,
@@ -78,12 +79,12 @@ impl Control {
     /// Makes the control of an array whose engines run, and registers it with the home shard.
     /// [`Control::begin`] starts its tasks.
     ///
-    /// `left_out`: sentences on devices that are no members, and why.
+    /// `left_out`: sentences on devices that are no members, and why; `taken_by_force`: on members that are stale.
     pub(crate) fn start(
         ctx: &Context,
         options: &AssembleOptions,
         parts: Parts,
-        left_out: Vec<String>,
+        (left_out, taken_by_force): (Vec<String>, Vec<String>),
     ) -> Rc<Control> {
         let record = Record::new(ctx, options, parts);
         let bitmap = WriteIntent::new(&record);
@@ -97,6 +98,7 @@ impl Control {
             record,
             bitmap,
             left_out,
+            taken_by_force,
             in_effect,
         });
         ctx.shard.local::<Controls>().0.borrow_mut().push(Rc::clone(&control));

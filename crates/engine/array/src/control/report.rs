@@ -66,6 +66,7 @@ impl Control {
                 })
                 .collect(),
             left_out: self.left_out.clone(),
+            taken_by_force: self.taken_by_force.clone(),
             job,
             last_job: work.last.clone(),
             mismatch_cnt: work.mismatch_cnt,

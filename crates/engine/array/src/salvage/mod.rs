@@ -66,7 +66,8 @@ pub async fn salvage(
 ) -> Result<Salvage, AssembleError> {
     let found = examine_all(ctx, openers).await?;
     let given: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
-    let choice = choose(found, uuid)?;
+    let mut choice = choose(found, uuid)?;
+    choice.leave_stale_out();
     let level = crate::assemble::level(&choice)?;
     let mut warnings = Vec::new();
     let logs = bad_blocks(ctx, &choice, &mut warnings).await;
@@ -77,7 +78,7 @@ pub async fn salvage(
             let mut error = not_enough(&choice, level, &given);
             if let AssembleError::NotEnough { have, missing, .. } = &mut error {
                 *have = side.layout.slots() - empty.len();
-                *missing = missing_text(&empty);
+                *missing = missing_text(&empty).into();
             }
             return Err(error);
         }

@@ -250,6 +250,9 @@ fn more(detail: &Detail) -> Vec<String> {
         let (name, writes) = (&member.name, member.waiting_for_space);
         lines.push(field("No Space", format!("{name}: {writes} writes wait for room")));
     }
+    for line in &detail.taken_by_force {
+        lines.push(field("Forced", line));
+    }
     for line in &detail.left_out {
         lines.push(field("Left Out", line));
     }

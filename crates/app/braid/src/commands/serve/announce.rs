@@ -20,6 +20,12 @@ pub(super) fn announce(array: &Array, server: &Server) -> Result<()> {
     for line in status.iter().flat_map(|status| &status.left_out) {
         output::note(format!("left out of array {}: {line}", array.name()));
     }
+    for line in status.iter().flat_map(|status| &status.taken_by_force) {
+        output::note(format!(
+            "warning: array {}: taken by force, what was written since is missing on it: {line}",
+            array.name()
+        ));
+    }
     if server.offers(array.name()) {
         for address in server.addresses() {
             output::line(format!("  {}", address.uri(array.name())))?;

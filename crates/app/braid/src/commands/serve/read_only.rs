@@ -31,11 +31,11 @@ pub(super) fn groups(home: &Remote, texts: &[String]) -> Result<Vec<Group>> {
     Ok(groups)
 }
 
-/// Starts each array that can be read, and says of the others why they cannot. Gives the names of those that are
-/// members of others.
+/// Starts each array that can be read, with `take_stale` also of members that it went on without, and says of the others why
+/// they cannot. Gives the names of those that are members of others.
 pub(super) fn start_all(
     remotes: &[Remote],
-    starts: Vec<Start>,
+    (starts, take_stale): (Vec<Start>, bool),
     arrays: &mut Vec<Arc<Array>>,
     salvaged: &mut Vec<Arc<Salvage>>,
 ) -> Result<HashSet<String>> {
@@ -47,6 +47,8 @@ pub(super) fn start_all(
             // Nothing is written, so whatever is wrong does not get worse.
             force: true,
             start_degraded: true,
+            // Old content in place of what is missing is for the user to ask for.
+            take_stale,
             ..start.options()
         };
         let group = start.group;
@@ -76,12 +78,15 @@ pub(super) fn start_all(
         let looked_at = on_shard::run(home, move |shard| async move {
             salvage(&on_shard::context(&shard, &all), openers, name, Some(uuid)).await
         })?;
-        match (looked_at, error) {
+        match (looked_at, &error) {
             (Ok(array), _) => {
                 warn(&group, array.degraded() > 0, array.warnings());
                 let array = Arc::new(array);
                 is_below(&group, Arc::clone(&array) as Arc<dyn Target>, &mut below);
                 salvaged.push(array);
+            }
+            (Err(_), AssembleError::NotEnough { by_force, .. }) if !by_force.is_empty() => {
+                refuse(&group.name, &error);
             }
             // What the engine says of missing members is said by salvaging too.
             (Err(error), _) => refuse(&group.name, &error),

@@ -148,6 +148,7 @@ fn start_one(
 ) -> Result<Result<Arc<Array>, AssembleError>> {
     let options = AssembleOptions {
         force: how.force,
+        take_stale: how.force,
         start_degraded: how.run || start.group.is_as_it_was_left(),
         ..start.options()
     };
