@@ -270,7 +270,7 @@ impl Parity {
     }
 
     /// The slot of data chunk `k` of a stripe.
-    #[inline]
+    #[inline(always)]
     pub fn data_slot(&self, stripe: u64, k: usize) -> Slot {
         self.map_stripe(stripe).data_slot(k)
     }

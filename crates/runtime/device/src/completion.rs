@@ -40,12 +40,13 @@ pub struct Completion {
 
 impl Completion {
     /// Completes into `sink` under `token`.
+    #[inline]
     pub fn new(sink: Rc<dyn Sink>, token: u64) -> Completion {
         Completion { sink: Some(sink), token }
     }
 
     /// Ends the request.
-    #[inline]
+    #[inline(always)]
     pub fn complete(mut self, outcome: Outcome) {
         if let Some(sink) = self.sink.take() {
             sink.complete(self.token, outcome);

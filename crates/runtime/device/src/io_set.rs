@@ -12,9 +12,9 @@
 
 use crate::completion::{Completion, Outcome, Sink};
 use crate::device::Device;
-use crate::error::IoError;
+use crate::error::{IoError, IoErrorKind};
 use crate::request::{Op, Request};
-use braid_shard::{Shard, TaskId};
+use braid_shard::{BufMut, Shard, TaskId};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::ops::Range;
@@ -24,9 +24,9 @@ use std::task::Poll;
 struct State {
     shard: Shard,
     pending: Cell<u32>,
+    /// A task is to be woken when so many requests are pending, or fewer.
+    wakes_at: Cell<Option<u32>>,
     waiter: Cell<TaskId>,
-    /// The waiter waits for one outcome rather than for all.
-    for_one: Cell<bool>,
     requests: RefCell<Requests>,
 }
 
@@ -78,10 +78,18 @@ impl Sink for State {
         self.requests.borrow_mut().ended.push(Ended { token, outcome });
         let pending = self.pending.get() - 1;
         self.pending.set(pending);
-        if (pending == 0 || self.for_one.get()) && self.waiter.get() != TaskId::NONE {
-            self.for_one.set(false);
-            self.shard.wake(self.waiter.replace(TaskId::NONE));
+        if self.wakes_at.get().is_some_and(|at| pending <= at) {
+            self.wakes_at.set(None);
+            self.shard.wake(self.waiter.get());
         }
+    }
+}
+
+impl State {
+    /// Wakes the current task when so many requests are pending, or fewer.
+    fn wake_at(&self, pending: u32) {
+        self.waiter.set(self.shard.current_task());
+        self.wakes_at.set(Some(pending));
     }
 }
 
@@ -105,13 +113,14 @@ impl IoSets {
     }
 
     /// An empty set.
+    #[inline]
     pub fn start(&self) -> IoSet {
         let state = self.free.borrow_mut().pop().unwrap_or_else(|| {
             Rc::new(State {
                 shard: self.shard.clone(),
                 pending: Cell::new(0),
+                wakes_at: Cell::new(None),
                 waiter: Cell::new(TaskId::NONE),
-                for_one: Cell::new(false),
                 requests: RefCell::default(),
             })
         });
@@ -133,6 +142,7 @@ impl IoSets {
 
 impl IoSet {
     /// Submits `request`; its outcome will carry `tag`.
+    #[inline]
     pub fn submit(&mut self, tag: u32, device: &dyn Device, request: Request) {
         self.state.pending.set(self.state.pending.get() + 1);
         let number = {
@@ -157,25 +167,62 @@ impl IoSet {
             if outcome.is_some() || state.pending.get() == 0 {
                 return Poll::Ready(outcome.map(|(token, outcome)| (token as u32, outcome)));
             }
-            state.for_one.set(true);
-            state.waiter.set(state.shard.current_task());
+            state.wake_at(u32::MAX);
             Poll::Pending
         })
         .await
     }
 
-    /// Waits for all requests and returns the outcomes that [`next`](IoSet::next) has not returned.
-    pub async fn finish(self) -> Outcomes {
+    /// Waits for all requests.
+    #[inline]
+    pub async fn all(&self) {
         if self.state.pending.get() > 0 {
             poll_fn(|_| {
                 if self.state.pending.get() == 0 {
                     return Poll::Ready(());
                 }
-                self.state.waiter.set(self.state.shard.current_task());
+                self.state.wake_at(0);
                 Poll::Pending
             })
             .await;
         }
+    }
+
+    /// An outcome that has come and was not taken yet, with its tag.
+    #[inline]
+    pub fn take(&mut self) -> Option<(u32, Outcome)> {
+        let (token, outcome) = self.state.requests.borrow_mut().take()?;
+        Some((token as u32, outcome))
+    }
+
+    /// The end of a read into one buffer that has come and was not taken yet, with its tag.
+    #[inline]
+    pub fn take_read(&mut self) -> Option<(u32, Result<BufMut, IoError>)> {
+        let mut requests = self.state.requests.borrow_mut();
+        let requests = &mut *requests;
+        let Ended { token, outcome } = requests.ended.get_mut(requests.taken)?;
+        requests.taken += 1;
+        let read = match (&outcome.result, &mut outcome.op) {
+            (Err(error), _) => Err(*error),
+            (Ok(()), Op::Read(bufs)) => bufs.pop().ok_or(IoError::new(IoErrorKind::Invalid)),
+            (Ok(()), _) => Err(IoError::new(IoErrorKind::Invalid)),
+        };
+        Some((*token as u32, read))
+    }
+
+    /// Forgets the requests that have ended, so that the next of the same operation come from the start. Outcomes that were
+    /// not taken are dropped.
+    #[inline]
+    pub fn clear(&mut self) {
+        if self.state.pending.get() == 0 {
+            self.state.requests.borrow_mut().clear();
+        }
+    }
+
+    /// Waits for all requests and returns the outcomes that [`next`](IoSet::next) has not returned.
+    #[inline]
+    pub async fn finish(self) -> Outcomes {
+        self.all().await;
         Outcomes { set: self }
     }
 }
@@ -215,9 +262,9 @@ impl Outcomes {
 impl Iterator for Outcomes {
     type Item = (u32, Outcome);
 
+    #[inline]
     fn next(&mut self) -> Option<(u32, Outcome)> {
-        let (token, outcome) = self.set.state.requests.borrow_mut().take()?;
-        Some((token as u32, outcome))
+        self.set.take()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -178,9 +178,12 @@ impl Meter {
     }
 
     /// Counts a request of `len` bytes.
-    #[inline]
+    #[inline(always)]
     pub fn count(&self, op: &Op, len: u64) {
-        self.counts.borrow_mut().add(op, len);
+        let mut counts = self.counts.borrow_mut();
+        if !counts.add_common(op) {
+            counts.add(op, len);
+        }
     }
 
     /// Starts to time a request. Completing the result ends the measurement and completes `done`.
@@ -294,6 +297,8 @@ pub struct Metered {
     inner: Rc<dyn Device>,
     meter: Rc<Meter>,
     timed: bool,
+    /// Requests are counted and passed on: they are not timed, and the device is not given up.
+    only_counts: Cell<bool>,
     /// The shard's watch, which polls this device while requests are in flight.
     watch: Rc<Watch>,
     overdue: RefCell<Option<Overdue>>,
@@ -310,6 +315,7 @@ impl Metered {
             inner,
             meter: Meter::new(shard),
             timed,
+            only_counts: Cell::new(!timed),
             watch,
             overdue: RefCell::default(),
             given_up: Cell::new(false),
@@ -365,6 +371,7 @@ impl Metered {
         if self.given_up.replace(true) {
             return;
         }
+        self.only_counts.set(false);
         self.overdue.take();
         self.meter.give_up();
         self.meter.space.end(IoErrorKind::Gone);
@@ -407,7 +414,14 @@ impl Metered {
     }
 
     #[inline(never)]
-    fn submit_timed(&self, request: Request, done: Completion) {
+    fn submit_uncommon(&self, request: Request, done: Completion) {
+        if self.given_up.get() {
+            return refuse(request, done);
+        }
+        self.meter.count(&request.op, request.len());
+        if !self.timed {
+            return self.inner.submit(request, done);
+        }
         if self.meter.is_idle() {
             self.watch.start(&self.meter.shard);
         }
@@ -464,14 +478,10 @@ impl Device for Metered {
     }
 
     fn submit(&self, request: Request, done: Completion) {
-        if self.given_up.get() {
-            return refuse(request, done);
+        if !self.only_counts.get() || !self.meter.counts.borrow_mut().add_common(&request.op) {
+            return self.submit_uncommon(request, done);
         }
-        self.meter.count(&request.op, request.len());
-        if !self.timed {
-            return self.inner.submit(request, done);
-        }
-        self.submit_timed(request, done);
+        self.inner.submit(request, done);
     }
 
     fn cut_from(&self, bytes: u64) {

@@ -106,6 +106,7 @@ fn len_of<B: Deref<Target = [u8]>>(bufs: &[B]) -> u64 {
 
 /// Out of the way of the commonest request, which has one buffer.
 #[cold]
+#[inline(never)]
 fn sum_of<B: Deref<Target = [u8]>>(bufs: &[B]) -> u64 {
     bufs.iter().map(|buf| buf.len() as u64).sum()
 }

@@ -54,7 +54,6 @@ pub(super) struct PoolInner {
     pub(super) classes: RefCell<[Class; CLASSES]>,
     pub(super) heads: RefCell<Heads>,
     pub(super) outstanding: Cell<usize>,
-    pub(super) kept: Cell<usize>,
     /// Loans whose last handle here was dropped, to be sent home.
     pub(super) returns: RefCell<Vec<Loan>>,
 }
@@ -78,7 +77,6 @@ impl PoolInner {
             let Memory { at, capacity, region } = unsafe { self.heads.borrow_mut().take(block) };
             // SAFETY: nobody uses the memory of such a block.
             unsafe { free_memory(regions, at, capacity, region) };
-            self.kept.set(self.kept.get() - capacity);
         }
     }
 
@@ -198,8 +196,7 @@ unsafe fn to_pool(block: NonNull<Block>) {
         && (class.free.len() + 1) * head.capacity <= KEEP_PER_CLASS
     {
         class.free.push(block);
-        pool.outstanding.set(pool.outstanding.get() - head.capacity);
-        return pool.kept.set(pool.kept.get() + head.capacity);
+        return pool.outstanding.set(pool.outstanding.get() - head.capacity);
     }
     // SAFETY: as the caller promises, and the block is in no list.
     unsafe { release_block(&pool, block) };

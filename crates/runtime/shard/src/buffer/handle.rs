@@ -101,13 +101,7 @@ impl Buf {
     pub fn try_into_mut(self) -> Result<BufMut, Buf> {
         // SAFETY: `self` is a handle, so the block is alive.
         let head = unsafe { self.block.as_ref() };
-        let read_only_loan = {
-            let origin = head.origin.take();
-            let read_only = origin.as_ref().is_some_and(|loan| !loan.writable);
-            head.origin.set(origin);
-            read_only
-        };
-        if head.handles.get() != 1 || read_only_loan {
+        if head.handles.get() != 1 || (matches!(head.kind, Kind::Lent) && is_read_only(head)) {
             return Err(self);
         }
         let buf = BufMut { block: self.block, start: self.start, len: self.len };
@@ -122,6 +116,15 @@ impl Buf {
     pub fn into_loan(self) -> Result<Loan, Buf> {
         into_loan(self, |own| (own.block, own.start, own.len, false))
     }
+}
+
+/// The block's memory is another shard's, which has lent it for reading only.
+#[inline(never)]
+fn is_read_only(head: &Block) -> bool {
+    let origin = head.origin.take();
+    let read_only = origin.as_ref().is_some_and(|loan| !loan.writable);
+    head.origin.set(origin);
+    read_only
 }
 
 macro_rules! handle {

@@ -15,8 +15,12 @@ pub(super) const CLASSES: usize = (CLASS_MAX_SHIFT - CLASS_MIN_SHIFT + 1) as usi
 /// Free memory that a pool keeps per class, in bytes. More than that goes back to the system.
 pub(super) const KEEP_PER_CLASS: usize = 64 << 20;
 
+#[inline]
 pub(super) fn class_of(len: usize) -> Option<usize> {
-    let shift = len.max(1).next_power_of_two().trailing_zeros().max(CLASS_MIN_SHIFT);
+    if len <= 1 << CLASS_MIN_SHIFT {
+        return Some(0);
+    }
+    let shift = len.next_power_of_two().trailing_zeros();
     (shift <= CLASS_MAX_SHIFT).then(|| (shift - CLASS_MIN_SHIFT) as usize)
 }
 

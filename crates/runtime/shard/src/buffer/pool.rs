@@ -24,7 +24,6 @@ impl Pool {
             classes: RefCell::default(),
             heads: RefCell::default(),
             outstanding: Cell::new(0),
-            kept: Cell::new(0),
             returns: RefCell::new(Vec::new()),
         }))
     }
@@ -41,7 +40,6 @@ impl Pool {
             Some(block) => {
                 // SAFETY: a block that the pool kept is initialised.
                 let head = unsafe { block.as_ref() };
-                self.0.kept.set(self.0.kept.get() - head.capacity);
                 self.0.outstanding.set(self.0.outstanding.get() + head.capacity);
                 head.handles.set(1);
                 head.pool.set(Some(Rc::clone(&self.0)));
@@ -108,7 +106,8 @@ impl Pool {
 
     /// Bytes kept for reuse.
     pub fn kept(&self) -> usize {
-        self.0.kept.get()
+        let classes = self.0.classes.borrow();
+        classes.iter().zip(CLASS_MIN_SHIFT..).map(|(class, shift)| class.free.len() << shift).sum()
     }
 
     /// Returns the blocks to the system that have been free ever since this was last called.
