@@ -4,8 +4,9 @@
 
 use braid_array::array::Array;
 use braid_array::assemble::assemble;
+use braid_array::control::Control;
 use braid_array::create::create;
-use braid_array::options::{AssembleOptions, Context, CreateOptions};
+use braid_array::options::{AssembleOptions, Context, CreateOptions, MemberSelector};
 use braid_device::ram::Ram;
 use braid_device::{Device, IoSets, Opener, Request, Target};
 use braid_layout::Level;
@@ -82,11 +83,24 @@ fn send(
 
 #[test]
 fn a_request_in_steady_state_allocates_nothing() {
-    for (level, members) in
-        [(Level::Raid5, 5), (Level::Raid6, 6), (Level::Raid1, 2), (Level::Raid10, 4)]
-    {
+    let levels = [
+        (Level::Raid0, 4),
+        (Level::Raid5, 5),
+        (Level::Raid6, 6),
+        (Level::Raid1, 2),
+        (Level::Raid10, 4),
+    ];
+    let whole = levels.map(|(level, members)| (level, members, false));
+    let degraded = [(Level::Raid5, 5, true), (Level::Raid6, 6, true), (Level::Raid1, 2, true)];
+    for (level, members, degraded) in whole.into_iter().chain(degraded) {
         let shard = Shard::with_ring(0).unwrap();
         let array = start(&shard, level, members);
+        if degraded {
+            let control = Control::find(&shard, array.id()).unwrap();
+            shard.block_on(async move {
+                control.membership().fail(&MemberSelector::Nr(0)).await.unwrap();
+            });
+        }
         let device = array.open(&shard).unwrap();
         let sets = IoSets::new(&shard);
         for load in [(4 << 10, true), (16 << 10, true), (256 << 10, true), (4 << 10, false)] {
@@ -100,7 +114,7 @@ fn a_request_in_steady_state_allocates_nothing() {
             // Growth of tables and `block_on` do not count as allocations of requests.
             assert!(
                 counted.count_total < count / 100,
-                "{level} {load:?}: {} allocations in {count} requests",
+                "{level}, degraded: {degraded}, {load:?}: {} allocations in {count} requests",
                 counted.count_total
             );
         }

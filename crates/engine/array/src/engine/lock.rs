@@ -3,18 +3,17 @@
 //! A range waits while an overlapping one is held or waits before it, so none is starved. An
 //! operation holds one range at a time, so there is no deadlock.
 
+use super::by_unit::ByUnit;
 use braid_shard::plant::planted;
 use braid_shard::{Shard, TaskId};
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Range {
     start: u64,
     end: u64,
@@ -39,6 +38,12 @@ enum Unit {
     Several(Box<Several>),
 }
 
+impl Default for Unit {
+    fn default() -> Unit {
+        Unit::One(Range::default())
+    }
+}
+
 #[derive(Default)]
 struct Several {
     held: SmallVec<[Range; 2]>,
@@ -47,7 +52,7 @@ struct Several {
 
 #[derive(Default)]
 struct Table {
-    units: HashMap<u64, Unit>,
+    units: ByUnit<Unit>,
     next_ticket: u64,
     /// Empty ones, kept for reuse; boxed as in the table.
     #[allow(clippy::vec_box)]
@@ -57,19 +62,20 @@ struct Table {
 impl Table {
     /// The holders of a unit and those who wait, whoever they are.
     fn several(&mut self, unit: u64) -> &mut Several {
-        let Table { units, spare, .. } = self;
-        let mut made = |held: SmallVec<[Range; 2]>| {
-            let mut several = spare.pop().unwrap_or_default();
-            several.held.extend(held);
-            Unit::Several(several)
+        let several = match self.units.remove(unit) {
+            Some(Unit::Several(several)) => several,
+            one => {
+                let mut several = self.spare.pop().unwrap_or_default();
+                if let Some(Unit::One(range)) = one {
+                    several.held.push(range);
+                }
+                several
+            }
         };
-        let unit = units.entry(unit).or_insert_with(|| made(SmallVec::new()));
-        if let Unit::One(range) = unit {
-            *unit = made(smallvec![*range]);
-        }
-        match unit {
-            Unit::Several(several) => several,
-            Unit::One(_) => unreachable!("the lines above made it several"),
+        self.units.insert(unit, Unit::Several(several));
+        match self.units.get_mut(unit) {
+            Some(Unit::Several(several)) => several,
+            _ => unreachable!("the lines above made it several"),
         }
     }
 }
@@ -105,12 +111,10 @@ impl RangeLocks {
     pub fn try_lock(&self, unit: u64, start: u64, end: u64) -> Option<Held> {
         let range = Range { start, end };
         let mut table = self.0.table.borrow_mut();
-        match table.units.entry(unit) {
-            Entry::Vacant(place) => {
-                place.insert(Unit::One(range));
-            }
-            Entry::Occupied(there) => {
-                let is_free = match there.get() {
+        match table.units.get_mut(unit) {
+            None => table.units.insert(unit, Unit::One(range)),
+            Some(there) => {
+                let is_free = match there {
                     Unit::One(held) => !held.overlaps(range),
                     Unit::Several(several) => several.is_free(range),
                 };
@@ -142,7 +146,7 @@ impl RangeLocks {
                 return Poll::Pending;
             };
             // A waiter that was granted its range is not in the queue any more.
-            let waits = matches!(table.units.get(&unit), Some(Unit::Several(several))
+            let waits = matches!(table.units.get_mut(unit), Some(Unit::Several(several))
                 if several.waiting.iter().any(|waiter| waiter.ticket == mine));
             if waits { Poll::Pending } else { Poll::Ready(()) }
         })
@@ -153,12 +157,10 @@ impl RangeLocks {
     #[inline]
     fn release(&self, unit: u64, range: Range) {
         let mut table = self.0.table.borrow_mut();
-        let Entry::Occupied(found) = table.units.entry(unit) else { return };
-        if let Unit::One(_) = found.get() {
-            found.remove();
-            return;
+        if let Some(Unit::Several(_)) = table.units.get_mut(unit) {
+            return self.release_of_several(&mut table, unit, range);
         }
-        self.release_of_several(&mut table, unit, range);
+        table.units.remove(unit);
     }
 
     #[inline(never)]
@@ -169,7 +171,7 @@ impl RangeLocks {
         }
         if several.waiting.is_empty() {
             if several.held.is_empty()
-                && let Some(Unit::Several(empty)) = table.units.remove(&unit)
+                && let Some(Unit::Several(empty)) = table.units.remove(unit)
             {
                 table.spare.push(empty);
             }

@@ -9,6 +9,7 @@
 //! | `work` | what requests hand to the tasks that carry them out |
 //! | `queues` | writes that wait for their stripe |
 //! | `lock` | the table of locked rows |
+//! | `by_unit` | a small table with an entry for each unit under way |
 //! | `recording` | what the consistency policy wants recorded before a write |
 //! | `hold` | requests that wait while stripes move to other shards |
 //! | `balance` | the choice among copies |
@@ -23,6 +24,7 @@
 //! None of them knows a step of a request: those stand above and use what is here.
 
 pub(crate) mod balance;
+mod by_unit;
 mod caching;
 mod cut_from;
 mod hold;
@@ -123,6 +125,8 @@ pub(crate) struct Tasks {
     pub(crate) watch: Spawner<Rc<Engine>>,
     /// The leader of the writes in a queue.
     pub(crate) lead: Spawner<(Rc<Engine>, Key)>,
+    /// A write of a stripe that has nothing in common with the others that came with it.
+    pub(crate) write_alone: Spawner<(Rc<Engine>, WriteArgs)>,
     pub(crate) write_copies: Spawner<(Rc<Engine>, WriteArgs)>,
     pub(crate) recover_from_parity: Spawner<(Rc<Engine>, RecoverArgs)>,
     pub(crate) recover_from_copies: Spawner<(Rc<Engine>, RecoverArgs)>,

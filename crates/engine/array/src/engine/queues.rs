@@ -3,15 +3,17 @@
 //!
 //! Knows no task: whoever joins as the first sees to it that somebody leads.
 
+use super::by_unit::ByUnit;
 use crate::engine::work::WriteArgs;
 use crate::state::extent::{Extent, rows_of_all};
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
+use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 /// Writes carried out together, at most.
 const TOGETHER_MAX: usize = 256;
+/// Writes of one stripe that are looked at for being apart, at most.
+const APART_MAX: usize = 8;
 /// Turns without another write of the stripe after which none is expected. A request that lies in a
 /// socket takes two: its header, and what it carries.
 const TURNS_WITHOUT: u64 = 2;
@@ -50,10 +52,12 @@ pub(crate) struct Leading {
     pub(crate) sizes: Sizes,
     /// Rows that its writes touch.
     pub(crate) rows: Range<u64>,
+    /// It is one write, so far.
+    pub(crate) lone: bool,
 }
 
 /// The key of a queue.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Key(u32);
 
 impl Queue {
@@ -118,7 +122,7 @@ struct Queues {
     all: Vec<Queue>,
     unused: Vec<Key>,
     /// By unit, those that can be joined.
-    open: HashMap<u64, Key>,
+    open: ByUnit<Key>,
 }
 
 impl Queues {
@@ -131,7 +135,7 @@ impl Queues {
     fn end(&mut self, key: Key) -> Option<&mut Queue> {
         let queue = self.all.get_mut(key.0 as usize)?;
         if !queue.closed {
-            self.open.remove(&queue.unit);
+            self.open.remove(queue.unit);
         }
         self.unused.push(key);
         Some(queue)
@@ -163,19 +167,16 @@ impl Waiting {
         let bytes = args.extent.end - args.extent.start;
         let mut queues = self.queues.borrow_mut();
         let Queues { all, unused, open } = &mut *queues;
-        let place = match open.entry(unit) {
-            Entry::Occupied(there) => {
-                if let Some(queue) = all.get_mut(there.get().0 as usize) {
-                    self.follow(queue, args, turn);
-                }
-                return Joined::Follows;
-            }
-            Entry::Vacant(place) => place,
-        };
+        if let Some(there) = open.get_mut(unit)
+            && let Some(queue) = all.get_mut(there.0 as usize)
+        {
+            self.follow(queue, args, turn);
+            return Joined::Follows;
+        }
         let key = unused.pop().unwrap_or(Key(all.len() as u32));
         let closed = bytes == sizes.stripe;
         if !closed {
-            place.insert(key);
+            open.insert(unit, key);
         }
         match all.get_mut(key.0 as usize) {
             Some(queue) => {
@@ -284,12 +285,13 @@ impl Waiting {
         let queue = queues.get(key)?;
         let first = queue.first.as_ref()?.extent;
         let chunk = queue.sizes.chunk;
-        let rows = if queue.more.is_empty() {
+        let lone = queue.more.is_empty();
+        let rows = if lone {
             first.rows(chunk)
         } else {
             rows_of_all(queue.pieces().map(|piece| piece.extent), chunk)
         };
-        Some(Leading { unit: queue.unit, sizes: queue.sizes, rows })
+        Some(Leading { unit: queue.unit, sizes: queue.sizes, rows, lone })
     }
 
     /// Takes what waits in queue `key` when that is one write.
@@ -300,6 +302,35 @@ impl Waiting {
             return None;
         }
         queues.end(key)?.first.take()
+    }
+
+    /// Takes what waits in queue `key` when those are a few writes whose rows, which `rows_of` tells, are apart: no plan
+    /// would have anything in common for two of them. False, and nothing is taken, for all others.
+    pub(crate) fn take_apart(
+        &self,
+        key: Key,
+        rows_of: impl Fn(&Extent) -> Range<u64>,
+        into: &mut Vec<WriteArgs>,
+    ) -> bool {
+        let mut queues = self.queues.borrow_mut();
+        let Some(queue) = queues.get(key) else { return false };
+        if queue.more.len() >= APART_MAX || queue.bytes >= queue.sizes.stripe {
+            return false;
+        }
+        let mut rows: SmallVec<[Range<u64>; APART_MAX]> =
+            queue.pieces().map(|piece| rows_of(&piece.extent)).collect();
+        rows.sort_unstable_by_key(|rows| rows.start);
+        // Neighbours are written by one request where they are carried out together.
+        if !rows.is_sorted_by(|a, b| a.end < b.start) {
+            return false;
+        }
+        let Some(queue) = queues.end(key) else { return false };
+        into.extend(queue.first.take());
+        into.append(&mut queue.more);
+        let more = std::mem::take(&mut queue.more);
+        drop(queues);
+        self.keep_list(more);
+        true
     }
 
     /// Takes what waits in queue `key` and can be carried out at once, ascending and apart, in any order

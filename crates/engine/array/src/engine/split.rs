@@ -223,14 +223,16 @@ pub(crate) struct Unrecovered {
     pub(crate) error: IoError,
 }
 
-/// A read that one member carries out as it is: nothing has to be joined unless that fails.
+/// A request that one member carries out as it is: nothing has to be joined unless that fails.
 struct Alone {
     /// Array byte of its first.
     offset: u64,
+    /// `None`: it is a read. Else a write, which is to be durable or not.
+    fua: Option<bool>,
     done: Completion,
 }
 
-/// The splits of one array on one shard, and its reads that need none: how many requests are under way, splits kept for reuse, and parts of reads
+/// The splits of one array on one shard, and its requests that need none: how many requests are under way, splits kept for reuse, and parts of reads
 /// whose member failed, which wait for recovery.
 pub(crate) struct Splits {
     own: Weak<Splits>,
@@ -270,14 +272,14 @@ impl Sink for Splits {
         if slot > 0 {
             self.read_ended(slot as Slot - 1);
         }
-        let Some(read) = self.alone.borrow_mut().try_remove(token as u32 as usize) else { return };
+        let Some(alone) = self.alone.borrow_mut().try_remove(token as u32 as usize) else { return };
         if outcome.result.is_err()
             && let Some(own) = self.own.upgrade()
         {
-            return own.alone_failed(read, outcome);
+            return own.alone_failed(alone, outcome);
         }
         self.under_way.set(self.under_way.get() - 1);
-        read.done.complete(outcome);
+        alone.done.complete(outcome);
     }
 }
 
@@ -309,22 +311,23 @@ impl Splits {
         self.kept.borrow_mut().pop().unwrap_or_else(|| Split::new(self))
     }
 
-    /// Enters a read at array byte `offset` that one member carries out as it is: whose read is to complete under the
-    /// token that is returned, as part 0 of a split would.
-    #[inline]
-    pub(crate) fn enter_alone(&self, offset: u64, done: Completion) -> u32 {
+    /// Enters a request at array byte `offset` that one member carries out as it is: a read, or a write without redundancy.
+    /// The latter is durable at its end where `fua` says so. The member's request is to complete under the token that is
+    /// returned, as part 0 of a split would.
+    #[inline(always)]
+    pub(crate) fn enter_alone(&self, offset: u64, fua: Option<bool>, done: Completion) -> u32 {
         self.under_way.set(self.under_way.get() + 1);
-        self.alone.borrow_mut().insert(Alone { offset, done }) as u32
+        self.alone.borrow_mut().insert(Alone { offset, fua, done }) as u32
     }
 
-    /// A member could not give all of a read: from now on it is joined, and its part is recovered.
+    /// A member could not carry out all of a request: from now on it is joined, and what is missing of a read is recovered.
     #[cold]
-    fn alone_failed(self: &Rc<Splits>, read: Alone, outcome: Outcome) {
+    fn alone_failed(self: &Rc<Splits>, alone: Alone, outcome: Outcome) {
         let split = self.take();
         // It was counted when it was entered.
         self.under_way.set(self.under_way.get() - 1);
-        split.begin(Kind::Read, read.done);
-        let index = split.add(read.offset, true);
+        split.begin(alone.fua.map_or(Kind::Read, |fua| Kind::Write { fua }), alone.done);
+        let index = split.add(alone.offset, true);
         split.complete(u64::from(index), outcome);
         split.all_submitted();
     }

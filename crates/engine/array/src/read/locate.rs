@@ -15,7 +15,7 @@ pub(crate) struct ReadPlace {
 }
 
 /// Where `len` bytes at array byte `offset` are read, of copies the first that is whole.
-#[inline]
+#[inline(always)]
 pub(crate) fn locate_read(view: &View, layout: &Layout, offset: u64, len: u64) -> ReadPlace {
     match layout {
         Layout::Parity(parity) => in_stripe(view, parity, offset, len),
@@ -23,7 +23,7 @@ pub(crate) fn locate_read(view: &View, layout: &Layout, offset: u64, len: u64) -
     }
 }
 
-#[inline]
+#[inline(always)]
 fn in_stripe(view: &View, parity: &Parity, offset: u64, len: u64) -> ReadPlace {
     let (stripe, k, within) = parity.locate(offset);
     let len = len.min(parity.chunk_size() - within);

@@ -108,13 +108,13 @@ impl Device for ArrayDevice {
         let done = engine.measured.arrives(&request.op, len, done);
         let offset = request.offset;
         match request.op {
-            Op::Read(bufs) => {
+            Op::Read(_) => {
                 engine.note_size(len);
-                read(engine, offset, bufs, done);
+                read(engine, request, len, done);
             }
-            Op::Write { bufs, fua } => {
+            Op::Write { .. } => {
                 engine.note_size(len);
-                write(engine, offset, bufs, fua, done);
+                write(engine, request, len, done);
             }
             // It covers no byte, so it does not come by here.
             Op::Flush => self.flush(done),

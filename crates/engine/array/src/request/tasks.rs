@@ -17,6 +17,8 @@ pub(crate) fn of(shard: &Shard) -> Rc<Tasks> {
                 .spawner(|(engine, args)| crate::write::record::record_then_write(engine, args)),
             watch: shard.spawner(crate::write::waiting::watch),
             lead: shard.spawner(|(engine, key)| crate::write::waiting::lead(engine, key)),
+            write_alone: shard
+                .spawner(|(engine, args)| crate::write::waiting::write_alone(engine, args)),
             write_copies: shard.spawner(|(engine, args)| crate::write::copies::write(engine, args)),
             recover_from_parity: shard
                 .spawner(|(engine, args)| crate::read::from_parity::recover(engine, args)),

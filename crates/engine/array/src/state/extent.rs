@@ -14,11 +14,9 @@ pub struct Extent {
 impl Extent {
     /// Rows that the write touches in any chunk.
     pub fn rows(&self, chunk: u64) -> Range<u64> {
-        if self.start / chunk == (self.end - 1) / chunk {
-            self.start % chunk..(self.end - 1) % chunk + 1
-        } else {
-            0..chunk
-        }
+        let start = self.start % chunk;
+        let end = start + (self.end - self.start);
+        if end <= chunk { start..end } else { 0..chunk }
     }
 
     /// Rows of data chunk `k` that are written.

@@ -113,6 +113,8 @@ pub struct View {
     /// See [`ViewUpdate::read_only`].
     pub read_only: bool,
     degraded: bool,
+    /// All members can be read everywhere.
+    all_readable: bool,
     any_bad: bool,
     /// Some member can be read in parts only.
     uneven: bool,
@@ -139,6 +141,7 @@ impl View {
             .collect();
         let degraded = slots.iter().any(|slot| slot.state != SlotState::InSync);
         let any_bad = slots.iter().any(|slot| slot.bad.is_some());
+        let all_readable = !degraded && !any_bad && !slots.iter().any(|slot| slot.suspect);
         let half = |slot: &SlotView| match slot.state {
             SlotState::Rebuilding { recovered } => recovered > 0,
             _ => false,
@@ -154,6 +157,7 @@ impl View {
             broken: update.broken,
             read_only: update.read_only,
             degraded,
+            all_readable,
             any_bad,
             uneven,
             any_write_mostly,
@@ -200,9 +204,20 @@ impl View {
         self.slots.get(slot).map_or(SlotState::Missing, |slot| slot.state)
     }
 
+    /// All members hold what they should, everywhere.
+    #[inline]
+    pub fn all_readable(&self) -> bool {
+        self.all_readable
+    }
+
     /// The slot's member holds what it should in all of these component bytes.
     #[inline]
     pub fn readable(&self, slot: Slot, bytes: &Range<u64>) -> bool {
+        self.all_readable || self.readable_here(slot, bytes)
+    }
+
+    #[inline(never)]
+    fn readable_here(&self, slot: Slot, bytes: &Range<u64>) -> bool {
         let Some(slot) = self.slots.get(slot) else { return false };
         let valid = match slot.state {
             SlotState::InSync => true,

@@ -332,7 +332,8 @@ impl Batch<'_> {
         remember: bool,
     ) -> Result<(), IoError> {
         let going = Going { batch: self, works: &works };
-        let mut outcomes = write_members(self.engine, view, self.writing, &going).await;
+        let mut outcomes =
+            write_members(self.engine, view, self.writing, self.engine.sets.start(), &going).await;
         self.engine.measured.count(|counters| counters.member_writes += outcomes.len() as u64);
         if outcomes.any_error(|_| true) || view.any_bad() || !remember {
             self.engine.cache.forget(self.stripe, self.rows.clone());
@@ -407,7 +408,8 @@ impl Batch<'_> {
             return None;
         }
         let going = Zeroes { batch: self, unmap: *unmap };
-        let outcomes = write_members(self.engine, &view, self.writing, &going).await;
+        let outcomes =
+            write_members(self.engine, &view, self.writing, self.engine.sets.start(), &going).await;
         if outcomes.any_error(|error| error.kind == IoErrorKind::Unsupported) {
             return None;
         }

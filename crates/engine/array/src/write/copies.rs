@@ -41,6 +41,9 @@ async fn write_copies(engine: &Rc<Engine>, args: &WriteArgs) -> Result<(), IoErr
         let outcomes = Copies { by_member: false, ..copies }.write(&writing).await?;
         return handle_write_errors(engine, &view, *unit, outcomes).await;
     }
+    if !view.any_bad() && !outcomes.any_error(|_| true) {
+        return Ok(());
+    }
     handle_write_errors(engine, &view, *unit, outcomes).await
 }
 
@@ -90,7 +93,8 @@ impl Outgoing for Copies<'_> {
 
 impl Copies<'_> {
     async fn write(&self, writing: &WriteInFlight) -> Result<Outcomes, IoError> {
-        let outcomes = write_members(self.engine, self.view, writing, self).await;
+        let outcomes =
+            write_members(self.engine, self.view, writing, self.engine.sets.start(), self).await;
         if outcomes.len() == 0 {
             return Err(IoError::new(IoErrorKind::Lost));
         }

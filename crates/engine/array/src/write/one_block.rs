@@ -15,7 +15,7 @@ use crate::state::view::View;
 use crate::write::members::write_members;
 use crate::write::segment::whole_lines;
 use crate::write::write_errors::handle_write_errors;
-use braid_device::{IoError, Op, Request};
+use braid_device::{IoError, IoSet, Request};
 use braid_layout::{Parity, Slot, StripeMap};
 use braid_shard::plant::planted;
 use braid_shard::{Buf, BufMut};
@@ -30,19 +30,21 @@ struct OneBlock<'a> {
     stripe: u64,
     /// The data chunk.
     k: usize,
-    /// Data, P and Q.
-    slots: [Option<Slot>; 3],
+    /// Data, P and, where there is one, Q: the first `count` of these.
+    slots: [Slot; 3],
+    count: usize,
     /// Bytes within the chunk.
     rows: Range<u64>,
     /// Component byte of the first.
     at: u64,
 }
 
-/// The old content of data, P and Q.
-type Old = [Option<Buf>; 3];
+/// The blocks of data, P and Q, as far as they are at hand.
+type Blocks = [Option<Buf>; 3];
 
 /// Carries out the one write `piece` of stripe `stripe`, whose rows are held for lines of this height, and which has begun
 /// as `writing`. `None`: nothing was written, and the general way is to be taken.
+#[inline]
 pub(crate) async fn carry_out(
     engine: &Rc<Engine>,
     view: &Rc<View>,
@@ -58,16 +60,18 @@ pub(crate) async fn carry_out(
     if rows.end > chunk || whole_lines(rows.clone(), line, chunk) != rows {
         return None;
     }
-    let map = parity.map_stripe(stripe);
+    let (map, k) = (parity.map_stripe(stripe), k as usize);
     let at = parity.member_offset(stripe) + rows.start;
-    let slots = [Some(map.data_slot(k as usize)), Some(map.p_slot()), map.q_slot()];
-    let one = OneBlock { engine, view, map, stripe, k: k as usize, slots, rows, at };
+    let slots = [map.data_slot(k), map.p_slot(), map.q_slot().unwrap_or(Slot::MAX)];
+    let count = 1 + parity.parity_count();
+    let one = OneBlock { engine, view, map, stripe, k, slots, count, rows, at };
     if !one.is_plain() {
         return None;
     }
     let _scratch = engine.scratch.try_take(one.len() as u64 * 3)?;
     let mut old = one.plan()?;
-    one.read(&mut old).await?;
+    let mut set = engine.sets.start();
+    one.read(&mut set, &mut old).await?;
     let [Some(data), Some(p), q] = old else { return None };
     // The stripe cache may hold the same buffer, and keeps its old content until the write has ended.
     let own = |parity: Buf| {
@@ -76,51 +80,70 @@ pub(crate) async fn carry_out(
     let (mut p, mut q) = (own(p), q.map(own));
     one.compute(&data, new, &mut p, q.as_mut());
     drop(data);
-    let (p, q) = (Some(p.freeze()), q.map(BufMut::freeze));
-    let blocks = [Some(new), p.as_ref(), q.as_ref()];
-    let going = Going { one: &one, extent: piece.extent, blocks, fua: piece.fua };
-    Some(going.write(writing).await)
+    let parity = [Some(p.freeze()), q.map(BufMut::freeze)];
+    let going = Going { one: &one, extent: piece.extent, data: new, parity, fua: piece.fua };
+    let outcomes = write_members(engine, view, writing, set, &going).await;
+    engine.measured.count(|counters| counters.member_writes += one.count as u64);
+    if outcomes.any_error(|_| true) {
+        engine.cache.forget(stripe, one.rows.clone());
+        return Some(handle_write_errors(engine, view, stripe, outcomes).await);
+    }
+    drop(outcomes);
+    one.remember(&going);
+    Some(Ok(()))
 }
 
 impl OneBlock<'_> {
+    #[inline]
     fn len(&self) -> usize {
         (self.rows.end - self.rows.start) as usize
     }
 
-    fn slots(&self) -> impl Iterator<Item = Slot> {
-        self.slots.into_iter().flatten()
+    #[inline]
+    fn slots(&self) -> &[Slot] {
+        self.slots.get(..self.count).unwrap_or_default()
     }
 
     /// The block and its parity are there, whole, and match.
+    #[inline]
     fn is_plain(&self) -> bool {
-        let bytes = self.at..self.at + self.len() as u64;
+        let end = self.at + self.len() as u64;
         !self.view.broken
-            && !self.view.any_bad()
-            && bytes.end <= self.view.resynced
-            && self.slots().all(|slot| self.view.readable(slot, &bytes))
+            && end <= self.view.resynced
+            && (self.view.all_readable() || self.is_readable(&(self.at..end)))
+    }
+
+    #[inline(never)]
+    fn is_readable(&self, bytes: &Range<u64>) -> bool {
+        !self.view.any_bad() && self.slots().iter().all(|slot| self.view.readable(*slot, bytes))
     }
 
     /// The blocks that the stripe cache has; `None` when another plan than read-modify-write reads less.
-    fn plan(&self) -> Option<Old> {
+    #[inline]
+    fn plan(&self) -> Option<Blocks> {
+        let rmw_level = self.engine.settings.get().rmw_level;
         let mut cache = self.engine.cache.borrow_mut();
         let found = cache.as_ref().and_then(|cache| cache.stripe(self.stripe));
-        let wanted = self.slots().count();
         let (misses, reconstruct) = match &found {
-            None => (wanted, self.map.data_chunks() - 1),
+            None => (self.count, self.map.data_chunks() - 1),
             Some(found) => self.missing(found),
         };
-        if !self.engine.settings.get().rmw_level.prefers_rmw(misses, reconstruct) {
+        if !rmw_level.prefers_rmw(misses, reconstruct) {
             return None;
         }
-        let old = match found {
-            Some(found) if misses < wanted => self.slots.map(|slot| {
-                slot.and_then(|slot| found.get(slot, &self.rows, self.engine.shard.pool()))
-            }),
-            _ => [None, None, None],
-        };
+        let mut old = Blocks::default();
+        if let Some(found) = found
+            && misses < self.count
+        {
+            for (slot, old) in self.slots().iter().zip(&mut old) {
+                *old = found.get(*slot, &self.rows, self.engine.shard.pool());
+            }
+        }
         if let Some(cache) = cache.as_mut() {
-            let lines = (self.len() as u64).div_ceil(cache.line_size());
-            cache.wanted(self.stripe, (wanted - misses) as u64 * lines, misses as u64 * lines);
+            let (len, line) = (self.len() as u64, cache.line_size());
+            let lines = if len <= line { 1 } else { len.div_ceil(line) };
+            let hits = (self.count - misses) as u64;
+            cache.wanted(self.stripe, hits * lines, misses as u64 * lines);
         }
         Some(old)
     }
@@ -131,34 +154,36 @@ impl OneBlock<'_> {
         let is_missing = |slot: &Slot| !found.has(*slot, &self.rows);
         let others = (0..self.map.data_chunks()).filter(|k| *k != self.k);
         let others = others.map(|k| self.map.data_slot(k));
-        (self.slots().filter(is_missing).count(), others.filter(is_missing).count())
+        let own = self.slots().iter().filter(|slot| is_missing(slot));
+        (own.count(), others.filter(is_missing).count())
     }
 
-    /// Reads the blocks that are missing; `None` when a member could not give one.
-    async fn read(&self, old: &mut Old) -> Option<()> {
-        let missing =
-            self.slots.iter().zip(&*old).filter(|(slot, old)| slot.is_some() && old.is_none());
-        let missing = missing.count();
-        if missing == 0 {
-            return Some(());
-        }
-        let mut set = self.engine.sets.start();
-        for (nr, slot) in self.slots.iter().enumerate() {
-            if let (Some(slot), None) = (slot, &old[nr]) {
+    /// Reads the blocks that are missing, by way of `set`, which is left empty; `None` when a member could not give one.
+    #[inline]
+    async fn read(&self, set: &mut IoSet, old: &mut Blocks) -> Option<()> {
+        let mut reads = 0;
+        for (nr, (slot, old)) in self.slots().iter().zip(&*old).enumerate() {
+            if old.is_none() {
                 let (device, data_offset) = self.view.member(*slot)?;
                 let buf = self.engine.shard.pool().get(self.len());
                 set.submit(nr as u32, &**device, Request::read(data_offset + self.at, buf));
+                reads += 1;
             }
         }
-        self.engine.measured.count(|counters| counters.member_reads += missing as u64);
-        for (nr, outcome) in set.finish().await {
-            let (Ok(()), Op::Read(mut bufs)) = (outcome.result, outcome.op) else { return None };
-            *old.get_mut(nr as usize)? = bufs.pop().map(BufMut::freeze);
+        if reads == 0 {
+            return Some(());
         }
+        self.engine.measured.count(|counters| counters.member_reads += reads);
+        set.all().await;
+        while let Some((nr, buf)) = set.take_read() {
+            *old.get_mut(nr as usize)? = Some(buf.ok()?.freeze());
+        }
+        set.clear();
         Some(())
     }
 
     /// Makes new parity of the old.
+    #[inline]
     fn compute(&self, old: &[u8], new: &[u8], p: &mut [u8], q: Option<&mut BufMut>) {
         self.engine.measured.count(|counters| {
             counters.rmw += 1;
@@ -172,14 +197,17 @@ impl OneBlock<'_> {
     }
 
     /// The stripe cache takes over what the members hold now.
-    fn remember(&self, blocks: [Option<&Buf>; 3]) {
+    #[inline]
+    fn remember(&self, going: &Going<'_>) {
         let mut cache = self.engine.cache.borrow_mut();
         let Some(cache) = cache.as_mut() else { return };
         let taken = cache.takes_over(self.stripe, &self.rows, self.view.missing(), true);
         let Some(admit) = taken else { return };
-        let parity = self.slots.iter().zip(blocks).skip(1).filter(|_| !planted("stale-line"));
-        let data = self.slots.iter().zip(blocks).take(1);
-        let blocks = data.chain(parity).filter_map(|(slot, block)| Some(((*slot)?, block?)));
+        let [p, q] = &going.parity;
+        let blocks = [Some(going.data), p.as_ref(), q.as_ref()];
+        let stored = if planted("stale-line") { 1 } else { self.count };
+        let blocks = self.slots.iter().zip(blocks).take(stored);
+        let blocks = blocks.filter_map(|(slot, block)| Some((*slot, block?)));
         cache.store_blocks(self.stripe, &self.rows, blocks, admit);
     }
 }
@@ -188,8 +216,9 @@ impl OneBlock<'_> {
 struct Going<'a> {
     one: &'a OneBlock<'a>,
     extent: Extent,
-    /// Data, P and Q.
-    blocks: [Option<&'a Buf>; 3],
+    data: &'a Buf,
+    /// P and Q.
+    parity: [Option<Buf>; 2],
     fua: bool,
 }
 
@@ -202,31 +231,19 @@ impl Outgoing for Going<'_> {
         std::iter::once(self.extent)
     }
 
+    #[inline]
     fn blocks(&self) -> impl Iterator<Item = Block> {
-        let blocks = self.one.slots.iter().zip(self.blocks).enumerate();
-        blocks.filter_map(|(nr, (slot, block))| {
+        let [p, q] = &self.parity;
+        let blocks = [Some(self.data), p.as_ref(), q.as_ref()];
+        let (slots, at) = (self.one.slots, self.one.at);
+        (0..self.one.count).filter_map(move |nr| {
             let role = if nr == 0 { Role::Data } else { Role::Parity };
-            let content = Content::Bytes(block?.clone());
-            Some(Block { slot: (*slot)?, at: self.one.at, role, content })
+            let content = Content::Bytes((*blocks.get(nr)?)?.clone());
+            Some(Block { slot: *slots.get(nr)?, at, role, content })
         })
     }
 
     fn fua(&self) -> bool {
         self.fua
-    }
-}
-
-impl Going<'_> {
-    async fn write(&self, writing: &WriteInFlight) -> Result<(), IoError> {
-        let OneBlock { engine, view, .. } = self.one;
-        let outcomes = write_members(engine, view, writing, self).await;
-        engine.measured.count(|counters| counters.member_writes += outcomes.len() as u64);
-        if outcomes.any_error(|_| true) {
-            engine.cache.forget(self.one.stripe, self.one.rows.clone());
-            return handle_write_errors(engine, view, self.one.stripe, outcomes).await;
-        }
-        drop(outcomes);
-        self.one.remember(self.blocks);
-        Ok(())
     }
 }

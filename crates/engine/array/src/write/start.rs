@@ -8,41 +8,71 @@ use crate::engine::work::{WriteArgs, WritePayload};
 use crate::read::locate::{ReadPlace, locate_read};
 use crate::state::extent::Extent;
 use crate::state::view::View;
-use braid_device::{Bufs, Completion, IoError, IoErrorKind, Request};
+use braid_device::{Bufs, Completion, IoError, IoErrorKind, Op, Request};
 use braid_layout::Layout;
 use braid_shard::Buf;
 use std::rc::Rc;
 
-/// Writes `bufs` at array byte `offset`.
-pub(crate) fn write(engine: &Rc<Engine>, offset: u64, mut bufs: Bufs, fua: bool, done: Completion) {
+/// Carries out `request`, a write of `len` bytes, which are some.
+pub(crate) fn write(engine: &Rc<Engine>, mut request: Request, len: u64, done: Completion) {
     let view = engine.view();
+    let offset = request.offset;
     let geometry = view.geometry_at(offset);
-    let redundant = geometry.level.has_redundancy();
+    if !geometry.level.has_redundancy() {
+        return write_to_member(engine, &view, request, len, done);
+    }
+    let Op::Write { bufs, fua } = &mut request.op else { return };
+    let fua = *fua;
     let unit_size = geometry.unit_size();
     let (unit, within) = (offset / unit_size, offset % unit_size);
-    if let [buf] = bufs.as_slice()
-        && redundant
-        && buf.len() as u64 <= unit_size - within
+    if within + len <= unit_size
         && geometry.owner(unit) == engine.shard.id()
+        && bufs.len() == 1
         && let Some(payload) = bufs.pop()
     {
-        let extent = Extent { start: within, end: within + payload.len() as u64 };
+        let extent = Extent { start: within, end: within + len };
         let done = PieceDone::Alone { request: engine.begin_request(), fua, done };
         return write_unit(engine, &view, unit, extent, payload, fua, done);
     }
-    write_parts(engine, &view, offset, bufs, fua, done);
+    write_parts(engine, &view, request, done);
 }
 
-/// [`write`] of several units, or of one that another shard owns, or without redundancy.
-#[inline(never)]
-fn write_parts(
+/// [`write`] without redundancy. One that a member can carry out as a whole is passed on as it is.
+#[inline]
+fn write_to_member(
     engine: &Rc<Engine>,
     view: &View,
-    offset: u64,
-    bufs: Bufs,
-    fua: bool,
+    mut request: Request,
+    len: u64,
     done: Completion,
 ) {
+    let Op::Write { bufs, fua } = &request.op else { return };
+    let offset = request.offset;
+    let located = locate_read(view, &view.geometry_at(offset).layout, offset, len);
+    if located.len == len
+        && bufs.len() == 1
+        && let Some((slot, at)) = located.place
+        && let Some((device, data_offset)) = view.member(slot)
+        && !is_refused(view)
+    {
+        let index = engine.splits.enter_alone(offset, Some(*fua), done);
+        let sink = Rc::clone(&engine.splits) as Rc<dyn braid_device::Sink>;
+        request.offset = data_offset + at;
+        return device.submit(request, Completion::new(sink, u64::from(index)));
+    }
+    write_parts(engine, view, request, done);
+}
+
+/// Nothing is written.
+#[inline]
+fn is_refused(view: &View) -> bool {
+    view.read_only || view.broken
+}
+
+/// [`write`] of several units, or of one that another shard owns, or of parts of several members.
+#[inline(never)]
+fn write_parts(engine: &Rc<Engine>, view: &View, request: Request, done: Completion) {
+    let Request { offset, op: Op::Write { bufs, fua } } = request else { return };
     let split = engine.split();
     split.begin(Kind::Write { fua }, done);
     if view.geometry_at(offset).level.has_redundancy() {
@@ -89,7 +119,7 @@ fn write_units(
 }
 
 fn write_striped(view: &View, split: &Rc<Split>, offset: u64, bufs: &Bufs, fua: bool) {
-    let refused = view.read_only || view.broken;
+    let refused = is_refused(view);
     let mut at = offset;
     for buf in bufs {
         let mut done = 0;
@@ -148,7 +178,7 @@ pub(crate) fn zero_unit(
     spawn_write(engine, view, WriteArgs { unit, extent, payload, fua, done, entered: None });
 }
 
-#[inline]
+#[inline(always)]
 fn spawn_write(engine: &Rc<Engine>, view: &View, mut args: WriteArgs) {
     args.entered = engine.try_enter(view, args.unit, args.extent);
     if args.entered.is_none() {

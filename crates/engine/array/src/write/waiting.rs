@@ -11,6 +11,7 @@ use super::segment::whole_lines;
 use crate::engine::Engine;
 use crate::engine::queues::{Joined, Key, Leading, Sizes};
 use crate::engine::work::WriteArgs;
+use crate::state::extent::Extent;
 use braid_layout::Parity;
 use std::rc::Rc;
 
@@ -59,9 +60,12 @@ pub(crate) async fn watch(engine: Rc<Engine>) {
 
 /// Locks the rows of what waits for a stripe in queue `key`, carries it out, and tells each write.
 pub(crate) async fn lead(engine: Rc<Engine>, key: Key) {
-    let Some(Leading { unit, sizes, rows }) = engine.waiting.leading(key) else { return };
+    let Some(Leading { unit, sizes, rows, lone }) = engine.waiting.leading(key) else { return };
     let chunk = sizes.chunk;
     let line = engine.settings.get().line();
+    if !lone && start_apart(&engine, key, line, chunk) {
+        return;
+    }
     let rows = whole_lines(rows, line, chunk);
     let held = match engine.locks.try_lock(unit, rows.start, rows.end) {
         Some(held) => held,
@@ -83,4 +87,27 @@ pub(crate) async fn lead(engine: Rc<Engine>, key: Key) {
         batch::carry_out(&engine, unit, locked, &mut pieces).await;
     }
     engine.waiting.keep_list(pieces);
+}
+
+/// Has the writes in queue `key` carried out each by itself, when they have no rows in common.
+fn start_apart(engine: &Rc<Engine>, key: Key, line: Option<u64>, chunk: u64) -> bool {
+    let mut pieces = engine.waiting.list();
+    let rows_of = |extent: &Extent| whole_lines(extent.rows(chunk), line, chunk);
+    let are_apart = engine.waiting.take_apart(key, rows_of, &mut pieces);
+    for piece in pieces.drain(..) {
+        engine.tasks().write_alone.spawn((Rc::clone(engine), piece));
+    }
+    engine.waiting.keep_list(pieces);
+    are_apart
+}
+
+/// Locks the rows of a write that others do not join, carries it out and tells it.
+pub(crate) async fn write_alone(engine: Rc<Engine>, piece: WriteArgs) {
+    let chunk = engine.view().geometry_of(piece.unit).layout.chunk_size();
+    let line = engine.settings.get().line();
+    let rows = whole_lines(piece.extent.rows(chunk), line, chunk);
+    let held = engine.locks.lock(piece.unit, rows.start, rows.end).await;
+    let result = batch::carry_out_one(&engine, line, &piece).await;
+    drop(held);
+    piece.finish(&engine.mesh, result);
 }
