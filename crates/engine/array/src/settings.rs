@@ -52,7 +52,8 @@ pub enum StripeCacheSize {
 /// The choice between read-modify-write and reconstruct-write (md's `rmw_level`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RmwLevel {
-    /// Where it reads less than reconstruct-write, and the other way where both read the same.
+    /// Where it reads less than reconstruct-write. Where both read the same, as `Enable` on disks with heads, and as `Prefer`
+    /// on all other members: there the one way costs them what the other does, and it takes less of the processor.
     #[default]
     Auto,
     /// 0: never, where reconstruct-write is possible.
@@ -64,6 +65,16 @@ pub enum RmwLevel {
 }
 
 impl RmwLevel {
+    /// The level that `Auto` stands for, where all members have `heads` that have to move, or not.
+    #[inline]
+    pub(crate) fn of_members(self, heads: bool) -> RmwLevel {
+        match self {
+            RmwLevel::Auto if heads => RmwLevel::Enable,
+            RmwLevel::Auto => RmwLevel::Prefer,
+            set => set,
+        }
+    }
+
     /// Read-modify-write that reads so many blocks is taken, rather than reconstruct-write that reads so many.
     pub(crate) fn prefers_rmw(self, rmw: usize, reconstruct: usize) -> bool {
         match self {

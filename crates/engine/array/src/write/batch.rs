@@ -231,7 +231,7 @@ impl Batch<'_> {
         let mut cache = self.engine.cache.borrow_mut();
         let found = cache.as_ref().and_then(|cache| cache.stripe(self.stripe));
         let line = cache.as_ref().map_or(1, |cache| cache.line_size());
-        let rmw_level = self.engine.settings.get().rmw_level;
+        let rmw_level = self.engine.settings.get().rmw_level.of_members(view.rotational());
         let (mut hits, mut misses) = (0, 0);
         let segments = self.segments(self.line).into_iter();
         for segment in segments.flat_map(|segment| segment.cut_at_bad(view, self.base, avoid)) {

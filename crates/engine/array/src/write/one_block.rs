@@ -121,7 +121,7 @@ impl OneBlock<'_> {
     /// The blocks that the stripe cache has; `None` when another plan than read-modify-write reads less.
     #[inline]
     fn plan(&self) -> Option<Blocks> {
-        let rmw_level = self.engine.settings.get().rmw_level;
+        let rmw_level = self.engine.settings.get().rmw_level.of_members(self.view.rotational());
         let mut cache = self.engine.cache.borrow_mut();
         let found = cache.as_ref().and_then(|cache| cache.stripe(self.stripe));
         let (misses, reconstruct) = match &found {

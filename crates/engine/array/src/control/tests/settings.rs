@@ -200,6 +200,8 @@ fn rmw_level_says_which_way_a_write_takes() {
     assert_eq!(ways(RmwLevel::Disable), (0, 1));
     assert_eq!(ways(RmwLevel::Enable), (0, 1));
     assert_eq!(ways(RmwLevel::Prefer), (1, 0));
+    // Members without heads: what the processor has less to do for.
+    assert_eq!(ways(RmwLevel::Auto), (1, 0));
 }
 
 #[test]
