@@ -176,7 +176,11 @@ fn auto(
             let meaning = format!("{lines} lines, {}", size::human(bytes));
             (meaning, numbers(&[("lines", lines), ("bytes", bytes)]))
         }
-        "rmw_level" => ("whatever reads less".to_string(), BTreeMap::new()),
+        "rmw_level" => (
+            "where it reads less; on members without heads also where both read the same"
+                .to_string(),
+            BTreeMap::new(),
+        ),
         _ => {
             let times = u64::from(status.settings.bypass_threshold());
             (times.to_string(), numbers(&[("times", times)]))

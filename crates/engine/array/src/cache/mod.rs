@@ -181,7 +181,7 @@ impl StripeCache {
 
     /// Forgets bytes `rows` of all slots of `stripe`.
     pub(crate) fn forget(&mut self, stripe: u64, rows: Range<u64>) {
-        if !self.lines.is_empty() {
+        if !self.lines.is_empty() && self.stripe(stripe).is_some() {
             self.lines.forget(stripe, rows);
         }
     }

@@ -171,6 +171,30 @@ impl Blocks {
     }
 }
 
+/// Computes P, and Q where it is asked for, of a stripe whose data chunks lie one after the other in `data`. `width` as by
+/// `Parity::q_width`; `p` and `q` are as long as a chunk.
+pub(crate) fn parity_of_chunks(
+    map: &StripeMap,
+    width: usize,
+    data: &[u8],
+    p: &mut [u8],
+    q: Option<&mut [u8]>,
+) {
+    let chunks = data.chunks_exact(p.len());
+    let Some(q) = q else {
+        let sources: Sources = chunks.collect();
+        return braid_parity::xor(p, &sources);
+    };
+    let mut list: Syndrome = SmallVec::new();
+    list.resize(width, None);
+    for (k, chunk) in chunks.enumerate() {
+        if let Some(place) = list.get_mut(map.exponent(k)) {
+            *place = Some(chunk);
+        }
+    }
+    braid_parity::pq(&list, p, q);
+}
+
 /// Has the parity that there is follow data chunk `k`, which changes from `old` to `new`.
 pub(crate) fn change_parity(
     map: &StripeMap,

@@ -12,6 +12,7 @@ use crate::engine::queues::Room;
 use crate::engine::work::{WriteArgs, WritePayload};
 use crate::state::extent::{Extent, rows_of_all};
 use crate::state::view::View;
+use crate::write::full_stripe;
 use crate::write::members::write_members;
 use crate::write::one_block;
 use crate::write::plan::{Plan, Situation, parity_slots};
@@ -91,11 +92,14 @@ async fn together(
         return Err(IoError::new(IoErrorKind::Invalid));
     };
     let stripe = (unit, line);
-    if let [piece] = pieces
-        && let Some(result) =
-            one_block::carry_out(engine, &view, &writing, parity, stripe, piece).await
-    {
-        return result;
+    if let [piece] = pieces {
+        let simple = match piece.extent.end - piece.extent.start == parity.stripe_size() {
+            true => full_stripe::carry_out(engine, &view, &writing, parity, unit, piece).await,
+            false => one_block::carry_out(engine, &view, &writing, parity, stripe, piece).await,
+        };
+        if let Some(result) = simple {
+            return result;
+        }
     }
     let mut room = engine.waiting.room();
     let result = planned(engine, &writing, parity, stripe, pieces, &mut room).await;

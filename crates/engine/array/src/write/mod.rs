@@ -6,6 +6,7 @@
 //! | `record` | a write of which the policy has not recorded yet what it wants |
 //! | `waiting` | writes of one stripe wait for each other, and their rows are locked |
 //! | `one_block` | the commonest write, a part of one chunk by itself, from plan to reply |
+//! | `full_stripe` | a write of all of a stripe by itself, the same |
 //! | `batch` | all others: segments planned, what is missing read, parity computed, members written |
 //! | `segment` | row ranges that are planned one by one |
 //! | `plan` | how the parity of a segment is updated, and what is read for it |
@@ -17,6 +18,7 @@
 pub(crate) mod batch;
 mod compute;
 pub(crate) mod copies;
+mod full_stripe;
 mod members;
 mod one_block;
 pub(crate) mod plan;
