@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `job` | sends the windows out at the pace that limits and foreground I/O allow |
 //! | `window` | one window: units of one owner, locked together |
+//! | `at_once` | parts of a window that are under way at the same time |
 //! | `units` | what windows of every level do with their units |
 //! | `scrub_parity` | a window of a level with parity |
 //! | `compare` | parity held against data, and whose block is wrong |
@@ -14,6 +15,7 @@
 //!
 //! Control decides which member is rebuilt, and records a job's progress in the superblocks.
 
+mod at_once;
 mod compare;
 mod correct;
 mod job;
