@@ -1,6 +1,10 @@
 //! Writes that wait for their stripe: a queue for each stripe of which something waits. A queue is looked up by its stripe
 //! when a write comes; whoever leads has its key, which is good until the queue is taken.
 //!
+//! A stripe whose data comes in several writes while the stripes before it, which came so too, are being carried out is
+//! part of a stream: the answers to those bring the next writes, so it is [held](Waiting::due) until it is whole or one of
+//! them [has ended](Waiting::ended).
+//!
 //! Knows no task: whoever joins as the first sees to it that somebody leads.
 
 use super::by_unit::ByUnit;
@@ -19,6 +23,10 @@ const APART_MAX: usize = 8;
 const TURNS_WITHOUT: u64 = 2;
 /// Turns after which a stripe is carried out although writes keep coming.
 const TURNS_MAX: u64 = 64;
+/// A stream has so many stripes under way at once, at most, as far as is looked for them.
+const STREAM_MAX: u64 = 16;
+/// A stripe is held back so many times: as often as stripes before it can end while its own data is on the way.
+const HELD_MAX: u32 = 16;
 
 /// The writes that wait for one stripe, in the order of arrival.
 struct Queue {
@@ -34,6 +42,8 @@ struct Queue {
     last: u64,
     /// Turns for which whole stripes went ahead.
     passed: u32,
+    /// How many times it was held back for the rest of its data.
+    held: u32,
     /// Nobody else can join: it is one write of all of the stripe.
     closed: bool,
 }
@@ -57,7 +67,7 @@ pub(crate) struct Leading {
 }
 
 /// The key of a queue.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Key(u32);
 
 impl Queue {
@@ -72,6 +82,7 @@ impl Queue {
             since: turn,
             last: turn,
             passed: 0,
+            held: 0,
             closed,
         }
     }
@@ -95,6 +106,8 @@ fn quiet_after(turn: u64) -> u64 {
 pub(crate) enum Joined {
     /// Another write is there, and somebody takes it along.
     Follows,
+    /// It is the last of a stripe that was held back for it, and now needs somebody who leads.
+    Completes(Key),
     /// It is the first, and needs somebody who leads.
     Leads(Key),
     /// So does a write of all of the stripe, which waits for no others.
@@ -153,6 +166,10 @@ pub(crate) struct Waiting {
     next_due: Cell<u64>,
     /// Stripes that have all their data, about.
     whole: Cell<u32>,
+    /// Stripes that came whole in several writes and are being carried out.
+    under_way: RefCell<Vec<u64>>,
+    /// Stripes that are held back until one of those has ended.
+    held: RefCell<Vec<Key>>,
     /// Memory that is kept for reuse.
     due: Cell<Vec<Key>>,
     lists: RefCell<Vec<Vec<WriteArgs>>>,
@@ -167,11 +184,11 @@ impl Waiting {
         let bytes = args.extent.end - args.extent.start;
         let mut queues = self.queues.borrow_mut();
         let Queues { all, unused, open } = &mut *queues;
-        if let Some(there) = open.get_mut(unit)
-            && let Some(queue) = all.get_mut(there.0 as usize)
-        {
-            self.follow(queue, args, turn);
-            return Joined::Follows;
+        if let Some(there) = open.get_mut(unit) {
+            let key = *there;
+            if let Some(queue) = all.get_mut(key.0 as usize) {
+                return self.follow(key, queue, args, turn);
+            }
         }
         let key = unused.pop().unwrap_or(Key(all.len() as u32));
         let closed = bytes == sizes.stripe;
@@ -181,7 +198,7 @@ impl Waiting {
         match all.get_mut(key.0 as usize) {
             Some(queue) => {
                 (queue.unit, queue.bytes, queue.sizes) = (unit, bytes, sizes);
-                (queue.since, queue.last, queue.passed) = (turn, turn, 0);
+                (queue.since, queue.last, queue.passed, queue.held) = (turn, turn, 0, 0);
                 queue.closed = closed;
                 queue.first = Some(args);
             }
@@ -191,10 +208,11 @@ impl Waiting {
     }
 
     #[inline(never)]
-    fn follow(&self, queue: &mut Queue, args: WriteArgs, turn: u64) {
+    fn follow(&self, key: Key, queue: &mut Queue, args: WriteArgs, turn: u64) -> Joined {
         let before = queue.bytes;
         queue.bytes += args.extent.end - args.extent.start;
-        if before < queue.sizes.stripe && queue.bytes >= queue.sizes.stripe {
+        let completes = before < queue.sizes.stripe && queue.bytes >= queue.sizes.stripe;
+        if completes {
             self.whole.set(self.whole.get() + 1);
         }
         queue.last = turn;
@@ -202,6 +220,14 @@ impl Waiting {
             queue.more = self.list();
         }
         queue.more.push(args);
+        let mut held = self.held.borrow_mut();
+        match held.iter().position(|other| *other == key).filter(|_| completes) {
+            Some(at) => {
+                held.swap_remove(at);
+                Joined::Completes(key)
+            }
+            None => Joined::Follows,
+        }
     }
 
     /// The stripe of queue `key`, whose first write came in this `turn`, waits for other writes. True when nobody watches
@@ -215,8 +241,8 @@ impl Waiting {
     }
 
     /// Gives `lead` the stripes that are to be carried out in this `turn`: turns have passed without a new write,
-    /// or all of the data is there. Stripes that need nothing read go ahead, for `threshold` turns. False when no
-    /// stripe waits for other writes any more.
+    /// or all of the data is there. Stripes that need nothing read go ahead, for `threshold` turns. Stripes of a stream
+    /// are held back until [`Waiting::ended`]. False when no stripe waits for turns to pass any more.
     pub(crate) fn due(&self, turn: u64, threshold: u32, lead: impl Fn(Key)) -> bool {
         let any_whole = self.whole.get() > 0;
         if turn < self.next_due.get() && !any_whole {
@@ -244,6 +270,11 @@ impl Waiting {
                 next_due = turn;
                 return true;
             }
+            if !whole && queue.held < HELD_MAX && self.goes_on(queue.unit) {
+                queue.held += 1;
+                self.held.borrow_mut().push(stripe.key);
+                return false;
+            }
             ready.push(stripe.key);
             false
         });
@@ -254,6 +285,34 @@ impl Waiting {
         ready.drain(..).for_each(lead);
         self.due.set(ready);
         more
+    }
+
+    /// A stripe right before `unit` has come whole in several writes, and is being carried out.
+    fn goes_on(&self, unit: u64) -> bool {
+        let before = unit.saturating_sub(STREAM_MAX)..unit;
+        self.under_way.borrow().iter().any(|unit| before.contains(unit))
+    }
+
+    /// What was [taken](Waiting::take) of stripe `unit` has been carried out: stripes that were held back wait for what
+    /// that brings, as if they had come in this `turn`. True as of [`Waiting::batch`].
+    pub(crate) fn ended(&self, unit: u64, turn: u64) -> bool {
+        let mut under_way = self.under_way.borrow_mut();
+        let Some(at) = under_way.iter().position(|other| *other == unit) else { return false };
+        under_way.swap_remove(at);
+        let mut held = self.held.borrow_mut();
+        if held.is_empty() {
+            return false;
+        }
+        let due = quiet_after(turn);
+        let mut queues = self.queues.borrow_mut();
+        for key in held.drain(..) {
+            if let Some(queue) = queues.get(key) {
+                (queue.since, queue.last) = (turn, turn);
+            }
+            self.batching.borrow_mut().push(Batching { key, due });
+        }
+        self.next_due.set(self.next_due.get().min(due));
+        !self.watched.replace(true)
     }
 
     /// An empty list for writes, to be given back to [`Waiting::keep_list`].
@@ -334,13 +393,15 @@ impl Waiting {
     }
 
     /// Takes what waits in queue `key` and can be carried out at once, ascending and apart, in any order
-    /// that keeps writes that overlap in the order of their arrival. Gives the rest, which waits no more.
+    /// that keeps writes that overlap in the order of their arrival. Gives the rest, which waits no more. When what was
+    /// taken has been carried out [`Waiting::ended`] is to be told.
     pub(crate) fn take(&self, key: Key, into: &mut Vec<WriteArgs>) -> Vec<WriteArgs> {
         let mut left: Vec<WriteArgs> = Vec::new();
         let mut queues = self.queues.borrow_mut();
         let Some(queue) = queues.end(key) else { return left };
         if queue.bytes >= queue.sizes.stripe {
             self.whole.set(self.whole.get() - 1);
+            self.under_way.borrow_mut().push(queue.unit);
         }
         let (first, mut more) = (queue.first.take(), std::mem::take(&mut queue.more));
         drop(queues);

@@ -4,7 +4,8 @@
 //! brings, so that other writes can join. One task watches all stripes that wait so, and starts a leader for each
 //! when no more is expected. The leader locks the rows and takes along all that has come for
 //! the stripe by then: what came while the rows were locked by others, too. Nothing waits for a clock:
-//! on an idle shard a lone write waits for a few empty turns, a microsecond.
+//! on an idle shard a lone write waits for a few empty turns, a microsecond; a stripe of a stream waits longer, while
+//! stripes before it are being carried out whose answers will bring the rest of it.
 
 use super::batch::{self, Locked};
 use super::segment::whole_lines;
@@ -37,7 +38,7 @@ fn join(engine: &Rc<Engine>, sizes: Sizes, args: WriteArgs) {
             }
             return;
         }
-        Joined::Leads(key) | Joined::Whole(key) => key,
+        Joined::Leads(key) | Joined::Whole(key) | Joined::Completes(key) => key,
     };
     engine.tasks().lead.spawn((Rc::clone(engine), key));
 }
@@ -87,6 +88,9 @@ pub(crate) async fn lead(engine: Rc<Engine>, key: Key) {
         batch::carry_out(&engine, unit, locked, &mut pieces).await;
     }
     engine.waiting.keep_list(pieces);
+    if engine.waiting.ended(unit, engine.shard.turns()) {
+        start_watch(&engine);
+    }
 }
 
 /// Has the writes in queue `key` carried out each by itself, when they have no rows in common.

@@ -27,5 +27,6 @@ mod silent;
 mod space;
 mod stacked;
 mod stopping;
+mod streams;
 mod version_0_90;
 mod world;
