@@ -59,6 +59,31 @@ impl Fio {
         }
         arguments
     }
+
+    /// Runs it, and gives what it says.
+    fn run(&self, until: Until) -> Result<String, LoadError> {
+        let output = Command::new("fio").args(self.arguments(until)).output().map_err(|error| {
+            failed(format!("{error}; install fio, or leave the files table out"))
+        })?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(failed(format!("it ended with {}: {}{text}", output.status, said.trim())));
+        }
+        Ok(text.into_owned())
+    }
+
+    /// Runs for one slice and gives the seconds of its job's processor time for each request.
+    ///
+    /// # Errors
+    /// When it cannot be run, or says nothing of that.
+    pub fn processor_seconds(&self, until: Until) -> Result<f64, LoadError> {
+        processor_seconds(&self.run(until)?).map_err(failed)
+    }
+}
+
+fn failed(why: String) -> LoadError {
+    LoadError::Program { program: "fio".to_owned(), why }
 }
 
 impl Contender for Fio {
@@ -71,16 +96,7 @@ impl Contender for Fio {
     }
 
     fn slice(&mut self, until: Until) -> Result<Slice, LoadError> {
-        let failed = |why: String| LoadError::Program { program: "fio".to_owned(), why };
-        let output = Command::new("fio").args(self.arguments(until)).output().map_err(|error| {
-            failed(format!("{error}; install fio, or leave the files table out"))
-        })?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(failed(format!("it ended with {}: {}{text}", output.status, said.trim())));
-        }
-        parse(&text).map_err(failed)
+        parse(&self.run(until)?).map_err(failed)
     }
 }
 
@@ -93,6 +109,14 @@ struct Output {
 struct Job {
     read: Side,
     write: Side,
+    /// Milliseconds.
+    #[serde(default)]
+    job_runtime: u64,
+    /// Percent of that.
+    #[serde(default)]
+    usr_cpu: f64,
+    #[serde(default)]
+    sys_cpu: f64,
 }
 
 #[derive(Deserialize)]
@@ -103,15 +127,32 @@ struct Side {
     runtime: u64,
 }
 
-/// What fio did, by its JSON.
-pub fn parse(text: &str) -> Result<Slice, String> {
+fn jobs(text: &str) -> Result<Vec<Job>, String> {
     // fio writes its warnings before the JSON.
     let start = text.find('{').ok_or_else(|| format!("no JSON in its output: {text}"))?;
     let output: Output = serde_json::from_str(text.get(start..).unwrap_or_default())
         .map_err(|error| format!("its JSON was not understood: {error}"))?;
+    Ok(output.jobs)
+}
+
+/// Seconds of processor time for each request, by its JSON.
+fn processor_seconds(text: &str) -> Result<f64, String> {
+    let (mut seconds, mut requests) = (0.0, 0);
+    for Job { read, write, job_runtime, usr_cpu, sys_cpu } in jobs(text)? {
+        seconds += job_runtime as f64 / 1e3 * (usr_cpu + sys_cpu) / 100.0;
+        requests += read.total_ios + write.total_ios;
+    }
+    if requests == 0 || seconds == 0.0 {
+        return Err("it reports no processor time".to_owned());
+    }
+    Ok(seconds / requests as f64)
+}
+
+/// What fio did, by its JSON.
+pub fn parse(text: &str) -> Result<Slice, String> {
     let mut slice = Slice::default();
     for Side { io_bytes, total_ios, runtime } in
-        output.jobs.iter().flat_map(|job| [&job.read, &job.write])
+        jobs(text)?.iter().flat_map(|job| [&job.read, &job.write])
     {
         slice.bytes += io_bytes;
         slice.requests += total_ios;
@@ -138,6 +179,16 @@ mod tests {
         let nothing = r#"{"jobs": [{"read": {"io_bytes": 0, "total_ios": 0, "runtime": 0},
                                     "write": {"io_bytes": 0, "total_ios": 0, "runtime": 0}}]}"#;
         assert!(parse(nothing).unwrap_err().contains("nothing"));
+    }
+
+    #[test]
+    fn processor_time_is_that_of_the_job_for_each_request() {
+        let text = r#"{"jobs": [{"read": {"io_bytes": 4096, "total_ios": 300, "runtime": 500},
+                                 "write": {"io_bytes": 8192, "total_ios": 200, "runtime": 400},
+                                 "job_runtime": 500, "usr_cpu": 20.0, "sys_cpu": 60.0}]}"#;
+        assert!((processor_seconds(text).unwrap() - 0.4 / 500.0).abs() < 1e-9);
+        let silent = text.replace("60.0", "0.0").replace("20.0", "0.0");
+        assert!(processor_seconds(&silent).unwrap_err().contains("no processor time"));
     }
 
     #[test]

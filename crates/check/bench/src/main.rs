@@ -17,6 +17,7 @@ mod markdown;
 mod memory;
 mod metadata;
 mod plot;
+mod processor;
 mod shards;
 mod stacks;
 mod tables;
@@ -73,7 +74,7 @@ struct Tables {
     /// Short slices: figures for a first look
     #[arg(long)]
     quick: bool,
-    /// Only tables whose name contains this text: memory, known, files, stripe-size,
+    /// Only tables whose name contains this text: memory, known, files, processor-time, stripe-size,
     /// stripe-cache-size, curves, shards, stacks, stacks-on-files, volumes, volumes-foreground,
     /// volumes-against-btrfs, volume-fuse-memory, volume-fuse-loop, volume-fuse-tree, against-md, dbench, instructions,
     /// volume-fairness, volume-metadata
@@ -111,10 +112,11 @@ type Make = fn(&Effort) -> anyhow::Result<Table>;
 
 fn measure(wanted: &Tables) -> anyhow::Result<()> {
     let effort = Effort { quick: wanted.quick, disk: wanted.disk.clone() };
-    let all: [(&str, Make); 20] = [
+    let all: [(&str, Make); 21] = [
         ("memory", memory::table),
         ("known", known::table),
         ("files", files::table),
+        ("processor-time", processor::table),
         ("stripe-size", tuning::stripe_size),
         ("stripe-cache-size", tuning::stripe_cache_size),
         ("curves", tuning::curves),
