@@ -166,7 +166,11 @@ impl Run {
                         self.crash()?
                     }
                     self.assemble()?;
-                    if !self.is_whole()? || self.promises.excused {
+                    // Another member may have its place by now, and then nothing is rotten any more.
+                    if !self.is_whole()?
+                        || self.promises.excused
+                        || in_sync_at_rest(&rot.member).is_none()
+                    {
                         return Ok(None);
                     }
                     rot.spread();
