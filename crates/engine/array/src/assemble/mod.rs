@@ -265,7 +265,8 @@ fn check_complete(
     if hopeless {
         return Err(not_enough(choice, level, given));
     }
-    if !empty.is_empty() && !options.start_degraded {
+    // Who insists on stale members has said more than --run does, as for mdadm.
+    if !empty.is_empty() && !options.start_degraded && !taken {
         return Err(AssembleError::Degraded { array, missing: missing_text(&empty), left_out });
     }
     if clean {
