@@ -9,10 +9,12 @@
 //! The rules were derived from superblocks that mdadm wrote (table in `tests/data/placements.tsv`).
 
 mod added_bitmap;
+mod added_ppl;
 mod bitmap_place;
 mod error;
 
 pub use added_bitmap::place_added_bitmap;
+pub use added_ppl::place_added_ppl;
 pub use bitmap_place::BitmapPlace;
 pub use error::PlacementError;
 

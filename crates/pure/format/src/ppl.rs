@@ -17,6 +17,7 @@ mod recover;
 mod tests;
 
 pub use log::{
-    ENTRIES_MAX, Entry, HEADER, Header, PplError, Unit, empty_header, newest, signature,
+    ENTRIES_MAX, Entry, HEADER, Header, PplError, Unit, empty_header, entry_checksum, newest,
+    signature,
 };
 pub use recover::{Mismatch, Recovered, Replay, Shape, clean_after, recover};

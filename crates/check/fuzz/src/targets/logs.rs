@@ -100,7 +100,7 @@ fn run_ppl(input: &[u8]) -> Result<Verdict, String> {
         recovered.replays.len() + recovered.mismatches.len() == entries,
         "each entry is taken or refused",
     )?;
-    for replay in &recovered.replays {
+    for replay in recovered.replays.iter().chain(&recovered.in_doubt) {
         let rows = replay.rows.end - replay.rows.start;
         let chunk = u64::from(chunk_sectors);
         must(

@@ -125,4 +125,10 @@ pub enum PlacementError {
         "placing the array: there is no room for a bitmap; use larger members or leave the bitmap out"
     )]
     NoBitmapRoom,
+    /// There is no room for a partial parity log.
+    #[error(
+        "placing a partial parity log: there is no room for it between superblock and data; keep the policy resync, or \
+         use members whose data starts further on"
+    )]
+    NoPplRoom,
 }

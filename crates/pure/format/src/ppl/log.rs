@@ -115,6 +115,11 @@ pub fn signature(set_uuid: &[u8; 16]) -> u32 {
     crc::checksum(set_uuid)
 }
 
+/// The checksum of an entry's partial parity.
+pub fn entry_checksum(partial_parity: &[u8]) -> u32 {
+    crc::checksum(partial_parity)
+}
+
 /// The header's checksum, its own field taken as zero.
 fn checksum(raw: &Raw) -> u32 {
     let raw = Raw { checksum: 0.into(), ..*raw };

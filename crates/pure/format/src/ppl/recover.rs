@@ -111,6 +111,10 @@ pub struct Recovered<'a> {
     pub replays: Vec<Replay<'a>>,
     /// Entries that could not be used.
     pub mismatches: Vec<Mismatch>,
+    /// Rows of entries whose partial parity is damaged, as if the writes had covered all data of them: where every data
+    /// block can be read, parity can be made of the data alone. Most often the power failed while the unit was being
+    /// written, and no write that it was for had begun.
+    pub in_doubt: Vec<Replay<'a>>,
 }
 
 /// Reads the log of the member in `slot`: `area` is all of it. `parity_slot` tells which slot holds the parity of
@@ -134,13 +138,19 @@ pub fn recover<'a>(
         let (partial, after) = rest.split_at_checked(len).unwrap_or((&[], &[]));
         rest = after;
         match check(index, entry, partial, shape, slot, &parity_slot) {
-            Ok(replay) => recovered.replays.push(replay),
+            Ok((replay, true)) => recovered.replays.push(replay),
+            Ok((replay, false)) => {
+                recovered.mismatches.push(Mismatch::Checksum { slot, entry: index });
+                let data = 0..shape.raid_disks.saturating_sub(1);
+                recovered.in_doubt.push(Replay { data, partial_parity: None, ..replay });
+            }
             Err(mismatch) => recovered.mismatches.push(mismatch),
         }
     }
     recovered
 }
 
+/// What the entry asks for, and whether its partial parity is as it was written.
 fn check<'a>(
     index: usize,
     entry: &Entry,
@@ -148,7 +158,7 @@ fn check<'a>(
     shape: &Shape,
     slot: u32,
     parity_slot: impl Fn(u64) -> u32,
-) -> Result<Replay<'a>, Mismatch> {
+) -> Result<(Replay<'a>, bool), Mismatch> {
     let Entry { data_sector, pp_size, data_size, parity_disk, checksum } = *entry;
     let sizes = || Mismatch::Sizes { slot, entry: index, pp_size, data_size };
     let place = || Mismatch::Place { slot, entry: index, data_sector, data_size };
@@ -181,29 +191,29 @@ fn check<'a>(
     if parity_disk != right || parity_disk != slot {
         return Err(Mismatch::ParitySlot { slot, entry: index, stripe, found: parity_disk, right });
     }
-    if partial.len() as u64 != u64::from(pp_size) || crc::checksum(partial) != checksum {
-        return Err(Mismatch::Checksum { slot, entry: index });
-    }
+    let sound = partial.len() as u64 == u64::from(pp_size) && crc::checksum(partial) == checksum;
     // The stripe is one of the array's, so its last component sector is below `size`.
     let start = stripe * chunk_64 + u64::from(row);
-    Ok(Replay {
+    let replay = Replay {
         stripe,
         rows: start..start + u64::from(rows),
         data: first..first + chunks,
         parity_slot: right,
         partial_parity: (pp_size != 0).then_some(partial),
-    })
+    };
+    Ok((replay, sound))
 }
 
 /// True if the array is clean once all replays of all members have been written. The array was not stopped cleanly, so a
-/// write was in flight; if no log has an entry for it, the log of that write is lost and the array needs a resync.
+/// write may have been in flight. Only a log that was in use has a generation above 0: while none has, nothing says that
+/// parity ever matched, and the array needs a resync.
 pub fn clean_after<'a>(logs: impl IntoIterator<Item = &'a Recovered<'a>>) -> bool {
-    let mut replayed = false;
+    let mut in_use = false;
     for log in logs {
         if !log.mismatches.is_empty() {
             return false;
         }
-        replayed |= !log.replays.is_empty();
+        in_use |= log.generation > 0;
     }
-    replayed
+    in_use
 }

@@ -129,6 +129,25 @@ fn impossible_entries_are_mismatches_and_nothing_of_them_is_replayed() {
 }
 
 #[test]
+fn an_empty_log_that_was_in_use_leaves_the_array_clean() {
+    let empty = area(&[unit(1, vec![], vec![])]);
+    let recovered = read(&empty);
+    assert!(recovered.replays.is_empty() && clean_after([&recovered, &Recovered::default()]));
+}
+
+#[test]
+fn rows_of_a_damaged_entry_are_in_doubt_and_those_of_the_others_are_replayed() {
+    let page = [7; 4096];
+    let (good, other) = (entry(528, 4096, 8192, &page), entry(384, 4096, 4096, &[1; 4096]));
+    let area = area(&[unit(4, vec![good, other], [page, [2; 4096]].concat())]);
+    let recovered = read(&area);
+    assert_eq!(recovered.replays.len(), 1);
+    let doubt = &recovered.in_doubt[0];
+    assert_eq!((doubt.rows.clone(), doubt.data.clone()), (128..136, 0..3));
+    assert!(matches!(recovered.mismatches[..], [Mismatch::Checksum { entry: 1, .. }]));
+}
+
+#[test]
 fn a_log_that_says_nothing_leaves_the_array_dirty() {
     let empty = area(&[unit(0, vec![], vec![])]);
     let recovered = read(&empty);
