@@ -23,7 +23,7 @@ pub use settings::{Get, Set, State};
 
 use crate::array_name::ArrayName;
 use crate::settings::Assignment;
-use crate::wanted::array::{BitmapPlace, Shape};
+use crate::wanted::array::{BitmapPlace, ConsistencyPolicy, Shape};
 use crate::wanted::size::{WantedSize, kib_or_size, wanted_size};
 use crate::wanted::stack::StackPolicy;
 use braid_format::superblock::Version;
@@ -64,7 +64,8 @@ pub enum Command {
     Add(Add),
     /// Take back a member that was away: what the bitmap says was written meanwhile is copied to it.
     ReAdd(OneMember),
-    /// Change a running array: use more of its members, give it a write-intent bitmap, or take that away.
+    /// Change a running array: use more of its members, give it a write-intent bitmap or a partial parity log, or take that
+    /// away.
     Grow(Grow),
     /// Read everything and count where redundancy does not match the data.
     Check(Check),
@@ -393,16 +394,18 @@ pub enum Whether {
 /// `braid grow`.
 #[derive(Debug, Args)]
 #[command(
-    group(ArgGroup::new("change").required(true).args(["bitmap", "size", "array_size"])),
+    group(ArgGroup::new("change").required(true).args(["bitmap", "consistency_policy", "size", "array_size"])),
     long_about = "Change a running array, as mdadm --grow does: one thing at a time.\n\n\
     --size uses more of each member, when they have been replaced by larger ones or their devices have become \
     larger: at levels 1, 4, 5, 6 and 10 without far copies. The array is larger at once; what is new is resynced, and \
     clients see it when they connect again. Less is refused unless users see less of the array already.\n\n\
     --array-size shows users less of the array, until it is stopped: what is done first when components are to become \
     smaller. Nobody may have it open then.\n\n\
-    --bitmap gives it a write-intent bitmap, or takes it away. With a bitmap an unclean stop, or a member's absence, costs only what was being written. It is put where the \
+    --bitmap gives it a write-intent bitmap, or takes it away, and --consistency-policy also a partial parity log. With a bitmap an unclean stop, or a member's absence, costs only what was being written. It is put where the \
     members have room for it; what was being written when it came is not known, so that all bits are set at first. \
-    Without one everything is resynced after an unclean stop. A resync or recovery has to be waited for."
+    Without one everything is resynced after an unclean stop. With a partial parity log (level 5, instead of a bitmap) \
+    nothing is, and nothing is lost beside what was being written, also when a member is missing then; small writes \
+    cost more. A resync or recovery has to be waited for."
 )]
 pub struct Grow {
     /// The array: its name or UUID.
@@ -411,7 +414,7 @@ pub struct Grow {
     #[arg(short, long, value_enum, value_name = "WHERE")]
     pub bitmap: Option<BitmapPlace>,
     /// Bytes for each bit of the bitmap; a bare number is in KiB [default: 64M, or what fits].
-    #[arg(long, value_name = "SIZE", value_parser = kib_or_size, requires = "bitmap")]
+    #[arg(long, value_name = "SIZE", value_parser = kib_or_size)]
     pub bitmap_chunk: Option<u64>,
     /// What is used of each component: max is all that the smallest has; a bare number is in KiB.
     #[arg(short = 'z', long, value_name = "SIZE", value_parser = wanted_size)]
@@ -419,9 +422,12 @@ pub struct Grow {
     /// What users see of the array, until it is stopped: max is all that there is; a bare number is in KiB.
     #[arg(short = 'Z', long, value_name = "SIZE", value_parser = wanted_size)]
     pub array_size: Option<WantedSize>,
-    /// Check everything and say what would be, change nothing. Not for --bitmap.
-    #[arg(long, conflicts_with = "bitmap")]
+    /// Check everything and say what would be, change nothing. For sizes only.
+    #[arg(long, conflicts_with_all = ["bitmap", "consistency_policy"])]
     pub dry_run: bool,
+    /// resync takes a bitmap or a log away; bitmap is --bitmap internal; ppl gives it a partial parity log.
+    #[arg(short = 'k', long, value_enum, value_name = "POLICY")]
+    pub consistency_policy: Option<ConsistencyPolicy>,
     /// Answer in JSON.
     #[arg(long)]
     pub json: bool,

@@ -61,6 +61,10 @@ pub enum Request {
     Bitmap { array: String, internal: bool, chunk: Option<u64> },
     /// Change a size; `size`: `None` is all that there is. `dry_run`: only say what it would be.
     Resize { array: String, what: SizeOf, size: Option<u64>, dry_run: bool },
+    /// Give an array a partial parity log.
+    Ppl { array: String },
+    /// Take an array's bitmap or partial parity log away.
+    Resync { array: String },
     /// Try writes again that wait for space.
     Resume { array: Option<String> },
     /// Start a check, or a repair.
@@ -279,6 +283,8 @@ pub struct Detail {
     pub resynced: Option<u64>,
     /// Its members have a write-intent bitmap, also when nobody keeps it up to date here.
     pub has_bitmap: bool,
+    /// Its members have a partial parity log.
+    pub has_ppl: bool,
     /// The write-intent bitmap that is kept up to date.
     pub bitmap: Option<Bitmap>,
     /// Least speed of jobs while clients are busy.

@@ -70,6 +70,35 @@ fn a_running_array_is_given_a_bitmap_and_loses_it_again() {
 }
 
 #[test]
+fn an_array_with_a_partial_parity_log_says_so_and_a_running_one_is_given_one() {
+    let place = Place::new();
+    place.members(&["a", "b", "c"]);
+    place.run("create data -l 5 -n 3 --assume-clean --consistency-policy ppl a b c").ok();
+    assert!(
+        place.run("examine a").ok().contains("2048 sectors at offset 8 sectors from superblock")
+    );
+    let server = place.serve("a b c");
+    assert!(place.run("detail data").ok().contains("Consistency Policy : ppl"));
+    assert_eq!(place.detail("data")["has_ppl"], true);
+    place.run("grow data --consistency-policy ppl").refused(2, &["it has one"]);
+    place.run("grow data -k bitmap").refused(2, &["--consistency-policy resync"]);
+    let data = place.data("in", 1 << 20);
+    place.copy_in("in", "data");
+    let said = place.run("grow data --consistency-policy resync").ok();
+    assert!(said.contains("no partial parity log any more"), "{said}");
+    assert!(place.run("detail data").ok().contains("Consistency Policy : resync"));
+    place.run("grow data -k resync").refused(2, &["resync already"]);
+    assert!(place.run("grow data -k ppl").ok().contains("has a partial parity log now"));
+    place.copy_in("in", "data");
+    place.run("stop data").ok();
+    server.ended().ok();
+    let server = place.serve("a b --run");
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    place.run("stop data").ok();
+    server.ended().ok();
+}
+
+#[test]
 fn what_contradicts_itself_is_refused() {
     let place = Place::new();
     place.members(&["a", "b"]);
@@ -78,6 +107,9 @@ fn what_contradicts_itself_is_refused() {
         ("-l 1 -n 2 --bitmap internal -k resync", "contradict"),
         ("-l 1 -n 2 -k resync --bitmap-chunk 64K", "--bitmap-chunk"),
         ("-l 0 -n 2 --bitmap internal", "no redundancy"),
+        ("-l 1 -n 2 -k ppl", "only raid5 does"),
+        ("-l 5 -n 2 -k ppl --bitmap internal", "contradict"),
+        ("-l 5 -n 2 -k ppl -e 0.90", "use metadata 1.2"),
         ("-l 1 -n 2 --bitmap internal --bitmap-chunk 3K", "power of two"),
     ] {
         place.run(&format!("create data {options} a b")).refused(2, &[says]);

@@ -143,6 +143,8 @@ pub struct Options {
     pub chunk: u64,
     /// Its write-intent bitmap.
     pub bitmap: CreateBitmap,
+    /// It keeps a partial parity log.
+    pub ppl: bool,
     /// Members failed before the load starts.
     pub failed: usize,
     /// Size of a request.
@@ -187,6 +189,7 @@ impl Options {
             members,
             chunk: 64 << 10,
             bitmap: CreateBitmap::None,
+            ppl: false,
             failed: 0,
             block,
             pattern,
@@ -261,6 +264,9 @@ impl Options {
             let chunk =
                 chunk.map_or(String::new(), |bytes| format!(" of {} a bit", show_size(bytes)));
             text.push_str(&format!(", bitmap{chunk}"));
+        }
+        if self.ppl {
+            text.push_str(", partial parity log");
         }
         text.push_str(&match self.shards {
             1 => ", 1 shard".to_owned(),

@@ -226,6 +226,7 @@ pub fn wanted(options: &Options) -> CreateOptions {
         chunk_size: (options.level != braid_layout::Level::Raid1).then_some(options.chunk),
         assume_clean: true,
         bitmap: options.bitmap,
+        ppl: options.ppl,
         ..CreateOptions::new("load", options.level, options.members.len())
     }
 }

@@ -17,6 +17,7 @@ mod markdown;
 mod memory;
 mod metadata;
 mod plot;
+mod policies;
 mod processor;
 mod shards;
 mod stacks;
@@ -75,7 +76,7 @@ struct Tables {
     #[arg(long)]
     quick: bool,
     /// Only tables whose name contains this text: memory, known, files, processor-time, stripe-size,
-    /// stripe-cache-size, curves, shards, stacks, stacks-on-files, volumes, volumes-foreground,
+    /// stripe-cache-size, curves, policies, shards, stacks, stacks-on-files, volumes, volumes-foreground,
     /// volumes-against-btrfs, volume-fuse-memory, volume-fuse-loop, volume-fuse-tree, against-md, dbench, instructions,
     /// volume-fairness, volume-metadata
     #[arg(long, default_value = "", value_name = "TEXT")]
@@ -112,7 +113,7 @@ type Make = fn(&Effort) -> anyhow::Result<Table>;
 
 fn measure(wanted: &Tables) -> anyhow::Result<()> {
     let effort = Effort { quick: wanted.quick, disk: wanted.disk.clone() };
-    let all: [(&str, Make); 21] = [
+    let all: [(&str, Make); 22] = [
         ("memory", memory::table),
         ("known", known::table),
         ("files", files::table),
@@ -120,6 +121,7 @@ fn measure(wanted: &Tables) -> anyhow::Result<()> {
         ("stripe-size", tuning::stripe_size),
         ("stripe-cache-size", tuning::stripe_cache_size),
         ("curves", tuning::curves),
+        ("policies", policies::table),
         ("shards", shards::table),
         ("stacks", stacks::table),
         ("stacks-on-files", stacks::on_files),

@@ -45,6 +45,8 @@ pub struct Scenario {
     pub changes: u64,
     /// Bitmaps are added and removed while the array runs.
     pub bitmap_changes: bool,
+    /// Partial parity logs are.
+    pub ppl_changes: bool,
     /// More members may fail than the level survives.
     pub beyond: bool,
     /// Bytes of the array that most requests go to.
@@ -56,6 +58,11 @@ const MIB: u64 = 1 << 20;
 /// Where data starts on the members, unless mdadm's place is taken.
 const DATA_OFFSETS: [u64; 3] = [64 * KIB, 128 * KIB, MIB];
 
+/// Where it does with a partial parity log, which has a mebibyte before that.
+const PPL_DATA_OFFSET: u64 = 2 * MIB;
+
+/// What logs are drawn from: streams in which none of the saved seeds draws one.
+const PPL: u64 = 76;
 /// What flags are drawn from, and whether members have heads.
 const FLAGS: u64 = 9;
 
@@ -107,7 +114,10 @@ impl Scenario {
         let shards = *rng.pick(&[1, 1, 2, 3, 4]);
         let component = component(rng, level, chunk, shards, disks);
         let version = *rng.pick(&[Version::V1_2, Version::V1_2, Version::V1_1, Version::V1_0]);
-        let data_offset = *rng.pick(&DATA_OFFSETS);
+        let bitmap = bitmap(seed, redundant);
+        let ppl = level == Level::Raid5 && bitmap.is_none() && Rng::new(seed, PPL).percent(75);
+        let drawn = *rng.pick(&DATA_OFFSETS);
+        let data_offset = if ppl { PPL_DATA_OFFSET } else { drawn };
 
         let kinds: [&[u32]; 4] = [&[512], &[512], &[4096], &[512, 4096]];
         let blocks = *rng.pick(&kinds);
@@ -155,7 +165,7 @@ impl Scenario {
         create.bad_block_log = bad_block_log(seed, redundant);
         create.flags = flags(seed, level, count);
         create.assume_clean = zeroes && rng.percent(50);
-        let bitmap = bitmap(seed, redundant);
+        create.ppl = ppl;
         create.bitmap = bitmap
             .map_or(CreateBitmap::None, |(chunk, _)| CreateBitmap::Internal { chunk: Some(chunk) });
         let assemble = AssembleOptions {
@@ -189,7 +199,8 @@ impl Scenario {
             faults: *rng.pick(&[0, 10, 30, 60]),
             changes: *settings_rng.pick(&[0, 10, 50]),
             // Drawn apart, as bitmaps are.
-            bitmap_changes: redundant && Rng::new(seed, 6).percent(15),
+            bitmap_changes: redundant && !ppl && Rng::new(seed, 6).percent(15),
+            ppl_changes: ppl && Rng::new(seed, PPL + 1).percent(25),
             beyond: rng.percent(6),
             hot: rng.log_range(4..256) * chunk.max(4096),
         }
@@ -204,7 +215,7 @@ impl Scenario {
     pub fn describe(&self) -> String {
         let create = &self.create;
         format!(
-            "{} layout {:?}, chunk {:?}, {} slots, {} spares, {} shards, block {}, component {:?}, metadata {}{}{}{}{}{}{}{}{}",
+            "{} layout {:?}, chunk {:?}, {} slots, {} spares, {} shards, block {}, component {:?}, metadata {}{}{}{}{}{}{}{}{}{}{}",
             create.level,
             create.layout,
             create.chunk_size,
@@ -223,6 +234,8 @@ impl Scenario {
                     format!(", bitmap chunk {}", chunk.unwrap_or(0)),
                 _ => String::new(),
             },
+            if create.ppl { ", partial parity log" } else { "" },
+            if self.ppl_changes { " that comes and goes" } else { "" },
             if self.bitmap_changes { ", bitmaps come and go" } else { "" },
             if create.bad_block_log { ", bad-block logs" } else { "" },
             if create.flags.is_empty() { "" } else { ", members with flags" },
@@ -273,6 +286,15 @@ fn component(rng: &Rng, level: Level, chunk: u64, shards: usize, disks: usize) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_saved_seed_draws_a_log() {
+        use crate::seeds::{Kind, saved};
+        let saved = saved().unwrap();
+        let arrays = saved.iter().filter(|seed| seed.kind == Kind::Array);
+        // They would be other runs than those that failed.
+        assert!(arrays.into_iter().all(|seed| !Scenario::of(seed.seed).create.ppl));
+    }
 
     #[test]
     fn a_seed_gives_one_scenario_and_all_levels_come_up() {

@@ -5,9 +5,10 @@
 //! areas hold.
 
 use crate::error::CreateError;
+use crate::metadata::ppl::area::Area;
 use crate::metadata::superblock::{remove_other_superblocks, sectors, superblock_bytes, write};
 use crate::options::{Context, CreateBitmap, CreateOptions, DEFAULT_CHUNK};
-use braid_device::{Device, IoError, Opener};
+use braid_device::{Device, IoError, IoSets, Opener};
 use braid_format::SECTOR;
 use braid_format::bitmap::{BitmapSuperblock, HEADER};
 use braid_format::placement::{BitmapPlace, Consistency, Placement, Request, place};
@@ -135,6 +136,7 @@ pub async fn create(
         chunk_sectors,
         raid_disks: options.raid_disks as u32,
         bitmap_offset: placement.bitmap.map_or(0, |bitmap| bitmap.offset),
+        ppl: placement.ppl,
         bblog_offset: if options.bad_block_log { placement.bblog_offset } else { 0 },
         bblog_size: if options.bad_block_log { placement.bblog_size } else { 0 },
         events: 0,
@@ -240,6 +242,13 @@ fn check_shape(options: &CreateOptions, layout: u32, chunk_size: u64) -> Result<
 }
 
 fn consistency(options: &CreateOptions) -> Result<Consistency, CreateError> {
+    if options.ppl {
+        return match (options.level, options.bitmap) {
+            (_, CreateBitmap::Internal { .. }) => Err(CreateError::PplAndBitmap),
+            (Level::Raid5, _) => Ok(Consistency::Ppl),
+            (level, _) => Err(CreateError::UselessPpl { level }),
+        };
+    }
     let CreateBitmap::Internal { chunk } = options.bitmap else { return Ok(Consistency::Resync) };
     if !options.level.has_redundancy() {
         return Err(CreateError::UselessBitmap { level: options.level });
@@ -273,7 +282,7 @@ fn place_members(
     };
     let mut placement = place(&request).map_err(failed)?;
     let large = options.level.has_redundancy() && placement.size > BITMAP_FROM;
-    if large && options.bitmap == CreateBitmap::Default {
+    if large && options.bitmap == CreateBitmap::Default && !options.ppl {
         request.consistency = Consistency::Bitmap { chunk_bytes: None };
         placement = place(&request).map_err(failed)?;
     }
@@ -379,6 +388,12 @@ async fn write_member(
         write(shard, device, at * SECTOR_BYTES, area.freeze())
             .await
             .map_err(failed("writing the bitmap of"))?;
+    }
+    if let Some(area) = Area::of(superblock) {
+        for request in area.empty(shard, &superblock.set_uuid, 0) {
+            let outcome = IoSets::new(shard).one(&**device, request).await;
+            outcome.result.map_err(failed("writing the partial parity log of"))?;
+        }
     }
     let bytes = superblock_bytes(shard, superblock, device.info().logical_block);
     write(shard, device, superblock.super_offset * SECTOR_BYTES, bytes)

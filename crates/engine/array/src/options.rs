@@ -67,6 +67,8 @@ pub struct CreateOptions {
     pub assume_clean: bool,
     /// The write-intent bitmap.
     pub bitmap: CreateBitmap,
+    /// Keep a partial parity log; level 5 only, and without a bitmap.
+    pub ppl: bool,
     /// Give members a bad-block log where there is room for one, as mdadm does; never with version 0.90.
     pub bad_block_log: bool,
     /// Where the superblock stands.
@@ -90,6 +92,7 @@ impl CreateOptions {
             data_offset: None,
             assume_clean: false,
             bitmap: CreateBitmap::Default,
+            ppl: false,
             bad_block_log: true,
             version: Version::V1_2,
             flags: Vec::new(),

@@ -349,6 +349,8 @@ pub struct ArrayStatus {
     pub resynced: Option<u64>,
     /// Its members have a write-intent bitmap.
     pub has_bitmap: bool,
+    /// Its members have a partial parity log.
+    pub has_ppl: bool,
     /// The write-intent bitmap, when the array has one and keeps it up to date.
     pub bitmap: Option<BitmapStatus>,
     /// Events counted by the engines of all shards.

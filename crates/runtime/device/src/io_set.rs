@@ -173,7 +173,7 @@ impl IoSet {
         .await
     }
 
-    /// Waits for all requests.
+    /// Waits for the requests that were submitted so far, whose outcomes are kept; more may be submitted then.
     #[inline]
     pub async fn all(&self) {
         if self.state.pending.get() > 0 {

@@ -31,6 +31,9 @@ pub struct Bench {
     /// A write-intent bitmap, all bits clear at the start.
     #[arg(long)]
     pub bitmap: bool,
+    /// A partial parity log.
+    #[arg(long, conflicts_with = "bitmap")]
+    pub ppl: bool,
     /// Bytes for each bit of the bitmap; a bare number is in KiB.
     #[arg(long, value_name = "SIZE", value_parser = kib_or_size, requires = "bitmap")]
     pub bitmap_chunk: Option<u64>,

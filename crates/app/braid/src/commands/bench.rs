@@ -104,6 +104,7 @@ fn options(
     Ok(Options {
         layout,
         chunk: bench.chunk,
+        ppl: bench.ppl,
         bitmap: if bench.bitmap {
             CreateBitmap::Internal { chunk: bench.bitmap_chunk }
         } else {

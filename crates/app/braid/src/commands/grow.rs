@@ -1,22 +1,21 @@
-//! `braid grow`: other sizes of a running array, a bitmap for it, or none any more.
+//! `braid grow`: other sizes of a running array, another consistency policy for it.
 
 use super::done::say_done;
 use crate::cli::Grow;
 use crate::client::{Client, unexpected};
 use crate::output;
 use crate::protocol::{Answer, Request, SizeOf};
-use crate::wanted::array::BitmapPlace;
+use crate::wanted::array::{BitmapPlace, ConsistencyPolicy};
 use crate::wanted::size::WantedSize;
 use anyhow::{Result, bail};
 use std::process::ExitCode;
 
 pub fn run(options: Grow) -> Result<ExitCode> {
     let mut client = Client::connect(&options.control.path())?;
-    match (options.size, options.array_size, options.bitmap) {
-        (Some(size), ..) => resize(&mut client, &options, SizeOf::Component, size),
-        (_, Some(size), _) => resize(&mut client, &options, SizeOf::Array, size),
-        (_, _, Some(place)) => change_bitmap(&mut client, &options, place),
-        (None, None, None) => bail!("say what to change: --size, --array-size or --bitmap"),
+    match (options.size, options.array_size) {
+        (Some(size), _) => resize(&mut client, &options, SizeOf::Component, size),
+        (_, Some(size)) => resize(&mut client, &options, SizeOf::Array, size),
+        (None, None) => change_policy(&mut client, &options),
     }
 }
 
@@ -32,12 +31,19 @@ fn resize(client: &mut Client, options: &Grow, what: SizeOf, size: WantedSize) -
     Ok(ExitCode::SUCCESS)
 }
 
-fn change_bitmap(client: &mut Client, options: &Grow, place: BitmapPlace) -> Result<ExitCode> {
-    let internal = place == BitmapPlace::Internal;
-    let chunk = options.bitmap_chunk;
+fn change_policy(client: &mut Client, options: &Grow) -> Result<ExitCode> {
+    let (array, chunk) = (options.name.clone(), options.bitmap_chunk);
+    let internal = options.bitmap == Some(BitmapPlace::Internal)
+        || options.consistency_policy == Some(ConsistencyPolicy::Bitmap);
     if !internal && chunk.is_some() {
-        bail!("--bitmap none and --bitmap-chunk contradict each other; leave one out");
+        bail!(
+            "--bitmap-chunk is for a bitmap, and what is given with it contradicts that; leave one out"
+        );
     }
-    let request = Request::Bitmap { array: options.name.clone(), internal, chunk };
+    let request = match options.consistency_policy {
+        Some(ConsistencyPolicy::Ppl) => Request::Ppl { array },
+        Some(ConsistencyPolicy::Resync) => Request::Resync { array },
+        Some(ConsistencyPolicy::Bitmap) | None => Request::Bitmap { array, internal, chunk },
+    };
     say_done(&client.order(&request)?, options.json)
 }

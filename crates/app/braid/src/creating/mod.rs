@@ -206,6 +206,7 @@ fn create_options(wish: &Wish<'_>) -> Result<CreateOptions> {
         data_offset: shape.data_offset,
         assume_clean: shape.assume_clean,
         bitmap: bitmap(shape)?,
+        ppl: shape.consistency_policy == Some(ConsistencyPolicy::Ppl),
         version: shape.metadata,
         flags: wish.flags.to_vec(),
         ..CreateOptions::new(name, level, raid_disks)
@@ -217,10 +218,12 @@ fn bitmap(shape: &Shape) -> Result<CreateBitmap> {
     let chunk = shape.bitmap_chunk;
     Ok(match (shape.bitmap, shape.consistency_policy) {
         (Some(BitmapPlace::None), Some(ConsistencyPolicy::Bitmap))
-        | (Some(BitmapPlace::Internal), Some(ConsistencyPolicy::Resync)) => {
+        | (Some(BitmapPlace::Internal), Some(ConsistencyPolicy::Resync | ConsistencyPolicy::Ppl)) =>
+        {
             bail!("--bitmap and --consistency-policy contradict each other; leave one of them out")
         }
-        (Some(BitmapPlace::None), _) | (_, Some(ConsistencyPolicy::Resync)) => {
+        (Some(BitmapPlace::None), _)
+        | (_, Some(ConsistencyPolicy::Resync | ConsistencyPolicy::Ppl)) => {
             if chunk.is_some() {
                 bail!(
                     "--bitmap-chunk is for a bitmap: give --bitmap internal with it, or leave it out"

@@ -123,6 +123,15 @@ impl Running {
                 let array = self.find(Some(&array))?;
                 resizing::resize(&array, what, size, dry_run)?
             }
+            Request::Ppl { array } => {
+                let array = self.find(Some(&array))?;
+                order(&array, |control| async move { control.ppl().add().await })?;
+                done(format!("array {} has a partial parity log now", array.name()))
+            }
+            Request::Resync { array } => {
+                let array = self.find(Some(&array))?;
+                done(no_policy(&array)?)
+            }
             Request::Resume { array } => {
                 let array = self.find(array.as_deref())?;
                 let resume =
@@ -268,6 +277,19 @@ fn change_bitmap(array: &Arc<Array>, internal: bool, chunk: Option<u64>) -> Resu
         "array {name} has a write-intent bitmap now, {} bits, {size} for each bit",
         bitmap.bits
     ))
+}
+
+/// Takes away what the array has beside "active" in its superblocks.
+fn no_policy(array: &Arc<Array>) -> Result<String> {
+    let status = status(array)?;
+    if status.has_bitmap {
+        return change_bitmap(array, false, None);
+    }
+    if !status.has_ppl {
+        bail!("array {}: its consistency policy is resync already", array.name());
+    }
+    order(array, |control| async move { control.ppl().remove().await })?;
+    Ok(format!("array {} has no partial parity log any more", array.name()))
 }
 
 fn speed(array: &Array, min_kib: Option<u64>, max_kib: Option<u64>) -> Result<String> {

@@ -51,6 +51,7 @@ pub(super) fn detail(status: ArrayStatus, exports: Vec<String>, known: Known) ->
         scrub: known.under_way.map(Box::new),
         resynced: status.resynced,
         has_bitmap: status.has_bitmap,
+        has_ppl: status.has_ppl,
         bitmap: status.bitmap.map(|bitmap| Bitmap {
             chunk: bitmap.chunk,
             bits: bitmap.bits,

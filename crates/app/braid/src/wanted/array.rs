@@ -55,7 +55,7 @@ pub struct Shape {
     /// Bytes for each bit of the bitmap; a bare number is in KiB [default: 64M, or what fits].
     #[arg(long, value_name = "SIZE", value_parser = kib_or_size)]
     pub bitmap_chunk: Option<u64>,
-    /// What keeps redundancy right after an unclean stop; bitmap is --bitmap internal.
+    /// What keeps redundancy right after an unclean stop; bitmap is --bitmap internal, ppl is for level 5.
     #[arg(short = 'k', long, value_enum, value_name = "POLICY")]
     pub consistency_policy: Option<ConsistencyPolicy>,
     /// Overwrite what is on the members.
@@ -79,4 +79,7 @@ pub enum ConsistencyPolicy {
     Resync,
     /// What a bitmap says is resynced.
     Bitmap,
+    /// Nothing: a partial parity log on the members has what the parity of a write that was cut short is made anew from,
+    /// also while a member is missing.
+    Ppl,
 }

@@ -40,6 +40,10 @@ impl Run {
         }
         if self.lives > 1 {
             let status = self.top_status()?;
+            if self.promises.holes.all_logged && status.resynced.is_some() {
+                let text = "it is resynced, and had a log of every write";
+                return self.fail("log_saves_resync", text.to_string());
+            }
             if !self.promises.excused {
                 job_resumes::look(&self.world, &choice, &status);
             }
@@ -61,6 +65,10 @@ impl Run {
         loop {
             match self.try_assembly(machine, present, &options)? {
                 Ok(array) => return Ok(array),
+                Err(AssembleError::DirtyDegraded { .. }) if self.promises.holes.all_logged => {
+                    let text = "it is dirty and degraded, and has a log of every write";
+                    return self.fail("log_saves_force", text.to_string());
+                }
                 Err(AssembleError::DirtyDegraded { .. }) if !options.force => {
                     options.force = true;
                     let layout = self.layout(self.top());
@@ -93,8 +101,15 @@ impl Run {
         let openers = members.iter().map(|member| SimOpener::of(&self.world, member.kind.index));
         let (context, openers, given) =
             (machine.context.clone(), openers.collect(), options.clone());
+        // A log is replayed on the home shard, before any shard owns a unit.
+        let logged = self.plan.arrays[self.top()].create.ppl;
+        self.world.moving.set(logged);
         let later = machine.begin(async move { assemble(&context, openers, given).await });
-        wait(machine, "an assembly", &later)
+        let assembled = wait(machine, "an assembly", &later);
+        if self.world.moving.replace(false) {
+            self.world.owners.borrow_mut().clear();
+        }
+        assembled
     }
 
     /// Now and then power fails, or the process ends, while the array is assembled or has just been.
@@ -106,6 +121,7 @@ impl Run {
         // A member that is gone may be rebuilt before the crash: what the write hole has taken with it is taken now.
         self.look_at_images(&present)?;
         let machine = Machine::start(&self.world, self.plan.scenario.shards);
+        self.world.moving.set(self.plan.arrays[self.top()].create.ppl);
         let later = machine.begin(self.assemble_one(&machine, &[], self.top()));
         for _ in 0..self.mishaps.rng.log_range(1..400) {
             if machine.step() == Step::Stuck {
@@ -113,6 +129,8 @@ impl Run {
             }
         }
         let killed = self.is_killed(30);
+        self.world.moving.set(false);
+        self.world.owners.borrow_mut().clear();
         self.world.trace(|| "CRASH during assembly".to_string());
         if killed {
             self.world.kill()

@@ -70,6 +70,29 @@ impl Run {
         Ok(())
     }
 
+    /// The array is given a partial parity log, or loses the one that it has; a crash may come before that is done.
+    pub(super) fn change_the_log(&mut self) -> Result<(), Over> {
+        let Some(control) = self.control(self.top())? else { return Ok(()) };
+        let adds = !control.ppl().is_there();
+        self.world
+            .trace(|| format!("{} a partial parity log", if adds { "add" } else { "remove" }));
+        let later = self.life()?.machine.begin(async move {
+            match adds {
+                true => control.ppl().add().await,
+                false => control.ppl().remove().await,
+            }
+        });
+        if self.rng.percent(40) {
+            return Ok(());
+        }
+        match self.wait("the command to change the consistency policy", &later)? {
+            Ok(()) | Err(ControlError::ConsistencyPolicy { .. } | ControlError::Io { .. }) => {
+                Ok(())
+            }
+            Err(error) => self.is_excused(self.top(), error),
+        }
+    }
+
     /// An error of a command is right where an array has lost too much: a single one beyond what its level survives, one of
     /// a stack within what the one above it survives.
     pub(super) fn is_excused(&mut self, nr: usize, error: ControlError) -> Result<(), Over> {

@@ -5,8 +5,8 @@
 //! and not made durable. Nothing is lost as long as every member is there: the data is read from them,
 //! and the resync makes parity match. When a member is missing (or fails, or cannot read the block)
 //! before that, its block of such a row comes out of wrong parity: it may be anything, although nobody
-//! was writing it. Only a journal or a partial parity log would close that; the policy that these arrays
-//! have does not promise it.
+//! was writing it. A partial parity log closes that: with one in use only what was being written itself may be anything, and
+//! only on the member that is missing. Other policies do not promise it.
 //!
 //! Invariant: no block is forgotten whose row was at rest, and durable, when the power failed.
 
@@ -18,6 +18,10 @@ use std::collections::BTreeSet;
 #[derive(Default)]
 pub struct Holes {
     rows: BTreeSet<(u64, u64)>,
+    /// Blocks that were open while every write was logged.
+    logged: BTreeSet<u64>,
+    /// When the power failed last every write was logged.
+    pub all_logged: bool,
 }
 
 fn parity(layout: &Layout) -> Option<&Parity> {
@@ -31,6 +35,10 @@ impl Holes {
     /// Power has failed while several versions of these blocks were possible.
     pub fn crash(&mut self, layout: &Layout, block_size: u64, open: &[u64]) {
         let Some(parity) = parity(layout) else { return };
+        if self.all_logged {
+            self.logged.extend(open);
+            return;
+        }
         for block in open {
             let (stripe, _, within) = parity.locate(block * block_size);
             self.rows.insert((stripe, within / block_size));
@@ -48,11 +56,12 @@ impl Holes {
     /// Parity matches data everywhere.
     pub fn close(&mut self) {
         self.rows.clear();
+        self.logged.clear();
     }
 
     /// True when parity matches data everywhere.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.rows.is_empty() && self.logged.is_empty()
     }
 
     /// The member of `slot` is lost: its blocks of open rows may be anything.
@@ -70,6 +79,13 @@ impl Holes {
     ) {
         let Some(parity) = parity(layout) else { return };
         let size = oracle.block_size();
+        for block in &self.logged {
+            let (stripe, k, within) = parity.locate(block * size);
+            let at = parity.member_offset(stripe) + within;
+            if parity.data_slot(stripe, k) == slot && at < range.end && at + size > range.start {
+                oracle.forget(*block);
+            }
+        }
         for (stripe, row) in &self.rows {
             let at = parity.member_offset(*stripe) + row * size;
             if at >= range.end || at + size <= range.start {

@@ -327,6 +327,7 @@ impl Run {
         let killed = self.is_killed(self.plan.odds.is_killed);
         self.world.trace(|| if killed { "KILLED" } else { "CRASH" }.to_string());
         self.did.crashes += 1;
+        self.note_whether_logged()?;
         if let Some(Life { client, arrays, machine }) = self.life.take() {
             self.did.requests += client.ended;
             if killed {
@@ -354,6 +355,15 @@ impl Run {
         self.mishaps.chance(percent) && !lost
     }
 
+    /// The array is about to end: was every write in a partial parity log that its members keep?
+    fn note_whether_logged(&mut self) -> Result<(), Over> {
+        if self.plan.is_alone() && self.life.is_some() {
+            let in_use = self.control(self.top())?.is_some_and(|control| control.ppl().is_in_use());
+            self.promises.holes.all_logged = in_use && !self.plan.scenario.lies;
+        }
+        Ok(())
+    }
+
     /// These blocks were open when everything ended: redundancy may not match.
     fn rows_open(&mut self, open: &[u64]) {
         if self.plan.is_alone() {
@@ -368,6 +378,7 @@ impl Run {
         self.world.trace(|| "stop".to_string());
         let since = self.world.now();
         self.stopping = Some(since);
+        self.note_whether_logged()?;
         let mut cut_short = false;
         for nr in (0..self.plan.arrays.len()).rev() {
             let left = self.stop_one(nr)?;

@@ -56,6 +56,9 @@ impl Run {
         if self.plan.scenario.bitmap_changes && self.rng.percent(odds.bitmap_change) {
             return self.change_a_bitmap();
         }
+        if self.plan.scenario.ppl_changes && self.rng.percent(odds.bitmap_change) {
+            return self.change_the_log();
+        }
         match self.rng.range(0..20) {
             drawn if drawn < member_fails => self.a_member_fails(),
             0..11 => self.an_array_fails(),

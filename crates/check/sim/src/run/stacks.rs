@@ -197,6 +197,7 @@ impl Draw<'_> {
             faults: *rng.pick(&[0, 10, 30, 60]),
             changes: *rng.pick(&[0, 10, 50]),
             bitmap_changes: rng.percent(15),
+            ppl_changes: false,
             beyond: false,
             hot: rng.log_range(4..256) * top.create.chunk_size.unwrap_or(4096).max(4096),
         }

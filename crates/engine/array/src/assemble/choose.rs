@@ -9,13 +9,14 @@
 use crate::control::record::members::Standing;
 use crate::error::AssembleError;
 use crate::metadata::component::used_size;
+use crate::metadata::ppl::area::Area;
 use crate::state::apart;
 use crate::state::bad_blocks::BadBlocks;
 use braid_device::{Device, Opener};
 use braid_format::SECTOR;
 use braid_format::superblock::{Role, Superblock};
 use braid_format::uuid_text;
-use braid_layout::Slot;
+use braid_layout::{Level, Slot};
 use braid_shard::plant::planted;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -394,13 +395,22 @@ pub(crate) fn check_supported(choice: &Choice, read_only: bool) -> Result<(), As
         "has a journal device, which may hold data that is not on the members".to_string()
     } else if shared.clustered {
         "belongs to a cluster".to_string()
-    } else if shared.ppl.is_some() && !read_only {
-        "has a partial parity log, which writes would have to be entered in (a read-only assembly works)"
-            .to_string()
+    } else if let (Some(why), false) = (unusable_log(choice), read_only) {
+        format!("has a partial parity log {why} (a read-only assembly works)")
     } else if let Some(chosen) = replacement {
         format!("has {} as the replacement of another member", chosen.found.name)
     } else {
         return Ok(());
     };
     Err(AssembleError::Unsupported { array: choice.title(), what })
+}
+
+/// Why writes could not be entered in the array's partial parity log, if it has one.
+fn unusable_log(choice: &Choice) -> Option<String> {
+    choice.shared.ppl?;
+    if choice.shared.level != Level::Raid5.md_number() {
+        return Some(format!("at level {}, where it has no meaning", choice.shared.level));
+    }
+    let without = choice.members.iter().find(|chosen| Area::of(&chosen.found.superblock).is_none());
+    without.map(|chosen| format!("for which {} has no room", chosen.found.name))
 }

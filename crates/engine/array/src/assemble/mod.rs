@@ -11,6 +11,7 @@
 
 pub(crate) mod bad_blocks;
 pub(crate) mod choose;
+mod logged;
 pub mod outlook;
 mod rescue;
 mod running;
@@ -20,9 +21,9 @@ use crate::control::Control;
 use crate::control::record::bad_list::Bad;
 use crate::control::record::members::{Member, NewMember, Roster, Standing};
 use crate::error::AssembleError;
-use crate::metadata::bitmap::keeper::Keeper;
 use crate::metadata::bitmap::load::{Loaded, Source, Unsupported, Wanted, load};
 use crate::metadata::component::used_size;
+use crate::metadata::ppl::replay::Logs;
 use crate::metadata::superblock::read_superblock;
 use crate::options::{AssembleOptions, Context};
 use crate::state::array_size::ArraySize;
@@ -56,7 +57,7 @@ pub async fn assemble(
     openers: Vec<Arc<dyn Opener>>,
     options: AssembleOptions,
 ) -> Result<Arc<Array>, AssembleError> {
-    let Prepared { mut choice, level, layout, resynced, taken } =
+    let Prepared { mut choice, level, layout, logs, resynced, taken } =
         prepare(ctx, openers, &options).await?;
     let title = choice.title();
     if let Some(name) = Control::running(&ctx.shard, choice.shared.set_uuid) {
@@ -67,8 +68,11 @@ pub async fn assemble(
             "array {title}: taken by force, although the array went on without it: {line}"
         );
     }
+    let logged = logs.as_ref().map(|logs| logged::judge(logs, &choice, &layout));
+    let logs_say_clean = logged.as_ref().is_some_and(|logged| logged.clean);
     if level.is_parity()
         && !choice.shared.is_clean()
+        && !logs_say_clean
         && let Some(chosen) = choice.members.iter().find(|chosen| !chosen.found.bad.is_empty())
     {
         tracing::warn!(
@@ -100,6 +104,9 @@ pub async fn assemble(
         tracing::warn!("array {name}: {why}; it starts with \"auto\" instead");
     }
     geometry.set_owners(settings.shards.unwrap_or(there));
+    if let (Some(logs), Some(logged)) = (&logs, &logged) {
+        logged::replay(ctx, &title, &geometry, logs, logged).await?;
+    }
     let geometries = Geometries::one(Arc::clone(&geometry));
     let options = AssembleOptions { settings, ..options };
     let (roster, left_out) = roster(&ctx.shard, choice, level, loaded);
@@ -111,7 +118,7 @@ pub async fn assemble(
         size: Arc::new(ArraySize::new(device.size)),
         openers: openers.collect(),
         update: roster.view(&geometries, options.read_only, &[]),
-        bitmap: keeper.as_ref().map(Keeper::shape),
+        recorded: logged::policy(&roster, keeper.as_ref(), options.read_only),
         settings: (options.settings, options.memory_max),
         aggregate: options.aggregate,
         reports: Arc::default(),
@@ -146,6 +153,8 @@ pub(crate) struct Prepared {
     pub(crate) choice: Choice,
     level: Level,
     layout: Layout,
+    /// The partial parity logs, when the array has some and needs them.
+    logs: Option<Logs>,
     /// Redundancy holds below this byte.
     resynced: u64,
     /// Members that were taken by force: their names, and a line on each.
@@ -172,11 +181,18 @@ pub(crate) async fn prepare(
         taken = names.zip(lines).collect();
     }
     read_bad_blocks(&ctx.shard, &mut choice).await;
-    let resynced = check_complete(&choice, level, options, (&given, !taken.is_empty()))?;
-    let layout = layout(&choice, level)?;
+    let logs = logged::read(ctx, &choice, options).await;
+    let shape = layout(&choice, level);
+    let logs_say_clean = match (&logs, &shape) {
+        (Some(logs), Ok(layout)) => logged::judge(logs, &choice, layout).clean,
+        _ => false,
+    };
+    let force = (&given[..], !taken.is_empty());
+    let resynced = check_complete(&choice, level, options, force, logs_say_clean)?;
+    let layout = shape?;
     check_survives(&choice, level, &layout, &given)?;
     choice.leave_stale_out();
-    Ok(Prepared { choice, level, layout, resynced, taken })
+    Ok(Prepared { choice, level, layout, logs, resynced, taken })
 }
 
 pub(crate) async fn examine_all(
@@ -240,15 +256,17 @@ pub(crate) fn missing_text(slots: &[Slot]) -> String {
 }
 
 /// Refuses a degraded start that the caller did not ask for or that may invent data. Gives the byte
-/// below which redundancy holds; `u64::MAX`: everywhere.
+/// below which redundancy holds; `u64::MAX`: everywhere. `logs_say_clean`: it will once the logs are replayed.
 fn check_complete(
     choice: &Choice,
     level: Level,
     options: &AssembleOptions,
     (given, taken): (&[String], bool),
+    logs_say_clean: bool,
 ) -> Result<u64, AssembleError> {
     let shared = &choice.shared;
-    let clean = shared.is_clean() && !taken || !level.has_redundancy();
+    // A log says nothing of what a member that was taken by force has missed.
+    let clean = (shared.is_clean() || logs_say_clean) && !taken || !level.has_redundancy();
     let missing = choice.slots_not_in_sync();
     let whole = u64::MAX;
     // What a member that was taken by force lacks may be anywhere.

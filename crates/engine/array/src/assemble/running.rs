@@ -4,9 +4,9 @@ use crate::control::for_engines::Controlled;
 use crate::control::shards::{Engines, ask};
 use crate::engine::home::Home;
 use crate::engine::mesh::{Mesh, Msg};
+use crate::engine::recorded::Recorded;
 use crate::engine::{Engine, Setup};
 use crate::error::AssembleError;
-use crate::metadata::bitmap::Shape;
 use crate::options::Context;
 use crate::settings::Settings;
 use crate::state::ArrayId;
@@ -34,8 +34,8 @@ pub(super) struct Start {
     pub(super) size: Arc<ArraySize>,
     pub(super) openers: Vec<(MemberNr, Arc<dyn Opener>)>,
     pub(super) update: ViewUpdate,
-    /// The bitmap, when there is one.
-    pub(super) bitmap: Option<Shape>,
+    /// The consistency policy.
+    pub(super) recorded: Recorded,
     /// Settings, and bytes that caches may take at most.
     pub(super) settings: (Settings, u64),
     /// See [`AssembleOptions::aggregate`](crate::options::AssembleOptions::aggregate).
@@ -92,7 +92,7 @@ fn start_here(
     home: Remote,
     end: Option<MeshEnd<Msg>>,
 ) -> Result<(), OpenError> {
-    let Start { id, info, size, openers, update, bitmap, settings, aggregate, reports } = start;
+    let Start { id, info, size, openers, update, recorded, settings, aggregate, reports } = start;
     let mesh = Mesh::new(shard);
     let home = Home::new(home, &Controlled, id);
     let tasks = crate::request::tasks::of(shard);
@@ -105,7 +105,7 @@ fn start_here(
         size,
         mesh,
         update,
-        bitmap,
+        recorded,
         settings,
         memory_max,
         aggregate,

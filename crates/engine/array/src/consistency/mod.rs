@@ -3,12 +3,12 @@
 //!
 //! Each write of a unit passes four gates, and each gate is one function:
 //!
-//! | gate | in | `resync` | `bitmap` |
-//! |---|---|---|---|
-//! | *enter*, before it waits for anything else | [`Consistency::try_enter`] | nothing | the bits over it are set on all members |
-//! | *begin*, with its rows locked | [`Consistency::try_begin`] | the superblocks say "active" | the same |
-//! | *before members*: its parity is there, and no member knows of it | [`Consistency::before_members`] | nothing | nothing |
-//! | *release*: the members have it | what the gates gave is dropped: [`Permit`], [`WriteInFlight`], [`Entered`] | may be marked clean | bits may be cleared |
+//! | gate | in | `resync` | `bitmap` | `ppl` |
+//! |---|---|---|---|---|
+//! | *enter*, before it waits for anything else | [`Consistency::try_enter`] | nothing | the bits over it are set on all members | nothing |
+//! | *begin*, with its rows locked | [`Consistency::try_begin`] | the superblocks say "active" | the same | the same |
+//! | *before members*: its parity is there, and no member knows of it | [`Consistency::before_members`] | nothing | nothing | its partial parity is durable on the member that holds the parity |
+//! | *release*: the members have it | what the gates gave is dropped: [`Permit`], [`WriteInFlight`], [`Entered`] | may be marked clean | bits may be cleared | once it is flushed its place in the log may be used again |
 //!
 //! Levels without redundancy have the policy `none`: nothing of theirs can disagree, and their writes do not come here.
 //! Nor do those of jobs: they make redundancy match what is on the members, and what a crash cuts short is done again.
@@ -18,24 +18,29 @@
 //! | `policy` | the policies |
 //! | `activity` | "active" in the superblocks, and the writes under way meanwhile |
 //! | `outgoing` | a write as the third gate sees it: block by block, member by member |
+//! | `ppl` | what is logged for a write, and the writes that wait for that |
 //!
 //! A write that has to wait asks the home shard through `engine/recording`. Nothing here does I/O.
 
 mod activity;
 pub(crate) mod outgoing;
 mod policy;
+pub(crate) mod ppl;
 
 pub(crate) use self::activity::WriteInFlight;
 pub(crate) use self::policy::{Entered, Policy};
 
 use self::activity::Activity;
-use self::outgoing::Outgoing;
+use self::outgoing::{Outgoing, Part};
+use self::ppl::BatchNr;
 use crate::metadata::bitmap::BitmapNr;
 use crate::state::extent::Extent;
 use crate::state::geometry::Geometry;
 use crate::state::view::View;
+use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 /// The policy of one array on one shard; see the module's documentation.
@@ -47,7 +52,34 @@ pub(crate) struct Consistency {
 }
 
 /// Members may be given a write. Held until they have it, and only while the array counts as being written.
-pub(crate) struct Permit<'a>(PhantomData<&'a WriteInFlight>);
+pub(crate) struct Permit<'a> {
+    _logged: Option<Logged>,
+    writing: PhantomData<&'a WriteInFlight>,
+}
+
+/// A write that stands in the log.
+struct Logged {
+    policy: Rc<Policy>,
+    batch: BatchNr,
+}
+
+impl Drop for Logged {
+    fn drop(&mut self) {
+        if let Policy::Ppl(log) = &*self.policy {
+            log.leave(self.batch);
+        }
+    }
+}
+
+impl Permit<'_> {
+    /// That of a write that nothing is logged for.
+    pub(crate) const FREE: Self = Permit { _logged: None, writing: PhantomData };
+
+    /// That of a write of a batch that the log has.
+    pub(crate) fn logged(policy: Rc<Policy>, batch: BatchNr) -> Self {
+        Permit { _logged: Some(Logged { policy, batch }), writing: PhantomData }
+    }
+}
 
 impl Consistency {
     pub(crate) fn new(policy: Policy) -> Consistency {
@@ -80,26 +112,47 @@ impl Consistency {
         self.activity.try_begin()
     }
 
-    /// The parity of `write`, which has begun as `_writing`, is computed; comes back when its blocks may be given to the
-    /// members of `view`.
+    /// The parity of `write`, which has begun as `_writing`, is computed: its blocks may be given to the members of `view`;
+    /// `None` when something has to be logged before that. When the permit is dropped the members have the blocks.
     ///
-    /// A policy that logs what is about to be written has all of it here, once, and nothing on the members yet: it waits
-    /// here until its log is durable, and when the permit is dropped the members have the blocks.
+    /// A policy that logs what is about to be written has all of it here, once, and nothing on the members yet.
     #[inline]
-    pub(crate) async fn before_members<'a>(
+    pub(crate) fn before_members<'a>(
         &self,
         view: &View,
         _writing: &'a WriteInFlight,
         write: &impl Outgoing,
-    ) -> Permit<'a> {
+    ) -> Option<Permit<'a>> {
         debug_assert!(self.activity.is_active(), "a write before the superblocks say \"active\"");
         debug_assert!(
             self.covers(view.geometry_of(write.unit()), write),
             "a write without its bits in the bitmap"
         );
         match &**self.policy.borrow() {
-            Policy::Resync | Policy::Bitmap(_) => Permit(PhantomData),
+            Policy::Resync | Policy::Bitmap(_) => Some(Permit::FREE),
+            Policy::Ppl(_) => None,
         }
+    }
+
+    /// What is logged of a write is written before anything of it is logged anew: its parts by rows, when it is too large
+    /// to be logged at once. `None`: it goes as it is.
+    #[inline]
+    pub(crate) fn in_parts<'a, W: Outgoing>(
+        &self,
+        write: &'a W,
+    ) -> Option<SmallVec<[Part<'a, W>; 1]>> {
+        let Policy::Ppl(log) = &**self.policy.borrow() else { return None };
+        let parts: SmallVec<[Range<u64>; 1]> = log.parts(write);
+        if parts.len() <= 1 {
+            return None;
+        }
+        Some(parts.into_iter().map(|rows| Part { whole: write, rows }).collect())
+    }
+
+    /// Of each row only chunks that stand side by side may be written together, since an entry of the log has one range.
+    #[inline]
+    pub(crate) fn wants_neighbours(&self) -> bool {
+        matches!(&**self.policy.borrow(), Policy::Ppl(_))
     }
 
     /// The policy has recorded this write, as far as it records any.
@@ -110,7 +163,8 @@ impl Consistency {
             || write.extents().all(|extent| policy.covers(geometry, write.unit(), extent))
     }
 
-    fn any_earlier(&self) -> bool {
+    /// Some write that entered under an earlier policy has not ended.
+    pub(crate) fn any_earlier(&self) -> bool {
         self.earlier.borrow().iter().any(|policy| policy.strong_count() > 0)
     }
 

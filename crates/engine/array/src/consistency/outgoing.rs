@@ -7,6 +7,7 @@ use crate::state::extent::Extent;
 use braid_device::{Op, Request};
 use braid_layout::Slot;
 use braid_shard::Buf;
+use std::ops::Range;
 
 /// See the module's documentation.
 pub(crate) trait Outgoing {
@@ -50,6 +51,26 @@ pub(crate) enum Content {
 }
 
 impl Content {
+    /// Bytes.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Content::Bytes(buf) => buf.len() as u64,
+            Content::Zeroes { len, .. } => *len,
+        }
+    }
+
+    /// A part of them.
+    fn part(&self, range: Range<u64>) -> Content {
+        match self {
+            Content::Bytes(buf) => {
+                Content::Bytes(buf.slice(range.start as usize..range.end as usize))
+            }
+            Content::Zeroes { unmap, .. } => {
+                Content::Zeroes { len: range.end - range.start, unmap: *unmap }
+            }
+        }
+    }
+
     /// The request that gives them to a member, at its byte `offset`.
     #[inline]
     pub(crate) fn into_request(self, offset: u64, fua: bool) -> Request {
@@ -59,5 +80,35 @@ impl Content {
                 Request { offset, op: Op::WriteZeroes { len, unmap, fua } }
             }
         }
+    }
+}
+
+/// Some of the rows of a write, in component bytes.
+pub(crate) struct Part<'a, W> {
+    pub(crate) whole: &'a W,
+    pub(crate) rows: Range<u64>,
+}
+
+impl<W: Outgoing> Outgoing for Part<'_, W> {
+    fn unit(&self) -> u64 {
+        self.whole.unit()
+    }
+
+    fn extents(&self) -> impl Iterator<Item = Extent> {
+        self.whole.extents()
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = Block> {
+        self.whole.blocks().filter_map(|block| {
+            let start = self.rows.start.max(block.at);
+            let end = self.rows.end.min(block.at + block.content.len());
+            let content =
+                (start < end).then(|| block.content.part(start - block.at..end - block.at))?;
+            Some(Block { at: start, content, ..block })
+        })
+    }
+
+    fn fua(&self) -> bool {
+        self.whole.fua()
     }
 }

@@ -1,5 +1,6 @@
 //! The policies, by the names that md gives them.
 
+use crate::consistency::ppl::Log;
 use crate::metadata::bitmap::intent::Intent;
 use crate::metadata::bitmap::{BitmapNr, Shape};
 use crate::state::extent::Extent;
@@ -14,6 +15,8 @@ pub(crate) enum Policy {
     Resync,
     /// Bits as well: what is under them is resynced. This is the shard's part of them.
     Bitmap(Intent),
+    /// A log of partial parity, from which parity is made anew: nothing is resynced. This is the shard's part of it.
+    Ppl(Log),
 }
 
 /// Held while a write is under way, from before it waits for its rows to its end: what was recorded for it stays.
@@ -32,7 +35,7 @@ impl Drop for Entered {
 }
 
 impl Policy {
-    /// The policy of an array with redundancy that has this bitmap, or none.
+    /// The policy of an array with redundancy that has no log: by this bitmap, or without one.
     pub(crate) fn of(shard: &Shard, bitmap: Option<(BitmapNr, Shape)>) -> Policy {
         match bitmap {
             Some((nr, shape)) => Policy::Bitmap(Intent::new(shard, nr, shape)),
@@ -48,7 +51,7 @@ impl Policy {
         extent: Extent,
     ) -> Option<Entered> {
         let bits = match &**policy {
-            Policy::Resync => 0..0,
+            Policy::Resync | Policy::Ppl(_) => 0..0,
             Policy::Bitmap(intent) => intent.try_enter(&geometry.intent_range(unit, extent))?,
         };
         Some(Entered { policy: Rc::clone(policy), bits })
@@ -57,7 +60,7 @@ impl Policy {
     /// Writes of this part of a unit may go on.
     pub(super) fn covers(&self, geometry: &Geometry, unit: u64, extent: Extent) -> bool {
         match self {
-            Policy::Resync => true,
+            Policy::Resync | Policy::Ppl(_) => true,
             Policy::Bitmap(intent) => intent.covers(&geometry.intent_range(unit, extent)),
         }
     }

@@ -20,12 +20,17 @@ impl Decides for Controlled {
             News::Corrected(nr, sectors) => control.corrected(nr, sectors),
             News::Overdue => Rc::clone(&control.unanswered).look_for_overdue(),
             News::Space => Rc::clone(&control.unanswered).space_changed(),
+            News::LogEnded { slot, shard, nr } => control.ppl.ended(slot, shard, nr),
             News::Hurry => control.unanswered.watch_for_above(),
         }
     }
 
     fn ask(&self, shard: &Shard, id: ArrayId, question: Question, answer: Answer) {
         let Some(control) = Control::find(shard, id) else { return answer(false) };
+        let question = match question {
+            Question::Log(batch) => return control.ppl.log(batch, answer),
+            other => other,
+        };
         shard.spawn(async move {
             answer(match question {
                 Question::Activate => control.activate().await,
@@ -41,6 +46,8 @@ impl Decides for Controlled {
                 Question::ReadError(nr, error) => control.read_error(nr, error).await,
                 Question::RecordBad(nr, bad) => control.record.record_bad(nr, bad).await,
                 Question::Arm(nr, bits) => control.bitmap.arm(nr, &bits).await,
+                // Answered above, without a task of its own.
+                Question::Log(_) => false,
             });
         });
     }

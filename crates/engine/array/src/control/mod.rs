@@ -10,6 +10,7 @@
 //! | `read_errors` | errors that another copy made good: counted, and how many are too many |
 //! | `client_flushes` | flushes that clients ask for |
 //! | `bitmap` | the write-intent bitmap: bits set before data is written, cleared when writes have ended; added and taken away |
+//! | `ppl` | the partial parity log: written before data, its areas prepared; added and taken away |
 //! | `activity` | "active" before the first write, "clean" after the last |
 //! | `jobs` | which job is due, and what its progress and end mean |
 //! | `setting`, `in_effect` | settings taken over while requests go on; stripes given to other shards |
@@ -33,6 +34,7 @@ pub(crate) mod for_engines;
 mod in_effect;
 pub mod jobs;
 pub mod membership;
+pub mod ppl;
 pub(crate) mod read_errors;
 pub(crate) mod record;
 mod report;
@@ -52,6 +54,7 @@ use client_flushes::ClientFlushes;
 use in_effect::InEffect;
 use jobs::Jobs;
 use membership::Membership;
+use ppl::PartialParity;
 pub(crate) use record::Parts;
 use record::Record;
 use std::cell::RefCell;
@@ -64,6 +67,7 @@ pub struct Control {
     pub(crate) record: Rc<Record>,
     client_flushes: Rc<ClientFlushes>,
     bitmap: Rc<WriteIntent>,
+    ppl: Rc<PartialParity>,
     jobs: Rc<Jobs>,
     left_out: Vec<String>,
     taken_by_force: Vec<String>,
@@ -88,15 +92,17 @@ impl Control {
     ) -> Rc<Control> {
         let record = Record::new(ctx, options, parts);
         let bitmap = WriteIntent::new(&record);
+        let ppl = PartialParity::new(&record);
         let in_effect = Rc::new(InEffect::new(&ctx.shard, options));
         let unanswered = Unanswered::new(&record, &in_effect);
         let control = Rc::new(Control {
             client_flushes: ClientFlushes::new(&record),
-            membership: Membership::new(&record, &bitmap, &unanswered),
-            jobs: Jobs::new(&record, &bitmap, options),
+            membership: Membership::new(&record, &bitmap, &ppl, &unanswered),
+            jobs: Jobs::new(&record, &bitmap, &ppl, options),
             unanswered,
             record,
             bitmap,
+            ppl,
             left_out,
             taken_by_force,
             in_effect,
@@ -119,11 +125,14 @@ impl Control {
         for (nr, error) in &without_bitmap {
             self.record.drop_member(*nr, &format!("its bitmap could not be written: {error}"));
         }
+        self.ppl.note_rings();
         self.record.write_superblocks(&turn).await;
+        self.ppl.clear_areas(&turn).await;
         if !without_bitmap.is_empty() {
             self.record.send_view().await;
         }
         drop(turn);
+        self.ppl.open().await;
         if self.record.geometry().level.has_redundancy() {
             if let Some(bitmap) = self.record.bitmap() {
                 let clearing = Rc::clone(&self.bitmap);
@@ -163,6 +172,11 @@ impl Control {
     /// The write-intent bitmap.
     pub fn bitmap(&self) -> &Rc<WriteIntent> {
         &self.bitmap
+    }
+
+    /// The partial parity log.
+    pub fn ppl(&self) -> &Rc<PartialParity> {
+        &self.ppl
     }
 
     /// Members that do not answer, or have no space.

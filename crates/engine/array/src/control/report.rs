@@ -73,6 +73,7 @@ impl Control {
             scrubbed: work.scrubbed.clone(),
             resynced: (roster.resynced != u64::MAX).then_some(roster.resynced),
             has_bitmap: shared.bitmap_offset != 0,
+            has_ppl: shared.ppl.is_some(),
             bitmap: self.record.bitmap().map(|bitmap| bitmap.status()),
             counters,
             settings: self.in_effect.settings.get(),

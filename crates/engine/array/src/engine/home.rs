@@ -3,11 +3,13 @@
 //!
 //! Control stands above the engines. They know it by [`Decides`], and it is given to them when they start.
 
+use crate::consistency::ppl::{BatchNr, LogBatch};
 use crate::metadata::bitmap::BitmapNr;
 use crate::state::ArrayId;
 use crate::state::reports::Report;
 use crate::state::view::MemberNr;
 use braid_device::IoError;
+use braid_layout::Slot;
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use std::ops::Range;
@@ -28,6 +30,14 @@ pub(crate) enum News {
     Space,
     /// An array above is being stopped and waits for this one.
     Hurry,
+    /// All writes of a batch that the partial parity log has ([`Question::Log`]) have ended.
+    LogEnded {
+        /// The slot whose member has it.
+        slot: Slot,
+        /// The shard whose batch it is.
+        shard: u16,
+        nr: BatchNr,
+    },
 }
 
 /// A question that control decides, and records, before the engine goes on. The answer is yes or no.
@@ -50,6 +60,9 @@ pub(crate) enum Question {
     RecordBad(MemberNr, BadBytes),
     /// May it write under these bits of that bitmap? Yes: they are durable on all members.
     Arm(BitmapNr, Vec<u32>),
+    /// May it carry out the writes of this batch? Yes: their partial parity is durable, and stays so until
+    /// [`News::LogEnded`].
+    Log(LogBatch),
 }
 
 /// Component bytes that a member cannot hold.

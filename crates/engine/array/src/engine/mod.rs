@@ -10,6 +10,7 @@
 //! | `queues` | writes that wait for their stripe |
 //! | `lock` | the table of locked rows |
 //! | `by_unit` | a small table with an entry for each unit under way |
+//! | `recorded` | the consistency policy that an engine is given |
 //! | `recording` | what the consistency policy wants recorded before a write |
 //! | `hold` | requests that wait while stripes move to other shards |
 //! | `balance` | the choice among copies |
@@ -35,6 +36,7 @@ mod measured;
 mod members;
 pub(crate) mod mesh;
 pub(crate) mod queues;
+pub(crate) mod recorded;
 mod recording;
 mod scratch;
 pub(crate) mod split;
@@ -51,11 +53,11 @@ use self::measured::Measured;
 use self::members::Members;
 use self::mesh::Mesh;
 use self::queues::{Key, Waiting};
+use self::recorded::Recorded;
 use self::scratch::Scratch;
 use self::split::{RequestInFlight, Split, Splits};
 use self::work::{RecoverArgs, WriteArgs};
-use crate::consistency::{Consistency, Policy};
-use crate::metadata::bitmap::{FIRST_BITMAP, Shape};
+use crate::consistency::Consistency;
 use crate::settings::Settings;
 use crate::state::ArrayId;
 use crate::state::array_size::ArraySize;
@@ -107,7 +109,8 @@ pub(crate) struct Setup {
     pub(crate) size: Arc<ArraySize>,
     pub(crate) mesh: Rc<Mesh>,
     pub(crate) update: ViewUpdate,
-    pub(crate) bitmap: Option<Shape>,
+    /// The consistency policy.
+    pub(crate) recorded: Recorded,
     pub(crate) settings: Settings,
     /// Bytes that a cache may take at most.
     pub(crate) memory_max: u64,
@@ -141,9 +144,9 @@ struct Engines(RefCell<Vec<Rc<Engine>>>);
 impl Engine {
     /// Makes the engine of array `id` and registers it with `shard`.
     pub(crate) fn start(shard: &Shard, id: ArrayId, setup: Setup) -> Rc<Engine> {
-        let Setup { home, tasks, info, size, mesh, update, bitmap, settings, .. } = setup;
+        let Setup { home, tasks, info, size, mesh, update, recorded, settings, .. } = setup;
         let reports = setup.reports;
-        let policy = Policy::of(shard, bitmap.map(|shape| (FIRST_BITMAP, shape)));
+        let policy = recorded.policy(shard, &home);
         let geometry = update.geometries.whole();
         let balance = Rc::new(Balance::new(geometry.slots()));
         let losses = (!geometry.level.has_redundancy()).then(|| Arc::clone(&reports));

@@ -1,10 +1,12 @@
 //! Records of the consistency policy that a write waits for: it enters at once where they are there, else the home shard is
 //! asked for them.
 
-use crate::consistency::{Entered, Policy, WriteInFlight};
+use crate::consistency::outgoing::Outgoing;
+use crate::consistency::ppl::{self, BatchNr, LogBatch};
+use crate::consistency::{Entered, Permit, Policy, WriteInFlight};
 use crate::engine::Engine;
 use crate::engine::home::Question;
-use crate::metadata::bitmap::{BitmapNr, Shape};
+use crate::engine::recorded::Recorded;
 use crate::state::extent::Extent;
 use crate::state::view::View;
 use braid_device::{IoError, IoErrorKind};
@@ -111,8 +113,58 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes from now on are recorded in another bitmap; without one by "active" alone.
-    pub(crate) fn record_in(&self, bitmap: Option<(BitmapNr, Shape)>) {
-        self.consistency.change_to(Policy::of(&self.shard, bitmap));
+    /// Writes from now on are recorded in another way.
+    pub(crate) fn record_by(&self, recorded: Recorded) {
+        self.consistency.change_to(recorded.policy(&self.shard, &self.home.address));
+    }
+
+    /// Comes back when the blocks of `write`, which has begun as `writing`, may be given to the members of `view`.
+    ///
+    /// # Errors
+    /// As [`Engine::begin_write`]: what has to be logged cannot be.
+    #[inline]
+    pub(crate) async fn before_members<'a>(
+        self: &Rc<Engine>,
+        view: &View,
+        writing: &'a WriteInFlight,
+        write: &impl Outgoing,
+    ) -> Result<Permit<'a>, IoError> {
+        match self.consistency.before_members(view, writing, write) {
+            Some(permit) => Ok(permit),
+            None => self.log(view, write).await,
+        }
+    }
+
+    /// Has the partial parity of a write logged.
+    #[inline(never)]
+    async fn log<'a>(
+        self: &Rc<Engine>,
+        view: &View,
+        write: &impl Outgoing,
+    ) -> Result<Permit<'a>, IoError> {
+        let policy = self.consistency.policy();
+        let Policy::Ppl(log) = &*policy else { return Ok(Permit::FREE) };
+        let entries = ppl::entries(view.geometry_of(write.unit()), view, write);
+        let Some((slot, entries)) = entries else { return Ok(Permit::FREE) };
+        let (nr, first) = log.join(slot, entries);
+        let permit = Permit::logged(Rc::clone(&policy), nr);
+        if first {
+            let (engine, policy) = (Rc::clone(self), Rc::clone(&policy));
+            // It runs after the tasks that are runnable now, so what they have to log goes with it.
+            self.shard.spawn(async move { engine.ask_to_log(&policy, nr).await });
+        }
+        if log.until_answered(nr).await {
+            return Ok(permit);
+        }
+        self.may_write()?;
+        Err(IoError::new(IoErrorKind::Refused))
+    }
+
+    async fn ask_to_log(self: &Rc<Engine>, policy: &Policy, nr: BatchNr) {
+        let Policy::Ppl(log) = policy else { return };
+        let Some((slot, entries)) = log.take(nr) else { return };
+        let batch = LogBatch { slot, shard: self.shard.id(), nr, entries };
+        let yes = self.home.ask(Question::Log(batch)).await == Some(true);
+        log.answer(nr, yes);
     }
 }

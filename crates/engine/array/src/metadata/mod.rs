@@ -5,9 +5,11 @@
 //! | `superblock` | the superblock of one member, before and outside of any running array |
 //! | `component` | how much of each component the array uses |
 //! | `bitmap` | the write-intent bitmap |
+//! | `ppl` | the partial parity log |
 //!
 //! When superblocks and bad-block logs are written is control's business.
 
 pub(crate) mod bitmap;
 pub(crate) mod component;
+pub(crate) mod ppl;
 pub mod superblock;

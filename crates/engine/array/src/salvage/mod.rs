@@ -175,8 +175,8 @@ pub fn cautions(freshest: &Superblock, degraded: bool) -> Vec<String> {
     }
     if freshest.ppl.is_some() && dirty {
         said.push(
-            "it has a partial parity log, which was not replayed: assemble a copy of the members with md to \
-             have that done"
+            "it has a partial parity log, which was not replayed: start the array, or a copy of its members, to have \
+             that done"
                 .to_string(),
         );
     }

@@ -64,10 +64,14 @@ pub(crate) async fn carry_out(
     engine.measured.count(|counters| counters.batches += 1);
     let Locked { held, line } = locked;
     let stripe = (unit, line);
-    let result = together(engine, stripe, pieces).await;
+    let apart = engine.consistency.wants_neighbours() && !are_neighbours(engine, unit, pieces);
+    let result = match apart {
+        true => Err(IoError::new(IoErrorKind::Unsupported)),
+        false => together(engine, stripe, pieces).await,
+    };
     let mut alone: SmallVec<[Result<(), IoError>; 4]> = SmallVec::new();
     if result.is_err() && pieces.len() > 1 {
-        // One of the writes cannot be done; try each by itself, so that the others succeed.
+        // They must not go together, or one of them cannot be done: try each by itself, so that the others succeed.
         for piece in pieces.iter() {
             alone.push(together(engine, stripe, std::slice::from_ref(piece)).await);
         }
@@ -76,6 +80,22 @@ pub(crate) async fn carry_out(
     for (nr, piece) in pieces.drain(..).enumerate() {
         piece.finish(&engine.mesh, alone.get(nr).copied().unwrap_or(result));
     }
+}
+
+/// Of each row the chunks that `pieces` write stand side by side.
+fn are_neighbours(engine: &Engine, unit: u64, pieces: &[WriteArgs]) -> bool {
+    let view = engine.view();
+    let Some(parity) = view.geometry_of(unit).parity().filter(|_| pieces.len() > 1) else {
+        return true;
+    };
+    let (chunk, mut cuts) = (parity.chunk_size(), Vec::new());
+    let extents: SmallVec<[Extent; 8]> = pieces.iter().map(|piece| piece.extent).collect();
+    find_cuts(&extents, chunk, &mut cuts);
+    let apart = |segment: &Segment| match (segment.full.first(), segment.full.last()) {
+        (Some(first), Some(last)) => usize::from(last - first) + 1 != segment.full.len(),
+        _ => false,
+    };
+    !segments((&extents, &cuts), chunk, None).iter().any(apart)
 }
 
 async fn together(
@@ -336,8 +356,14 @@ impl Batch<'_> {
         remember: bool,
     ) -> Result<(), IoError> {
         let going = Going { batch: self, works: &works };
-        let mut outcomes =
-            write_members(self.engine, view, self.writing, self.engine.sets.start(), &going).await;
+        let set = self.engine.sets.start();
+        let mut outcomes = match write_members(self.engine, view, self.writing, set, &going).await {
+            Ok(outcomes) => outcomes,
+            Err(error) => {
+                self.engine.cache.forget(self.stripe, self.rows.clone());
+                return Err(error);
+            }
+        };
         self.engine.measured.count(|counters| counters.member_writes += outcomes.len() as u64);
         if outcomes.any_error(|_| true) || view.any_bad() || !remember {
             self.engine.cache.forget(self.stripe, self.rows.clone());
@@ -412,8 +438,11 @@ impl Batch<'_> {
             return None;
         }
         let going = Zeroes { batch: self, unmap: *unmap };
-        let outcomes =
-            write_members(self.engine, &view, self.writing, self.engine.sets.start(), &going).await;
+        let set = self.engine.sets.start();
+        let outcomes = match write_members(self.engine, &view, self.writing, set, &going).await {
+            Ok(outcomes) => outcomes,
+            Err(error) => return Some(Err(error)),
+        };
         if outcomes.any_error(|error| error.kind == IoErrorKind::Unsupported) {
             return None;
         }

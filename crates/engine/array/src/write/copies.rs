@@ -94,7 +94,7 @@ impl Outgoing for Copies<'_> {
 impl Copies<'_> {
     async fn write(&self, writing: &WriteInFlight) -> Result<Outcomes, IoError> {
         let outcomes =
-            write_members(self.engine, self.view, writing, self.engine.sets.start(), self).await;
+            write_members(self.engine, self.view, writing, self.engine.sets.start(), self).await?;
         if outcomes.len() == 0 {
             return Err(IoError::new(IoErrorKind::Lost));
         }

@@ -53,7 +53,13 @@ pub(crate) async fn carry_out(
         q: q.map(BufMut::freeze),
         fua: piece.fua,
     };
-    let outcomes = write_members(engine, view, writing, engine.sets.start(), &going).await;
+    let outcomes = match write_members(engine, view, writing, engine.sets.start(), &going).await {
+        Ok(outcomes) => outcomes,
+        Err(error) => {
+            engine.cache.forget(stripe, 0..chunk);
+            return Some(Err(error));
+        }
+    };
     engine.measured.count(|counters| counters.member_writes += outcomes.len() as u64);
     // What was written is not kept: that would cost a copy of all of it, and save nothing until a part of it is written again.
     engine.cache.forget(stripe, 0..chunk);

@@ -82,7 +82,13 @@ pub(crate) async fn carry_out(
     drop(data);
     let parity = [Some(p.freeze()), q.map(BufMut::freeze)];
     let going = Going { one: &one, extent: piece.extent, data: new, parity, fua: piece.fua };
-    let outcomes = write_members(engine, view, writing, set, &going).await;
+    let outcomes = match write_members(engine, view, writing, set, &going).await {
+        Ok(outcomes) => outcomes,
+        Err(error) => {
+            engine.cache.forget(stripe, one.rows.clone());
+            return Some(Err(error));
+        }
+    };
     engine.measured.count(|counters| counters.member_writes += one.count as u64);
     if outcomes.any_error(|_| true) {
         engine.cache.forget(stripe, one.rows.clone());

@@ -17,6 +17,7 @@ use crate::control::commands;
 use crate::control::record::members::Standing;
 use crate::control::record::running_bitmap::Bitmap;
 use crate::engine::Engine;
+use crate::engine::recorded::Recorded;
 use crate::error::ControlError;
 use crate::metadata::bitmap::Shape;
 use crate::metadata::bitmap::keeper::{Keeper, clear_bits};
@@ -48,6 +49,10 @@ impl WriteIntent {
             let why = "it has one; to give it another chunk, remove it first";
             return Err(self.no_bitmap_change(doing, why.to_string()));
         }
+        if self.record.roster.borrow().shared.ppl.is_some() {
+            let why = "it has a partial parity log in the place of one; take that away first: --consistency-policy resync";
+            return Err(self.no_bitmap_change(doing, why.to_string()));
+        }
         let sync_size = self.record.geometry().sync_size();
         let bitmap = Rc::new(self.new_bitmap(doing, chunk, sync_size)?);
         self.put(&turn, Rc::clone(&bitmap)).await?;
@@ -76,7 +81,7 @@ impl WriteIntent {
             self.record.roster.borrow_mut().shared.bitmap_offset = bitmap.offset();
             return Err(ControlError::Failed { doing, array: self.record.name.clone() });
         }
-        self.record.engines.ask(|engine: &Engine| engine.record_in(None)).await;
+        self.record.engines.ask(|engine: &Engine| engine.record_by(Recorded::Resync)).await;
         self.record.current_bitmap.set(None);
         drop(turn);
         self.record.changed.notify_all();
@@ -117,7 +122,7 @@ impl WriteIntent {
             self.record.roster.borrow_mut().shared.bitmap_offset = bitmap.offset();
             return None;
         }
-        self.record.engines.ask(|engine: &Engine| engine.record_in(None)).await;
+        self.record.engines.ask(|engine: &Engine| engine.record_by(Recorded::Resync)).await;
         self.record.current_bitmap.set(None);
         let chunk = bitmap.keeper.borrow().superblock.chunk_bytes;
         Some(chunk)
@@ -172,8 +177,8 @@ impl WriteIntent {
         self.record.current_bitmap.set(Some(Rc::clone(&bitmap)));
         self.record.roster.borrow_mut().shared.bitmap_offset = bitmap.offset();
         self.record.write_superblocks(turn).await;
-        let recorded = (bitmap.nr, bitmap.keeper.borrow().shape());
-        self.record.engines.ask(move |engine: &Engine| engine.record_in(Some(recorded))).await;
+        let recorded = Recorded::Bitmap(bitmap.nr, bitmap.keeper.borrow().shape());
+        self.record.engines.ask(move |engine: &Engine| engine.record_by(recorded)).await;
         let (clearing, cleared) = (Rc::clone(self), bitmap);
         self.record.shard.spawn(async move { clearing.clear_now_and_then(cleared).await });
         self.record.changed.notify_all();

@@ -18,6 +18,7 @@ pub(crate) mod schedule;
 mod scrub;
 
 use crate::control::bitmap::WriteIntent;
+use crate::control::ppl::PartialParity;
 use crate::control::record::Record;
 use crate::control::record::members::Standing;
 use crate::engine::Engine;
@@ -54,6 +55,7 @@ enum Due {
 pub struct Jobs {
     record: Rc<Record>,
     bitmap: Rc<WriteIntent>,
+    ppl: Rc<PartialParity>,
     pub(super) schedule: Schedule,
 }
 
@@ -62,11 +64,13 @@ impl Jobs {
     pub(super) fn new(
         record: &Rc<Record>,
         bitmap: &Rc<WriteIntent>,
+        ppl: &Rc<PartialParity>,
         options: &AssembleOptions,
     ) -> Rc<Jobs> {
         let jobs = Rc::new(Jobs {
             record: Rc::clone(record),
             bitmap: Rc::clone(bitmap),
+            ppl: Rc::clone(ppl),
             schedule: Schedule::new(options.sync_speed, options.sync_range),
         });
         let listening = Rc::downgrade(&jobs);

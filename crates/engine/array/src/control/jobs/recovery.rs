@@ -100,6 +100,13 @@ impl Jobs {
             let member = roster.member(nr).filter(|member| member.standing == Standing::Spare)?;
             (member.device.as_device(), member.superblock.clone())
         };
+        if let Err(error) = self.ppl.give_area(&device, &superblock).await {
+            let why = format!("its partial parity log could not be written: {error}");
+            self.record.drop_member(nr, &why);
+            self.record.write_superblocks(&turn).await;
+            self.record.send_view().await;
+            return None;
+        }
         let given = match self.record.current_bitmap.has_room(&device, &superblock) {
             true => self.bitmap.give_bitmap(&device, &superblock).await.map_err(|e| e.to_string()),
             // It was away when the bitmap was added.
@@ -239,6 +246,7 @@ impl Jobs {
         let done = if end == JobEnd::Done { u64::MAX } else { job.bytes(job.done()) };
         let recorded = self.checkpoint_resync(done).await;
         let end = if recorded { end } else { TOO_FEW };
+        self.ppl.open().await;
         if matches!(end, JobEnd::Failed(_)) {
             self.schedule.work.borrow_mut().resync_stuck = true;
         }

@@ -126,7 +126,10 @@ impl Membership {
             chunk_sectors: shared.chunk_sectors,
             raid_disks: shared.raid_disks,
             members: vec![sectors(device.info())],
-            consistency: Consistency::Resync,
+            consistency: match shared.ppl {
+                Some(_) => Consistency::Ppl,
+                None => Consistency::Resync,
+            },
             size: Some(shared.size),
             data_offset: None,
         };
@@ -205,6 +208,14 @@ impl Membership {
             member: member.name.clone(),
             error,
         })
+    }
+
+    pub(super) fn check_room_for_log(&self, member: &Member) -> Result<(), ControlError> {
+        if !self.ppl.is_there() || self.ppl.has_room(&*member.device, &member.superblock) {
+            return Ok(());
+        }
+        let why = "it has no room for the array's partial parity log; use a larger device";
+        Err(commands::unfit(&self.record, &member.name, why.to_string()))
     }
 
     pub(super) fn check_room_for_bitmap(&self, member: &Member) -> Result<(), ControlError> {

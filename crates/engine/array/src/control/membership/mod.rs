@@ -14,6 +14,7 @@ mod readding;
 
 use crate::control::bitmap::WriteIntent;
 use crate::control::commands;
+use crate::control::ppl::PartialParity;
 use crate::control::record::Record;
 use crate::control::record::failing::Dropped;
 use crate::control::record::members::Standing;
@@ -42,6 +43,7 @@ const BY_COMMAND: &str = "it was failed by command";
 pub struct Membership {
     record: Rc<Record>,
     bitmap: Rc<WriteIntent>,
+    ppl: Rc<PartialParity>,
     unanswered: Rc<Unanswered>,
 }
 
@@ -49,11 +51,13 @@ impl Membership {
     pub(super) fn new(
         record: &Rc<Record>,
         bitmap: &Rc<WriteIntent>,
+        ppl: &Rc<PartialParity>,
         unanswered: &Rc<Unanswered>,
     ) -> Rc<Membership> {
         Rc::new(Membership {
             record: Rc::clone(record),
             bitmap: Rc::clone(bitmap),
+            ppl: Rc::clone(ppl),
             unanswered: Rc::clone(unanswered),
         })
     }
@@ -188,6 +192,7 @@ impl Membership {
         member.superblock.devflags = flags.within(0);
         let nr = member.nr;
         self.check_room_for_bitmap(&member)?;
+        self.check_room_for_log(&member)?;
         self.prepare_device(&member).await?;
         if let Err(source) = self.record.engines.open_member(nr, &member.opener).await {
             self.record.engines.close_member(nr).await;

@@ -1,0 +1,88 @@
+//! The partial parity log of an array that was not stopped cleanly, from its members to redundancy that holds.
+
+use crate::assemble::choose::{Choice, Chosen};
+use crate::control::record::members::{Roster, Standing};
+use crate::engine::recorded::Recorded;
+use crate::error::AssembleError;
+use crate::metadata::bitmap::FIRST_BITMAP;
+use crate::metadata::bitmap::keeper::Keeper;
+use crate::metadata::ppl::area::Area;
+use crate::metadata::ppl::replay::{Judged, Logs, Source};
+use crate::options::{AssembleOptions, Context};
+use crate::state::geometry::Geometry;
+use braid_layout::Layout;
+use std::rc::Rc;
+
+/// The logs, when the array has some and needs them.
+pub(super) async fn read(
+    ctx: &Context,
+    choice: &Choice,
+    options: &AssembleOptions,
+) -> Option<Logs> {
+    let shared = &choice.shared;
+    if shared.ppl.is_none() || shared.is_clean() {
+        return None;
+    }
+    if options.read_only {
+        tracing::warn!(
+            "array {}: it was not stopped cleanly, and a read-only assembly does not replay its partial parity log",
+            choice.title()
+        );
+        return None;
+    }
+    let source = |chosen: &Chosen| {
+        let (slot, valid_below) = match chosen.standing {
+            Standing::InSync(slot) => (slot, u64::MAX),
+            Standing::Rebuilding { slot, checkpoint, .. } => (slot, checkpoint),
+            _ => return None,
+        };
+        Some(Source {
+            slot,
+            name: chosen.found.name.clone(),
+            device: Rc::clone(&chosen.found.device),
+            superblock: chosen.found.superblock.clone(),
+            valid_below,
+            bad: chosen.found.bad.clone(),
+        })
+    };
+    let sources = choice.members.iter().filter_map(source).collect();
+    Some(Logs::read(&ctx.shard, sources).await)
+}
+
+/// What they say.
+pub(super) fn judge<'a>(logs: &'a Logs, choice: &Choice, layout: &Layout) -> Judged<'a> {
+    let Layout::Parity(parity) = layout else { return Judged::nothing() };
+    logs.judge(parity, &choice.shared.set_uuid, choice.shared.size)
+}
+
+/// Carries out what they ask for.
+pub(super) async fn replay(
+    ctx: &Context,
+    title: &str,
+    geometry: &Geometry,
+    logs: &Logs,
+    judged: &Judged<'_>,
+) -> Result<(), AssembleError> {
+    for complaint in &judged.complaints {
+        tracing::warn!("array {title}: {complaint}");
+    }
+    let Some(parity) = geometry.parity() else { return Ok(()) };
+    logs.replay(&ctx.shard, parity, judged).await.map_err(|stopped| AssembleError::Replay {
+        array: title.to_string(),
+        doing: stopped.doing,
+        name: stopped.name,
+        error: stopped.error,
+    })
+}
+
+/// The consistency policy that the engines start with.
+pub(super) fn policy(roster: &Roster, keeper: Option<&Keeper>, read_only: bool) -> Recorded {
+    if let Some(keeper) = keeper {
+        return Recorded::Bitmap(FIRST_BITMAP, keeper.shape());
+    }
+    if roster.shared.ppl.is_none() || read_only {
+        return Recorded::Resync;
+    }
+    let areas = roster.members.iter().filter_map(|member| Area::of(&member.superblock));
+    Recorded::Ppl(areas.map(|area| area.partial_max()).min().unwrap_or(0))
+}

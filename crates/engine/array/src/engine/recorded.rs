@@ -1,0 +1,33 @@
+//! How writes of an array are recorded, as control decides and every engine makes its policy of.
+
+use crate::consistency::Policy;
+use crate::consistency::ppl::Log;
+use crate::engine::home::{Home, News};
+use crate::metadata::bitmap::{BitmapNr, Shape};
+use braid_shard::Shard;
+
+/// The policy of an array with redundancy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Recorded {
+    /// "Active" in the superblocks.
+    Resync,
+    /// This bitmap.
+    Bitmap(BitmapNr, Shape),
+    /// A partial parity log whose smallest area has room for so many bytes of it at once.
+    Ppl(u64),
+}
+
+impl Recorded {
+    /// The part of it that `shard` has.
+    pub(super) fn policy(self, shard: &Shard, home: &Home) -> Policy {
+        match self {
+            Recorded::Resync => Policy::of(shard, None),
+            Recorded::Bitmap(nr, shape) => Policy::of(shard, Some((nr, shape))),
+            Recorded::Ppl(partial_max) => {
+                let (home, own) = (home.clone(), shard.id());
+                let ended = move |slot, nr| home.tell(News::LogEnded { slot, shard: own, nr });
+                Policy::Ppl(Log::new(shard, partial_max, Box::new(ended)))
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What the logs of an array that was not stopped cleanly ask for, and doing it, before the array is served.
+//!
+//! ```text
+//!  areas ─► newest unit of each ─► per entry: XOR of the data that was being written and of the partial parity
+//!        ─► parity of those rows ─► flush of all members ─► (by control) superblocks that say "clean", empty areas
+//! ```
+//!
+//! Until the superblocks say so it is done again from the start, to the same end: the logs stay as they are.
+//!
+//! A row of which a data block that was being written cannot be read is left alone, as by md: that block, and no other,
+//! may come back wrong.
+
+use crate::metadata::ppl::area::Area;
+use crate::metadata::superblock::{read, write};
+use crate::state::bad_blocks::BadBlocks;
+use braid_device::{Device, IoError, IoErrorKind, IoSets, Request};
+use braid_format::SECTOR;
+use braid_format::ppl::{self, Mismatch, Recovered, Replay};
+use braid_format::superblock::Superblock;
+use braid_layout::{Parity, Slot};
+use braid_shard::plant::planted;
+use braid_shard::{BufMut, Shard};
+use std::ops::Range;
+use std::rc::Rc;
+
+const SECTOR_BYTES: u64 = SECTOR as u64;
+
+/// A member that holds a slot.
+pub(crate) struct Source {
+    pub(crate) slot: Slot,
+    pub(crate) name: String,
+    pub(crate) device: Rc<dyn Device>,
+    pub(crate) superblock: Superblock,
+    /// What it holds is valid below this component byte.
+    pub(crate) valid_below: u64,
+    /// Member sectors that it cannot give.
+    pub(crate) bad: BadBlocks,
+}
+
+impl Source {
+    /// Byte of the member where its component starts.
+    fn data(&self) -> u64 {
+        self.superblock.data_offset.saturating_mul(SECTOR_BYTES)
+    }
+
+    /// It holds what it should in these component bytes.
+    fn holds(&self, bytes: &Range<u64>) -> bool {
+        let at = (self.data() + bytes.start) / SECTOR_BYTES
+            ..(self.data() + bytes.end).div_ceil(SECTOR_BYTES);
+        bytes.end <= self.valid_below && !self.bad.overlaps(&at)
+    }
+}
+
+/// The logs of an array, as read.
+pub(crate) struct Logs {
+    sources: Vec<Source>,
+    /// By source.
+    areas: Vec<Result<BufMut, String>>,
+}
+
+/// What the logs say.
+pub(crate) struct Judged<'a> {
+    recovered: Vec<Recovered<'a>>,
+    /// Redundancy holds everywhere once the logs are replayed.
+    pub(crate) clean: bool,
+    /// A sentence on each log or entry that cannot be replayed.
+    pub(crate) complaints: Vec<String>,
+}
+
+/// What stopped a replay.
+pub(crate) struct Stopped {
+    /// What was being done.
+    pub(crate) doing: &'static str,
+    /// The member.
+    pub(crate) name: String,
+    pub(crate) error: IoError,
+}
+
+impl Judged<'_> {
+    /// No log says anything.
+    pub(crate) fn nothing() -> Self {
+        Judged { recovered: Vec::new(), clean: false, complaints: Vec::new() }
+    }
+}
+
+impl Logs {
+    /// Reads the areas of all members that hold a slot.
+    pub(crate) async fn read(shard: &Shard, sources: Vec<Source>) -> Logs {
+        let mut areas = Vec::with_capacity(sources.len());
+        for source in &sources {
+            areas.push(match Area::of(&source.superblock) {
+                None => Err("it has no room for one".to_string()),
+                Some(area) => read(shard, &source.device, area.at, area.len() as usize)
+                    .await
+                    .map_err(|error| format!("it could not be read: {error}")),
+            });
+        }
+        Logs { sources, areas }
+    }
+
+    /// What they ask for. `size`: sectors of each component that the array uses.
+    pub(crate) fn judge(&self, parity: &Parity, set_uuid: &[u8; 16], size: u64) -> Judged<'_> {
+        let shape = ppl::Shape {
+            // Superblocks keep both in 32 bits.
+            chunk_sectors: (parity.chunk_size() / SECTOR_BYTES) as u32,
+            raid_disks: parity.slots() as u32,
+            size,
+        };
+        let mut judged = Judged { recovered: Vec::new(), clean: true, complaints: Vec::new() };
+        for (source, area) in self.sources.iter().zip(&self.areas) {
+            let log = match area {
+                Ok(area) => {
+                    let holder = |stripe| parity.p_slot(stripe) as u32;
+                    ppl::recover(area, set_uuid, &shape, source.slot as u32, holder)
+                }
+                Err(why) => {
+                    judged.clean = false;
+                    let complaint = format!("the partial parity log of {}: {why}", source.name);
+                    judged.complaints.push(complaint);
+                    Recovered::default()
+                }
+            };
+            for mismatch in &log.mismatches {
+                judged.complaints.push(format!("{}: {mismatch}", source.name));
+                // The rows of a damaged entry are known, and seen to one by one.
+                judged.clean &= matches!(mismatch, Mismatch::Checksum { .. });
+            }
+            judged.recovered.push(log);
+        }
+        judged.clean &= judged.recovered.iter().any(|log| log.generation > 0);
+        judged
+    }
+
+    /// Carries out what the logs ask for and makes all members durable.
+    ///
+    /// # Errors
+    /// A member that does not take its parity, or cannot be flushed.
+    pub(crate) async fn replay(
+        &self,
+        shard: &Shard,
+        parity: &Parity,
+        judged: &Judged<'_>,
+    ) -> Result<(), Stopped> {
+        let (mut rows, mut left) = (0, 0);
+        for log in &judged.recovered {
+            let skipped = usize::from(planted("replay-skips-one"));
+            for replay in log.replays.iter().skip(skipped).chain(&log.in_doubt) {
+                for bytes in self.pieces(parity, replay) {
+                    if self.replay_rows(shard, parity, replay, bytes).await? {
+                        rows += 1;
+                    } else {
+                        left += 1;
+                    }
+                }
+            }
+        }
+        tracing::info!("partial parity log: parity of {rows} ranges made anew, {left} left alone");
+        let sets = IoSets::new(shard);
+        for source in &self.sources {
+            match sets.one(&*source.device, Request::flush()).await.result {
+                Err(error) if error.kind != IoErrorKind::Unsupported => {
+                    let (doing, name) = ("flushing", source.name.clone());
+                    return Err(Stopped { doing, name, error });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn holder(&self, slot: Slot) -> Option<&Source> {
+        self.sources.iter().find(|source| source.slot == slot)
+    }
+
+    fn data_slots(parity: &Parity, replay: &Replay<'_>) -> impl Iterator<Item = Slot> {
+        let map = parity.map_stripe(replay.stripe);
+        replay.data.clone().map(move |k| map.data_slot(k as usize))
+    }
+
+    /// The rows of a replay, in component bytes: all at once, or block by block where a member has some of them only.
+    fn pieces(&self, parity: &Parity, replay: &Replay<'_>) -> Vec<Range<u64>> {
+        let rows = replay.rows.start * SECTOR_BYTES..replay.rows.end * SECTOR_BYTES;
+        let whole = Self::data_slots(parity, replay)
+            .all(|slot| self.holder(slot).is_some_and(|source| source.holds(&rows)));
+        let block = self.sources.iter().map(|source| source.device.info().logical_block).max();
+        let height = if whole { u64::MAX } else { block.unwrap_or(512).max(512).into() };
+        crate::state::extent::pieces(&rows, height)
+    }
+
+    /// Makes the parity of these component bytes anew. False when they are left alone.
+    async fn replay_rows(
+        &self,
+        shard: &Shard,
+        parity: &Parity,
+        replay: &Replay<'_>,
+        bytes: Range<u64>,
+    ) -> Result<bool, Stopped> {
+        let Some(holder) = self.holder(replay.parity_slot as Slot) else { return Ok(false) };
+        // At most a chunk.
+        let len = (bytes.end - bytes.start) as usize;
+        let mut new = match replay.partial_parity {
+            Some(partial) => {
+                let at = (bytes.start - replay.rows.start * SECTOR_BYTES) as usize;
+                let Some(partial) = partial.get(at..at + len) else { return Ok(false) };
+                shard.pool().copy_of(partial)
+            }
+            None => shard.pool().zeroed(len),
+        };
+        for slot in Self::data_slots(parity, replay) {
+            let Some(source) = self.holder(slot).filter(|source| source.holds(&bytes)) else {
+                return Ok(false);
+            };
+            match read(shard, &source.device, source.data() + bytes.start, len).await {
+                Ok(data) => braid_parity::xor_into(&mut new, &[&data]),
+                Err(error) if error.kind == IoErrorKind::Medium => {
+                    tracing::warn!(
+                        "partial parity log: {} could not be read: {error}",
+                        source.name
+                    );
+                    return Ok(false);
+                }
+                Err(error) => {
+                    let (doing, name) = ("reading data of", source.name.clone());
+                    return Err(Stopped { doing, name, error });
+                }
+            }
+        }
+        match write(shard, &holder.device, holder.data() + bytes.start, new.freeze()).await {
+            Ok(()) => Ok(true),
+            // Read as bad from then on, it is nobody's source.
+            Err(error) if error.kind == IoErrorKind::Medium => Ok(false),
+            Err(error) => {
+                let (doing, name) = ("writing parity of", holder.name.clone());
+                Err(Stopped { doing, name, error })
+            }
+        }
+    }
+}
