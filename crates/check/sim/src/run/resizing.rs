@@ -16,7 +16,8 @@ impl Run {
     pub(super) fn components_grow(&mut self) -> Result<(), Over> {
         // Far copies have other places in a component of another size.
         let far = matches!(&*self.layout(self.top()), Layout::Raid10(raid10) if raid10.is_far());
-        if far || !self.is_whole()? {
+        // As in md the size is not changed beside a log.
+        if far || !self.is_whole()? || self.top_control()?.ppl().is_there() {
             return Ok(());
         }
         self.oracle.end_steady();

@@ -13,7 +13,7 @@ use crate::member::Member;
 use crate::waiting::Over;
 use braid_array::options::Scrub;
 use braid_array::state::findings::Findings;
-use braid_array::status::Scrubbed;
+use braid_array::status::{MemberStatus, Scrubbed};
 use braid_layout::Layout;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -167,10 +167,11 @@ impl Run {
                     }
                     self.assemble()?;
                     // Another member may have its place by now, and then nothing is rotten any more.
-                    if !self.is_whole()?
-                        || self.promises.excused
-                        || in_sync_at_rest(&rot.member).is_none()
-                    {
+                    let whole = self.is_whole()? && !self.promises.excused;
+                    let name = rot.member.name();
+                    let holds =
+                        |member: &MemberStatus| member.name == name && member.slot.is_some();
+                    if !whole || !self.top_status()?.members.iter().any(holds) {
                         return Ok(None);
                     }
                     rot.spread();
