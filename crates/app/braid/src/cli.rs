@@ -53,17 +53,17 @@ pub enum Command {
     Examine(Examine),
     /// Show the state of a running array.
     Detail(Detail),
-    /// Mark a member of a running array as faulty; a spare takes over.
-    Fail(OneMember),
+    /// Mark members of a running array as faulty; spares take over.
+    Fail(SomeMembers),
     /// Set or clear flags of a member: write-mostly, failfast.
     Member(Member),
-    /// Let go of a faulty member or a spare.
-    Remove(OneMember),
-    /// Add a member as a spare; it takes over at once where one is missing. A member that was away is
+    /// Let go of faulty members and spares.
+    Remove(SomeMembers),
+    /// Add members as spares; they take over at once where one is missing. A member that was away is
     /// taken back as by re-add, where that can be.
     Add(Add),
     /// Take back a member that was away: what the bitmap says was written meanwhile is copied to it.
-    ReAdd(OneMember),
+    ReAdd(SomeMembers),
     /// Change a running array: use more of its members, give it a write-intent bitmap or a partial parity log, or take that
     /// away.
     Grow(Grow),
@@ -321,11 +321,19 @@ pub struct Detail {
 
 /// `braid fail`, `braid remove` and `braid re-add`.
 #[derive(Debug, Args)]
-pub struct OneMember {
+#[command(
+    after_help = "In place of a member: `failed` for remove, all that have failed; `detached` for fail and remove, all \
+    whose device is not there any more; `missing` for re-add, all that the server was given for the array, or has \
+    removed from it, and that are no members now.\n\n\
+    Everything is checked before the first member is changed; where a later one fails all the same, what was done \
+    to those before it is said."
+)]
+pub struct SomeMembers {
     /// The array: its name or UUID.
     pub name: String,
-    /// The member: its path, the name that `braid detail` shows, or its number there.
-    pub member: String,
+    /// The members: their paths, the names that `braid detail` shows, or their numbers there.
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<String>,
     /// Answer in JSON.
     #[arg(long)]
     pub json: bool,
@@ -338,9 +346,10 @@ pub struct OneMember {
 pub struct Add {
     /// The array: its name or UUID.
     pub name: String,
-    /// The new member.
-    pub member: String,
-    /// Overwrite what is on it.
+    /// The new members.
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<String>,
+    /// Overwrite what is on them.
     #[arg(short, long)]
     pub force: bool,
     /// Level 1: read it only where there is no other. It is kept in its superblock.

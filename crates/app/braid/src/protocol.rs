@@ -47,16 +47,16 @@ pub enum Request {
         settings: Vec<(String, String)>,
         dry_run: bool,
     },
-    /// Mark a member as faulty.
-    Fail { array: String, member: String },
-    /// Let go of a member.
-    Remove { array: String, member: String },
-    /// Add a member: `member` as it would be given to `serve`.
-    Add { array: String, member: String, force: bool, flags: Flags },
+    /// Mark members as faulty; each may be `detached`.
+    Fail { array: String, members: Vec<String> },
+    /// Let go of members; each may be `failed` or `detached`.
+    Remove { array: String, members: Vec<String> },
+    /// Add members, as they would be given to `serve`.
+    Add { array: String, members: Vec<String>, force: bool, flags: Flags },
     /// Set or clear flags of a member; `None` leaves a flag as it is.
     Member { array: String, member: String, write_mostly: Option<bool>, failfast: Option<bool> },
-    /// Take back a member that was away.
-    ReAdd { array: String, member: String },
+    /// Take back members that were away; each may be `missing`.
+    ReAdd { array: String, members: Vec<String> },
     /// Give an array an internal bitmap, of `chunk` bytes for each bit, or take its bitmap away.
     Bitmap { array: String, internal: bool, chunk: Option<u64> },
     /// Change a size; `size`: `None` is all that there is. `dry_run`: only say what it would be.
@@ -150,6 +150,8 @@ pub struct Resized {
 pub enum Answer {
     /// It was done; what, in a sentence.
     Done { text: String },
+    /// It was done to these members, and then refused for one, if there is an error.
+    Members { done: Vec<MemberDone>, error: Option<String> },
     /// The arrays.
     List { arrays: Vec<Listed> },
     /// The state of an array.
@@ -175,6 +177,15 @@ pub enum Answer {
     Ending,
     /// It was refused.
     Refused { error: String, no_such_array: bool },
+}
+
+/// The outcome of a command for one member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberDone {
+    /// Its name.
+    pub member: String,
+    /// A sentence on what was done.
+    pub done: String,
 }
 
 /// An array in a list.
@@ -394,7 +405,7 @@ mod tests {
             Request::Wait { array: None },
             Request::Add {
                 array: "a".into(),
-                member: "/dev/\u{e9}".into(),
+                members: vec!["/dev/\u{e9}".into(), "disk1".into()],
                 force: true,
                 flags: Flags { write_mostly: true, failfast: false },
             },

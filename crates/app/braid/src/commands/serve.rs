@@ -89,6 +89,7 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         scrubs,
         memory_max: memory.for_caches(),
         door: socket.door(),
+        given: members.iter().map(|member| member.name.clone()).collect(),
     };
     let exporting = server.as_ref().ok().map(Arc::clone);
     let running = Running::new(

@@ -8,6 +8,7 @@
 //! | `running` | the arrays that run |
 //! | `orders` | what is asked of one of them, and how that can fail |
 //! | `membership` | their members: added, taken back, found by name |
+//! | `several` | the commands over several of them at once |
 //! | `stacking` | which running array is a member of which |
 //! | `creating` | arrays that are made while the server runs |
 //! | `salvaged` | the arrays that are only read, beside the engine |
@@ -45,6 +46,7 @@ pub mod salvaged;
 pub mod scrub_watch;
 pub mod scrubs;
 pub mod setting;
+mod several;
 pub mod signals;
 mod stacking;
 pub mod stopping;

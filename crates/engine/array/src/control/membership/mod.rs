@@ -2,12 +2,14 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `checks` | commands over several members, checked before the first of them is changed |
 //! | `candidate` | a device that is to become a member: may it, and where do its parts lie |
 //! | `readding` | former members taken back |
 //! | `flags` | write-mostly and failfast, set and cleared |
 //! | `moment` | commands that do not wait for long |
 
 mod candidate;
+mod checks;
 mod flags;
 mod moment;
 mod readding;
@@ -17,10 +19,8 @@ use crate::control::commands;
 use crate::control::ppl::PartialParity;
 use crate::control::record::Record;
 use crate::control::record::failing::Dropped;
-use crate::control::record::members::Standing;
 use crate::control::unanswered::Unanswered;
-use crate::error::{ControlError, ExamineError};
-use crate::metadata::superblock::read_superblock;
+use crate::error::ControlError;
 use crate::options::MemberSelector;
 use crate::state::flags::MemberFlags;
 use crate::state::view::MemberNr;
@@ -113,18 +113,9 @@ impl Membership {
     async fn remove_nr(self: Rc<Self>, nr: MemberNr) -> Result<(), ControlError> {
         let turn = self.record.turn().await;
         let mut given_up = None;
+        self.check_removable(nr)?;
         {
             let mut roster = self.record.roster.borrow_mut();
-            let in_use = roster.member(nr).and_then(|member| match member.standing {
-                Standing::InSync(slot) => Some(format!("in sync in slot {slot}")),
-                Standing::Rebuilding { slot, .. } => Some(format!("being rebuilt in slot {slot}")),
-                Standing::Spare | Standing::Faulty(_) => None,
-            });
-            if let Some(state) = in_use {
-                let member = roster.member(nr).map(|m| m.name.clone()).unwrap_or_default();
-                let array = self.record.name.clone();
-                return Err(ControlError::NotRemovable { array, member, state });
-            }
             if let Some(member) = roster.member(nr) {
                 // Operations that began under an earlier view end with an error, and write nothing to it any more.
                 given_up = Some(Rc::clone(&member.device));
@@ -163,14 +154,7 @@ impl Membership {
         let doing = "adding a member";
         let name = opener.name().to_string();
         let device = self.open_candidate(&*opener, doing).await?;
-        let old = match read_superblock(&self.record.shard, &device.as_device(), &name).await {
-            Ok(old) => old,
-            // With `force` a damaged superblock is overwritten.
-            Err(ExamineError::Superblock { .. }) if force => None,
-            Err(source) => {
-                return Err(ControlError::Examine { array: self.record.name.clone(), source });
-            }
-        };
+        let old = self.superblock_of(&name, &device, force).await?;
         self.check_not_a_member(&name, old.as_ref(), force)?;
         self.check_blocks(&name, &device)?;
 
