@@ -123,6 +123,10 @@ impl Running {
                 let array = self.find(Some(&array))?;
                 resizing::resize(&array, what, size, dry_run)?
             }
+            Request::Reshape { array, raid_disks, dry_run } => {
+                let array = self.find(Some(&array))?;
+                resizing::reshape(&array, raid_disks, dry_run)?
+            }
             Request::Resume { array } => {
                 let array = self.find(array.as_deref())?;
                 let resume =

@@ -2,16 +2,18 @@
 
 use super::figures;
 use super::jobs::job_of;
-use crate::protocol::{Bitmap, Detail, Found, FoundPlace, LastJob, Member, Scrubbed};
+use crate::protocol::{Bitmap, Detail, Found, FoundPlace, LastJob, Member, Reshape, Scrubbed};
 use crate::settings::ArraySettings;
 use braid_array::state::findings::{Finding, Verdict};
 use braid_array::status::{
     ArrayState, ArrayStatus, JobOutcome, LastJob as EngineLastJob, MemberStatus,
     Scrubbed as EngineScrubbed,
 };
-use braid_format::uuid_text;
+use braid_format::{SECTOR, uuid_text};
 use rustix::fs::{major, minor};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+const SECTOR_BYTES: u64 = SECTOR as u64;
 
 /// The state of an array that is exported at `exports`; those of its members that are arrays are for the caller.
 pub(super) fn detail(status: ArrayStatus, exports: Vec<String>) -> Detail {
@@ -43,8 +45,16 @@ pub(super) fn detail(status: ArrayStatus, exports: Vec<String>) -> Detail {
         members: status.members.iter().map(member_of).collect(),
         left_out: status.left_out,
         job: status.job.as_ref().map(job_of),
-        // The engine runs no array that is being reshaped.
-        reshape: None,
+        reshape: status.reshape.map(|reshape| Reshape {
+            position: reshape.position.saturating_mul(SECTOR_BYTES),
+            backwards: reshape.backwards,
+            old_devices: status.raid_disks as i64 - i64::from(reshape.delta_disks),
+            new_devices: status.raid_disks as i64,
+            // A running array keeps these.
+            new_level: None,
+            new_layout: None,
+            new_chunk_size: None,
+        }),
         last_job: status.last_job.map(last_job_of),
         mismatch_count: status.mismatch_cnt,
         scrubbed,

@@ -22,7 +22,7 @@
 //! | `assembly`, `missed` | superblocks before an assembly; members that missed a write |
 //! | `lost_flushes`, `between_rounds` | mishaps with flushes, and without requests |
 //! | `aimed`, `metadata` | situations brought about on purpose; damaged metadata |
-//! | `resizing` | larger components |
+//! | `reshaping`, `resizing` | more members; larger components |
 //!
 //! | file | of stacks alone |
 //! |---|---|
@@ -49,6 +49,7 @@ mod mishaps;
 mod missed;
 pub mod plan;
 mod promises;
+mod reshaping;
 mod resizing;
 mod rest;
 mod rounds;
@@ -203,6 +204,9 @@ impl Run {
         // Last, so that everything before is what it is without.
         if self.chances.too_degraded.on {
             self.too_degraded_below()?;
+        }
+        if self.chances.reshaping.on {
+            self.members_are_added()?;
         }
         if self.chances.resizing.on {
             self.components_grow()?;

@@ -116,6 +116,8 @@ pub struct Streams {
     pub read_lost: Stream,
     /// Blocks that cannot be read after a crash.
     pub fading: Stream,
+    /// More members.
+    pub reshaping: Stream,
     /// Larger components.
     pub resizing: Stream,
     /// Damage of metadata.
@@ -187,6 +189,7 @@ impl Streams {
         sole_copies: (55, 70),
         read_lost: (58, 80),
         fading: (59, 60),
+        reshaping: (111, 50),
         resizing: (110, 30),
         damage: (104, 40),
         damage_of_lists: (105, 60),
@@ -203,6 +206,7 @@ impl Streams {
         sole_copies: NONE,
         read_lost: NONE,
         fading: NONE,
+        reshaping: NONE,
         resizing: NONE,
         damage: NONE,
         damage_of_lists: NONE,

@@ -306,13 +306,13 @@ fn holder(own: &Superblock, slot: Slot) -> Standing {
 
 fn agrees(shared: &Superblock, reference: &str, found: &Found) -> Result<(), AssembleError> {
     let own = &found.superblock;
-    // The last update may be the one that changed the size, and may not have come this far.
+    // The last update may be the one that changed the size, or the number of slots, and may not have come this far.
     let missed_one = own.events < shared.events;
     let differing = [
         ("level", own.level == shared.level),
         ("layout", own.layout == shared.layout),
         ("chunk size", own.chunk_sectors == shared.chunk_sectors),
-        ("number of slots", own.raid_disks == shared.raid_disks),
+        ("number of slots", missed_one || own.raid_disks == shared.raid_disks),
         ("component size", missed_one || used_size(own) == used_size(shared)),
         ("metadata version", own.version == shared.version),
     ];
@@ -344,12 +344,18 @@ fn no_slot_twice(members: &[Chosen]) -> Result<(), AssembleError> {
     Ok(())
 }
 
-/// Refuses what cannot be run without damage.
-pub(crate) fn check_supported(choice: &Choice, read_only: bool) -> Result<(), AssembleError> {
+/// Refuses what cannot be run without damage. `in_the_way`: the reason why a reshape cannot go on.
+pub(crate) fn check_supported(
+    choice: &Choice,
+    read_only: bool,
+    in_the_way: Option<String>,
+) -> Result<(), AssembleError> {
     let shared = &choice.shared;
     let replacement = choice.members.iter().find(|chosen| chosen.found.superblock.replacement);
-    let what = if shared.reshape.is_some() {
+    let what = if shared.reshape.is_some() && read_only {
         "is in the middle of a reshape".to_string()
+    } else if let Some(why) = in_the_way {
+        format!("is in the middle of a reshape {why}")
     } else if shared.journal {
         "has a journal device, which may hold data that is not on the members".to_string()
     } else if shared.clustered {

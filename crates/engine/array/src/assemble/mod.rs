@@ -1,6 +1,6 @@
 //! Makes a running array of its members.
 //!
-//! `choose` decides from the superblocks who takes part; this file reads them, checks what was
+//! `choose` decides from the superblocks who takes part, `reshape` what an array has become that is being reshaped; this file reads them, checks what was
 //! chosen against the array's shape, and starts engines and control.
 //!
 //! An internal bitmap says which parts an unclean stop leaves to be resynced, and what a member that was
@@ -10,6 +10,7 @@
 
 pub(crate) mod bad_blocks;
 pub(crate) mod choose;
+mod reshape;
 mod running;
 
 use crate::array::{Array, ArrayParts, new_id};
@@ -24,10 +25,9 @@ use crate::metadata::superblock::read_superblock;
 use crate::options::{AssembleOptions, Context};
 use crate::state::array_size::ArraySize;
 use crate::state::bad_blocks::BadBlocks;
-use crate::state::geometries::Geometries;
 use crate::state::geometry::Geometry;
 use braid_device::meter::Metered;
-use braid_device::{Device, Opener};
+use braid_device::{Device, DeviceInfo, Opener};
 use braid_format::SECTOR;
 use braid_format::superblock::Superblock;
 use braid_layout::{Layout, Level, Slot, Spec};
@@ -60,10 +60,18 @@ pub async fn assemble(
     if let Some(name) = Control::running(&ctx.shard, choice.shared.set_uuid) {
         return Err(AssembleError::Running { array: name });
     }
-    choose::check_supported(&choice, options.read_only)?;
+    if !options.read_only {
+        reshape::settle(&mut choice);
+    }
+    choose::check_supported(&choice, options.read_only, reshape::in_the_way(&choice))?;
     read_bad_blocks(&ctx.shard, &mut choice).await;
     let level = level(&choice)?;
-    let resynced = check_complete(&choice, level, &options, &given)?;
+    let resynced = match check_complete(&choice, level, &options, &given)? {
+        u64::MAX => u64::MAX,
+        // Where it was counted from has another place when the reshape has ended.
+        _ if choice.shared.reshape.is_some() => 0,
+        resynced => resynced,
+    };
     if level.is_parity()
         && !choice.shared.is_clean()
         && let Some(chosen) = choice.members.iter().find(|chosen| !chosen.found.bad.is_empty())
@@ -89,7 +97,11 @@ pub async fn assemble(
     let name = if name.is_empty() { format!("array-{id}") } else { name };
     let devices: Vec<Rc<dyn Device>> =
         choice.members.iter().map(|chosen| Rc::clone(&chosen.found.device)).collect();
-    let device = running::device_info(&name, &geometry, &devices);
+    let geometries = reshape::geometries(&choice, &geometry)?;
+    // Users see the size of before until a reshape has ended.
+    let block = u64::from(geometry.logical_block);
+    let size = geometries.before().array_size() / block * block;
+    let device = DeviceInfo { size, ..running::device_info(&name, &geometry, &devices) };
     let bitmap =
         if options.read_only { None } else { bitmap(ctx, &choice, &geometry, resynced).await? };
     let loaded = bitmap.as_ref().map_or((resynced, false), |b| (b.resynced, b.usable));
@@ -98,8 +110,7 @@ pub async fn assemble(
     for why in refused {
         tracing::warn!("array {name}: {why}; it starts with \"auto\" instead");
     }
-    geometry.set_owners(settings.shards.unwrap_or(there));
-    let geometries = Geometries::one(Arc::clone(&geometry));
+    geometries.set_owners(settings.shards.unwrap_or(there));
     let options = AssembleOptions { settings, ..options };
     let (roster, left_out) = roster(&ctx.shard, choice, level, loaded);
     let keeper = bitmap.map(|loaded| loaded.keeper);
@@ -322,6 +333,10 @@ fn geometry(
         for (what, bytes) in [
             ("a chunk", layout.chunk_size()),
             ("a data offset", superblock.data_offset.saturating_mul(SECTOR_BYTES)),
+            (
+                "a new data offset",
+                superblock.new_data_offset().unwrap_or(0).saturating_mul(SECTOR_BYTES),
+            ),
         ] {
             if !bytes.is_multiple_of(u64::from(block)) {
                 let (array, name) = (choice.title(), name.clone());

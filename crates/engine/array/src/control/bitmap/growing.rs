@@ -93,7 +93,9 @@ impl WriteIntent {
         commands::needs_working(&self.record, doing)?;
         let roster = self.record.roster.borrow();
         let rebuilding = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
-        let what = if roster.resynced != u64::MAX {
+        let what = if roster.shared.reshape.is_some() {
+            "a reshape"
+        } else if roster.resynced != u64::MAX {
             "a resync"
         } else if roster.members.iter().any(|member| rebuilding(&member.standing)) {
             "a recovery"

@@ -1,6 +1,6 @@
 //! Decides which job is due, runs it, and remembers how it ended.
 //!
-//! As in md, one job runs at a time: a recovery before a resync (redundancy that is missing is
+//! As in md, one job runs at a time: a reshape that was begun before all else, a recovery before a resync (redundancy that is missing is
 //! worse than redundancy that may be wrong), either before a check or repair. A job that gives way
 //! or is cancelled goes on from its checkpoint when its turn comes, except for checks and repairs,
 //! which end.
@@ -8,11 +8,13 @@
 //! | file | subject |
 //! |---|---|
 //! | `recovery` | what progress and end of a recovery or resync mean for views and superblocks |
+//! | `reshape` | the data of an array moved to another shape, window by window |
 //! | `schedule` | the job that runs, and what is remembered of the last |
 //! | `foreground` | the I/O of clients, for which jobs make room |
 
 mod foreground;
 mod recovery;
+pub(crate) mod reshape;
 pub(crate) mod schedule;
 
 use crate::control::bitmap::WriteIntent;
@@ -43,6 +45,8 @@ const LOOK_EVERY: Nanos = 5_000_000;
 /// A job that should run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
+    /// Go on with the reshape that the superblocks speak of.
+    Reshape,
     /// Fill this member, which is a spare or was being filled already.
     Recover(MemberNr),
     Resync,
@@ -112,7 +116,12 @@ impl Jobs {
         if let Some(kind) = self.schedule.running() {
             return Some(kind);
         }
+        if self.record.roster.borrow().shared.reshape.is_some() {
+            // Nothing else is done before it has ended.
+            return Some(JobKind::Reshape);
+        }
         self.due().map(|due| match due {
+            Due::Reshape => JobKind::Reshape,
             Due::Recover(_) => JobKind::Recover,
             Due::Resync => JobKind::Resync,
             Due::Check => JobKind::Check,
@@ -183,10 +192,11 @@ impl Jobs {
             let mut work = self.schedule.work.borrow_mut();
             work.recovery_stuck = false;
             work.resync_stuck = false;
+            work.reshape_stuck = false;
         }
         if matches!(self.due(), Some(Due::Recover(_)))
             && let Some(job) = &self.schedule.work.borrow().job
-            && job.kind() != JobKind::Recover
+            && !matches!(job.kind(), JobKind::Recover | JobKind::Reshape)
         {
             job.cancel();
         }
@@ -203,6 +213,9 @@ impl Jobs {
         }
         if !self.record.geometry().level.has_redundancy() {
             return None;
+        }
+        if roster.shared.reshape.is_some() {
+            return (!work.reshape_stuck).then_some(Due::Reshape);
         }
         if !work.recovery_stuck {
             let rebuilding = roster
@@ -240,6 +253,7 @@ impl Jobs {
             let Some(due) = next else { return };
             self.schedule.work.borrow_mut().busy = true;
             match due {
+                Due::Reshape => self.reshape().await,
                 Due::Recover(nr) => self.recover(nr).await,
                 Due::Resync => self.resync().await,
                 Due::Check => self.scrub(JobKind::Check, WindowKind::Check).await,
@@ -368,7 +382,7 @@ pub(crate) fn plan(
     };
     Plan {
         job,
-        window,
+        window: Some(window),
         member,
         first: (from / bytes_per_unit).min(end),
         end,

@@ -19,6 +19,7 @@ mod level_10_sizes;
 mod lifecycle;
 mod mixed_blocks;
 mod naming;
+mod reshaping;
 mod resizing;
 mod settings;
 mod silent;
