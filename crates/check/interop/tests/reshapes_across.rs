@@ -160,6 +160,7 @@ fn braid_goes_on_with_reshapes_that_md_has_begun() {
              mdadm --grow --quiet --raid-devices {after} /dev/md0\n\
              for i in $(seq 100); do p=$(cat /sys/block/md0/md/reshape_position); [ \"$p\" != 0 ] && break; sleep 0.05; done\n\
              sleep 1; echo {name}: at $(cat /sys/block/md0/md/reshape_position)\n\
+             echo frozen > /sys/block/md0/md/sync_action; sleep 0.5\n\
              sync; for nr in $(seq 0 {}); do cp {name}stopped.$nr {name}killed.$nr; done\n\
              mdadm --stop --quiet /dev/md0; sleep 0.2; mdadm --stop --quiet /dev/md0; losetup -D",
             after - 1
