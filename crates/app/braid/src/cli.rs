@@ -3,6 +3,7 @@
 //! Owns the definitions only; what a verb does is in `commands`.
 
 mod bench;
+mod changes;
 mod common;
 mod figures;
 mod nbd;
@@ -12,6 +13,7 @@ mod settings;
 pub mod volume;
 
 pub use bench::{Bench, Seconds, Way};
+pub use changes::{Remove, Replace, SomeMembers};
 pub use common::Control;
 use common::EXIT_CODES;
 pub use figures::{Iostat, Metrics, Stat};
@@ -51,17 +53,19 @@ pub enum Command {
     Examine(Examine),
     /// Show the state of a running array.
     Detail(Detail),
-    /// Mark a member of a running array as faulty; a spare takes over.
-    Fail(OneMember),
+    /// Mark members of a running array as faulty; spares take over.
+    Fail(SomeMembers),
     /// Set or clear flags of a member: write-mostly, failfast.
     Member(Member),
-    /// Let go of a faulty member or a spare.
-    Remove(OneMember),
-    /// Add a member as a spare; it takes over at once where one is missing. A member that was away is
+    /// Let go of faulty members and spares.
+    Remove(Remove),
+    /// Replace members while they serve: each is copied to another, which takes its place.
+    Replace(Replace),
+    /// Add members as spares; they take over at once where one is missing. A member that was away is
     /// taken back as by re-add, where that can be.
     Add(Add),
     /// Take back a member that was away: what the bitmap says was written meanwhile is copied to it.
-    ReAdd(OneMember),
+    ReAdd(SomeMembers),
     /// Give a running array a write-intent bitmap, or take it away.
     Grow(Grow),
     /// Read everything and count where redundancy does not match the data.
@@ -311,28 +315,15 @@ pub struct Detail {
     pub control: Control,
 }
 
-/// `braid fail`, `braid remove` and `braid re-add`.
-#[derive(Debug, Args)]
-pub struct OneMember {
-    /// The array: its name or UUID.
-    pub name: String,
-    /// The member: its path, the name that `braid detail` shows, or its number there.
-    pub member: String,
-    /// Answer in JSON.
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub control: Control,
-}
-
 /// `braid add`.
 #[derive(Debug, Args)]
 pub struct Add {
     /// The array: its name or UUID.
     pub name: String,
-    /// The new member.
-    pub member: String,
-    /// Overwrite what is on it.
+    /// The new members.
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<String>,
+    /// Overwrite what is on them.
     #[arg(short, long)]
     pub force: bool,
     /// Level 1: read it only where there is no other. It is kept in its superblock.

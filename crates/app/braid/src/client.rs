@@ -161,6 +161,19 @@ fn not_reached(path: &Path, error: &std::io::Error) -> String {
     }
 }
 
+/// Members as [`member_argument`] has them; these `words` stay as they are, unless a file is called so.
+///
+/// # Errors
+/// As [`member_argument`].
+pub fn member_arguments(texts: &[String], words: &[&str]) -> Result<Vec<String>> {
+    let is_word = |text: &str| words.contains(&text) && !Path::new(text).exists();
+    let argument = |text: &String| match is_word(text) {
+        true => Ok(text.clone()),
+        false => member_argument(text),
+    };
+    texts.iter().map(argument).collect()
+}
+
 /// A member as the server shall look for it: a path made absolute, and the socket of an NBD URI; anything else as it is.
 ///
 /// # Errors

@@ -47,16 +47,18 @@ pub enum Request {
         settings: Vec<(String, String)>,
         dry_run: bool,
     },
-    /// Mark a member as faulty.
-    Fail { array: String, member: String },
-    /// Let go of a member.
-    Remove { array: String, member: String },
-    /// Add a member: `member` as it would be given to `serve`.
-    Add { array: String, member: String, force: bool, flags: Flags },
+    /// Mark members as faulty; each may be `detached`.
+    Fail { array: String, members: Vec<String> },
+    /// Let go of members; each may be `failed` or `detached`. `keep`: their superblocks stay as they are.
+    Remove { array: String, members: Vec<String>, keep: bool },
+    /// Replace members, each by the one at the same place of `with`, and those beyond by any spare.
+    Replace { array: String, members: Vec<String>, with: Vec<String>, force: bool },
+    /// Add members, as they would be given to `serve`.
+    Add { array: String, members: Vec<String>, force: bool, flags: Flags },
     /// Set or clear flags of a member; `None` leaves a flag as it is.
     Member { array: String, member: String, write_mostly: Option<bool>, failfast: Option<bool> },
-    /// Take back a member that was away.
-    ReAdd { array: String, member: String },
+    /// Take back members that were away; each may be `missing`.
+    ReAdd { array: String, members: Vec<String> },
     /// Give an array an internal bitmap, of `chunk` bytes for each bit, or take its bitmap away.
     Bitmap { array: String, internal: bool, chunk: Option<u64> },
     /// Try writes again that wait for space.
@@ -109,6 +111,8 @@ impl From<Flags> for MemberFlags {
 pub enum Answer {
     /// It was done; what, in a sentence.
     Done { text: String },
+    /// It was done to these members, and then refused for one, if there is an error.
+    Members { done: Vec<MemberDone>, error: Option<String> },
     /// The arrays.
     List { arrays: Vec<Listed> },
     /// The state of an array.
@@ -130,6 +134,15 @@ pub enum Answer {
     Ending,
     /// It was refused.
     Refused { error: String, no_such_array: bool },
+}
+
+/// The outcome of a command for one member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberDone {
+    /// Its name.
+    pub member: String,
+    /// A sentence on what was done.
+    pub done: String,
 }
 
 /// An array in a list.
@@ -295,8 +308,11 @@ pub struct Member {
     pub device: Option<(u32, u32)>,
     /// Its slot.
     pub slot: Option<usize>,
-    /// active sync, rebuilding, spare or faulty.
+    /// active sync, rebuilding, replacing (another member of its slot), spare or faulty.
     pub state: String,
+    /// It is to be replaced as soon as there is a spare.
+    #[serde(default)]
+    pub want_replacement: bool,
     /// Why it is faulty.
     pub fault: Option<String>,
     /// Level 1: it is read only where there is no other.
@@ -343,7 +359,7 @@ mod tests {
             Request::Wait { array: None },
             Request::Add {
                 array: "a".into(),
-                member: "/dev/\u{e9}".into(),
+                members: vec!["/dev/\u{e9}".into(), "disk1".into()],
                 force: true,
                 flags: Flags { write_mostly: true, failfast: false },
             },

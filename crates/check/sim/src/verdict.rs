@@ -53,6 +53,8 @@ pub struct Counts {
     pub re_added: u64,
     /// Bitmaps that were added or removed.
     pub bitmap_changes: u64,
+    /// Members that were to be replaced while they served.
+    pub replacements: u64,
 }
 
 impl Counts {
@@ -63,6 +65,7 @@ impl Counts {
         self.faults += other.faults;
         self.re_added += other.re_added;
         self.bitmap_changes += other.bitmap_changes;
+        self.replacements += other.replacements;
     }
 }
 

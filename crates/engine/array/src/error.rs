@@ -424,6 +424,16 @@ pub enum ControlError {
         /// Why not, and what to do.
         why: String,
     },
+    /// A member cannot be replaced.
+    #[error("array {array}: {member} cannot be replaced: {why}")]
+    CannotReplace {
+        /// The array.
+        array: String,
+        /// The member.
+        member: String,
+        /// The reason, and what to do.
+        why: String,
+    },
     /// Only faulty members and spares can be removed.
     #[error(
         "removing {member} from array {array}: it is in use ({state}); fail it first: braid fail {array} {member}"

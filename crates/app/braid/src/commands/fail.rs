@@ -1,15 +1,15 @@
-//! `braid fail`: a member is not used any more; a spare takes over, if there is one.
+//! `braid fail`: members are not used any more; spares take over, where there are any.
 
-use super::done::say_done;
-use crate::cli::OneMember;
-use crate::client::{Client, member_argument};
+use super::done::say_members;
+use crate::cli::SomeMembers;
+use crate::client::{Client, member_arguments};
 use crate::protocol::Request;
 use anyhow::Result;
 use std::process::ExitCode;
 
-pub fn run(options: OneMember) -> Result<ExitCode> {
+pub fn run(options: SomeMembers) -> Result<ExitCode> {
     let mut client = Client::connect(&options.control.path())?;
-    let member = member_argument(&options.member)?;
-    let done = client.order(&Request::Fail { array: options.name, member })?;
-    say_done(&done, options.json)
+    let members = member_arguments(&options.members, &["detached"])?;
+    let request = Request::Fail { array: options.name, members };
+    say_members(&client.ask(&request)?, options.json)
 }

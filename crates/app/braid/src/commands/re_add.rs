@@ -1,15 +1,15 @@
-//! `braid re-add`: a member that was away comes back; what was written meanwhile is copied to it.
+//! `braid re-add`: members that were away come back; what was written meanwhile is copied to them.
 
-use super::done::say_done;
-use crate::cli::OneMember;
-use crate::client::{Client, member_argument};
+use super::done::say_members;
+use crate::cli::SomeMembers;
+use crate::client::{Client, member_arguments};
 use crate::protocol::Request;
 use anyhow::Result;
 use std::process::ExitCode;
 
-pub fn run(options: OneMember) -> Result<ExitCode> {
+pub fn run(options: SomeMembers) -> Result<ExitCode> {
     let mut client = Client::connect(&options.control.path())?;
-    let member = member_argument(&options.member)?;
-    let request = Request::ReAdd { array: options.name, member };
-    say_done(&client.order(&request)?, options.json)
+    let members = member_arguments(&options.members, &["missing"])?;
+    let request = Request::ReAdd { array: options.name, members };
+    say_members(&client.ask(&request)?, options.json)
 }

@@ -1,15 +1,15 @@
-//! `braid remove`: a faulty member or spare is let go, its device closed.
+//! `braid remove`: faulty members or spares are let go, their devices closed.
 
-use super::done::say_done;
-use crate::cli::OneMember;
-use crate::client::{Client, member_argument};
+use super::done::say_members;
+use crate::cli::Remove;
+use crate::client::{Client, member_arguments};
 use crate::protocol::Request;
 use anyhow::Result;
 use std::process::ExitCode;
 
-pub fn run(options: OneMember) -> Result<ExitCode> {
+pub fn run(Remove { some: options, keep }: Remove) -> Result<ExitCode> {
     let mut client = Client::connect(&options.control.path())?;
-    let member = member_argument(&options.member)?;
-    let done = client.order(&Request::Remove { array: options.name, member })?;
-    say_done(&done, options.json)
+    let members = member_arguments(&options.members, &["failed", "faulty", "detached"])?;
+    let request = Request::Remove { array: options.name, members, keep };
+    say_members(&client.ask(&request)?, options.json)
 }

@@ -85,6 +85,7 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         kept,
         memory_max: memory.for_caches(),
         door: socket.door(),
+        given: members.iter().map(|member| member.name.clone()).collect(),
     };
     let exporting = server.as_ref().ok().map(Arc::clone);
     let running = Running::new(

@@ -7,8 +7,7 @@ use super::control_socket::Handler;
 use super::creating::Wanted;
 use super::details;
 use super::jobs::job_of;
-use super::membership::select;
-use super::orders::{NoSuchArray, order, outlook, status, stopped};
+use super::orders::{NoSuchArray, order, status, stopped};
 use super::running::Running;
 use super::{flags, salvaged, stacking};
 use crate::protocol::{Answer, Detail, Listed, Request};
@@ -80,40 +79,22 @@ impl Running {
                 let array = self.find(array.as_deref())?;
                 Answer::Detail { detail: Box::new(self.detail(&array)?) }
             }
-            Request::Fail { array, member } => {
-                let array = self.find(Some(&array))?;
-                let (member, name) = select(&array, &member)?;
-                order(
-                    &array,
-                    move |control| async move { control.membership().fail(&member).await },
-                )?;
-                let next = outlook(&status(&array)?);
-                done(format!("member {name} of array {} is faulty now; {next}", array.name()))
+            Request::Fail { array, members } => self.fail(&self.find(Some(&array))?, &members)?,
+            Request::Remove { array, members, keep } => {
+                self.remove(&self.find(Some(&array))?, &members, keep)?
             }
-            Request::Remove { array, member } => {
-                let array = self.find(Some(&array))?;
-                let (member, name) = select(&array, &member)?;
-                let below = stacking::array_of(&name);
-                // Any other member may take its time and changes nothing in which array uses which.
-                let _turn = below.map(|_| self.stack_turn());
-                order(
-                    &array,
-                    move |control| async move { control.membership().remove(&member).await },
-                )?;
-                self.offer_free(below.into_iter())?;
-                done(format!("member {name} was removed from array {}", array.name()))
+            Request::Replace { array, members, with, force } => {
+                self.replace(&self.find(Some(&array))?, &members, &with, force)?
             }
-            Request::Add { array, member, force, flags } => {
-                let array = self.find(Some(&array))?;
-                done(self.add(&array, &member, force, flags.into())?)
+            Request::Add { array, members, force, flags } => {
+                self.add_all(&self.find(Some(&array))?, &members, force, flags.into())?
+            }
+            Request::ReAdd { array, members } => {
+                self.re_add_all(&self.find(Some(&array))?, &members)?
             }
             Request::Member { array, member, write_mostly, failfast } => {
                 let array = self.find(Some(&array))?;
                 done(flags::change(&array, &member, write_mostly, failfast)?)
-            }
-            Request::ReAdd { array, member } => {
-                let array = self.find(Some(&array))?;
-                done(self.re_add(&array, &member)?)
             }
             Request::Bitmap { array, internal, chunk } => {
                 let array = self.find(Some(&array))?;

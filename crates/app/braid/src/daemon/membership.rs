@@ -64,11 +64,6 @@ impl Running {
         Ok(())
     }
 
-    /// Other members change nothing in which array uses which, and may take their time to answer.
-    fn turn_for(&self, member: &members::Member) -> Option<MutexGuard<'_, ()>> {
-        member.array().map(|_| self.stack_turn())
-    }
-
     /// Adds a member; one that was of the array before may catch up.
     ///
     /// # Errors
@@ -80,8 +75,33 @@ impl Running {
         force: bool,
         flags: MemberFlags,
     ) -> Result<String> {
+        let _turn = self.turn_for([text].into_iter())?;
+        let candidate = self.candidate(array, text, force)?;
+        self.add_candidate(array, candidate, force, flags)
+    }
+
+    /// Other members change nothing in which array uses which, and may take their time to answer.
+    pub(super) fn turn_for<'a>(
+        &self,
+        texts: impl Iterator<Item = &'a str>,
+    ) -> Result<Option<MutexGuard<'_, ()>>> {
+        let members = texts.map(parse_one).collect::<Result<Vec<_>>>()?;
+        let any = members.iter().any(|member| member.array().is_some());
+        Ok(any.then(|| self.stack_turn()))
+    }
+
+    /// Looks at a device that is to be added, and checks that the array would take it: nothing is changed. Under
+    /// [`Running::turn_for`].
+    ///
+    /// # Errors
+    /// As [`Running::add`].
+    pub(super) fn candidate(
+        &self,
+        array: &Arc<Array>,
+        text: &str,
+        force: bool,
+    ) -> Result<Candidate> {
         let mut member = parse_one(text)?;
-        let _turn = self.turn_for(&member);
         let mut found = None;
         match (member.path(), member.array()) {
             (Some(path), _) => found = Some(refuse_occupied(array, path, &member, force)?),
@@ -93,10 +113,8 @@ impl Running {
                     );
                 }
                 let opener = self.unused(below)?;
-                let below = below.to_string();
                 member.found(opener);
                 found = Some(refuse_occupied_array(array, &member, force)?);
-                self.take(&below)?;
             }
             (None, None) => {
                 let number = self.next_in_memory.fetch_add(1, Ordering::Relaxed);
@@ -104,6 +122,28 @@ impl Running {
             }
         }
         let opener = member.prepare(Mode::ReadWrite)?;
+        let asked = Arc::clone(&opener);
+        order(array, move |control| async move {
+            control.membership().check_add(&*asked, force).await
+        })?;
+        Ok(Candidate { member, found, opener })
+    }
+
+    /// Adds a candidate. Under [`Running::turn_for`].
+    ///
+    /// # Errors
+    /// As [`Running::add`].
+    pub(super) fn add_candidate(
+        &self,
+        array: &Arc<Array>,
+        candidate: Candidate,
+        force: bool,
+        flags: MemberFlags,
+    ) -> Result<String> {
+        let Candidate { member, found, opener } = candidate;
+        if let Some(below) = member.array() {
+            self.take(below)?;
+        }
         let doing = format!("adding {} to array {}", member.name, array.name());
         let locked = found.iter().map(|found| (found, &opener));
         let added = look_again(array.home(), &doing, locked).and_then(|()| {
@@ -141,17 +181,43 @@ impl Running {
     /// # Errors
     /// When it is in use, or the array does not take it.
     pub(super) fn re_add(&self, array: &Arc<Array>, text: &str) -> Result<String> {
+        let _turn = self.turn_for([text].into_iter())?;
+        let former = self.former(array, text)?;
+        self.re_add_former(array, former)
+    }
+
+    /// Looks at a former member, and checks that the array would take it back: nothing is changed. Under
+    /// [`Running::turn_for`].
+    ///
+    /// # Errors
+    /// As [`Running::re_add`].
+    pub(super) fn former(&self, array: &Arc<Array>, text: &str) -> Result<Candidate> {
         let mut member = parse_one(text)?;
-        let _turn = self.turn_for(&member);
         if let Some(path) = member.path() {
             // What is on it is what it is taken back for, unless somebody uses it.
             refuse_occupied(array, path, &member, true)?;
         }
         if let Some(below) = member.array().map(str::to_string) {
             member.found(self.unused(&below)?);
-            self.take(&below)?;
         }
         let opener = member.prepare(Mode::ReadWrite)?;
+        let asked = Arc::clone(&opener);
+        order(
+            array,
+            move |control| async move { control.membership().check_re_add(&*asked).await },
+        )?;
+        Ok(Candidate { member, found: None, opener })
+    }
+
+    /// Takes a former member back. Under [`Running::turn_for`].
+    ///
+    /// # Errors
+    /// As [`Running::re_add`].
+    pub(super) fn re_add_former(&self, array: &Arc<Array>, former: Candidate) -> Result<String> {
+        let Candidate { member, opener, .. } = former;
+        if let Some(below) = member.array() {
+            self.take(below)?;
+        }
         let added =
             order(array, move |control| async move { control.membership().re_add(opener).await });
         if added.is_err() {
@@ -161,6 +227,13 @@ impl Running {
         let next = outlook(&status(array)?);
         Ok(format!("{} was re-added to array {}; {next}", member.name, array.name()))
     }
+}
+
+/// A device that the array would take.
+pub(super) struct Candidate {
+    pub(super) member: members::Member,
+    found: Option<Found>,
+    opener: Arc<dyn Opener>,
 }
 
 /// The member that was meant: by its name, as the same device by another path, or by the number that

@@ -44,6 +44,8 @@ pub struct Running {
     pub(super) door: Door,
     /// The number of the next member in memory, so that its name is its own.
     pub(super) next_in_memory: AtomicU64,
+    /// Members that were given to the server or removed since: those that are no members now are missing.
+    pub(super) known: Mutex<Vec<String>>,
 }
 
 /// What arrays run on.
@@ -56,6 +58,8 @@ pub struct Around {
     pub memory_max: u64,
     /// The way in, to be closed when nothing is left to be served.
     pub door: Door,
+    /// The members that were given, by name.
+    pub given: Vec<String>,
 }
 
 impl Running {
@@ -69,7 +73,7 @@ impl Running {
         ends: Sender<End>,
         events: impl FnOnce(Weak<Running>) -> Arc<dyn Events>,
     ) -> Arc<Running> {
-        let Around { remotes, kept, memory_max, door } = around;
+        let Around { remotes, kept, memory_max, door, given } = around;
         Arc::new_cyclic(|own| Running {
             arrays: Mutex::new(arrays),
             salvaged: Mutex::new(salvaged),
@@ -84,6 +88,7 @@ impl Running {
             ends: Mutex::new(ends),
             door,
             next_in_memory: AtomicU64::new(1000),
+            known: Mutex::new(given),
         })
     }
 

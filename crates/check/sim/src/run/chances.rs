@@ -18,6 +18,8 @@ pub(super) struct Chances {
     pub(super) read_lost: Extra,
     /// Blocks that cannot be read after a crash.
     pub(super) fading: Extra,
+    /// Members that are replaced while they serve.
+    pub(super) replaced: Extra,
 }
 
 impl Chances {
@@ -30,6 +32,7 @@ impl Chances {
             sole_copies: of(streams.sole_copies),
             read_lost: of(streams.read_lost),
             fading: of(streams.fading),
+            replaced: of(streams.replaced),
         }
     }
 }

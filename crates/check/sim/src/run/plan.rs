@@ -116,6 +116,8 @@ pub struct Streams {
     pub read_lost: Stream,
     /// Blocks that cannot be read after a crash.
     pub fading: Stream,
+    /// Members that are replaced while they serve.
+    pub replaced: Stream,
     /// Damage of metadata.
     pub damage: Stream,
     /// Damage of lists of bad blocks.
@@ -185,6 +187,7 @@ impl Streams {
         sole_copies: (55, 70),
         read_lost: (58, 80),
         fading: (59, 60),
+        replaced: (61, 40),
         damage: (104, 40),
         damage_of_lists: (105, 60),
     };
@@ -200,6 +203,7 @@ impl Streams {
         sole_copies: NONE,
         read_lost: NONE,
         fading: NONE,
+        replaced: NONE,
         damage: NONE,
         damage_of_lists: NONE,
     };

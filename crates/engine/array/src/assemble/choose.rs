@@ -124,6 +124,7 @@ pub(crate) fn choose(found: Vec<Found>, uuid: Option<[u8; 16]>) -> Result<Choice
         }
     }
     no_number_twice(&mut choice);
+    replacements(&mut choice);
     no_slot_twice(&choice.members)?;
     Ok(choice)
 }
@@ -291,13 +292,46 @@ fn standing(
     }
 }
 
+/// A replacement whose member is there goes on as one; where that is gone, or failed, it takes the slot as it is. As in md
+/// the first of several counts; the others have nothing that is of use.
+fn replacements(choice: &mut Choice) {
+    let mut served: Vec<Slot> = Vec::new();
+    for at in 0..choice.members.len() {
+        let Some(Standing::Replacing { slot, recovered, checkpoint }) =
+            choice.members.get(at).map(|chosen| chosen.standing.clone())
+        else {
+            continue;
+        };
+        let mut others = choice.members.iter().map(|chosen| &chosen.standing);
+        let in_sync = others.clone().any(|other| *other == Standing::InSync(slot));
+        let held = others.any(|other| other.slot() == Some(slot));
+        let standing = match (served.contains(&slot), in_sync, held) {
+            (true, ..) | (_, false, true) => Standing::Spare,
+            (_, true, _) => Standing::Replacing { slot, recovered, checkpoint },
+            _ if checkpoint == u64::MAX => Standing::InSync(slot),
+            _ => Standing::Rebuilding { slot, recovered, checkpoint, by_bitmap: false },
+        };
+        served.push(slot);
+        if let Some(chosen) = choice.members.get_mut(at) {
+            chosen.found.superblock.replacement = matches!(standing, Standing::Replacing { .. });
+            chosen.standing = standing;
+        }
+    }
+}
+
 fn holder(own: &Superblock, slot: Slot) -> Standing {
     match own.recovery_offset {
+        None if own.replacement => {
+            Standing::Replacing { slot, recovered: u64::MAX - 1, checkpoint: u64::MAX }
+        }
         None => Standing::InSync(slot),
         Some(sectors) => {
             let recovered = sectors.saturating_mul(SECTOR as u64).min(u64::MAX - 1);
             // Requests are cut there, and must stay whole blocks of whatever size.
             let recovered = recovered - recovered % BLOCK_MAX;
+            if own.replacement {
+                return Standing::Replacing { slot, recovered, checkpoint: recovered };
+            }
             let by_bitmap = own.recovery_by_bitmap && own.bitmap_offset != 0;
             Standing::Rebuilding { slot, recovered, checkpoint: recovered, by_bitmap }
         }
@@ -328,10 +362,7 @@ fn no_slot_twice(members: &[Chosen]) -> Result<(), AssembleError> {
     for (at, first) in members.iter().enumerate() {
         let Some(slot) = first.standing.slot() else { continue };
         let others = members.iter().skip(at + 1);
-        if let Some(second) = others.into_iter().find(|o| o.standing.slot() == Some(slot))
-            && !first.found.superblock.replacement
-            && !second.found.superblock.replacement
-        {
+        if let Some(second) = others.into_iter().find(|o| o.standing.slot() == Some(slot)) {
             return Err(AssembleError::SameMember {
                 first: first.found.name.clone(),
                 second: second.found.name.clone(),
@@ -345,7 +376,6 @@ fn no_slot_twice(members: &[Chosen]) -> Result<(), AssembleError> {
 /// Refuses what cannot be run without damage.
 pub(crate) fn check_supported(choice: &Choice, read_only: bool) -> Result<(), AssembleError> {
     let shared = &choice.shared;
-    let replacement = choice.members.iter().find(|chosen| chosen.found.superblock.replacement);
     let what = if shared.reshape.is_some() {
         "is in the middle of a reshape".to_string()
     } else if shared.journal {
@@ -355,8 +385,6 @@ pub(crate) fn check_supported(choice: &Choice, read_only: bool) -> Result<(), As
     } else if shared.ppl.is_some() && !read_only {
         "has a partial parity log, which writes would have to be entered in (a read-only assembly works)"
             .to_string()
-    } else if let Some(chosen) = replacement {
-        format!("has {} as the replacement of another member", chosen.found.name)
     } else {
         return Ok(());
     };

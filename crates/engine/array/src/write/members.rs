@@ -4,7 +4,7 @@ use crate::consistency::WriteInFlight;
 use crate::consistency::outgoing::{Outgoing, Role};
 use crate::engine::Engine;
 use crate::state::view::View;
-use braid_device::Outcomes;
+use braid_device::{IoSet, Outcomes};
 use braid_shard::plant::planted;
 
 /// Gives the blocks of `write`, which has begun as `writing`, to their members, and waits for them. Outcomes are tagged with
@@ -24,5 +24,22 @@ pub(super) async fn write_members(
         let request = block.content.into_request(data_offset + block.at, fua);
         set.submit(block.slot as u32, &**device, request);
     }
+    if view.any_replacement() {
+        also_to_replacements(view, write, &mut set);
+    }
     set.finish().await
+}
+
+/// What goes to members that are being replaced goes to their replacements too.
+#[cold]
+fn also_to_replacements(view: &View, write: &impl Outgoing, set: &mut IoSet) {
+    if planted("replacement-not-written") {
+        return;
+    }
+    for block in write.blocks() {
+        let Some(slot) = view.replacement_of(block.slot) else { continue };
+        let Some((device, data_offset)) = view.member(slot) else { continue };
+        let request = block.content.into_request(data_offset + block.at, write.fua());
+        set.submit(slot as u32, &**device, request);
+    }
 }

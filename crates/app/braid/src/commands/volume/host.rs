@@ -41,6 +41,7 @@ fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Res
         kept,
         memory_max: memory.for_caches(),
         door: socket.door(),
+        given: Vec::new(),
     };
     let running = Running::new(Vec::new(), Vec::new(), None, around, send_end, volumes::events);
     let served = (|| {

@@ -101,10 +101,12 @@ impl WriteIntent {
     fn needs_settled(&self, doing: &'static str) -> Result<(), ControlError> {
         commands::needs_working(&self.record, doing)?;
         let roster = self.record.roster.borrow();
-        let rebuilding = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
+        let filled = |standing: &Standing| {
+            matches!(standing, Standing::Rebuilding { .. } | Standing::Replacing { .. })
+        };
         let what = if roster.resynced != u64::MAX {
             "a resync"
-        } else if roster.members.iter().any(|member| rebuilding(&member.standing)) {
+        } else if roster.members.iter().any(|member| filled(&member.standing)) {
             "a recovery"
         } else {
             return Ok(());

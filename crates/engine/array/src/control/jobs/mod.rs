@@ -8,11 +8,13 @@
 //! | file | subject |
 //! |---|---|
 //! | `recovery` | what progress and end of a recovery or resync mean for views and superblocks |
+//! | `replacing` | a member that serves and is copied to its replacement meanwhile |
 //! | `schedule` | the job that runs, and what is remembered of the last |
 //! | `foreground` | the I/O of clients, for which jobs make room |
 
 mod foreground;
 mod recovery;
+mod replacing;
 pub(crate) mod schedule;
 
 use crate::control::bitmap::WriteIntent;
@@ -45,6 +47,8 @@ const LOOK_EVERY: Nanos = 5_000_000;
 enum Due {
     /// Fill this member, which is a spare or was being filled already.
     Recover(MemberNr),
+    /// Fill this member, which is to replace one that serves, or is a spare that may.
+    Replace(MemberNr),
     Resync,
     Check,
     Repair,
@@ -112,7 +116,7 @@ impl Jobs {
             return Some(kind);
         }
         self.due().map(|due| match due {
-            Due::Recover(_) => JobKind::Recover,
+            Due::Recover(_) | Due::Replace(_) => JobKind::Recover,
             Due::Resync => JobKind::Resync,
             Due::Check => JobKind::Check,
             Due::Repair => JobKind::Repair,
@@ -182,11 +186,17 @@ impl Jobs {
             let mut work = self.schedule.work.borrow_mut();
             work.recovery_stuck = false;
             work.resync_stuck = false;
+            work.replacement_stuck = false;
         }
-        if matches!(self.due(), Some(Due::Recover(_)))
-            && let Some(job) = &self.schedule.work.borrow().job
-            && job.kind() != JobKind::Recover
-        {
+        let due = self.due();
+        let work = self.schedule.work.borrow();
+        let Some(job) = &work.job else { return };
+        let gives_way = match due {
+            Some(Due::Recover(_)) => job.kind() != JobKind::Recover || job.replaces(),
+            Some(Due::Replace(_)) => matches!(job.kind(), JobKind::Check | JobKind::Repair),
+            _ => false,
+        };
+        if gives_way {
             job.cancel();
         }
     }
@@ -217,6 +227,13 @@ impl Jobs {
         if roster.resynced != u64::MAX && !work.resync_stuck {
             return Some(Due::Resync);
         }
+        // After the resync: it makes what both hold the same.
+        if roster.resynced == u64::MAX
+            && !work.replacement_stuck
+            && let Some(nr) = replacing::due(&roster)
+        {
+            return Some(Due::Replace(nr));
+        }
         work.wanted.map(|kind| match kind {
             JobKind::Repair => Due::Repair,
             _ => Due::Check,
@@ -240,6 +257,7 @@ impl Jobs {
             self.schedule.work.borrow_mut().busy = true;
             match due {
                 Due::Recover(nr) => self.recover(nr).await,
+                Due::Replace(nr) => self.replace(nr).await,
                 Due::Resync => self.resync().await,
                 Due::Check => self.scrub(JobKind::Check, WindowKind::Check).await,
                 Due::Repair => self.scrub(JobKind::Repair, WindowKind::Repair).await,

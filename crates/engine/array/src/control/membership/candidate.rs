@@ -4,7 +4,7 @@ use crate::control::commands;
 use crate::control::membership::Membership;
 use crate::control::record::bad_list::Bad;
 use crate::control::record::members::{Member, NewMember, Standing};
-use crate::error::ControlError;
+use crate::error::{ControlError, ExamineError};
 use crate::metadata::superblock::{read_superblock, remove_other_superblocks, sectors};
 use crate::state::apart;
 use braid_device::meter::Metered;
@@ -35,6 +35,20 @@ impl Membership {
         self.unanswered.give_up_when_overdue(&device);
         self.unanswered.check_owes_nothing(doing, opener.name()).await?;
         Ok(device)
+    }
+
+    /// The superblock of a candidate. With `force` a damaged one counts as none, and is overwritten.
+    pub(super) async fn superblock_of(
+        &self,
+        name: &str,
+        device: &Rc<Metered>,
+        force: bool,
+    ) -> Result<Option<Superblock>, ControlError> {
+        match read_superblock(&self.record.shard, &device.as_device(), name).await {
+            Ok(old) => Ok(old),
+            Err(ExamineError::Superblock { .. }) if force => Ok(None),
+            Err(source) => Err(ControlError::Examine { array: self.record.name.clone(), source }),
+        }
     }
 
     /// The superblock of a candidate under the turn. In 0.90 only the event count tells a member from one

@@ -2,24 +2,27 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `checks` | commands over several members, checked before the first of them is changed |
 //! | `candidate` | a device that is to become a member: may it, and where do its parts lie |
 //! | `readding` | former members taken back |
+//! | `replace` | members that are to be replaced |
 //! | `flags` | write-mostly and failfast, set and cleared |
 //! | `moment` | commands that do not wait for long |
 
 mod candidate;
+mod checks;
 mod flags;
 mod moment;
 mod readding;
+mod replace;
 
 use crate::control::bitmap::WriteIntent;
 use crate::control::commands;
 use crate::control::record::Record;
 use crate::control::record::failing::Dropped;
-use crate::control::record::members::Standing;
+use crate::control::record::retiring::Left;
 use crate::control::unanswered::Unanswered;
-use crate::error::{ControlError, ExamineError};
-use crate::metadata::superblock::read_superblock;
+use crate::error::ControlError;
 use crate::options::MemberSelector;
 use crate::state::flags::MemberFlags;
 use crate::state::view::MemberNr;
@@ -87,40 +90,55 @@ impl Membership {
         }
     }
 
-    /// Removes a member that is faulty or a spare: its device is closed on all shards. Its
-    /// superblock stays as it is.
+    /// Removes a member that is faulty or a spare: its device is closed on all shards. Its own superblock then says that
+    /// it is not in sync any more, where that can be written, so that nobody starts it as an array of its own; it can still
+    /// be [re-added](Membership::re_add).
     ///
     /// # Errors
     /// No such member, or one that is in use.
     pub async fn remove(self: &Rc<Self>, member: &MemberSelector) -> Result<(), ControlError> {
+        self.remove_as(member, false).await.map(drop)
+    }
+
+    /// [`Membership::remove`]; with `keep` its superblock is left as it is. Gives why it could not be written, if it could
+    /// not.
+    ///
+    /// # Errors
+    /// As [`Membership::remove`].
+    pub async fn remove_as(
+        self: &Rc<Self>,
+        member: &MemberSelector,
+        keep: bool,
+    ) -> Result<Option<String>, ControlError> {
         let doing = "removing a member";
         let nr = commands::select(&self.record, doing, member)?;
         commands::needs_redundancy(&self.record, doing)?;
         if self.record.end.has_begun() {
             return Err(ControlError::Stopping { doing, array: self.record.name.clone() });
         }
+        let former = self.record.roster.borrow().member(nr).map(|member| {
+            (Arc::clone(&member.opener), member.superblock.clone(), member.is_faulty())
+        });
         let own = Rc::clone(self);
         match self.for_a_moment(async move { own.remove_nr(nr).await }).await {
-            Some(removed) => removed,
-            None => Err(self.not_recorded(doing, nr).await),
+            Some(removed) => removed?,
+            None => return Err(self.not_recorded(doing, nr).await),
+        }
+        match former {
+            Some((opener, superblock, true)) if !keep => {
+                Ok(self.record.retire(&*opener, &superblock, Left::Removed).await.err())
+            }
+            // A spare says of itself that it holds nothing.
+            _ => Ok(None),
         }
     }
 
     async fn remove_nr(self: Rc<Self>, nr: MemberNr) -> Result<(), ControlError> {
         let turn = self.record.turn().await;
         let mut given_up = None;
+        self.check_removable(nr)?;
         {
             let mut roster = self.record.roster.borrow_mut();
-            let in_use = roster.member(nr).and_then(|member| match member.standing {
-                Standing::InSync(slot) => Some(format!("in sync in slot {slot}")),
-                Standing::Rebuilding { slot, .. } => Some(format!("being rebuilt in slot {slot}")),
-                Standing::Spare | Standing::Faulty(_) => None,
-            });
-            if let Some(state) = in_use {
-                let member = roster.member(nr).map(|m| m.name.clone()).unwrap_or_default();
-                let array = self.record.name.clone();
-                return Err(ControlError::NotRemovable { array, member, state });
-            }
             if let Some(member) = roster.member(nr) {
                 // Operations that began under an earlier view end with an error, and write nothing to it any more.
                 given_up = Some(Rc::clone(&member.device));
@@ -159,14 +177,7 @@ impl Membership {
         let doing = "adding a member";
         let name = opener.name().to_string();
         let device = self.open_candidate(&*opener, doing).await?;
-        let old = match read_superblock(&self.record.shard, &device.as_device(), &name).await {
-            Ok(old) => old,
-            // With `force` a damaged superblock is overwritten.
-            Err(ExamineError::Superblock { .. }) if force => None,
-            Err(source) => {
-                return Err(ControlError::Examine { array: self.record.name.clone(), source });
-            }
-        };
+        let old = self.superblock_of(&name, &device, force).await?;
         self.check_not_a_member(&name, old.as_ref(), force)?;
         self.check_blocks(&name, &device)?;
 

@@ -33,16 +33,7 @@ impl Membership {
         let doing = "re-adding a member";
         let name = opener.name().to_string();
         let device = self.open_candidate(&*opener, doing).await?;
-        let old = match read_superblock(&self.record.shard, &device.as_device(), &name).await {
-            Ok(Some(old)) => old,
-            Ok(None) => return Err(self.cannot(&name, "it has no superblock".to_string())),
-            Err(source @ ExamineError::Superblock { .. }) => {
-                return Err(self.cannot(&name, source.to_string()));
-            }
-            Err(source) => {
-                return Err(ControlError::Examine { array: self.record.name.clone(), source });
-            }
-        };
+        let old = self.superblock_of_former(&name, &device).await?;
         self.check_not_a_member(&name, Some(&old), false)?;
         self.check_blocks(&name, &device)?;
         let turn = self.record.turn().await;
@@ -56,7 +47,23 @@ impl Membership {
         self.take_back(turn, opener, device, old, slot).await
     }
 
-    fn cannot(&self, member: &str, why: String) -> ControlError {
+    /// The superblock that says which member it was.
+    pub(super) async fn superblock_of_former(
+        &self,
+        name: &str,
+        device: &Rc<Metered>,
+    ) -> Result<Superblock, ControlError> {
+        match read_superblock(&self.record.shard, &device.as_device(), name).await {
+            Ok(Some(old)) => Ok(old),
+            Ok(None) => Err(self.cannot(name, "it has no superblock".to_string())),
+            Err(source @ ExamineError::Superblock { .. }) => {
+                Err(self.cannot(name, source.to_string()))
+            }
+            Err(source) => Err(ControlError::Examine { array: self.record.name.clone(), source }),
+        }
+    }
+
+    pub(super) fn cannot(&self, member: &str, why: String) -> ControlError {
         ControlError::CannotReAdd {
             array: self.record.name.clone(),
             member: member.to_string(),

@@ -19,6 +19,7 @@ mod level_10_sizes;
 mod lifecycle;
 mod mixed_blocks;
 mod naming;
+mod replacing;
 mod settings;
 mod silent;
 mod space;
