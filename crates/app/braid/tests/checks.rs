@@ -69,7 +69,7 @@ fn a_check_goes_on_after_the_server_was_killed_and_finds_everything_once() {
     place.run("set data sync_speed_max=4000").ok();
     place.run("check data").ok();
     until(&place, found_one);
-    // What was found is on disk a moment later.
+    // The findings are on disk a moment later.
     let kept = std::fs::read_dir(place.path("state")).unwrap().flatten();
     let kept =
         kept.map(|entry| entry.path()).find(|path| path.extension() == Some("scrub".as_ref()));

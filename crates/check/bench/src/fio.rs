@@ -148,7 +148,7 @@ fn processor_seconds(text: &str) -> Result<f64, String> {
     Ok(seconds / requests as f64)
 }
 
-/// What fio did, by its JSON.
+/// The figures of a run of fio, from its JSON.
 pub fn parse(text: &str) -> Result<Slice, String> {
     let mut slice = Slice::default();
     for Side { io_bytes, total_ios, runtime } in

@@ -233,7 +233,7 @@ pub enum AssembleError {
     Replay {
         /// The array.
         array: String,
-        /// What was being done.
+        /// The action that failed.
         doing: &'static str,
         /// The member.
         name: String,

@@ -198,7 +198,7 @@ pub struct Scrubbed {
     pub mismatches: u64,
     /// The findings.
     pub findings: Findings,
-    /// How it ended; `None` while it runs.
+    /// Its end; `None` while it runs.
     pub outcome: Option<JobOutcome>,
 }
 

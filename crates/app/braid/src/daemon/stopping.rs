@@ -196,7 +196,7 @@ fn stop_array(array: &Arc<Array>) -> Result<Option<Left>> {
 
 impl Running {
     /// Stops arrays, each before those that it is made of; those that have nothing to do with each other at the same time.
-    /// What their checks have come to is kept.
+    /// The results of their checks are kept.
     fn stop_arrays(&self, arrays: Vec<Arc<Array>>) -> Result<Vec<Left>> {
         let mut all = Vec::new();
         for layer in stacking::tops_first(arrays) {

@@ -28,12 +28,12 @@ pub struct ScrubReport {
     pub mismatches: u64,
     /// Bytes in which members were found wrong, by their names.
     pub wrong: BTreeMap<String, u64>,
-    /// What was found, place by place.
+    /// The findings, place by place.
     pub found: Scrubbed,
 }
 
 impl ScrubReport {
-    /// How much of its range it has gone through, in percent.
+    /// The part of its range that it has gone through, in percent.
     pub fn percent(&self) -> f64 {
         let (done, all) =
             (self.position.saturating_sub(self.from), self.until.saturating_sub(self.from));
@@ -47,7 +47,7 @@ impl ScrubReport {
     }
 }
 
-/// What became of a check or repair.
+/// The end of a check or repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScrubState {

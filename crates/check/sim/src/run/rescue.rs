@@ -88,7 +88,7 @@ impl Run {
             let text = format!("by force {held:?} are taken, and {expected:?} should be");
             return self.fail("rescue", text);
         }
-        // What was written since is lost.
+        // Writes since then are lost.
         Err(Over)
     }
 }

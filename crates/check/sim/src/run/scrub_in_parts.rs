@@ -34,7 +34,7 @@ impl Rot {
     }
 }
 
-/// What the parts of a check have come to.
+/// The result of the parts of a check so far.
 #[derive(Default)]
 struct SoFar {
     position: u64,
@@ -141,7 +141,7 @@ impl Run {
                 so_far.take(&part);
                 return Ok(Some(so_far));
             }
-            // What is kept now is what is known in the next life.
+            // The state kept now is the state known in the next life.
             let kept = control.jobs().scrub_now().filter(|part| part.nr == nr);
             match how {
                 0..6 => {

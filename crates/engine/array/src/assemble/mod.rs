@@ -269,7 +269,7 @@ fn check_complete(
     let clean = (shared.is_clean() || logs_say_clean) && !taken || !level.has_redundancy();
     let missing = choice.slots_not_in_sync();
     let whole = u64::MAX;
-    // What a member that was taken by force lacks may be anywhere.
+    // Writes that a member taken by force lacks may be anywhere.
     let unsynced = || if taken { 0 } else { unsynced(shared) };
     if missing.is_empty() {
         return Ok(if clean { whole } else { unsynced() });
@@ -283,7 +283,7 @@ fn check_complete(
     if hopeless {
         return Err(not_enough(choice, level, given));
     }
-    // Who insists on stale members has said more than --run does, as for mdadm.
+    // Insisting on stale members says more than --run does, as for mdadm.
     if !empty.is_empty() && !options.start_degraded && !taken {
         return Err(AssembleError::Degraded { array, missing: missing_text(&empty), left_out });
     }

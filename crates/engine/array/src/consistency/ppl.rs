@@ -34,7 +34,7 @@ pub(crate) type BatchNr = usize;
 pub(crate) struct LogBatch {
     /// The slot whose member holds the parity, and the log.
     pub(crate) slot: Slot,
-    /// Whose batch it is.
+    /// The owner of the batch.
     pub(crate) shard: u16,
     pub(crate) nr: BatchNr,
     pub(crate) entries: Vec<LogEntry>,

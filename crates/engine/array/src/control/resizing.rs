@@ -48,7 +48,7 @@ pub enum WantedSize {
 pub struct Resized {
     /// What is used of each component.
     pub component_size: (u64, u64),
-    /// What users of the array see.
+    /// The size that users of the array see.
     pub array_size: (u64, u64),
     /// Bytes of redundancy to be made: of each component at parity levels, else of the array.
     pub resync: u64,

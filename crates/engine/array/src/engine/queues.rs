@@ -42,7 +42,7 @@ struct Queue {
     last: u64,
     /// Turns for which whole stripes went ahead.
     passed: u32,
-    /// How many times it was held back for the rest of its data.
+    /// The number of times that it was held back for the rest of its data.
     held: u32,
     /// Nobody else can join: it is one write of all of the stripe.
     closed: bool,

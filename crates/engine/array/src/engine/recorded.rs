@@ -1,4 +1,4 @@
-//! How writes of an array are recorded, as control decides and every engine makes its policy of.
+//! The record that is kept of an array's writes: control decides on it, and every engine makes its policy of it.
 
 use crate::consistency::Policy;
 use crate::consistency::ppl::Log;

@@ -61,7 +61,7 @@ pub(crate) async fn carry_out(
         }
     };
     engine.measured.count(|counters| counters.member_writes += outcomes.len() as u64);
-    // What was written is not kept: that would cost a copy of all of it, and save nothing until a part of it is written again.
+    // The written data is not kept: that would cost a copy of all of it, and save nothing until a part of it is written again.
     engine.cache.forget(stripe, 0..chunk);
     if outcomes.any_error(|_| true) {
         return Some(handle_write_errors(engine, view, stripe, outcomes).await);
@@ -104,7 +104,7 @@ impl Outgoing for Going<'_> {
         let p = std::iter::once(block(self.map.p_slot(), Role::Parity, self.p.clone()));
         let q = self.map.q_slot().zip(self.q.as_ref());
         let q = q.map(move |(slot, q)| block(slot, Role::Parity, q.clone()));
-        // What has just been computed goes first: a member in memory takes it out of the nearest cache.
+        // Parity that has just been computed goes first: a member in memory takes it out of the nearest cache.
         p.chain(q).chain(data)
     }
 

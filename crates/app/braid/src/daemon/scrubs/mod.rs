@@ -63,7 +63,7 @@ struct Part {
     names: Names,
 }
 
-/// What is known of the checks and repairs of an array.
+/// The checks and repairs of an array, as far as they are known.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// The one that runs, waits or is paused.
@@ -81,7 +81,7 @@ impl Scrubs {
     }
 
     fn arrays(&self) -> MutexGuard<'_, BTreeMap<[u8; 16], One>> {
-        // What a panic leaves half done is asked of the engine anew.
+        // Work that a panic leaves half done is asked of the engine anew.
         self.arrays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,7 +108,7 @@ impl Scrubs {
         })
     }
 
-    /// What is known of those of an array.
+    /// The checks and repairs of an array.
     ///
     /// # Errors
     /// When it has been stopped.

@@ -1,6 +1,6 @@
-//! How far a log is in use.
+//! The state of a log's use.
 
-/// How far the log is in use.
+/// The state of the log's use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     /// The array has none.

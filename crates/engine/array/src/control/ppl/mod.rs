@@ -63,7 +63,7 @@ pub struct PartialParity {
 /// The log on the member of one slot.
 #[derive(Default)]
 struct MemberLog {
-    /// Whose area `next` is in.
+    /// The member in whose area `next` lies.
     member: Option<MemberNr>,
     /// Byte of the area behind the newest unit.
     next: u64,

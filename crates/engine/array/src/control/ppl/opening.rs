@@ -126,7 +126,7 @@ impl PartialParity {
         }
     }
 
-    /// What an area without units says.
+    /// The content of an area without units.
     fn first_generation(&self) -> u64 {
         if self.in_use.get() == Use::All { self.generation.get() } else { 0 }
     }

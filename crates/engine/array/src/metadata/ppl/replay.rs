@@ -67,9 +67,9 @@ pub(crate) struct Judged<'a> {
     pub(crate) complaints: Vec<String>,
 }
 
-/// What stopped a replay.
+/// The reason why a replay stopped.
 pub(crate) struct Stopped {
-    /// What was being done.
+    /// The action that failed.
     pub(crate) doing: &'static str,
     /// The member.
     pub(crate) name: String,
