@@ -143,6 +143,10 @@ impl Run {
             }
             // The state kept now is the state known in the next life.
             let kept = control.jobs().scrub_now().filter(|part| part.nr == nr);
+            if let Some(all) = kept.as_ref().filter(|part| part.position == part.range.end) {
+                so_far.take(all);
+                return Ok(Some(so_far));
+            }
             match how {
                 0..6 => {
                     control.jobs().cancel_scrub();

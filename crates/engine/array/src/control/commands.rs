@@ -1,6 +1,7 @@
 //! The checks that commands have in common: which member is meant, and whether the array is in a state for it.
 
 use crate::control::record::Record;
+use crate::control::record::members::Standing;
 use crate::error::ControlError;
 use crate::options::MemberSelector;
 use crate::state::view::MemberNr;
@@ -49,6 +50,24 @@ pub(crate) fn needs_working(record: &Record, doing: &'static str) -> Result<(), 
         return Err(ControlError::Failed { doing, array });
     }
     Ok(())
+}
+
+/// Why a change has to wait that, as in md, is not made while redundancy is being made; `None`: it need not.
+pub(crate) fn unsettled(record: &Record) -> Option<String> {
+    let roster = record.roster.borrow();
+    let rebuilding = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
+    if roster.resynced != u64::MAX {
+        Some(not_done_yet(record, "a resync"))
+    } else if roster.members.iter().any(|member| rebuilding(&member.standing)) {
+        Some(not_done_yet(record, "a recovery"))
+    } else {
+        None
+    }
+}
+
+/// Tells that `job` has to end first.
+pub(crate) fn not_done_yet(record: &Record, job: &str) -> String {
+    format!("{job} is not done yet; wait for it first: braid wait {}", record.name)
 }
 
 /// The device cannot become a member, and why.

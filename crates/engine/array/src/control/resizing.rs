@@ -12,7 +12,6 @@
 //!
 //! Does not know how much a file system on the array needs.
 
-use crate::control::record::members::Standing;
 use crate::control::{Control, commands};
 use crate::engine::Engine;
 use crate::error::ControlError;
@@ -188,15 +187,8 @@ impl Control {
             let why = "it has a partial parity log or a journal; as in md, take that away first";
             return refuse(why.to_string());
         }
-        let rebuilding = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
-        let unfinished = if roster.resynced != u64::MAX {
-            "resync"
-        } else if roster.members.iter().any(|member| rebuilding(&member.standing)) {
-            "recovery"
-        } else {
-            return Ok(());
-        };
-        refuse(format!("a {unfinished} is not done yet; {}", self.wait_first()))
+        drop(roster);
+        commands::unsettled(&self.record).map_or(Ok(()), refuse)
     }
 
     /// How much room each member has for data now: its device may have become larger since it was opened.

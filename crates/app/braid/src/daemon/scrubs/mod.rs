@@ -347,6 +347,13 @@ impl One {
     /// Has the engine begin the part that is left.
     fn go_on(&mut self, array: &Array) -> Result<()> {
         let Some(report) = &mut self.record.under_way else { return Ok(()) };
+        if report.until > 0 && report.position >= report.until {
+            // It had come to its end before a crash, and nobody had asked since.
+            (report.state, report.why, report.ended) =
+                (ScrubState::Done, None, Some(report.updated));
+            self.record.last = self.record.under_way.take();
+            return Ok(());
+        }
         let scrub = scrub_of(report);
         let nr = order(array, move |control| async move { control.jobs().start_scrub(scrub) })?;
         (report.state, report.why) = (ScrubState::Running, None);

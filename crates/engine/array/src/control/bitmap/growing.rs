@@ -14,7 +14,6 @@
 
 use crate::control::bitmap::WriteIntent;
 use crate::control::commands;
-use crate::control::record::members::Standing;
 use crate::control::record::running_bitmap::Bitmap;
 use crate::engine::Engine;
 use crate::engine::recorded::Recorded;
@@ -96,18 +95,10 @@ impl WriteIntent {
     /// As in md no resync or recovery goes on meanwhile: they may go by the bitmap.
     fn needs_settled(&self, doing: &'static str) -> Result<(), ControlError> {
         commands::needs_working(&self.record, doing)?;
-        let roster = self.record.roster.borrow();
-        let rebuilding = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
-        let what = if roster.resynced != u64::MAX {
-            "a resync"
-        } else if roster.members.iter().any(|member| rebuilding(&member.standing)) {
-            "a recovery"
-        } else {
-            return Ok(());
-        };
-        let why =
-            format!("{what} is not done yet; wait for it first: braid wait {}", self.record.name);
-        Err(self.no_bitmap_change(doing, why))
+        match commands::unsettled(&self.record) {
+            Some(why) => Err(self.no_bitmap_change(doing, why)),
+            None => Ok(()),
+        }
     }
 
     // --- Another size of what it covers ---------------------------------------------------------

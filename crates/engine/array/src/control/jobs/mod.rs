@@ -318,11 +318,13 @@ pub(crate) fn plan(
         Layout::Mirror(mirror) => (REGION, geometry.units(), mirror.array_size()),
         other => (other.chunk_size().max(1), geometry.units(), other.array_size()),
     };
+    // The last unit may be a part of one, and then its end is a byte within it.
+    let first = if from >= total_bytes { end } else { from / bytes_per_unit };
     Plan {
         job,
         window,
         member,
-        first: (from / bytes_per_unit).min(end),
+        first: first.min(end),
         end,
         only: None,
         units_per_window: (WINDOW / bytes_per_unit).max(1),

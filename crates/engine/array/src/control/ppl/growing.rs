@@ -11,7 +11,6 @@
 use crate::control::commands;
 use crate::control::ppl::PartialParity;
 use crate::control::ppl::in_use::Use;
-use crate::control::record::members::Standing;
 use crate::engine::Engine;
 use crate::engine::recorded::Recorded;
 use crate::error::ControlError;
@@ -134,20 +133,14 @@ impl PartialParity {
     fn needs_settled(&self, doing: &'static str) -> Result<(), ControlError> {
         commands::needs_redundancy(&self.record, doing)?;
         commands::needs_working(&self.record, doing)?;
-        let roster = self.record.roster.borrow();
-        let rebuilding = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
-        let what = if roster.resynced != u64::MAX {
-            "a resync"
-        } else if roster.members.iter().any(|member| rebuilding(&member.standing)) {
-            "a recovery"
-        } else if self.in_use.get() == Use::Opening {
-            "another change of its log"
-        } else {
-            return Ok(());
+        let opening = || {
+            let opens = self.in_use.get() == Use::Opening;
+            opens.then(|| commands::not_done_yet(&self.record, "another change of its log"))
         };
-        let why =
-            format!("{what} is not done yet; wait for it first: braid wait {}", self.record.name);
-        Err(self.no_change(doing, why))
+        match commands::unsettled(&self.record).or_else(opening) {
+            Some(why) => Err(self.no_change(doing, why)),
+            None => Ok(()),
+        }
     }
 
     /// The place of the log on every member that is not faulty.

@@ -70,6 +70,20 @@ fn a_check_that_goes_on_finds_everything_once() {
 }
 
 #[test]
+fn nothing_is_gone_through_again_from_the_end_of_a_part_of_a_unit() {
+    for level in [Level::Raid5, Level::Raid1, Level::Raid10] {
+        let disks = if level == Level::Raid1 { 2 } else { 4 };
+        let world = World::new(1);
+        let (_members, _array, control) =
+            world.full_array((level, disks), 4 * MIB + 36 * KIB, false);
+        world.check(&control);
+        let position = world.status(&control).scrubbed.unwrap().position;
+        let rest = control.jobs().start_scrub(Scrub { position, ..Scrub::default() });
+        assert!(matches!(rest, Err(ControlError::NothingToScrub { .. })), "{level}: {rest:?}");
+    }
+}
+
+#[test]
 fn sync_min_and_sync_max_bound_a_check_and_only_a_check() {
     let world = World::new(1);
     let (members, _array, control) = world.full_array((Level::Raid5, 3), 12 * MIB, false);
