@@ -64,8 +64,8 @@ pub enum Command {
     Add(Add),
     /// Take back a member that was away: what the bitmap says was written meanwhile is copied to it.
     ReAdd(SomeMembers),
-    /// Change a running array: use more of its members, give it a write-intent bitmap or a partial parity log, or take that
-    /// away.
+    /// Change a running array: give it more members, use more of each, give it a write-intent bitmap or a partial parity
+    /// log, or take that away.
     Grow(Grow),
     /// Read everything and count where redundancy does not match the data.
     Check(Check),
@@ -403,8 +403,11 @@ pub enum Whether {
 /// `braid grow`.
 #[derive(Debug, Args)]
 #[command(
-    group(ArgGroup::new("change").required(true).args(["bitmap", "consistency_policy", "size", "array_size"])),
+    group(ArgGroup::new("change").required(true).args(["raid_devices", "bitmap", "consistency_policy", "size", "array_size"])),
     long_about = "Change a running array, as mdadm --grow does: one thing at a time.\n\n\
+    --raid-devices gives slots to spares, at levels 4, 5 and 6: all data is moved to a place a little before the old one, \
+    window by window, while the array is used. It goes on after a crash, and in the hands of Linux md. Clients see the \
+    larger array when it is done and they connect again.\n\n\
     --size uses more of each member, when they have been replaced by larger ones or their devices have become \
     larger: at levels 1, 4, 5, 6 and 10 without far copies. The array is larger at once; what is new is resynced, and \
     clients see it when they connect again. Less is refused unless users see less of the array already.\n\n\
@@ -425,6 +428,9 @@ pub struct Grow {
     /// Bytes for each bit of the bitmap; a bare number is in KiB [default: 64M, or what fits].
     #[arg(long, value_name = "SIZE", value_parser = kib_or_size)]
     pub bitmap_chunk: Option<u64>,
+    /// Number of slots: more than there are, the new ones for spares.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub raid_devices: Option<usize>,
     /// What is used of each component: max is all that the smallest has; a bare number is in KiB.
     #[arg(short = 'z', long, value_name = "SIZE", value_parser = wanted_size)]
     pub size: Option<WantedSize>,

@@ -65,6 +65,8 @@ pub enum Request {
     Ppl { array: String },
     /// Take an array's bitmap or partial parity log away.
     Resync { array: String },
+    /// Use more members, `raid_disks` in all. `dry_run`: only say what it would be.
+    Reshape { array: String, raid_disks: usize, dry_run: bool },
     /// Try writes again that wait for space.
     Resume { array: Option<String> },
     /// Start a check, or a repair.
@@ -144,6 +146,33 @@ pub struct Resized {
     pub new_bitmap_chunk: Option<u64>,
 }
 
+/// A reshape onto more members. Sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reshaping {
+    /// The array.
+    pub array: String,
+    /// Nothing was changed: these are the numbers as they would be.
+    pub dry_run: bool,
+    /// Slots before.
+    pub raid_devices: usize,
+    /// Slots from now on.
+    pub new_raid_devices: usize,
+    /// What users see now.
+    pub array_size: u64,
+    /// What they see, once they connect again, when the reshape has ended.
+    pub new_array_size: u64,
+    /// Data that is read and written again.
+    pub moved: u64,
+    /// What is written to each member.
+    pub on_each: u64,
+    /// The place of the data on each member moves so far towards its start.
+    pub data_moves_by: u64,
+    /// Seconds that it takes at 100 MiB per second and member, or at the greatest speed of jobs when that is less.
+    pub seconds: u64,
+    /// The spares that get slots.
+    pub spares: Vec<String>,
+}
+
 /// What the server answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
@@ -165,6 +194,8 @@ pub enum Answer {
     Created { found: Option<String>, warnings: Vec<String>, text: String, report: Value },
     /// A size was changed, or would be: in sentences, and in numbers.
     Resized { text: String, report: Resized },
+    /// A reshape was begun, or would be: in sentences, and in numbers.
+    Reshaping { text: String, report: Reshaping },
     /// About volumes.
     Volume { volume: VolumeAnswer },
     /// The check or repair that is under way, and the last one that has ended.

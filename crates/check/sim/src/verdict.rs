@@ -53,6 +53,8 @@ pub struct Counts {
     pub re_added: u64,
     /// Bitmaps that were added or removed.
     pub bitmap_changes: u64,
+    /// Arrays that were given more members.
+    pub reshapes: u64,
     /// Components that became larger.
     pub resizes: u64,
 }
@@ -65,6 +67,7 @@ impl Counts {
         self.faults += other.faults;
         self.re_added += other.re_added;
         self.bitmap_changes += other.bitmap_changes;
+        self.reshapes += other.reshapes;
         self.resizes += other.resizes;
     }
 }

@@ -537,13 +537,21 @@ impl World {
     fn learn(&self, member: &Member, offset: u64, bytes: &[u8]) {
         let sectors = member.kind.info.size / 512;
         let Ok(sb) = Superblock::parse(bytes, self.metadata, offset / 512, sectors) else { return };
-        let start = sb.data_offset * 512;
+        let start = sb.new_data_offset().unwrap_or(sb.data_offset) * 512;
         let len = if sb.size == 0 { sb.data_size } else { sb.size };
-        let before = member.data.replace(start..start + len * 512);
-        if before.start == start && before.end < start + len * 512 {
+        let end = sb.data_offset * 512 + len * 512;
+        let before = member.data.replace(start..end);
+        let slot = sb.own_role().slot().map(usize::from);
+        if sb.reshape.is_some() && slot.is_some() && member.slot.get().is_none() {
+            // Nothing is read of it before the reshape has written it.
+            member.has_more(start..end);
+        } else if before.end == end && start < before.start {
+            member.has_more(start..before.start);
+        }
+        if before.start == start && before.end < end {
             // At level 10 the last row of chunks may have been used in part.
             let row = if sb.level == 10 { u64::from(sb.chunk_sectors) * 512 } else { 0 };
-            member.has_more(before.end.saturating_sub(row)..start + len * 512);
+            member.has_more(before.end.saturating_sub(row)..end);
         }
         member.slot.set(sb.own_role().slot().map(usize::from));
         let log = (sb.bblog_offset != 0 && sb.bblog_size != 0)

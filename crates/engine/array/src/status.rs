@@ -65,6 +65,8 @@ pub enum ArrayState {
     Checking,
     /// Redundancy is being compared with data and corrected.
     Repairing,
+    /// The data is being moved to another shape.
+    Reshaping,
     /// Too many members have failed: writes are refused, reads give what is left.
     Failed,
     /// Nothing may be written.
@@ -83,6 +85,7 @@ impl fmt::Display for ArrayState {
             ArrayState::Recovering => "recovering",
             ArrayState::Checking => "checking",
             ArrayState::Repairing => "repairing",
+            ArrayState::Reshaping => "reshaping",
             ArrayState::Failed => "FAILED",
             ArrayState::ReadOnly => "read-only",
             ArrayState::NoSpace => "waiting for space",
@@ -129,6 +132,8 @@ pub enum JobKind {
     Check,
     /// As check, and corrects it.
     Repair,
+    /// Moves the data to another shape.
+    Reshape,
 }
 
 impl fmt::Display for JobKind {
@@ -138,6 +143,7 @@ impl fmt::Display for JobKind {
             JobKind::Recover => "recover",
             JobKind::Check => "check",
             JobKind::Repair => "repair",
+            JobKind::Reshape => "reshape",
         })
     }
 }
@@ -347,6 +353,8 @@ pub struct ArrayStatus {
     pub scrubbed: Option<Scrubbed>,
     /// Redundancy holds below this (component bytes; array bytes at levels 1 and 10); `None`: everywhere.
     pub resynced: Option<u64>,
+    /// The reshape that it is in the middle of.
+    pub reshape: Option<braid_format::superblock::Reshape>,
     /// Its members have a write-intent bitmap.
     pub has_bitmap: bool,
     /// Its members have a partial parity log.

@@ -32,6 +32,8 @@ pub struct Parity {
     slots: usize,
     chunk_shift: u32,
     stripes: u64,
+    /// Component byte at which stripe 0 starts.
+    start: u64,
     rule: Rule,
     by_data: Divisor,
     by_period: Divisor,
@@ -151,10 +153,30 @@ impl Parity {
             slots,
             chunk_shift,
             stripes,
+            start: 0,
             rule,
             by_data: Divisor::new(data, max_chunk),
             by_period: Divisor::new(rule.period as u64, max_chunk),
         })
+    }
+
+    /// The same, with stripe 0 at component byte `start`, which is whole sectors: while an array is reshaped the data of
+    /// its old shape starts so far behind that of the new one.
+    ///
+    /// # Errors
+    /// A place within a sector, or behind which the component does not fit.
+    pub fn starting_at(self, start: u64) -> Result<Parity, LayoutError> {
+        let end = self.used_component_size().checked_add(start);
+        within_limit(self.level, end)?;
+        match start.is_multiple_of(crate::spec::SECTOR) {
+            true => Ok(Parity { start, ..self }),
+            false => Err(LayoutError::TooLarge { level: self.level }),
+        }
+    }
+
+    /// Component byte at which stripe 0 starts.
+    pub fn start(&self) -> u64 {
+        self.start
     }
 
     /// The level: 4, 5 or 6.
@@ -222,7 +244,7 @@ impl Parity {
     #[inline]
     pub fn member_offset(&self, stripe: u64) -> u64 {
         debug_assert!(stripe < self.stripes);
-        stripe << self.chunk_shift
+        self.start + (stripe << self.chunk_shift)
     }
 
     /// The places of one stripe (`stripe` below [`Parity::stripes`]), to be asked repeatedly.
@@ -296,6 +318,7 @@ impl Parity {
 
     /// The array offset that a member's byte holds; `None` when it is parity or out of range.
     pub fn logical(&self, slot: Slot, component_offset: u64) -> Option<u64> {
+        let component_offset = component_offset.checked_sub(self.start)?;
         let stripe = component_offset >> self.chunk_shift;
         if slot >= self.slots || stripe >= self.stripes {
             return None;

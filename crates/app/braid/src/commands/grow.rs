@@ -1,4 +1,4 @@
-//! `braid grow`: other sizes of a running array, another consistency policy for it.
+//! `braid grow`: more members of a running array, other sizes, another consistency policy for it.
 
 use super::done::say_done;
 use crate::cli::Grow;
@@ -12,6 +12,9 @@ use std::process::ExitCode;
 
 pub fn run(options: Grow) -> Result<ExitCode> {
     let mut client = Client::connect(&options.control.path())?;
+    if let Some(raid_disks) = options.raid_devices {
+        return reshape(&mut client, &options, raid_disks);
+    }
     match (options.size, options.array_size) {
         (Some(size), _) => resize(&mut client, &options, SizeOf::Component, size),
         (_, Some(size)) => resize(&mut client, &options, SizeOf::Array, size),
@@ -23,6 +26,18 @@ fn resize(client: &mut Client, options: &Grow, what: SizeOf, size: WantedSize) -
     let (array, dry_run) = (options.name.clone(), options.dry_run);
     let answer = client.ask(&Request::Resize { array, what, size: size.bytes(), dry_run })?;
     let Answer::Resized { text, report } = answer else { return Err(unexpected(&answer)) };
+    if options.json {
+        output::json(&report)?;
+    } else {
+        output::line(text)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn reshape(client: &mut Client, options: &Grow, raid_disks: usize) -> Result<ExitCode> {
+    let (array, dry_run) = (options.name.clone(), options.dry_run);
+    let answer = client.ask(&Request::Reshape { array, raid_disks, dry_run })?;
+    let Answer::Reshaping { text, report } = answer else { return Err(unexpected(&answer)) };
     if options.json {
         output::json(&report)?;
     } else {

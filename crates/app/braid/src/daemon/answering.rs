@@ -110,6 +110,10 @@ impl Running {
                 let array = self.find(Some(&array))?;
                 done(no_policy(&array)?)
             }
+            Request::Reshape { array, raid_disks, dry_run } => {
+                let array = self.find(Some(&array))?;
+                resizing::reshape(&array, raid_disks, dry_run)?
+            }
             Request::Resume { array } => {
                 let array = self.find(array.as_deref())?;
                 let resume =

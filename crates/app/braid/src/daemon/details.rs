@@ -3,14 +3,16 @@
 use super::figures;
 use super::jobs::job_of;
 use super::scrubs::Known;
-use crate::protocol::{Bitmap, Detail, LastJob, Member};
+use crate::protocol::{Bitmap, Detail, LastJob, Member, Reshape};
 use crate::settings::ArraySettings;
 use braid_array::status::{
     ArrayState, ArrayStatus, JobOutcome, LastJob as EngineLastJob, MemberStatus,
 };
-use braid_format::uuid_text;
+use braid_format::{SECTOR, uuid_text};
 use rustix::fs::{major, minor};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+const SECTOR_BYTES: u64 = SECTOR as u64;
 
 /// The state of an array that is exported at `exports` and of whose checks this is known; that of its members that are
 /// arrays is for the caller.
@@ -43,8 +45,16 @@ pub(super) fn detail(status: ArrayStatus, exports: Vec<String>, known: Known) ->
         left_out: status.left_out,
         taken_by_force: status.taken_by_force,
         job: status.job.as_ref().map(job_of),
-        // The engine runs no array that is being reshaped.
-        reshape: None,
+        reshape: status.reshape.map(|reshape| Reshape {
+            position: reshape.position.saturating_mul(SECTOR_BYTES),
+            backwards: reshape.backwards,
+            old_devices: status.raid_disks as i64 - i64::from(reshape.delta_disks),
+            new_devices: status.raid_disks as i64,
+            // A running array keeps these.
+            new_level: None,
+            new_layout: None,
+            new_chunk_size: None,
+        }),
         last_job: status.last_job.map(last_job_of),
         mismatch_count: known.last.as_ref().map_or(0, |last| last.mismatches),
         scrubbed: known.last.map(|last| last.found),

@@ -18,6 +18,8 @@ pub(super) struct Chances {
     pub(super) read_lost: Extra,
     /// Blocks that cannot be read after a crash.
     pub(super) fading: Extra,
+    /// More members.
+    pub(super) reshaping: Extra,
     /// Larger components.
     pub(super) resizing: Extra,
     /// Checks in parts.
@@ -36,6 +38,7 @@ impl Chances {
             sole_copies: of(streams.sole_copies),
             read_lost: of(streams.read_lost),
             fading: of(streams.fading),
+            reshaping: of(streams.reshaping),
             resizing: of(streams.resizing),
             scrub_in_parts: of(streams.scrub_in_parts),
             rescue: of(streams.rescue),

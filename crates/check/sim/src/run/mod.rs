@@ -24,7 +24,7 @@
 //! | `rescue` | more members are stale than the level can do without |
 //! | `scrub_in_parts` | checks that go on where they were interrupted |
 //! | `aimed`, `metadata` | situations brought about on purpose; damaged metadata |
-//! | `resizing` | larger components |
+//! | `reshaping`, `resizing` | more members; larger components |
 //!
 //! | file | of stacks alone |
 //! |---|---|
@@ -52,6 +52,7 @@ mod missed;
 pub mod plan;
 mod promises;
 mod rescue;
+mod reshaping;
 mod resizing;
 mod rest;
 mod rounds;
@@ -207,6 +208,9 @@ impl Run {
         // Last, so that everything before is what it is without.
         if self.chances.too_degraded.on {
             self.too_degraded_below()?;
+        }
+        if self.chances.reshaping.on {
+            self.members_are_added()?;
         }
         if self.chances.resizing.on {
             self.components_grow()?;

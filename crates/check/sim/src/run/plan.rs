@@ -116,6 +116,8 @@ pub struct Streams {
     pub read_lost: Stream,
     /// Blocks that cannot be read after a crash.
     pub fading: Stream,
+    /// More members.
+    pub reshaping: Stream,
     /// Larger components.
     pub resizing: Stream,
     /// Checks that are interrupted and go on.
@@ -191,6 +193,7 @@ impl Streams {
         sole_copies: (55, 70),
         read_lost: (58, 80),
         fading: (59, 60),
+        reshaping: (111, 50),
         resizing: (110, 30),
         scrub_in_parts: (61, 30),
         rescue: (62, 12),
@@ -209,6 +212,7 @@ impl Streams {
         sole_copies: NONE,
         read_lost: NONE,
         fading: NONE,
+        reshaping: NONE,
         resizing: NONE,
         scrub_in_parts: NONE,
         rescue: NONE,

@@ -105,7 +105,7 @@ impl Run {
     }
 
     /// The client has the array open in the size that it has now.
-    fn open_anew(&mut self) -> Result<(), Over> {
+    pub(super) fn open_anew(&mut self) -> Result<(), Over> {
         let life = self.life.as_mut().ok_or(Over)?;
         let Some(Some(array)) = life.arrays.last() else { return Err(Over) };
         let devices = life.machine.shards.iter().map(|shard| array.open(shard));

@@ -131,10 +131,11 @@ fn stale_slot(shared: &Superblock, reference: &str, found: &Found) -> Option<Slo
     let slot = own.own_role().slot()?;
     let elsewhere = shared.role_of(own.dev_number).slot().is_some_and(|now| now != slot);
     let whole = own.recovery_offset.is_none() && !own.replacement && !shared.replacement;
+    let same_shape = own.reshape.is_none() && own.raid_disks == shared.raid_disks;
     let knows_freshest =
         own.role_of(shared.dev_number) != Role::Faulty && own.roles.contains(&shared.own_role());
     let fits = u32::from(slot) < shared.raid_disks && agrees(shared, reference, found).is_ok();
-    (whole && knows_freshest && fits && !elsewhere).then(|| slot.into())
+    (whole && same_shape && knows_freshest && fits && !elsewhere).then(|| slot.into())
 }
 
 /// Chooses among devices that all have a superblock; `uuid` says which array when there are several.
@@ -347,13 +348,13 @@ fn holder(own: &Superblock, slot: Slot) -> Standing {
 
 fn agrees(shared: &Superblock, reference: &str, found: &Found) -> Result<(), AssembleError> {
     let own = &found.superblock;
-    // The last update may be the one that changed the size, and may not have come this far.
+    // The last update may be the one that changed the size, or the number of slots, and may not have come this far.
     let missed_one = own.events < shared.events;
     let differing = [
         ("level", own.level == shared.level),
         ("layout", own.layout == shared.layout),
         ("chunk size", own.chunk_sectors == shared.chunk_sectors),
-        ("number of slots", own.raid_disks == shared.raid_disks),
+        ("number of slots", missed_one || own.raid_disks == shared.raid_disks),
         ("component size", missed_one || used_size(own) == used_size(shared)),
         ("metadata version", own.version == shared.version),
     ];
@@ -385,12 +386,18 @@ fn no_slot_twice(members: &[Chosen]) -> Result<(), AssembleError> {
     Ok(())
 }
 
-/// Refuses what cannot be run without damage.
-pub(crate) fn check_supported(choice: &Choice, read_only: bool) -> Result<(), AssembleError> {
+/// Refuses what cannot be run without damage. `in_the_way`: the reason why a reshape cannot go on.
+pub(crate) fn check_supported(
+    choice: &Choice,
+    read_only: bool,
+    in_the_way: Option<String>,
+) -> Result<(), AssembleError> {
     let shared = &choice.shared;
     let replacement = choice.members.iter().find(|chosen| chosen.found.superblock.replacement);
-    let what = if shared.reshape.is_some() {
+    let what = if shared.reshape.is_some() && read_only {
         "is in the middle of a reshape".to_string()
+    } else if let Some(why) = in_the_way {
+        format!("is in the middle of a reshape {why}")
     } else if shared.journal {
         "has a journal device, which may hold data that is not on the members".to_string()
     } else if shared.clustered {

@@ -1,7 +1,8 @@
 //! Makes a running array of its members.
 //!
 //! `choose` decides from the superblocks who takes part, `rescue` who else does when it cannot start otherwise and somebody
-//! insists, `outlook` tells both without starting anything; this file reads them, checks what was
+//! insists, `reshape` what an array has become that is being reshaped, `outlook` tells all that without starting anything;
+//! this file reads them, checks what was
 //! chosen against the array's shape, and starts engines and control.
 //!
 //! An internal bitmap says which parts an unclean stop leaves to be resynced, and what a member that was
@@ -14,6 +15,7 @@ pub(crate) mod choose;
 mod logged;
 pub mod outlook;
 mod rescue;
+mod reshape;
 mod running;
 
 use crate::array::{Array, ArrayParts, new_id};
@@ -28,10 +30,9 @@ use crate::metadata::superblock::read_superblock;
 use crate::options::{AssembleOptions, Context};
 use crate::state::array_size::ArraySize;
 use crate::state::bad_blocks::BadBlocks;
-use crate::state::geometries::Geometries;
 use crate::state::geometry::Geometry;
 use braid_device::meter::Metered;
-use braid_device::{Device, Opener};
+use braid_device::{Device, DeviceInfo, Opener};
 use braid_format::SECTOR;
 use braid_format::superblock::Superblock;
 use braid_layout::{Layout, Level, Slot, Spec};
@@ -94,7 +95,11 @@ pub async fn assemble(
     let name = if name.is_empty() { format!("array-{id}") } else { name };
     let devices: Vec<Rc<dyn Device>> =
         choice.members.iter().map(|chosen| Rc::clone(&chosen.found.device)).collect();
-    let device = running::device_info(&name, &geometry, &devices);
+    let geometries = reshape::geometries(&choice, &geometry)?;
+    // Users see the size of before until a reshape has ended.
+    let block = u64::from(geometry.logical_block);
+    let size = geometries.before().array_size() / block * block;
+    let device = DeviceInfo { size, ..running::device_info(&name, &geometry, &devices) };
     let bitmap =
         if options.read_only { None } else { bitmap(ctx, &choice, &geometry, resynced).await? };
     let loaded = bitmap.as_ref().map_or((resynced, false), |b| (b.resynced, b.usable));
@@ -103,11 +108,10 @@ pub async fn assemble(
     for why in refused {
         tracing::warn!("array {name}: {why}; it starts with \"auto\" instead");
     }
-    geometry.set_owners(settings.shards.unwrap_or(there));
+    geometries.set_owners(settings.shards.unwrap_or(there));
     if let (Some(logs), Some(logged)) = (&logs, &logged) {
         logged::replay(ctx, &title, &geometry, logs, logged).await?;
     }
-    let geometries = Geometries::one(Arc::clone(&geometry));
     let options = AssembleOptions { settings, ..options };
     let (roster, left_out) = roster(&ctx.shard, choice, level, loaded);
     let keeper = bitmap.map(|loaded| loaded.keeper);
@@ -170,7 +174,10 @@ pub(crate) async fn prepare(
     let found = examine_all(ctx, openers).await?;
     let given: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
     let mut choice = choose(found, options.uuid)?;
-    choose::check_supported(&choice, options.read_only)?;
+    if !options.read_only {
+        reshape::settle(&mut choice);
+    }
+    choose::check_supported(&choice, options.read_only, reshape::in_the_way(&choice))?;
     let level = level(&choice)?;
     let mut taken = Vec::new();
     if options.take_stale {
@@ -188,7 +195,12 @@ pub(crate) async fn prepare(
         _ => false,
     };
     let force = (&given[..], !taken.is_empty());
-    let resynced = check_complete(&choice, level, options, force, logs_say_clean)?;
+    let resynced = match check_complete(&choice, level, options, force, logs_say_clean)? {
+        u64::MAX => u64::MAX,
+        // Where it was counted from has another place when the reshape has ended.
+        _ if choice.shared.reshape.is_some() => 0,
+        resynced => resynced,
+    };
     let layout = shape?;
     check_survives(&choice, level, &layout, &given)?;
     choice.leave_stale_out();
@@ -386,6 +398,10 @@ fn geometry(
         for (what, bytes) in [
             ("a chunk", layout.chunk_size()),
             ("a data offset", superblock.data_offset.saturating_mul(SECTOR_BYTES)),
+            (
+                "a new data offset",
+                superblock.new_data_offset().unwrap_or(0).saturating_mul(SECTOR_BYTES),
+            ),
         ] {
             if !bytes.is_multiple_of(u64::from(block)) {
                 let (array, name) = (choice.title(), name.clone());

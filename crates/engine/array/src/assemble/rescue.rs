@@ -4,6 +4,7 @@
 //! can do with those that are there; with a member of parity levels come those of the same update, which are as good. Of
 //! levels with copies those that bring nothing which the others lack stay out: what they have is older than what is there.
 //!
+//! Nobody is taken while the array is being reshaped: which of what is on them has been moved since nobody can say.
 //! Never taken is one whose own superblock says that it is not whole, that takes the freshest for lost, that was another
 //! slot's by then, or whose place in the role table was given to another. Writes nothing.
 //!
@@ -88,7 +89,7 @@ fn needed(choice: &Choice, level: Level, layout: Option<&Layout>) -> Vec<usize> 
             None => !level.has_redundancy() && (0..slots).all(holds),
         }
     };
-    if enough(&[]) {
+    if enough(&[]) || choice.shared.reshape.is_some() {
         return Vec::new();
     }
     let mut taken: Vec<usize> = Vec::new();

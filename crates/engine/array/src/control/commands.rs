@@ -56,7 +56,9 @@ pub(crate) fn needs_working(record: &Record, doing: &'static str) -> Result<(), 
 pub(crate) fn unsettled(record: &Record) -> Option<String> {
     let roster = record.roster.borrow();
     let rebuilding = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
-    if roster.resynced != u64::MAX {
+    if roster.shared.reshape.is_some() {
+        Some(not_done_yet(record, "a reshape"))
+    } else if roster.resynced != u64::MAX {
         Some(not_done_yet(record, "a resync"))
     } else if roster.members.iter().any(|member| rebuilding(&member.standing)) {
         Some(not_done_yet(record, "a recovery"))

@@ -14,8 +14,6 @@ pub(super) struct InEffect {
     pub(super) memory_max: u64,
     /// Nanoseconds without a write after which the array is marked clean.
     pub(super) safe_mode_delay: Nanos,
-    /// Users see all that the members hold, not less by command.
-    pub(super) shows_all: Cell<bool>,
     /// The right to change settings, or sizes.
     pub(super) turn: Rc<Budget>,
     /// A task gives the memory of idle caches back.
@@ -28,7 +26,6 @@ impl InEffect {
             settings: Cell::new(options.settings),
             memory_max: options.memory_max,
             safe_mode_delay: options.safe_mode_delay_ms.max(1).saturating_mul(1_000_000),
-            shows_all: Cell::new(true),
             turn: Budget::new(shard, 1),
             cooling: Cell::new(false),
         }

@@ -14,6 +14,7 @@
 //! | `activity` | "active" before the first write, "clean" after the last |
 //! | `jobs` | which job is due, and what its progress and end mean |
 //! | `setting`, `in_effect` | settings taken over while requests go on; stripes given to other shards |
+//! | `reshaping` | more members, to which a job moves the data |
 //! | `resizing` | more or less of each component in use; the size that users see |
 //! | `report` | status |
 //! | `stopping` | the end |
@@ -38,6 +39,7 @@ pub mod ppl;
 pub(crate) mod read_errors;
 pub(crate) mod record;
 mod report;
+pub mod reshaping;
 pub mod resizing;
 mod setting;
 pub(crate) mod shards;
@@ -200,4 +202,9 @@ impl Control {
     }
 
     // --- What commands need in common ---------------------------------------------------------
+
+    /// What to do about a job that is in the way.
+    fn wait_first(&self) -> String {
+        format!("wait for it first: braid wait {}", self.record.name)
+    }
 }

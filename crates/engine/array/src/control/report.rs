@@ -74,6 +74,7 @@ impl Control {
             resynced: (roster.resynced != u64::MAX).then_some(roster.resynced),
             has_bitmap: shared.bitmap_offset != 0,
             has_ppl: shared.ppl.is_some(),
+            reshape: shared.reshape,
             bitmap: self.record.bitmap().map(|bitmap| bitmap.status()),
             counters,
             settings: self.in_effect.settings.get(),
@@ -98,11 +99,16 @@ impl Control {
         if self.record.engine.home.reports.any_waits_for_space() {
             words.push(ArrayState::NoSpace);
         }
-        words.extend(job.map(|kind| match kind {
-            JobKind::Resync => ArrayState::Resyncing,
-            JobKind::Recover => ArrayState::Recovering,
-            JobKind::Check => ArrayState::Checking,
-            JobKind::Repair => ArrayState::Repairing,
+        if roster.shared.reshape.is_some() {
+            words.push(ArrayState::Reshaping);
+        }
+        words.extend(job.and_then(|kind| match kind {
+            JobKind::Resync => Some(ArrayState::Resyncing),
+            JobKind::Recover => Some(ArrayState::Recovering),
+            JobKind::Check => Some(ArrayState::Checking),
+            JobKind::Repair => Some(ArrayState::Repairing),
+            // Said above, also when the job does not run.
+            JobKind::Reshape => None,
         }));
         words
     }

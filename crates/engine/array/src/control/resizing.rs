@@ -114,6 +114,10 @@ impl Control {
     ) -> Result<Resized, ControlError> {
         let _settings = self.in_effect.turn.take(1).await;
         commands::needs_working(&self.record, ARRAY_SIZE)?;
+        if self.record.roster.borrow().shared.reshape.is_some() {
+            let why = format!("a reshape is not done yet; {}", self.wait_first());
+            return Err(self.no_shape(ARRAY_SIZE, why));
+        }
         let geometry = self.record.geometry();
         let most = whole_blocks(&geometry);
         let size = match wanted {
@@ -152,17 +156,13 @@ impl Control {
                 return Err(self.no_shape(ARRAY_SIZE, why));
             }
         }
-        self.in_effect.shows_all.set(size == most);
+        self.record.shows_all.set(size == most);
         tracing::info!("array {}: users see {size} bytes of it now", self.record.name);
         Ok(resized)
     }
 
     fn no_shape(&self, doing: &'static str, why: String) -> ControlError {
         ControlError::Shape { doing, array: self.record.name.clone(), why }
-    }
-
-    fn wait_first(&self) -> String {
-        format!("wait for it first: braid wait {}", self.record.name)
     }
 
     /// As in md no resync or recovery is due meanwhile, and nothing but a bitmap closes the write hole.
@@ -259,7 +259,7 @@ impl Control {
         };
         let new = geometry.with(layout, component);
         let (seen, most) = (self.record.engine.size.get(), whole_blocks(&new));
-        let shows_all = self.in_effect.shows_all.get();
+        let shows_all = self.record.shows_all.get();
         if component < geometry.component_size && seen > most {
             let why = format!(
                 "with {component} bytes of each component {most} are left of the {seen} that its users see: what lies \
@@ -364,7 +364,7 @@ impl Control {
 }
 
 /// The array's size in whole blocks.
-fn whole_blocks(geometry: &Geometry) -> u64 {
+pub(super) fn whole_blocks(geometry: &Geometry) -> u64 {
     let block = u64::from(geometry.logical_block.max(1));
     geometry.array_size() / block * block
 }

@@ -49,6 +49,12 @@ impl Caching {
         *self.cache.borrow_mut() = Some(cache);
     }
 
+    /// Forgets everything; lines are those of `geometry` from now on.
+    pub(super) fn renew(&self, pool: &Pool, geometry: &Geometry, settings: &Settings) {
+        *self.cache.borrow_mut() = None;
+        self.suit(pool, geometry, settings, settings);
+    }
+
     /// The cache, for a look and for changes that do not wait.
     #[inline]
     pub(crate) fn borrow_mut(&self) -> RefMut<'_, Option<StripeCache>> {

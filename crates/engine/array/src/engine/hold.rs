@@ -1,7 +1,9 @@
-//! Requests that wait while stripes move to other shards.
+//! Requests that wait: all of them, while stripes move to other shards or the shape of the array changes, or those that
+//! touch a window of it, while a reshape moves what is in it.
 
 use braid_device::{Completion, Device, Request};
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// A request that waits, and where it came in.
@@ -10,31 +12,49 @@ type Kept = (Request, Rc<dyn Device>, Completion);
 /// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct Hold {
+    /// Any request may have to wait.
     on: Cell<bool>,
+    all: Cell<bool>,
+    /// Array bytes.
+    window: RefCell<Option<Range<u64>>>,
     kept: RefCell<Vec<Kept>>,
 }
 
 impl Hold {
     /// Requests that come from now on wait.
     pub(crate) fn begin(&self) {
+        self.all.set(true);
         self.on.set(true);
     }
 
-    /// Requests are to wait.
+    /// Some requests may have to wait: see [`Hold::keeps`].
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.on.get()
     }
 
-    /// Keeps a request, for `device`, until the [end](Hold::end).
+    /// A request for these array bytes has to wait; an empty range is no particular one.
+    pub(crate) fn keeps(&self, bytes: &Range<u64>) -> bool {
+        let meets = |window: &Range<u64>| window.start < bytes.end && bytes.start < window.end;
+        self.all.get() || self.window.borrow().as_ref().is_some_and(meets)
+    }
+
+    /// Keeps a request, for `device`, until nothing is in its way.
     pub(crate) fn keep(&self, request: Request, device: Rc<dyn Device>, done: Completion) {
         self.kept.borrow_mut().push((request, device, done));
     }
 
+    /// Once requests go on, those that touch these array bytes wait all the same; `None`: none do. Requests wait now.
+    pub(crate) fn set_window(&self, window: Option<Range<u64>>) {
+        debug_assert!(self.all.get());
+        *self.window.borrow_mut() = window;
+    }
+
     /// Requests go on, those that waited first.
     pub(crate) fn end(&self) {
-        self.on.set(false);
-        // Taken out first: what is submitted may complete at once and submit more.
+        self.all.set(false);
+        self.on.set(self.window.borrow().is_some());
+        // Taken out first: what is submitted may complete at once and submit more, or wait again.
         for (request, device, done) in self.kept.take() {
             device.submit(request, done);
         }

@@ -257,6 +257,12 @@ impl Engine {
         Rc::strong_count(&self.opened) - 1
     }
 
+    /// The array has more slots than before: lines of the stripe cache have to hold them.
+    pub(crate) fn has_more_slots(&self) {
+        let (view, settings) = (self.view(), self.settings.get());
+        self.cache.renew(self.shard.pool(), view.geometries().whole(), &settings);
+    }
+
     /// Takes over new settings, which suit the array.
     pub(crate) fn set(&self, settings: Settings) {
         let old = self.settings.replace(settings);

@@ -42,7 +42,8 @@ const SECOND: u128 = 1_000_000_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) job: JobKind,
-    pub(crate) window: WindowKind,
+    /// What is done to its windows; `None`: it goes in steps, on the home shard.
+    pub(crate) window: Option<WindowKind>,
     /// The member that is filled.
     pub(crate) member: Option<MemberNr>,
     /// Units `first..end`.
@@ -232,6 +233,60 @@ impl Job {
         }
     }
 
+    /// Goes through the range on this shard, step after step: `step` is given the first unit that is left and gives the one
+    /// below which all is done then.
+    pub(crate) async fn run_steps(
+        self: &Rc<Self>,
+        busy: impl Fn() -> bool,
+        step: impl AsyncFn(u64) -> Result<u64, IoError>,
+    ) -> JobEnd {
+        while self.may_step(&busy).await {
+            let (first, before) = (self.done.get(), self.shard.now());
+            match step(first).await {
+                Ok(done) => {
+                    self.next.set(done);
+                    self.done.set(done);
+                    let bytes = (done - first).saturating_mul(self.plan.bytes_per_unit);
+                    self.last_window.set((before, bytes));
+                    self.meter.borrow_mut().note(self.shard.now(), self.bytes(done));
+                }
+                Err(error) => self.error.set(Some(error)),
+            }
+            // Members that complete at submit must not keep the shard from everything else.
+            self.shard.yield_now().await;
+        }
+        match self.error.get() {
+            Some(error) => JobEnd::Failed(error),
+            None if self.done.get() < self.plan.end => JobEnd::Cancelled,
+            None => JobEnd::Done,
+        }
+    }
+
+    /// Waits until the next step may begin; false when there is none. While foreground I/O is seen, and the job is not below
+    /// its least rate, as much time as the last step took is left to it.
+    async fn may_step(&self, busy: &impl Fn() -> bool) -> bool {
+        let (started, _) = self.last_window.get();
+        let ended = self.shard.now();
+        let least = self.speed.get().min_kib.saturating_mul(1024);
+        let slow = || self.meter.borrow().rate(ended, self.bytes(self.done.get())) < least;
+        let gives_way = self.done.get() > self.plan.first && busy() && !slow();
+        let pause = if gives_way { ended.saturating_sub(started) } else { 0 };
+        while self.goes_on() {
+            if self.paused.get() {
+                let over = || (!self.paused.get() || !self.goes_on()).then_some(());
+                self.changed.wait_for(over).await;
+                continue;
+            }
+            let until = self.not_before().max(ended.saturating_add(pause));
+            let wait = until.saturating_sub(self.shard.now());
+            if wait == 0 {
+                return true;
+            }
+            self.shard.sleep(wait.min(NAP)).await;
+        }
+        false
+    }
+
     /// More windows will be started.
     fn goes_on(&self) -> bool {
         self.next.get() < self.plan.end && !self.cancelled.get() && self.error.get().is_none()
@@ -269,6 +324,7 @@ impl Job {
     }
 
     fn start_window(self: &Rc<Self>, engine: &Rc<Engine>) {
+        let Some(kind) = self.plan.window else { return };
         let Some(Piece { first, count, slices }) = self.next_piece(engine.info.logical_block)
         else {
             return;
@@ -281,7 +337,7 @@ impl Job {
         self.next.set(first + count);
         self.last_window.set((self.shard.now(), count.saturating_mul(self.plan.bytes_per_unit)));
         self.in_flight.set(self.in_flight.get() + 1);
-        let window = Window { kind: self.plan.window, first, count, slices };
+        let window = Window { kind, first, count, slices };
         let (job, engine) = (Rc::clone(self), Rc::clone(engine));
         self.shard.spawn(async move {
             let report = if owner == engine.shard.id() {

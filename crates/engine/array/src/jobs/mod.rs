@@ -11,6 +11,7 @@
 //! | `scrub_copies` | a window of a level with copies |
 //! | `vote` | copies held against each other |
 //! | `correct` | blocks that a repair writes, read back afterwards |
+//! | `relocate` | a window of a reshape: from one geometry to the other |
 //! | `meter` | the rate |
 //!
 //! Control decides which member is rebuilt, and records a job's progress in the superblocks.
@@ -20,6 +21,7 @@ mod compare;
 mod correct;
 mod job;
 mod meter;
+pub(crate) mod relocate;
 mod scrub_copies;
 mod scrub_parity;
 mod units;

@@ -47,13 +47,42 @@ impl ArrayDevice {
         if engine.is_stopping() {
             return done.finish(Err(IoError::new(IoErrorKind::Refused)), request.op);
         }
-        if engine.splits.hold.is_on() {
+        let len = checked.unwrap_or(0);
+        let bytes = request.offset..request.offset.saturating_add(len);
+        if engine.splits.hold.is_on() && engine.splits.hold.keeps(&bytes) {
             return engine.splits.hold.keep(request, Rc::new(self.clone()), done);
+        }
+        if len > 0 {
+            return self.carry_out(request, len, done);
         }
         if !matches!(request.op, Op::Flush) {
             return done.complete(Outcome::ok(request.op));
         }
         self.flush(engine.measured.arrives(&request.op, 0, done));
+    }
+
+    /// A request that covers bytes, can be carried out and has to wait for nothing.
+    #[inline(always)]
+    fn carry_out(&self, request: Request, len: u64, done: Completion) {
+        let engine = &self.engine;
+        let done = engine.measured.arrives(&request.op, len, done);
+        let offset = request.offset;
+        match request.op {
+            Op::Read(_) => {
+                engine.note_size(len);
+                read(engine, request, len, done);
+            }
+            Op::Write { .. } => {
+                engine.note_size(len);
+                write(engine, request, len, done);
+            }
+            // It covers no byte, so it does not come by here.
+            Op::Flush => self.flush(done),
+            Op::Discard { len } => crate::request::zeroing::discard(engine, offset, len, done),
+            Op::WriteZeroes { len, unmap, fua } => {
+                crate::request::zeroing::write_zeroes(engine, offset, len, unmap, fua, done);
+            }
+        }
     }
 
     #[inline(never)]
@@ -101,27 +130,11 @@ impl Device for ArrayDevice {
 
     fn submit(&self, request: Request, done: Completion) {
         let engine = &self.engine;
-        let len = match request.check(&self.info) {
-            Ok(len) if len > 0 && !engine.is_stopping() && !engine.splits.hold.is_on() => len,
-            checked => return self.submit_unusual(request, checked, done),
-        };
-        let done = engine.measured.arrives(&request.op, len, done);
-        let offset = request.offset;
-        match request.op {
-            Op::Read(_) => {
-                engine.note_size(len);
-                read(engine, request, len, done);
+        match request.check(&self.info) {
+            Ok(len) if len > 0 && !engine.is_stopping() && !engine.splits.hold.is_on() => {
+                self.carry_out(request, len, done);
             }
-            Op::Write { .. } => {
-                engine.note_size(len);
-                write(engine, request, len, done);
-            }
-            // It covers no byte, so it does not come by here.
-            Op::Flush => self.flush(done),
-            Op::Discard { len } => crate::request::zeroing::discard(engine, offset, len, done),
-            Op::WriteZeroes { len, unmap, fua } => {
-                crate::request::zeroing::write_zeroes(engine, offset, len, unmap, fua, done);
-            }
+            checked => self.submit_unusual(request, checked, done),
         }
     }
 }

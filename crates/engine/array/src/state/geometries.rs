@@ -4,6 +4,9 @@
 //! Requests ask by address: of an array byte when they are cut, of a unit when they have been. Both must give the same
 //! geometry, so no two units may have the same number: below the border units are not smaller than above it, which is
 //! how md goes about it too (a larger array is reshaped from its start, a smaller one from its end).
+//!
+//! The border stands where a unit of the geometry below ends. The unit of the other one that it cuts in two is used from
+//! there on: its first part has moved, and stays on the members as it was, so that its parity still holds.
 
 use crate::state::geometry::Geometry;
 use std::sync::Arc;
@@ -13,7 +16,7 @@ use std::sync::Arc;
 pub struct Geometries {
     below: Arc<Geometry>,
     above: Arc<Geometry>,
-    /// The first array byte, and the first unit, of the geometry above: 0 when there is no other. Whole units of both.
+    /// The first array byte, and the first unit, of the geometry above: 0 when nothing has the one below. Whole units of that.
     border: u64,
     first_above: u64,
 }
@@ -24,7 +27,30 @@ impl Geometries {
         Geometries { below: Arc::clone(&geometry), above: geometry, border: 0, first_above: 0 }
     }
 
-    /// The geometry of an array byte. A unit of it does not reach over the border.
+    /// `below` up to array byte `border`, `above` from there on, whose units are not larger.
+    pub(crate) fn two(below: Arc<Geometry>, above: Arc<Geometry>, border: u64) -> Geometries {
+        debug_assert!(border.is_multiple_of(below.unit_size()));
+        debug_assert!(above.unit_size() <= below.unit_size());
+        let first_above = border / above.unit_size();
+        Geometries { below, above, border, first_above }
+    }
+
+    /// The same two, with the border elsewhere.
+    pub(crate) fn with_border(&self, border: u64) -> Geometries {
+        Geometries::two(Arc::clone(&self.below), Arc::clone(&self.above), border)
+    }
+
+    /// The geometry that the array had everywhere before the border began to move.
+    pub(crate) fn before(&self) -> &Arc<Geometry> {
+        &self.above
+    }
+
+    /// The first unit of the geometry above.
+    pub(crate) fn first_above(&self) -> u64 {
+        self.first_above
+    }
+
+    /// The geometry of an array byte. A unit of the one below does not reach over the border.
     #[inline]
     pub fn at(&self, array_byte: u64) -> &Arc<Geometry> {
         if array_byte < self.border { &self.below } else { &self.above }
@@ -36,10 +62,10 @@ impl Geometries {
         if unit < self.first_above { &self.below } else { &self.above }
     }
 
-    /// The geometry that the array ends with, and has everywhere when there is no border: to be asked for what does not
-    /// depend on where a byte lives.
+    /// The geometry that the array will have everywhere, and has when there is no border: to be asked for what does not
+    /// depend on where a byte lives. It has all slots.
     pub fn whole(&self) -> &Arc<Geometry> {
-        &self.above
+        &self.below
     }
 
     /// Gives the units to the first `owners` shards. Nothing of the array is under way.
@@ -73,16 +99,15 @@ mod tests {
     /// Stripes over `slots` members below the border, over `fewer` fewer above it.
     fn two(slots: usize, fewer: usize, blocks: u64) -> Geometries {
         let (below, above) = (raid5(slots), raid5(slots - fewer));
-        let both = below.unit_size() / CHUNK * (above.unit_size() / CHUNK) * CHUNK;
-        let border = (blocks * both).min(above.array_size() / both * both);
-        let first_above = border / above.unit_size();
-        Geometries { below, above, border, first_above }
+        let unit = below.unit_size();
+        let border = (blocks * unit).min(above.array_size() / unit * unit);
+        Geometries::two(below, above, border)
     }
 
     proptest! {
         #[test]
         fn a_byte_and_its_unit_have_the_same_geometry_and_no_two_units_the_same_number(
-            slots in 4usize..8, fewer in 0usize..2, blocks in 0u64..6,
+            slots in 4usize..8, fewer in 0usize..2, blocks in 0u64..70,
         ) {
             let all = two(slots, fewer, blocks);
             let mut before = None;
@@ -92,8 +117,8 @@ mod tests {
                 prop_assert_eq!(is_below, byte < all.border);
                 let unit = byte / geometry.unit_size();
                 prop_assert!(Arc::ptr_eq(all.of_unit(unit), geometry));
-                // A unit starts, and ends, where its geometry does.
-                let starts = byte % geometry.unit_size() == 0;
+                // A unit starts where its geometry does, or at the border, and ends where its geometry does.
+                let starts = byte % geometry.unit_size() == 0 || byte == all.border;
                 match before {
                     Some(last) if !starts => prop_assert_eq!(unit, last),
                     Some(last) => prop_assert!(unit > last),

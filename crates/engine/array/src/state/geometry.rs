@@ -76,6 +76,11 @@ impl Geometry {
         Geometry { run: (RUN_BYTES / unit_on_member).max(1), ..self }
     }
 
+    /// The same over another layout.
+    pub(crate) fn over(&self, layout: Layout) -> Geometry {
+        self.with(layout, self.component_size)
+    }
+
     /// The same over another layout, with `component_size` bytes of each component in use.
     pub(crate) fn with(&self, layout: Layout, component_size: u64) -> Geometry {
         let shape = (self.level, self.layout_number);

@@ -103,6 +103,18 @@ impl Superblock {
         self.data_offset.checked_add_signed(self.new_offset.into())
     }
 
+    /// The reshape has ended: the data starts at the new offset, and the data that it moved away from is room for more.
+    pub fn take_new_data_offset(&mut self) {
+        if let Some(new) = self.new_data_offset() {
+            let more = self.data_offset.wrapping_sub(new);
+            // Smaller where the data has moved towards the end.
+            self.data_size = self.data_size.wrapping_add(more);
+            self.data_offset = new;
+        }
+        self.new_offset = 0;
+        self.reshape = None;
+    }
+
     /// True if `position` of the reshape cannot be trusted when Linux ran it. A reshape of RAID4,
     /// 5 or 6 that keeps the number of slots and moves the data hardly ever updates `position`
     /// while it goes on, so data on either side of it may be read in the wrong geometry, without an error. Other

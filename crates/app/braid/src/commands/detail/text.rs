@@ -10,7 +10,9 @@ pub(super) fn text(detail: &Detail) -> String {
     for group in [array(detail), bitmap(detail), state(detail), shape(detail), policy(detail)] {
         push(&mut lines, group);
     }
-    push(&mut lines, detail.job.as_ref().map(job_status).into_iter().collect());
+    // The lines about a reshape say how far it is.
+    let job = detail.job.as_ref().filter(|_| detail.reshape.is_none());
+    push(&mut lines, job.map(job_status).into_iter().collect());
     push(&mut lines, detail.reshape.iter().flat_map(|r| reshape(detail, r)).collect());
     push(&mut lines, identity(detail));
     push(&mut lines, members(detail));
@@ -109,7 +111,11 @@ fn reshape(detail: &Detail, reshape: &Reshape) -> Vec<String> {
         true => detail.array_size.saturating_sub(reshape.position),
         false => reshape.position,
     };
-    let percent = u128::from(done) * 100 / u128::from(detail.array_size.max(1));
+    let percent = match &detail.job {
+        // It also fills what is new, behind the end that users see.
+        Some(job) => job.percent().floor() as u128,
+        None => u128::from(done) * 100 / u128::from(detail.array_size.max(1)),
+    };
     let mut lines = vec![field("Reshape Status", format!("{}% complete", percent.min(100)))];
     let (old, new) = (reshape.old_devices, reshape.new_devices);
     if old != new {

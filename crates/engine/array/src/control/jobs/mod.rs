@@ -1,6 +1,6 @@
 //! Decides which job is due, runs it, and remembers how it ended.
 //!
-//! As in md, one job runs at a time: a recovery before a resync (redundancy that is missing is
+//! As in md, one job runs at a time: a reshape that was begun before all else, a recovery before a resync (redundancy that is missing is
 //! worse than redundancy that may be wrong), either before a check or repair. A job that gives way
 //! or is cancelled goes on from its checkpoint when its turn comes, except for checks and repairs,
 //! which end: whoever asked for one knows where to go on (`scrub`).
@@ -9,11 +9,13 @@
 //! |---|---|
 //! | `recovery` | what progress and end of a recovery or resync mean for views and superblocks |
 //! | `scrub` | checks and repairs: asked for, gone on with, reported |
+//! | `reshape` | the data of an array moved to another shape, window by window |
 //! | `schedule` | the job that runs, and what is remembered of the last |
 //! | `foreground` | the I/O of clients, for which jobs make room |
 
 mod foreground;
 mod recovery;
+pub(crate) mod reshape;
 pub(crate) mod schedule;
 mod scrub;
 
@@ -45,6 +47,8 @@ const LOOK_EVERY: Nanos = 5_000_000;
 /// A job that should run.
 #[derive(Clone, Copy, Debug)]
 enum Due {
+    /// Go on with the reshape that the superblocks speak of.
+    Reshape,
     /// Fill this member, which is a spare or was being filled already.
     Recover(MemberNr),
     Resync,
@@ -87,7 +91,12 @@ impl Jobs {
         if let Some(kind) = self.schedule.running() {
             return Some(kind);
         }
+        if self.record.roster.borrow().shared.reshape.is_some() {
+            // Nothing else is done before it has ended.
+            return Some(JobKind::Reshape);
+        }
         self.due().map(|due| match due {
+            Due::Reshape => JobKind::Reshape,
             Due::Recover(_) => JobKind::Recover,
             Due::Resync => JobKind::Resync,
             Due::Scrub(wanted) => wanted.scrub.kind(),
@@ -158,10 +167,11 @@ impl Jobs {
             let mut work = self.schedule.work.borrow_mut();
             work.recovery_stuck = false;
             work.resync_stuck = false;
+            work.reshape_stuck = false;
         }
         if matches!(self.due(), Some(Due::Recover(_)))
             && let Some(job) = &self.schedule.work.borrow().job
-            && job.kind() != JobKind::Recover
+            && !matches!(job.kind(), JobKind::Recover | JobKind::Reshape)
         {
             job.cancel();
         }
@@ -178,6 +188,9 @@ impl Jobs {
         }
         if !self.record.geometry().level.has_redundancy() {
             return None;
+        }
+        if roster.shared.reshape.is_some() {
+            return (!work.reshape_stuck).then_some(Due::Reshape);
         }
         if !work.recovery_stuck {
             let rebuilding = roster
@@ -212,6 +225,7 @@ impl Jobs {
             let Some(due) = next else { return };
             self.schedule.work.borrow_mut().busy = true;
             match due {
+                Due::Reshape => self.reshape().await,
                 Due::Recover(nr) => self.recover(nr).await,
                 Due::Resync => self.resync().await,
                 Due::Scrub(wanted) => self.scrub(wanted).await,
@@ -322,7 +336,7 @@ pub(crate) fn plan(
     let first = if from >= total_bytes { end } else { from / bytes_per_unit };
     Plan {
         job,
-        window,
+        window: Some(window),
         member,
         first: first.min(end),
         end,

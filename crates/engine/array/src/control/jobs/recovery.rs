@@ -23,7 +23,7 @@ use std::rc::Rc;
 const POST_EVERY: Nanos = 20_000_000;
 
 /// More members have failed than the level allows, so that the end of a job cannot be recorded.
-const TOO_FEW: JobEnd = JobEnd::Failed(IoError { kind: IoErrorKind::Lost, errno: 0 });
+pub(super) const TOO_FEW: JobEnd = JobEnd::Failed(IoError { kind: IoErrorKind::Lost, errno: 0 });
 
 /// The member that a recovery fills, and the range.
 struct Target {

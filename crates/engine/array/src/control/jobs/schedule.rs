@@ -50,9 +50,10 @@ pub(crate) struct Work {
     pub(crate) mismatch_cnt: u64,
     /// The places that it found.
     pub(crate) scrubbed: Option<Scrubbed>,
-    /// A recovery or resync could not go on; it is not tried again before members change.
+    /// A recovery, resync or reshape could not go on; it is not tried again before members change.
     pub(crate) recovery_stuck: bool,
     pub(crate) resync_stuck: bool,
+    pub(crate) reshape_stuck: bool,
     paused: bool,
     /// A job is under way, its start or its end, or [forbidden](Schedule::forbidden).
     pub(crate) busy: bool,

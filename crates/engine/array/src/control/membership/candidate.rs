@@ -28,6 +28,11 @@ impl Membership {
     ) -> Result<Rc<Metered>, ControlError> {
         commands::needs_redundancy(&self.record, doing)?;
         commands::needs_working(&self.record, doing)?;
+        if self.record.roster.borrow().shared.reshape.is_some() {
+            let array = self.record.name.clone();
+            let why = format!("a reshape is not done yet; wait for it first: braid wait {array}");
+            return Err(ControlError::Shape { doing, array, why });
+        }
         let device = opener
             .open(&self.record.shard)
             .map_err(|source| ControlError::Open { array: self.record.name.clone(), source })?;

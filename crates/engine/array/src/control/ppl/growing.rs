@@ -129,7 +129,7 @@ impl PartialParity {
         ControlError::ConsistencyPolicy { doing, array: self.record.name.clone(), why }
     }
 
-    /// As in md no resync or recovery goes on meanwhile.
+    /// As in md no resync, recovery or reshape goes on meanwhile.
     fn needs_settled(&self, doing: &'static str) -> Result<(), ControlError> {
         commands::needs_redundancy(&self.record, doing)?;
         commands::needs_working(&self.record, doing)?;

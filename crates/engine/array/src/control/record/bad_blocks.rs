@@ -59,11 +59,13 @@ impl Member {
         if self.bad.now.is_empty() || !geometry.level.has_redundancy() {
             return None;
         }
-        let start = self.superblock.data_offset;
+        let start = self.component_start();
+        let shift = self.superblock.data_offset.saturating_sub(start).saturating_mul(SECTOR_BYTES);
+        let used = geometry.component_size.saturating_add(shift);
         let block = u64::from(geometry.logical_block.max(1));
         let bytes = |sectors: u64| sectors.saturating_sub(start).saturating_mul(SECTOR_BYTES);
         let ranges = self.bad.now.ranges().iter().map(|sectors| {
-            let end = bytes(sectors.end).min(geometry.component_size);
+            let end = bytes(sectors.end).min(used);
             bytes(sectors.start) / block * block..end.div_ceil(block).saturating_mul(block)
         });
         let list = BadBlocks::new(ranges);
@@ -72,7 +74,7 @@ impl Member {
 
     /// The sectors of the member that hold these component bytes, those in part included.
     fn sectors(&self, bytes: &Range<u64>) -> Range<u64> {
-        let start = self.superblock.data_offset;
+        let start = self.component_start();
         start.saturating_add(bytes.start / SECTOR_BYTES)
             ..start.saturating_add(bytes.end.div_ceil(SECTOR_BYTES))
     }

@@ -99,6 +99,12 @@ impl Member {
         }
     }
 
+    /// The sector that component bytes are counted from: the first of its data, while the array is reshaped that of the
+    /// new shape, behind which the data of the old one starts.
+    pub(crate) fn component_start(&self) -> u64 {
+        self.superblock.new_data_offset().unwrap_or(self.superblock.data_offset)
+    }
+
     /// Its flags, as far as the level makes use of them: as in md levels 1 and 10 know failfast, and level 1
     /// alone knows write-mostly.
     fn flags_at(&self, level: Level) -> MemberFlags {
@@ -139,6 +145,8 @@ pub(crate) struct Roster {
 fn take_update(superblock: &mut Superblock, shared: &Superblock) {
     superblock.events = shared.events;
     superblock.size = shared.size;
+    superblock.raid_disks = shared.raid_disks;
+    superblock.reshape = shared.reshape;
     superblock.utime = shared.utime;
     superblock.resync_offset = shared.resync_offset;
     superblock.roles.clone_from(&shared.roles);
@@ -255,7 +263,7 @@ impl Roster {
             None => SlotUpdate::EMPTY,
             Some(member) => SlotUpdate {
                 member: Some(member.nr),
-                data_offset: member.superblock.data_offset.saturating_mul(SECTOR_BYTES),
+                data_offset: member.component_start().saturating_mul(SECTOR_BYTES),
                 state: match member.standing {
                     Standing::Rebuilding { recovered, .. } => SlotState::Rebuilding { recovered },
                     _ => SlotState::InSync,

@@ -47,7 +47,7 @@ use end::End;
 use flushes::Flushes;
 use members::Roster;
 use running_bitmap::Current;
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use suspects::Suspects;
@@ -71,6 +71,8 @@ pub(crate) struct Record {
     pub(crate) flushes: Flushes,
     pub(crate) current_bitmap: Current,
     pub(crate) end: End,
+    /// Users see all that the members hold, not less by command.
+    pub(crate) shows_all: Cell<bool>,
     /// Called when members have come or gone.
     members_change: OnceCell<Box<dyn Fn()>>,
 }
@@ -105,6 +107,7 @@ impl Record {
             flushes: Flushes::new(shard),
             current_bitmap: Current::new(shard, found, options.bitmap_daemon_sleep_ms),
             end: End::default(),
+            shows_all: Cell::new(true),
             members_change: OnceCell::new(),
         })
     }
@@ -156,6 +159,15 @@ impl Record {
         if !self.suspects.is_recording() {
             let update = self.next_view();
             self.engines.tell(move |engine| engine.members.apply(update.clone()));
+        }
+    }
+
+    /// Users see the array in the size that it has by now, unless they are shown less by command.
+    pub(crate) fn show_all(&self) {
+        if self.shows_all.get() {
+            let geometry = self.geometry();
+            let block = u64::from(geometry.logical_block.max(1));
+            self.engine.size.set(geometry.array_size() / block * block);
         }
     }
 

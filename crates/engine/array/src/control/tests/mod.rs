@@ -21,6 +21,7 @@ mod mixed_blocks;
 mod naming;
 mod ppl;
 mod rescue;
+mod reshaping;
 mod resizing;
 mod scrubbing;
 mod settings;

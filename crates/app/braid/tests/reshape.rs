@@ -1,0 +1,49 @@
+//! `braid grow --raid-devices` on the command line: spares get slots while the array is used, and after a restart.
+
+mod support;
+
+use support::Place;
+
+#[test]
+fn an_array_is_spread_over_more_members_while_it_is_used_and_after_a_restart() {
+    let place = Place::new();
+    let names = ["a", "b", "c", "d", "e"];
+    place.members(&names);
+    place.run("create data -l 5 -n 3 -x 1 -c 64K --assume-clean a b c d").ok();
+    let server = place.serve("a b c d");
+    let data = place.data("in", 8 << 20);
+    place.copy_in("in", "data");
+    let before = place.detail("data");
+    place.run("grow data --raid-devices 5").refused(2, &["2 spares are needed", "braid add data"]);
+    place.run("grow data --raid-devices 2").refused(2, &["not fewer"]);
+    let would = place.run("grow data --raid-devices 4 --dry-run --json").ok();
+    let would: serde_json::Value = serde_json::from_str(&would).unwrap();
+    assert_eq!(would["spares"][0].as_str(), place.path("d").to_str());
+    assert_eq!(would["new_raid_devices"], 4);
+    assert_eq!(place.detail("data")["raid_devices"], 3);
+    place.run("speed data --min 0 --max 1000").ok();
+    let said = place.run("grow data --raid-devices 4").ok();
+    assert!(said.contains("from 3 members to 4:"), "{said}");
+    let detail = place.detail("data");
+    let reshape = &detail["reshape"];
+    assert_eq!((&reshape["old_devices"], &reshape["new_devices"]), (&3.into(), &4.into()));
+    assert_eq!(detail["array_size"], before["array_size"]);
+    let text = place.run("detail data").ok();
+    for words in ["Delta Devices : 1, (3->4)", "Reshape Status :", "reshaping"] {
+        assert!(text.contains(words), "{words:?} is not in {text}");
+    }
+    place.run("add data e").refused(2, &["a reshape is not done yet", "braid wait data"]);
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    place.run("stop data").ok();
+    server.ended().ok();
+    assert!(place.run("examine d").ok().contains("Reshape pos'n"));
+    let server = place.serve("a b c d");
+    place.run("wait data").ok();
+    let after = place.detail("data");
+    assert_eq!(after["array_size"], would["new_array_size"]);
+    assert_eq!((&after["degraded"], &after["reshape"]), (&0.into(), &serde_json::Value::Null));
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    assert!(place.run("check --wait data").ok().contains("0 sectors mismatched"));
+    place.run("stop data").ok();
+    server.ended().ok();
+}

@@ -1,0 +1,205 @@
+//! Reshapes onto more members across the border: begun by one side, stopped or killed in the middle, finished by the other.
+
+use braid_array::assemble::assemble;
+use braid_array::control::Control;
+use braid_array::create::create;
+use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions, SyncSpeed};
+use braid_device::file::{FileMember, Mode, create_sparse};
+use braid_device::{IoSets, Op, Opener, Request, Target};
+use braid_interop::by_braid::own_context;
+use braid_interop::uml;
+use braid_layout::Level;
+use braid_shard::Shard;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const MEMBER: u64 = 24 * MIB;
+const COMPONENT: u64 = 12 * MIB;
+/// Bytes at the start of the array that are compared: all that it had before.
+const COMPARED: usize = 24 << 20;
+/// Slots before, and after.
+const LEVELS: [(&str, Level, usize, usize); 3] =
+    [("raid4", Level::Raid4, 3, 4), ("raid5", Level::Raid5, 3, 5), ("raid6", Level::Raid6, 4, 5)];
+const ENDS: [&str; 2] = ["stopped", "killed"];
+
+fn path(folder: &Path, name: &str, nr: usize) -> PathBuf {
+    folder.join(format!("{name}.{nr}"))
+}
+
+fn openers(folder: &Path, name: &str, members: usize) -> Vec<Arc<dyn Opener>> {
+    let open =
+        |nr| FileMember::open(path(folder, name, nr), Mode::ReadWrite).expect("a member opens");
+    (0..members).map(|nr| Arc::new(open(nr)) as Arc<dyn Opener>).collect()
+}
+
+fn content() -> Vec<u8> {
+    (0..COMPARED).map(|at| ((at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+fn new_size(level: Level, members: usize) -> u64 {
+    COMPONENT * (members - level.parity_count()) as u64
+}
+
+/// Copies the members as they are now.
+fn die(folder: &Path, name: &str, as_name: &str, members: usize) {
+    for nr in 0..members {
+        std::fs::copy(path(folder, name, nr), path(folder, as_name, nr)).expect("it is copied");
+    }
+}
+
+#[test]
+fn md_goes_on_with_reshapes_that_braid_has_begun() {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (folder, shard) = (folder.path(), Shard::with_ring(0).unwrap());
+    std::fs::write(folder.join("content"), content()).unwrap();
+    let mut script = format!(
+        "cd {}\nsettle() {{ for i in $(seq 900); do [ \"$(cat /sys/block/md0/md/sync_action)\" = idle ] && break; \
+         sleep 0.05; done; }}\n",
+        uml::SHARED
+    );
+    for (level_name, level, before, after) in LEVELS {
+        let stopped = format!("{level_name}stopped");
+        (0..after).for_each(|nr| {
+            create_sparse(path(folder, &stopped, nr), MEMBER).expect("there is room");
+        });
+        let options = CreateOptions {
+            chunk_size: Some(64 * KIB),
+            size: Some(COMPONENT),
+            spares: after - before,
+            assume_clean: true,
+            bitmap: CreateBitmap::None,
+            ..CreateOptions::new(level_name, level, before)
+        };
+        let (ctx, given) = (own_context(&shard), openers(folder, &stopped, after));
+        let (on, folder_too) = (shard.clone(), folder.to_path_buf());
+        shard.block_on(async move {
+            let all = given.iter().cloned().map(Some).collect();
+            create(&ctx, all, options).await.expect("it is created");
+            let array = assemble(&ctx, given, AssembleOptions::default()).await.expect("it runs");
+            let control = Control::find(&on, array.id()).expect("it runs");
+            let device = array.open(&on).expect("it runs");
+            let bytes = on.pool().copy_of(&content()).freeze();
+            let written = IoSets::new(&on).one(&*device, Request::write(0, bytes, true)).await;
+            written.result.expect("it is written");
+            drop(device);
+            control.jobs().set_sync_speed(0, 1024).expect("a speed is set");
+            control.set_raid_disks(after, false).await.expect("it grows");
+            loop {
+                on.sleep(50_000_000).await;
+                let reshape = control.status().await.reshape.expect("it is slow");
+                if reshape.position > 0 {
+                    break;
+                }
+            }
+            die(&folder_too, &stopped, &format!("{level_name}killed"), after);
+            control.stop().await;
+        });
+        for end in ENDS {
+            let name = format!("{level_name}{end}");
+            let mut devices = String::new();
+            for nr in 0..after {
+                writeln!(script, "losetup /dev/loop{nr} {name}.{nr}").unwrap();
+                write!(devices, " /dev/loop{nr}").unwrap();
+            }
+            writeln!(
+                script,
+                "mdadm --examine /dev/loop0 | grep -c 'Reshape pos' | sed 's/^/{name}: reshaping /'\n\
+                 mdadm --assemble --run --quiet /dev/md0{devices}\nmdadm --readwrite --quiet /dev/md0\nsleep 0.5; settle\n\
+                 echo {name}: $(blockdev --getsize64 /dev/md0) bytes\n\
+                 echo check > /sys/block/md0/md/sync_action; sleep 0.2; settle\n\
+                 echo {name}: mismatch_cnt $(cat /sys/block/md0/md/mismatch_cnt) degraded $(cat /sys/block/md0/md/degraded)\n\
+                 cmp -n {COMPARED} /dev/md0 content && echo {name}: same\n\
+                 mdadm --stop --quiet /dev/md0; losetup -D"
+            )
+            .unwrap();
+        }
+    }
+    let output = uml::run(&script, folder, 512, Duration::from_secs(400));
+    let said = output.expect("the guest runs").text;
+    for (level_name, level, _, after) in LEVELS {
+        for end in ENDS {
+            for line in [
+                "reshaping 1".to_string(),
+                format!("{} bytes", new_size(level, after)),
+                "mismatch_cnt 0 degraded 0".to_string(),
+                "same".to_string(),
+            ] {
+                let line = format!("{level_name}{end}: {line}");
+                assert!(said.contains(&line), "{line:?} is not in:\n{said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn braid_goes_on_with_reshapes_that_md_has_begun() {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (folder, shard) = (folder.path(), Shard::with_ring(0).unwrap());
+    std::fs::write(folder.join("content"), content()).unwrap();
+    let mut script = format!("cd {}\n", uml::SHARED);
+    for (name, _, before, after) in LEVELS {
+        let (mut devices, mut more) = (String::new(), String::new());
+        for nr in 0..after {
+            create_sparse(path(folder, &format!("{name}stopped"), nr), MEMBER).expect("room");
+            writeln!(script, "losetup /dev/loop{nr} {name}stopped.{nr}").unwrap();
+            let list = if nr < before { &mut devices } else { &mut more };
+            write!(list, " /dev/loop{nr}").unwrap();
+        }
+        let (number, size) = (&name[4..], COMPONENT / KIB);
+        writeln!(
+            script,
+            "mdadm --create --run --quiet --assume-clean --level {number} --raid-devices {before} --chunk 64 --size {size} \
+             --bitmap none /dev/md0{devices}\n\
+             dd if=content of=/dev/md0 bs=1M oflag=direct status=none\n\
+             mdadm --add --quiet /dev/md0{more}\n\
+             echo 1500 > /sys/block/md0/md/sync_speed_max; echo 1000 > /sys/block/md0/md/sync_speed_min\n\
+             mdadm --grow --quiet --raid-devices {after} /dev/md0\n\
+             for i in $(seq 100); do p=$(cat /sys/block/md0/md/reshape_position); [ \"$p\" != 0 ] && break; sleep 0.05; done\n\
+             sleep 1; echo {name}: at $(cat /sys/block/md0/md/reshape_position)\n\
+             echo frozen > /sys/block/md0/md/sync_action; sleep 0.5\n\
+             sync; for nr in $(seq 0 {}); do cp {name}stopped.$nr {name}killed.$nr; done\n\
+             mdadm --stop --quiet /dev/md0; sleep 0.2; mdadm --stop --quiet /dev/md0; losetup -D",
+            after - 1
+        )
+        .unwrap();
+    }
+    let output = uml::run(&script, folder, 512, Duration::from_secs(400));
+    let said = output.expect("the guest runs").text;
+    for (level_name, level, _, after) in LEVELS {
+        for end in ENDS {
+            let name = format!("{level_name}{end}");
+            let (ctx, given) = (own_context(&shard), openers(folder, &name, after));
+            let on = shard.clone();
+            let options = AssembleOptions {
+                sync_speed: SyncSpeed { min_kib: 0, max_kib: 1 },
+                ..AssembleOptions::default()
+            };
+            let (position, size, seen, wrong) = shard.block_on(async move {
+                let array = assemble(&ctx, given, options).await.expect("it runs");
+                let control = Control::find(&on, array.id()).expect("it runs");
+                let position = control.status().await.reshape.map(|reshape| reshape.position);
+                control.jobs().set_sync_speed(0, u64::MAX).expect("a speed is set");
+                control.jobs().wait_idle().await;
+                control.jobs().start_check().expect("a check starts");
+                control.jobs().wait_idle().await;
+                let device = array.open(&on).expect("it runs");
+                let read = Request::read(0, on.pool().get(COMPARED));
+                let seen = match IoSets::new(&on).one(&*device, read).await.op {
+                    Op::Read(bufs) => bufs.iter().flat_map(|buf| buf.to_vec()).collect(),
+                    _ => Vec::new(),
+                };
+                let wrong = control.status().await.mismatch_cnt;
+                drop(device);
+                control.stop().await;
+                (position, array.info().device.size, seen, wrong)
+            });
+            assert!(position.is_some_and(|at| at > 0), "{name}: {position:?}\n{said}");
+            assert!(seen == content(), "{name}: the content differs\n{said}");
+            assert_eq!((size, wrong), (new_size(level, after), 0), "{name}\n{said}");
+        }
+    }
+}

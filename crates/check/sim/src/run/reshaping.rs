@@ -1,0 +1,151 @@
+//! A single array with parity is given more members while requests go on: power fails meanwhile, once or several times, or a
+//! member fails.
+//!
+//! What is where is left to the engine: requests say what may be read, before, meanwhile and after every crash, and parity is
+//! looked at in the end, under the new shape.
+
+use super::{Life, Run};
+use crate::images;
+use crate::waiting::{Over, SECOND};
+use braid_array::error::ControlError;
+use braid_array::options::SyncSpeed;
+use braid_array::status::MemberState;
+use braid_format::superblock::Superblock;
+use braid_layout::Layout;
+use std::rc::Rc;
+
+impl Run {
+    /// A whole array is given some of its spares.
+    pub(super) fn members_are_added(&mut self) -> Result<(), Over> {
+        if !matches!(&*self.layout(self.top()), Layout::Parity(_)) || self.promises.excused {
+            return Ok(());
+        }
+        self.drain()?;
+        self.wait_for_jobs()?;
+        // One spare too few is added first.
+        for _ in 0..2 {
+            let status = self.top_status()?;
+            let spare = status.members.iter().any(|member| member.state == MemberState::Spare);
+            if status.degraded > 0 || !spare {
+                self.mend(self.top())?;
+                self.wait_for_jobs()?;
+            }
+        }
+        if !self.is_whole()? {
+            return Ok(());
+        }
+        let status = self.top_status()?;
+        let waits = |state: MemberState| state == MemberState::Spare;
+        let spares = status.members.iter().filter(|member| waits(member.state)).count();
+        if spares == 0 {
+            return Ok(());
+        }
+        self.oracle.end_steady();
+        let disks = status.raid_disks + 1 + self.chances.reshaping.rng.below(spares);
+        let control = self.top_control()?;
+        let slow = *self.chances.reshaping.rng.pick(&[16, 128, 1024, u64::MAX]);
+        let set = control.jobs().set_sync_speed(0, slow);
+        if let Err(error) = set {
+            return self.fail("requests_succeed", error.to_string());
+        }
+        self.world.trace(|| format!("{} members become {disks}", status.raid_disks));
+        // Units change hands with the border.
+        self.world.moving.set(true);
+        let later =
+            self.life()?.machine.begin(async move { control.set_raid_disks(disks, false).await });
+        match self.wait("the command to add members", &later)? {
+            Ok(_) => {}
+            // No room before the data, or a spare that is too weak for it.
+            Err(error @ (ControlError::Shape { .. } | ControlError::Io { .. })) => {
+                self.world.trace(|| error.to_string());
+                self.world.moving.set(false);
+                self.world.owners.borrow_mut().clear();
+                return Ok(());
+            }
+            Err(error) => return self.fail("requests_succeed", error.to_string()),
+        }
+        self.did.reshapes += 1;
+        if self.chances.reshaping.chance(50) {
+            for _ in 0..1 + self.chances.reshaping.rng.below(4) {
+                self.quiet_round()?;
+                self.time_passes(self.chances.reshaping.rng.log_range(1_000..3 * SECOND))?;
+                self.power_fails(slow)?;
+            }
+        } else {
+            self.quiet_round()?;
+            self.time_passes(self.chances.reshaping.rng.log_range(1_000..3 * SECOND))?;
+            if let Some(leaf) = self.some_working()
+                && self.chances.reshaping.chance(60)
+            {
+                self.fail_leaf(&leaf)?;
+                self.quiet_round()?;
+            }
+        }
+        self.reshaped()
+    }
+
+    /// The reshape comes to its end, and all of the array is used.
+    fn reshaped(&mut self) -> Result<(), Over> {
+        if let Err(error) = self.top_control()?.jobs().set_sync_speed(0, u64::MAX) {
+            return self.fail("requests_succeed", error.to_string());
+        }
+        self.quiet_round()?;
+        self.wait_for_jobs()?;
+        let status = self.top_status()?;
+        if status.reshape.is_some() {
+            let text =
+                format!("a reshape ends, and has not come to its end: {:?}", status.last_job);
+            return self.fail("requests_succeed", text);
+        }
+        let members = self.world.members.borrow().clone();
+        let found = members.iter().filter(|member| member.in_sync.get() && !member.is_gone());
+        let superblocks: Vec<Superblock> =
+            found.filter_map(|member| images::superblock(&self.world, member)).collect();
+        let raid_disks = status.raid_disks as u32;
+        let superblocks: Vec<Superblock> =
+            superblocks.into_iter().map(|sb| Superblock { raid_disks, ..sb }).collect();
+        let Some(layout) = images::layout(&superblocks) else {
+            return self.fail("md_can_assemble", "the superblocks describe no array".to_string());
+        };
+        self.world.moving.set(false);
+        self.world.owners.borrow_mut().clear();
+        self.oracle.grow(layout.array_size());
+        self.has_layout(Rc::new(layout));
+        self.open_anew()?;
+        self.quiet_round()?;
+        self.read_everything()?;
+        if self.chances.reshaping.chance(50) {
+            self.wait_for_jobs()?;
+            self.next_life(false)?;
+        }
+        Ok(())
+    }
+
+    /// Lets time pass, with what is under way.
+    fn time_passes(&mut self, nanos: u64) -> Result<(), Over> {
+        let until = self.world.now() + nanos;
+        while self.world.now() < until && self.step()? != crate::machine::Step::Stuck {}
+        Ok(())
+    }
+
+    /// Power fails, and all members are there again.
+    fn power_fails(&mut self, speed: u64) -> Result<(), Over> {
+        self.world.trace(|| "CRASH in a reshape".to_string());
+        self.did.crashes += 1;
+        if let Some(Life { client, arrays, machine }) = self.life.take() {
+            self.did.requests += client.ended;
+            self.world.power_cut();
+            drop((client, arrays));
+            drop(machine);
+        }
+        self.oracle.crash();
+        self.oracle.settled = false;
+        self.world.missed.borrow_mut().clear();
+        self.learn_from_images();
+        let top = self.top();
+        self.plan.arrays[top].assemble.sync_speed = SyncSpeed { min_kib: 0, max_kib: speed };
+        self.assemble()?;
+        self.world.moving.set(true);
+        self.quiet_round()
+    }
+}
