@@ -55,6 +55,8 @@ pub struct Counts {
     pub bitmap_changes: u64,
     /// Components that became larger.
     pub resizes: u64,
+    /// Members that were to be replaced while they served.
+    pub replacements: u64,
 }
 
 impl Counts {
@@ -66,6 +68,7 @@ impl Counts {
         self.re_added += other.re_added;
         self.bitmap_changes += other.bitmap_changes;
         self.resizes += other.resizes;
+        self.replacements += other.replacements;
     }
 }
 

@@ -13,7 +13,7 @@
 //! | `counting` | which arrays count, and what they can still lose |
 //! | `lives`, `between` | creation, assembly, stops and crashes; what lies between two lives |
 //! | `rounds`, `faults`, `mishaps` | requests, and what happens meanwhile |
-//! | `commands`, `mending` | what people ask of arrays; members that come |
+//! | `commands`, `mending`, `replacing` | what people ask of arrays; members that come; members that are replaced |
 //! | `ending` | the last round |
 //!
 //! | file | of single arrays alone |
@@ -51,6 +51,7 @@ mod mishaps;
 mod missed;
 pub mod plan;
 mod promises;
+mod replacing;
 mod rescue;
 mod resizing;
 mod rest;
@@ -181,6 +182,9 @@ impl Run {
             self.round()?;
             self.something_aimed()?;
             self.mend_between_rounds()?;
+            if self.chances.replaced.chance(30) {
+                self.replace_a_member()?;
+            }
             let odds = &self.plan.odds;
             let (jobs, idle, mishap) =
                 (odds.wait_for_jobs, odds.crash_when_idle, odds.between_rounds);

@@ -134,6 +134,9 @@ fn member_status(member: &Member, plugs: &[(MemberNr, PlugStats)]) -> MemberStat
         Standing::Rebuilding { recovered, .. } => {
             (MemberState::Rebuilding { recovered: *recovered }, None)
         }
+        Standing::Replacing { recovered, .. } => {
+            (MemberState::Replacing { recovered: *recovered }, None)
+        }
         Standing::Spare => (MemberState::Spare, None),
         Standing::Faulty(why) => (MemberState::Faulty, Some(why.clone())),
     };
@@ -141,7 +144,8 @@ fn member_status(member: &Member, plugs: &[(MemberNr, PlugStats)]) -> MemberStat
         nr: member.nr,
         name: member.name.clone(),
         dev_number: superblock.dev_number,
-        slot: member.standing.slot(),
+        slot: member.standing.slot_on_it(),
+        want_replacement: member.want_replacement,
         state,
         fault,
         device_uuid: superblock.device_uuid,

@@ -12,7 +12,6 @@
 //!
 //! Does not know how much a file system on the array needs.
 
-use crate::control::record::members::Standing;
 use crate::control::{Control, commands};
 use crate::engine::Engine;
 use crate::error::ControlError;
@@ -188,10 +187,9 @@ impl Control {
             let why = "it has a partial parity log or a journal; as in md, take that away first";
             return refuse(why.to_string());
         }
-        let rebuilding = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
         let unfinished = if roster.resynced != u64::MAX {
             "resync"
-        } else if roster.members.iter().any(|member| rebuilding(&member.standing)) {
+        } else if roster.members.iter().any(|member| member.standing.is_filled()) {
             "recovery"
         } else {
             return Ok(());

@@ -133,6 +133,11 @@ impl Job {
         self.plan.job
     }
 
+    /// It fills a replacement.
+    pub(crate) fn replaces(&self) -> bool {
+        matches!(self.plan.window, WindowKind::Replace { .. })
+    }
+
     pub(crate) fn mismatches(&self) -> u64 {
         self.mismatches.get()
     }

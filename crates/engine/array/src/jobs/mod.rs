@@ -10,6 +10,7 @@
 //! | `compare` | parity held against data, and whose block is wrong |
 //! | `scrub_copies` | a window of a level with copies |
 //! | `vote` | copies held against each other |
+//! | `replace` | a window of a member that is being replaced: copied to its replacement |
 //! | `correct` | blocks that a repair writes, read back afterwards |
 //! | `meter` | the rate |
 //!
@@ -20,6 +21,7 @@ mod compare;
 mod correct;
 mod job;
 mod meter;
+mod replace;
 mod scrub_copies;
 mod scrub_parity;
 mod units;

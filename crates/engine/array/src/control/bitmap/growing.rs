@@ -14,7 +14,6 @@
 
 use crate::control::bitmap::WriteIntent;
 use crate::control::commands;
-use crate::control::record::members::Standing;
 use crate::control::record::running_bitmap::Bitmap;
 use crate::engine::Engine;
 use crate::engine::recorded::Recorded;
@@ -97,10 +96,9 @@ impl WriteIntent {
     fn needs_settled(&self, doing: &'static str) -> Result<(), ControlError> {
         commands::needs_working(&self.record, doing)?;
         let roster = self.record.roster.borrow();
-        let rebuilding = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
         let what = if roster.resynced != u64::MAX {
             "a resync"
-        } else if roster.members.iter().any(|member| rebuilding(&member.standing)) {
+        } else if roster.members.iter().any(|member| member.standing.is_filled()) {
             "a recovery"
         } else {
             return Ok(());

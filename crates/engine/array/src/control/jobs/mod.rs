@@ -8,12 +8,14 @@
 //! | file | subject |
 //! |---|---|
 //! | `recovery` | what progress and end of a recovery or resync mean for views and superblocks |
+//! | `replacing` | a member that serves and is copied to its replacement meanwhile |
 //! | `scrub` | checks and repairs: asked for, gone on with, reported |
 //! | `schedule` | the job that runs, and what is remembered of the last |
 //! | `foreground` | the I/O of clients, for which jobs make room |
 
 mod foreground;
 mod recovery;
+mod replacing;
 pub(crate) mod schedule;
 mod scrub;
 
@@ -47,6 +49,8 @@ const LOOK_EVERY: Nanos = 5_000_000;
 enum Due {
     /// Fill this member, which is a spare or was being filled already.
     Recover(MemberNr),
+    /// Fill this member, which is to replace one that serves, or is a spare that may.
+    Replace(MemberNr),
     Resync,
     Scrub(Wanted),
 }
@@ -88,7 +92,7 @@ impl Jobs {
             return Some(kind);
         }
         self.due().map(|due| match due {
-            Due::Recover(_) => JobKind::Recover,
+            Due::Recover(_) | Due::Replace(_) => JobKind::Recover,
             Due::Resync => JobKind::Resync,
             Due::Scrub(wanted) => wanted.scrub.kind(),
         })
@@ -158,11 +162,17 @@ impl Jobs {
             let mut work = self.schedule.work.borrow_mut();
             work.recovery_stuck = false;
             work.resync_stuck = false;
+            work.replacement_stuck = false;
         }
-        if matches!(self.due(), Some(Due::Recover(_)))
-            && let Some(job) = &self.schedule.work.borrow().job
-            && job.kind() != JobKind::Recover
-        {
+        let due = self.due();
+        let work = self.schedule.work.borrow();
+        let Some(job) = &work.job else { return };
+        let gives_way = match due {
+            Some(Due::Recover(_)) => job.kind() != JobKind::Recover || job.replaces(),
+            Some(Due::Replace(_)) => matches!(job.kind(), JobKind::Check | JobKind::Repair),
+            _ => false,
+        };
+        if gives_way {
             job.cancel();
         }
     }
@@ -193,6 +203,13 @@ impl Jobs {
         if roster.resynced != u64::MAX && !work.resync_stuck {
             return Some(Due::Resync);
         }
+        // After the resync: it makes what both hold the same.
+        if roster.resynced == u64::MAX
+            && !work.replacement_stuck
+            && let Some(nr) = replacing::due(&roster)
+        {
+            return Some(Due::Replace(nr));
+        }
         work.wanted.map(Due::Scrub)
     }
 
@@ -213,6 +230,7 @@ impl Jobs {
             self.schedule.work.borrow_mut().busy = true;
             match due {
                 Due::Recover(nr) => self.recover(nr).await,
+                Due::Replace(nr) => self.replace(nr).await,
                 Due::Resync => self.resync().await,
                 Due::Scrub(wanted) => self.scrub(wanted).await,
             }

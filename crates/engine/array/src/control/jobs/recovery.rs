@@ -23,7 +23,7 @@ use std::rc::Rc;
 const POST_EVERY: Nanos = 20_000_000;
 
 /// More members have failed than the level allows, so that the end of a job cannot be recorded.
-const TOO_FEW: JobEnd = JobEnd::Failed(IoError { kind: IoErrorKind::Lost, errno: 0 });
+pub(super) const TOO_FEW: JobEnd = JobEnd::Failed(IoError { kind: IoErrorKind::Lost, errno: 0 });
 
 /// The member that a recovery fills, and the range.
 struct Target {
@@ -145,15 +145,15 @@ impl Jobs {
         }
     }
 
-    fn set_recovered(&self, nr: MemberNr, bytes: u64) {
+    pub(super) fn set_recovered(&self, nr: MemberNr, bytes: u64) {
         if let Some(member) = self.record.roster.borrow_mut().member_mut(nr)
-            && let Standing::Rebuilding { recovered, .. } = &mut member.standing
+            && let Some((recovered, _)) = member.standing.progress_mut()
         {
             *recovered = bytes;
         }
     }
 
-    fn post_now_and_then(&self, posted: &Cell<Nanos>) {
+    pub(super) fn post_now_and_then(&self, posted: &Cell<Nanos>) {
         let now = self.record.shard.now();
         if now.saturating_sub(posted.get()) >= POST_EVERY {
             posted.set(now);
@@ -161,11 +161,11 @@ impl Jobs {
         }
     }
 
-    async fn checkpoint_recovery(&self, nr: MemberNr, bytes: u64) {
+    pub(super) async fn checkpoint_recovery(&self, nr: MemberNr, bytes: u64) {
         let turn = self.record.turn().await;
         self.record.flush_members(&turn, |member| member.nr == nr).await;
         if let Some(member) = self.record.roster.borrow_mut().member_mut(nr)
-            && let Standing::Rebuilding { recovered, checkpoint, .. } = &mut member.standing
+            && let Some((recovered, checkpoint)) = member.standing.progress_mut()
         {
             *recovered = bytes.max(*recovered);
             *checkpoint = bytes;
@@ -243,6 +243,10 @@ impl Jobs {
         };
         let end = job.run(&self.record.engine, self.is_busy(), advanced, checkpoint).await;
         self.log_findings(job.kind(), &job.take_findings());
+        if until != u64::MAX {
+            // Nothing was compared there, so what was being written when the array ended may differ on replacements.
+            self.record.roster.borrow_mut().restart_replacements();
+        }
         let done = if end == JobEnd::Done { u64::MAX } else { job.bytes(job.done()) };
         let recorded = self.checkpoint_resync(done).await;
         let end = if recorded { end } else { TOO_FEW };

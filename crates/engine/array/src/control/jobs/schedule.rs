@@ -53,6 +53,7 @@ pub(crate) struct Work {
     /// A recovery or resync could not go on; it is not tried again before members change.
     pub(crate) recovery_stuck: bool,
     pub(crate) resync_stuck: bool,
+    pub(crate) replacement_stuck: bool,
     paused: bool,
     /// A job is under way, its start or its end, or [forbidden](Schedule::forbidden).
     pub(crate) busy: bool,

@@ -11,7 +11,6 @@
 use crate::control::commands;
 use crate::control::ppl::PartialParity;
 use crate::control::ppl::in_use::Use;
-use crate::control::record::members::Standing;
 use crate::engine::Engine;
 use crate::engine::recorded::Recorded;
 use crate::error::ControlError;
@@ -135,10 +134,9 @@ impl PartialParity {
         commands::needs_redundancy(&self.record, doing)?;
         commands::needs_working(&self.record, doing)?;
         let roster = self.record.roster.borrow();
-        let rebuilding = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
         let what = if roster.resynced != u64::MAX {
             "a resync"
-        } else if roster.members.iter().any(|member| rebuilding(&member.standing)) {
+        } else if roster.members.iter().any(|member| member.standing.is_filled()) {
             "a recovery"
         } else if self.in_use.get() == Use::Opening {
             "another change of its log"

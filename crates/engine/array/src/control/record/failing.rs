@@ -109,9 +109,13 @@ impl Record {
             roster.broken = true;
             return Dropped::Broken;
         }
-        member.standing = Standing::Faulty(why.to_string());
+        let was = std::mem::replace(&mut member.standing, Standing::Faulty(why.to_string()));
         member.given_up = Some(why.to_string());
+        let held = was.slot();
         let device = Rc::clone(&member.device);
+        if let Some(slot) = held {
+            roster.promote_replacement(slot);
+        }
         self.suspects.set_recording(true);
         tracing::warn!("array {array}: {name} is faulty: {why}");
         drop(roster);

@@ -20,6 +20,7 @@ mod lifecycle;
 mod mixed_blocks;
 mod naming;
 mod ppl;
+mod replacing;
 mod rescue;
 mod resizing;
 mod scrubbing;
