@@ -163,7 +163,7 @@ impl PartialParity {
 
     async fn write_units(self: Rc<Self>, slot: Slot) {
         loop {
-            let places = self.places(slot);
+            let places = self.log_places(slot);
             let room = places.iter().map(|place| place.area.partial_max()).min();
             let room = room.unwrap_or(u64::MAX);
             let batches = match self.logs.borrow_mut().get_mut(slot) {
@@ -203,7 +203,7 @@ impl PartialParity {
 
     /// Where units for `slot` go: to the member that holds it, and to its replacement, which may have the parity by itself
     /// after a crash. Nowhere when there is nobody whose log could be written.
-    fn places(&self, slot: Slot) -> SmallVec<[LogPlace; 2]> {
+    fn log_places(&self, slot: Slot) -> SmallVec<[LogPlace; 2]> {
         if self.in_use.get() == Use::Absent {
             return SmallVec::new();
         }
