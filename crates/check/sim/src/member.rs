@@ -357,6 +357,14 @@ impl Member {
         self.lose_cache(rng);
     }
 
+    /// Nothing that was written there can be lost any more.
+    pub fn is_durable(&self, range: &Range<u64>) -> bool {
+        let over = |cached: &Cached| {
+            cached.offset < range.end && range.start < cached.offset + cached.data.len() as u64
+        };
+        !self.state.borrow().cache.iter().any(over)
+    }
+
     /// Component bytes that were said to be durable and are not what they were, in whole sectors; `None` when bytes of
     /// its metadata are among them.
     pub fn lied_in_data(&self) -> Option<Vec<Range<u64>>> {

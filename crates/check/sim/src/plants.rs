@@ -89,6 +89,7 @@ pub const PLANTS: &[Plant] = &[
     array(CACHE, "stale-line", "does not put new parity into the stripe cache"),
     array(CACHE, "repair-keeps-cache", "leaves the stripe cache as it was when a repair writes past it"),
     array(JOBS, "replacement-not-written", "does not write to a member's replacement what it writes to the member"),
+    array(JOBS, "replacement-unlogged", "does not write to a replacement's partial parity log what it writes to the member's"),
     array(JOBS, "replacement-skips-unreadable", "leaves out of a replacement what the old member cannot read"),
     array(JOBS, "replacement-unflushed", "gives a replacement its slot before what was copied to it is durable"),
     array(JOBS, "promoted-as-whole", "takes a half-filled replacement for whole when the member that it replaces fails"),

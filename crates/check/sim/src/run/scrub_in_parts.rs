@@ -18,6 +18,9 @@ use braid_layout::Layout;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+/// The largest block of any array.
+const BLOCK: u64 = 4096;
+
 /// Bytes of a member that have rotten: where, what was there, and what is there now.
 struct Rot {
     member: Rc<Member>,
@@ -106,7 +109,11 @@ impl Run {
         for _ in 0..1 + rng.range(0..8) {
             let at = rng.range(0..used / 512) * 512;
             let here = start + at..start + at + 512;
+            // A crash would take part of the block back to what it was before, and not the rest.
+            let block = here.start - here.start % BLOCK;
+            let block = block..block + BLOCK;
             if images::unit_range(&layout, Some(slot), at).is_none()
+                || !member.is_durable(&block)
                 || places.iter().any(|(known, ..)| *known == here.start)
             {
                 continue;
@@ -173,6 +180,9 @@ impl Run {
                         |member: &MemberStatus| member.name == name && member.slot.is_some();
                     if !whole || !self.top_status()?.members.iter().any(holds) {
                         return Ok(None);
+                    }
+                    if kept.is_some_and(|part| part.position == part.range.end) {
+                        return Ok(Some(so_far));
                     }
                     rot.spread();
                 }

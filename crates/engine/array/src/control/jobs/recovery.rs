@@ -16,6 +16,7 @@ use braid_device::{IoError, IoErrorKind};
 use braid_layout::{Layout, Level, Slot};
 use braid_shard::Nanos;
 use braid_shard::plant::planted;
+use braid_shard::sync::Share;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -95,32 +96,7 @@ impl Jobs {
         if let Some(known) = self.rebuilding(nr) {
             return Some(known);
         }
-        let (device, superblock) = {
-            let roster = self.record.roster.borrow();
-            let member = roster.member(nr).filter(|member| member.standing == Standing::Spare)?;
-            (member.device.as_device(), member.superblock.clone())
-        };
-        if let Err(error) = self.ppl.give_area(&device, &superblock).await {
-            let why = format!("its partial parity log could not be written: {error}");
-            self.record.drop_member(nr, &why);
-            self.record.write_superblocks(&turn).await;
-            self.record.send_view().await;
-            return None;
-        }
-        let given = match self.record.current_bitmap.has_room(&device, &superblock) {
-            true => self.bitmap.give_bitmap(&device, &superblock).await.map_err(|e| e.to_string()),
-            // It was away when the bitmap was added.
-            false => Err("it has no room for the array's".to_string()),
-        };
-        let pen = match given {
-            Ok(pen) => pen,
-            Err(why) => {
-                self.record.drop_member(nr, &format!("its bitmap could not be written: {why}"));
-                self.record.write_superblocks(&turn).await;
-                self.record.send_view().await;
-                return None;
-            }
-        };
+        let pen = self.prepare_spare(&turn, nr).await?;
         let slot = {
             let mut roster = self.record.roster.borrow_mut();
             let slot = roster.empty_slot(self.record.geometry().slots())?;
@@ -134,6 +110,37 @@ impl Jobs {
         // Before the first window: from here on all writes go to the new member too.
         self.record.send_view().await;
         self.rebuilding(nr).filter(|target| target.slot == slot)
+    }
+
+    /// Gives a spare that is about to be filled the array's log and bitmap. No bit changes until what comes back is dropped.
+    /// `None` when it is no spare, or has failed for it.
+    pub(super) async fn prepare_spare(&self, turn: &Share, nr: MemberNr) -> Option<Option<Share>> {
+        let (device, superblock) = {
+            let roster = self.record.roster.borrow();
+            let member = roster.member(nr).filter(|member| member.standing == Standing::Spare)?;
+            (member.device.as_device(), member.superblock.clone())
+        };
+        let log = self.ppl.give_area(&device, &superblock).await;
+        let given = match log {
+            Err(error) => Err(format!("its partial parity log could not be written: {error}")),
+            // It was away when the bitmap was added.
+            Ok(()) if !self.record.current_bitmap.has_room(&device, &superblock) => {
+                Err("it has no room for the array's bitmap".to_string())
+            }
+            Ok(()) => {
+                let given = self.bitmap.give_bitmap(&device, &superblock).await;
+                given.map_err(|error| format!("its bitmap could not be written: {error}"))
+            }
+        };
+        match given {
+            Ok(pen) => Some(pen),
+            Err(why) => {
+                self.record.drop_member(nr, &why);
+                self.record.write_superblocks(turn).await;
+                self.record.send_view().await;
+                None
+            }
+        }
     }
 
     fn rebuilding(&self, nr: MemberNr) -> Option<Target> {

@@ -115,25 +115,8 @@ impl Jobs {
         if let Some(known) = self.replacing(nr) {
             return Some(known);
         }
-        let (device, superblock) = {
-            let roster = self.record.roster.borrow();
-            let member = roster.member(nr).filter(|member| member.standing == Standing::Spare)?;
-            slot_for(&roster, nr)?;
-            (member.device.as_device(), member.superblock.clone())
-        };
-        let given = match self.record.current_bitmap.has_room(&device, &superblock) {
-            true => self.bitmap.give_bitmap(&device, &superblock).await.map_err(|e| e.to_string()),
-            // It was away when the bitmap was added.
-            false => Err("it has no room for the array's".to_string()),
-        };
-        let pen = match given {
-            Ok(pen) => pen,
-            Err(why) => {
-                self.record.drop_member(nr, &format!("its bitmap could not be written: {why}"));
-                self.record.record_dropped(&turn).await;
-                return None;
-            }
-        };
+        slot_for(&self.record.roster.borrow(), nr)?;
+        let pen = self.prepare_spare(&turn, nr).await?;
         {
             let mut roster = self.record.roster.borrow_mut();
             let slot = slot_for(&roster, nr)?;

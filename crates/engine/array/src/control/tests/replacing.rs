@@ -378,6 +378,8 @@ fn a_member_that_was_removed_is_taken_back_by_the_bitmap() {
     let (array, control) = world.assemble(&members);
     let size = array.info().device.size as usize;
     world.write(&array, 0, 0, &pattern(0, size)).unwrap();
+    // The bits of that are cleared by then.
+    world.sleep(60 * SECOND);
     let (steering, opener) = (Rc::clone(&control), Arc::clone(&members[1]) as Arc<dyn Opener>);
     let name = MemberSelector::Name("m1".to_string());
     world.run(async move {
