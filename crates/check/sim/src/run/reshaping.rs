@@ -148,8 +148,11 @@ impl Run {
         self.learn_from_images();
         let top = self.top();
         self.plan.arrays[top].assemble.sync_speed = SyncSpeed { min_kib: 0, max_kib: speed };
-        self.assemble()?;
+        self.world.moving_from_the_start.set(true);
+        let assembled = self.assemble();
+        self.world.moving_from_the_start.set(false);
         self.world.moving.set(true);
+        assembled?;
         self.quiet_round()
     }
 }
