@@ -3,10 +3,12 @@
 //! [`uml`] runs a script under a real Linux kernel with the md drivers, as an ordinary process.
 //! [`matrix`] has it and braid make arrays of every kind, and each read, check and write the other's;
 //! [`stacks`] does so with arrays of arrays; in [`states`] each takes over what a crash of the other left. A [`session`] is a guest for several
-//! scripts in turn. [`kills`] is about volumes: their server is killed in the middle of everything.
+//! scripts in turn. [`across`] is for arrays of files
+//! that single tests carry from one to the other. [`kills`] is about volumes: their server is killed in the middle of everything.
 
 #![forbid(unsafe_code)]
 
+pub mod across;
 pub mod by_braid;
 pub mod cell;
 pub mod guest;

@@ -14,6 +14,7 @@ use braid_device::file::{FileMember, Mode, create_sparse};
 use braid_device::{Device, IoErrorKind, IoSets, Op, OpenError, Opener, Request, Target};
 use braid_format::badblocks;
 use braid_format::superblock::Superblock;
+use braid_interop::across::path;
 use braid_interop::by_braid::{own_context, superblock_at};
 use braid_interop::uml;
 use braid_layout::Level;
@@ -21,7 +22,7 @@ use braid_shard::Shard;
 use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,10 +41,6 @@ const LEVELS: [(&str, Level, usize); 4] = [
     ("raid6", Level::Raid6, 4),
     ("raid10", Level::Raid10, 4),
 ];
-
-fn path(folder: &Path, name: &str, nr: usize) -> PathBuf {
-    folder.join(format!("{name}.{nr}"))
-}
 
 /// A member of which some bytes take no write.
 struct Defective {

@@ -12,15 +12,16 @@ use braid_array::control::Control;
 use braid_array::create::create;
 use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions, MemberSelector};
 use braid_device::file::{FileMember, Mode, create_sparse};
-use braid_device::{IoSets, Opener, Request, Target};
+use braid_device::{IoSets, Request, Target};
 use braid_format::bitmap::BitmapSuperblock;
+use braid_interop::across::{self, die, openers, path};
 use braid_interop::by_braid::own_context;
 use braid_interop::uml;
 use braid_layout::Level;
 use braid_shard::Shard;
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,23 +36,6 @@ const NEAR: u64 = 8192;
 const FAR: u64 = 5 * MIB;
 const LEVELS: [(&str, Level, usize); 3] =
     [("raid1", Level::Raid1, 2), ("raid5", Level::Raid5, 3), ("raid10", Level::Raid10, 4)];
-
-fn path(folder: &Path, name: &str, nr: usize) -> PathBuf {
-    folder.join(format!("{name}.{nr}"))
-}
-
-fn openers(folder: &Path, name: &str, members: usize) -> Vec<Arc<dyn Opener>> {
-    let open =
-        |nr| FileMember::open(path(folder, name, nr), Mode::ReadWrite).expect("a member opens");
-    (0..members).map(|nr| Arc::new(open(nr)) as Arc<dyn Opener>).collect()
-}
-
-/// Copies the members as they are now.
-fn die(folder: &Path, name: &str, as_name: &str, members: usize) {
-    for nr in 0..members {
-        fs::copy(path(folder, name, nr), path(folder, as_name, nr)).expect("a member is copied");
-    }
-}
 
 fn damage(folder: &Path, name: &str, nr: usize, data: u64, places: &[u64]) {
     let file = fs::File::options().write(true).open(path(folder, name, nr)).expect("a copy opens");
@@ -128,23 +112,16 @@ fn check_in_guest(folder: &Path, names: &[(String, usize)], content: Option<&str
             format!("cmp -n $(stat -c %s {content}) /dev/md0 {content} && echo {name}: same\n")
         })
     };
-    let mut script = format!(
-        "cd {}\nsettle() {{ for i in $(seq 500); do [ \"$(cat /sys/block/md0/md/sync_action)\" = idle ] && break; sleep 0.05; done; }}\n",
-        uml::SHARED
-    );
+    let mut script = across::preamble(500);
     for (name, members) in names {
-        let loops = |nr: &usize| format!("/dev/loop{nr}");
-        let devices: Vec<String> = (0..*members).collect::<Vec<_>>().iter().map(loops).collect();
-        for nr in 0..*members {
-            script.push_str(&format!("losetup /dev/loop{nr} {name}.{nr}\n"));
-        }
+        let devices = across::losetup(&mut script, name, *members);
         script.push_str(&format!(
             "mdadm --assemble --run --force --quiet /dev/md0 {}\nmdadm --readwrite --quiet /dev/md0\nsleep 0.5; settle\n\
              echo check > /sys/block/md0/md/sync_action; sleep 0.2; settle\n\
              echo {name}: mismatch_cnt $(cat /sys/block/md0/md/mismatch_cnt) degraded $(cat /sys/block/md0/md/degraded)\n\
              {}echo {name}: bitmap of $(mdadm -X /dev/loop0 | grep 'bits (chunks)')\n\
              mdadm --stop --quiet /dev/md0; losetup -D\n",
-            devices.join(" "),
+            devices,
             compare(name)
         ));
     }

@@ -12,13 +12,14 @@ use braid_array::state::flags::MemberFlags;
 use braid_device::file::{FileMember, Mode, create_sparse};
 use braid_device::{IoSets, Op, Opener, Request, Target};
 use braid_format::superblock::Version;
+use braid_interop::across::path;
 use braid_interop::by_braid::{own_context, superblock_at};
 use braid_interop::uml;
 use braid_layout::Level;
 use braid_shard::Shard;
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,10 +37,6 @@ const BOTH: MemberFlags = MemberFlags { write_mostly: true, failfast: true };
 /// Arrays of both sides, with the version of their superblocks.
 const BY_MDADM: [(&str, Version); 2] = [("md12", Version::V1_2), ("md090", Version::V0_90)];
 const BY_BRAID: [(&str, Version); 2] = [("own12", Version::V1_2), ("own090", Version::V0_90)];
-
-fn path(folder: &Path, name: &str, nr: usize) -> PathBuf {
-    folder.join(format!("{name}.{nr}"))
-}
 
 fn openers(folder: &Path, name: &str) -> Vec<Arc<dyn Opener>> {
     let open = |nr| {

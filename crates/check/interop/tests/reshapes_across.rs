@@ -4,15 +4,13 @@ use braid_array::assemble::assemble;
 use braid_array::control::Control;
 use braid_array::create::create;
 use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions, SyncSpeed};
-use braid_device::file::{FileMember, Mode, create_sparse};
-use braid_device::{IoSets, Op, Opener, Request, Target};
+use braid_device::file::create_sparse;
+use braid_interop::across::{self, content, die, openers, path};
 use braid_interop::by_braid::own_context;
 use braid_interop::uml;
 use braid_layout::Level;
 use braid_shard::Shard;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 const KIB: u64 = 1 << 10;
@@ -26,41 +24,16 @@ const LEVELS: [(&str, Level, usize, usize); 3] =
     [("raid4", Level::Raid4, 3, 4), ("raid5", Level::Raid5, 3, 5), ("raid6", Level::Raid6, 4, 5)];
 const ENDS: [&str; 2] = ["stopped", "killed"];
 
-fn path(folder: &Path, name: &str, nr: usize) -> PathBuf {
-    folder.join(format!("{name}.{nr}"))
-}
-
-fn openers(folder: &Path, name: &str, members: usize) -> Vec<Arc<dyn Opener>> {
-    let open =
-        |nr| FileMember::open(path(folder, name, nr), Mode::ReadWrite).expect("a member opens");
-    (0..members).map(|nr| Arc::new(open(nr)) as Arc<dyn Opener>).collect()
-}
-
-fn content() -> Vec<u8> {
-    (0..COMPARED).map(|at| ((at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
-}
-
 fn new_size(level: Level, members: usize) -> u64 {
     COMPONENT * (members - level.parity_count()) as u64
-}
-
-/// Copies the members as they are now.
-fn die(folder: &Path, name: &str, as_name: &str, members: usize) {
-    for nr in 0..members {
-        std::fs::copy(path(folder, name, nr), path(folder, as_name, nr)).expect("it is copied");
-    }
 }
 
 #[test]
 fn md_goes_on_with_reshapes_that_braid_has_begun() {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let (folder, shard) = (folder.path(), Shard::with_ring(0).unwrap());
-    std::fs::write(folder.join("content"), content()).unwrap();
-    let mut script = format!(
-        "cd {}\nsettle() {{ for i in $(seq 900); do [ \"$(cat /sys/block/md0/md/sync_action)\" = idle ] && break; \
-         sleep 0.05; done; }}\n",
-        uml::SHARED
-    );
+    std::fs::write(folder.join("content"), content(COMPARED)).unwrap();
+    let mut script = across::preamble(900);
     for (level_name, level, before, after) in LEVELS {
         let stopped = format!("{level_name}stopped");
         (0..after).for_each(|nr| {
@@ -81,11 +54,7 @@ fn md_goes_on_with_reshapes_that_braid_has_begun() {
             create(&ctx, all, options).await.expect("it is created");
             let array = assemble(&ctx, given, AssembleOptions::default()).await.expect("it runs");
             let control = Control::find(&on, array.id()).expect("it runs");
-            let device = array.open(&on).expect("it runs");
-            let bytes = on.pool().copy_of(&content()).freeze();
-            let written = IoSets::new(&on).one(&*device, Request::write(0, bytes, true)).await;
-            written.result.expect("it is written");
-            drop(device);
+            across::write(&on, &array, &content(COMPARED)).await;
             control.jobs().set_sync_speed(0, 1024).expect("a speed is set");
             control.set_raid_disks(after, false).await.expect("it grows");
             loop {
@@ -100,35 +69,22 @@ fn md_goes_on_with_reshapes_that_braid_has_begun() {
         });
         for end in ENDS {
             let name = format!("{level_name}{end}");
-            let mut devices = String::new();
-            for nr in 0..after {
-                writeln!(script, "losetup /dev/loop{nr} {name}.{nr}").unwrap();
-                write!(devices, " /dev/loop{nr}").unwrap();
-            }
+            let devices = across::losetup(&mut script, &name, after);
             writeln!(
                 script,
-                "mdadm --examine /dev/loop0 | grep -c 'Reshape pos' | sed 's/^/{name}: reshaping /'\n\
-                 mdadm --assemble --run --quiet /dev/md0{devices}\nmdadm --readwrite --quiet /dev/md0\nsleep 0.5; settle\n\
-                 echo {name}: $(blockdev --getsize64 /dev/md0) bytes\n\
-                 echo check > /sys/block/md0/md/sync_action; sleep 0.2; settle\n\
-                 echo {name}: mismatch_cnt $(cat /sys/block/md0/md/mismatch_cnt) degraded $(cat /sys/block/md0/md/degraded)\n\
-                 cmp -n {COMPARED} /dev/md0 content && echo {name}: same\n\
-                 mdadm --stop --quiet /dev/md0; losetup -D"
+                "mdadm --examine /dev/loop0 | grep -c 'Reshape pos' | sed 's/^/{name}: reshaping /'"
             )
             .unwrap();
+            across::md_checks(&mut script, &name, &devices, COMPARED);
         }
     }
     let output = uml::run(&script, folder, 512, Duration::from_secs(400));
     let said = output.expect("the guest runs").text;
     for (level_name, level, _, after) in LEVELS {
         for end in ENDS {
-            for line in [
-                "reshaping 1".to_string(),
-                format!("{} bytes", new_size(level, after)),
-                "mismatch_cnt 0 degraded 0".to_string(),
-                "same".to_string(),
-            ] {
-                let line = format!("{level_name}{end}: {line}");
+            let name = format!("{level_name}{end}");
+            let found = across::md_found(&name, new_size(level, after));
+            for line in found.into_iter().chain([format!("{name}: reshaping 1")]) {
                 assert!(said.contains(&line), "{line:?} is not in:\n{said}");
             }
         }
@@ -139,7 +95,7 @@ fn md_goes_on_with_reshapes_that_braid_has_begun() {
 fn braid_goes_on_with_reshapes_that_md_has_begun() {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let (folder, shard) = (folder.path(), Shard::with_ring(0).unwrap());
-    std::fs::write(folder.join("content"), content()).unwrap();
+    std::fs::write(folder.join("content"), content(COMPARED)).unwrap();
     let mut script = format!("cd {}\n", uml::SHARED);
     for (name, _, before, after) in LEVELS {
         let (mut devices, mut more) = (String::new(), String::new());
@@ -178,28 +134,17 @@ fn braid_goes_on_with_reshapes_that_md_has_begun() {
                 sync_speed: SyncSpeed { min_kib: 0, max_kib: 1 },
                 ..AssembleOptions::default()
             };
-            let (position, size, seen, wrong) = shard.block_on(async move {
+            let (position, found) = shard.block_on(async move {
                 let array = assemble(&ctx, given, options).await.expect("it runs");
                 let control = Control::find(&on, array.id()).expect("it runs");
                 let position = control.status().await.reshape.map(|reshape| reshape.position);
                 control.jobs().set_sync_speed(0, u64::MAX).expect("a speed is set");
-                control.jobs().wait_idle().await;
-                control.jobs().start_check().expect("a check starts");
-                control.jobs().wait_idle().await;
-                let device = array.open(&on).expect("it runs");
-                let read = Request::read(0, on.pool().get(COMPARED));
-                let seen = match IoSets::new(&on).one(&*device, read).await.op {
-                    Op::Read(bufs) => bufs.iter().flat_map(|buf| buf.to_vec()).collect(),
-                    _ => Vec::new(),
-                };
-                let wrong = control.status().await.mismatch_cnt;
-                drop(device);
-                control.stop().await;
-                (position, array.info().device.size, seen, wrong)
+                (position, across::check(&on, &array, COMPARED).await)
             });
             assert!(position.is_some_and(|at| at > 0), "{name}: {position:?}\n{said}");
-            assert!(seen == content(), "{name}: the content differs\n{said}");
-            assert_eq!((size, wrong), (new_size(level, after), 0), "{name}\n{said}");
+            assert!(found.bytes == content(COMPARED), "{name}: the content differs\n{said}");
+            let right = (new_size(level, after), 0);
+            assert_eq!((found.size, found.mismatch_cnt), right, "{name}\n{said}");
         }
     }
 }
