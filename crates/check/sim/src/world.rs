@@ -105,8 +105,8 @@ pub struct World {
     pub owners: RefCell<BTreeMap<u64, ShardId>>,
     /// Units are being given to other shards: who writes them is not looked at.
     pub moving: Cell<bool>,
-    /// They do so while an array is assembled, since a reshape goes on at once.
-    pub moving_from_the_start: Cell<bool>,
+    /// So they are for as long as the array is reshaped, over crashes too, with the border.
+    pub reshaping: Cell<bool>,
     /// Flushes of members that failed.
     pub failed_flushes: Cell<u64>,
     /// A member gives older bytes than before, since it has lost some with a failed flush.
@@ -156,7 +156,7 @@ impl World {
             missed: RefCell::default(),
             owners: RefCell::default(),
             moving: Cell::new(false),
-            moving_from_the_start: Cell::new(false),
+            reshaping: Cell::new(false),
             failed_flushes: Cell::new(0),
             loss_was_shown: Cell::new(false),
             power_cuts: Cell::new(0),

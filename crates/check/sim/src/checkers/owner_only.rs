@@ -9,7 +9,7 @@ const NAME: &str = "owner_only";
 
 /// Shard `shard` writes component bytes of a member.
 pub fn look(world: &World, member: &Member, shard: ShardId, offset: u64, len: u64) {
-    if world.moving.get() || world.moving_from_the_start.get() {
+    if world.moving.get() || world.reshaping.get() {
         return;
     }
     let unit_of = world.unit_of.borrow();

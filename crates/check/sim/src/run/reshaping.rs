@@ -1,7 +1,7 @@
 //! A single array with parity is given more members while requests go on: power fails meanwhile, once or several times, or a
 //! member fails.
 //!
-//! What is where is left to the engine: requests say what may be read, before, meanwhile and after every crash, and parity is
+//! Where the data lies is left to the engine: requests say what may be read, before, meanwhile and after every crash, and parity is
 //! looked at in the end, under the new shape.
 
 use super::{Life, Run};
@@ -53,8 +53,7 @@ impl Run {
             return self.fail("requests_succeed", error.to_string());
         }
         self.world.trace(|| format!("{} members become {disks}", status.raid_disks));
-        // Units change hands with the border.
-        self.world.moving.set(true);
+        self.world.reshaping.set(true);
         let later =
             self.life()?.machine.begin(async move { control.set_raid_disks(disks, false).await });
         match self.wait("the command to add members", &later)? {
@@ -62,7 +61,7 @@ impl Run {
             // No room before the data, or a spare that is too weak for it.
             Err(error @ (ControlError::Shape { .. } | ControlError::Io { .. })) => {
                 self.world.trace(|| error.to_string());
-                self.world.moving.set(false);
+                self.world.reshaping.set(false);
                 self.world.owners.borrow_mut().clear();
                 return Ok(());
             }
@@ -111,7 +110,7 @@ impl Run {
         let Some(layout) = images::layout(&superblocks) else {
             return self.fail("md_can_assemble", "the superblocks describe no array".to_string());
         };
-        self.world.moving.set(false);
+        self.world.reshaping.set(false);
         self.world.owners.borrow_mut().clear();
         self.oracle.grow(layout.array_size());
         self.has_layout(Rc::new(layout));
@@ -148,11 +147,7 @@ impl Run {
         self.learn_from_images();
         let top = self.top();
         self.plan.arrays[top].assemble.sync_speed = SyncSpeed { min_kib: 0, max_kib: speed };
-        self.world.moving_from_the_start.set(true);
-        let assembled = self.assemble();
-        self.world.moving_from_the_start.set(false);
-        self.world.moving.set(true);
-        assembled?;
+        self.assemble()?;
         self.quiet_round()
     }
 }
