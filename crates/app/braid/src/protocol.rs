@@ -157,13 +157,13 @@ pub struct Reshaping {
     pub raid_devices: usize,
     /// Slots from now on.
     pub new_raid_devices: usize,
-    /// What users see now.
+    /// Bytes that users see now.
     pub array_size: u64,
-    /// What they see, once they connect again, when the reshape has ended.
+    /// Bytes that they see, once they connect again, when the reshape has ended.
     pub new_array_size: u64,
     /// Data that is read and written again.
     pub moved: u64,
-    /// What is written to each member.
+    /// Bytes that are written to each member.
     pub on_each: u64,
     /// The place of the data on each member moves so far towards its start.
     pub data_moves_by: u64,

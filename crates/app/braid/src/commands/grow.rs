@@ -8,6 +8,7 @@ use crate::protocol::{Answer, Request, SizeOf};
 use crate::wanted::array::{BitmapPlace, ConsistencyPolicy};
 use crate::wanted::size::WantedSize;
 use anyhow::{Result, bail};
+use serde::Serialize;
 use std::process::ExitCode;
 
 pub fn run(options: Grow) -> Result<ExitCode> {
@@ -26,20 +27,20 @@ fn resize(client: &mut Client, options: &Grow, what: SizeOf, size: WantedSize) -
     let (array, dry_run) = (options.name.clone(), options.dry_run);
     let answer = client.ask(&Request::Resize { array, what, size: size.bytes(), dry_run })?;
     let Answer::Resized { text, report } = answer else { return Err(unexpected(&answer)) };
-    if options.json {
-        output::json(&report)?;
-    } else {
-        output::line(text)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    say(options, &report, text)
 }
 
 fn reshape(client: &mut Client, options: &Grow, raid_disks: usize) -> Result<ExitCode> {
     let (array, dry_run) = (options.name.clone(), options.dry_run);
     let answer = client.ask(&Request::Reshape { array, raid_disks, dry_run })?;
     let Answer::Reshaping { text, report } = answer else { return Err(unexpected(&answer)) };
+    say(options, &report, text)
+}
+
+/// Says what has been done, or would be: in numbers for scripts, in sentences for people.
+fn say(options: &Grow, report: &impl Serialize, text: String) -> Result<ExitCode> {
     if options.json {
-        output::json(&report)?;
+        output::json(report)?;
     } else {
         output::line(text)?;
     }

@@ -22,7 +22,7 @@ pub(super) fn reshape(array: &Array, raid_disks: usize, dry_run: bool) -> Result
             array,
             move |control| async move { control.set_raid_disks(raid_disks, dry_run).await },
         )?;
-    // What is written to a member has been read from the members before.
+    // As much is read from a member as is written to it.
     let kib = planned.on_each / 1024 * 2;
     let report = Reshaping {
         array: array.name().to_string(),

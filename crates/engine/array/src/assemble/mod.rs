@@ -97,8 +97,7 @@ pub async fn assemble(
         choice.members.iter().map(|chosen| Rc::clone(&chosen.found.device)).collect();
     let geometries = reshape::geometries(&choice, &geometry)?;
     // Users see the size of before until a reshape has ended.
-    let block = u64::from(geometry.logical_block);
-    let size = geometries.before().array_size() / block * block;
+    let size = geometries.before().whole_blocks();
     let device = DeviceInfo { size, ..running::device_info(&name, &geometry, &devices) };
     let bitmap =
         if options.read_only { None } else { bitmap(ctx, &choice, &geometry, resynced).await? };

@@ -131,13 +131,12 @@ pub(super) fn device_info(
     let largest = |what: fn(&DeviceInfo) -> u32| {
         members.iter().map(|member| what(member.info())).max().unwrap_or(0)
     };
-    let block = u64::from(geometry.logical_block);
     let redundant = geometry.level.has_redundancy();
     let likes = largest(|info| info.optimal_io);
     let (minimum_io, optimal_io) = io_sizes(geometry, largest(|info| info.minimum_io), likes);
     DeviceInfo {
         name: name.to_string(),
-        size: geometry.array_size() / block * block,
+        size: geometry.whole_blocks(),
         logical_block: geometry.logical_block,
         physical_block: largest(|info| info.physical_block).max(geometry.logical_block),
         minimum_io,

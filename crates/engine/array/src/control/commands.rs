@@ -5,6 +5,7 @@ use crate::control::record::members::Standing;
 use crate::error::ControlError;
 use crate::options::MemberSelector;
 use crate::state::view::MemberNr;
+use crate::status::JobKind;
 
 /// The number of the member that a command names.
 pub(crate) fn select(
@@ -69,7 +70,16 @@ pub(crate) fn unsettled(record: &Record) -> Option<String> {
 
 /// Tells that `job` has to end first.
 pub(crate) fn not_done_yet(record: &Record, job: &str) -> String {
-    format!("{job} is not done yet; wait for it first: braid wait {}", record.name)
+    format!("{job} is not done yet; {}", wait_first(record))
+}
+
+/// Tells that a job runs, which has to end first.
+pub(crate) fn running(record: &Record, job: JobKind) -> String {
+    format!("a {job} is running; {}", wait_first(record))
+}
+
+fn wait_first(record: &Record) -> String {
+    format!("wait for it first: braid wait {}", record.name)
 }
 
 /// The device cannot become a member, and why.

@@ -48,6 +48,7 @@ pub(crate) mod stopping;
 mod tests;
 pub mod unanswered;
 
+use crate::error::ControlError;
 use crate::options::{AssembleOptions, Context};
 use crate::state::ArrayId;
 use bitmap::WriteIntent;
@@ -203,8 +204,29 @@ impl Control {
 
     // --- What commands need in common ---------------------------------------------------------
 
-    /// What to do about a job that is in the way.
-    fn wait_first(&self) -> String {
-        format!("wait for it first: braid wait {}", self.record.name)
+    fn no_shape(&self, doing: &'static str, why: String) -> ControlError {
+        ControlError::Shape { doing, array: self.record.name.clone(), why }
+    }
+
+    /// Carries out a change of the array's shape or size while no job runs and requests wait.
+    ///
+    /// # Errors
+    /// A job is running, and then nothing has begun; else those of `change`.
+    async fn change_shape(
+        &self,
+        doing: &'static str,
+        change: impl Future<Output = Result<(), ControlError>>,
+    ) -> Result<(), ControlError> {
+        let busy = |job| self.no_shape(doing, commands::running(&self.record, job));
+        if let Some(job) = self.jobs.job_kind_now() {
+            return Err(busy(job));
+        }
+        self.jobs.forbid().map_err(busy)?;
+        self.record.engines.hold_requests().await;
+        let done = change.await;
+        self.record.engines.end_hold().await;
+        self.jobs.allow();
+        self.record.members_changed();
+        done
     }
 }

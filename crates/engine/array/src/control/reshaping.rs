@@ -6,7 +6,6 @@
 //! Does not write a backup file: where there is no room before the data of some member, only mdadm can do it.
 
 use crate::control::record::members::{Member, Standing};
-use crate::control::resizing::whole_blocks;
 use crate::control::{Control, commands};
 use crate::engine::Engine;
 use crate::error::ControlError;
@@ -29,11 +28,11 @@ const MOVE_MAX: u64 = 64 << 20;
 pub struct MoreSlots {
     /// Slots.
     pub raid_disks: (usize, usize),
-    /// What users see; the new size from the end of the reshape on.
+    /// Bytes that users see; the new size from the end of the reshape on.
     pub array_size: (u64, u64),
     /// Data that is read and written again.
     pub moved: u64,
-    /// What is written to each member, which tells how long it takes.
+    /// Bytes that are written to each member, on which the time that it takes depends.
     pub on_each: u64,
     /// So far before its old place the data of each member goes.
     pub data_moves_by: u64,
@@ -75,27 +74,14 @@ impl Control {
         if dry_run {
             return Ok(planned);
         }
-        let busy = |job| self.refused(format!("a {job} is running; {}", self.wait_first()));
-        if let Some(job) = self.jobs.job_kind_now() {
-            return Err(busy(job));
-        }
-        self.jobs.forbid().map_err(busy)?;
-        self.record.engines.hold_requests().await;
-        let begun = self.begin_reshape(disks).await;
-        self.record.engines.end_hold().await;
-        self.jobs.allow();
-        self.record.members_changed();
-        begun.map(|()| planned)
+        self.change_shape(DOING, self.begin_reshape(disks)).await?;
+        Ok(planned)
     }
 
-    fn refused(&self, why: String) -> ControlError {
-        ControlError::Shape { doing: DOING, array: self.record.name.clone(), why }
-    }
-
-    /// What stands in the way of another shape, but for what it is to be.
+    /// Refuses where something stands in the way of any other shape, whatever it is to be.
     fn may_reshape(&self, geometry: &Geometry) -> Result<(), ControlError> {
         commands::needs_working(&self.record, DOING)?;
-        let refuse = |why: String| Err(self.refused(why));
+        let refuse = |why: String| Err(self.no_shape(DOING, why));
         if !geometry.has_parity() {
             return refuse(format!(
                 "braid does that at levels 4, 5 and 6, not at {}",
@@ -107,9 +93,8 @@ impl Control {
         }
         let roster = self.record.roster.borrow();
         let shared = &roster.shared;
-        let unfinished = |what: &str| format!("a {what} is not done yet; {}", self.wait_first());
         if shared.reshape.is_some() {
-            return refuse(unfinished("reshape"));
+            return refuse(commands::not_done_yet(&self.record, "a reshape"));
         }
         if shared.ppl.is_some() {
             let why = format!(
@@ -128,7 +113,7 @@ impl Control {
             return refuse(why);
         }
         if roster.resynced != u64::MAX {
-            return refuse(unfinished("resync"));
+            return refuse(commands::not_done_yet(&self.record, "a resync"));
         }
         if roster.degraded(geometry.slots()) > 0 {
             return refuse("a member is missing; have it rebuilt first".to_string());
@@ -141,7 +126,7 @@ impl Control {
     }
 
     fn plan_reshape(&self, disks: usize) -> Result<(Begin, MoreSlots), ControlError> {
-        let refuse = |why: String| self.refused(why);
+        let refuse = |why: String| self.no_shape(DOING, why);
         let geometry = self.record.geometry();
         self.may_reshape(&geometry)?;
         let now = geometry.slots();
@@ -172,7 +157,7 @@ impl Control {
         let seen = self.record.engine.size.get();
         let planned = MoreSlots {
             raid_disks: (now, disks),
-            array_size: (seen, if self.record.shows_all.get() { whole_blocks(&new) } else { seen }),
+            array_size: (seen, if self.record.shows_all.get() { new.whole_blocks() } else { seen }),
             moved: geometry.array_size(),
             on_each: geometry.sync_size(),
             data_moves_by: moves_by,
@@ -209,7 +194,7 @@ impl Control {
             component_size: geometry.component_size,
             member_sizes: Vec::new(),
         };
-        Layout::new(&spec).map_err(|error| self.refused(error.to_string()))
+        Layout::new(&spec).map_err(|error| self.no_shape(DOING, error.to_string()))
     }
 
     /// Bytes by which the data of all members moves: half of the room before it, so that there is some left for another
@@ -232,7 +217,7 @@ impl Control {
                      file would do, which braid does not write: mdadm --grow --backup-file does",
                     member.name
                 );
-                return Err(self.refused(why));
+                return Err(self.no_shape(DOING, why));
             }
             least = least.min(room);
         }
@@ -280,7 +265,7 @@ impl Control {
             (member.device.as_device(), member.superblock.clone(), member.name.clone())
         };
         if self.record.bitmap().is_some_and(|bitmap| !bitmap.fits(&device, &superblock)) {
-            return Err(self.refused(format!("{name} has no room for the array's bitmap")));
+            return Err(self.no_shape(DOING, format!("{name} has no room for the array's bitmap")));
         }
         match self.bitmap.give_bitmap(&device, &superblock).await {
             // Nobody sets a bit meanwhile; one that is cleared on the others may stay set here.

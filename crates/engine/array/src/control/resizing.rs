@@ -90,17 +90,8 @@ impl Control {
         if dry_run || resized.component_size.0 == resized.component_size.1 {
             return Ok(resized);
         }
-        let busy = |job| self.no_shape(SIZE, format!("a {job} is running; {}", self.wait_first()));
-        if let Some(job) = self.jobs.job_kind_now() {
-            return Err(busy(job));
-        }
-        self.jobs.forbid().map_err(busy)?;
-        self.record.engines.hold_requests().await;
-        let done = self.resize(rooms, geometry, resized).await;
-        self.record.engines.end_hold().await;
-        self.jobs.allow();
-        self.record.members_changed();
-        done.map(|()| resized)
+        self.change_shape(SIZE, self.resize(rooms, geometry, resized)).await?;
+        Ok(resized)
     }
 
     /// Shows users so many bytes of the array from now on, until it is stopped. `dry_run`: only says what it would be.
@@ -115,11 +106,11 @@ impl Control {
         let _settings = self.in_effect.turn.take(1).await;
         commands::needs_working(&self.record, ARRAY_SIZE)?;
         if self.record.roster.borrow().shared.reshape.is_some() {
-            let why = format!("a reshape is not done yet; {}", self.wait_first());
+            let why = commands::not_done_yet(&self.record, "a reshape");
             return Err(self.no_shape(ARRAY_SIZE, why));
         }
         let geometry = self.record.geometry();
-        let most = whole_blocks(&geometry);
+        let most = geometry.whole_blocks();
         let size = match wanted {
             WantedSize::Max => most,
             WantedSize::Bytes(bytes) => bytes,
@@ -159,10 +150,6 @@ impl Control {
         self.record.shows_all.set(size == most);
         tracing::info!("array {}: users see {size} bytes of it now", self.record.name);
         Ok(resized)
-    }
-
-    fn no_shape(&self, doing: &'static str, why: String) -> ControlError {
-        ControlError::Shape { doing, array: self.record.name.clone(), why }
     }
 
     /// As in md no resync or recovery is due meanwhile, and nothing but a bitmap closes the write hole.
@@ -258,7 +245,7 @@ impl Control {
             _ => spec.component_size,
         };
         let new = geometry.with(layout, component);
-        let (seen, most) = (self.record.engine.size.get(), whole_blocks(&new));
+        let (seen, most) = (self.record.engine.size.get(), new.whole_blocks());
         let shows_all = self.record.shows_all.get();
         if component < geometry.component_size && seen > most {
             let why = format!(
@@ -361,12 +348,6 @@ impl Control {
         }
         Ok(())
     }
-}
-
-/// The array's size in whole blocks.
-pub(super) fn whole_blocks(geometry: &Geometry) -> u64 {
-    let block = u64::from(geometry.logical_block.max(1));
-    geometry.array_size() / block * block
 }
 
 /// Sectors for data on a device of `sectors` sectors. Where the superblock stands behind the data it says what there is: it

@@ -42,7 +42,7 @@ const SECOND: u128 = 1_000_000_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) job: JobKind,
-    /// What is done to its windows; `None`: it goes in steps, on the home shard.
+    /// The work on each of its windows; `None`: it goes in steps, on the home shard.
     pub(crate) window: Option<WindowKind>,
     /// The member that is filled.
     pub(crate) member: Option<MemberNr>,
@@ -220,14 +220,19 @@ impl Job {
                 recorded = done;
             }
         }
-        match self.error.get() {
-            Some(error) => {
-                // Nobody goes on from here, so everything counts that was seen.
-                for ended in self.ended.take().into_values() {
-                    self.count(ended.mismatches, ended.findings);
-                }
-                JobEnd::Failed(error)
+        if self.error.get().is_some() {
+            // Nobody goes on from here, so everything counts that was seen.
+            for ended in self.ended.take().into_values() {
+                self.count(ended.mismatches, ended.findings);
             }
+        }
+        self.end()
+    }
+
+    /// The outcome, now that nothing is under way and nothing will be started.
+    fn end(&self) -> JobEnd {
+        match self.error.get() {
+            Some(error) => JobEnd::Failed(error),
             None if self.done.get() < self.plan.end => JobEnd::Cancelled,
             None => JobEnd::Done,
         }
@@ -255,11 +260,7 @@ impl Job {
             // Members that complete at submit must not keep the shard from everything else.
             self.shard.yield_now().await;
         }
-        match self.error.get() {
-            Some(error) => JobEnd::Failed(error),
-            None if self.done.get() < self.plan.end => JobEnd::Cancelled,
-            None => JobEnd::Done,
-        }
+        self.end()
     }
 
     /// Waits until the next step may begin; false when there is none. While foreground I/O is seen, and the job is not below

@@ -1,6 +1,6 @@
 //! One window of a reshape: stripes of the new geometry, filled with what the array holds there.
 //!
-//! What is read comes through the same steps as a client's read, so that lost members and unreadable blocks are made good;
+//! The data is read in the same steps as for a client, so that lost members and unreadable blocks are made good;
 //! data and parity are written to the places of the new geometry, over which nothing lies that is still read. Behind the
 //! old end of the array there are zeroes.
 //!
@@ -48,7 +48,7 @@ impl Device for Behind {
 /// Fills `stripes` of the geometry `new`, which are next after the border, from the array of `old_size` bytes.
 ///
 /// # Errors
-/// What cannot be read from any member, and more members failing than the array survives.
+/// Data that no member gives and redundancy does not have, and more members failing than the array survives.
 pub(crate) async fn window(
     engine: &Rc<Engine>,
     new: &Parity,

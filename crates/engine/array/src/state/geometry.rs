@@ -89,6 +89,12 @@ impl Geometry {
         if self.run > 1 { other.in_runs() } else { other }
     }
 
+    /// Bytes of the array in whole logical blocks, which is all that users can be shown.
+    pub(crate) fn whole_blocks(&self) -> u64 {
+        let block = u64::from(self.logical_block.max(1));
+        self.array_size() / block * block
+    }
+
     /// Where chunks and parity lie, at the levels that have parity.
     #[inline]
     pub(crate) fn parity(&self) -> Option<&Parity> {

@@ -339,6 +339,11 @@ impl One {
                 (report.state, report.why) = (ScrubState::Failed, Some(why.clone()));
             }
         }
+        self.has_ended(report);
+    }
+
+    /// Nothing is left of the one that was under way; it ended when it was last seen to go on.
+    fn has_ended(&mut self, mut report: ScrubReport) {
         report.ended = Some(report.updated);
         self.record.last = Some(report);
         self.record.under_way = None;
@@ -349,9 +354,9 @@ impl One {
         let Some(report) = &mut self.record.under_way else { return Ok(()) };
         if report.until > 0 && report.position >= report.until {
             // It had come to its end before a crash, and nobody had asked since.
-            (report.state, report.why, report.ended) =
-                (ScrubState::Done, None, Some(report.updated));
-            self.record.last = self.record.under_way.take();
+            let mut report = report.clone();
+            (report.state, report.why) = (ScrubState::Done, None);
+            self.has_ended(report);
             return Ok(());
         }
         let scrub = scrub_of(report);

@@ -1,7 +1,7 @@
 //! Decides which job is due, runs it, and remembers how it ended.
 //!
-//! As in md, one job runs at a time: a reshape that was begun before all else, a recovery before a resync (redundancy that is missing is
-//! worse than redundancy that may be wrong), either before a check or repair. A job that gives way
+//! As in md, one job runs at a time: a reshape that was begun before all else, a recovery before a resync
+//! (redundancy that is missing is worse than redundancy that may be wrong), either before a check or repair. A job that gives way
 //! or is cancelled goes on from its checkpoint when its turn comes, except for checks and repairs,
 //! which end: whoever asked for one knows where to go on (`scrub`).
 //!

@@ -5,7 +5,7 @@
 //!    ─► members flushed ─► position in the superblocks ─► engines have the border behind the window ─► requests go on
 //! ```
 //!
-//! What a window writes over is never more than the data that a *recorded* position has left behind: the new data starts
+//! A window never writes over more than the data that a *recorded* position has left behind: the new data starts
 //! before the old one, as far as the data offset moves, and gains on it with each stripe. So whatever the moment of a
 //! crash, the geometry that the superblocks name for a byte is the one that holds it.
 //!

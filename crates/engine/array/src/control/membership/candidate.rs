@@ -30,7 +30,7 @@ impl Membership {
         commands::needs_working(&self.record, doing)?;
         if self.record.roster.borrow().shared.reshape.is_some() {
             let array = self.record.name.clone();
-            let why = format!("a reshape is not done yet; wait for it first: braid wait {array}");
+            let why = commands::not_done_yet(&self.record, "a reshape");
             return Err(ControlError::Shape { doing, array, why });
         }
         let device = opener

@@ -165,9 +165,7 @@ impl Record {
     /// Users see the array in the size that it has by now, unless they are shown less by command.
     pub(crate) fn show_all(&self) {
         if self.shows_all.get() {
-            let geometry = self.geometry();
-            let block = u64::from(geometry.logical_block.max(1));
-            self.engine.size.set(geometry.array_size() / block * block);
+            self.engine.size.set(self.geometry().whole_blocks());
         }
     }
 
