@@ -24,6 +24,7 @@ fn an_array_is_spread_over_more_members_while_it_is_used_and_after_a_restart() {
     place.run("speed data --min 0 --max 1000").ok();
     let said = place.run("grow data --raid-devices 4").ok();
     assert!(said.contains("from 3 members to 4:"), "{said}");
+    assert!(said.contains("at 1000K/s,"), "{said}");
     let detail = place.detail("data");
     let reshape = &detail["reshape"];
     assert_eq!((&reshape["old_devices"], &reshape["new_devices"]), (&3.into(), &4.into()));

@@ -16,7 +16,7 @@ const KIB_PER_SECOND: u64 = 100 << 10;
 /// # Errors
 /// The array refuses it, with the reason.
 pub(super) fn reshape(array: &Array, raid_disks: usize, dry_run: bool) -> Result<Answer> {
-    let most = status(array)?.sync_speed.max_kib;
+    let rate = KIB_PER_SECOND.min(status(array)?.sync_speed.max_kib).max(1);
     let planned =
         order(
             array,
@@ -34,13 +34,14 @@ pub(super) fn reshape(array: &Array, raid_disks: usize, dry_run: bool) -> Result
         moved: planned.moved,
         on_each: planned.on_each,
         data_moves_by: planned.data_moves_by,
-        seconds: kib / KIB_PER_SECOND.min(most).max(1),
+        seconds: kib / rate,
         spares: planned.spares,
     };
-    Ok(Answer::Reshaping { text: reshape_text(&report), report })
+    Ok(Answer::Reshaping { text: reshape_text(&report, rate * 1024), report })
 }
 
-fn reshape_text(report: &Reshaping) -> String {
+/// `rate`: bytes per second and member with which the time was estimated.
+fn reshape_text(report: &Reshaping, rate: u64) -> String {
     let Reshaping { array, dry_run, raid_devices, new_raid_devices, .. } = report;
     let is = if *dry_run { "would be" } else { "is being" };
     let mut lines = vec![
@@ -49,10 +50,11 @@ fn reshape_text(report: &Reshaping) -> String {
             report.spares.join(", ")
         ),
         format!(
-            "{} of data are moved, {} on each member: about {} at 100 MiB/s, if nobody else uses the members",
+            "{} of data are moved, {} on each member: about {} at {}/s, if nobody else uses the members",
             show_size(report.moved),
             show_size(report.on_each),
-            span(report.seconds)
+            span(report.seconds),
+            show_size(rate)
         ),
         format!(
             "the data of each member moves {} towards its start, so that nothing is written over that is still needed",
