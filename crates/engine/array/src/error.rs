@@ -225,14 +225,16 @@ pub enum AssembleError {
         /// The array.
         array: String,
     },
-    /// The partial parity log could not be replayed.
+    /// The partial parity log or the journal could not be replayed.
     #[error(
-        "assembling array {array}: replaying its partial parity log: {doing} {name}: {error}; check that device, or \
+        "assembling array {array}: replaying its {log}: {doing} {name}: {error}; check that device, or \
          assemble without it (nothing is lost: the log is replayed again from the start)"
     )]
     Replay {
         /// The array.
         array: String,
+        /// `partial parity log` or `journal`.
+        log: &'static str,
         /// The action that failed.
         doing: &'static str,
         /// The member.

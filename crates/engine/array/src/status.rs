@@ -106,6 +106,8 @@ pub enum MemberState {
     },
     /// Waits to be needed.
     Spare,
+    /// Keeps the write journal.
+    Journal,
     /// Has failed; is not read and not written any more.
     Faulty,
 }
@@ -116,6 +118,7 @@ impl fmt::Display for MemberState {
             MemberState::InSync => "active sync",
             MemberState::Rebuilding { .. } => "rebuilding",
             MemberState::Spare => "spare",
+            MemberState::Journal => "journal",
             MemberState::Faulty => "faulty",
         })
     }

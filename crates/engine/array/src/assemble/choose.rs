@@ -82,6 +82,11 @@ impl Choice {
         title(&self.shared)
     }
 
+    /// All members but the journal.
+    pub(crate) fn data_members(&self) -> impl Iterator<Item = &Chosen> {
+        self.members.iter().filter(|chosen| chosen.standing != Standing::Journal)
+    }
+
     fn slots(&self) -> std::ops::Range<Slot> {
         0..self.shared.raid_disks as usize
     }
@@ -314,9 +319,15 @@ fn standing(
         (Role::Faulty, _) => {
             Ok(Err(format!("it failed while the array ran; check it, then {again}")))
         }
-        (Role::Journal, _) | (_, Role::Journal) => {
-            Ok(Err("it is a journal, which braid does not handle yet".to_string()))
+        (_, Role::Journal) if !shared.journal => {
+            Ok(Err("it is a journal, and the array has none any more".to_string()))
         }
+        (Role::Journal, Role::Journal) if behind <= 1 => Ok(Ok(Standing::Journal)),
+        (Role::Journal, Role::Journal) => Ok(Err(format!(
+            "its superblock is {behind} updates older than that of {reference}: the array was written without this \
+             journal meanwhile, and what is in it is older than what the members hold"
+        ))),
+        (Role::Journal, _) | (_, Role::Journal) => Ok(Err(stale)),
         // A spare holds nothing, so its age does not matter; one that was promoted in an update
         // that it did not see starts as a spare again.
         (_, Role::Spare) => Ok(Ok(Standing::Spare)),
@@ -398,8 +409,12 @@ pub(crate) fn check_supported(
         "is in the middle of a reshape".to_string()
     } else if let Some(why) = in_the_way {
         format!("is in the middle of a reshape {why}")
-    } else if shared.journal {
-        "has a journal device, which may hold data that is not on the members".to_string()
+    } else if shared.journal && !Level::from_md(shared.level).is_some_and(|level| level.is_parity())
+    {
+        format!("has a journal device at level {}, where it has no meaning", shared.level)
+    } else if shared.journal && (shared.bitmap_offset != 0 || shared.reshape.is_some()) {
+        "has a journal device besides a bitmap or in the middle of a reshape, which md never leaves"
+            .to_string()
     } else if shared.clustered {
         "belongs to a cluster".to_string()
     } else if let (Some(why), false) = (unusable_log(choice), read_only) {

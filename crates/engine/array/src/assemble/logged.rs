@@ -6,8 +6,9 @@ use crate::engine::recorded::Recorded;
 use crate::error::AssembleError;
 use crate::metadata::bitmap::FIRST_BITMAP;
 use crate::metadata::bitmap::keeper::Keeper;
+use crate::metadata::holder::Holder;
 use crate::metadata::ppl::area::Area;
-use crate::metadata::ppl::replay::{Judged, Logs, Source};
+use crate::metadata::ppl::replay::{Judged, Logs};
 use crate::options::{AssembleOptions, Context};
 use crate::state::geometry::Geometry;
 use braid_layout::Layout;
@@ -30,23 +31,25 @@ pub(super) async fn read(
         );
         return None;
     }
-    let source = |chosen: &Chosen| {
-        let (slot, valid_below) = match chosen.standing {
-            Standing::InSync(slot) => (slot, u64::MAX),
-            Standing::Rebuilding { slot, checkpoint, .. } => (slot, checkpoint),
-            _ => return None,
-        };
-        Some(Source {
-            slot,
-            name: chosen.found.name.clone(),
-            device: Rc::clone(&chosen.found.device),
-            superblock: chosen.found.superblock.clone(),
-            valid_below,
-            bad: chosen.found.bad.clone(),
-        })
-    };
-    let sources = choice.members.iter().filter_map(source).collect();
+    let sources = choice.members.iter().filter_map(holder).collect();
     Some(Logs::read(&ctx.shard, sources).await)
+}
+
+/// The member as one that a log is replayed to, when it holds a slot.
+pub(super) fn holder(chosen: &Chosen) -> Option<Holder> {
+    let (slot, valid_below) = match chosen.standing {
+        Standing::InSync(slot) => (slot, u64::MAX),
+        Standing::Rebuilding { slot, checkpoint, .. } => (slot, checkpoint),
+        _ => return None,
+    };
+    Some(Holder {
+        slot,
+        name: chosen.found.name.clone(),
+        device: Rc::clone(&chosen.found.device),
+        superblock: chosen.found.superblock.clone(),
+        valid_below,
+        bad: chosen.found.bad.clone(),
+    })
 }
 
 /// What they say.
@@ -69,6 +72,7 @@ pub(super) async fn replay(
     let Some(parity) = geometry.parity() else { return Ok(()) };
     logs.replay(&ctx.shard, parity, judged).await.map_err(|stopped| AssembleError::Replay {
         array: title.to_string(),
+        log: "partial parity log",
         doing: stopped.doing,
         name: stopped.name,
         error: stopped.error,

@@ -1,6 +1,6 @@
 //! Makes a running array of its members.
 //!
-//! `choose` decides from the superblocks who takes part, `rescue` who else does when it cannot start otherwise and somebody
+//! `choose` decides from the superblocks who takes part, `journal` replays a write journal, `rescue` who else does when it cannot start otherwise and somebody
 //! insists, `reshape` what an array has become that is being reshaped, `outlook` tells all that without starting anything;
 //! this file reads them, checks what was
 //! chosen against the array's shape, and starts engines and control.
@@ -12,6 +12,7 @@
 
 pub(crate) mod bad_blocks;
 pub(crate) mod choose;
+mod journal;
 mod logged;
 pub mod outlook;
 mod rescue;
@@ -25,6 +26,7 @@ use crate::control::record::members::{Member, NewMember, Roster, Standing};
 use crate::error::AssembleError;
 use crate::metadata::bitmap::load::{Loaded, Source, Unsupported, Wanted, load};
 use crate::metadata::component::used_size;
+use crate::metadata::holder::Holder;
 use crate::metadata::ppl::replay::Logs;
 use crate::metadata::superblock::read_superblock;
 use crate::options::{AssembleOptions, Context};
@@ -39,6 +41,7 @@ use braid_layout::{Layout, Level, Slot, Spec};
 use braid_shard::Shard;
 use braid_shard::plant::planted;
 use choose::{Choice, Chosen, Found, choose};
+use journal::Journal;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -58,8 +61,10 @@ pub async fn assemble(
     openers: Vec<Arc<dyn Opener>>,
     options: AssembleOptions,
 ) -> Result<Arc<Array>, AssembleError> {
-    let Prepared { mut choice, level, layout, logs, resynced, taken } =
+    let Prepared { mut choice, level, layout, logs, journal, resynced, taken } =
         prepare(ctx, openers, &options).await?;
+    let read_only = options.read_only || journal.is_lost();
+    let options = AssembleOptions { read_only, ..options };
     let title = choice.title();
     if let Some(name) = Control::running(&ctx.shard, choice.shared.set_uuid) {
         return Err(AssembleError::Running { array: name });
@@ -94,7 +99,7 @@ pub async fn assemble(
     };
     let name = if name.is_empty() { format!("array-{id}") } else { name };
     let devices: Vec<Rc<dyn Device>> =
-        choice.members.iter().map(|chosen| Rc::clone(&chosen.found.device)).collect();
+        choice.data_members().map(|chosen| Rc::clone(&chosen.found.device)).collect();
     let geometries = reshape::geometries(&choice, &geometry)?;
     // Users see the size of before until a reshape has ended.
     let size = geometries.before().whole_blocks();
@@ -110,6 +115,9 @@ pub async fn assemble(
     geometries.set_owners(settings.shards.unwrap_or(there));
     if let (Some(logs), Some(logged)) = (&logs, &logged) {
         logged::replay(ctx, &title, &geometry, logs, logged).await?;
+    }
+    if let Some(log) = journal.log() {
+        replay_journal(ctx, &title, &geometry, &mut choice, log, options.read_only).await?;
     }
     let options = AssembleOptions { settings, ..options };
     let (roster, left_out) = roster(&ctx.shard, choice, level, loaded);
@@ -151,6 +159,33 @@ pub async fn assemble(
     })))
 }
 
+/// Carries out what the journal's log asks for; a read-only assembly leaves it as it is.
+async fn replay_journal(
+    ctx: &Context,
+    title: &str,
+    geometry: &Geometry,
+    choice: &mut Choice,
+    log: &journal::Log,
+    read_only: bool,
+) -> Result<(), AssembleError> {
+    let Some(parity) = geometry.parity() else { return Ok(()) };
+    if read_only {
+        if !log.is_empty() {
+            tracing::warn!(
+                "array {title}: its journal holds writes that the members may lack, and a read-only assembly does not \
+                 replay it: what is read may be older than what was written last"
+            );
+        }
+        return Ok(());
+    }
+    let holders: Vec<Holder> = choice.members.iter().filter_map(logged::holder).collect();
+    let journal = choice.members.iter_mut().find(|chosen| chosen.standing == Standing::Journal);
+    let Some(Chosen { found, .. }) = journal else { return Ok(()) };
+    let any = u64::from_le_bytes((ctx.new_uuid)().first_chunk().copied().unwrap_or_default());
+    let device = (&Rc::clone(&found.device), &mut found.superblock);
+    journal::replay(&ctx.shard, title, parity, log, &holders, device, any >> 32).await.map(drop)
+}
+
 /// An assembly of which everything is known that superblocks and bad-block logs say.
 pub(crate) struct Prepared {
     pub(crate) choice: Choice,
@@ -158,6 +193,8 @@ pub(crate) struct Prepared {
     layout: Layout,
     /// The partial parity logs, when the array has some and needs them.
     logs: Option<Logs>,
+    /// The write journal, when the array has one.
+    journal: Journal,
     /// Redundancy holds below this byte.
     resynced: u64,
     /// Members that were taken by force: their names, and a line on each.
@@ -189,6 +226,18 @@ pub(crate) async fn prepare(
     read_bad_blocks(&ctx.shard, &mut choice).await;
     let logs = logged::read(ctx, &choice, options).await;
     let shape = layout(&choice, level);
+    let mut journal = match &shape {
+        Ok(layout) => journal::find(&ctx.shard, &choice, layout).await?,
+        Err(_) => Journal::Absent,
+    };
+    if let Journal::Lost(why) = &journal {
+        if options.force && !options.read_only {
+            journal::give_up(&mut choice, why);
+            journal = Journal::Absent;
+        } else {
+            choice.left_out.push(journal::read_only_line(why));
+        }
+    }
     let logs_say_clean = match (&logs, &shape) {
         (Some(logs), Ok(layout)) => logged::judge(logs, &choice, layout).clean,
         _ => false,
@@ -203,7 +252,7 @@ pub(crate) async fn prepare(
     let layout = shape?;
     check_survives(&choice, level, &layout, &given)?;
     choice.leave_stale_out();
-    Ok(Prepared { choice, level, layout, logs, resynced, taken })
+    Ok(Prepared { choice, level, layout, logs, journal, resynced, taken })
 }
 
 pub(crate) async fn examine_all(
@@ -381,7 +430,7 @@ fn geometry(
     let shared = &choice.shared;
     let component_size = shared.size.saturating_mul(SECTOR_BYTES);
     let mut logical_block = SECTOR as u32;
-    for chosen in &choice.members {
+    for chosen in choice.data_members() {
         let (name, superblock) = (&chosen.found.name, &chosen.found.superblock);
         let have = superblock.data_size.saturating_mul(SECTOR_BYTES);
         if have < component_size {

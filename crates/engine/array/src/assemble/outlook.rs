@@ -118,6 +118,7 @@ pub async fn outlook(
                 Standing::InSync(_) => "up to date",
                 Standing::Rebuilding { .. } => "rebuilding",
                 Standing::Spare => "spare",
+                Standing::Journal => "journal",
                 Standing::Faulty(why) => why,
             }
             .to_string();

@@ -141,6 +141,7 @@ fn member_status(member: &Member, plugs: &[(MemberNr, PlugStats)]) -> MemberStat
             (MemberState::Rebuilding { recovered: *recovered }, None)
         }
         Standing::Spare => (MemberState::Spare, None),
+        Standing::Journal => (MemberState::Journal, None),
         Standing::Faulty(why) => (MemberState::Faulty, Some(why.clone())),
     };
     MemberStatus {

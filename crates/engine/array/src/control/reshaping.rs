@@ -104,6 +104,11 @@ impl Control {
             );
             return refuse(why);
         }
+        if shared.journal {
+            return refuse(
+                "it has a write journal; as in md, such an array is not reshaped".to_string(),
+            );
+        }
         if !shared.version.data_follows() {
             let why = format!(
                 "metadata {} leaves no room before the data, so that only a backup file would do, which braid does not \

@@ -6,10 +6,14 @@
 //! | `component` | how much of each component the array uses |
 //! | `bitmap` | the write-intent bitmap |
 //! | `ppl` | the partial parity log |
+//! | `journal` | the ring of a journal device |
+//! | `holder` | a member that a log is replayed to |
 //!
 //! When superblocks and bad-block logs are written is control's business.
 
 pub(crate) mod bitmap;
 pub(crate) mod component;
+pub(crate) mod holder;
+pub(crate) mod journal;
 pub(crate) mod ppl;
 pub mod superblock;

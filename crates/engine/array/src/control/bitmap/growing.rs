@@ -52,6 +52,12 @@ impl WriteIntent {
             let why = "it has a partial parity log in the place of one; take that away first: --consistency-policy resync";
             return Err(self.no_bitmap_change(doing, why.to_string()));
         }
+        if self.record.roster.borrow().shared.journal {
+            return Err(self.no_bitmap_change(
+                doing,
+                "it has a write journal, and md runs none with both".to_string(),
+            ));
+        }
         let sync_size = self.record.geometry().sync_size();
         let bitmap = Rc::new(self.new_bitmap(doing, chunk, sync_size)?);
         self.put(&turn, Rc::clone(&bitmap)).await?;

@@ -200,6 +200,7 @@ impl Membership {
             devflags: 0,
             cnt_corrected_read: 0,
             recovery_offset: None,
+            journal_tail: 0,
             bad_blocks: false,
             ..roster.shared.clone()
         };

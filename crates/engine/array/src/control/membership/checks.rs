@@ -51,6 +51,7 @@ impl Membership {
         let state = match member.standing {
             Standing::InSync(slot) => format!("in sync in slot {slot}"),
             Standing::Rebuilding { slot, .. } => format!("being rebuilt in slot {slot}"),
+            Standing::Journal => "in use as the journal".to_string(),
             Standing::Spare | Standing::Faulty(_) => return Ok(()),
         };
         let (array, member) = (self.record.name.clone(), member.name.clone());

@@ -43,6 +43,9 @@ impl PartialParity {
         if self.is_there() {
             return refuse("it has one");
         }
+        if self.record.roster.borrow().shared.journal {
+            return refuse("it has a write journal, which does what the log would");
+        }
         if self.record.bitmap().is_some() {
             return refuse(
                 "it has a bitmap, and the log takes its place; remove it first: --bitmap none",

@@ -27,6 +27,8 @@ pub(crate) enum Standing {
     Rebuilding { slot: Slot, recovered: u64, checkpoint: u64, by_bitmap: bool },
     /// Waits to be needed.
     Spare,
+    /// Keeps the write journal, and nothing else.
+    Journal,
     /// Has failed; why.
     Faulty(String),
 }
@@ -35,7 +37,7 @@ impl Standing {
     pub(crate) fn slot(&self) -> Option<Slot> {
         match self {
             Standing::InSync(slot) | Standing::Rebuilding { slot, .. } => Some(*slot),
-            Standing::Spare | Standing::Faulty(_) => None,
+            Standing::Spare | Standing::Journal | Standing::Faulty(_) => None,
         }
     }
 
@@ -44,6 +46,7 @@ impl Standing {
             // A role table has at most 1920 entries, so slots fit.
             Standing::InSync(slot) | Standing::Rebuilding { slot, .. } => Role::Slot(*slot as u16),
             Standing::Spare => Role::Spare,
+            Standing::Journal => Role::Journal,
             Standing::Faulty(_) => Role::Faulty,
         }
     }

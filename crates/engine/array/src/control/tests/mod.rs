@@ -13,6 +13,7 @@ mod flushing;
 mod growing;
 mod half_rebuilt;
 mod hanging;
+mod journal;
 mod large_chunks;
 mod latent_errors;
 mod level_10_sizes;

@@ -10,50 +10,22 @@
 //! A row of which a data block that was being written cannot be read is left alone, as by md: that block, and no other,
 //! may come back wrong.
 
+use crate::metadata::holder::Holder;
 use crate::metadata::ppl::area::Area;
 use crate::metadata::superblock::{read, write};
-use crate::state::bad_blocks::BadBlocks;
-use braid_device::{Device, IoError, IoErrorKind, IoSets, Request};
+use braid_device::{IoError, IoErrorKind, IoSets, Request};
 use braid_format::SECTOR;
 use braid_format::ppl::{self, Mismatch, Recovered, Replay};
-use braid_format::superblock::Superblock;
 use braid_layout::{Parity, Slot};
 use braid_shard::plant::planted;
 use braid_shard::{BufMut, Shard};
 use std::ops::Range;
-use std::rc::Rc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
 
-/// A member that holds a slot.
-pub(crate) struct Source {
-    pub(crate) slot: Slot,
-    pub(crate) name: String,
-    pub(crate) device: Rc<dyn Device>,
-    pub(crate) superblock: Superblock,
-    /// What it holds is valid below this component byte.
-    pub(crate) valid_below: u64,
-    /// Member sectors that it cannot give.
-    pub(crate) bad: BadBlocks,
-}
-
-impl Source {
-    /// Byte of the member where its component starts.
-    fn data(&self) -> u64 {
-        self.superblock.data_offset.saturating_mul(SECTOR_BYTES)
-    }
-
-    /// It holds what it should in these component bytes.
-    fn holds(&self, bytes: &Range<u64>) -> bool {
-        let at = (self.data() + bytes.start) / SECTOR_BYTES
-            ..(self.data() + bytes.end).div_ceil(SECTOR_BYTES);
-        bytes.end <= self.valid_below && !self.bad.overlaps(&at)
-    }
-}
-
 /// The logs of an array, as read.
 pub(crate) struct Logs {
-    sources: Vec<Source>,
+    sources: Vec<Holder>,
     /// By source.
     areas: Vec<Result<BufMut, String>>,
 }
@@ -85,7 +57,7 @@ impl Judged<'_> {
 
 impl Logs {
     /// Reads the areas of all members that hold a slot.
-    pub(crate) async fn read(shard: &Shard, sources: Vec<Source>) -> Logs {
+    pub(crate) async fn read(shard: &Shard, sources: Vec<Holder>) -> Logs {
         let mut areas = Vec::with_capacity(sources.len());
         for source in &sources {
             areas.push(match Area::of(&source.superblock) {
@@ -168,7 +140,7 @@ impl Logs {
         Ok(())
     }
 
-    fn holder(&self, slot: Slot) -> Option<&Source> {
+    fn holder(&self, slot: Slot) -> Option<&Holder> {
         self.sources.iter().find(|source| source.slot == slot)
     }
 
@@ -210,7 +182,7 @@ impl Logs {
             let Some(source) = self.holder(slot).filter(|source| source.holds(&bytes)) else {
                 return Ok(false);
             };
-            match read(shard, &source.device, source.data() + bytes.start, len).await {
+            match source.read(shard, &bytes).await {
                 Ok(data) => braid_parity::xor_into(&mut new, &[&data]),
                 Err(error) if error.kind == IoErrorKind::Medium => {
                     tracing::warn!(
