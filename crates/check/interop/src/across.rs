@@ -24,9 +24,16 @@ pub fn path(folder: &Path, name: &str, nr: usize) -> PathBuf {
 /// # Panics
 /// When one of the files cannot be opened.
 pub fn openers(folder: &Path, name: &str, members: usize) -> Vec<Arc<dyn Opener>> {
-    let open =
-        |nr| FileMember::open(path(folder, name, nr), Mode::ReadWrite).expect("a member opens");
-    (0..members).map(|nr| Arc::new(open(nr)) as Arc<dyn Opener>).collect()
+    (0..members).map(|nr| opener(folder, name, nr)).collect()
+}
+
+/// One member of an array, to be read and written.
+///
+/// # Panics
+/// When the file cannot be opened.
+pub fn opener(folder: &Path, name: &str, nr: usize) -> Arc<dyn Opener> {
+    let member = FileMember::open(path(folder, name, nr), Mode::ReadWrite);
+    Arc::new(member.expect("a member opens"))
 }
 
 /// Copies the members as they are now to those of another array: so a death leaves them.

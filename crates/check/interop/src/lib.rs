@@ -2,7 +2,8 @@
 //!
 //! [`uml`] runs a script under a real Linux kernel with the md drivers, as an ordinary process.
 //! [`matrix`] has it and braid make arrays of every kind, and each read, check and write the other's;
-//! [`stacks`] does so with arrays of arrays; in [`states`] each takes over what a crash of the other left. A [`session`] is a guest for several
+//! [`stacks`] does so with arrays of arrays; in [`states`] each takes over what a crash of the other left, in [`write_hole`]
+//! with a member missing, after a power [`cut`]. A [`session`] is a guest for several
 //! scripts in turn. [`across`] is for arrays of files
 //! that single tests carry from one to the other. [`kills`] is about volumes: their server is killed in the middle of everything.
 
@@ -11,6 +12,7 @@
 pub mod across;
 pub mod by_braid;
 pub mod cell;
+pub mod cut;
 pub mod guest;
 pub mod kills;
 pub mod matrix;
@@ -21,3 +23,4 @@ pub mod stacks;
 pub mod states;
 pub mod table;
 pub mod uml;
+pub mod write_hole;

@@ -4,7 +4,8 @@
 
 use braid_interop::kills::{self, Operation};
 use braid_interop::matrix::{self, Report};
-use braid_interop::{cell, serving, states, table};
+use braid_interop::{cell, cut, serving, states, table, write_hole};
+use braid_layout::Level;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,6 +67,28 @@ enum Command {
         /// Where its members are
         folder: PathBuf,
     },
+    /// Serve members, each for itself, until a line of the standard input cuts their power
+    #[command(hide = true)]
+    ServeMembers {
+        /// The socket to serve on
+        socket: PathBuf,
+        /// The members
+        members: Vec<PathBuf>,
+    },
+    /// Write an array of `write_hole` until the power is cut
+    #[command(hide = true)]
+    HalfWrite {
+        /// Its name
+        name: String,
+        /// Its level
+        level: Level,
+        /// Decides what is written where
+        seed: u64,
+        /// Writes before the cut
+        writes: u64,
+        /// Where its members are
+        folder: PathBuf,
+    },
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -100,6 +123,15 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         Command::Victim { nr, folder } => {
             states::victim(&folder, nr).map_err(anyhow::Error::msg)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::ServeMembers { socket, members } => {
+            cut::serve(&socket, &members).map_err(anyhow::Error::msg)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::HalfWrite { name, level, seed, writes, folder } => {
+            let victim = write_hole::victim(&folder, &name, level, (seed, writes));
+            victim.map_err(anyhow::Error::msg)?;
             Ok(ExitCode::SUCCESS)
         }
     }
