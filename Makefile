@@ -6,6 +6,8 @@ MAKEFLAGS += --no-print-directory
 
 # Simulator seeds that `make sim` and `make test` run: fresh ones in `make sim`, always the same in `make test`.
 SEEDS ?= 500
+# Power cuts that `make exhaust` goes through.
+POINTS ?= 1000000
 # Bad inputs for each parser that `make fuzz` runs, and what decides them.
 INPUTS ?= 1000000
 SEED ?= 1
@@ -16,7 +18,7 @@ OPERATIONS ?= 40000
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: help demo test test-array test-volume test-sim test-interop bench sim canaries fuzz posix lint setup
+.PHONY: help demo test test-array test-volume test-sim test-interop bench sim exhaust canaries fuzz posix lint setup
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -62,6 +64,9 @@ bench: ## The tables of docs/benchmarks, with rivals beside them
 
 sim: ## Run SEEDS fresh simulator seeds; a failing one is printed and replays alone
 	cargo run $(CHECKED) -p braid-sim -- run --seeds $(SEEDS)
+
+exhaust: ## Cut the power at every write of short histories, POINTS times in all; writes docs/simulator-exhaust.md
+	cargo run $(CHECKED) -p braid-sim -- exhaust --points $(POINTS) --write docs/simulator-exhaust.md
 
 canaries: ## Plant each bug of the simulator's table in the engine and count the seeds that find it
 	cargo run $(CHECKED) -p braid-sim --features plants -- canaries --write docs/simulator-canaries.md

@@ -1,5 +1,6 @@
 //! The command line: which seeds to run, and what is printed of them.
 
+use crate::exhaust::{self, Point, Protection};
 use crate::seeds::{Kind, Seed, each, fresh_number, saved};
 use crate::verdict::{Counts, Report, Verdict};
 use anyhow::{Result, bail};
@@ -21,6 +22,9 @@ pub struct Cli {
     /// With --seed: the run is that of a volume of files
     #[arg(long, requires = "seed", conflicts_with = "stacked")]
     volume: bool,
+    /// With --seed: every power cut of a short history
+    #[arg(long, requires = "seed", conflicts_with_all = ["stacked", "volume"])]
+    short: bool,
     /// With --seed: an array or a stack has no mishaps and to a volume nothing is done on purpose, as in runs from before
     /// there was any of that
     #[arg(long, requires = "seed")]
@@ -57,6 +61,36 @@ enum Command {
     },
     /// Run the seeds that failed once (seeds.txt)
     Saved,
+    /// Cut the power at every write of short histories, until there were so many cuts
+    Exhaust {
+        /// Power cuts
+        #[arg(long, default_value_t = 20_000, value_name = "N")]
+        points: u64,
+        /// The number of the first history
+        #[arg(long, default_value_t = 0)]
+        first: u64,
+        /// Histories of this kind alone
+        #[arg(long, value_enum)]
+        only: Option<Protection>,
+        /// Write the table there, in Markdown
+        #[arg(long, value_name = "FILE")]
+        write: Option<PathBuf>,
+        /// Carry out this cut of history --first alone: after so many changes
+        #[arg(long, requires = "only", value_name = "CHANGES")]
+        cut: Option<u64>,
+        /// With --cut: what gets through of that which is under way
+        #[arg(long, requires = "cut", default_value_t = 0, value_name = "NUMBER")]
+        way: u64,
+        /// With --cut: cut the start after that, too
+        #[arg(long, requires = "cut", value_name = "CHANGES")]
+        cut_again: Option<u64>,
+        /// With --cut: the member of this slot is missing afterwards
+        #[arg(long, requires = "cut", value_name = "SLOT")]
+        lost: Option<usize>,
+        /// With --cut: print every request, completion and command
+        #[arg(long, requires = "cut")]
+        verbose: bool,
+    },
     /// Plant each bug of the table in the engine and say how many seeds it takes to find it (a build with `--features
     /// plants`)
     Canaries {
@@ -79,9 +113,10 @@ enum Command {
 pub fn main(cli: Cli) -> Result<()> {
     match (cli.seed, cli.command) {
         (Some(seed), _) => {
-            let kind = match (cli.stacked, cli.volume) {
-                (true, _) => Kind::Stack,
-                (_, true) => Kind::Volume,
+            let kind = match (cli.stacked, cli.volume, cli.short) {
+                (true, ..) => Kind::Stack,
+                (_, true, _) => Kind::Volume,
+                (.., true) => Kind::Short,
                 _ => Kind::Array,
             };
             one(Seed { seed, kind, plain: cli.plain }, cli.verbose)
@@ -96,6 +131,26 @@ pub fn main(cli: Cli) -> Result<()> {
             many(&seeds.map(|seed| Seed::fresh(seed, &kinds)).collect::<Vec<_>>(), keep_going)
         }
         (None, Some(Command::Saved)) => many(&saved()?, true),
+        (
+            None,
+            Some(Command::Exhaust {
+                first,
+                only,
+                cut: Some(cut),
+                way,
+                cut_again,
+                lost,
+                verbose,
+                ..
+            }),
+        ) => {
+            let protection = only.unwrap_or(Protection::Resync);
+            exhaust::one(Point { protection, history: first, cut, way, cut_again, lost }, verbose)
+        }
+        (None, Some(Command::Exhaust { points, first, only, write, .. })) => {
+            let kinds = only.map_or(Protection::ALL.to_vec(), |only| vec![only]);
+            exhaust::exhaust(&kinds, first, points, write.as_deref())
+        }
         (None, Some(Command::Canaries { only, first, write })) => {
             crate::canaries::canaries(only.as_deref(), first, write.as_deref())
         }

@@ -10,7 +10,7 @@
 //!        └──────────────► checkers: one for each invariant of the architecture
 //! ```
 //!
-//! `member` opens with the fault model in prose, `run` has runs of arrays and of stacks of arrays (its table says where what
+//! `exhaust` cuts the power at every write of short histories. `member` opens with the fault model in prose, `run` has runs of arrays and of stacks of arrays (its table says where what
 //! befalls them is), `volume` those of volumes of files. A seed that failed once is kept in `seeds.txt`; `plants` is the table of bugs that are planted in the engines
 //! to show that runs find them.
 //!
@@ -24,6 +24,7 @@ pub mod cli;
 pub mod client;
 pub mod content;
 pub mod device;
+mod exhaust;
 pub mod images;
 pub mod machine;
 pub mod member;

@@ -36,6 +36,10 @@ const fn volume(class: &'static str, name: &'static str, does: &'static str) -> 
     plant(Kind::Volume, class, name, does)
 }
 
+const fn short(class: &'static str, name: &'static str, does: &'static str) -> Plant {
+    plant(Kind::Short, class, name, does)
+}
+
 const FLUSH: &str = "lost flushes";
 const ORDER: &str = "order on disk";
 const STALE: &str = "stale members";
@@ -72,7 +76,7 @@ pub const PLANTS: &[Plant] = &[
     array(ORDER, "bad-block-unrecorded", "does not record a bad block before the reply"),
     array(ORDER, "logged-after-data", "writes data and parity before their partial parity is in the log"),
     array(ORDER, "log-reused-unflushed", "writes the next unit of a log before what the last was for is durable"),
-    array(ORDER, "log-in-use-too-early", "takes the log into use before redundancy holds everywhere"),
+    short(ORDER, "log-in-use-too-early", "takes the log into use before redundancy holds everywhere"),
     array(ORDER, "replay-skips-one", "leaves out the first entry of each log in a replay"),
     array(STALE, "log-of-new-member-kept", "gives a member a slot without emptying its log"),
     array(STALE, "read-past-recovery", "reads from a rebuilding member beyond what has been rebuilt"),

@@ -27,6 +27,8 @@ pub enum Kind {
     Stack,
     /// A volume of files.
     Volume,
+    /// One array in a short history, with every power cut that there can be (`crate::exhaust`).
+    Short,
 }
 
 impl Kind {
@@ -36,11 +38,13 @@ impl Kind {
             Kind::Array => "arrays",
             Kind::Stack => "stacks",
             Kind::Volume => "volumes",
+            Kind::Short => "short histories",
         }
     }
 }
 
-/// What to run: the same number gives one run of a single array, another of a stack, and a third of a volume.
+/// What to run: the same number gives one run of a single array, another of a stack, a third of a volume, and many of a
+/// short history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub struct Seed {
     /// The number.
@@ -86,12 +90,10 @@ impl Seed {
                 }
                 report
             }
+            Kind::Short => crate::exhaust::run(self.seed, verbose),
         };
-        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-            let said = panic.downcast_ref::<String>().map(String::as_str);
-            let said = said.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-            Report::failed(Failure { checker: "no_panic", text: said.to_string() })
-        })
+        catch_unwind(AssertUnwindSafe(run))
+            .unwrap_or_else(|panic| Report::failed(Failure::of_panic(&*panic)))
     }
 }
 
@@ -104,6 +106,7 @@ impl std::fmt::Display for Seed {
             Kind::Stack => " --stacked",
             Kind::Volume if self.plain => " --volume --plain",
             Kind::Volume => " --volume",
+            Kind::Short => " --short",
         };
         write!(f, "{}{option}", self.seed)
     }

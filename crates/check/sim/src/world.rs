@@ -5,6 +5,10 @@
 //!
 //! Outlives the simulated processes: a crash takes the shards and what is under way, not the members.
 
+mod failure;
+
+pub use failure::Failure;
+
 use crate::content::{Found, Version, recognise};
 use crate::member::{Member, joined};
 use crate::rng::Rng;
@@ -17,15 +21,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
-
-/// A checker's finding: the run has failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// The checker's name.
-    pub checker: &'static str,
-    /// What was expected and what was found.
-    pub text: String,
-}
 
 /// How the members of a run behave.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +121,12 @@ pub struct World {
     flights: RefCell<Slab<Flight>>,
     ready: RefCell<Vec<VecDeque<usize>>>,
     failure: RefCell<Option<Failure>>,
+    /// Writes and flushes submitted to members, and completed by them.
+    changes: Cell<u64>,
+    /// At so many of them everything stands still.
+    still_at: Cell<u64>,
+    /// What was submitted after that: it never got anywhere.
+    unsent: RefCell<Vec<(Request, Completion)>>,
 }
 
 /// See [`World::offsets_of`].
@@ -169,6 +170,9 @@ impl World {
             flights: RefCell::default(),
             ready: RefCell::default(),
             failure: RefCell::new(None),
+            changes: Cell::new(0),
+            still_at: Cell::new(u64::MAX),
+            unsent: RefCell::default(),
         })
     }
 
@@ -288,6 +292,21 @@ impl World {
         self.flights.borrow().iter().filter(|(_, flight)| of(flight)).count()
     }
 
+    /// After `changes` more (writes and flushes submitted, or completed) everything stands still: members complete nothing,
+    /// and nothing more gets to them, until power fails.
+    pub fn stand_still_after(&self, changes: u64) {
+        self.still_at.set(self.changes.get().saturating_add(changes));
+    }
+
+    /// Everything stands still.
+    pub fn stands_still(&self) -> bool {
+        self.changes.get() >= self.still_at.get()
+    }
+
+    fn changed(&self) {
+        self.changes.set(self.changes.get() + 1);
+    }
+
     /// Makes room for the completions of `shards` shards.
     pub fn start_shards(&self, shards: usize) {
         *self.ready.borrow_mut() = (0..shards).map(|_| VecDeque::new()).collect();
@@ -335,6 +354,9 @@ impl World {
     pub(crate) fn deliver(&self, shard: ShardId) -> bool {
         let mut delivered = false;
         loop {
+            if self.stands_still() {
+                return delivered;
+            }
             let key = self.ready.borrow_mut().get_mut(shard as usize).and_then(VecDeque::pop_front);
             let Some(key) = key else { return delivered };
             let flight = self.flights.borrow_mut().try_remove(key);
@@ -348,6 +370,7 @@ impl World {
     fn complete(&self, flight: Flight) {
         let Flight { member, request, done, early, covers, .. } = flight;
         let Request { offset, mut op } = request;
+        let is_change = !matches!(op, Op::Read(_));
         let result = match &mut op {
             Op::Read(bufs) => {
                 let seen = match early {
@@ -406,6 +429,9 @@ impl World {
                 format!("  {} done at {} {kind}", member.name(), op.offset)
             });
         }
+        if is_change {
+            self.changed();
+        }
         done.complete(Outcome { result, op });
     }
 
@@ -462,6 +488,12 @@ impl World {
         request: Request,
         done: Completion,
     ) {
+        if self.stands_still() {
+            return self.unsent.borrow_mut().push((request, done));
+        }
+        if !matches!(request.op, Op::Read(_)) {
+            self.changed();
+        }
         self.submissions.set(self.submissions.get() + 1);
         self.trace(|| format!("  {} {} on shard {shard}", member.name(), describe(&request)));
         if let Err(error) = request.check(&member.kind.info) {
@@ -618,6 +650,8 @@ impl World {
     /// Power fails: what is under way gets through or not, caches are lost, nobody is told.
     pub fn power_cut(&self) {
         self.power_cuts.set(self.power_cuts.get() + 1);
+        self.still_at.set(u64::MAX);
+        self.unsent.take();
         self.events.borrow_mut().clear();
         self.ready.borrow_mut().clear();
         let flights = std::mem::take(&mut *self.flights.borrow_mut());

@@ -8,6 +8,7 @@ use crate::images::{self, MdChoice};
 use crate::machine::{Machine, Step};
 use crate::member::Member;
 use crate::waiting::{Over, wait};
+use crate::world::World;
 use braid_array::array::Array;
 use braid_array::assemble::assemble;
 use braid_array::error::AssembleError;
@@ -117,18 +118,29 @@ impl Run {
         if !self.mishaps.chance(12) {
             return Ok(());
         }
+        let steps = self.mishaps.rng.log_range(1..400);
+        let mut left = steps;
+        self.doomed_assembly(30, |_, machine| {
+            left -= 1;
+            machine.step() != Step::Stuck && left > 0
+        })
+    }
+
+    /// The array is assembled, and `goes_on` for as long as that says so. Then power fails, or the process is killed in so
+    /// many of 100 runs with mishaps.
+    pub(super) fn doomed_assembly(
+        &mut self,
+        killed_percent: u64,
+        mut goes_on: impl FnMut(&World, &Machine) -> bool,
+    ) -> Result<(), Over> {
         let present = self.present(self.top());
         // A member that is gone may be rebuilt before the crash: what the write hole has taken with it is taken now.
         self.look_at_images(&present)?;
         let machine = Machine::start(&self.world, self.plan.scenario.shards);
         self.world.moving.set(self.plan.arrays[self.top()].create.ppl);
         let later = machine.begin(self.assemble_one(&machine, &[], self.top()));
-        for _ in 0..self.mishaps.rng.log_range(1..400) {
-            if machine.step() == Step::Stuck {
-                break;
-            }
-        }
-        let killed = self.is_killed(30);
+        while goes_on(&self.world, &machine) {}
+        let killed = self.is_killed(killed_percent);
         self.world.moving.set(false);
         self.world.owners.borrow_mut().clear();
         self.world.trace(|| "CRASH during assembly".to_string());

@@ -25,6 +25,7 @@
 //! | `scrub_in_parts` | checks that go on where they were interrupted |
 //! | `aimed`, `metadata` | situations brought about on purpose; damaged metadata |
 //! | `reshaping`, `resizing` | more members; larger components |
+//! | `cut_short` | short histories that are cut at every instant (`crate::exhaust`) |
 //!
 //! | file | of stacks alone |
 //! |---|---|
@@ -40,6 +41,7 @@ mod between_rounds;
 mod chances;
 mod commands;
 mod counting;
+pub mod cut_short;
 mod ending;
 mod faults;
 mod holes;
@@ -119,6 +121,15 @@ struct Run {
 
 /// Carries out a run; a plain one is without mishaps.
 pub fn run(plan: Plan, plain: bool, verbose: bool) -> Report {
+    carry_out(plan, plain, verbose, Run::go)
+}
+
+fn carry_out(
+    plan: Plan,
+    plain: bool,
+    verbose: bool,
+    history: impl FnOnce(&mut Run) -> Result<(), Over>,
+) -> Report {
     let (scenario, seed) = (plan.describe(), plan.scenario.seed);
     if verbose {
         println!("{} {seed}: {scenario}", if plan.is_alone() { "seed" } else { "stack" });
@@ -130,7 +141,7 @@ pub fn run(plan: Plan, plain: bool, verbose: bool) -> Report {
     }
     let mut run = Run::new(plan, plain, &world);
     // The failure, if there is one, is in the world.
-    let _ = run.go();
+    let _ = history(&mut run);
     let ended = run.life.as_ref().map_or(0, |life| life.client.ended);
     let did = Counts { requests: run.did.requests + ended, ..run.did };
     drop(run);

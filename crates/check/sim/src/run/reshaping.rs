@@ -88,7 +88,7 @@ impl Run {
     }
 
     /// The reshape comes to its end, and all of the array is used.
-    fn reshaped(&mut self) -> Result<(), Over> {
+    pub(super) fn reshaped(&mut self) -> Result<(), Over> {
         if let Err(error) = self.top_control()?.jobs().set_sync_speed(0, u64::MAX) {
             return self.fail("requests_succeed", error.to_string());
         }
