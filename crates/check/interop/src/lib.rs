@@ -5,11 +5,13 @@
 //! [`stacks`] does so with arrays of arrays; in [`states`] each takes over what a crash of the other left, in [`write_hole`]
 //! with a member missing, after a power [`cut`]. A [`session`] is a guest for several
 //! scripts in turn. [`across`] is for arrays of files
-//! that single tests carry from one to the other. [`kills`] is about volumes: their server is killed in the middle of everything.
+//! that single tests carry from one to the other. [`kills`] is about volumes: their server is killed in the middle of everything;
+//! [`array_kills`] does so with arrays.
 
 #![forbid(unsafe_code)]
 
 pub mod across;
+pub mod array_kills;
 pub mod by_braid;
 pub mod cell;
 pub mod cut;

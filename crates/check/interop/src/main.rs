@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use braid_interop::array_kills::{self, Victim};
 use braid_interop::kills::{self, Operation};
 use braid_interop::matrix::{self, Report};
 use braid_interop::{cell, cut, serving, states, table, write_hole};
@@ -50,6 +51,24 @@ enum Command {
         /// The operations [default: all]
         #[arg(value_enum)]
         operations: Vec<Operation>,
+    },
+    /// Kill the server of an array under writes, and start it again
+    ArrayKills {
+        /// The program `braid`
+        #[arg(long, value_name = "PATH")]
+        braid: PathBuf,
+        /// An empty folder for members
+        #[arg(long, value_name = "DIR")]
+        work: PathBuf,
+        /// Kills for each kind of array
+        #[arg(long, default_value_t = 100, value_name = "N")]
+        kills: u32,
+        /// Decides when they come
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// The kinds of arrays [default: all]
+        #[arg(value_enum)]
+        victims: Vec<Victim>,
     },
     /// Serve an array until the standard input ends
     #[command(hide = true)]
@@ -108,6 +127,19 @@ fn main() -> anyhow::Result<ExitCode> {
                     outcome.in_a_job,
                     outcome.files_compared
                 );
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::ArrayKills { braid, work, kills, seed, mut victims } => {
+            if victims.is_empty() {
+                victims = Victim::value_variants().to_vec();
+            }
+            let braid = braid.canonicalize()?;
+            for victim in victims {
+                let name = victim.name();
+                let folder = work.join(name);
+                let compared = array_kills::run(&braid, &folder, victim, kills, seed)?;
+                println!("{name}: {kills} kills, {compared} sectors compared, nothing lost");
             }
             Ok(ExitCode::SUCCESS)
         }
