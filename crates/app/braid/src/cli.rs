@@ -403,11 +403,16 @@ pub enum Whether {
 /// `braid grow`.
 #[derive(Debug, Args)]
 #[command(
-    group(ArgGroup::new("change").required(true).args(["raid_devices", "bitmap", "consistency_policy", "size", "array_size"])),
+    group(ArgGroup::new("change").required(true).multiple(true).args([
+        "raid_devices", "chunk", "layout", "bitmap", "consistency_policy", "size", "array_size"
+    ])),
+    group(ArgGroup::new("one").args(["bitmap", "consistency_policy", "size", "array_size"])),
     long_about = "Change a running array, as mdadm --grow does: one thing at a time.\n\n\
-    --raid-devices gives slots to spares, at levels 4, 5 and 6: all data is moved to a place a little before the old one, \
-    window by window, while the array is used. It goes on after a crash, and in the hands of Linux md. Clients see the \
-    larger array when it is done and they connect again.\n\n\
+    --raid-devices, --chunk and --layout, together or by themselves, give an array of level 4, 5 or 6 another shape: all data is moved to a place a little before the old \
+    one, or behind it, window by window, while the array is used. It goes on after a crash, and in the hands of Linux md. More \
+    members get the slots of spares, and clients see the larger array when it is done and they connect again. With fewer, users have to see less of \
+    it first (--array-size), and those that lose their slots are spares when it is done. Fewer members, and the others \
+    where there is no room before the data, need some room behind it (--size).\n\n\
     --size uses more of each member, when they have been replaced by larger ones or their devices have become \
     larger: at levels 1, 4, 5, 6 and 10 without far copies. The array is larger at once; what is new is resynced, and \
     clients see it when they connect again. Less is refused unless users see less of the array already.\n\n\
@@ -428,16 +433,22 @@ pub struct Grow {
     /// Bytes for each bit of the bitmap; a bare number is in KiB [default: 64M, or what fits].
     #[arg(long, value_name = "SIZE", value_parser = kib_or_size)]
     pub bitmap_chunk: Option<u64>,
-    /// Number of slots: more than there are, the new ones for spares.
-    #[arg(short = 'n', long, value_name = "N")]
+    /// Number of slots: more than there are, the new ones for spares, or fewer.
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "one")]
     pub raid_devices: Option<usize>,
+    /// Bytes of a chunk; a bare number is in KiB.
+    #[arg(short, long, value_name = "SIZE", value_parser = kib_or_size, conflicts_with = "one")]
+    pub chunk: Option<u64>,
+    /// Layout, as for `braid create`.
+    #[arg(short = 'p', long, value_name = "NAME", conflicts_with = "one")]
+    pub layout: Option<String>,
     /// What is used of each component: max is all that the smallest has; a bare number is in KiB.
     #[arg(short = 'z', long, value_name = "SIZE", value_parser = wanted_size)]
     pub size: Option<WantedSize>,
     /// What users see of the array, until it is stopped: max is all that there is; a bare number is in KiB.
     #[arg(short = 'Z', long, value_name = "SIZE", value_parser = wanted_size)]
     pub array_size: Option<WantedSize>,
-    /// Check everything and say what would be, change nothing. For sizes only.
+    /// Check everything and say what would be, change nothing. For sizes and shapes.
     #[arg(long, conflicts_with_all = ["bitmap", "consistency_policy"])]
     pub dry_run: bool,
     /// resync takes a bitmap or a log away; bitmap is --bitmap internal; ppl gives it a partial parity log.

@@ -65,8 +65,8 @@ pub enum Request {
     Ppl { array: String },
     /// Take an array's bitmap or partial parity log away.
     Resync { array: String },
-    /// Use more members, `raid_disks` in all. `dry_run`: only say what it would be.
-    Reshape { array: String, raid_disks: usize, dry_run: bool },
+    /// Give it another shape. `dry_run`: only say what it would be.
+    Reshape { array: String, shape: NewShape, dry_run: bool },
     /// Try writes again that wait for space.
     Resume { array: Option<String> },
     /// Start a check, or a repair.
@@ -146,7 +146,19 @@ pub struct Resized {
     pub new_bitmap_chunk: Option<u64>,
 }
 
-/// A reshape onto more members. Sizes in bytes.
+/// The shape that an array is to have; what is not given stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewShape {
+    /// Slots.
+    pub raid_disks: Option<usize>,
+    /// Bytes of a chunk.
+    pub chunk: Option<u64>,
+    /// The layout by its name.
+    pub layout: Option<String>,
+}
+
+/// A reshape. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reshaping {
     /// The array.
@@ -157,6 +169,14 @@ pub struct Reshaping {
     pub raid_devices: usize,
     /// Slots from now on.
     pub new_raid_devices: usize,
+    /// A chunk.
+    pub chunk_size: u64,
+    /// A chunk of the new shape.
+    pub new_chunk_size: u64,
+    /// The layout, where the level has several.
+    pub layout: Option<String>,
+    /// The layout of the new shape.
+    pub new_layout: Option<String>,
     /// Bytes that users see now.
     pub array_size: u64,
     /// Bytes that they see, once they connect again, when the reshape has ended.
@@ -165,12 +185,16 @@ pub struct Reshaping {
     pub moved: u64,
     /// Bytes that are written to each member.
     pub on_each: u64,
-    /// The place of the data on each member moves so far towards its start.
+    /// The place of the data on each member moves so far towards its start, or towards its end.
     pub data_moves_by: u64,
+    /// It moves towards the end, from the end of the array to its start.
+    pub backwards: bool,
     /// Seconds that it takes at 100 MiB per second and member, or at the greatest speed of jobs when that is less.
     pub seconds: u64,
     /// The spares that get slots.
     pub spares: Vec<String>,
+    /// The members that are spares when it is done.
+    pub freed: Vec<String>,
 }
 
 /// What the server answers.

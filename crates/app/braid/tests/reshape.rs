@@ -1,4 +1,5 @@
-//! `braid grow --raid-devices` on the command line: spares get slots while the array is used, and after a restart.
+//! `braid grow` with `--raid-devices`, `--chunk` and `--layout` on the command line: the array is used meanwhile, and goes
+//! on after a restart.
 
 mod support;
 
@@ -15,7 +16,7 @@ fn an_array_is_spread_over_more_members_while_it_is_used_and_after_a_restart() {
     place.copy_in("in", "data");
     let before = place.detail("data");
     place.run("grow data --raid-devices 5").refused(2, &["2 spares are needed", "braid add data"]);
-    place.run("grow data --raid-devices 2").refused(2, &["not fewer"]);
+    place.run("grow data --raid-devices 3").refused(2, &["that shape already"]);
     let would = place.run("grow data --raid-devices 4 --dry-run --json").ok();
     let would: serde_json::Value = serde_json::from_str(&would).unwrap();
     assert_eq!(would["spares"][0].as_str(), place.path("d").to_str());
@@ -45,6 +46,74 @@ fn an_array_is_spread_over_more_members_while_it_is_used_and_after_a_restart() {
     assert_eq!((&after["degraded"], &after["reshape"]), (&0.into(), &serde_json::Value::Null));
     assert_eq!(&place.copy_out("data")[..data.len()], &data);
     assert!(place.run("check --wait data").ok().contains("0 sectors mismatched"));
+    place.run("stop data").ok();
+    server.ended().ok();
+}
+
+#[test]
+fn chunks_and_the_layout_are_changed_while_the_array_is_used_and_after_a_restart() {
+    let place = Place::new();
+    place.members(&["a", "b", "c", "d"]);
+    place.run("create data -l 6 -n 4 -c 64K --assume-clean a b c d").ok();
+    let server = place.serve("a b c d");
+    let data = place.data("in", 8 << 20);
+    place.copy_in("in", "data");
+    place.run("grow data --chunk 64K").refused(2, &["that shape already"]);
+    place.run("grow data --chunk 48K").refused(2, &["49152"]);
+    place.run("grow data --layout nonsense").refused(2, &["nonsense"]);
+    place.run("grow data --chunk 16K --size max").refused(2, &["cannot be used with"]);
+    let would = place.run("grow data --chunk 16K --layout ddf-zero-restart --dry-run --json").ok();
+    let would: serde_json::Value = serde_json::from_str(&would).unwrap();
+    assert_eq!((&would["chunk_size"], &would["new_chunk_size"]), (&65536.into(), &16384.into()));
+    assert_eq!(would["new_layout"], "ddf-zero-restart");
+    place.run("speed data --min 0 --max 1000").ok();
+    let said = place.run("grow data --chunk 16K --layout ddf-zero-restart").ok();
+    assert!(said.contains("from chunks of 64K to 16K, from layout left-symmetric to"), "{said}");
+    let text = place.run("detail data").ok();
+    for words in ["Chunk Size : 64K", "New Layout : ddf-zero-restart", "New Chunksize : 16K"] {
+        assert!(text.contains(words), "{words:?} is not in {text}");
+    }
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    place.run("stop data").ok();
+    server.ended().ok();
+    let server = place.serve("a b c d");
+    place.run("wait data").ok();
+    let after = place.detail("data");
+    assert_eq!((&after["chunk_size"], &after["layout"]), (&16384.into(), &would["new_layout"]));
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    assert!(place.run("check --wait data").ok().contains("0 sectors mismatched"));
+    place.run("stop data").ok();
+    server.ended().ok();
+}
+
+#[test]
+fn an_array_is_drawn_together_on_fewer_members_once_its_users_see_less() {
+    let place = Place::new();
+    place.members(&["a", "b", "c", "d"]);
+    place.run("create data -l 5 -n 4 -c 64K -z 8M --assume-clean a b c d").ok();
+    let server = place.serve("a b c d");
+    let data = place.data("in", 8 << 20);
+    place.copy_in("in", "data");
+    place
+        .run("grow data --raid-devices 3")
+        .refused(2, &["--array-size 16384K", "what lies behind is lost"]);
+    place.run("grow data --array-size 16M").ok();
+    place.run("speed data --min 0 --max 500").ok();
+    let said = place.run("grow data --raid-devices 3").ok();
+    assert!(said.contains("from 4 members to 3") && said.contains("is a spare when"), "{said}");
+    assert!(said.contains("towards its end"), "{said}");
+    let text = place.run("detail data").ok();
+    assert!(text.contains("Delta Devices : -1, (4->3)"), "{text}");
+    place.run("stop data").ok();
+    server.ended().ok();
+    let server = place.serve("a b c d");
+    place.run("wait data").ok();
+    let after = place.detail("data");
+    assert_eq!((&after["raid_devices"], &after["array_size"]), (&3.into(), &(16 << 20).into()));
+    assert_eq!((&after["degraded"], &after["reshape"]), (&0.into(), &serde_json::Value::Null));
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    assert!(place.run("check --wait data").ok().contains("0 sectors mismatched"));
+    place.run("remove data d").ok();
     place.run("stop data").ok();
     server.ended().ok();
 }

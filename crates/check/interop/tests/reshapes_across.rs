@@ -2,6 +2,7 @@
 
 use braid_array::assemble::assemble;
 use braid_array::control::Control;
+use braid_array::control::reshaping::WantedShape;
 use braid_array::create::create;
 use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions, SyncSpeed};
 use braid_device::file::create_sparse;
@@ -48,6 +49,7 @@ fn md_goes_on_with_reshapes_that_braid_has_begun() {
             ..CreateOptions::new(level_name, level, before)
         };
         let (ctx, given) = (own_context(&shard), openers(folder, &stopped, after));
+        let wanted = WantedShape { raid_disks: Some(after), ..WantedShape::default() };
         let (on, folder_too) = (shard.clone(), folder.to_path_buf());
         shard.block_on(async move {
             let all = given.iter().cloned().map(Some).collect();
@@ -56,7 +58,7 @@ fn md_goes_on_with_reshapes_that_braid_has_begun() {
             let control = Control::find(&on, array.id()).expect("it runs");
             across::write(&on, &array, &content(COMPARED)).await;
             control.jobs().set_sync_speed(0, 1024).expect("a speed is set");
-            control.set_raid_disks(after, false).await.expect("it grows");
+            control.reshape(wanted, false).await.expect("it grows");
             loop {
                 on.sleep(50_000_000).await;
                 let reshape = control.status().await.reshape.expect("it is slow");

@@ -116,6 +116,11 @@ impl Oracle {
         }
     }
 
+    /// The array has `size` bytes now, if that is less than it had: what lies behind is lost. Nothing is under way.
+    pub fn shrink(&mut self, size: u64) {
+        self.blocks.truncate((size / self.block_size as u64) as usize);
+    }
+
     /// Bytes of a block.
     pub fn block_size(&self) -> u64 {
         self.block_size as u64
@@ -328,7 +333,8 @@ impl Oracle {
     pub fn forget(&mut self, block: u64) {
         let now = self.tick();
         let flushed = self.flushed;
-        let entries = &mut self.blocks[block as usize];
+        // An array that was made smaller has held more.
+        let Some(entries) = self.blocks.get_mut(block as usize) else { return };
         entries.retain(|entry| {
             entry.ended == NEVER || (entry.removed != NEVER && !entry.is_gone(flushed))
         });

@@ -53,7 +53,7 @@ pub struct Counts {
     pub re_added: u64,
     /// Bitmaps that were added or removed.
     pub bitmap_changes: u64,
-    /// Arrays that were given more members.
+    /// Arrays that were given another shape.
     pub reshapes: u64,
     /// Components that became larger.
     pub resizes: u64,

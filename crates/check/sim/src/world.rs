@@ -572,9 +572,10 @@ impl World {
     fn learn(&self, member: &Member, offset: u64, bytes: &[u8]) {
         let sectors = member.kind.info.size / 512;
         let Ok(sb) = Superblock::parse(bytes, self.metadata, offset / 512, sectors) else { return };
-        let start = sb.new_data_offset().unwrap_or(sb.data_offset) * 512;
+        let new = sb.new_data_offset().unwrap_or(sb.data_offset);
+        let start = new.min(sb.data_offset) * 512;
         let len = if sb.size == 0 { sb.data_size } else { sb.size };
-        let end = sb.data_offset * 512 + len * 512;
+        let end = new.max(sb.data_offset) * 512 + len * 512;
         let before = member.data.replace(start..end);
         let slot = sb.own_role().slot().map(usize::from);
         if sb.reshape.is_some() && slot.is_some() && member.slot.get().is_none() {

@@ -32,8 +32,10 @@ pub struct Parity {
     slots: usize,
     chunk_shift: u32,
     stripes: u64,
-    /// Component byte at which stripe 0 starts.
+    /// Component byte at which the first stripe starts.
     start: u64,
+    /// The number of the first stripe.
+    first: u64,
     rule: Rule,
     by_data: Divisor,
     by_period: Divisor,
@@ -154,13 +156,14 @@ impl Parity {
             chunk_shift,
             stripes,
             start: 0,
+            first: 0,
             rule,
             by_data: Divisor::new(data, max_chunk),
             by_period: Divisor::new(rule.period as u64, max_chunk),
         })
     }
 
-    /// The same, with stripe 0 at component byte `start`, which is whole sectors: while an array is reshaped the data of
+    /// The same, with the first stripe at component byte `start`, which is whole sectors: while an array is reshaped the data of
     /// its old shape starts so far behind that of the new one.
     ///
     /// # Errors
@@ -174,9 +177,28 @@ impl Parity {
         }
     }
 
-    /// Component byte at which stripe 0 starts.
+    /// The same, with stripes numbered from `first` on: while an array is reshaped no stripe of its old shape has the number
+    /// of one of the new shape.
+    pub fn numbered_from(self, first: u64) -> Parity {
+        Parity { first, ..self }
+    }
+
+    /// Component byte at which the first stripe starts.
     pub fn start(&self) -> u64 {
         self.start
+    }
+
+    /// The number of the first stripe: 0, unless it is [`numbered_from`](Parity::numbered_from) another.
+    #[inline]
+    pub fn first_stripe(&self) -> u64 {
+        self.first
+    }
+
+    /// A stripe's place in their order, from 0.
+    #[inline]
+    fn nth(&self, stripe: u64) -> u64 {
+        debug_assert!(stripe >= self.first && stripe - self.first < self.stripes);
+        stripe - self.first
     }
 
     /// The level: 4, 5 or 6.
@@ -227,8 +249,8 @@ impl Parity {
     /// The stripe of an array offset, the data chunk `k` in it, and the offset within that chunk.
     #[inline]
     pub fn locate(&self, offset: u64) -> (u64, usize, u64) {
-        let (stripe, k) = self.by_data.div_rem(offset >> self.chunk_shift);
-        (stripe, k as usize, offset & (self.chunk_size() - 1))
+        let (nth, k) = self.by_data.div_rem(offset >> self.chunk_shift);
+        (self.first + nth, k as usize, offset & (self.chunk_size() - 1))
     }
 
     /// The array offset of byte `within` of data chunk `k` of `stripe`.
@@ -236,23 +258,21 @@ impl Parity {
     /// The inverse of [`Parity::locate`]; all three must be in range.
     #[inline]
     pub fn array_offset(&self, stripe: u64, k: usize, within: u64) -> u64 {
-        debug_assert!(stripe < self.stripes && k < self.data_chunks());
-        ((stripe * self.data_chunks() as u64 + k as u64) << self.chunk_shift) + within
+        debug_assert!(k < self.data_chunks());
+        ((self.nth(stripe) * self.data_chunks() as u64 + k as u64) << self.chunk_shift) + within
     }
 
     /// The component offset of a stripe's chunk, the same on every member.
     #[inline]
     pub fn member_offset(&self, stripe: u64) -> u64 {
-        debug_assert!(stripe < self.stripes);
-        self.start + (stripe << self.chunk_shift)
+        self.start + (self.nth(stripe) << self.chunk_shift)
     }
 
-    /// The places of one stripe (`stripe` below [`Parity::stripes`]), to be asked repeatedly.
+    /// The places of one stripe, to be asked repeatedly.
     #[inline]
     pub fn map_stripe(&self, stripe: u64) -> StripeMap {
-        debug_assert!(stripe < self.stripes);
         let n = self.slots;
-        let rotation = self.by_period.div_rem(stripe + self.rule.advance).1 as usize;
+        let rotation = self.by_period.div_rem(self.nth(stripe) + self.rule.advance).1 as usize;
         let p = match self.rule.p {
             Walk::Up(start) => start + rotation,
             Walk::Down(start) => start - rotation,
@@ -319,10 +339,11 @@ impl Parity {
     /// The array offset that a member's byte holds; `None` when it is parity or out of range.
     pub fn logical(&self, slot: Slot, component_offset: u64) -> Option<u64> {
         let component_offset = component_offset.checked_sub(self.start)?;
-        let stripe = component_offset >> self.chunk_shift;
-        if slot >= self.slots || stripe >= self.stripes {
+        let nth = component_offset >> self.chunk_shift;
+        if slot >= self.slots || nth >= self.stripes {
             return None;
         }
+        let stripe = self.first + nth;
         match self.role(stripe, slot) {
             Role::Data(k) => {
                 let within = component_offset & (self.chunk_size() - 1);

@@ -1,10 +1,10 @@
-//! `braid grow`: more members of a running array, other sizes, another consistency policy for it.
+//! `braid grow`: another shape of a running array, other sizes, another consistency policy for it.
 
 use super::done::say_done;
 use crate::cli::Grow;
 use crate::client::{Client, unexpected};
 use crate::output;
-use crate::protocol::{Answer, Request, SizeOf};
+use crate::protocol::{Answer, NewShape, Request, SizeOf};
 use crate::wanted::array::{BitmapPlace, ConsistencyPolicy};
 use crate::wanted::size::WantedSize;
 use anyhow::{Result, bail};
@@ -13,8 +13,8 @@ use std::process::ExitCode;
 
 pub fn run(options: Grow) -> Result<ExitCode> {
     let mut client = Client::connect(&options.control.path())?;
-    if let Some(raid_disks) = options.raid_devices {
-        return reshape(&mut client, &options, raid_disks);
+    if options.raid_devices.is_some() || options.chunk.is_some() || options.layout.is_some() {
+        return reshape(&mut client, &options);
     }
     match (options.size, options.array_size) {
         (Some(size), _) => resize(&mut client, &options, SizeOf::Component, size),
@@ -30,9 +30,14 @@ fn resize(client: &mut Client, options: &Grow, what: SizeOf, size: WantedSize) -
     say(options, &report, text)
 }
 
-fn reshape(client: &mut Client, options: &Grow, raid_disks: usize) -> Result<ExitCode> {
+fn reshape(client: &mut Client, options: &Grow) -> Result<ExitCode> {
     let (array, dry_run) = (options.name.clone(), options.dry_run);
-    let answer = client.ask(&Request::Reshape { array, raid_disks, dry_run })?;
+    let shape = NewShape {
+        raid_disks: options.raid_devices,
+        chunk: options.chunk,
+        layout: options.layout.clone(),
+    };
+    let answer = client.ask(&Request::Reshape { array, shape, dry_run })?;
     let Answer::Reshaping { text, report } = answer else { return Err(unexpected(&answer)) };
     say(options, &report, text)
 }

@@ -10,7 +10,7 @@ use super::jobs::job_of;
 use super::orders::{NoSuchArray, order, status, stopped};
 use super::running::Running;
 use super::scrubs::Known;
-use super::{flags, resizing, salvaged, stacking};
+use super::{flags, reshaping, resizing, salvaged, stacking};
 use crate::protocol::{Answer, Detail, Listed, Request};
 use anyhow::{Result, bail};
 use braid_array::array::Array;
@@ -110,9 +110,9 @@ impl Running {
                 let array = self.find(Some(&array))?;
                 done(no_policy(&array)?)
             }
-            Request::Reshape { array, raid_disks, dry_run } => {
+            Request::Reshape { array, shape, dry_run } => {
                 let array = self.find(Some(&array))?;
-                resizing::reshape(&array, raid_disks, dry_run)?
+                reshaping::reshape(&array, &shape, dry_run)?
             }
             Request::Resume { array } => {
                 let array = self.find(array.as_deref())?;

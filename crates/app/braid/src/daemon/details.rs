@@ -3,6 +3,7 @@
 use super::figures;
 use super::jobs::job_of;
 use super::scrubs::Known;
+use crate::output::words;
 use crate::protocol::{Bitmap, Detail, LastJob, Member, Reshape};
 use crate::settings::ArraySettings;
 use braid_array::status::{
@@ -50,10 +51,13 @@ pub(super) fn detail(status: ArrayStatus, exports: Vec<String>, known: Known) ->
             backwards: reshape.backwards,
             old_devices: status.raid_disks as i64 - i64::from(reshape.delta_disks),
             new_devices: status.raid_disks as i64,
-            // A running array keeps these.
+            // A running array keeps it.
             new_level: None,
-            new_layout: None,
-            new_chunk_size: None,
+            new_layout: (reshape.new_layout != status.layout)
+                .then(|| words::layout(reshape.new_level, reshape.new_layout))
+                .flatten(),
+            new_chunk_size: Some(u64::from(reshape.new_chunk_sectors) * SECTOR_BYTES)
+                .filter(|chunk| *chunk != status.chunk_size),
         }),
         last_job: status.last_job.map(last_job_of),
         mismatch_count: known.last.as_ref().map_or(0, |last| last.mismatches),

@@ -40,6 +40,7 @@ mod membership;
 pub mod memory_watch;
 pub mod metrics;
 mod orders;
+mod reshaping;
 mod resizing;
 pub mod running;
 pub mod salvaged;

@@ -1,77 +1,11 @@
-//! Other sizes of a running array: of its components, of what users see, and the number of its members.
+//! Other sizes of a running array: of its components, and of what users see.
 
-use super::orders::{order, status};
-use crate::output::time::span;
-use crate::protocol::{Answer, Reshaping, Resized, SizeOf};
+use super::orders::order;
+use crate::protocol::{Answer, Resized, SizeOf};
 use anyhow::Result;
 use braid_array::array::Array;
 use braid_array::control::resizing::{self, WantedSize};
 use braid_device::spec::show_size;
-
-/// The speed that the time of a reshape is estimated with, in KiB per second and member.
-const KIB_PER_SECOND: u64 = 100 << 10;
-
-/// Uses more members, or only says what that would mean.
-///
-/// # Errors
-/// The array refuses it, with the reason.
-pub(super) fn reshape(array: &Array, raid_disks: usize, dry_run: bool) -> Result<Answer> {
-    let rate = KIB_PER_SECOND.min(status(array)?.sync_speed.max_kib).max(1);
-    let planned =
-        order(
-            array,
-            move |control| async move { control.set_raid_disks(raid_disks, dry_run).await },
-        )?;
-    // As much is read from a member as is written to it.
-    let kib = planned.on_each / 1024 * 2;
-    let report = Reshaping {
-        array: array.name().to_string(),
-        dry_run,
-        raid_devices: planned.raid_disks.0,
-        new_raid_devices: planned.raid_disks.1,
-        array_size: planned.array_size.0,
-        new_array_size: planned.array_size.1,
-        moved: planned.moved,
-        on_each: planned.on_each,
-        data_moves_by: planned.data_moves_by,
-        seconds: kib / rate,
-        spares: planned.spares,
-    };
-    Ok(Answer::Reshaping { text: reshape_text(&report, rate * 1024), report })
-}
-
-/// `rate`: bytes per second and member with which the time was estimated.
-fn reshape_text(report: &Reshaping, rate: u64) -> String {
-    let Reshaping { array, dry_run, raid_devices, new_raid_devices, .. } = report;
-    let is = if *dry_run { "would be" } else { "is being" };
-    let mut lines = vec![
-        format!(
-            "array {array} {is} reshaped from {raid_devices} members to {new_raid_devices}: {} gets a slot",
-            report.spares.join(", ")
-        ),
-        format!(
-            "{} of data are moved, {} on each member: about {} at {}/s, if nobody else uses the members",
-            show_size(report.moved),
-            show_size(report.on_each),
-            span(report.seconds),
-            show_size(rate)
-        ),
-        format!(
-            "the data of each member moves {} towards its start, so that nothing is written over that is still needed",
-            show_size(report.data_moves_by)
-        ),
-        format!(
-            "clients see {} instead of {} when it is done and they connect again",
-            show_size(report.new_array_size),
-            show_size(report.array_size)
-        ),
-    ];
-    lines.push(match dry_run {
-        true => "nothing was changed (--dry-run)".to_string(),
-        false => format!("`braid wait {array}` follows it"),
-    });
-    lines.join("\n")
-}
 
 /// Changes a size (`None`: to all that there is), or only says what that would mean.
 ///

@@ -50,7 +50,12 @@ pub fn look(
         }
     }
     let holds = |slot| choice.in_sync.iter().any(|(held, _)| *held == slot);
-    if must_start && !layout.survives(holds) {
+    // A reshape to fewer members may have ended without anybody being told.
+    let reshaped = || {
+        let missing = (0..choice.freshest.raid_disks as usize).filter(|slot| !holds(*slot)).count();
+        matches!(layout, Layout::Parity(parity) if missing <= parity.parity_count())
+    };
+    if must_start && !layout.survives(holds) && !(world.reshaping.get() && reshaped()) {
         let slots: Vec<usize> = choice.in_sync.iter().map(|(slot, _)| *slot).collect();
         let text = format!(
             "of {} slots only {slots:?} have a member that counts as in sync",

@@ -22,6 +22,8 @@ pub(super) struct Chances {
     pub(super) reshaping: Extra,
     /// Larger components.
     pub(super) resizing: Extra,
+    /// Other chunks and layouts, and fewer members.
+    pub(super) other_shapes: Extra,
     /// Checks in parts.
     pub(super) scrub_in_parts: Extra,
     /// Too many members that are stale.
@@ -40,6 +42,7 @@ impl Chances {
             fading: of(streams.fading),
             reshaping: of(streams.reshaping),
             resizing: of(streams.resizing),
+            other_shapes: of(streams.other_shapes),
             scrub_in_parts: of(streams.scrub_in_parts),
             rescue: of(streams.rescue),
         }

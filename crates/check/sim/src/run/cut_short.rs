@@ -8,6 +8,7 @@ use crate::machine::Step;
 use crate::rng::Rng;
 use crate::verdict::Report;
 use crate::waiting::{Over, SECOND};
+use braid_array::control::reshaping::WantedShape;
 use braid_layout::Slot;
 use std::ops::Range;
 use std::rc::Rc;
@@ -100,7 +101,7 @@ impl Run {
         if short.grows {
             let slots = self.layout(self.top()).slots();
             if self.top_status()?.raid_disks > slots {
-                self.reshaped()?;
+                self.reshaped(|chances| &chances.reshaping)?;
             }
             self.world.reshaping.set(false);
         }
@@ -121,7 +122,8 @@ impl Run {
             let (control, disks) = (self.top_control()?, self.layout(self.top()).slots() + 1);
             self.oracle.end_steady();
             self.world.reshaping.set(true);
-            let begun = async move { control.set_raid_disks(disks, false).await };
+            let wanted = WantedShape { raid_disks: Some(disks), ..WantedShape::default() };
+            let begun = async move { control.reshape(wanted, false).await };
             Some(self.life()?.machine.begin(begun))
         } else {
             None

@@ -24,7 +24,7 @@
 //! | `rescue` | more members are stale than the level can do without |
 //! | `scrub_in_parts` | checks that go on where they were interrupted |
 //! | `aimed`, `metadata` | situations brought about on purpose; damaged metadata |
-//! | `reshaping`, `resizing` | more members; larger components |
+//! | `reshaping`, `other_shapes`, `resizing` | more members; other chunks and layouts, fewer members; larger components |
 //! | `cut_short` | short histories that are cut at every instant (`crate::exhaust`) |
 //!
 //! | file | of stacks alone |
@@ -51,6 +51,7 @@ mod mending;
 mod metadata;
 mod mishaps;
 mod missed;
+mod other_shapes;
 pub mod plan;
 mod promises;
 mod rescue;
@@ -225,6 +226,9 @@ impl Run {
         }
         if self.chances.resizing.on {
             self.components_grow()?;
+        }
+        if self.chances.other_shapes.on {
+            self.shape_changes()?;
         }
         if self.chances.scrub_in_parts.on {
             self.scrub_in_parts()?;

@@ -120,6 +120,8 @@ pub struct Streams {
     pub reshaping: Stream,
     /// Larger components.
     pub resizing: Stream,
+    /// Other chunks and layouts, and fewer members.
+    pub other_shapes: Stream,
     /// Checks that are interrupted and go on.
     pub scrub_in_parts: Stream,
     /// Members that are stale, too many for the level.
@@ -195,6 +197,7 @@ impl Streams {
         fading: (59, 60),
         reshaping: (111, 50),
         resizing: (110, 30),
+        other_shapes: (112, 50),
         scrub_in_parts: (61, 30),
         rescue: (62, 12),
         damage: (104, 40),
@@ -214,6 +217,7 @@ impl Streams {
         fading: NONE,
         reshaping: NONE,
         resizing: NONE,
+        other_shapes: NONE,
         scrub_in_parts: NONE,
         rescue: NONE,
         damage: NONE,

@@ -1,12 +1,15 @@
-//! A single array with parity is given more members while requests go on: power fails meanwhile, once or several times, or a
+//! A single array with parity is given more members, or another shape, while requests go on: power fails meanwhile, once or several times, or a
 //! member fails.
 //!
 //! Where the data lies is left to the engine: requests say what may be read, before, meanwhile and after every crash, and parity is
 //! looked at in the end, under the new shape.
 
+use super::chances::Chances;
 use super::{Life, Run};
 use crate::images;
+use crate::rng::Extra;
 use crate::waiting::{Over, SECOND};
+use braid_array::control::reshaping::WantedShape;
 use braid_array::error::ControlError;
 use braid_array::options::SyncSpeed;
 use braid_array::status::MemberState;
@@ -14,14 +17,21 @@ use braid_format::superblock::Superblock;
 use braid_layout::Layout;
 use std::rc::Rc;
 
+/// The choices that a reshape is drawn from.
+pub(super) type Of = fn(&Chances) -> &Extra;
+
 impl Run {
+    /// An array that can be reshaped without anybody to blame for what is lost then.
+    pub(super) fn can_be_reshaped(&self) -> bool {
+        // A window that a liar has lost has lost both places that held it, and nothing says which blocks those were.
+        let lies = self.world.members.borrow().iter().any(|member| member.kind.lies);
+        let parity = matches!(&*self.layout(self.top()), Layout::Parity(_));
+        parity && !self.promises.excused && !lies
+    }
+
     /// A whole array is given some of its spares.
     pub(super) fn members_are_added(&mut self) -> Result<(), Over> {
-        if !matches!(&*self.layout(self.top()), Layout::Parity(_)) || self.promises.excused {
-            return Ok(());
-        }
-        // A window that a liar has lost has lost both places that held it, and nothing says which blocks those were.
-        if self.world.members.borrow().iter().any(|member| member.kind.lies) {
+        if !self.can_be_reshaped() {
             return Ok(());
         }
         self.drain()?;
@@ -46,49 +56,63 @@ impl Run {
         }
         self.oracle.end_steady();
         let disks = status.raid_disks + 1 + self.chances.reshaping.rng.below(spares);
+        let wanted = WantedShape { raid_disks: Some(disks), ..WantedShape::default() };
+        let Some(speed) = self.begins(wanted, |chances| &chances.reshaping)? else {
+            return Ok(());
+        };
+        self.under_faults(speed, |chances| &chances.reshaping)?;
+        self.reshaped(|chances| &chances.reshaping)
+    }
+
+    /// A reshape begins; gives its greatest speed. `None`: it is refused.
+    pub(super) fn begins(&mut self, wanted: WantedShape, of: Of) -> Result<Option<u64>, Over> {
         let control = self.top_control()?;
-        let slow = *self.chances.reshaping.rng.pick(&[16, 128, 1024, u64::MAX]);
+        let slow = *of(&self.chances).rng.pick(&[16, 128, 1024, u64::MAX]);
         let set = control.jobs().set_sync_speed(0, slow);
         if let Err(error) = set {
             return self.fail("requests_succeed", error.to_string());
         }
-        self.world.trace(|| format!("{} members become {disks}", status.raid_disks));
+        self.world.trace(|| format!("{wanted:?} is wanted"));
         self.world.reshaping.set(true);
-        let later =
-            self.life()?.machine.begin(async move { control.set_raid_disks(disks, false).await });
-        match self.wait("the command to add members", &later)? {
+        let later = self.life()?.machine.begin(async move { control.reshape(wanted, false).await });
+        match self.wait("the command to change the shape", &later)? {
             Ok(_) => {}
-            // No room before the data, or a spare that is too weak for it.
+            // No room beside the data, or a spare that is too weak for it.
             Err(error @ (ControlError::Shape { .. } | ControlError::Io { .. })) => {
                 self.world.trace(|| error.to_string());
                 self.world.reshaping.set(false);
                 self.world.owners.borrow_mut().clear();
-                return Ok(());
+                return Ok(None);
             }
             Err(error) => return self.fail("requests_succeed", error.to_string()),
         }
         self.did.reshapes += 1;
-        if self.chances.reshaping.chance(50) {
-            for _ in 0..1 + self.chances.reshaping.rng.below(4) {
+        Ok(Some(slow))
+    }
+
+    /// Power fails once or several times, or a member fails, while the array is used.
+    pub(super) fn under_faults(&mut self, speed: u64, of: Of) -> Result<(), Over> {
+        if of(&self.chances).chance(50) {
+            for _ in 0..1 + of(&self.chances).rng.below(4) {
                 self.quiet_round()?;
-                self.time_passes(self.chances.reshaping.rng.log_range(1_000..3 * SECOND))?;
-                self.power_fails(slow)?;
+                self.time_passes(of(&self.chances).rng.log_range(1_000..3 * SECOND))?;
+                self.power_fails(speed)?;
             }
         } else {
             self.quiet_round()?;
-            self.time_passes(self.chances.reshaping.rng.log_range(1_000..3 * SECOND))?;
+            self.time_passes(of(&self.chances).rng.log_range(1_000..3 * SECOND))?;
             if let Some(leaf) = self.some_working()
-                && self.chances.reshaping.chance(60)
+                && of(&self.chances).chance(60)
             {
                 self.fail_leaf(&leaf)?;
                 self.quiet_round()?;
             }
         }
-        self.reshaped()
+        Ok(())
     }
 
     /// The reshape comes to its end, and all of the array is used.
-    pub(super) fn reshaped(&mut self) -> Result<(), Over> {
+    pub(super) fn reshaped(&mut self, of: Of) -> Result<(), Over> {
         if let Err(error) = self.top_control()?.jobs().set_sync_speed(0, u64::MAX) {
             return self.fail("requests_succeed", error.to_string());
         }
@@ -100,16 +124,7 @@ impl Run {
                 format!("a reshape ends, and has not come to its end: {:?}", status.last_job);
             return self.fail("requests_succeed", text);
         }
-        let members = self.world.members.borrow().clone();
-        let found = members.iter().filter(|member| member.in_sync.get() && !member.is_gone());
-        let superblocks: Vec<Superblock> =
-            found.filter_map(|member| images::superblock(&self.world, member)).collect();
-        let raid_disks = status.raid_disks as u32;
-        let superblocks: Vec<Superblock> =
-            superblocks.into_iter().map(|sb| Superblock { raid_disks, ..sb }).collect();
-        let Some(layout) = images::layout(&superblocks) else {
-            return self.fail("md_can_assemble", "the superblocks describe no array".to_string());
-        };
+        let layout = self.layout_of_images()?;
         self.world.reshaping.set(false);
         self.world.owners.borrow_mut().clear();
         self.oracle.grow(layout.array_size());
@@ -117,11 +132,25 @@ impl Run {
         self.open_anew()?;
         self.quiet_round()?;
         self.read_everything()?;
-        if self.chances.reshaping.chance(50) {
+        if of(&self.chances).chance(50) {
             self.wait_for_jobs()?;
             self.next_life(false)?;
         }
         Ok(())
+    }
+
+    /// The layout that the superblocks describe.
+    pub(super) fn layout_of_images(&mut self) -> Result<Layout, Over> {
+        let raid_disks = self.top_status()?.raid_disks as u32;
+        let members = self.world.members.borrow().clone();
+        let found = members.iter().filter(|member| member.in_sync.get() && !member.is_gone());
+        let superblocks = found.filter_map(|member| images::superblock(&self.world, member));
+        let superblocks: Vec<Superblock> =
+            superblocks.map(|sb| Superblock { raid_disks, ..sb }).collect();
+        match images::layout(&superblocks) {
+            Some(layout) => Ok(layout),
+            None => self.fail("md_can_assemble", "the superblocks describe no array".to_string()),
+        }
     }
 
     /// Lets time pass, with what is under way.

@@ -88,7 +88,7 @@ impl Choice {
     }
 
     fn slots(&self) -> std::ops::Range<Slot> {
-        0..self.shared.raid_disks as usize
+        0..self.shared.slots() as usize
     }
 
     /// Slots whose member is not wholly in sync, or not there.
@@ -359,12 +359,12 @@ fn holder(own: &Superblock, slot: Slot) -> Standing {
 
 fn agrees(shared: &Superblock, reference: &str, found: &Found) -> Result<(), AssembleError> {
     let own = &found.superblock;
-    // The last update may be the one that changed the size, or the number of slots, and may not have come this far.
+    // The last update may be the one that changed the size, or the shape, and may not have come this far.
     let missed_one = own.events < shared.events;
     let differing = [
-        ("level", own.level == shared.level),
-        ("layout", own.layout == shared.layout),
-        ("chunk size", own.chunk_sectors == shared.chunk_sectors),
+        ("level", missed_one || own.level == shared.level),
+        ("layout", missed_one || own.layout == shared.layout),
+        ("chunk size", missed_one || own.chunk_sectors == shared.chunk_sectors),
         ("number of slots", missed_one || own.raid_disks == shared.raid_disks),
         ("component size", missed_one || used_size(own) == used_size(shared)),
         ("metadata version", own.version == shared.version),

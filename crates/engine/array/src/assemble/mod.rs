@@ -101,8 +101,8 @@ pub async fn assemble(
     let devices: Vec<Rc<dyn Device>> =
         choice.data_members().map(|chosen| Rc::clone(&chosen.found.device)).collect();
     let geometries = reshape::geometries(&choice, &geometry)?;
-    // Users see the size of before until a reshape has ended.
-    let size = geometries.before().whole_blocks();
+    // Users see the size of before until a reshape has ended, and what is to be cut off was cut off before.
+    let size = geometries.before().whole_blocks().min(geometry.whole_blocks());
     let device = DeviceInfo { size, ..running::device_info(&name, &geometry, &devices) };
     let bitmap =
         if options.read_only { None } else { bitmap(ctx, &choice, &geometry, resynced).await? };
@@ -213,7 +213,8 @@ pub(crate) async fn prepare(
     if !options.read_only {
         reshape::settle(&mut choice);
     }
-    choose::check_supported(&choice, options.read_only, reshape::in_the_way(&choice))?;
+    let in_the_way = reshape::in_the_way(&choice, options.force);
+    choose::check_supported(&choice, options.read_only, in_the_way)?;
     let level = level(&choice)?;
     let mut taken = Vec::new();
     if options.take_stale {
@@ -391,16 +392,25 @@ pub(crate) fn not_enough(choice: &Choice, level: Level, given: &[String]) -> Ass
     }
 }
 
+/// md's numbers of the layout and the sectors of a chunk, those at the end of a reshape that is under way.
+fn final_shape(shared: &Superblock) -> (u32, u32) {
+    match shared.reshape {
+        Some(reshape) => (reshape.new_layout, reshape.new_chunk_sectors),
+        None => (shared.layout, shared.chunk_sectors),
+    }
+}
+
 fn layout(choice: &Choice, level: Level) -> Result<Layout, AssembleError> {
     let shared = &choice.shared;
     let by_slot = |slot: Slot| {
         let chosen = choice.members.iter().find(|chosen| chosen.standing.slot() == Some(slot));
         chosen.map(|chosen| chosen.found.superblock.data_size.saturating_mul(SECTOR_BYTES))
     };
+    let (number, chunk_sectors) = final_shape(shared);
     let spec = Spec {
         level,
-        layout: if level == Level::Raid0 && !shared.raid0_layout { 0 } else { shared.layout },
-        chunk_size: u64::from(shared.chunk_sectors) * SECTOR_BYTES,
+        layout: if level == Level::Raid0 && !shared.raid0_layout { 0 } else { number },
+        chunk_size: u64::from(chunk_sectors) * SECTOR_BYTES,
         raid_disks: shared.raid_disks as usize,
         component_size: shared.size.saturating_mul(SECTOR_BYTES),
         member_sizes: (0..shared.raid_disks as usize).map_while(by_slot).collect(),
@@ -458,7 +468,7 @@ fn geometry(
         }
     }
     let shards = u16::try_from(ctx.remotes.len()).unwrap_or(u16::MAX);
-    let number = shared.layout;
+    let (number, _) = final_shape(shared);
     let merges = choice.members.iter().any(|chosen| chosen.found.device.info().wants_plug);
     let geometry = Geometry::new(level, number, layout, logical_block, component_size, shards);
     Ok(Arc::new(if merges { geometry.in_runs() } else { geometry }))

@@ -1,4 +1,4 @@
-//! Arrays in the middle of a reshape onto more members: whether braid can go on with it, and where its border stands.
+//! Arrays in the middle of a reshape: whether braid can go on with it, and where its border stands.
 //!
 //! The first and the last update of a reshape may have reached some members only: the freshest superblock says what holds,
 //! and what a member that missed it has to say is brought in line. Before anything has moved, a reshape whose new members
@@ -7,7 +7,7 @@
 //! Writes nothing.
 
 use super::choose::Choice;
-use crate::control::jobs::reshape::fillable;
+use crate::control::jobs::way::Way;
 use crate::control::record::members::Standing;
 use crate::error::AssembleError;
 use crate::state::geometries::Geometries;
@@ -33,6 +33,9 @@ pub(super) fn settle(choice: &mut Choice) {
             (None, Some(_)) => own.take_new_data_offset(),
             _ => own.reshape = shared.reshape,
         }
+        own.level = shared.level;
+        own.layout = shared.layout;
+        own.chunk_sectors = shared.chunk_sectors;
         own.raid_disks = shared.raid_disks;
     }
 }
@@ -64,19 +67,16 @@ fn take_back(choice: &mut Choice) {
 }
 
 /// The reason why braid cannot go on with the reshape that the array is in the middle of; continues "the array is in the
-/// middle of a reshape". `None`: it can, or there is none.
-pub(super) fn in_the_way(choice: &Choice) -> Option<String> {
+/// middle of a reshape". `None`: it can, or there is none. `force`: its place is to be trusted.
+pub(super) fn in_the_way(choice: &Choice, force: bool) -> Option<String> {
     let shared = &choice.shared;
     let reshape = shared.reshape?;
     let here = |why: &str| Some(why.to_string());
     if !matches!(shared.level, 4..=6) {
         return here("of a level without parity, which braid does not go on with");
     }
-    let same = reshape.new_level == shared.level
-        && reshape.new_layout == shared.layout
-        && reshape.new_chunk_sectors == shared.chunk_sectors;
-    if !same || reshape.delta_disks <= 0 || reshape.backwards {
-        return here("that does more than add members, which braid does not go on with");
+    if reshape.new_level != shared.level {
+        return here("to another level, which braid does not go on with");
     }
     if shared.ppl.is_some() {
         return here("with a partial parity log, which braid does not go on with");
@@ -91,46 +91,48 @@ pub(super) fn in_the_way(choice: &Choice) -> Option<String> {
             "that moves the data of its members by different distances, which braid does not go on with",
         );
     }
-    match shapes(shared, &reshape) {
-        None => here("whose numbers do not go together"),
-        Some((new, old)) => {
-            let border = reshape.position.saturating_mul(SECTOR_BYTES);
-            if !border.is_multiple_of(new.stripe_size()) {
-                return here("whose place is not the end of a stripe");
-            }
-            let done = border / new.stripe_size();
-            if done > new.stripes() {
-                return here("whose place lies behind the end of the array");
-            }
-            if done < new.stripes() && fillable(&new, &old, border) <= done {
-                return here(
-                    "that needs its backup file to go on, which braid does not read: mdadm --assemble --backup-file does",
-                );
-            }
-            None
-        }
+    if shared.reshape_position_is_doubtful() && !force {
+        return here(
+            "whose place Linux may not have recorded: where the number of members stays it does so only after the array was \
+             assembled once more. If the array was stopped or lost power since mdadm --grow began this, data on either \
+             side of that place may be wrong: look at it first with braid examine --assemble, which writes nothing; --force \
+             goes on from the place that is recorded",
+        );
+    }
+    let Some(way) = way(shared, &reshape) else {
+        return here("whose numbers do not go together");
+    };
+    let border = reshape.position.saturating_mul(SECTOR_BYTES);
+    match way.done_at(border) {
+        None => here("whose place is not where a stripe of both shapes ends"),
+        Some(done) if !way.leads_to_the_end(done) => here(
+            "that needs its backup file to go on, which braid does not read: mdadm --assemble --backup-file does",
+        ),
+        Some(_) => None,
     }
 }
 
 /// The new shape and the old one, by a superblock; rows of both are counted from the same byte.
-fn shapes(shared: &Superblock, reshape: &Reshape) -> Option<(Parity, Parity)> {
-    let spec = |raid_disks: u32| {
-        Some(Spec {
+fn way(shared: &Superblock, reshape: &Reshape) -> Option<Way> {
+    let parity = |layout: u32, chunk_sectors: u32, raid_disks: u32| {
+        let spec = Spec {
             level: Level::from_md(shared.level)?,
-            layout: shared.layout,
-            chunk_size: u64::from(shared.chunk_sectors) * SECTOR_BYTES,
+            layout,
+            chunk_size: u64::from(chunk_sectors) * SECTOR_BYTES,
             raid_disks: raid_disks as usize,
             component_size: shared.size.saturating_mul(SECTOR_BYTES),
             member_sizes: Vec::new(),
-        })
+        };
+        match Layout::new(&spec) {
+            Ok(Layout::Parity(parity)) => Some(parity),
+            _ => None,
+        }
     };
-    let parity = |raid_disks: u32| match Layout::new(&spec(raid_disks)?) {
-        Ok(Layout::Parity(parity)) => Some(parity),
-        _ => None,
-    };
-    let moves_by = u64::try_from(-i64::from(shared.new_offset)).ok()? * SECTOR_BYTES;
-    let old = parity(shared.raid_disks.checked_sub_signed(reshape.delta_disks)?)?;
-    Some((parity(shared.raid_disks)?, old.starting_at(moves_by).ok()?))
+    let old_disks = shared.raid_disks.checked_sub_signed(reshape.delta_disks)?;
+    let new: Parity = parity(reshape.new_layout, reshape.new_chunk_sectors, shared.raid_disks)?;
+    let old = parity(shared.layout, shared.chunk_sectors, old_disks)?;
+    let moves_by = i64::from(shared.new_offset) * SECTOR_BYTES as i64;
+    Way::new(new, old, moves_by, reshape.backwards)
 }
 
 /// The geometries of an array whose final one is `whole`, with the border where the reshape has come to.
@@ -141,14 +143,15 @@ pub(super) fn geometries(
     choice: &Choice,
     whole: &Arc<Geometry>,
 ) -> Result<Geometries, AssembleError> {
-    let Some(reshape) = choice.shared.reshape else {
+    let shared = &choice.shared;
+    let Some(reshape) = shared.reshape else {
         return Ok(Geometries::one(Arc::clone(whole)));
     };
-    let Some((_, old)) = shapes(&choice.shared, &reshape) else {
+    let level = Level::from_md(shared.level);
+    let (Some(way), Some(level)) = (way(shared, &reshape), level) else {
         let what = "is in the middle of a reshape whose numbers do not go together".to_string();
         return Err(AssembleError::Unsupported { array: choice.title(), what });
     };
-    let before = Arc::new(whole.over(Layout::Parity(old)));
     let border = reshape.position.saturating_mul(SECTOR_BYTES);
-    Ok(Geometries::two(Arc::clone(whole), before, border))
+    Ok(way.geometries(whole, (level, shared.layout), border))
 }

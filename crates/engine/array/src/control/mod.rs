@@ -14,7 +14,7 @@
 //! | `activity` | "active" before the first write, "clean" after the last |
 //! | `jobs` | which job is due, and what its progress and end mean |
 //! | `setting`, `in_effect` | settings taken over while requests go on; stripes given to other shards |
-//! | `reshaping` | more members, to which a job moves the data |
+//! | `reshaping` | another shape, to which a job moves the data |
 //! | `resizing` | more or less of each component in use; the size that users see |
 //! | `report` | status |
 //! | `stopping` | the end |

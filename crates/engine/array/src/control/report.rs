@@ -35,7 +35,9 @@ impl Control {
         let roster = self.record.roster.borrow();
         let work = self.jobs.schedule.work.borrow();
         let (geometry, shared) = (&self.record.geometry(), &roster.shared);
-        let slots = geometry.slots();
+        let view = self.record.engine.view();
+        // As md shows it, the shape of before until a reshape has ended, but for the number of slots.
+        let (shape, slots) = (view.geometries().before(), self.record.widest().slots());
         ArrayStatus {
             id: self.record.id,
             name: self.record.name.clone(),
@@ -46,13 +48,13 @@ impl Control {
             created: time_seconds(shared.ctime),
             updated: time_seconds(shared.utime),
             events: shared.events,
-            level: geometry.level,
-            layout: geometry.layout_number,
-            layout_name: layout_name(geometry.level, geometry.layout_number),
-            chunk_size: geometry.layout.chunk_size(),
+            level: shape.level,
+            layout: shape.layout_number,
+            layout_name: layout_name(shape.level, shape.layout_number),
+            chunk_size: shape.layout.chunk_size(),
             array_size: self.record.engine.size.get(),
             component_size: geometry.component_size,
-            raid_disks: slots,
+            raid_disks: geometry.slots(),
             degraded: roster.degraded(slots),
             state: self.state_words(job.as_ref().map(|job| job.kind)),
             slots: (0..slots).map(|slot| roster.holder(slot).map(|member| member.nr)).collect(),
@@ -93,7 +95,7 @@ impl Control {
         }
         if roster.broken {
             words.push(ArrayState::Failed);
-        } else if roster.degraded(self.record.geometry().slots()) > 0 {
+        } else if roster.degraded(self.record.widest().slots()) > 0 {
             words.push(ArrayState::Degraded);
         }
         if self.record.engine.home.reports.any_waits_for_space() {

@@ -1,10 +1,17 @@
-//! More members in use while the array runs, as by `mdadm --grow --raid-devices`: spares get new slots, and the data of all
-//! members moves to a place before the old one, so that nothing that is still read is written over.
+//! Another shape while the array runs, as by `mdadm --grow` with `--raid-devices`, `--chunk` and `--layout`: the data of all
+//! members moves to a place before the old one, or behind it, so that nothing that is still read is written over.
+//!
+//! ```text
+//!  more members    towards the start of each member, from the array's start to its end; spares get the new slots
+//!  fewer members   towards the end of each member, from the array's end to its start; who loses a slot is a spare then
+//!  as many         the first of these two for which all members have room
+//! ```
 //!
 //! Here it begins, with one update of the superblocks; a job moves the data (`jobs/reshape`).
 //!
-//! Does not write a backup file: where there is no room before the data of some member, only mdadm can do it.
+//! Does not write a backup file: where there is no room beside the data of some member, only mdadm can do it.
 
+use crate::control::jobs::way::Way;
 use crate::control::record::members::{Member, Standing};
 use crate::control::{Control, commands};
 use crate::engine::Engine;
@@ -12,10 +19,10 @@ use crate::error::ControlError;
 use crate::state::geometries::Geometries;
 use crate::state::geometry::Geometry;
 use crate::state::view::MemberNr;
+use braid_device::spec::show_size;
 use braid_format::SECTOR;
 use braid_format::superblock::{Reshape, Superblock, Use};
-use braid_layout::{Layout, Spec};
-use std::sync::Arc;
+use braid_layout::{Layout, Level, Parity, Spec};
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
 /// A window has whole chunks, and is held in memory.
@@ -23,21 +30,42 @@ const CHUNK_MAX: u64 = 16 << 20;
 /// The data moves by so much at most, in bytes: enough for any window.
 const MOVE_MAX: u64 = 64 << 20;
 
-/// A change of the number of members: as it was, and as it is to be or would be. Sizes in bytes.
+/// The shape that an array is to have; what is `None` stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WantedShape {
+    /// Slots.
+    pub raid_disks: Option<usize>,
+    /// Bytes of a chunk.
+    pub chunk_size: Option<u64>,
+    /// md's number of the layout.
+    pub layout: Option<u32>,
+}
+
+/// A change of the shape: as it was, and as it is to be or would be. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MoreSlots {
+pub struct Reshaped {
+    /// The level.
+    pub level: Level,
     /// Slots.
     pub raid_disks: (usize, usize),
+    /// Bytes of a chunk.
+    pub chunk_size: (u64, u64),
+    /// md's number of the layout.
+    pub layout: (u32, u32),
     /// Bytes that users see; the new size from the end of the reshape on.
     pub array_size: (u64, u64),
     /// Data that is read and written again.
     pub moved: u64,
     /// Bytes that are written to each member, on which the time that it takes depends.
     pub on_each: u64,
-    /// So far before its old place the data of each member goes.
+    /// So far from its old place the data of each member goes.
     pub data_moves_by: u64,
+    /// It goes towards the end of each member, from the end of the array to its start.
+    pub backwards: bool,
     /// The spares that get slots, in order.
     pub spares: Vec<String>,
+    /// The members that lose their slots and are spares from the end of the reshape on.
+    pub freed: Vec<String>,
 }
 
 /// All that a reshape begins with.
@@ -45,9 +73,16 @@ struct Begin {
     geometries: Geometries,
     reshape: Reshape,
     raid_disks: u32,
-    /// Sectors, negative.
+    /// Sectors, negative towards the start.
     new_offset: i32,
     spares: Vec<MemberNr>,
+}
+
+/// The room beside the data of the members into which it may move.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Before,
+    Behind,
 }
 
 /// Sectors from the superblock on in which mdadm puts no data (getinfo_super1 of super1.c).
@@ -55,26 +90,26 @@ const METADATA: u64 = 72;
 /// Bytes of the largest blocks that a member may have.
 const BLOCK_MAX: u64 = 4096;
 
-const DOING: &str = "changing the number of members";
+const DOING: &str = "changing the shape";
 
 impl Control {
-    /// Has `disks` slots from now on, of which spares get the new ones; a job moves the data while requests go on, and users
-    /// see the larger array when it is done. `dry_run`: only says what it would be.
+    /// Has another shape from now on: a job moves the data while requests go on, and users see the size of the new shape
+    /// when it is done. More members get the slots of spares. `dry_run`: only says what it would be.
     ///
     /// # Errors
-    /// The array is not in a state for it; too few spares; no room before the data of some member. Nothing has changed
-    /// then.
-    pub async fn set_raid_disks(
+    /// The array is not in a state for it; too few spares; no room beside the data of some member; users would see less.
+    /// Nothing has changed then.
+    pub async fn reshape(
         &self,
-        disks: usize,
+        wanted: WantedShape,
         dry_run: bool,
-    ) -> Result<MoreSlots, ControlError> {
+    ) -> Result<Reshaped, ControlError> {
         let _settings = self.in_effect.turn.take(1).await;
-        let (_, planned) = self.plan_reshape(disks)?;
+        let (_, planned) = self.plan_reshape(wanted)?;
         if dry_run {
             return Ok(planned);
         }
-        self.change_shape(DOING, self.begin_reshape(disks)).await?;
+        self.change_shape(DOING, self.begin_reshape(wanted)).await?;
         Ok(planned)
     }
 
@@ -87,9 +122,6 @@ impl Control {
                 "braid does that at levels 4, 5 and 6, not at {}",
                 geometry.level
             ));
-        }
-        if geometry.layout.chunk_size() > CHUNK_MAX {
-            return refuse(format!("chunks of more than {CHUNK_MAX} bytes are not moved"));
         }
         let roster = self.record.roster.borrow();
         let shared = &roster.shared;
@@ -130,109 +162,201 @@ impl Control {
         Ok(())
     }
 
-    fn plan_reshape(&self, disks: usize) -> Result<(Begin, MoreSlots), ControlError> {
+    /// The shape that is wanted, of which everything is known but whether there is room for it.
+    fn new_shape(&self, geometry: &Geometry, wanted: WantedShape) -> Result<Parity, ControlError> {
         let refuse = |why: String| self.no_shape(DOING, why);
-        let geometry = self.record.geometry();
-        self.may_reshape(&geometry)?;
-        let now = geometry.slots();
-        if disks <= now {
-            let why = format!("it has {now} slots; braid makes them more, not fewer");
-            return Err(refuse(why));
+        let used = geometry.sync_size();
+        let chunk = wanted.chunk_size.unwrap_or(geometry.layout.chunk_size());
+        let spec = Spec {
+            level: geometry.level,
+            layout: wanted.layout.unwrap_or(geometry.layout_number),
+            chunk_size: chunk,
+            raid_disks: wanted.raid_disks.unwrap_or(geometry.slots()),
+            component_size: used,
+            member_sizes: Vec::new(),
+        };
+        let same = spec.layout == geometry.layout_number
+            && chunk == geometry.layout.chunk_size()
+            && spec.raid_disks == geometry.slots();
+        if same {
+            return Err(refuse("it has that shape already".to_string()));
         }
-        let roster = self.record.roster.borrow();
-        let spares = roster.members.iter().filter(|member| member.standing == Standing::Spare);
-        let spares: Vec<&Member> = spares.take(disks - now).collect();
-        if spares.len() < disks - now {
-            let (have, need, name) = (spares.len(), disks - now, &self.record.name);
+        if chunk.max(geometry.layout.chunk_size()) > CHUNK_MAX {
+            return Err(refuse(format!("chunks of more than {CHUNK_MAX} bytes are not moved")));
+        }
+        // As md has it (raid5.c: check_reshape).
+        let least = if geometry.level == Level::Raid6 { 4 } else { 2 };
+        if spec.raid_disks < least.min(geometry.slots()) {
+            return Err(refuse(format!("{} needs {least} members at least", geometry.level)));
+        }
+        let parity = match Layout::new(&spec) {
+            Ok(Layout::Parity(parity)) => parity,
+            Ok(_) => return Err(refuse("it has no parity".to_string())),
+            Err(error) => return Err(refuse(error.to_string())),
+        };
+        if parity.used_component_size() != used {
             let why = format!(
-                "{need} spares are needed for {disks} slots, and it has {have}; add more first: braid add {name} MEMBER"
+                "{used} bytes are used of each component, which are no whole chunks of {chunk}; as for md, use less of them \
+                 first: braid grow {} --size {}K",
+                self.record.name,
+                used / chunk * chunk / 1024
             );
             return Err(refuse(why));
         }
-        let layout = self.layout_of(&geometry, disks)?;
-        let chunk = geometry.layout.chunk_size();
-        let moves_by = self.data_moves_by(roster.members.iter(), chunk)?;
-        let new = geometry.over(layout);
-        let old = match &geometry.layout {
-            Layout::Parity(parity) => parity.clone().starting_at(moves_by),
-            _ => return Err(refuse("it has no parity".to_string())),
+        let new = geometry.shaped(spec.level, spec.layout, Layout::Parity(parity.clone()));
+        let (seen, left) = (self.record.engine.size.get(), new.whole_blocks());
+        if left < seen {
+            let why = format!(
+                "{left} bytes are left of the {seen} that its users see: what lies behind is lost. When nothing there is \
+                 needed, say so first: braid grow {} --array-size {}K",
+                self.record.name,
+                left / 1024
+            );
+            return Err(refuse(why));
+        }
+        let there = self.record.engines.shards();
+        let settings = self.in_effect.settings.get();
+        if let Err(why) = settings.check(&new, there, self.in_effect.memory_max) {
+            return Err(refuse(format!("its settings do not suit that: {why}")));
+        }
+        Ok(parity)
+    }
+
+    /// The spares that get the slots from `now` on, when it is to have `disks`.
+    fn spares_for(&self, now: usize, disks: usize) -> Result<Vec<MemberNr>, ControlError> {
+        let roster = self.record.roster.borrow();
+        let spares = roster.members.iter().filter(|member| member.standing == Standing::Spare);
+        let need = disks.saturating_sub(now);
+        let spares: Vec<MemberNr> = spares.take(need).map(|member| member.nr).collect();
+        if spares.len() < need {
+            let (have, name) = (spares.len(), &self.record.name);
+            let why = format!(
+                "{need} spares are needed for {disks} slots, and it has {have}; add more first: braid add {name} MEMBER"
+            );
+            return Err(self.no_shape(DOING, why));
+        }
+        Ok(spares)
+    }
+
+    fn plan_reshape(&self, wanted: WantedShape) -> Result<(Begin, Reshaped), ControlError> {
+        let refuse = |why: String| self.no_shape(DOING, why);
+        let geometry = self.record.geometry();
+        self.may_reshape(&geometry)?;
+        let Some(old) = geometry.parity() else {
+            return Err(refuse("it has no parity".to_string()));
         };
-        let old = old.map_err(|error| refuse(error.to_string()))?;
-        let old = geometry.over(Layout::Parity(old));
+        let new = self.new_shape(&geometry, wanted)?;
+        let number = wanted.layout.unwrap_or(geometry.layout_number);
+        let (now, disks) = (geometry.slots(), new.slots());
+        let spares = self.spares_for(now, disks)?;
+        let chunk = new.chunk_size().max(old.chunk_size());
+        let (moves_by, side) = match disks.cmp(&now) {
+            std::cmp::Ordering::Greater => self.data_moves_by(Side::Before, chunk, old)?,
+            std::cmp::Ordering::Less => self.data_moves_by(Side::Behind, chunk, old)?,
+            std::cmp::Ordering::Equal => self
+                .data_moves_by(Side::Before, chunk, old)
+                .or_else(|no| self.data_moves_by(Side::Behind, chunk, old).map_err(|_| no))?,
+        };
+        let backwards = side == Side::Behind;
+        // At most `MOVE_MAX`.
+        let signed = if backwards { moves_by as i64 } else { -(moves_by as i64) };
+        let together = || refuse("the two shapes do not go together".to_string());
+        let way = Way::new(new.clone(), old.clone(), signed, backwards).ok_or_else(together)?;
+        let whole = geometry.shaped(geometry.level, number, Layout::Parity(new.clone()));
         let seen = self.record.engine.size.get();
-        let planned = MoreSlots {
+        let roster = self.record.roster.borrow();
+        let names = |is: &dyn Fn(&Member) -> bool| -> Vec<String> {
+            let members = roster.members.iter().filter(|member| is(member));
+            members.map(|member| member.name.clone()).collect()
+        };
+        let planned = Reshaped {
+            level: geometry.level,
             raid_disks: (now, disks),
-            array_size: (seen, if self.record.shows_all.get() { new.whole_blocks() } else { seen }),
-            moved: geometry.array_size(),
-            on_each: geometry.sync_size(),
+            chunk_size: (old.chunk_size(), new.chunk_size()),
+            layout: (geometry.layout_number, number),
+            array_size: (
+                seen,
+                if self.record.shows_all.get() { whole.whole_blocks() } else { seen },
+            ),
+            moved: new.array_size().min(old.array_size()),
+            on_each: new.used_component_size(),
             data_moves_by: moves_by,
-            spares: spares.iter().map(|member| member.name.clone()).collect(),
+            backwards,
+            spares: names(&|member| spares.contains(&member.nr)),
+            freed: names(&|member| member.standing.slot().is_some_and(|slot| slot >= disks)),
         };
-        let number = |number: usize| {
-            u32::try_from(number).map_err(|_| refuse(format!("{number} slots are too many")))
-        };
-        let added = i32::try_from(disks - now).map_err(|_| refuse("too many slots".to_string()))?;
+        // Slots and chunks fit the superblock's fields: layouts have limits far below.
+        let border = way.border(0);
         let begin = Begin {
-            geometries: Geometries::two(Arc::new(new), Arc::new(old), 0),
+            geometries: way.geometries(&whole, (geometry.level, geometry.layout_number), border),
             reshape: Reshape {
                 new_level: roster.shared.level,
-                position: 0,
-                delta_disks: added,
-                new_layout: roster.shared.layout,
-                new_chunk_sectors: roster.shared.chunk_sectors,
-                backwards: false,
+                position: border / SECTOR_BYTES,
+                delta_disks: disks as i32 - now as i32,
+                new_layout: number,
+                new_chunk_sectors: (new.chunk_size() / SECTOR_BYTES) as u32,
+                backwards,
             },
-            raid_disks: number(disks)?,
-            // At most `MOVE_MAX`.
-            new_offset: -((moves_by / SECTOR_BYTES) as i32),
-            spares: spares.iter().map(|member| member.nr).collect(),
+            raid_disks: disks as u32,
+            new_offset: (signed / SECTOR_BYTES as i64) as i32,
+            spares,
         };
         Ok((begin, planned))
     }
 
-    fn layout_of(&self, geometry: &Geometry, disks: usize) -> Result<Layout, ControlError> {
-        let spec = Spec {
-            level: geometry.level,
-            layout: geometry.layout_number,
-            chunk_size: geometry.layout.chunk_size(),
-            raid_disks: disks,
-            component_size: geometry.component_size,
-            member_sizes: Vec::new(),
-        };
-        Layout::new(&spec).map_err(|error| self.no_shape(DOING, error.to_string()))
-    }
-
-    /// Bytes by which the data of all members moves: half of the room before it, so that there is some left for another
-    /// time, a chunk at least.
-    fn data_moves_by<'a>(
+    /// Bytes by which the data of all members moves to this side: half of the room there, so that there is some left for
+    /// another time, a chunk at least.
+    fn data_moves_by(
         &self,
-        members: impl Iterator<Item = &'a Member>,
+        side: Side,
         chunk: u64,
-    ) -> Result<u64, ControlError> {
+        old: &Parity,
+    ) -> Result<(u64, Side), ControlError> {
         let mut least = MOVE_MAX;
         let bitmap = self.record.bitmap();
         let bitmap = bitmap.map_or(0, |bitmap| bitmap.keeper.borrow().len() as u64);
         let bitmap_sectors = bitmap.next_multiple_of(BLOCK_MAX) / SECTOR_BYTES;
-        for member in members.filter(|member| !member.is_faulty()) {
-            let room =
-                room_before_data(&member.superblock, bitmap_sectors).saturating_mul(SECTOR_BYTES);
+        let used = old.used_component_size();
+        let roster = self.record.roster.borrow();
+        for member in roster.members.iter().filter(|member| !member.is_faulty()) {
+            let bytes = |sectors: u64| sectors.saturating_mul(SECTOR_BYTES);
+            let (room, place) = match side {
+                Side::Before => {
+                    (bytes(room_before_data(&member.superblock, bitmap_sectors)), "before its data")
+                }
+                Side::Behind => {
+                    (bytes(member.superblock.data_size).saturating_sub(used), "behind its data")
+                }
+            };
             if room < chunk {
+                let (name, array) = (&member.name, &self.record.name);
+                let instead = match side {
+                    Side::Before => String::new(),
+                    Side::Behind => {
+                        let less = used.saturating_sub(chunk - room) / chunk * chunk;
+                        format!(
+                            "; or use less of the components, which makes room: braid grow {array} --size {}K",
+                            less / 1024
+                        )
+                    }
+                };
                 let why = format!(
-                    "{} has {room} bytes free before its data, and a chunk of {chunk} is needed, so that only a backup \
-                     file would do, which braid does not write: mdadm --grow --backup-file does",
-                    member.name
+                    "{name} has {} free {place}, and a chunk of {} is needed, so that only a backup file would do, which \
+                     braid does not write: mdadm --grow --backup-file does{instead}",
+                    show_size(room),
+                    show_size(chunk)
                 );
                 return Err(self.no_shape(DOING, why));
             }
             least = least.min(room);
         }
-        Ok((least / 2 / chunk * chunk).max(chunk))
+        Ok(((least / 2 / chunk * chunk).max(chunk), side))
     }
 
     /// Requests wait, and no job runs.
-    async fn begin_reshape(&self, disks: usize) -> Result<(), ControlError> {
+    async fn begin_reshape(&self, wanted: WantedShape) -> Result<(), ControlError> {
         let turn = self.record.turn().await;
-        let (begin, _) = self.plan_reshape(disks)?;
+        let (begin, _) = self.plan_reshape(wanted)?;
         let Begin { geometries, reshape, raid_disks, new_offset, spares } = begin;
         for nr in &spares {
             self.give_bitmap_to(*nr).await?;
@@ -258,7 +382,7 @@ impl Control {
             return Err(ControlError::Failed { doing: DOING, array });
         }
         self.record.send_geometries(&geometries).await;
-        self.record.engines.ask(Engine::has_more_slots).await;
+        self.record.engines.ask(Engine::has_other_shape).await;
         Ok(())
     }
 

@@ -29,9 +29,12 @@ impl Control {
         let turn = self.in_effect.turn.take(1).await;
         let old = self.in_effect.settings.get();
         let there = self.record.engines.shards();
-        settings
-            .check(&self.record.geometry(), there, self.in_effect.memory_max)
-            .map_err(|why| ControlError::Setting { array: array(), why })?;
+        let view = self.record.engine.view();
+        for geometry in [view.geometries().whole(), view.geometries().before()] {
+            settings
+                .check(geometry, there, self.in_effect.memory_max)
+                .map_err(|why| ControlError::Setting { array: array(), why })?;
+        }
         let owners = settings.shards.unwrap_or(there);
         let moves = owners != self.record.geometry().owners();
         if (moves || old.stripe_size != settings.stripe_size)

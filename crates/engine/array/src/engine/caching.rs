@@ -3,6 +3,7 @@
 
 use crate::cache::{AUTO_BYTES_MAX, CacheStats, StripeCache};
 use crate::settings::{Settings, StripeCacheSize};
+use crate::state::geometries::Geometries;
 use crate::state::geometry::Geometry;
 use braid_shard::Pool;
 use std::cell::{RefCell, RefMut};
@@ -22,9 +23,16 @@ impl Caching {
         Caching { cache: RefCell::new(None), memory_max }
     }
 
-    /// New settings suit an array of `geometry` and go before `old`. What the cache holds is forgotten when its lines,
+    /// New settings suit an array of these geometries and go before `old`. What the cache holds is forgotten when its lines,
     /// their number or their owners change.
-    pub(super) fn suit(&self, pool: &Pool, geometry: &Geometry, old: &Settings, new: &Settings) {
+    pub(super) fn suit(
+        &self,
+        pool: &Pool,
+        geometries: &Geometries,
+        old: &Settings,
+        new: &Settings,
+    ) {
+        let geometry = geometries.whole();
         let made = self.cache.borrow().is_some();
         let same = old.stripe_size == new.stripe_size
             && old.stripe_cache_size == new.stripe_cache_size
@@ -32,7 +40,8 @@ impl Caching {
         if (made && same) || !geometry.has_parity() {
             return;
         }
-        let (members, line) = (geometry.slots(), new.line_size(geometry));
+        let members = geometries.widest().slots();
+        let line = new.line_size(geometry).min(new.line_size(geometries.before()));
         // This shard's part of what all shards may hold; a size that is set is never rounded to none.
         let part = |lines: u64| {
             u32::try_from(lines.div_ceil(u64::from(geometry.owners()))).unwrap_or(u32::MAX)
@@ -44,15 +53,16 @@ impl Caching {
             StripeCacheSize::Bytes(bytes) => Some(part(bytes / per_line)),
         };
         let bound = part(AUTO_BYTES_MAX.min(self.memory_max) / per_line);
-        let chunk = geometry.layout.chunk_size();
+        let chunk_of = |geometry: &Geometry| geometry.layout.chunk_size();
+        let chunk = chunk_of(geometry).max(chunk_of(geometries.before()));
         let cache = StripeCache::new(pool, members, chunk, line, fixed, bound);
         *self.cache.borrow_mut() = Some(cache);
     }
 
-    /// Forgets everything; lines are those of `geometry` from now on.
-    pub(super) fn renew(&self, pool: &Pool, geometry: &Geometry, settings: &Settings) {
+    /// Forgets everything; lines are those of these geometries from now on.
+    pub(super) fn renew(&self, pool: &Pool, geometries: &Geometries, settings: &Settings) {
         *self.cache.borrow_mut() = None;
-        self.suit(pool, geometry, settings, settings);
+        self.suit(pool, geometries, settings, settings);
     }
 
     /// The cache, for a look and for changes that do not wait.

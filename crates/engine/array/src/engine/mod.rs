@@ -201,7 +201,7 @@ impl Engine {
             .retain(|engine| engine.home.id() != self.home.id());
         self.members.close_all();
         let geometries = self.view().geometries().clone();
-        let slots = geometries.whole().slots();
+        let slots = geometries.widest().slots();
         let update = ViewUpdate {
             geometries,
             slots: vec![crate::state::view::SlotUpdate::EMPTY; slots],
@@ -257,10 +257,10 @@ impl Engine {
         Rc::strong_count(&self.opened) - 1
     }
 
-    /// The array has more slots than before: lines of the stripe cache have to hold them.
-    pub(crate) fn has_more_slots(&self) {
+    /// The array has another shape than before: the stripe cache forgets what it knew, and its lines are those of the new one.
+    pub(crate) fn has_other_shape(&self) {
         let (view, settings) = (self.view(), self.settings.get());
-        self.cache.renew(self.shard.pool(), view.geometries().whole(), &settings);
+        self.cache.renew(self.shard.pool(), view.geometries(), &settings);
     }
 
     /// Takes over new settings, which suit the array.
@@ -270,7 +270,7 @@ impl Engine {
             self.limit_members();
         }
         let view = self.view();
-        self.cache.suit(self.shard.pool(), view.geometries().whole(), &old, &settings);
+        self.cache.suit(self.shard.pool(), view.geometries(), &old, &settings);
     }
 
     /// A request of `len` bytes has come, from a client or an array above.

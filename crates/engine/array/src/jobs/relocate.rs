@@ -1,4 +1,4 @@
-//! One window of a reshape: stripes of the new geometry, filled with what the array holds there.
+//! One window of a reshape: stripes of the new geometry, numbered from 0, filled with what the array holds there.
 //!
 //! The data is read in the same steps as for a client, so that lost members and unreadable blocks are made good;
 //! data and parity are written to the places of the new geometry, over which nothing lies that is still read. Behind the

@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::engine::mesh::PieceDone;
 use crate::engine::split::{self, Kind, Split, Unrecovered};
 use crate::engine::work::RecoverArgs;
+use crate::state::geometries::InUnit;
 use crate::state::view::View;
 use braid_device::{Completion, IoError, IoErrorKind, Op, Request, Sink};
 use braid_layout::{Layout, Level, Slot};
@@ -122,10 +123,8 @@ pub(crate) fn recover_part(
         return split.part_done(index, Err(error), Some(buf));
     }
     let offset = split.offset_of(index);
-    let geometry = view.geometry_at(offset);
-    let unit_size = geometry.unit_size();
-    let unit = offset / unit_size;
-    if offset + buf.len() as u64 > (unit + 1) * unit_size {
+    let InUnit { geometry, unit, left, .. } = view.locate_unit(offset);
+    if buf.len() as u64 > left {
         return recover_units(engine, split, index, buf, error);
     }
     let owner = geometry.owner(unit);
@@ -150,8 +149,7 @@ fn recover_units(
     let mut rest = buf;
     let mut starts = true;
     loop {
-        let unit_size = view.geometry_at(at).unit_size();
-        let len = unit_size - at % unit_size;
+        let len = view.locate_unit(at).left;
         let tail = (len < rest.len() as u64).then(|| rest.split_off(len as usize));
         let part = units.add(at, starts);
         starts = false;

@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::engine::mesh::PieceDone;
 use crate::engine::split::Kind;
 use crate::state::extent::Extent;
+use crate::state::geometries::InUnit;
 use crate::state::view::View;
 use braid_device::{Completion, Device, IoError, IoErrorKind, Op, Outcome, Request, Sink};
 use braid_layout::Layout;
@@ -157,11 +158,9 @@ async fn units(
             if at >= end {
                 break;
             }
-            let geometry = view.geometry_at(at);
-            let unit_size = geometry.unit_size();
-            let unit = at / unit_size;
-            let stop = end.min((unit + 1) * unit_size);
-            let extent = Extent { start: at - unit * unit_size, end: stop - unit * unit_size };
+            let InUnit { geometry, unit, within, left } = view.locate_unit(at);
+            let stop = end.min(at + left);
+            let extent = Extent { start: within, end: within + (stop - at) };
             let index = split.add(at, false);
             let owner = geometry.owner(unit);
             if owner == engine.shard.id() {

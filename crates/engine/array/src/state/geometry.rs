@@ -33,6 +33,8 @@ pub struct Geometry {
     /// Shards that own units: the first so many. Changed only while no request and no job is under way
     /// on any shard, so that any order of memory is good enough.
     owners: AtomicU16,
+    /// The number of the first unit.
+    first_unit: u64,
     /// Neighbouring units that one shard owns together.
     run: u64,
     /// Bytes of a unit as the bitmap and jobs count them: component bytes at parity levels, else array
@@ -54,6 +56,10 @@ impl Geometry {
             Layout::Mirror(_) => REGION,
             other => other.chunk_size().max(4096),
         };
+        let first_unit = match &layout {
+            Layout::Parity(parity) => parity.first_stripe(),
+            _ => 0,
+        };
         Geometry {
             level,
             layout_number,
@@ -61,6 +67,7 @@ impl Geometry {
             logical_block,
             component_size,
             owners: AtomicU16::new(shards.max(1)),
+            first_unit,
             run: 1,
             sync_unit: unit_on_member,
         }
@@ -79,6 +86,13 @@ impl Geometry {
     /// The same over another layout.
     pub(crate) fn over(&self, layout: Layout) -> Geometry {
         self.with(layout, self.component_size)
+    }
+
+    /// The same with another level and layout.
+    pub(crate) fn shaped(&self, level: Level, layout_number: u32, layout: Layout) -> Geometry {
+        let (block, owners) = (self.logical_block, self.owners());
+        let other = Geometry::new(level, layout_number, layout, block, self.component_size, owners);
+        if self.run > 1 { other.in_runs() } else { other }
     }
 
     /// The same over another layout, with `component_size` bytes of each component in use.
@@ -134,6 +148,13 @@ impl Geometry {
         }
     }
 
+    /// The unit of an array byte, and the byte within it.
+    #[inline]
+    pub fn locate_unit(&self, array_byte: u64) -> (u64, u64) {
+        let size = self.unit_size();
+        (self.first_unit + array_byte / size, array_byte % size)
+    }
+
     /// Bytes that the bitmap covers: those of a component that are in use at parity levels, else the
     /// array's.
     pub(crate) fn sync_size(&self) -> u64 {
@@ -146,7 +167,7 @@ impl Geometry {
     /// The bytes that a write of part of a unit touches, as the bitmap counts them.
     #[inline]
     pub(crate) fn intent_range(&self, unit: u64, extent: Extent) -> Range<u64> {
-        let base = unit * self.sync_unit;
+        let base = (unit - self.first_unit) * self.sync_unit;
         let within = match &self.layout {
             Layout::Parity(_) => extent.rows(self.sync_unit),
             _ => extent.start..extent.end,

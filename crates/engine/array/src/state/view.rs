@@ -6,7 +6,7 @@
 
 use crate::state::bad_blocks::BadBlocks;
 use crate::state::flags::MemberFlags;
-use crate::state::geometries::Geometries;
+use crate::state::geometries::{Geometries, InUnit};
 use crate::state::geometry::Geometry;
 use braid_device::{Device, IoError, IoErrorKind};
 use braid_layout::{Level, Slot};
@@ -179,6 +179,12 @@ impl View {
     #[inline]
     pub fn geometry_at(&self, array_byte: u64) -> &Geometry {
         self.geometries.at(array_byte)
+    }
+
+    /// Where an array byte lies among the units of its geometry.
+    #[inline]
+    pub fn locate_unit(&self, array_byte: u64) -> InUnit<'_> {
+        self.geometries.locate(array_byte)
     }
 
     /// The geometry of a unit.

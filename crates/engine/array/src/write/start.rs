@@ -7,6 +7,7 @@ use crate::engine::split::{Kind, Split};
 use crate::engine::work::{WriteArgs, WritePayload};
 use crate::read::locate::{ReadPlace, locate_read};
 use crate::state::extent::Extent;
+use crate::state::geometries::InUnit;
 use crate::state::view::View;
 use braid_device::{Bufs, Completion, IoError, IoErrorKind, Op, Request};
 use braid_layout::Layout;
@@ -23,9 +24,8 @@ pub(crate) fn write(engine: &Rc<Engine>, mut request: Request, len: u64, done: C
     }
     let Op::Write { bufs, fua } = &mut request.op else { return };
     let fua = *fua;
-    let unit_size = geometry.unit_size();
-    let (unit, within) = (offset / unit_size, offset % unit_size);
-    if within + len <= unit_size
+    let InUnit { unit, within, left, .. } = view.locate_unit(offset);
+    if len <= left
         && geometry.owner(unit) == engine.shard.id()
         && bufs.len() == 1
         && let Some(payload) = bufs.pop()
@@ -97,10 +97,8 @@ fn write_units(
     for buf in bufs {
         let mut done = 0;
         while done < buf.len() {
-            let geometry = view.geometry_at(at);
-            let unit_size = geometry.unit_size();
-            let (unit, within) = (at / unit_size, at % unit_size);
-            let len = (unit_size - within).min((buf.len() - done) as u64);
+            let InUnit { geometry, unit, within, left } = view.locate_unit(at);
+            let len = left.min((buf.len() - done) as u64);
             let extent = Extent { start: within, end: within + len };
             let payload = buf.slice(done..done + len as usize);
             let index = split.add(at, false);

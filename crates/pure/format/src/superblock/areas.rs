@@ -2,6 +2,7 @@
 
 use super::fields::Superblock;
 use super::role::Role;
+use super::time::{pack_time, time_micros};
 use super::version::Version;
 use std::ops::Range;
 
@@ -115,15 +116,27 @@ impl Superblock {
         self.reshape = None;
     }
 
-    /// True if `position` of the reshape cannot be trusted when Linux ran it. A reshape of RAID4,
+    /// True if `position` of the reshape cannot be trusted, since Linux may have run it. A reshape of RAID4,
     /// 5 or 6 that keeps the number of slots and moves the data hardly ever updates `position`
     /// while it goes on, so data on either side of it may be read in the wrong geometry, without an error. Other
     /// reshapes record each step before they overwrite anything.
     ///
-    /// Warn, and go on read-write only when the user insists or when it is known that braid ran it all.
+    /// Warn, and go on read-write only when the user insists. braid records each step, and says in each superblock of such a
+    /// reshape that it wrote it, by the [update time](Superblock::set_update_time).
     pub fn reshape_position_is_doubtful(&self) -> bool {
+        self.position_may_be_old() && time_micros(self.utime) == 0
+    }
+
+    fn position_may_be_old(&self) -> bool {
         self.reshape.is_some_and(|reshape| reshape.delta_disks == 0)
             && matches!(self.level, 4..=6)
             && self.new_offset != 0
+    }
+
+    /// Sets the time of the update to `now`, seconds since 1970. In a reshape of which Linux would not record the position
+    /// it has microseconds, which Linux always leaves at 0 (`md.c`: super_1_sync takes whole seconds): so whoever reads the
+    /// superblock knows that nobody but braid has gone on with the reshape since.
+    pub fn set_update_time(&mut self, now: u64) {
+        self.utime = if self.position_may_be_old() { pack_time(now, 1) } else { now };
     }
 }

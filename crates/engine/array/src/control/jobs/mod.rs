@@ -10,14 +10,16 @@
 //! | `recovery` | what progress and end of a recovery or resync mean for views and superblocks |
 //! | `scrub` | checks and repairs: asked for, gone on with, reported |
 //! | `reshape` | the data of an array moved to another shape, window by window |
+//! | `way` | where a reshape's data lies, and how far its next window may go |
 //! | `schedule` | the job that runs, and what is remembered of the last |
 //! | `foreground` | the I/O of clients, for which jobs make room |
 
 mod foreground;
 mod recovery;
-pub(crate) mod reshape;
+mod reshape;
 pub(crate) mod schedule;
 mod scrub;
+pub(crate) mod way;
 
 use crate::control::bitmap::WriteIntent;
 use crate::control::ppl::PartialParity;

@@ -1,19 +1,20 @@
-//! A reshape onto more members: window after window from the old geometry to the new one, the border behind it.
+//! A reshape: window after window from the old geometry to the new one, the border behind it.
 //!
 //! ```text
 //!  requests to the window wait ─► its bytes are read under the old geometry and written under the new one
 //!    ─► members flushed ─► position in the superblocks ─► engines have the border behind the window ─► requests go on
 //! ```
 //!
-//! A window never writes over more than the data that a *recorded* position has left behind: the new data starts
-//! before the old one, as far as the data offset moves, and gains on it with each stripe. So whatever the moment of a
-//! crash, the geometry that the superblocks name for a byte is the one that holds it.
+//! A window never writes over more than the data that a *recorded* position has left behind (`way`). So whatever the moment
+//! of a crash, the geometry that the superblocks name for a byte is the one that holds it.
 //!
 //! As in md no other job runs meanwhile, and what an unclean stop left to be resynced is resynced afterwards; what the
-//! reshape moves gets new parity anyway.
+//! reshape moves gets new parity anyway. Members that lose their slots are spares from its end on.
 
 use crate::control::jobs::Jobs;
 use crate::control::jobs::recovery::TOO_FEW;
+use crate::control::jobs::way::Way;
+use crate::control::record::members::Standing;
 use crate::engine::Engine;
 use crate::jobs::{JobEnd, Plan, relocate};
 use crate::state::geometries::Geometries;
@@ -21,7 +22,7 @@ use crate::status::JobKind;
 use braid_device::{IoError, IoErrorKind};
 use braid_format::SECTOR;
 use braid_format::superblock::Superblock;
-use braid_layout::Parity;
+use braid_layout::Layout;
 use braid_shard::plant::planted;
 use std::ops::Range;
 use std::rc::Rc;
@@ -35,31 +36,27 @@ const STRIPES_MAX: u64 = 256;
 /// Bytes of all members that a window has, at most, unless a stripe is larger.
 const MEMORY: u64 = 64 << 20;
 
-/// The stripe of `new` behind the last one that may be filled while the superblocks say that the border stands at array
-/// byte `border`: nothing of `old` that is read from there on may be overwritten. Rows of both are counted from the same
-/// component byte.
-pub(crate) fn fillable(new: &Parity, old: &Parity, border: u64) -> u64 {
-    let (stripe, _, _) = old.locate(border);
-    let first_needed = old.start() + stripe * old.chunk_size();
-    match border >= old.array_size() {
-        true => new.stripes(),
-        false => (first_needed / new.chunk_size()).min(new.stripes()),
-    }
+/// What the superblocks said before the last update of a reshape.
+struct Before {
+    shared: Superblock,
+    members: Vec<(Superblock, Standing)>,
 }
 
 impl Jobs {
     /// Goes on with the reshape that the superblocks say is under way.
     pub(crate) async fn reshape(self: &Rc<Self>) {
         let geometries = self.record.engine.view().geometries().clone();
-        let (whole, before) = (Arc::clone(geometries.whole()), Arc::clone(geometries.before()));
-        let (Some(new), Some(old)) = (whole.parity(), before.parity()) else { return };
-        let Some(border) = self.border() else { return };
+        let Some(reshape) = self.record.roster.borrow().shared.reshape else { return };
+        let Some(way) = Way::of(&geometries, reshape.backwards) else { return };
+        let border = reshape.position.saturating_mul(SECTOR_BYTES);
+        let Some(done) = way.done_at(border) else { return };
+        let new = way.new_shape();
         let plan = Plan {
             job: JobKind::Reshape,
             window: None,
             member: None,
-            first: border / new.stripe_size(),
-            end: new.stripes(),
+            first: done,
+            end: way.stripes(),
             only: None,
             units_per_window: 1,
             bytes_per_unit: new.chunk_size(),
@@ -68,22 +65,23 @@ impl Jobs {
         };
         let job = self.new_job(plan);
         tracing::info!(
-            "array {}: reshape from {} members to {}, from array byte {border}",
+            "array {}: reshape from {} members to {}, from array byte {border} {}",
             self.record.name,
-            old.slots(),
-            new.slots()
+            geometries.before().slots(),
+            new.slots(),
+            if reshape.backwards { "down" } else { "on" }
         );
-        let step = async |first| {
-            let end = fillable(new, old, first * new.stripe_size());
+        let step = async |done| {
             let rows = WINDOW.min(MEMORY / new.slots() as u64);
             let most = (rows / new.chunk_size()).clamp(1, STRIPES_MAX);
-            let stripes = first..end.min(first + most).max(first);
+            let stripes = way.window(done, most);
             if stripes.is_empty() {
                 // Assembly has seen to it that there is room.
                 return Err(IoError::new(IoErrorKind::Invalid));
             }
-            self.move_window(&geometries, stripes.clone()).await?;
-            Ok(stripes.end)
+            let after = done + (stripes.end - stripes.start);
+            self.move_window(&geometries, stripes, way.border(after)).await?;
+            Ok(after)
         };
         let end = job.run_steps(self.is_busy(), step).await;
         let end = match end {
@@ -96,16 +94,11 @@ impl Jobs {
         self.end_job(&job, end);
     }
 
-    /// The array byte up to which the superblocks say that it has been reshaped; `None`: it is not being reshaped.
-    fn border(&self) -> Option<u64> {
-        let reshape = self.record.roster.borrow().shared.reshape?;
-        Some(reshape.position.saturating_mul(SECTOR_BYTES))
-    }
-
     async fn move_window(
         &self,
         geometries: &Geometries,
         stripes: Range<u64>,
+        border: u64,
     ) -> Result<(), IoError> {
         let unit = geometries.whole().unit_size();
         let bytes = stripes.start * unit..stripes.end * unit;
@@ -116,22 +109,13 @@ impl Jobs {
             engines.ask(move |engine| engine.splits.hold.set_window(Some(window.clone()))).await;
         }
         engines.end_hold().await;
-        let moved = self.move_locked(geometries, stripes, bytes.end).await;
+        let moved = self.move_locked(geometries, stripes, border).await;
         engines.hold_requests().await;
-        if moved.is_ok() {
-            let next = geometries.with_border(bytes.end);
-            let passed = geometries.with_border(bytes.start).first_above()..next.first_above();
-            let rows = 0..geometries.before().layout.chunk_size();
-            if !planted("border-stays") {
-                // Under the turn, so that it does not tell of a failure that is being recorded.
-                let turn = self.record.turn().await;
-                self.record.send_geometries(&next).await;
-                drop(turn);
-            }
-            let forget = move |engine: &Engine| {
-                passed.clone().for_each(|unit| engine.cache.forget(unit, rows.clone()));
-            };
-            engines.ask(forget).await;
+        if moved.is_ok() && !planted("border-stays") {
+            // Under the turn, so that it does not tell of a failure that is being recorded.
+            let turn = self.record.turn().await;
+            self.record.send_geometries(&geometries.with_border(border)).await;
+            drop(turn);
         }
         engines.ask(|engine| engine.splits.hold.set_window(None)).await;
         engines.end_hold().await;
@@ -179,15 +163,45 @@ impl Jobs {
         self.record.engines.hold_requests().await;
         let end = self.end_reshape(geometries).await;
         self.record.engines.end_hold().await;
+        self.record.members_changed();
         end
     }
 
-    /// The last update could not be written: what is on disk is what counts.
-    fn has_not_ended(&self, before: Vec<Superblock>) {
+    /// The superblocks are those of the new shape; gives what they were.
+    fn take_new_shape(&self, slots: usize) -> Before {
         let mut roster = self.record.roster.borrow_mut();
-        roster.shared.reshape = before.first().and_then(|superblock| superblock.reshape);
-        for (member, superblock) in roster.members.iter_mut().zip(before) {
+        let members = roster.members.iter();
+        let members = members.map(|m| (m.superblock.clone(), m.standing.clone())).collect();
+        let before = Before { shared: roster.shared.clone(), members };
+        if let Some(reshape) = roster.shared.reshape.take() {
+            roster.shared.layout = reshape.new_layout;
+            if !planted("new-chunk-unrecorded") {
+                roster.shared.chunk_sectors = reshape.new_chunk_sectors;
+            }
+        }
+        roster.shared.new_offset = 0;
+        if roster.resynced != u64::MAX {
+            // Where it was counted from has another place now.
+            (roster.resynced, roster.resync_checkpoint) = (0, 0);
+        }
+        for member in &mut roster.members {
+            member.superblock.take_new_data_offset();
+            if member.standing.slot().is_some_and(|slot| slot >= slots) {
+                member.standing = Standing::Spare;
+            }
+        }
+        before
+    }
+
+    /// The last update could not be written: what is on disk is what counts.
+    fn has_not_ended(&self, before: Before) {
+        let mut roster = self.record.roster.borrow_mut();
+        roster.shared = before.shared;
+        for (member, (superblock, standing)) in roster.members.iter_mut().zip(before.members) {
             member.superblock = superblock;
+            if !member.is_faulty() {
+                member.standing = standing;
+            }
         }
     }
 
@@ -196,33 +210,22 @@ impl Jobs {
         if self.record.roster.borrow().broken {
             return TOO_FEW;
         }
-        let before: Vec<_> = {
-            let mut roster = self.record.roster.borrow_mut();
-            let before = roster.members.iter().map(|member| member.superblock.clone()).collect();
-            roster.shared.reshape = None;
-            roster.shared.new_offset = 0;
-            if roster.resynced != u64::MAX {
-                // Where it was counted from has another place now.
-                (roster.resynced, roster.resync_checkpoint) = (0, 0);
-            }
-            for member in &mut roster.members {
-                member.superblock.take_new_data_offset();
-            }
-            before
+        let whole = geometries.whole();
+        // Its component starts where the data of the members does.
+        let Some(Ok(parity)) = whole.parity().map(|parity| parity.clone().starting_at(0)) else {
+            return JobEnd::Failed(IoError::new(IoErrorKind::Invalid));
         };
+        let before = self.take_new_shape(whole.slots());
         self.record.write_superblocks(&turn).await;
         if self.record.roster.borrow().broken {
             self.has_not_ended(before);
             return TOO_FEW;
         }
-        let whole = Geometries::one(Arc::clone(geometries.whole()));
+        let whole = Geometries::one(Arc::new(whole.over(Layout::Parity(parity))));
         self.record.send_geometries(&whole).await;
+        self.record.engines.ask(Engine::has_other_shape).await;
         self.record.show_all();
-        tracing::info!(
-            "array {}: reshaped to {} members",
-            self.record.name,
-            geometries.whole().slots()
-        );
+        tracing::info!("array {}: reshaped to {} members", self.record.name, whole.whole().slots());
         JobEnd::Done
     }
 }

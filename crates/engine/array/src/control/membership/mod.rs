@@ -70,7 +70,7 @@ impl Membership {
         let doing = "failing a member";
         let nr = commands::select(&self.record, doing, member)?;
         commands::needs_redundancy(&self.record, doing)?;
-        if !self.record.roster.borrow().survives_without(&self.record.geometry(), nr) {
+        if !self.record.roster.borrow().survives_without(&self.record.widest(), nr) {
             return Err(self.last_redundancy(nr));
         }
         // At once: whoever holds the turn may be waiting for this member.

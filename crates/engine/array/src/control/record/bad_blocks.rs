@@ -60,7 +60,9 @@ impl Member {
             return None;
         }
         let start = self.component_start();
-        let shift = self.superblock.data_offset.saturating_sub(start).saturating_mul(SECTOR_BYTES);
+        let (now, moved) = (self.superblock.data_offset, self.superblock.new_data_offset());
+        let last = moved.map_or(now, |new| new.max(now));
+        let shift = last.saturating_sub(start).saturating_mul(SECTOR_BYTES);
         let used = geometry.component_size.saturating_add(shift);
         let block = u64::from(geometry.logical_block.max(1));
         let bytes = |sectors: u64| sectors.saturating_sub(start).saturating_mul(SECTOR_BYTES);

@@ -85,7 +85,7 @@ impl Record {
                 others().any(|member| holds(member) && member.bad.now.is_empty())
             };
             let any_bad = others().any(|member| !member.bad.now.is_empty());
-            if any_bad && !self.geometry().survives(sound) {
+            if any_bad && !self.widest().survives(sound) {
                 self.engine.home.reports.count_loss();
             }
             drop(roster);
@@ -134,7 +134,7 @@ impl Record {
         if noted.is_empty() {
             return noted;
         }
-        self.roster.borrow().dispensable(&self.geometry(), noted.into_iter())
+        self.roster.borrow().dispensable(&self.widest(), noted.into_iter())
     }
 
     /// Records all failures that have been met. The caller holds the turn.

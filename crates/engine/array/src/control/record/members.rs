@@ -102,10 +102,11 @@ impl Member {
         }
     }
 
-    /// The sector that component bytes are counted from: the first of its data, while the array is reshaped that of the
-    /// new shape, behind which the data of the old one starts.
+    /// The sector that component bytes are counted from: the first of its data, while the array is reshaped the first of both
+    /// shapes' data.
     pub(crate) fn component_start(&self) -> u64 {
-        self.superblock.new_data_offset().unwrap_or(self.superblock.data_offset)
+        let now = self.superblock.data_offset;
+        self.superblock.new_data_offset().map_or(now, |new| new.min(now))
     }
 
     /// Its flags, as far as the level makes use of them: as in md levels 1 and 10 know failfast, and level 1
@@ -148,6 +149,9 @@ pub(crate) struct Roster {
 fn take_update(superblock: &mut Superblock, shared: &Superblock) {
     superblock.events = shared.events;
     superblock.size = shared.size;
+    superblock.level = shared.level;
+    superblock.layout = shared.layout;
+    superblock.chunk_sectors = shared.chunk_sectors;
     superblock.raid_disks = shared.raid_disks;
     superblock.reshape = shared.reshape;
     superblock.utime = shared.utime;
@@ -262,7 +266,7 @@ impl Roster {
         suspects: &[MemberNr],
     ) -> ViewUpdate {
         let geometry = geometries.whole();
-        let slots = (0..geometry.slots()).map(|slot| match self.holder(slot) {
+        let slots = (0..geometries.widest().slots()).map(|slot| match self.holder(slot) {
             None => SlotUpdate::EMPTY,
             Some(member) => SlotUpdate {
                 member: Some(member.nr),
@@ -299,7 +303,7 @@ impl Roster {
     /// every member that is not faulty.
     pub(crate) fn prepare_update(&mut self, now: u64) {
         self.shared.events = self.shared.events.saturating_add(1);
-        self.shared.utime = now;
+        self.shared.set_update_time(now);
         self.shared.resync_offset = self.resync_offset();
         for role in &mut self.shared.roles {
             // Members that are not here count as absent, which is stored like a spare.

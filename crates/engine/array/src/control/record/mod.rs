@@ -132,6 +132,11 @@ impl Record {
         Arc::clone(self.engine.view().geometries().whole())
     }
 
+    /// The geometry that has all slots, which while members are taken away is not the one that the array will have.
+    pub(crate) fn widest(&self) -> Arc<Geometry> {
+        Arc::clone(self.engine.view().geometries().widest())
+    }
+
     /// The right to change the roster; waits for its turn.
     pub(crate) async fn turn(&self) -> Share {
         self.one_at_a_time.take(1).await
@@ -164,8 +169,10 @@ impl Record {
 
     /// Users see the array in the size that it has by now, unless they are shown less by command.
     pub(crate) fn show_all(&self) {
-        if self.shows_all.get() {
-            self.engine.size.set(self.geometry().whole_blocks());
+        let all = self.geometry().whole_blocks();
+        if self.shows_all.get() || self.engine.size.get() >= all {
+            self.shows_all.set(true);
+            self.engine.size.set(all);
         }
     }
 

@@ -22,6 +22,7 @@ mod mixed_blocks;
 mod naming;
 mod ppl;
 mod rescue;
+mod reshapes;
 mod reshaping;
 mod resizing;
 mod scrubbing;

@@ -2,7 +2,7 @@
 
 use crate::array::Array;
 use crate::control::Control;
-use crate::control::reshaping::MoreSlots;
+use crate::control::reshaping::{Reshaped, WantedShape};
 use crate::control::resizing::WantedSize;
 use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::error::{AssembleError, ControlError};
@@ -62,9 +62,22 @@ fn grow(
     control: &Rc<Control>,
     disks: usize,
     dry_run: bool,
-) -> Result<MoreSlots, ControlError> {
+) -> Result<Reshaped, ControlError> {
+    reshape(world, control, slots(disks), dry_run)
+}
+
+fn slots(disks: usize) -> WantedShape {
+    WantedShape { raid_disks: Some(disks), ..WantedShape::default() }
+}
+
+fn reshape(
+    world: &World,
+    control: &Rc<Control>,
+    wanted: WantedShape,
+    dry_run: bool,
+) -> Result<Reshaped, ControlError> {
     let control = Rc::clone(control);
-    world.run(async move { control.set_raid_disks(disks, dry_run).await })
+    world.run(async move { control.reshape(wanted, dry_run).await })
 }
 
 /// The speed at which a reshape moves one window in a second.
@@ -246,7 +259,7 @@ fn a_reshape_that_cannot_be_is_refused_with_the_reason() {
         |control: &Rc<Control>, disks| grow(&world, control, disks, false).unwrap_err().to_string();
     let (_members, _array, control) = array_of(&world, options(Level::Raid5, 3, 1));
     assert!(refusal(&control, 5).contains("2 spares are needed"));
-    assert!(refusal(&control, 3).contains("not fewer"));
+    assert!(refusal(&control, 3).contains("that shape already"));
     control.jobs().pause_jobs(true);
     control.jobs().start_check().unwrap();
     assert!(refusal(&control, 4).contains("a check is running"));
@@ -317,10 +330,10 @@ fn of_two_commands_at_once_one_begins_a_reshape_and_the_other_is_refused() {
     let world = World::new(2);
     let (_members, _array, control) = array_of(&world, options(Level::Raid5, 3, 2));
     crawl(&control, true);
-    let first: Rc<OnceCell<Result<MoreSlots, ControlError>>> = Rc::default();
+    let first: Rc<OnceCell<Result<Reshaped, ControlError>>> = Rc::default();
     let (begun, meanwhile) = (Rc::clone(&first), Rc::clone(&control));
     world.shards[0].spawn(async move {
-        let _ = begun.set(meanwhile.set_raid_disks(4, false).await);
+        let _ = begun.set(meanwhile.reshape(slots(4), false).await);
     });
     let why = grow(&world, &control, 5, false).unwrap_err().to_string();
     assert!(why.contains("a reshape is not done yet"), "{why}");

@@ -1,0 +1,104 @@
+//! Another shape of a running array: the number of its members, its chunks and layout.
+
+use super::orders::{order, status};
+use crate::output::time::span;
+use crate::protocol::{Answer, NewShape, Reshaping};
+use anyhow::Result;
+use braid_array::array::Array;
+use braid_array::control::reshaping::WantedShape;
+use braid_device::spec::show_size;
+use braid_layout::{layout_name, layout_number};
+
+/// The speed that the time of a reshape is estimated with, in KiB per second and member.
+const KIB_PER_SECOND: u64 = 100 << 10;
+
+/// Gives the array another shape, or only says what that would mean.
+///
+/// # Errors
+/// The array refuses it, with the reason.
+pub(super) fn reshape(array: &Array, shape: &NewShape, dry_run: bool) -> Result<Answer> {
+    let now = status(array)?;
+    let rate = KIB_PER_SECOND.min(now.sync_speed.max_kib).max(1);
+    let wanted = WantedShape {
+        raid_disks: shape.raid_disks,
+        chunk_size: shape.chunk,
+        layout: shape.layout.as_deref().map(|name| layout_number(now.level, name)).transpose()?,
+    };
+    let planned =
+        order(array, move |control| async move { control.reshape(wanted, dry_run).await })?;
+    // As much is read from a member as is written to it.
+    let kib = planned.on_each / 1024 * 2;
+    let report = Reshaping {
+        array: array.name().to_string(),
+        dry_run,
+        raid_devices: planned.raid_disks.0,
+        new_raid_devices: planned.raid_disks.1,
+        chunk_size: planned.chunk_size.0,
+        new_chunk_size: planned.chunk_size.1,
+        layout: layout_name(planned.level, planned.layout.0),
+        new_layout: layout_name(planned.level, planned.layout.1),
+        array_size: planned.array_size.0,
+        new_array_size: planned.array_size.1,
+        moved: planned.moved,
+        on_each: planned.on_each,
+        data_moves_by: planned.data_moves_by,
+        backwards: planned.backwards,
+        seconds: kib / rate,
+        spares: planned.spares,
+        freed: planned.freed,
+    };
+    Ok(Answer::Reshaping { text: text(&report, rate * 1024), report })
+}
+
+/// `rate`: bytes per second and member with which the time was estimated.
+fn text(report: &Reshaping, rate: u64) -> String {
+    let Reshaping { array, dry_run, raid_devices, new_raid_devices, .. } = report;
+    let is = if *dry_run { "would be" } else { "is being" };
+    let mut what = Vec::new();
+    if raid_devices != new_raid_devices {
+        what.push(format!("from {raid_devices} members to {new_raid_devices}"));
+    }
+    if report.chunk_size != report.new_chunk_size {
+        let chunks = [report.chunk_size, report.new_chunk_size].map(show_size);
+        what.push(format!("from chunks of {} to {}", chunks[0], chunks[1]));
+    }
+    if let (Some(from), Some(to)) = (&report.layout, &report.new_layout)
+        && from != to
+    {
+        what.push(format!("from layout {from} to {to}"));
+    }
+    let mut first = format!("array {array} {is} reshaped {}", what.join(", "));
+    if !report.spares.is_empty() {
+        first.push_str(&format!(": {} gets a slot", report.spares.join(", ")));
+    }
+    if !report.freed.is_empty() {
+        first.push_str(&format!(": {} is a spare when it is done", report.freed.join(", ")));
+    }
+    let mut lines = vec![
+        first,
+        format!(
+            "{} of data are moved, {} on each member: about {} at {}/s, if nobody else uses the members",
+            show_size(report.moved),
+            show_size(report.on_each),
+            span(report.seconds),
+            show_size(rate)
+        ),
+        format!(
+            "the data of each member moves {} towards its {}, so that nothing is written over that is still needed",
+            show_size(report.data_moves_by),
+            if report.backwards { "end" } else { "start" }
+        ),
+    ];
+    if report.array_size != report.new_array_size {
+        lines.push(format!(
+            "clients see {} instead of {} when it is done and they connect again",
+            show_size(report.new_array_size),
+            show_size(report.array_size)
+        ));
+    }
+    lines.push(match dry_run {
+        true => "nothing was changed (--dry-run)".to_string(),
+        false => format!("`braid wait {array}` follows it"),
+    });
+    lines.join("\n")
+}
