@@ -248,6 +248,7 @@ impl From<ServeShape> for Shape {
             bitmap: shape.bitmap,
             bitmap_chunk: shape.bitmap_chunk,
             consistency_policy: None,
+            write_journal: None,
             force: false,
         }
     }
@@ -349,6 +350,9 @@ pub struct Add {
     /// The new members.
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<String>,
+    /// Add one device, as the write journal of an array that has lost its own, or of one without.
+    #[arg(long, conflicts_with_all = ["write_mostly", "failfast"])]
+    pub journal: bool,
     /// Overwrite what is on them.
     #[arg(short, long)]
     pub force: bool,

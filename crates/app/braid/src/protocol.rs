@@ -51,6 +51,8 @@ pub enum Request {
     Fail { array: String, members: Vec<String> },
     /// Let go of members; each may be `failed` or `detached`.
     Remove { array: String, members: Vec<String> },
+    /// Add a device as the write journal.
+    AddJournal { array: String, member: String, force: bool },
     /// Add members, as they would be given to `serve`.
     Add { array: String, members: Vec<String>, force: bool, flags: Flags },
     /// Set or clear flags of a member; `None` leaves a flag as it is.
@@ -351,6 +353,8 @@ pub struct Detail {
     pub has_bitmap: bool,
     /// Its members have a partial parity log.
     pub has_ppl: bool,
+    /// It has a write journal, or has lost it.
+    pub has_journal: bool,
     /// The write-intent bitmap that is kept up to date.
     pub bitmap: Option<Bitmap>,
     /// Least speed of jobs while clients are busy.

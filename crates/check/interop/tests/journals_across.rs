@@ -7,12 +7,14 @@
 use braid_array::array::Array;
 use braid_array::assemble::assemble;
 use braid_array::control::Control;
-use braid_array::options::AssembleOptions;
+use braid_array::create::create;
+use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions};
 use braid_device::file::{FileMember, Mode, create_sparse};
 use braid_device::{IoSets, Op, Request, Target};
 use braid_interop::across::{self, content, openers, path};
 use braid_interop::by_braid::own_context;
 use braid_interop::uml;
+use braid_layout::Level;
 use braid_shard::Shard;
 use std::fmt::Write as _;
 use std::fs;
@@ -137,6 +139,77 @@ fn braid_replays_what_md_has_logged_and_md_goes_on_from_there() {
             across::md_checks(&mut script, &name, &devices, WRITTEN);
             expected.extend(across::md_found(&name, found.size));
         }
+    }
+    let output = uml::run(&script, folder, 512, Duration::from_secs(300));
+    let said = output.expect("the guest runs").text;
+    for line in expected {
+        assert!(said.contains(&line), "{line:?} is not in:\n{said}");
+    }
+}
+
+/// Has braid make an array with a journal, write to it, and die: `NAMEdead`.
+fn die_in_braid(shard: &Shard, folder: &Path, name: &str, level: Level, members: usize) {
+    for nr in 0..=members {
+        let size = if nr == members { JOURNAL } else { MEMBER };
+        create_sparse(path(folder, name, nr), size).expect("there is room");
+    }
+    let options = CreateOptions {
+        chunk_size: Some(64 * KIB),
+        size: Some(COMPONENT),
+        assume_clean: true,
+        bitmap: CreateBitmap::None,
+        write_journal: true,
+        ..CreateOptions::new(name, level, members)
+    };
+    let (ctx, given, on) = (own_context(shard), openers(folder, name, members + 1), shard.clone());
+    let (folder, name) = (folder.to_path_buf(), name.to_string());
+    shard.block_on(async move {
+        let all = given.iter().cloned().map(Some).collect();
+        create(&ctx, all, options).await.expect("it is created");
+        let array = assemble(&ctx, given, AssembleOptions::default()).await.expect("it runs");
+        across::write(&on, &array, &before()).await;
+        let device = array.open(&on).expect("it runs");
+        let new = content(WRITTEN);
+        for (nr, block) in new.chunks_exact(BLOCK).enumerate().step_by(EVERY) {
+            // Half a block each: what is left alone of it is logged too.
+            for half in [0, BLOCK / 2] {
+                let bytes = on.pool().copy_of(&block[half..half + BLOCK / 2]).freeze();
+                let request = Request::write((nr * BLOCK + half) as u64, bytes, false);
+                IoSets::new(&on).one(&*device, request).await.result.expect("it is written");
+            }
+        }
+        across::die(&folder, &name, &format!("{name}dead"), members + 1);
+        drop(device);
+        Control::find(&on, array.id()).expect("it runs").stop().await;
+    });
+}
+
+#[test]
+fn md_replays_what_braid_has_logged_whoever_is_missing() {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (folder, shard) = (folder.path(), Shard::with_ring(0).unwrap());
+    fs::write(folder.join("content"), content(WRITTEN)).unwrap();
+    let mut script = across::preamble(400);
+    let mut expected = Vec::new();
+    for ((name, members, parities), level) in
+        LEVELS.into_iter().zip([Level::Raid4, Level::Raid5, Level::Raid6])
+    {
+        die_in_braid(&shard, folder, name, level, members);
+        for missing in 0..=parities {
+            let dead = format!("{name}dead{missing}");
+            across::die(folder, &format!("{name}dead"), &dead, members + 1);
+            forget_data(&shard, folder, &dead, members);
+            let devices = across::losetup(&mut script, &dead, members + 1);
+            let there: Vec<&str> = devices.split(' ').skip(missing).collect();
+            across::md_checks(&mut script, &dead, &there.join(" "), WRITTEN);
+            expected.push(format!("{dead}: mismatch_cnt 0 degraded {missing}"));
+            expected.push(format!("{dead}: same"));
+        }
+        // What was stopped in order is whole, and its journal empty.
+        let devices = across::losetup(&mut script, name, members + 1);
+        across::md_checks(&mut script, name, &devices, WRITTEN);
+        expected.push(format!("{name}: mismatch_cnt 0 degraded 0"));
+        expected.push(format!("{name}: same"));
     }
     let output = uml::run(&script, folder, 512, Duration::from_secs(300));
     let said = output.expect("the guest runs").text;

@@ -112,8 +112,11 @@ pub type MdChoice = Choice<Rc<Member>>;
 
 /// [`choose`], from what is on members.
 pub fn md_choice(world: &World, members: &[Rc<Member>]) -> Option<MdChoice> {
+    // The journal's superblock may be the freshest.
+    let journal = world.journal.borrow();
     let found: Vec<(Rc<Member>, Superblock)> = members
         .iter()
+        .chain(journal.iter())
         .filter_map(|member| Some((Rc::clone(member), superblock(world, member)?)))
         .collect();
     choose(&found)

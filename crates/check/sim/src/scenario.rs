@@ -23,6 +23,8 @@ pub struct Scenario {
     pub shards: usize,
     /// The members: slots first, then spares, then devices that may be added later.
     pub members: Vec<MemberKind>,
+    /// The device of the write journal, whose index is behind theirs. It has no faults but those of a power cut.
+    pub journal: Option<MemberKind>,
     /// The array's logical block.
     pub block: u64,
     /// Members start as zeroes.
@@ -63,6 +65,8 @@ const PPL_DATA_OFFSET: u64 = 2 * MIB;
 
 /// What logs are drawn from: streams in which none of the saved seeds draws one.
 const PPL: u64 = 76;
+/// What write journals are drawn from: as for logs.
+const JOURNAL: u64 = 257_550;
 /// What flags are drawn from, and whether members have heads.
 const FLAGS: u64 = 9;
 
@@ -116,6 +120,8 @@ impl Scenario {
         let version = *rng.pick(&[Version::V1_2, Version::V1_2, Version::V1_1, Version::V1_0]);
         let bitmap = bitmap(seed, redundant);
         let ppl = level == Level::Raid5 && bitmap.is_none() && Rng::new(seed, PPL).percent(75);
+        let journaled =
+            level.is_parity() && bitmap.is_none() && !ppl && Rng::new(seed, JOURNAL).percent(70);
         let drawn = *rng.pick(&DATA_OFFSETS);
         let data_offset = if ppl { PPL_DATA_OFFSET } else { drawn };
 
@@ -155,6 +161,8 @@ impl Scenario {
             member.info.rotational = rotational;
         }
 
+        let shape = (count, chunk, disks);
+        let journal = journaled.then(|| journal(seed, shape, blocks, volatile));
         let mut create = CreateOptions::new("sim", level, disks);
         create.layout = layout;
         create.chunk_size = (level != Level::Raid1).then_some(chunk);
@@ -166,6 +174,7 @@ impl Scenario {
         create.flags = flags(seed, level, count);
         create.assume_clean = zeroes && rng.percent(50);
         create.ppl = ppl;
+        create.write_journal = journaled;
         create.bitmap = bitmap
             .map_or(CreateBitmap::None, |(chunk, _)| CreateBitmap::Internal { chunk: Some(chunk) });
         let assemble = AssembleOptions {
@@ -188,6 +197,7 @@ impl Scenario {
             assemble,
             shards,
             members,
+            journal,
             block: block.into(),
             zeroes,
             volatile,
@@ -199,7 +209,7 @@ impl Scenario {
             faults: *rng.pick(&[0, 10, 30, 60]),
             changes: *settings_rng.pick(&[0, 10, 50]),
             // Drawn apart, as bitmaps are.
-            bitmap_changes: redundant && !ppl && Rng::new(seed, 6).percent(15),
+            bitmap_changes: redundant && !ppl && !journaled && Rng::new(seed, 6).percent(15),
             ppl_changes: ppl && Rng::new(seed, PPL + 1).percent(25),
             beyond: rng.percent(6),
             hot: rng.log_range(4..256) * chunk.max(4096),
@@ -215,7 +225,7 @@ impl Scenario {
     pub fn describe(&self) -> String {
         let create = &self.create;
         format!(
-            "{} layout {:?}, chunk {:?}, {} slots, {} spares, {} shards, block {}, component {:?}, metadata {}{}{}{}{}{}{}{}{}{}{}",
+            "{} layout {:?}, chunk {:?}, {} slots, {} spares, {} shards, block {}, component {:?}, metadata {}{}{}{}{}{}{}{}{}{}{}{}",
             create.level,
             create.layout,
             create.chunk_size,
@@ -235,6 +245,10 @@ impl Scenario {
                 _ => String::new(),
             },
             if create.ppl { ", partial parity log" } else { "" },
+            match &self.journal {
+                Some(journal) => format!(", write journal of {} bytes", journal.info.size),
+                None => String::new(),
+            },
             if self.ppl_changes { " that comes and goes" } else { "" },
             if self.bitmap_changes { ", bitmaps come and go" } else { "" },
             if create.bad_block_log { ", bad-block logs" } else { "" },
@@ -251,6 +265,30 @@ fn bitmap(seed: u64, redundant: bool) -> Option<(u64, u64)> {
     let chunk = *rng.pick(&[4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 64 * MIB]);
     let sleep = *rng.pick(&[1, 20, 200, 5000]);
     (redundant && rng.percent(60)).then_some((chunk, sleep))
+}
+
+/// The device of a write journal: room for one stripe or a few of them.
+fn journal(
+    seed: u64,
+    (index, chunk, disks): (usize, u64, usize),
+    blocks: &[u32],
+    volatile: bool,
+) -> MemberKind {
+    let rng = &Rng::new(seed, JOURNAL + 1);
+    let stripe = chunk / 4096 * (disks as u64 + 1) + 2;
+    let ring = (stripe * (1 + rng.range(0..4)) + rng.range(0..8)).max(60);
+    let mut info = DeviceInfo::plain(format!("m{index}"), (64 + ring * 8) * 512);
+    info.logical_block = *rng.pick(blocks);
+    info.volatile_cache = volatile && rng.percent(80);
+    let tear = info.logical_block.into();
+    MemberKind {
+        index,
+        array: 0,
+        info,
+        tear,
+        lies: false,
+        garbage: rng.percent(50).then_some(seed),
+    }
 }
 
 /// Of arrays with redundancy less than half have bad-block logs. Drawn apart, like the bitmap.
@@ -293,7 +331,8 @@ mod tests {
         let saved = saved().unwrap();
         let arrays = saved.iter().filter(|seed| seed.kind == Kind::Array);
         // They would be other runs than those that failed.
-        assert!(arrays.into_iter().all(|seed| !Scenario::of(seed.seed).create.ppl));
+        let logged = |create: &CreateOptions| create.ppl || create.write_journal;
+        assert!(arrays.into_iter().all(|seed| !logged(&Scenario::of(seed.seed).create)));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //!
 //! Outlives the simulated processes: a crash takes the shards and what is under way, not the members.
 
+mod devices;
 mod failure;
 
 pub use failure::Failure;
@@ -84,6 +85,8 @@ pub struct World {
     pub rng: Rng,
     /// All members that were ever there, by index.
     pub members: RefCell<Vec<Rc<Member>>>,
+    /// The device of the write journal, which is none of them.
+    pub journal: RefCell<Option<Rc<Member>>>,
     /// How members behave.
     pub manners: Manners,
     /// Where superblocks stand.
@@ -149,6 +152,7 @@ impl World {
             seed,
             rng: Rng::new(seed, 1),
             members: RefCell::default(),
+            journal: RefCell::default(),
             manners,
             metadata,
             verbose,
@@ -244,7 +248,7 @@ impl World {
     /// The run is over. What a process that crashed has left behind may hold members; their images are not kept for that.
     pub fn end(&self) {
         self.unit_of.borrow_mut().take();
-        for member in self.members.take() {
+        for member in self.members.take().into_iter().chain(self.journal.take()) {
             member.scrap();
         }
     }
@@ -254,11 +258,6 @@ impl World {
         let mut members = self.members.borrow_mut();
         members.push(Rc::new(member));
         members.len() - 1
-    }
-
-    /// The member with this index.
-    pub fn member(&self, index: usize) -> Rc<Member> {
-        Rc::clone(&self.members.borrow()[index])
     }
 
     /// Some request to a member is under way for longer than so many nanoseconds.
@@ -538,7 +537,7 @@ impl World {
             let weak = |other: &Rc<Member>| {
                 other.kind.index != member.kind.index && !other.is_gone() && other.is_weak()
             };
-            let needed = self.members.borrow().iter().any(weak);
+            let needed = self.members.borrow().iter().any(weak) || self.is_journal(member);
             return time + if needed { seconds / 25 } else { seconds };
         }
         if self.rng.range(0..10_000) < self.manners.slow { time * 100 } else { time }
@@ -572,6 +571,9 @@ impl World {
     fn learn(&self, member: &Member, offset: u64, bytes: &[u8]) {
         let sectors = member.kind.info.size / 512;
         let Ok(sb) = Superblock::parse(bytes, self.metadata, offset / 512, sectors) else { return };
+        if self.is_journal(member) {
+            return;
+        }
         let new = sb.new_data_offset().unwrap_or(sb.data_offset);
         let start = new.min(sb.data_offset) * 512;
         let len = if sb.size == 0 { sb.data_size } else { sb.size };
@@ -670,7 +672,7 @@ impl World {
             }
             drop((request, done));
         }
-        for member in self.members.borrow().iter() {
+        for member in self.members.borrow().iter().chain(self.journal.borrow().iter()) {
             let under_way = writes.remove(&member.kind.index).unwrap_or_default();
             member.power_cut(&self.rng, under_way);
         }

@@ -5,13 +5,16 @@
 //! areas hold.
 
 use crate::error::CreateError;
+use crate::metadata::journal::place::{SLOTS_MAX, begin_log, blocks_needed, journal_place};
+use crate::metadata::journal::ring::Ring;
 use crate::metadata::ppl::area::Area;
 use crate::metadata::superblock::{remove_other_superblocks, sectors, superblock_bytes, write};
 use crate::options::{Context, CreateBitmap, CreateOptions, DEFAULT_CHUNK};
-use braid_device::{Device, IoError, IoSets, Opener};
+use braid_device::{Device, IoError, IoErrorKind, IoSets, Opener};
 use braid_format::SECTOR;
 use braid_format::bitmap::{BitmapSuperblock, HEADER};
-use braid_format::placement::{BitmapPlace, Consistency, Placement, Request, place};
+use braid_format::journal::BLOCK;
+use braid_format::placement::{BitmapPlace, Consistency, MemberPlace, Placement, Request, place};
 use braid_format::superblock::{CLEAN, Name, Role, Superblock, Version, pack_time, role_table_len};
 use braid_layout::{Layout, LayoutError, Level, Spec, default_layout, layout_name};
 use std::rc::Rc;
@@ -46,6 +49,8 @@ pub struct Created {
     pub raid_disks: usize,
     /// The members, in the order given, without those that are missing.
     pub members: Vec<CreatedMember>,
+    /// The device of the write journal, when there is one.
+    pub journal: Option<CreatedMember>,
     /// Slots that were given as missing.
     pub missing: Vec<usize>,
     /// The first read-write assembly starts a resync.
@@ -92,6 +97,10 @@ pub async fn create(
 ) -> Result<Created, CreateError> {
     check_counts(&openers, &options)?;
     let members = open_all(ctx, &openers)?;
+    let (members, journal) = match options.write_journal {
+        true => take_journal(members, openers.len() - 1)?,
+        false => (members, None),
+    };
     let missing: Vec<usize> =
         (0..options.raid_disks).filter(|slot| matches!(openers.get(*slot), Some(None))).collect();
 
@@ -111,6 +120,8 @@ pub async fn create(
         Err(error) => return Err(error.into()),
     };
     check_survives(&options, geometry.as_ref(), &missing)?;
+    let ring =
+        journal.as_ref().map(|device| place_journal(&options, chunk_size, device)).transpose()?;
 
     let full_name = match &options.homehost {
         Some(host) => format!("{host}:{}", options.name),
@@ -142,6 +153,7 @@ pub async fn create(
         events: 0,
         resync_offset: if clean { CLEAN } else { 0 },
         roles: roles(&options, &members, openers.len()),
+        journal: options.write_journal,
         ..Superblock::empty(options.version)
     };
     let mut created = Vec::new();
@@ -164,6 +176,27 @@ pub async fn create(
             data_size: at.data_size * SECTOR_BYTES,
         });
     }
+    let mut made_journal = None;
+    if let Some((device, at)) = journal.iter().zip(ring).next() {
+        let superblock = Superblock {
+            data_offset: at.data_offset,
+            data_size: at.data_size,
+            super_offset: at.super_offset,
+            dev_number: device.index as u32,
+            device_uuid: (ctx.new_uuid)(),
+            bblog_offset: 0,
+            bblog_size: 0,
+            ..base.clone()
+        };
+        write_journal(ctx, device, &superblock).await?;
+        made_journal = Some(CreatedMember {
+            name: device.name.clone(),
+            dev_number: device.index as u32,
+            slot: None,
+            data_offset: at.data_offset * SECTOR_BYTES,
+            data_size: at.data_size * SECTOR_BYTES,
+        });
+    }
     Ok(Created {
         uuid: base.set_uuid,
         name: base.set_name.escaped(),
@@ -176,6 +209,7 @@ pub async fn create(
         version: options.version,
         raid_disks: options.raid_disks,
         members: created,
+        journal: made_journal,
         missing,
         needs_resync: !clean,
         bitmap_chunk: placement.bitmap.map(|bitmap| bitmap.chunk_bytes.into()),
@@ -187,7 +221,8 @@ fn check_counts(
     options: &CreateOptions,
 ) -> Result<(), CreateError> {
     let (raid_disks, spares) = (options.raid_disks, options.spares);
-    if raid_disks.checked_add(spares) != Some(openers.len()) {
+    let others = openers.len().checked_sub(usize::from(options.write_journal));
+    if raid_disks.checked_add(spares) != others {
         return Err(CreateError::MemberCount { given: openers.len(), raid_disks, spares });
     }
     let max = options.version.max_members();
@@ -241,7 +276,79 @@ fn check_shape(options: &CreateOptions, layout: u32, chunk_size: u64) -> Result<
     Ok(())
 }
 
+/// Takes the journal device, which is the last, out of the devices given.
+fn take_journal(
+    mut members: Vec<Candidate>,
+    index: usize,
+) -> Result<(Vec<Candidate>, Option<Candidate>), CreateError> {
+    match members.pop_if(|member| member.index == index) {
+        Some(journal) => Ok((members, Some(journal))),
+        None => Err(CreateError::UselessJournal { why: "its device is \"missing\"".to_string() }),
+    }
+}
+
+/// Where the journal goes on its device.
+fn place_journal(
+    options: &CreateOptions,
+    chunk: u64,
+    device: &Candidate,
+) -> Result<MemberPlace, CreateError> {
+    let refuse = |why: String| Err(CreateError::UselessJournal { why });
+    let version = options.version;
+    if options.raid_disks > SLOTS_MAX {
+        return refuse(format!("an array with more than {SLOTS_MAX} slots has no journal"));
+    }
+    if !chunk.is_multiple_of(BLOCK as u64) {
+        return refuse(format!("a journal has blocks of {BLOCK} bytes, and a chunk is {chunk}"));
+    }
+    if version == Version::V0_90 {
+        return refuse("metadata 0.90 knows no journal".to_string());
+    }
+    if u64::from(device.device.info().logical_block) > BLOCK as u64 {
+        return refuse(format!("{} has blocks of more than {BLOCK} bytes", device.name));
+    }
+    let need = blocks_needed(chunk, options.raid_disks) * BLOCK as u64;
+    let place = journal_place(version, sectors(device.device.info()));
+    let have = place.map_or(0, |place| place.data_size * SECTOR_BYTES);
+    match place.filter(|_| have >= need) {
+        Some(place) => Ok(place),
+        None => Err(CreateError::JournalTooSmall { name: device.name.clone(), have, need }),
+    }
+}
+
+/// Writes the empty log of a journal, and its superblock.
+async fn write_journal(
+    ctx: &Context,
+    device: &Candidate,
+    superblock: &Superblock,
+) -> Result<(), CreateError> {
+    let failed =
+        |doing| move |error: IoError| CreateError::Io { doing, name: device.name.clone(), error };
+    let ring = Ring::of(&device.name, &device.device, superblock);
+    let ring =
+        ring.ok_or(IoError::new(IoErrorKind::Invalid)).map_err(failed("placing the journal on"))?;
+    let any = u64::from_le_bytes((ctx.new_uuid)().first_chunk().copied().unwrap_or_default());
+    let begun = begin_log(&ctx.shard, &ring, &superblock.set_uuid, any).await;
+    begun.map_err(failed("writing the journal of"))?;
+    write_member(ctx, device, superblock, None).await
+}
+
 fn consistency(options: &CreateOptions) -> Result<Consistency, CreateError> {
+    if options.write_journal {
+        let refuse = |why: String| Err(CreateError::UselessJournal { why });
+        return match (options.level, options.bitmap) {
+            (level, _) if !level.is_parity() => {
+                refuse(format!("{level} has no parity that a write journal could keep right"))
+            }
+            (_, CreateBitmap::Internal { .. }) => {
+                refuse("an array has either a bitmap or a write journal".to_string())
+            }
+            _ if options.ppl => {
+                refuse("an array has either a partial parity log or a write journal".to_string())
+            }
+            _ => Ok(Consistency::Resync),
+        };
+    }
     if options.ppl {
         return match (options.level, options.bitmap) {
             (_, CreateBitmap::Internal { .. }) => Err(CreateError::PplAndBitmap),
@@ -282,7 +389,7 @@ fn place_members(
     };
     let mut placement = place(&request).map_err(failed)?;
     let large = options.level.has_redundancy() && placement.size > BITMAP_FROM;
-    if large && options.bitmap == CreateBitmap::Default && !options.ppl {
+    if large && options.bitmap == CreateBitmap::Default && !options.ppl && !options.write_journal {
         request.consistency = Consistency::Bitmap { chunk_bytes: None };
         placement = place(&request).map_err(failed)?;
     }
@@ -355,6 +462,11 @@ fn check_survives(
 
 fn roles(options: &CreateOptions, members: &[Candidate], count: usize) -> Vec<Role> {
     let mut roles = vec![Role::Spare; role_table_len(count)];
+    if options.write_journal
+        && let Some(role) = roles.get_mut(count - 1)
+    {
+        *role = Role::Journal;
+    }
     for member in members.iter().filter(|member| member.index < options.raid_disks) {
         if let Some(role) = roles.get_mut(member.index) {
             // `check_counts` holds the number of members to the 1920 that a table can have.

@@ -69,6 +69,9 @@ pub struct CreateOptions {
     pub bitmap: CreateBitmap,
     /// Keep a partial parity log; level 5 only, and without a bitmap.
     pub ppl: bool,
+    /// Keep a write journal on the last of the devices given, which comes after the spares; levels 4, 5 and 6 only, and
+    /// without a bitmap or partial parity log.
+    pub write_journal: bool,
     /// Give members a bad-block log where there is room for one, as mdadm does; never with version 0.90.
     pub bad_block_log: bool,
     /// Where the superblock stands.
@@ -93,6 +96,7 @@ impl CreateOptions {
             assume_clean: false,
             bitmap: CreateBitmap::Default,
             ppl: false,
+            write_journal: false,
             bad_block_log: true,
             version: Version::V1_2,
             flags: Vec::new(),

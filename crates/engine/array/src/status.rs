@@ -362,6 +362,8 @@ pub struct ArrayStatus {
     pub has_bitmap: bool,
     /// Its members have a partial parity log.
     pub has_ppl: bool,
+    /// It has a write journal, or has lost it.
+    pub has_journal: bool,
     /// The write-intent bitmap, when the array has one and keeps it up to date.
     pub bitmap: Option<BitmapStatus>,
     /// Events counted by the engines of all shards.

@@ -188,6 +188,13 @@ impl IoSet {
         }
     }
 
+    /// True when `is` holds for the error of an outcome that has come and was not taken yet.
+    #[inline]
+    pub fn any_error(&self, is: impl Fn(&IoError) -> bool) -> bool {
+        let requests = self.state.requests.borrow();
+        requests.not_taken().iter().any(|ended| ended.outcome.result.as_ref().is_err_and(&is))
+    }
+
     /// An outcome that has come and was not taken yet, with its tag.
     #[inline]
     pub fn take(&mut self) -> Option<(u32, Outcome)> {

@@ -4,12 +4,20 @@ use super::done::say_members;
 use crate::cli::Add;
 use crate::client::{Client, member_arguments};
 use crate::protocol::{Flags, Request};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use std::process::ExitCode;
 
 pub fn run(options: Add) -> Result<ExitCode> {
     let mut client = Client::connect(&options.control.path())?;
     let members = member_arguments(&options.members, &[])?;
+    if options.journal {
+        let [member] = members.as_slice() else {
+            bail!("an array has one journal; give one device with --journal")
+        };
+        let (array, member) = (options.name, member.clone());
+        let request = Request::AddJournal { array, member, force: options.force };
+        return say_members(&client.ask(&request)?, options.json);
+    }
     let request = Request::Add {
         array: options.name,
         members,

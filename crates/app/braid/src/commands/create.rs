@@ -20,12 +20,15 @@ pub fn run(options: cli::Create) -> Result<ExitCode> {
     if options.members.names.iter().any(|member| member.starts_with(stacking::PREFIX)) {
         return over_running_arrays(options);
     }
+    // The journal comes last.
+    let mut names = options.members.names.clone();
+    names.extend(options.shape.write_journal.clone());
     let shards = on_shard::start_shards(1)?;
     let home = shards.remotes().first().context("one shard was started")?;
     let wish = Wish {
         name: options.name.as_str(),
         shape: &options.shape,
-        members: &parse_all(&options.members.names, true)?,
+        members: &parse_all(&names, true)?,
         flags: &options.members.flags,
         force: options.shape.force,
     };
@@ -71,10 +74,12 @@ fn over_running_arrays(options: cli::Create) -> Result<ExitCode> {
         MISSING => Ok(text.clone()),
         _ => member_argument(text),
     };
+    let mut names = options.members.names.clone();
+    names.extend(options.shape.write_journal.clone());
     let request = Request::Create {
         name: options.name.as_str().to_string(),
         shape: Box::new(options.shape),
-        members: options.members.names.iter().map(as_given).collect::<Result<_>>()?,
+        members: names.iter().map(as_given).collect::<Result<_>>()?,
         flags: options.members.flags.into_iter().map(Flags::from).collect(),
         settings: options.stripe_size.into_iter().map(|one| (one.name, one.value)).collect(),
         dry_run: options.dry_run,

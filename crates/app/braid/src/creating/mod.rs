@@ -207,6 +207,7 @@ fn create_options(wish: &Wish<'_>) -> Result<CreateOptions> {
         assume_clean: shape.assume_clean,
         bitmap: bitmap(shape)?,
         ppl: shape.consistency_policy == Some(ConsistencyPolicy::Ppl),
+        write_journal: shape.write_journal.is_some(),
         version: shape.metadata,
         flags: wish.flags.to_vec(),
         ..CreateOptions::new(name, level, raid_disks)
@@ -346,7 +347,8 @@ fn sizes_differ(options: &CreateOptions, infos: &[Option<DeviceInfo>]) -> Option
     if options.level.uses_member_sizes() || options.size.is_some() {
         return None;
     }
-    let sizes = || infos.iter().flatten().map(|info| (info.size, &info.name));
+    let members = infos.len() - usize::from(options.write_journal);
+    let sizes = || infos.iter().take(members).flatten().map(|info| (info.size, &info.name));
     let ((least, small), (most, large)) = (sizes().min()?, sizes().max()?);
     // Subtraction cannot go below zero: `least` is the smaller one.
     let differ =

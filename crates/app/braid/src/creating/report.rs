@@ -36,6 +36,13 @@ pub fn text(created: &Created, settings: &[Assignment], dry_run: bool) -> String
         };
         lines.push(format!("  data starts at {}{used}", size::human(first.data_offset)));
     }
+    if let Some(journal) = &created.journal {
+        lines.push(format!(
+            "  write journal of {} on {}",
+            size::human(journal.data_size),
+            journal.name
+        ));
+    }
     if let Some(chunk) = created.bitmap_chunk {
         lines.push(format!("  write-intent bitmap, {} for each bit", size::chunk(chunk)));
     }
@@ -79,6 +86,7 @@ pub struct Report {
     bitmap_chunk: Option<u64>,
     stripe_size: String,
     members: Vec<ReportMember>,
+    journal: Option<ReportMember>,
 }
 
 #[derive(Serialize)]
@@ -114,6 +122,7 @@ impl Report {
             bitmap_chunk: created.bitmap_chunk,
             stripe_size: settings.get("stripe_size"),
             members: created.members.iter().map(member).collect(),
+            journal: created.journal.as_ref().map(member),
         }
     }
 }

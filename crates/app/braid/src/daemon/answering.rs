@@ -86,6 +86,9 @@ impl Running {
             Request::Add { array, members, force, flags } => {
                 self.add_all(&self.find(Some(&array))?, &members, force, flags.into())?
             }
+            Request::AddJournal { array, member, force } => {
+                self.add_journal(&self.find(Some(&array))?, &member, force)?
+            }
             Request::ReAdd { array, members } => {
                 self.re_add_all(&self.find(Some(&array))?, &members)?
             }

@@ -66,6 +66,7 @@ pub(super) fn detail(status: ArrayStatus, exports: Vec<String>, known: Known) ->
         resynced: status.resynced,
         has_bitmap: status.has_bitmap,
         has_ppl: status.has_ppl,
+        has_journal: status.has_journal,
         bitmap: status.bitmap.map(|bitmap| Bitmap {
             chunk: bitmap.chunk,
             bits: bitmap.bits,

@@ -76,8 +76,9 @@ impl Running {
         flags: MemberFlags,
     ) -> Result<String> {
         let _turn = self.turn_for([text].into_iter())?;
-        let candidate = self.candidate(array, text, force)?;
-        self.add_candidate(array, candidate, force, flags)
+        let wanted = (As::Member, force);
+        let candidate = self.candidate(array, text, wanted)?;
+        self.add_candidate(array, candidate, wanted, flags)
     }
 
     /// Other members change nothing in which array uses which, and may take their time to answer.
@@ -99,7 +100,7 @@ impl Running {
         &self,
         array: &Arc<Array>,
         text: &str,
-        force: bool,
+        (part, force): (As, bool),
     ) -> Result<Candidate> {
         let mut member = parse_one(text)?;
         let mut found = None;
@@ -124,7 +125,11 @@ impl Running {
         let opener = member.prepare(Mode::ReadWrite)?;
         let asked = Arc::clone(&opener);
         order(array, move |control| async move {
-            control.membership().check_add(&*asked, force).await
+            let membership = control.membership();
+            match part {
+                As::Member => membership.check_add(&*asked, force).await,
+                As::Journal => membership.check_add_journal(&*asked, force).await,
+            }
         })?;
         Ok(Candidate { member, found, opener })
     }
@@ -137,7 +142,7 @@ impl Running {
         &self,
         array: &Arc<Array>,
         candidate: Candidate,
-        force: bool,
+        (part, force): (As, bool),
         flags: MemberFlags,
     ) -> Result<String> {
         let Candidate { member, found, opener } = candidate;
@@ -149,7 +154,10 @@ impl Running {
         let added = look_again(array.home(), &doing, locked).and_then(|()| {
             let opener = Arc::clone(&opener);
             order(array, move |control| async move {
-                control.membership().add_with(opener, force, flags).await
+                match part {
+                    As::Member => control.membership().add_with(opener, force, flags).await,
+                    As::Journal => control.membership().add_journal(opener, force).await,
+                }
             })
         });
         drop(opener);
@@ -157,6 +165,9 @@ impl Running {
             self.offer_free(member.array().into_iter())?;
         }
         let added = added?;
+        if part == As::Journal {
+            return Ok(format!("{} is the journal of array {} now", member.name, array.name()));
+        }
         let next = outlook(&status(array)?);
         let what = if added.re_added { "re-added to" } else { "added to" };
         Ok(format!("{} was {what} array {}; {next}", member.name, array.name()))
@@ -227,6 +238,15 @@ impl Running {
         let next = outlook(&status(array)?);
         Ok(format!("{} was re-added to array {}; {next}", member.name, array.name()))
     }
+}
+
+/// The part that a device is to have in an array.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum As {
+    /// A spare, or its slot again.
+    Member,
+    /// The write journal.
+    Journal,
 }
 
 /// A device that the array would take.

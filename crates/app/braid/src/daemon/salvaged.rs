@@ -67,6 +67,7 @@ pub fn detail(array: &Salvage, exports: Vec<String>) -> Detail {
         sync_speed_max: None,
         has_bitmap: superblock.bitmap_offset != 0,
         has_ppl: superblock.ppl.is_some(),
+        has_journal: superblock.journal,
         bitmap: None,
         settings: std::collections::BTreeMap::new(),
         counters: Counters::default(),

@@ -4,7 +4,7 @@
 //! Everything is checked before the first member is changed. Where a later one is refused all the same, the answer says
 //! what was done to those before it.
 
-use super::membership::{Candidate, select};
+use super::membership::{As, Candidate, select};
 use super::orders::{order, outlook, status};
 use super::running::Running;
 use super::stacking;
@@ -94,12 +94,30 @@ impl Running {
         flags: MemberFlags,
     ) -> Result<Answer> {
         let _turn = self.turn_for(texts.iter().map(String::as_str))?;
-        let candidate = |text: &String| self.candidate(array, text, force);
+        let candidate = |text: &String| self.candidate(array, text, (As::Member, force));
         let candidates = distinct(texts.iter().map(candidate).collect::<Result<Vec<_>>>()?)?;
         Ok(each(candidates.into_iter().map(|candidate| {
             let name = candidate.member.name.clone();
-            (name, self.add_candidate(array, candidate, force, flags))
+            (name, self.add_candidate(array, candidate, (As::Member, force), flags))
         })))
+    }
+
+    /// Adds a device as the write journal.
+    ///
+    /// # Errors
+    /// When it is in use, or the array does not take it.
+    pub(super) fn add_journal(
+        &self,
+        array: &Arc<Array>,
+        text: &str,
+        force: bool,
+    ) -> Result<Answer> {
+        let _turn = self.turn_for([text].into_iter())?;
+        let candidate = self.candidate(array, text, (As::Journal, force))?;
+        let name = candidate.member.name.clone();
+        let added =
+            self.add_candidate(array, candidate, (As::Journal, force), MemberFlags::default());
+        Ok(each([(name, added)].into_iter()))
     }
 
     /// Takes members back.

@@ -58,6 +58,11 @@ pub struct Shape {
     /// What keeps redundancy right after an unclean stop; bitmap is --bitmap internal, ppl is for level 5.
     #[arg(short = 'k', long, value_enum, value_name = "POLICY")]
     pub consistency_policy: Option<ConsistencyPolicy>,
+    /// A device that all writes, with their parity, go to before the members get them, so that a crash while members are
+    /// missing loses nothing either: levels 4, 5 and 6. It takes the place of a bitmap or a partial parity log.
+    #[arg(long, value_name = "DEVICE")]
+    #[serde(default)]
+    pub write_journal: Option<String>,
     /// Overwrite what is on the members.
     #[arg(short, long)]
     pub force: bool,

@@ -195,6 +195,7 @@ impl Case {
             assemble,
             shards: self.shards,
             members: members.collect(),
+            journal: None,
             block: BLOCK,
             zeroes: !self.fresh,
             volatile: self.volatile,

@@ -100,11 +100,9 @@ impl Run {
         options: &AssembleOptions,
     ) -> Result<Result<Arc<Array>, AssembleError>, Over> {
         let openers = members.iter().map(|member| SimOpener::of(&self.world, member.kind.index));
-        let (context, openers, given) =
-            (machine.context.clone(), openers.collect(), options.clone());
-        // A log is replayed on the home shard, before any shard owns a unit.
-        let logged = self.plan.arrays[self.top()].create.ppl;
-        self.world.moving.set(logged);
+        let openers = openers.chain(self.journal_opener()).collect();
+        let (context, given) = (machine.context.clone(), options.clone());
+        self.world.moving.set(self.is_replayed());
         let later = machine.begin(async move { assemble(&context, openers, given).await });
         let assembled = wait(machine, "an assembly", &later);
         if self.world.moving.replace(false) {
@@ -137,7 +135,7 @@ impl Run {
         // A member that is gone may be rebuilt before the crash: what the write hole has taken with it is taken now.
         self.look_at_images(&present)?;
         let machine = Machine::start(&self.world, self.plan.scenario.shards);
-        self.world.moving.set(self.plan.arrays[self.top()].create.ppl);
+        self.world.moving.set(self.is_replayed());
         let later = machine.begin(self.assemble_one(&machine, &[], self.top()));
         while goes_on(&self.world, &machine) {}
         let killed = self.is_killed(killed_percent);

@@ -112,6 +112,7 @@ impl Run {
         if status.mismatch_cnt != 0 && !self.promises.forced {
             self.compare_places_with_lies(&status);
             let (a, count) = (self.a(nr), status.mismatch_cnt);
+            self.world.trace(|| format!("found: {:?}", status.scrubbed));
             let text = format!("{a}a check counts {count} sectors that differ");
             return self.fail("check_finds_nothing", text);
         }

@@ -6,7 +6,7 @@
 //! and the resync makes parity match. When a member is missing (or fails, or cannot read the block)
 //! before that, its block of such a row comes out of wrong parity: it may be anything, although nobody
 //! was writing it. A partial parity log closes that: with one in use only what was being written itself may be anything, and
-//! only on the member that is missing. Other policies do not promise it.
+//! only on the member that is missing. With a journal nothing may be anything. Other policies do not promise it.
 //!
 //! Invariant: no block is forgotten whose row was at rest, and durable, when the power failed.
 
@@ -22,6 +22,8 @@ pub struct Holes {
     logged: BTreeSet<u64>,
     /// When the power failed last every write was logged.
     pub all_logged: bool,
+    /// All that was being written was in a journal.
+    pub journaled: bool,
 }
 
 fn parity(layout: &Layout) -> Option<&Parity> {
@@ -35,6 +37,9 @@ impl Holes {
     /// Power has failed while several versions of these blocks were possible.
     pub fn crash(&mut self, layout: &Layout, block_size: u64, open: &[u64]) {
         let Some(parity) = parity(layout) else { return };
+        if self.journaled {
+            return;
+        }
         if self.all_logged {
             self.logged.extend(open);
             return;

@@ -110,7 +110,8 @@ impl Run {
             Below::Leaves(leaves) => {
                 let given = options.raid_disks + options.spares;
                 let leaves = leaves.iter().take(given);
-                leaves.map(|index| Some(SimOpener::of(&self.world, *index))).collect()
+                let leaves = leaves.map(|index| Some(SimOpener::of(&self.world, *index)));
+                leaves.chain(self.journal_opener().map(Some)).collect()
             }
             Below::Arrays(below) => {
                 let below = below.iter().filter_map(|lower| arrays.get(*lower)?.clone());
@@ -125,6 +126,18 @@ impl Run {
         };
         let context = machine.context.clone();
         async move { create(&context, openers, options).await.map(drop) }
+    }
+
+    /// The device of the write journal, where there is one.
+    pub(super) fn journal_opener(&self) -> Option<Arc<dyn Opener>> {
+        let journal = self.world.journal.borrow();
+        journal.as_ref().map(|journal| SimOpener::of(&self.world, journal.kind.index))
+    }
+
+    /// The home shard writes to any unit while it replays a log.
+    pub(super) fn is_replayed(&self) -> bool {
+        let create = &self.plan.arrays[self.top()].create;
+        create.ppl || create.write_journal
     }
 
     /// What array `nr` was not created of, or has as spares, holds nothing of it.
@@ -166,7 +179,8 @@ impl Run {
         match &self.plan.arrays[nr].below {
             Below::Leaves(_) => {
                 let present = self.present(nr);
-                present.iter().map(|leaf| SimOpener::of(&self.world, leaf.kind.index)).collect()
+                let leaves = present.iter().map(|leaf| SimOpener::of(&self.world, leaf.kind.index));
+                leaves.chain(self.journal_opener()).collect()
             }
             Below::Arrays(below) => below
                 .iter()
@@ -355,11 +369,15 @@ impl Run {
         self.mishaps.chance(percent) && !lost
     }
 
-    /// The array is about to end: was every write in a partial parity log that its members keep?
+    /// The array is about to end: was every write in a log, and all of it in a journal?
     fn note_whether_logged(&mut self) -> Result<(), Over> {
         if self.plan.is_alone() && self.life.is_some() {
-            let in_use = self.control(self.top())?.is_some_and(|control| control.ppl().is_in_use());
-            self.promises.holes.all_logged = in_use && !self.plan.scenario.lies;
+            let control = self.control(self.top())?;
+            let lies = self.plan.scenario.lies;
+            let journaled = control.as_ref().is_some_and(|own| own.journal().is_in_use()) && !lies;
+            let logged = control.is_some_and(|control| control.ppl().is_in_use()) && !lies;
+            self.promises.holes.all_logged = journaled || logged;
+            self.promises.holes.journaled = journaled;
         }
         Ok(())
     }

@@ -140,6 +140,8 @@ fn carry_out(
     for kind in &top.members {
         world.add_member(Member::new(kind.clone()));
     }
+    *world.journal.borrow_mut() =
+        top.journal.as_ref().map(|kind| Rc::new(Member::new(kind.clone())));
     let mut run = Run::new(plan, plain, &world);
     // The failure, if there is one, is in the world.
     let _ = history(&mut run);

@@ -34,6 +34,10 @@ impl Run {
         if !self.can_be_reshaped() {
             return Ok(());
         }
+        // As in md the shape is not changed beside a journal.
+        if self.plan.scenario.journal.is_some() {
+            return Ok(());
+        }
         self.drain()?;
         self.wait_for_jobs()?;
         // One spare too few is added first.

@@ -17,7 +17,8 @@ impl Run {
         // Far copies have other places in a component of another size.
         let far = matches!(&*self.layout(self.top()), Layout::Raid10(raid10) if raid10.is_far());
         // As in md the size is not changed beside a log.
-        if far || !self.is_whole()? || self.top_control()?.ppl().is_there() {
+        let has_log = self.top_control()?.ppl().is_there() || self.plan.scenario.journal.is_some();
+        if far || !self.is_whole()? || has_log {
             return Ok(());
         }
         self.oracle.end_steady();

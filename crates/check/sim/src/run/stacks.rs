@@ -198,6 +198,7 @@ impl Draw<'_> {
             changes: *rng.pick(&[0, 10, 50]),
             bitmap_changes: rng.percent(15),
             ppl_changes: false,
+            journal: None,
             beyond: false,
             hot: rng.log_range(4..256) * top.create.chunk_size.unwrap_or(4096).max(4096),
         }

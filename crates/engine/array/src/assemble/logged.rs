@@ -1,16 +1,19 @@
 //! The partial parity log of an array that was not stopped cleanly, from its members to redundancy that holds.
 
 use crate::assemble::choose::{Choice, Chosen};
+use crate::consistency::journal::JournalShape;
 use crate::control::record::members::{Roster, Standing};
 use crate::engine::recorded::Recorded;
 use crate::error::AssembleError;
 use crate::metadata::bitmap::FIRST_BITMAP;
 use crate::metadata::bitmap::keeper::Keeper;
 use crate::metadata::holder::Holder;
+use crate::metadata::journal::ring::Ring;
 use crate::metadata::ppl::area::Area;
 use crate::metadata::ppl::replay::{Judged, Logs};
 use crate::options::{AssembleOptions, Context};
 use crate::state::geometry::Geometry;
+use braid_format::journal::Seed;
 use braid_layout::Layout;
 use std::rc::Rc;
 
@@ -81,6 +84,13 @@ pub(super) async fn replay(
 
 /// The consistency policy that the engines start with.
 pub(super) fn policy(roster: &Roster, keeper: Option<&Keeper>, read_only: bool) -> Recorded {
+    if let Some(member) = roster.journal().filter(|_| !read_only)
+        && let Some(ring) = Ring::of(&member.name, &member.device.as_device(), &member.superblock)
+    {
+        let seed = Seed::of(&roster.shared.set_uuid);
+        let slots = roster.shared.raid_disks as usize;
+        return Recorded::Journal(JournalShape::of(seed, ring.blocks(), slots));
+    }
     if let Some(keeper) = keeper {
         return Recorded::Bitmap(FIRST_BITMAP, keeper.shape());
     }

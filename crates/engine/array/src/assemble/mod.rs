@@ -27,6 +27,7 @@ use crate::error::AssembleError;
 use crate::metadata::bitmap::load::{Loaded, Source, Unsupported, Wanted, load};
 use crate::metadata::component::used_size;
 use crate::metadata::holder::Holder;
+use crate::metadata::journal::Begun;
 use crate::metadata::ppl::replay::Logs;
 use crate::metadata::superblock::read_superblock;
 use crate::options::{AssembleOptions, Context};
@@ -37,7 +38,7 @@ use braid_device::meter::Metered;
 use braid_device::{Device, DeviceInfo, Opener};
 use braid_format::SECTOR;
 use braid_format::superblock::Superblock;
-use braid_layout::{Layout, Level, Slot, Spec};
+use braid_layout::{Layout, Level, Parity, Slot, Spec};
 use braid_shard::Shard;
 use braid_shard::plant::planted;
 use choose::{Choice, Chosen, Found, choose};
@@ -116,9 +117,12 @@ pub async fn assemble(
     if let (Some(logs), Some(logged)) = (&logs, &logged) {
         logged::replay(ctx, &title, &geometry, logs, logged).await?;
     }
-    if let Some(log) = journal.log() {
-        replay_journal(ctx, &title, &geometry, &mut choice, log, options.read_only).await?;
-    }
+    let begun = match journal.log() {
+        Some(log) => {
+            replay_journal(ctx, &title, &geometry, &mut choice, log, options.read_only).await?
+        }
+        None => None,
+    };
     let options = AssembleOptions { settings, ..options };
     let (roster, left_out) = roster(&ctx.shard, choice, level, loaded);
     let keeper = bitmap.map(|loaded| loaded.keeper);
@@ -137,7 +141,8 @@ pub async fn assemble(
     let size = Arc::clone(&start.size);
     let engine = running::start_engines(ctx, start, &title).await?;
     let uuid = roster.shared.set_uuid;
-    let parts = crate::control::Parts { id, name: name.clone(), engine, roster, keeper };
+    let name_of = name.clone();
+    let parts = crate::control::Parts { id, name: name_of, engine, roster, keeper, journal: begun };
     let taken = taken.into_iter().map(|(_, line)| line).collect();
     let control = Control::start(ctx, &options, parts, (left_out, taken));
     control.begin().await;
@@ -167,8 +172,8 @@ async fn replay_journal(
     choice: &mut Choice,
     log: &journal::Log,
     read_only: bool,
-) -> Result<(), AssembleError> {
-    let Some(parity) = geometry.parity() else { return Ok(()) };
+) -> Result<Option<Begun>, AssembleError> {
+    let Some(parity) = geometry.parity() else { return Ok(None) };
     if read_only {
         if !log.is_empty() {
             tracing::warn!(
@@ -176,14 +181,53 @@ async fn replay_journal(
                  replay it: what is read may be older than what was written last"
             );
         }
-        return Ok(());
+        return Ok(None);
     }
+    loop {
+        let begun = replay_once(ctx, title, parity, choice, log).await;
+        // What the log has for it is in the parity of the others.
+        match begun {
+            Err(AssembleError::Replay { name, error, .. })
+                if drop_refusing(choice, geometry, &name) =>
+            {
+                tracing::warn!(
+                    "array {title}: {name} is faulty: what the journal has for it could not be written: {error}"
+                );
+            }
+            other => return other.map(Some),
+        }
+    }
+}
+
+/// Leaves a member out that did not take what a log has for it, where the level can do without it. False: it cannot.
+fn drop_refusing(choice: &mut Choice, geometry: &Geometry, name: &str) -> bool {
+    let missing = choice.slots_not_in_sync();
+    let refusing = choice.members.iter_mut().find(|chosen| chosen.found.name == name);
+    let Some(refusing) = refusing else { return false };
+    let Some(lost) = refusing.standing.slot() else { return false };
+    if !geometry.survives(|slot| slot != lost && !missing.contains(&slot)) {
+        return false;
+    }
+    let why = "what the journal has for it could not be written".to_string();
+    refusing.standing = Standing::Faulty(why);
+    true
+}
+
+async fn replay_once(
+    ctx: &Context,
+    title: &str,
+    parity: &Parity,
+    choice: &mut Choice,
+    log: &journal::Log,
+) -> Result<Begun, AssembleError> {
     let holders: Vec<Holder> = choice.members.iter().filter_map(logged::holder).collect();
     let journal = choice.members.iter_mut().find(|chosen| chosen.standing == Standing::Journal);
-    let Some(Chosen { found, .. }) = journal else { return Ok(()) };
+    let Some(Chosen { found, .. }) = journal else {
+        return Err(AssembleError::NoMember);
+    };
     let any = u64::from_le_bytes((ctx.new_uuid)().first_chunk().copied().unwrap_or_default());
     let device = (&Rc::clone(&found.device), &mut found.superblock);
-    journal::replay(&ctx.shard, title, parity, log, &holders, device, any >> 32).await.map(drop)
+    journal::replay(&ctx.shard, title, parity, log, &holders, device, any >> 32).await
 }
 
 /// An assembly of which everything is known that superblocks and bad-block logs say.

@@ -2,7 +2,8 @@
 //!
 //! Invariant: while a write is in flight the superblocks say "active".
 
-use std::cell::Cell;
+use crate::consistency::policy::Logged;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// See the module's documentation.
@@ -15,11 +16,34 @@ pub(super) struct Activity {
 }
 
 /// Held while a write is under way: the array is not marked clean meanwhile.
-pub(crate) struct WriteInFlight(Rc<Activity>);
+pub(crate) struct WriteInFlight {
+    activity: Rc<Activity>,
+    /// What is logged of it although members have it, or do not take it.
+    kept: RefCell<Vec<Logged>>,
+    /// Some member did not take a part of it.
+    error: Cell<bool>,
+}
+
+impl WriteInFlight {
+    /// Some member did not take a part of it, and that is done with.
+    pub(crate) fn note_error(&self) {
+        self.error.set(true);
+    }
+
+    /// Whether there was one.
+    pub(crate) fn met_error(&self) -> bool {
+        self.error.get()
+    }
+
+    pub(super) fn keep(&self, logged: Logged) {
+        self.kept.borrow_mut().push(logged);
+    }
+}
 
 impl Drop for WriteInFlight {
     fn drop(&mut self) {
-        self.0.writes_in_flight.set(self.0.writes_in_flight.get() - 1);
+        self.kept.get_mut().clear();
+        self.activity.writes_in_flight.set(self.activity.writes_in_flight.get() - 1);
     }
 }
 
@@ -31,7 +55,11 @@ impl Activity {
         }
         self.writes_in_flight.set(self.writes_in_flight.get() + 1);
         self.wrote_since_asked.set(true);
-        Some(WriteInFlight(Rc::clone(self)))
+        Some(WriteInFlight {
+            activity: Rc::clone(self),
+            kept: RefCell::default(),
+            error: Cell::default(),
+        })
     }
 
     pub(super) fn is_active(&self) -> bool {

@@ -3,12 +3,12 @@
 //!
 //! Each write of a unit passes four gates, and each gate is one function:
 //!
-//! | gate | in | `resync` | `bitmap` | `ppl` |
-//! |---|---|---|---|---|
-//! | *enter*, before it waits for anything else | [`Consistency::try_enter`] | nothing | the bits over it are set on all members | nothing |
-//! | *begin*, with its rows locked | [`Consistency::try_begin`] | the superblocks say "active" | the same | the same |
-//! | *before members*: its parity is there, and no member knows of it | [`Consistency::before_members`] | nothing | nothing | its partial parity is durable on the member that holds the parity |
-//! | *release*: the members have it | what the gates gave is dropped: [`Permit`], [`WriteInFlight`], [`Entered`] | may be marked clean | bits may be cleared | once it is flushed its place in the log may be used again |
+//! | gate | in | `resync` | `bitmap` | `ppl` | `journal` |
+//! |---|---|---|---|---|---|
+//! | *enter*, before it waits for anything else | [`Consistency::try_enter`] | nothing | the bits over it are set on all members | nothing | nothing |
+//! | *begin*, with its rows locked | [`Consistency::try_begin`] | the superblocks say "active" | the same | the same | the same; it is widened to whole blocks of the journal |
+//! | *before members*: its parity is there, and no member knows of it | [`Consistency::before_members`] | nothing | nothing | its partial parity is durable on the member that holds the parity | all of it is durable in the journal |
+//! | *release*: the members have it | what the gates gave is dropped: [`Permit`], [`WriteInFlight`], [`Entered`] | may be marked clean | bits may be cleared | once it is flushed its place in the log may be used again | the same |
 //!
 //! Levels without redundancy have the policy `none`: nothing of theirs can disagree, and their writes do not come here.
 //! Nor do those of jobs: they make redundancy match what is on the members, and what a crash cuts short is done again.
@@ -19,10 +19,12 @@
 //! | `activity` | "active" in the superblocks, and the writes under way meanwhile |
 //! | `outgoing` | a write as the third gate sees it: block by block, member by member |
 //! | `ppl` | what is logged for a write, and the writes that wait for that |
+//! | `journal` | the same for a write journal |
 //!
 //! A write that has to wait asks the home shard through `engine/recording`. Nothing here does I/O.
 
 mod activity;
+pub(crate) mod journal;
 pub(crate) mod outgoing;
 mod policy;
 pub(crate) mod ppl;
@@ -32,11 +34,13 @@ pub(crate) use self::policy::{Entered, Policy};
 
 use self::activity::Activity;
 use self::outgoing::{Outgoing, Part};
+use self::policy::Logged;
 use self::ppl::BatchNr;
 use crate::metadata::bitmap::BitmapNr;
 use crate::state::extent::Extent;
 use crate::state::geometry::Geometry;
 use crate::state::view::View;
+use braid_format::journal::BLOCK;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -53,31 +57,26 @@ pub(crate) struct Consistency {
 
 /// Members may be given a write. Held until they have it, and only while the array counts as being written.
 pub(crate) struct Permit<'a> {
-    _logged: Option<Logged>,
+    logged: Option<Logged>,
     writing: PhantomData<&'a WriteInFlight>,
-}
-
-/// A write that stands in the log.
-struct Logged {
-    policy: Rc<Policy>,
-    batch: BatchNr,
-}
-
-impl Drop for Logged {
-    fn drop(&mut self) {
-        if let Policy::Ppl(log) = &*self.policy {
-            log.leave(self.batch);
-        }
-    }
 }
 
 impl Permit<'_> {
     /// That of a write that nothing is logged for.
-    pub(crate) const FREE: Self = Permit { _logged: None, writing: PhantomData };
+    pub(crate) const FREE: Self = Permit { logged: None, writing: PhantomData };
 
     /// That of a write of a batch that the log has.
     pub(crate) fn logged(policy: Rc<Policy>, batch: BatchNr) -> Self {
-        Permit { _logged: Some(Logged { policy, batch }), writing: PhantomData }
+        Permit { logged: Some(Logged { policy, batch }), writing: PhantomData }
+    }
+
+    /// Some member did not take the write: what a journal has of it stays until `writing` ends, and with it what is done about
+    /// that.
+    pub(crate) fn keep_with(self, writing: &WriteInFlight) {
+        let journaled = |logged: &Logged| matches!(&*logged.policy, Policy::Journal(_));
+        if let Some(logged) = self.logged.filter(journaled) {
+            writing.keep(logged);
+        }
     }
 }
 
@@ -130,7 +129,7 @@ impl Consistency {
         );
         match &**self.policy.borrow() {
             Policy::Resync | Policy::Bitmap(_) => Some(Permit::FREE),
-            Policy::Ppl(_) => None,
+            Policy::Ppl(_) | Policy::Journal(_) => None,
         }
     }
 
@@ -139,10 +138,14 @@ impl Consistency {
     #[inline]
     pub(crate) fn in_parts<'a, W: Outgoing>(
         &self,
+        view: &View,
         write: &'a W,
     ) -> Option<SmallVec<[Part<'a, W>; 1]>> {
-        let Policy::Ppl(log) = &**self.policy.borrow() else { return None };
-        let parts: SmallVec<[Range<u64>; 1]> = log.parts(write);
+        let parts: SmallVec<[Range<u64>; 1]> = match &**self.policy.borrow() {
+            Policy::Ppl(log) => log.parts(write),
+            Policy::Journal(journal) => journal.parts(view.geometry_of(write.unit()), write),
+            Policy::Resync | Policy::Bitmap(_) => return None,
+        };
         if parts.len() <= 1 {
             return None;
         }
@@ -153,6 +156,12 @@ impl Consistency {
     #[inline]
     pub(crate) fn wants_neighbours(&self) -> bool {
         matches!(&**self.policy.borrow(), Policy::Ppl(_))
+    }
+
+    /// Bytes of the blocks that writes are to be made of, when that is more than the array's own.
+    #[inline]
+    pub(crate) fn block(&self) -> Option<u64> {
+        matches!(&**self.policy.borrow(), Policy::Journal(_)).then_some(BLOCK as u64)
     }
 
     /// The policy has recorded this write, as far as it records any.

@@ -1,6 +1,7 @@
 //! The policies, by the names that md gives them.
 
-use crate::consistency::ppl::Log;
+use crate::consistency::journal::Journal;
+use crate::consistency::ppl::{BatchNr, Log};
 use crate::metadata::bitmap::intent::Intent;
 use crate::metadata::bitmap::{BitmapNr, Shape};
 use crate::state::extent::Extent;
@@ -17,6 +18,9 @@ pub(crate) enum Policy {
     Bitmap(Intent),
     /// A log of partial parity, from which parity is made anew: nothing is resynced. This is the shard's part of it.
     Ppl(Log),
+    /// A journal of all that is written, with its parity, which is written again after a crash: nothing is resynced, also where
+    /// members are missing. This is the shard's part of it.
+    Journal(Journal),
 }
 
 /// Held while a write is under way, from before it waits for its rows to its end: what was recorded for it stays.
@@ -30,6 +34,22 @@ impl Drop for Entered {
     fn drop(&mut self) {
         if let Policy::Bitmap(intent) = &*self.policy {
             intent.leave(&self.bits);
+        }
+    }
+}
+
+/// A write that stands in the log.
+pub(super) struct Logged {
+    pub(super) policy: Rc<Policy>,
+    pub(super) batch: BatchNr,
+}
+
+impl Drop for Logged {
+    fn drop(&mut self) {
+        match &*self.policy {
+            Policy::Ppl(log) => log.leave(self.batch),
+            Policy::Journal(journal) => journal.leave(self.batch),
+            Policy::Resync | Policy::Bitmap(_) => {}
         }
     }
 }
@@ -51,7 +71,7 @@ impl Policy {
         extent: Extent,
     ) -> Option<Entered> {
         let bits = match &**policy {
-            Policy::Resync | Policy::Ppl(_) => 0..0,
+            Policy::Resync | Policy::Ppl(_) | Policy::Journal(_) => 0..0,
             Policy::Bitmap(intent) => intent.try_enter(&geometry.intent_range(unit, extent))?,
         };
         Some(Entered { policy: Rc::clone(policy), bits })
@@ -60,7 +80,7 @@ impl Policy {
     /// Writes of this part of a unit may go on.
     pub(super) fn covers(&self, geometry: &Geometry, unit: u64, extent: Extent) -> bool {
         match self {
-            Policy::Resync | Policy::Ppl(_) => true,
+            Policy::Resync | Policy::Ppl(_) | Policy::Journal(_) => true,
             Policy::Bitmap(intent) => intent.covers(&geometry.intent_range(unit, extent)),
         }
     }

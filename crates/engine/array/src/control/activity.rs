@@ -34,6 +34,7 @@ impl Control {
             && !self.record.end.has_begun()
             && !self.record.read_only
             && !self.record.roster.borrow().broken
+            && !self.record.roster.borrow().lacks_journal()
     }
 
     /// Marks the array clean whenever it has been idle for the safe-mode delay.
@@ -87,7 +88,10 @@ impl Control {
         }
         {
             let mut roster = self.record.roster.borrow_mut();
-            roster.resync_checkpoint = resynced;
+            // With a journal it moves when the log was drained.
+            if roster.journal().is_none() {
+                roster.resync_checkpoint = resynced;
+            }
             roster.dirty = false;
         }
         self.record.write_superblocks(turn).await;

@@ -21,6 +21,7 @@ impl Decides for Controlled {
             News::Overdue => Rc::clone(&control.unanswered).look_for_overdue(),
             News::Space => Rc::clone(&control.unanswered).space_changed(),
             News::LogEnded { slot, shard, nr } => control.ppl.ended(slot, shard, nr),
+            News::JournalEnded { shard, nr } => control.journal.ended(shard, nr),
             News::Hurry => control.unanswered.watch_for_above(),
         }
     }
@@ -29,6 +30,7 @@ impl Decides for Controlled {
         let Some(control) = Control::find(shard, id) else { return answer(false) };
         let question = match question {
             Question::Log(batch) => return control.ppl.log(batch, answer),
+            Question::Journal(batch) => return control.journal.log(batch, answer),
             other => other,
         };
         shard.spawn(async move {
@@ -47,7 +49,7 @@ impl Decides for Controlled {
                 Question::RecordBad(nr, bad) => control.record.record_bad(nr, bad).await,
                 Question::Arm(nr, bits) => control.bitmap.arm(nr, &bits).await,
                 // Answered above, without a task of its own.
-                Question::Log(_) => false,
+                Question::Log(_) | Question::Journal(_) => false,
             });
         });
     }

@@ -11,6 +11,7 @@
 //! | `client_flushes` | flushes that clients ask for |
 //! | `bitmap` | the write-intent bitmap: bits set before data is written, cleared when writes have ended; added and taken away |
 //! | `ppl` | the partial parity log: written before data, its areas prepared; added and taken away |
+//! | `journal` | the write journal: written before the members, its space used again |
 //! | `activity` | "active" before the first write, "clean" after the last |
 //! | `jobs` | which job is due, and what its progress and end mean |
 //! | `setting`, `in_effect` | settings taken over while requests go on; stripes given to other shards |
@@ -34,6 +35,7 @@ mod commands;
 pub(crate) mod for_engines;
 mod in_effect;
 pub mod jobs;
+pub mod journal;
 pub mod membership;
 pub mod ppl;
 pub(crate) mod read_errors;
@@ -56,6 +58,7 @@ use braid_shard::Shard;
 use client_flushes::ClientFlushes;
 use in_effect::InEffect;
 use jobs::Jobs;
+use journal::WriteJournal;
 use membership::Membership;
 use ppl::PartialParity;
 pub(crate) use record::Parts;
@@ -71,6 +74,7 @@ pub struct Control {
     client_flushes: Rc<ClientFlushes>,
     bitmap: Rc<WriteIntent>,
     ppl: Rc<PartialParity>,
+    journal: Rc<WriteJournal>,
     jobs: Rc<Jobs>,
     left_out: Vec<String>,
     taken_by_force: Vec<String>,
@@ -93,19 +97,22 @@ impl Control {
         parts: Parts,
         (left_out, taken_by_force): (Vec<String>, Vec<String>),
     ) -> Rc<Control> {
+        let begun = parts.journal;
         let record = Record::new(ctx, options, parts);
         let bitmap = WriteIntent::new(&record);
         let ppl = PartialParity::new(&record);
+        let journal = WriteJournal::new(&record, begun);
         let in_effect = Rc::new(InEffect::new(&ctx.shard, options));
         let unanswered = Unanswered::new(&record, &in_effect);
         let control = Rc::new(Control {
             client_flushes: ClientFlushes::new(&record),
-            membership: Membership::new(&record, &bitmap, &ppl, &unanswered),
-            jobs: Jobs::new(&record, &bitmap, &ppl, options),
+            membership: Membership::new(&record, &bitmap, (&ppl, &journal), &unanswered),
+            jobs: Jobs::new(&record, &bitmap, (&ppl, &journal), options),
             unanswered,
             record,
             bitmap,
             ppl,
+            journal,
             left_out,
             taken_by_force,
             in_effect,
@@ -180,6 +187,11 @@ impl Control {
     /// The partial parity log.
     pub fn ppl(&self) -> &Rc<PartialParity> {
         &self.ppl
+    }
+
+    /// The write journal.
+    pub fn journal(&self) -> &Rc<WriteJournal> {
+        &self.journal
     }
 
     /// Members that do not answer, or have no space.

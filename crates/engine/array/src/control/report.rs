@@ -76,6 +76,7 @@ impl Control {
             resynced: (roster.resynced != u64::MAX).then_some(roster.resynced),
             has_bitmap: shared.bitmap_offset != 0,
             has_ppl: shared.ppl.is_some(),
+            has_journal: shared.journal,
             reshape: shared.reshape,
             bitmap: self.record.bitmap().map(|bitmap| bitmap.status()),
             counters,
@@ -90,7 +91,7 @@ impl Control {
     fn state_words(&self, job: Option<JobKind>) -> Vec<ArrayState> {
         let roster = self.record.roster.borrow();
         let mut words = vec![if roster.dirty { ArrayState::Active } else { ArrayState::Clean }];
-        if self.record.read_only {
+        if self.record.read_only || roster.lacks_journal() {
             words.push(ArrayState::ReadOnly);
         }
         if roster.broken {

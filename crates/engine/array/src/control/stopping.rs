@@ -49,6 +49,7 @@ impl Control {
             }
             self.record.shard.sleep(ASK_EVERY).await;
         }
+        self.journal.drain().await;
         // Without a clean mark the next start resyncs the ranges that may differ.
         let whole = |control: &Control| !control.record.engine.home.reports.any_unfinished();
         if whole(self) {

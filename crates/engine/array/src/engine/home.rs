@@ -3,6 +3,7 @@
 //!
 //! Control stands above the engines. They know it by [`Decides`], and it is given to them when they start.
 
+use crate::consistency::journal::JournalBatch;
 use crate::consistency::ppl::{BatchNr, LogBatch};
 use crate::metadata::bitmap::BitmapNr;
 use crate::state::ArrayId;
@@ -38,6 +39,12 @@ pub(crate) enum News {
         shard: u16,
         nr: BatchNr,
     },
+    /// All writes of a batch that the journal has ([`Question::Journal`]) have ended.
+    JournalEnded {
+        /// The shard whose batch it is.
+        shard: u16,
+        nr: BatchNr,
+    },
 }
 
 /// A question that control decides, and records, before the engine goes on. The answer is yes or no.
@@ -63,6 +70,9 @@ pub(crate) enum Question {
     /// May it carry out the writes of this batch? Yes: their partial parity is durable, and stays so until
     /// [`News::LogEnded`].
     Log(LogBatch),
+    /// May it carry out the writes of this batch? Yes: all of them are durable in the journal, and stay so until
+    /// [`News::JournalEnded`].
+    Journal(JournalBatch),
 }
 
 /// Component bytes that a member cannot hold.

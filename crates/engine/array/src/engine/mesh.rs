@@ -48,6 +48,8 @@ pub(crate) enum PieceDone {
     Part { split: Rc<Split>, index: u32 },
     /// The shard that asked.
     Peer { to: ShardId, id: u32 },
+    /// Nobody: whoever is told has another part.
+    Nobody,
 }
 
 enum Pending {
@@ -96,6 +98,7 @@ impl PieceDone {
                 };
                 mesh.send(to, Msg::Done { id, result, loan });
             }
+            PieceDone::Nobody => {}
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The record that is kept of an array's writes: control decides on it, and every engine makes its policy of it.
 
 use crate::consistency::Policy;
+use crate::consistency::journal::{Journal, JournalShape};
 use crate::consistency::ppl::Log;
 use crate::engine::home::{Home, News};
 use crate::metadata::bitmap::{BitmapNr, Shape};
@@ -15,6 +16,8 @@ pub(crate) enum Recorded {
     Bitmap(BitmapNr, Shape),
     /// A partial parity log whose smallest area has room for so many bytes of it at once.
     Ppl(u64),
+    /// A write journal.
+    Journal(JournalShape),
 }
 
 impl Recorded {
@@ -27,6 +30,11 @@ impl Recorded {
                 let (home, own) = (home.clone(), shard.id());
                 let ended = move |slot, nr| home.tell(News::LogEnded { slot, shard: own, nr });
                 Policy::Ppl(Log::new(shard, partial_max, Box::new(ended)))
+            }
+            Recorded::Journal(shape) => {
+                let (home, own) = (home.clone(), shard.id());
+                let ended = move |nr| home.tell(News::JournalEnded { shard: own, nr });
+                Policy::Journal(Journal::new(shard, shape, Box::new(ended)))
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Records of the consistency policy that a write waits for: it enters at once where they are there, else the home shard is
 //! asked for them.
 
+use crate::consistency::journal::JournalBatch;
 use crate::consistency::outgoing::Outgoing;
 use crate::consistency::ppl::{self, BatchNr, LogBatch};
 use crate::consistency::{Entered, Permit, Policy, WriteInFlight};
@@ -131,7 +132,10 @@ impl Engine {
     ) -> Result<Permit<'a>, IoError> {
         match self.consistency.before_members(view, writing, write) {
             Some(permit) => Ok(permit),
-            None => self.log(view, write).await,
+            None => match &*self.consistency.policy() {
+                Policy::Journal(_) => self.log_all(view, write).await,
+                _ => self.log(view, write).await,
+            },
         }
     }
 
@@ -158,6 +162,41 @@ impl Engine {
         }
         self.may_write()?;
         Err(IoError::new(IoErrorKind::Refused))
+    }
+
+    /// Has all of a write logged.
+    #[inline(never)]
+    async fn log_all<'a>(
+        self: &Rc<Engine>,
+        view: &View,
+        write: &impl Outgoing,
+    ) -> Result<Permit<'a>, IoError> {
+        let policy = self.consistency.policy();
+        let Policy::Journal(journal) = &*policy else { return Ok(Permit::FREE) };
+        let rows = journal.rows(view.geometry_of(write.unit()), write);
+        if rows.is_empty() {
+            return Ok(Permit::FREE);
+        }
+        let (nr, first) = journal.join(rows);
+        let permit = Permit::logged(Rc::clone(&policy), nr);
+        if first {
+            let (engine, policy) = (Rc::clone(self), Rc::clone(&policy));
+            // As above.
+            self.shard.spawn(async move { engine.ask_to_journal(&policy, nr).await });
+        }
+        if journal.until_answered(nr).await {
+            return Ok(permit);
+        }
+        self.may_write()?;
+        Err(IoError::new(IoErrorKind::Refused))
+    }
+
+    async fn ask_to_journal(self: &Rc<Engine>, policy: &Policy, nr: BatchNr) {
+        let Policy::Journal(journal) = policy else { return };
+        let Some(rows) = journal.take(nr) else { return };
+        let batch = JournalBatch { shard: self.shard.id(), nr, rows };
+        let yes = self.home.ask(Question::Journal(batch)).await == Some(true);
+        journal.answer(nr, yes);
     }
 
     async fn ask_to_log(self: &Rc<Engine>, policy: &Policy, nr: BatchNr) {

@@ -95,6 +95,25 @@ pub enum CreateError {
         "creating the array: it cannot have both a bitmap and a partial parity log; leave out one of them"
     )]
     PplAndBitmap,
+    /// A write journal at a level that has no use for one, or beside something that does the same.
+    #[error("creating the array: {why}; leave out the write journal, or that")]
+    UselessJournal {
+        /// The reason.
+        why: String,
+    },
+    /// The device for the write journal is too small.
+    #[error(
+        "creating the array: {name} has room for a journal of {have} bytes, and one stripe of this array takes {need} of it; \
+         give a larger device"
+    )]
+    JournalTooSmall {
+        /// The device.
+        name: String,
+        /// Bytes that the journal would have.
+        have: u64,
+        /// Bytes that it must have.
+        need: u64,
+    },
     /// The chunk of the bitmap asked for is too large.
     #[error("creating the array: a bitmap chunk of {bytes} bytes is too large; give at most 2 GiB")]
     BitmapChunk {

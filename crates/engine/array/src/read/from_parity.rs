@@ -66,8 +66,8 @@ async fn recover_chunk(
     wide.recover(engine, buf, recover).await
 }
 
-/// Recovers rows of one chunk, from array byte `offset` on, that are locked.
-async fn recover_rows(
+/// Reads or recovers rows of one chunk, from array byte `offset` on, that are locked.
+pub(crate) async fn recover_rows(
     engine: &Rc<Engine>,
     parity: &Parity,
     offset: u64,

@@ -17,6 +17,7 @@ use crate::write::members::write_members;
 use crate::write::one_block;
 use crate::write::plan::{Plan, Situation, parity_slots};
 use crate::write::segment::{Segment, divided, find_cuts, piece_at, segments, whole_lines};
+use crate::write::widen::{is_whole, widen};
 use crate::write::write_errors::handle_write_errors;
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Parity, Slot, StripeMap};
@@ -112,17 +113,39 @@ async fn together(
         return Err(IoError::new(IoErrorKind::Invalid));
     };
     let stripe = (unit, line);
+    if let Some(block) = engine.consistency.block()
+        && !pieces.iter().all(|piece| is_whole(piece, block))
+    {
+        let [piece] = pieces else { return Err(IoError::new(IoErrorKind::Unsupported)) };
+        let whole = widen(engine, parity, unit, piece, block).await?;
+        return Box::pin(begun(engine, &writing, stripe, std::slice::from_ref(&whole))).await;
+    }
+    begun(engine, &writing, stripe, pieces).await
+}
+
+/// Carries out `pieces`, which have begun.
+async fn begun(
+    engine: &Rc<Engine>,
+    writing: &WriteInFlight,
+    stripe: (u64, Option<u64>),
+    pieces: &[WriteArgs],
+) -> Result<(), IoError> {
+    let (unit, _) = stripe;
+    let view = engine.view();
+    let Some(parity) = view.geometry_of(unit).parity() else {
+        return Err(IoError::new(IoErrorKind::Invalid));
+    };
     if let [piece] = pieces {
         let simple = match piece.extent.end - piece.extent.start == parity.stripe_size() {
-            true => full_stripe::carry_out(engine, &view, &writing, parity, unit, piece).await,
-            false => one_block::carry_out(engine, &view, &writing, parity, stripe, piece).await,
+            true => full_stripe::carry_out(engine, &view, writing, parity, unit, piece).await,
+            false => one_block::carry_out(engine, &view, writing, parity, stripe, piece).await,
         };
         if let Some(result) = simple {
             return result;
         }
     }
     let mut room = engine.waiting.room();
-    let result = planned(engine, &writing, parity, stripe, pieces, &mut room).await;
+    let result = planned(engine, writing, parity, stripe, pieces, &mut room).await;
     engine.waiting.keep(room);
     result
 }
@@ -365,7 +388,8 @@ impl Batch<'_> {
             }
         };
         self.engine.measured.count(|counters| counters.member_writes += outcomes.len() as u64);
-        if outcomes.any_error(|_| true) || view.any_bad() || !remember {
+        let failed = self.writing.met_error() || outcomes.any_error(|_| true);
+        if failed || view.any_bad() || !remember {
             self.engine.cache.forget(self.stripe, self.rows.clone());
             return handle_write_errors(self.engine, view, self.stripe, outcomes).await;
         }
@@ -432,7 +456,10 @@ impl Batch<'_> {
             return None;
         };
         let view = self.engine.view();
-        if extent.end - extent.start != self.parity.stripe_size()
+        // With a journal it takes as much to log them, and a member that cannot would have them logged twice.
+        let journaled = self.engine.consistency.block().is_some();
+        if journaled
+            || extent.end - extent.start != self.parity.stripe_size()
             || !view.devices().all(|(_, device)| device.info().writes_zeroes)
         {
             return None;

@@ -50,7 +50,7 @@ async fn write_copies(engine: &Rc<Engine>, args: &WriteArgs) -> Result<(), IoErr
 /// The copies of what is written.
 struct Copies<'a> {
     engine: &'a Rc<Engine>,
-    view: &'a View,
+    view: &'a Rc<View>,
     args: &'a WriteArgs,
     /// Members make zeroes by themselves.
     by_member: bool,

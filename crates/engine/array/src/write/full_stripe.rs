@@ -63,7 +63,7 @@ pub(crate) async fn carry_out(
     engine.measured.count(|counters| counters.member_writes += outcomes.len() as u64);
     // The written data is not kept: that would cost a copy of all of it, and save nothing until a part of it is written again.
     engine.cache.forget(stripe, 0..chunk);
-    if outcomes.any_error(|_| true) {
+    if writing.met_error() || outcomes.any_error(|_| true) {
         return Some(handle_write_errors(engine, view, stripe, outcomes).await);
     }
     Some(Ok(()))

@@ -4,7 +4,8 @@ use crate::consistency::WriteInFlight;
 use crate::consistency::outgoing::{Outgoing, Role};
 use crate::engine::Engine;
 use crate::state::view::View;
-use braid_device::{IoError, IoSet, Outcomes};
+use crate::write::write_errors::handle_write_errors;
+use braid_device::{IoError, IoErrorKind, IoSet, Outcomes};
 use braid_shard::plant::planted;
 use std::rc::Rc;
 
@@ -12,27 +13,41 @@ use std::rc::Rc;
 /// them. Outcomes are tagged with slots; a slot without a member has none.
 ///
 /// # Errors
-/// What has to be logged before them cannot be. Some of the write may have been carried out then, like that of a member
+/// What has to be logged before them cannot be, or what members did not take of a part is nowhere to be had. Some of the write may have been carried out then, like that of a member
 /// that fails half-way.
 #[inline]
 pub(super) async fn write_members(
     engine: &Rc<Engine>,
-    view: &View,
+    view: &Rc<View>,
     writing: &WriteInFlight,
     mut set: IoSet,
     write: &impl Outgoing,
 ) -> Result<Outcomes, IoError> {
-    match engine.consistency.in_parts(write) {
+    match engine.consistency.in_parts(view, write) {
         None => {
-            let _permit = engine.before_members(view, writing, write).await?;
+            let permit = engine.before_members(view, writing, write).await?;
             submit(view, write, &mut set);
-            return Ok(set.finish().await);
+            set.all().await;
+            if set.any_error(|_| true) {
+                permit.keep_with(writing);
+            }
         }
         Some(parts) => {
             for part in parts {
-                let _permit = engine.before_members(view, writing, &part).await?;
-                submit(view, &part, &mut set);
-                set.all().await;
+                let permit = engine.before_members(view, writing, &part).await?;
+                let mut own = engine.sets.start();
+                submit(view, &part, &mut own);
+                let outcomes = own.finish().await;
+                // Done with before the next is logged: what that waits for may be the end of this one.
+                if outcomes.any_error(|error| error.kind == IoErrorKind::Unsupported) {
+                    // It is written in another way then.
+                    return Ok(outcomes);
+                }
+                if outcomes.any_error(|_| true) {
+                    writing.note_error();
+                    handle_write_errors(engine, view, write.unit(), outcomes).await?;
+                }
+                drop(permit);
             }
         }
     }

@@ -10,6 +10,7 @@
 //! | `batch` | all others: segments planned, what is missing read, parity computed, members written |
 //! | `segment` | row ranges that are planned one by one |
 //! | `plan` | how the parity of a segment is updated, and what is read for it |
+//! | `widen` | writes of less than a journal's blocks made whole |
 //! | `compute` | the new parity of a segment |
 //! | `copies` | writes of levels 1 and 10 |
 //! | `members` | data and parity to the members, once the policy lets them: all writes come by here |
@@ -26,4 +27,5 @@ pub(crate) mod record;
 pub(crate) mod segment;
 pub(crate) mod start;
 pub(crate) mod waiting;
+mod widen;
 pub(crate) mod write_errors;

@@ -90,7 +90,7 @@ pub(crate) async fn carry_out(
         }
     };
     engine.measured.count(|counters| counters.member_writes += one.count as u64);
-    if outcomes.any_error(|_| true) {
+    if writing.met_error() || outcomes.any_error(|_| true) {
         engine.cache.forget(stripe, one.rows.clone());
         return Some(handle_write_errors(engine, view, stripe, outcomes).await);
     }

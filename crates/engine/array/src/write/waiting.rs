@@ -64,10 +64,11 @@ pub(crate) async fn lead(engine: Rc<Engine>, key: Key) {
     let Some(Leading { unit, sizes, rows, lone }) = engine.waiting.leading(key) else { return };
     let chunk = sizes.chunk;
     let line = engine.settings.get().line();
-    if !lone && start_apart(&engine, key, line, chunk) {
+    let locked = engine.locked_lines();
+    if !lone && start_apart(&engine, key, locked, chunk) {
         return;
     }
-    let rows = whole_lines(rows, line, chunk);
+    let rows = whole_lines(rows, locked, chunk);
     let held = match engine.locks.try_lock(unit, rows.start, rows.end) {
         Some(held) => held,
         // Somebody else has some of them: by the time that they are free there may be more to do here.
@@ -93,6 +94,14 @@ pub(crate) async fn lead(engine: Rc<Engine>, key: Key) {
     }
 }
 
+impl Engine {
+    /// The height of the lines in which rows are locked: where there is no other, that of the journal's blocks.
+    fn locked_lines(&self) -> Option<u64> {
+        let block = self.consistency.block();
+        self.settings.get().line().map(|line| line.max(block.unwrap_or(line))).or(block)
+    }
+}
+
 /// Has the writes in queue `key` carried out each by itself, when they have no rows in common.
 fn start_apart(engine: &Rc<Engine>, key: Key, line: Option<u64>, chunk: u64) -> bool {
     let mut pieces = engine.waiting.list();
@@ -109,7 +118,7 @@ fn start_apart(engine: &Rc<Engine>, key: Key, line: Option<u64>, chunk: u64) -> 
 pub(crate) async fn write_alone(engine: Rc<Engine>, piece: WriteArgs) {
     let chunk = engine.view().geometry_of(piece.unit).layout.chunk_size();
     let line = engine.settings.get().line();
-    let rows = whole_lines(piece.extent.rows(chunk), line, chunk);
+    let rows = whole_lines(piece.extent.rows(chunk), engine.locked_lines(), chunk);
     let held = engine.locks.lock(piece.unit, rows.start, rows.end).await;
     let result = batch::carry_out_one(&engine, line, &piece).await;
     drop(held);

@@ -88,6 +88,7 @@ fn shape(detail: &Detail) -> Vec<String> {
 
 fn policy(detail: &Detail) -> Vec<String> {
     let policy = match (detail.has_bitmap, detail.redundant) {
+        _ if detail.has_journal => "journal",
         _ if detail.has_ppl => "ppl",
         (true, _) => "bitmap",
         (false, true) => "resync",

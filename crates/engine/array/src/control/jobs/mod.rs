@@ -22,6 +22,7 @@ mod scrub;
 pub(crate) mod way;
 
 use crate::control::bitmap::WriteIntent;
+use crate::control::journal::WriteJournal;
 use crate::control::ppl::PartialParity;
 use crate::control::record::Record;
 use crate::control::record::members::Standing;
@@ -62,6 +63,7 @@ pub struct Jobs {
     record: Rc<Record>,
     bitmap: Rc<WriteIntent>,
     ppl: Rc<PartialParity>,
+    journal: Rc<WriteJournal>,
     pub(super) schedule: Schedule,
 }
 
@@ -70,13 +72,14 @@ impl Jobs {
     pub(super) fn new(
         record: &Rc<Record>,
         bitmap: &Rc<WriteIntent>,
-        ppl: &Rc<PartialParity>,
+        (ppl, journal): (&Rc<PartialParity>, &Rc<WriteJournal>),
         options: &AssembleOptions,
     ) -> Rc<Jobs> {
         let jobs = Rc::new(Jobs {
             record: Rc::clone(record),
             bitmap: Rc::clone(bitmap),
             ppl: Rc::clone(ppl),
+            journal: Rc::clone(journal),
             schedule: Schedule::new(options.sync_speed, options.sync_range),
         });
         let listening = Rc::downgrade(&jobs);
@@ -185,6 +188,7 @@ impl Jobs {
             || self.record.end.has_begun()
             || self.schedule.forbidden.get()
             || roster.broken
+            || roster.lacks_journal()
         {
             return None;
         }

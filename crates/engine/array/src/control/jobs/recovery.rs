@@ -162,6 +162,7 @@ impl Jobs {
     }
 
     async fn checkpoint_recovery(&self, nr: MemberNr, bytes: u64) {
+        self.journal.drain().await;
         let turn = self.record.turn().await;
         self.record.flush_members(&turn, |member| member.nr == nr).await;
         if let Some(member) = self.record.roster.borrow_mut().member_mut(nr)
@@ -181,6 +182,7 @@ impl Jobs {
     /// superblocks stay as they are, and it is what they say.
     async fn finish_recovery(&self, nr: MemberNr, slot: Slot) -> JobEnd {
         let gone = JobEnd::Failed(IoError::new(IoErrorKind::Gone));
+        self.journal.drain().await;
         let turn = self.record.turn().await;
         if !planted("rebuilt-unflushed") {
             self.record.flush_some(|member| member.nr == nr).await;
@@ -269,6 +271,7 @@ impl Jobs {
 
     /// False when too many members have failed, so that nothing is recorded any more.
     async fn checkpoint_resync(&self, bytes: u64) -> bool {
+        self.journal.drain().await;
         let turn = self.record.turn().await;
         self.record.flush_members(&turn, |_| true).await;
         if self.record.roster.borrow().broken {
@@ -278,7 +281,7 @@ impl Jobs {
             let mut roster = self.record.roster.borrow_mut();
             roster.resynced = bytes;
             roster.resync_checkpoint = bytes;
-            roster.dirty
+            roster.dirty && roster.journal().is_none()
         };
         self.bitmap.synced_below(bytes);
         // While the superblocks say "active" they cannot say how far the resync is; the transition

@@ -130,6 +130,9 @@ impl Jobs {
             work.scrub = Some(nr);
         }
         let end = job.run(&self.record.engine, self.is_busy(), |_| {}, async |_| {}).await;
+        if scrub.repair {
+            self.journal.drain().await;
+        }
         self.keep_scrubbed(nr, &job, end);
         self.end_job(&job, end);
     }

@@ -5,17 +5,20 @@
 //! | `checks` | commands over several members, checked before the first of them is changed |
 //! | `candidate` | a device that is to become a member: may it, and where do its parts lie |
 //! | `readding` | former members taken back |
+//! | `journals` | a device added as the write journal |
 //! | `flags` | write-mostly and failfast, set and cleared |
 //! | `moment` | commands that do not wait for long |
 
 mod candidate;
 mod checks;
 mod flags;
+mod journals;
 mod moment;
 mod readding;
 
 use crate::control::bitmap::WriteIntent;
 use crate::control::commands;
+use crate::control::journal::WriteJournal;
 use crate::control::ppl::PartialParity;
 use crate::control::record::Record;
 use crate::control::record::failing::Dropped;
@@ -44,6 +47,7 @@ pub struct Membership {
     record: Rc<Record>,
     bitmap: Rc<WriteIntent>,
     ppl: Rc<PartialParity>,
+    journal: Rc<WriteJournal>,
     unanswered: Rc<Unanswered>,
 }
 
@@ -51,13 +55,14 @@ impl Membership {
     pub(super) fn new(
         record: &Rc<Record>,
         bitmap: &Rc<WriteIntent>,
-        ppl: &Rc<PartialParity>,
+        (ppl, journal): (&Rc<PartialParity>, &Rc<WriteJournal>),
         unanswered: &Rc<Unanswered>,
     ) -> Rc<Membership> {
         Rc::new(Membership {
             record: Rc::clone(record),
             bitmap: Rc::clone(bitmap),
             ppl: Rc::clone(ppl),
+            journal: Rc::clone(journal),
             unanswered: Rc::clone(unanswered),
         })
     }

@@ -178,6 +178,24 @@ impl Roster {
         self.members.iter().find(|member| member.standing.slot() == Some(slot))
     }
 
+    /// The journal device, if it is there.
+    pub(crate) fn journal(&self) -> Option<&Member> {
+        let is_there =
+            |member: &&Member| member.standing == Standing::Journal && member.given_up.is_none();
+        self.members.iter().find(is_there)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn journal_mut(&mut self) -> Option<&mut Member> {
+        let nr = self.journal()?.nr;
+        self.member_mut(nr)
+    }
+
+    /// The array has a journal and has lost it: nothing may be written.
+    pub(crate) fn lacks_journal(&self) -> bool {
+        self.shared.journal && self.journal().is_none()
+    }
+
     fn in_sync(&self, slot: Slot) -> bool {
         let holds = |member: &Member| member.standing == Standing::InSync(slot);
         self.members.iter().any(|member| holds(member) && member.given_up.is_none())
@@ -286,13 +304,15 @@ impl Roster {
             slots: slots.collect(),
             resynced: self.resynced,
             broken: self.broken,
-            read_only,
+            read_only: read_only || self.lacks_journal(),
         }
     }
 
     /// The `resync_offset` that the superblocks shall have, in sectors.
     fn resync_offset(&self) -> u64 {
-        match (self.dirty, self.resync_checkpoint) {
+        // As md: what was being written is in the journal.
+        let resyncs = self.dirty && self.journal().is_none();
+        match (resyncs, self.resync_checkpoint) {
             (true, _) => 0,
             (false, u64::MAX) => CLEAN,
             (false, checkpoint) => checkpoint / SECTOR_BYTES,

@@ -36,6 +36,7 @@ mod suspects;
 use crate::control::shards::Engines;
 use crate::engine::Engine;
 use crate::metadata::bitmap::keeper::Keeper;
+use crate::metadata::journal::Begun;
 use crate::options::{AssembleOptions, Context};
 use crate::state::ArrayId;
 use crate::state::geometries::Geometries;
@@ -69,6 +70,8 @@ pub(crate) struct Record {
     pub(crate) changed: Notify,
     pub(crate) suspects: Suspects,
     pub(crate) flushes: Flushes,
+    /// Held by whoever writes the superblock of the journal device.
+    pub(crate) tail_alone: Rc<Budget>,
     pub(crate) current_bitmap: Current,
     pub(crate) end: End,
     /// Users see all that the members hold, not less by command.
@@ -84,12 +87,14 @@ pub(crate) struct Parts {
     pub(crate) engine: Rc<Engine>,
     pub(crate) roster: Roster,
     pub(crate) keeper: Option<Keeper>,
+    /// The log of the write journal.
+    pub(crate) journal: Option<Begun>,
 }
 
 impl Record {
     /// The record of an array whose engines run. Nothing is written yet.
     pub(crate) fn new(ctx: &Context, options: &AssembleOptions, parts: Parts) -> Rc<Record> {
-        let Parts { id, name, engine, roster, keeper } = parts;
+        let Parts { id, name, engine, roster, keeper, .. } = parts;
         let shard = &ctx.shard;
         let found = keeper.map(|keeper| (keeper, roster.shared.bitmap_offset));
         Rc::new(Record {
@@ -105,6 +110,7 @@ impl Record {
             roster: RefCell::new(roster),
             changed: Notify::new(shard),
             flushes: Flushes::new(shard),
+            tail_alone: Budget::new(shard, 1),
             current_bitmap: Current::new(shard, found, options.bitmap_daemon_sleep_ms),
             end: End::default(),
             shows_all: Cell::new(true),

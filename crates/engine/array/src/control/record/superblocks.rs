@@ -90,6 +90,9 @@ impl Record {
         &self,
         to: impl Fn(MemberNr) -> bool,
     ) -> Result<(), Vec<(MemberNr, IoError)>> {
+        // The journal's has the tail, which moves at any time.
+        let has_journal = self.roster.borrow().journal().is_some();
+        let _alone = if has_journal { Some(self.tail_alone.take(1).await) } else { None };
         let mut set = self.engine.sets.start();
         for member in self.roster.borrow().members.iter() {
             if member.is_faulty() || !to(member.nr) {

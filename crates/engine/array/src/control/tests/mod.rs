@@ -14,6 +14,7 @@ mod growing;
 mod half_rebuilt;
 mod hanging;
 mod journal;
+mod journaling;
 mod large_chunks;
 mod latent_errors;
 mod level_10_sizes;
