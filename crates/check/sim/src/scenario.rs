@@ -66,7 +66,7 @@ const PPL_DATA_OFFSET: u64 = 2 * MIB;
 /// What logs are drawn from: streams in which none of the saved seeds draws one.
 const PPL: u64 = 76;
 /// What write journals are drawn from: as for logs.
-const JOURNAL: u64 = 257_550;
+const JOURNAL: u64 = 929_118;
 /// What flags are drawn from, and whether members have heads.
 const FLAGS: u64 = 9;
 
