@@ -47,7 +47,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 /// Bytes at which the state of an image is kept.
-const SECTOR: u64 = 512;
+pub const SECTOR: u64 = 512;
 /// Writes that a cache holds at most.
 const CACHE_MAX: usize = 256;
 
@@ -395,6 +395,11 @@ impl Member {
         (state.live, state.durable) = (Image::new(0, None), None);
         (state.durable_seq, state.fresh) = (Vec::new(), None);
         state.cache.clear();
+    }
+
+    /// All that it has in its cache becomes durable, as a cache may do at any time.
+    pub fn settle(&self) {
+        self.state.borrow_mut().write_back(u32::MAX);
     }
 
     /// Changes bytes without an error, on both images.

@@ -51,8 +51,8 @@ impl Run {
         }
         let resized = match self.wait("the command to change a size", &later)? {
             Ok(resized) => resized,
-            // It is whole, but a member is about to fail.
-            Err(error) if self.promises.excused => {
+            // It is whole, but a member is about to fail, or a spare is gone and nobody has noticed.
+            Err(error) if self.promises.excused || self.any_is_gone() => {
                 self.world.trace(|| error.to_string());
                 return Ok(());
             }
@@ -103,6 +103,10 @@ impl Run {
             self.write(at..at + len, false)?;
         }
         self.quiet_round()
+    }
+
+    fn any_is_gone(&self) -> bool {
+        self.world.members.borrow().iter().any(|member| member.is_gone())
     }
 
     /// The client has the array open in the size that it has now.

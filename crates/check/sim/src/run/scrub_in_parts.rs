@@ -9,7 +9,7 @@ use super::Run;
 use super::counting::in_sync_at_rest;
 use crate::images;
 use crate::machine::Step;
-use crate::member::Member;
+use crate::member::{Member, SECTOR};
 use crate::waiting::Over;
 use braid_array::options::Scrub;
 use braid_array::state::findings::Findings;
@@ -18,19 +18,38 @@ use braid_layout::Layout;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Bytes of a member that have rotten: where, what was there, and what is there now.
+/// Bytes of a member that have rotten: where, what was there, and what is there while they are `spread`.
 struct Rot {
     member: Rc<Member>,
     places: Vec<(u64, Vec<u8>, Vec<u8>)>,
+    spread: bool,
+}
+
+fn rotten(right: &[u8]) -> Vec<u8> {
+    right.iter().map(|byte| byte ^ 0x5a).collect()
 }
 
 impl Rot {
-    fn spread(&self) {
+    fn spread(&mut self) {
+        // What is put back is then also what a loss of power leaves.
+        self.member.settle();
         self.places.iter().for_each(|(at, _, wrong)| self.member.rot(*at, wrong));
+        self.spread = true;
     }
 
-    fn put_back(&self) {
-        self.places.iter().for_each(|(at, right, _)| self.member.rot(*at, right));
+    fn put_back(&mut self) {
+        if std::mem::take(&mut self.spread) {
+            self.places.iter().for_each(|(at, right, _)| self.member.rot(*at, right));
+        }
+    }
+
+    /// Rots again at the same places, of which a crash and the resync after it may have changed what is right.
+    fn spread_anew(&mut self) {
+        for (at, right, wrong) in &mut self.places {
+            *right = self.member.image(*at..*at + SECTOR);
+            *wrong = rotten(right);
+        }
+        self.spread();
     }
 }
 
@@ -65,14 +84,14 @@ impl Run {
         if !self.is_whole()? {
             return Ok(());
         }
-        let Some(rot) = self.some_rot() else { return Ok(()) };
+        let Some(mut rot) = self.some_rot() else { return Ok(()) };
         rot.spread();
         let status = self.scrub_top(false)?;
         let Some(whole) = status.scrubbed.filter(|_| status.degraded == 0) else {
             rot.put_back();
             return Ok(());
         };
-        let found = self.check_in_parts(&rot)?;
+        let found = self.check_in_parts(&mut rot)?;
         rot.put_back();
         if let Some(found) = found {
             let expected = (whole.mismatches, sectors(&whole.findings));
@@ -85,7 +104,7 @@ impl Run {
                 );
                 return self.fail("check_goes_on", text);
             }
-            self.repair_parity_only(&rot)?;
+            self.repair_parity_only(&mut rot)?;
         }
         self.goes_on()
     }
@@ -96,7 +115,11 @@ impl Run {
         let layout = self.layout(self.top());
         let members = self.world.members.borrow();
         let fit = members.iter().filter(|m| {
-            in_sync_at_rest(m).is_some() && !m.out.get() && !m.is_weak() && !m.scarred.get()
+            in_sync_at_rest(m).is_some()
+                && !m.out.get()
+                && !m.is_weak()
+                && !m.scarred.get()
+                && !m.has_lost()
         });
         let fit: Vec<_> = fit.collect();
         let member = Rc::clone(fit.get(rng.below(fit.len()))?);
@@ -113,15 +136,15 @@ impl Run {
             }
             self.world.trace(|| format!("{} rots at component byte {at}", member.name()));
             let right = member.image(here.clone());
-            let wrong = right.iter().map(|byte| byte ^ 0x5a).collect();
+            let wrong = rotten(&right);
             places.push((here.start, right, wrong));
         }
-        (!places.is_empty()).then_some(Rot { member, places })
+        (!places.is_empty()).then_some(Rot { member, places, spread: false })
     }
 
     /// A check from the beginning to the end of the array, however often it is interrupted; `None` when a member was lost on
     /// the way, or redundancy has to be made to match.
-    fn check_in_parts(&mut self, rot: &Rot) -> Result<Option<SoFar>, Over> {
+    fn check_in_parts(&mut self, rot: &mut Rot) -> Result<Option<SoFar>, Over> {
         let mut so_far = SoFar::default();
         loop {
             let control = self.top_control()?;
@@ -178,7 +201,7 @@ impl Run {
                     if !whole || !self.top_status()?.members.iter().any(holds) {
                         return Ok(None);
                     }
-                    rot.spread();
+                    rot.spread_anew();
                 }
             }
         }
@@ -199,7 +222,7 @@ impl Run {
     }
 
     /// Data that is wrong stays, and parity is made to match it.
-    fn repair_parity_only(&mut self, rot: &Rot) -> Result<(), Over> {
+    fn repair_parity_only(&mut self, rot: &mut Rot) -> Result<(), Over> {
         let layout = self.layout(self.top());
         let (Layout::Parity(parity), Some(slot)) = (&*layout, in_sync_at_rest(&rot.member)) else {
             return Ok(());

@@ -10,9 +10,10 @@ use crate::metadata::bitmap::keeper::Keeper;
 use crate::metadata::holder::Holder;
 use crate::metadata::journal::ring::Ring;
 use crate::metadata::ppl::area::Area;
-use crate::metadata::ppl::replay::{Judged, Logs};
+use crate::metadata::ppl::replay::{Judged, Logs, Refused};
 use crate::options::{AssembleOptions, Context};
 use crate::state::geometry::Geometry;
+use braid_device::{IoError, IoErrorKind};
 use braid_format::journal::Seed;
 use braid_layout::Layout;
 use std::rc::Rc;
@@ -61,18 +62,18 @@ pub(super) fn judge<'a>(logs: &'a Logs, choice: &Choice, layout: &Layout) -> Jud
     logs.judge(parity, &choice.shared.set_uuid, choice.shared.size)
 }
 
-/// Carries out what they ask for.
+/// Carries out what they ask for. Gives the places whose parity was not taken.
 pub(super) async fn replay(
     ctx: &Context,
     title: &str,
     geometry: &Geometry,
     logs: &Logs,
     judged: &Judged<'_>,
-) -> Result<(), AssembleError> {
+) -> Result<Vec<Refused>, AssembleError> {
     for complaint in &judged.complaints {
         tracing::warn!("array {title}: {complaint}");
     }
-    let Some(parity) = geometry.parity() else { return Ok(()) };
+    let Some(parity) = geometry.parity() else { return Ok(Vec::new()) };
     logs.replay(&ctx.shard, parity, judged).await.map_err(|stopped| AssembleError::Replay {
         array: title.to_string(),
         log: "partial parity log",
@@ -80,6 +81,48 @@ pub(super) async fn replay(
         name: stopped.name,
         error: stopped.error,
     })
+}
+
+/// Sees to it that nobody believes parity that was not taken: it is recorded as bad, or its member is faulty.
+///
+/// # Errors
+/// Neither can be done to this member.
+pub(super) fn disown(
+    roster: &mut Roster,
+    geometry: &Geometry,
+    title: &str,
+    refused: Vec<Refused>,
+) -> Result<(), AssembleError> {
+    for (slot, rows) in refused {
+        let holder = roster.members.iter().find(|member| member.standing.slot() == Some(slot));
+        let Some((nr, name)) = holder.map(|member| (member.nr, member.name.clone())) else {
+            continue;
+        };
+        if roster.record_bad_at_start(nr, rows) {
+            continue;
+        }
+        let in_sync = |other| {
+            let standing = Standing::InSync(other);
+            roster.members.iter().any(|member| member.standing == standing)
+        };
+        if !geometry.survives(|other| other != slot && in_sync(other)) {
+            return Err(AssembleError::Replay {
+                array: title.to_string(),
+                log: "partial parity log",
+                doing: "writing parity of",
+                name,
+                error: IoError::new(IoErrorKind::Medium),
+            });
+        }
+        tracing::warn!(
+            "array {title}: {name} is faulty: it does not take its parity, and has no room to record where"
+        );
+        if let Some(member) = roster.member_mut(nr) {
+            let why = "it did not take parity that its log asked for".to_string();
+            member.standing = Standing::Faulty(why);
+        }
+    }
+    Ok(())
 }
 
 /// The consistency policy that the engines start with.

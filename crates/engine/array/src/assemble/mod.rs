@@ -114,9 +114,10 @@ pub async fn assemble(
         tracing::warn!("array {name}: {why}; it starts with \"auto\" instead");
     }
     geometries.set_owners(settings.shards.unwrap_or(there));
-    if let (Some(logs), Some(logged)) = (&logs, &logged) {
-        logged::replay(ctx, &title, &geometry, logs, logged).await?;
-    }
+    let refused = match (&logs, &logged) {
+        (Some(logs), Some(logged)) => logged::replay(ctx, &title, &geometry, logs, logged).await?,
+        _ => Vec::new(),
+    };
     let begun = match journal.log() {
         Some(log) => {
             replay_journal(ctx, &title, &geometry, &mut choice, log, options.read_only).await?
@@ -124,7 +125,8 @@ pub async fn assemble(
         None => None,
     };
     let options = AssembleOptions { settings, ..options };
-    let (roster, left_out) = roster(&ctx.shard, choice, level, loaded);
+    let (mut roster, left_out) = roster(&ctx.shard, choice, level, loaded);
+    logged::disown(&mut roster, &geometry, &title, refused)?;
     let keeper = bitmap.map(|loaded| loaded.keeper);
     let openers = roster.members.iter().map(|member| (member.nr, Arc::clone(&member.opener)));
     let start = running::Start {

@@ -70,11 +70,10 @@ impl Permit<'_> {
         Permit { logged: Some(Logged { policy, batch }), writing: PhantomData }
     }
 
-    /// Some member did not take the write: what a journal has of it stays until `writing` ends, and with it what is done about
+    /// Some member did not take the write: what the log has of it stays until `writing` ends, and with it what is done about
     /// that.
     pub(crate) fn keep_with(self, writing: &WriteInFlight) {
-        let journaled = |logged: &Logged| matches!(&*logged.policy, Policy::Journal(_));
-        if let Some(logged) = self.logged.filter(journaled) {
+        if let Some(logged) = self.logged {
             writing.keep(logged);
         }
     }

@@ -32,9 +32,16 @@ impl Holder {
 
     /// It holds what it should in these component bytes.
     pub(crate) fn holds(&self, bytes: &Range<u64>) -> bool {
-        let at = (self.data() + bytes.start) / SECTOR_BYTES
-            ..(self.data() + bytes.end).div_ceil(SECTOR_BYTES);
-        bytes.end <= self.valid_below && !self.bad.overlaps(&at)
+        bytes.end <= self.valid_below && !self.bad.overlaps(&self.sectors(bytes))
+    }
+
+    /// All of these component bytes are recorded as bad.
+    pub(crate) fn is_bad(&self, bytes: &Range<u64>) -> bool {
+        self.bad.covers(&self.sectors(bytes))
+    }
+
+    fn sectors(&self, bytes: &Range<u64>) -> Range<u64> {
+        (self.data() + bytes.start) / SECTOR_BYTES..(self.data() + bytes.end).div_ceil(SECTOR_BYTES)
     }
 
     /// Reads these component bytes.

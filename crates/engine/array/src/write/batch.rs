@@ -449,14 +449,14 @@ impl Batch<'_> {
     }
 
     /// Zeroes the whole stripe by the members' own means, when that is what is asked for: parity of
-    /// zeroes is zero. `None` when it is not, or a member cannot.
+    /// zeroes is zero. `None` when it is not, or a member says that it cannot.
     async fn zero_members(&self) -> Option<Result<(), IoError>> {
         let [WriteArgs { payload: WritePayload::Zeroes { unmap }, extent, .. }] = self.pieces
         else {
             return None;
         };
         let view = self.engine.view();
-        // With a journal it takes as much to log them, and a member that cannot would have them logged twice.
+        // With a journal it takes as much to log them.
         let journaled = self.engine.consistency.block().is_some();
         if journaled
             || extent.end - extent.start != self.parity.stripe_size()
@@ -470,9 +470,6 @@ impl Batch<'_> {
             Ok(outcomes) => outcomes,
             Err(error) => return Some(Err(error)),
         };
-        if outcomes.any_error(|error| error.kind == IoErrorKind::Unsupported) {
-            return None;
-        }
         Some(handle_write_errors(self.engine, &view, self.stripe, outcomes).await)
     }
 }

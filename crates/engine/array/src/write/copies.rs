@@ -1,6 +1,5 @@
 //! Writes of part of one unit to all its copies.
 
-use crate::consistency::WriteInFlight;
 use crate::consistency::outgoing::{Block, Content, Outgoing, Role};
 use crate::engine::Engine;
 use crate::engine::work::{WriteArgs, WritePayload};
@@ -9,7 +8,7 @@ use crate::state::extent::Extent;
 use crate::state::view::View;
 use crate::write::members::write_members;
 use crate::write::write_errors::handle_write_errors;
-use braid_device::{IoError, IoErrorKind, Outcomes};
+use braid_device::{IoError, IoErrorKind};
 use braid_shard::plant::planted;
 use std::rc::Rc;
 
@@ -35,11 +34,10 @@ async fn write_copies(engine: &Rc<Engine>, args: &WriteArgs) -> Result<(), IoErr
     let by_member = matches!(payload, WritePayload::Zeroes { .. })
         && view.devices().all(|(_, device)| device.info().writes_zeroes);
     let copies = Copies { engine, view: &view, args, by_member };
-    let outcomes = copies.write(&writing).await?;
-    if by_member && outcomes.any_error(|error| error.kind == IoErrorKind::Unsupported) {
-        // A member that cannot do this here, although it says so, is told in plain writes.
-        let outcomes = Copies { by_member: false, ..copies }.write(&writing).await?;
-        return handle_write_errors(engine, &view, *unit, outcomes).await;
+    let set = engine.sets.start();
+    let outcomes = write_members(engine, &view, &writing, set, &copies).await?;
+    if outcomes.len() == 0 {
+        return Err(IoError::new(IoErrorKind::Lost));
     }
     if !view.any_bad() && !outcomes.any_error(|_| true) {
         return Ok(());
@@ -88,16 +86,5 @@ impl Outgoing for Copies<'_> {
 
     fn fua(&self) -> bool {
         self.args.fua
-    }
-}
-
-impl Copies<'_> {
-    async fn write(&self, writing: &WriteInFlight) -> Result<Outcomes, IoError> {
-        let outcomes =
-            write_members(self.engine, self.view, writing, self.engine.sets.start(), self).await?;
-        if outcomes.len() == 0 {
-            return Err(IoError::new(IoErrorKind::Lost));
-        }
-        Ok(outcomes)
     }
 }

@@ -1,8 +1,9 @@
 //! Data and parity go to the members: the one place where writes of units do, once the consistency policy lets them.
 
 use crate::consistency::WriteInFlight;
-use crate::consistency::outgoing::{Outgoing, Role};
+use crate::consistency::outgoing::{Block, Content, Outgoing, Role};
 use crate::engine::Engine;
+use crate::state::extent::Extent;
 use crate::state::view::View;
 use crate::write::write_errors::handle_write_errors;
 use braid_device::{IoError, IoErrorKind, IoSet, Outcomes};
@@ -10,7 +11,8 @@ use braid_shard::plant::planted;
 use std::rc::Rc;
 
 /// Gives the blocks of `write`, which has begun as `writing`, to their members by way of `set`, an empty one, and waits for
-/// them. Outcomes are tagged with slots; a slot without a member has none.
+/// them. Outcomes are tagged with slots; a slot without a member has none. Where a member cannot make zeroes by itself,
+/// although it says so, all get them as bytes.
 ///
 /// # Errors
 /// What has to be logged before them cannot be, or what members did not take of a part is nowhere to be had. Some of the write may have been carried out then, like that of a member
@@ -26,8 +28,7 @@ pub(super) async fn write_members(
     match engine.consistency.in_parts(view, write) {
         None => {
             let permit = engine.before_members(view, writing, write).await?;
-            submit(view, write, &mut set);
-            set.all().await;
+            give(engine, view, write, &mut set).await;
             if set.any_error(|_| true) {
                 permit.keep_with(writing);
             }
@@ -36,13 +37,9 @@ pub(super) async fn write_members(
             for part in parts {
                 let permit = engine.before_members(view, writing, &part).await?;
                 let mut own = engine.sets.start();
-                submit(view, &part, &mut own);
+                give(engine, view, &part, &mut own).await;
                 let outcomes = own.finish().await;
                 // Done with before the next is logged: what that waits for may be the end of this one.
-                if outcomes.any_error(|error| error.kind == IoErrorKind::Unsupported) {
-                    // It is written in another way then.
-                    return Ok(outcomes);
-                }
                 if outcomes.any_error(|_| true) {
                     writing.note_error();
                     handle_write_errors(engine, view, write.unit(), outcomes).await?;
@@ -52,6 +49,50 @@ pub(super) async fn write_members(
         }
     }
     Ok(set.finish().await)
+}
+
+/// Within one permit, since what is logged of zeroes is the same in whatever way they are made.
+#[inline]
+async fn give(engine: &Engine, view: &View, write: &impl Outgoing, set: &mut IoSet) {
+    submit(view, write, set);
+    set.all().await;
+    if set.any_error(|error| error.kind == IoErrorKind::Unsupported) {
+        set.clear();
+        submit(view, &InFull { engine, write }, set);
+        set.all().await;
+    }
+}
+
+/// A write with its zeroes as bytes.
+struct InFull<'a, W> {
+    engine: &'a Engine,
+    write: &'a W,
+}
+
+impl<W: Outgoing> Outgoing for InFull<'_, W> {
+    fn unit(&self) -> u64 {
+        self.write.unit()
+    }
+
+    fn extents(&self) -> impl Iterator<Item = Extent> {
+        self.write.extents()
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = Block> {
+        self.write.blocks().map(|block| {
+            let content = match block.content {
+                Content::Zeroes { len, .. } => {
+                    Content::Bytes(self.engine.scratch.zeroes(len as usize))
+                }
+                bytes @ Content::Bytes(_) => bytes,
+            };
+            Block { content, ..block }
+        })
+    }
+
+    fn fua(&self) -> bool {
+        self.write.fua()
+    }
 }
 
 #[inline]

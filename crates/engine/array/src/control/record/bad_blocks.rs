@@ -83,6 +83,12 @@ impl Member {
 }
 
 impl Roster {
+    /// Records component bytes of a member as bad before the array runs: its log lists them with the first superblocks.
+    /// False: it has no log, or no room in it.
+    pub(crate) fn record_bad_at_start(&mut self, nr: MemberNr, bytes: Range<u64>) -> bool {
+        matches!(self.enter_bad(nr, &[bytes]), Entered::New | Entered::Known)
+    }
+
     fn enter_bad(&mut self, nr: MemberNr, bytes: &[Range<u64>]) -> Entered {
         let Some(member) = self.member_mut(nr).filter(|member| !member.is_faulty()) else {
             return Entered::NoMember;

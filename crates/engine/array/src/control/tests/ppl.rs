@@ -166,6 +166,34 @@ fn an_unclean_stop_costs_no_resync_and_a_check_finds_parity_that_matches() {
 }
 
 #[test]
+fn a_block_that_does_not_take_its_parity_from_the_log_costs_no_other_and_is_nobodys_source() {
+    for logs_bad_blocks in [true, false] {
+        let world = World::new(1);
+        let options = CreateOptions { bad_block_log: logs_bad_blocks, ..options() };
+        let (members, array, control) = full(&world, options);
+        world.write(&array, 0, 0, &pattern(7, 8192)).unwrap();
+        drop((array, control));
+        let world = world.crash();
+        // As if the data had not come to the member of slot 0; slot 3 has the parity.
+        let data = world.superblock(&members[0]).data_offset * 512;
+        world.scribble(&members[0], data, &pattern(0, 8192));
+        let parity = world.superblock(&members[3]).data_offset * 512;
+        members[3].defects.lock().unwrap().push(parity..parity + 512);
+        let (array, control) = world.assemble(&members);
+        assert_eq!(world.status(&control).degraded, usize::from(!logs_bad_blocks));
+        assert_eq!(world.read(&array, 0, 0, 8192).unwrap(), pattern(0, 8192));
+        if logs_bad_blocks {
+            let selector = MemberSelector::Name("m0".to_string());
+            let own = Rc::clone(&control);
+            world.run(async move { own.membership().fail(&selector).await }).unwrap();
+            assert_eq!(world.read(&array, 0, 512, 8192 - 512).unwrap(), pattern(0, 8192)[512..]);
+            assert!(world.read(&array, 0, 0, 512).is_err());
+        }
+        world.stop(&control);
+    }
+}
+
+#[test]
 fn a_new_array_is_resynced_before_its_log_is_in_use_and_after_every_crash_until_then() {
     let world = World::new(1);
     let members = members("m", DISKS, 4 << 20);

@@ -7,12 +7,14 @@
 //!
 //! Until the superblocks say so it is done again from the start, to the same end: the logs stay as they are.
 //!
-//! A row of which a data block that was being written cannot be read is left alone, as by md: that block, and no other,
-//! may come back wrong.
+//! What cannot be done for a range of rows is done for each of its blocks alone, so that one bad block takes no others with
+//! it. A row of which a data block that was being written cannot be read is left alone, as by md: that block, and no other,
+//! may come back wrong. A row whose parity is not taken is given back: what that member has there is not to be believed.
 
 use crate::metadata::holder::Holder;
 use crate::metadata::ppl::area::Area;
 use crate::metadata::superblock::{read, write};
+use crate::state::extent::pieces;
 use braid_device::{IoError, IoErrorKind, IoSets, Request};
 use braid_format::SECTOR;
 use braid_format::ppl::{self, Mismatch, Recovered, Replay};
@@ -46,6 +48,17 @@ pub(crate) struct Stopped {
     /// The member.
     pub(crate) name: String,
     pub(crate) error: IoError,
+}
+
+/// Component bytes of a slot whose parity was not taken.
+pub(crate) type Refused = (Slot, Range<u64>);
+
+enum Rows {
+    Made,
+    /// A member does not give what their parity is made of.
+    LeftAlone,
+    /// The member of their parity does not take it.
+    Refused(IoError),
 }
 
 impl Judged<'_> {
@@ -103,25 +116,33 @@ impl Logs {
         judged
     }
 
-    /// Carries out what the logs ask for and makes all members durable.
+    /// Carries out what the logs ask for and makes all members durable. Gives the places whose parity was not taken and that
+    /// are not recorded as bad yet.
     ///
     /// # Errors
-    /// A member that does not take its parity, or cannot be flushed.
+    /// A member that is gone, or cannot be flushed.
     pub(crate) async fn replay(
         &self,
         shard: &Shard,
         parity: &Parity,
         judged: &Judged<'_>,
-    ) -> Result<(), Stopped> {
-        let (mut rows, mut left) = (0, 0);
+    ) -> Result<Vec<Refused>, Stopped> {
+        let (mut rows, mut left, mut refused) = (0, 0, Vec::new());
         for log in &judged.recovered {
             let skipped = usize::from(planted("replay-skips-one"));
             for replay in log.replays.iter().skip(skipped).chain(&log.in_doubt) {
-                for bytes in self.pieces(parity, replay) {
-                    if self.replay_rows(shard, parity, replay, bytes).await? {
-                        rows += 1;
-                    } else {
-                        left += 1;
+                let mut due = self.pieces(parity, replay);
+                while let Some(bytes) = due.pop() {
+                    match self.replay_rows(shard, parity, replay, &bytes).await? {
+                        Rows::Made => rows += 1,
+                        _ if bytes.end - bytes.start > self.block() => {
+                            due.extend(pieces(&bytes, self.block()));
+                        }
+                        Rows::LeftAlone => left += 1,
+                        Rows::Refused(error) => {
+                            left += 1;
+                            refused.extend(self.refused(replay, bytes, &error));
+                        }
                     }
                 }
             }
@@ -137,7 +158,24 @@ impl Logs {
                 _ => {}
             }
         }
-        Ok(())
+        Ok(refused)
+    }
+
+    /// Bytes that every member reads and writes alone.
+    fn block(&self) -> u64 {
+        let block = self.sources.iter().map(|source| source.device.info().logical_block).max();
+        block.unwrap_or(512).max(512).into()
+    }
+
+    fn refused(&self, replay: &Replay<'_>, rows: Range<u64>, error: &IoError) -> Option<Refused> {
+        let slot = replay.parity_slot as Slot;
+        let holder = self.holder(slot).filter(|holder| !holder.is_bad(&rows))?;
+        tracing::warn!(
+            "partial parity log: {} does not take its parity at component byte {}: {error}",
+            holder.name,
+            rows.start
+        );
+        Some((slot, rows))
     }
 
     fn holder(&self, slot: Slot) -> Option<&Holder> {
@@ -154,42 +192,42 @@ impl Logs {
         let rows = replay.rows.start * SECTOR_BYTES..replay.rows.end * SECTOR_BYTES;
         let whole = Self::data_slots(parity, replay)
             .all(|slot| self.holder(slot).is_some_and(|source| source.holds(&rows)));
-        let block = self.sources.iter().map(|source| source.device.info().logical_block).max();
-        let height = if whole { u64::MAX } else { block.unwrap_or(512).max(512).into() };
-        crate::state::extent::pieces(&rows, height)
+        pieces(&rows, if whole { u64::MAX } else { self.block() })
     }
 
-    /// Makes the parity of these component bytes anew. False when they are left alone.
+    /// Makes the parity of these component bytes anew.
     async fn replay_rows(
         &self,
         shard: &Shard,
         parity: &Parity,
         replay: &Replay<'_>,
-        bytes: Range<u64>,
-    ) -> Result<bool, Stopped> {
-        let Some(holder) = self.holder(replay.parity_slot as Slot) else { return Ok(false) };
+        bytes: &Range<u64>,
+    ) -> Result<Rows, Stopped> {
+        let Some(holder) = self.holder(replay.parity_slot as Slot) else {
+            return Ok(Rows::LeftAlone);
+        };
         // At most a chunk.
         let len = (bytes.end - bytes.start) as usize;
         let mut new = match replay.partial_parity {
             Some(partial) => {
                 let at = (bytes.start - replay.rows.start * SECTOR_BYTES) as usize;
-                let Some(partial) = partial.get(at..at + len) else { return Ok(false) };
+                let Some(partial) = partial.get(at..at + len) else { return Ok(Rows::LeftAlone) };
                 shard.pool().copy_of(partial)
             }
             None => shard.pool().zeroed(len),
         };
         for slot in Self::data_slots(parity, replay) {
-            let Some(source) = self.holder(slot).filter(|source| source.holds(&bytes)) else {
-                return Ok(false);
+            let Some(source) = self.holder(slot).filter(|source| source.holds(bytes)) else {
+                return Ok(Rows::LeftAlone);
             };
-            match source.read(shard, &bytes).await {
+            match source.read(shard, bytes).await {
                 Ok(data) => braid_parity::xor_into(&mut new, &[&data]),
                 Err(error) if error.kind == IoErrorKind::Medium => {
                     tracing::warn!(
                         "partial parity log: {} could not be read: {error}",
                         source.name
                     );
-                    return Ok(false);
+                    return Ok(Rows::LeftAlone);
                 }
                 Err(error) => {
                     let (doing, name) = ("reading data of", source.name.clone());
@@ -198,9 +236,8 @@ impl Logs {
             }
         }
         match write(shard, &holder.device, holder.data() + bytes.start, new.freeze()).await {
-            Ok(()) => Ok(true),
-            // Read as bad from then on, it is nobody's source.
-            Err(error) if error.kind == IoErrorKind::Medium => Ok(false),
+            Ok(()) => Ok(Rows::Made),
+            Err(error) if error.kind == IoErrorKind::Medium => Ok(Rows::Refused(error)),
             Err(error) => {
                 let (doing, name) = ("writing parity of", holder.name.clone());
                 Err(Stopped { doing, name, error })
