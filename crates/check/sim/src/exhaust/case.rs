@@ -6,6 +6,7 @@ use crate::run::plan::Plan;
 use crate::scenario::Scenario;
 use crate::settings;
 use crate::world::Manners;
+use braid_array::control::reshaping::WantedShape;
 use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions, SyncSpeed};
 use braid_device::DeviceInfo;
 use braid_format::superblock::Version;
@@ -16,11 +17,15 @@ use std::ops::Range;
 const KIB: u64 = 1 << 10;
 /// Chunk of every array.
 const CHUNK: u64 = 16 * KIB;
+/// The chunk that one is given.
+const NEW_CHUNK: u64 = 32 * KIB;
 /// Stripes of every array.
 const STRIPES: u64 = 4;
 /// Where data starts; with a partial parity log, which has a mebibyte before that.
 const DATA_OFFSET: u64 = 1024 * KIB;
 const PPL_DATA_OFFSET: u64 = 2048 * KIB;
+/// Bytes of a journal's device before its log.
+const JOURNAL_BEFORE: u64 = 32 * KIB;
 /// Logical block of members and arrays.
 const BLOCK: u64 = 512;
 /// Writes of each history.
@@ -39,12 +44,22 @@ pub enum Protection {
     Ppl,
     /// One more member, while no policy but a resync helps.
     Reshape,
+    /// A write journal.
+    Journal,
+    /// Other chunks, while no policy but a resync helps.
+    Chunk,
 }
 
 impl Protection {
     /// All of them.
-    pub const ALL: [Protection; 4] =
-        [Protection::Resync, Protection::Bitmap, Protection::Ppl, Protection::Reshape];
+    pub const ALL: [Protection; 6] = [
+        Protection::Resync,
+        Protection::Bitmap,
+        Protection::Ppl,
+        Protection::Reshape,
+        Protection::Journal,
+        Protection::Chunk,
+    ];
 
     /// As the command line names it.
     pub fn name(self) -> &'static str {
@@ -53,6 +68,21 @@ impl Protection {
             Protection::Bitmap => "bitmap",
             Protection::Ppl => "ppl",
             Protection::Reshape => "reshape",
+            Protection::Journal => "journal",
+            Protection::Chunk => "chunk",
+        }
+    }
+
+    /// The shape that the array is given meanwhile, of so many members now.
+    pub fn wanted(self, disks: usize) -> Option<WantedShape> {
+        match self {
+            Protection::Reshape => {
+                Some(WantedShape { raid_disks: Some(disks + 1), ..WantedShape::default() })
+            }
+            Protection::Chunk => {
+                Some(WantedShape { chunk_size: Some(NEW_CHUNK), ..WantedShape::default() })
+            }
+            _ => None,
         }
     }
 
@@ -69,7 +99,14 @@ impl Protection {
                 (Level::Raid10, 4),
             ],
             Protection::Ppl => &[(Level::Raid5, 3), (Level::Raid5, 4), (Level::Raid5, 5)],
-            Protection::Reshape => {
+            Protection::Journal => &[
+                (Level::Raid5, 3),
+                (Level::Raid6, 4),
+                (Level::Raid4, 3),
+                (Level::Raid5, 4),
+                (Level::Raid6, 5),
+            ],
+            Protection::Reshape | Protection::Chunk => {
                 &[(Level::Raid5, 3), (Level::Raid5, 4), (Level::Raid6, 4), (Level::Raid4, 3)]
             }
         }
@@ -109,9 +146,10 @@ impl Case {
             _ => 1,
         };
         // As many as there can be, fewer, or none; a reshape begins with all.
-        let count = match protection {
-            Protection::Reshape => 0,
-            _ => (history / shapes.len() as u64 % (tolerance as u64 + 1)) as usize,
+        let reshapes = protection.wanted(disks).is_some();
+        let count = match reshapes {
+            true => 0,
+            false => (history / shapes.len() as u64 % (tolerance as u64 + 1)) as usize,
         };
         let first = rng.below(disks);
         let failed = (0..count).map(|nr| (first + nr) % disks).collect();
@@ -135,7 +173,7 @@ impl Case {
         let shards = if rng.percent(25) { 2 } else { 1 };
         let volatile = rng.percent(75);
         // What fails before the first resync takes with it what was there.
-        let fresh = count == 0 && protection != Protection::Reshape && rng.percent(40);
+        let fresh = count == 0 && !reshapes && rng.percent(40);
         Case { history, protection, level, disks, failed, requests, fresh, shards, volatile }
     }
 
@@ -188,6 +226,18 @@ impl Case {
             settings: settings::draw(&rng, self.level, CHUNK, BLOCK, self.shards),
             ..AssembleOptions::default()
         };
+        let journal = (self.protection == Protection::Journal).then(|| {
+            let index = self.disks + spares;
+            let stripe = CHUNK / 4096 * (self.disks as u64 + 1) + 2;
+            let mut info = DeviceInfo::plain(
+                format!("m{index}"),
+                JOURNAL_BEFORE + (2 * stripe).max(60) * 4096,
+            );
+            info.logical_block = BLOCK as u32;
+            info.volatile_cache = self.volatile;
+            MemberKind { index, array: 0, info, tear: BLOCK, lies: false, garbage: None }
+        });
+        create.write_journal = journal.is_some();
         let manners = Manners { inline: 0, latency: 200_000, slow: 0, hang: 0, unsupported: 0 };
         Plan::alone(Scenario {
             seed: self.history,
@@ -195,7 +245,7 @@ impl Case {
             assemble,
             shards: self.shards,
             members: members.collect(),
-            journal: None,
+            journal,
             block: BLOCK,
             zeroes: !self.fresh,
             volatile: self.volatile,

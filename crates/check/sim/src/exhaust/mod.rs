@@ -83,7 +83,7 @@ impl Point {
             failed: case.failed.clone(),
             requests: case.requests.clone(),
             fresh: case.fresh,
-            grows: self.protection == Protection::Reshape,
+            wanted: self.protection.wanted(case.disks),
             cut: self.cut,
             way: self.way,
             cut_again: self.cut_again,

@@ -22,8 +22,8 @@ pub struct Short {
     pub requests: Vec<(Range<u64>, bool)>,
     /// The first resync is not waited for.
     pub fresh: bool,
-    /// A spare becomes one more member meanwhile.
-    pub grows: bool,
+    /// The array is given this shape meanwhile.
+    pub wanted: Option<WantedShape>,
     /// Changes before the cut.
     pub cut: u64,
     /// Which of the many ways in which what is under way gets through.
@@ -98,9 +98,12 @@ impl Run {
         }
         reached.set(Reached::All);
         self.assemble()?;
-        if short.grows {
-            let slots = self.layout(self.top()).slots();
-            if self.top_status()?.raid_disks > slots {
+        if let Some(wanted) = short.wanted {
+            let now = self.top_status()?;
+            if now.reshape.is_some()
+                || wanted.raid_disks.is_some_and(|disks| now.raid_disks == disks)
+                || wanted.chunk_size.is_some_and(|chunk| now.chunk_size == chunk)
+            {
                 self.reshaped(|chances| &chances.reshaping)?;
             }
             self.world.reshaping.set(false);
@@ -118,11 +121,10 @@ impl Run {
                 self.write(blocks.clone(), *fua)?;
             }
         }
-        let later = if short.grows {
-            let (control, disks) = (self.top_control()?, self.layout(self.top()).slots() + 1);
+        let later = if let Some(wanted) = short.wanted {
+            let control = self.top_control()?;
             self.oracle.end_steady();
             self.world.reshaping.set(true);
-            let wanted = WantedShape { raid_disks: Some(disks), ..WantedShape::default() };
             let begun = async move { control.reshape(wanted, false).await };
             Some(self.life()?.machine.begin(begun))
         } else {
@@ -148,8 +150,7 @@ impl Run {
     fn cut(&mut self, short: &Short) -> Result<(), Over> {
         self.world.trace(|| "CUT".to_string());
         self.did.crashes += 1;
-        let in_use = self.control(self.top())?.is_some_and(|control| control.ppl().is_in_use());
-        self.promises.holes.all_logged = in_use;
+        self.note_whether_logged()?;
         self.world.rng.skip(Rng::new(short.way, WAYS).range(0..1 << 20));
         if let Some(Life { client, arrays, machine }) = self.life.take() {
             self.did.requests += client.ended;

@@ -370,11 +370,19 @@ impl Run {
     }
 
     /// The array is about to end: was every write in a log, and all of it in a journal?
-    fn note_whether_logged(&mut self) -> Result<(), Over> {
+    pub(super) fn note_whether_logged(&mut self) -> Result<(), Over> {
         if self.plan.is_alone() && self.life.is_some() {
             let control = self.control(self.top())?;
             let lies = self.plan.scenario.lies;
-            let journaled = control.as_ref().is_some_and(|own| own.journal().is_in_use()) && !lies;
+            // Its first resync counts when all say so.
+            let members = self.world.members.borrow().clone();
+            let mut in_sync = members.iter().filter(|member| member.in_sync.get());
+            let resynced = in_sync.all(|member| {
+                let superblock = images::superblock_alone(&self.world, member);
+                superblock.is_some_and(|superblock| superblock.resync_offset == u64::MAX)
+            });
+            let journaled =
+                control.as_ref().is_some_and(|own| own.journal().is_in_use()) && resynced && !lies;
             let logged = control.is_some_and(|control| control.ppl().is_in_use()) && !lies;
             self.promises.holes.all_logged = journaled || logged;
             self.promises.holes.journaled = journaled;

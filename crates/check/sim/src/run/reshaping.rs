@@ -131,6 +131,8 @@ impl Run {
         let layout = self.layout_of_images()?;
         self.world.reshaping.set(false);
         self.world.owners.borrow_mut().clear();
+        // All parity is made anew, and rows have other numbers.
+        self.promises.holes.close();
         self.oracle.grow(layout.array_size());
         self.has_layout(Rc::new(layout));
         self.open_anew()?;

@@ -37,7 +37,9 @@ impl Control {
         let (geometry, shared) = (&self.record.geometry(), &roster.shared);
         let view = self.record.engine.view();
         // As md shows it, the shape of before until a reshape has ended, but for the number of slots.
-        let (shape, slots) = (view.geometries().before(), self.record.widest().slots());
+        let geometries = view.geometries();
+        let shape = if shared.reshape.is_some() { geometries.before() } else { geometries.whole() };
+        let slots = self.record.widest().slots();
         ArrayStatus {
             id: self.record.id,
             name: self.record.name.clone(),
