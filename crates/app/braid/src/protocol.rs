@@ -16,7 +16,7 @@ pub mod volume;
 
 pub use counters::Counters;
 pub use job::Job;
-pub use scrubbed::{Found, FoundPlace, ScrubReport, ScrubState, Scrubbed};
+pub use scrubbed::{Found, FoundPlace, InDoubt, ScrubReport, ScrubState, Scrubbed};
 pub use stat::{Cache, Flow, Io, Latency, MemberIo, Sizes, Stat};
 
 use crate::wanted::array::Shape;
@@ -77,6 +77,8 @@ pub enum Request {
     PauseScrub { array: Option<String>, paused: bool },
     /// The check or repair that is under way, and the last one that has ended.
     Scrubs { array: Option<String> },
+    /// What is in doubt since a start by force is right.
+    AcceptDoubt { array: Option<String> },
     /// Cancel a check or repair.
     Cancel { array: Option<String> },
     /// Answer when no job is running, with progress meanwhile.
@@ -225,7 +227,12 @@ pub enum Answer {
     /// About volumes.
     Volume { volume: VolumeAnswer },
     /// The check or repair that is under way, and the last one that has ended.
-    Scrubs { array: String, under_way: Option<Box<ScrubReport>>, last: Option<Box<ScrubReport>> },
+    Scrubs {
+        array: String,
+        under_way: Option<Box<ScrubReport>>,
+        last: Option<Box<ScrubReport>>,
+        in_doubt: Option<InDoubt>,
+    },
     /// A job is running.
     Progress { job: Job },
     /// No job is running any more.
@@ -345,6 +352,8 @@ pub struct Detail {
     pub mismatch_count: u64,
     /// What the last check or repair found, place by place, also before a restart.
     pub scrubbed: Option<Scrubbed>,
+    /// Places that may hold something wrong since the array was started by force.
+    pub in_doubt: Option<InDoubt>,
     /// The check or repair that is under way: it runs, waits or is paused.
     pub scrub: Option<Box<ScrubReport>>,
     /// Redundancy holds below this; `None`: everywhere.

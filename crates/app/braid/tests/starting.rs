@@ -121,3 +121,58 @@ fn halves_that_ran_apart_are_named_and_the_rest_is_served() {
         assert!(ran.err.contains(words), "{words:?} is not in {}", ran.err);
     }
 }
+
+/// Serves a to c and kills the server while its array is being written.
+fn killed_while_written(place: &Place) {
+    for _ in 0..20 {
+        let server = place.serve("a b c");
+        std::thread::scope(|scope| {
+            let copying = scope.spawn(|| {
+                let copy = || place.tool("nbdcopy", &["--flush", "content", &place.uri("data")]);
+                while copy().code == 0 {}
+            });
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            server.signal(Signal::KILL);
+            drop(server);
+            copying.join().expect("nbdcopy is there");
+        });
+        // Between two copies it may be clean on a busy machine.
+        if place.examined("b")["state"] != "clean" {
+            return;
+        }
+    }
+    panic!("it is never killed while it is written");
+}
+
+#[test]
+fn what_a_start_by_force_leaves_in_doubt_is_listed_until_somebody_accepts_it() {
+    let place = Place::new();
+    place.members(&["a", "b", "c"]);
+    place.run("create data -l 5 -n 3 -c 64K --bitmap internal --bitmap-chunk 64K --assume-clean a b c").ok();
+    place.data("content", 64 << 10);
+    killed_while_written(&place);
+    let refused = place.run("serve b c --run --strict --nbd unix:nbd.sock");
+    // What is written is the first chunk, that of the member which is not there; the bitmap is new, and names others too.
+    refused.refused(2, &["write hole", "bytes of the array from byte 0 on", "--force"]);
+    let server = place.serve("b c --run --force");
+    let doubt = |place: &Place| place.detail("data")["in_doubt"]["places"].clone();
+    let places = doubt(&place);
+    assert_eq!(
+        (places[0]["offset"].as_u64(), places[0]["length"].as_u64()),
+        (Some(0), Some(65536))
+    );
+    place.run("stop data").ok();
+    assert!(server.ended().err.contains("write hole"));
+    // It stays.
+    let _server = place.serve("b c --run");
+    let line = "bytes 0 to 65536: in doubt";
+    for words in ["detail data", "check data --last"] {
+        let told = place.run(words).out;
+        assert!(told.contains(line), "{words}: {told}");
+    }
+    let said = place.run("check data --accept-doubt").ok();
+    assert!(said.contains("nothing is in doubt"), "{said}");
+    place.run("check data --accept-doubt").refused(2, &["nothing is in doubt on array data"]);
+    assert!(doubt(&place).is_null());
+    assert!(!place.run("detail data").out.contains(line));
+}

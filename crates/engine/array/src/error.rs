@@ -6,6 +6,7 @@ mod creating;
 pub use creating::CreateError;
 
 use crate::options::MemberSelector;
+use crate::state::in_doubt::InDoubt;
 use crate::status::JobKind;
 use braid_device::{IoError, OpenError};
 use braid_format::superblock::SuperblockError;
@@ -208,7 +209,8 @@ pub enum AssembleError {
     #[error(
         "assembling {array}: it was not stopped cleanly and slots {missing} are missing{}; parity may not match \
          what was being written at that moment, so blocks of the missing members near those writes may come back \
-         wrong (the write hole). Give the missing members too, or accept that with --force",
+         wrong (the write hole); {in_doubt}. Give the missing members too, or accept that with --force: then checks \
+         list those places until you say --accept-doubt",
         list(.left_out)
     )]
     DirtyDegraded {
@@ -218,6 +220,8 @@ pub enum AssembleError {
         missing: String,
         /// Members that were given and cannot be used, with the reason.
         left_out: Vec<String>,
+        /// The blocks that may come back wrong.
+        in_doubt: Box<InDoubt>,
     },
     /// An array with this uuid runs already.
     #[error("assembling {array}: it is running already; stop it first")]

@@ -8,12 +8,14 @@ use crate::settings::Settings;
 use crate::state::ArrayId;
 use crate::state::findings::Findings;
 use crate::state::flags::MemberFlags;
+use crate::state::in_doubt::InDoubt;
 use crate::state::view::MemberNr;
 use braid_device::plug::PlugStats;
 use braid_format::superblock::Version;
 use braid_layout::Level;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Events counted by an engine; see the field names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -346,6 +348,8 @@ pub struct ArrayStatus {
     pub left_out: Vec<String>,
     /// Members that were taken although the array had gone on without them, each with what it lacks.
     pub taken_by_force: Vec<String>,
+    /// The places that may be wrong, since it was started by force without all members after an unclean stop.
+    pub in_doubt: Option<Arc<InDoubt>>,
     /// The job that is running.
     pub job: Option<JobStatus>,
     /// The job that ended last.

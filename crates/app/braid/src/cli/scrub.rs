@@ -48,7 +48,7 @@ pub struct Scrub {
     pub deed: Deed,
     /// Run between these hours of the day only, such as 01:00-05:00 or 22:00-06:00, and go on when they come again:
     /// sets check_between, which is kept.
-    #[arg(long, value_name = "HOURS", value_parser = between, conflicts_with_all = ["pause", "resume", "cancel", "last"])]
+    #[arg(long, value_name = "HOURS", value_parser = between, conflicts_with_all = ["pause", "resume", "cancel", "last", "accept_doubt"])]
     pub between: Option<Assignment>,
     /// Answer in JSON; progress is a line of JSON each.
     #[arg(long)]
@@ -73,6 +73,9 @@ pub struct Deed {
     /// Start nothing; show what the last one found, and the one that is under way.
     #[arg(long)]
     pub last: bool,
+    /// Take what is in doubt since a start by force (the write hole) for right: checks list it no more.
+    #[arg(long)]
+    pub accept_doubt: bool,
 }
 
 fn between(text: &str) -> Result<Assignment, String> {

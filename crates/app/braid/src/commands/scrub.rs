@@ -19,6 +19,9 @@ pub fn run(options: Scrub, repair: bool, parity_only: bool) -> Result<ExitCode> 
     if deed.cancel {
         return say_done(&client.order(&Request::Cancel { array })?, json);
     }
+    if deed.accept_doubt {
+        return say_done(&client.order(&Request::AcceptDoubt { array })?, json);
+    }
     if deed.pause || deed.resume {
         return say_done(&client.order(&Request::PauseScrub { array, paused: deed.pause })?, json);
     }
@@ -40,10 +43,10 @@ pub fn run(options: Scrub, repair: bool, parity_only: bool) -> Result<ExitCode> 
 /// Shows the report of the last one, and the one that is under way.
 fn last(client: &mut Client, array: Option<String>, json: bool) -> Result<ExitCode> {
     let answer = client.ask(&Request::Scrubs { array })?;
-    let Answer::Scrubs { array, under_way, last } = &answer else {
+    let Answer::Scrubs { array, under_way, last, in_doubt } = &answer else {
         return Err(unexpected(&answer));
     };
-    if under_way.is_none() && last.is_none() {
+    if under_way.is_none() && last.is_none() && in_doubt.is_none() {
         bail!("array {array} has not been checked on this machine; `braid check {array}` does it");
     }
     if json {
@@ -51,6 +54,9 @@ fn last(client: &mut Client, array: Option<String>, json: bool) -> Result<ExitCo
     } else {
         let reports = last.iter().chain(under_way);
         for line in reports.flat_map(|report| report::lines(array, report)) {
+            output::line(line)?;
+        }
+        for line in in_doubt.iter().flat_map(found::in_doubt) {
             output::line(line)?;
         }
     }
@@ -74,7 +80,7 @@ fn conclude(last: Option<LastJob>, detail: Detail, json: bool, repair: bool) -> 
         bail!("the {asked} of array {} did not come to its end: {why}", detail.name);
     };
     let sectors = job.mismatches;
-    let scrubbed = detail.scrubbed.clone();
+    let (scrubbed, in_doubt) = (detail.scrubbed.clone(), detail.in_doubt.clone());
     let (lost, unmended) = scrubbed.as_ref().map_or((0, 0), |found| (found.lost, found.unmended));
     let (name, clean) = (detail.name.clone(), sectors == 0 && lost == 0 && unmended == 0);
     if json {
@@ -84,6 +90,9 @@ fn conclude(last: Option<LastJob>, detail: Detail, json: bool, repair: bool) -> 
         let corrected = if mended { ", corrected and read back" } else { "" };
         output::line(format!("{asked} of array {name}: {sectors} sectors mismatched{corrected}"))?;
         for line in scrubbed.iter().flat_map(found::lines) {
+            output::line(format!("  {line}"))?;
+        }
+        for line in in_doubt.iter().flat_map(found::in_doubt) {
             output::line(format!("  {line}"))?;
         }
         if let Some(next) = advice(&name, repair, scrubbed.as_ref()) {

@@ -139,11 +139,15 @@ impl Running {
                     self.scrubs.resume(&array)?
                 })
             }
+            Request::AcceptDoubt { array } => {
+                let array = self.find(array.as_deref())?;
+                done(self.scrubs.accept_doubt(&array)?)
+            }
             Request::Scrubs { array } => {
                 let array = self.find(array.as_deref())?;
-                let Known { under_way, last, .. } = self.scrubs.known(&array)?;
+                let Known { under_way, last, in_doubt, .. } = self.scrubs.known(&array)?;
                 let (under_way, last) = (under_way.map(Box::new), last.map(Box::new));
-                Answer::Scrubs { array: array.name().to_string(), under_way, last }
+                Answer::Scrubs { array: array.name().to_string(), under_way, last, in_doubt }
             }
             Request::Cancel { array } => {
                 let array = self.find(array.as_deref())?;

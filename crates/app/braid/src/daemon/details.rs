@@ -62,6 +62,7 @@ pub(super) fn detail(status: ArrayStatus, exports: Vec<String>, known: Known) ->
         last_job: status.last_job.map(last_job_of),
         mismatch_count: known.last.as_ref().map_or(0, |last| last.mismatches),
         scrubbed: known.last.map(|last| last.found),
+        in_doubt: known.in_doubt,
         scrub: known.under_way.map(Box::new),
         resynced: status.resynced,
         has_bitmap: status.has_bitmap,

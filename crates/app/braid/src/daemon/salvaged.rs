@@ -61,6 +61,7 @@ pub fn detail(array: &Salvage, exports: Vec<String>) -> Detail {
         last_job: None,
         mismatch_count: 0,
         scrubbed: None,
+        in_doubt: None,
         scrub: None,
         resynced: (!superblock.is_clean()).then(|| bytes(superblock.resync_offset)),
         sync_speed_min: 0,

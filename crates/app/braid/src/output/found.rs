@@ -1,6 +1,6 @@
 //! What a check or repair found, in words: one line for each place.
 
-use crate::protocol::{Found, FoundPlace, Scrubbed};
+use crate::protocol::{Found, FoundPlace, InDoubt, Scrubbed};
 
 /// The places that were listed, and how many more there are.
 pub fn lines(scrubbed: &Scrubbed) -> Vec<String> {
@@ -12,7 +12,16 @@ pub fn lines(scrubbed: &Scrubbed) -> Vec<String> {
     lines
 }
 
-/// The same, with the bytes of the members' components.
+/// The places that are in doubt since an array was started by force.
+pub fn in_doubt(doubt: &InDoubt) -> Vec<String> {
+    let mut lines: Vec<String> = doubt.places.iter().map(|place| line(place, "check")).collect();
+    if doubt.more > 0 {
+        lines.push(format!("and {} places more that are in doubt", doubt.more));
+    }
+    lines
+}
+
+/// [`lines`] with the bytes of the members' components.
 pub fn lines_with_components(scrubbed: &Scrubbed) -> Vec<String> {
     let with = |(line, place): (String, Option<&FoundPlace>)| match place {
         Some(place) => {
@@ -39,9 +48,12 @@ fn line(place: &FoundPlace, kind: &str) -> String {
         Found::Several => "does not match; more than one member is wrong".to_string(),
         Found::Unreadable => format!("{members} could not be read, the others have it"),
         Found::Lost => format!("{members} could not be read, and nothing else has it"),
+        Found::InDoubt => format!(
+            "in doubt: the array was started by force without {members}, and power had failed during a write (the write hole)"
+        ),
     };
     let then = match (verdict, mended, kind) {
-        (Found::Lost, ..) => "",
+        (Found::Lost | Found::InDoubt, ..) => "",
         (Found::Unknown | Found::Several, true, _) => {
             "; redundancy was made to match what the data, or the first copy, says"
         }

@@ -80,6 +80,15 @@ pub struct Scrubbed {
     pub lost: u64,
 }
 
+/// Places that may hold something wrong since their array was started by force: the write hole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InDoubt {
+    /// The first places; all of the array where nothing says which.
+    pub places: Vec<FoundPlace>,
+    /// Places that are not listed.
+    pub more: u64,
+}
+
 /// One place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundPlace {
@@ -113,4 +122,6 @@ pub enum Found {
     Unreadable,
     /// The members could not be read, and the others are not enough.
     Lost,
+    /// The members of these slots were missing when the array was started by force, and power had failed during a write.
+    InDoubt,
 }

@@ -1,7 +1,7 @@
 //! Makes a running array of its members.
 //!
 //! `choose` decides from the superblocks who takes part, `journal` replays a write journal, `rescue` who else does when it cannot start otherwise and somebody
-//! insists, `reshape` what an array has become that is being reshaped, `outlook` tells all that without starting anything;
+//! insists, `reshape` what an array has become that is being reshaped, `doubt` what may be wrong after a start by force, `outlook` tells all that without starting anything;
 //! this file reads them, checks what was
 //! chosen against the array's shape, and starts engines and control.
 //!
@@ -12,6 +12,7 @@
 
 pub(crate) mod bad_blocks;
 pub(crate) mod choose;
+mod doubt;
 mod journal;
 mod logged;
 pub mod outlook;
@@ -20,9 +21,9 @@ mod reshape;
 mod running;
 
 use crate::array::{Array, ArrayParts, new_id};
-use crate::control::Control;
 use crate::control::record::bad_list::Bad;
 use crate::control::record::members::{Member, NewMember, Roster, Standing};
+use crate::control::{Control, Given};
 use crate::error::AssembleError;
 use crate::metadata::bitmap::load::{Loaded, Source, Unsupported, Wanted, load};
 use crate::metadata::component::used_size;
@@ -34,6 +35,7 @@ use crate::options::{AssembleOptions, Context};
 use crate::state::array_size::ArraySize;
 use crate::state::bad_blocks::BadBlocks;
 use crate::state::geometry::Geometry;
+use crate::state::in_doubt::InDoubt;
 use braid_device::meter::Metered;
 use braid_device::{Device, DeviceInfo, Opener};
 use braid_format::SECTOR;
@@ -62,7 +64,7 @@ pub async fn assemble(
     openers: Vec<Arc<dyn Opener>>,
     options: AssembleOptions,
 ) -> Result<Arc<Array>, AssembleError> {
-    let Prepared { mut choice, level, layout, logs, journal, resynced, taken } =
+    let Prepared { mut choice, level, layout, logs, journal, resynced, taken, in_doubt } =
         prepare(ctx, openers, &options).await?;
     let read_only = options.read_only || journal.is_lost();
     let options = AssembleOptions { read_only, ..options };
@@ -105,8 +107,11 @@ pub async fn assemble(
     // Users see the size of before until a reshape has ended, and what is to be cut off was cut off before.
     let size = geometries.before().whole_blocks().min(geometry.whole_blocks());
     let device = DeviceInfo { size, ..running::device_info(&name, &geometry, &devices) };
-    let bitmap =
-        if options.read_only { None } else { bitmap(ctx, &choice, &geometry, resynced).await? };
+    let bitmap = if options.read_only || !geometry.level.has_redundancy() {
+        None
+    } else {
+        bitmap(ctx, &choice, Wanted { covers: geometry.sync_size(), resynced }).await?
+    };
     let loaded = bitmap.as_ref().map_or((resynced, false), |b| (b.resynced, b.usable));
     let there = u16::try_from(ctx.remotes.len()).unwrap_or(u16::MAX);
     let (settings, refused) = options.settings.suited(&geometry, there, options.memory_max);
@@ -146,7 +151,8 @@ pub async fn assemble(
     let name_of = name.clone();
     let parts = crate::control::Parts { id, name: name_of, engine, roster, keeper, journal: begun };
     let taken = taken.into_iter().map(|(_, line)| line).collect();
-    let control = Control::start(ctx, &options, parts, (left_out, taken));
+    let given = Given { left_out, taken_by_force: taken, in_doubt: in_doubt.map(Arc::new) };
+    let control = Control::start(ctx, &options, parts, given);
     control.begin().await;
     if control.record.roster.borrow().broken {
         control.stop().await;
@@ -245,6 +251,8 @@ pub(crate) struct Prepared {
     resynced: u64,
     /// Members that were taken by force: their names, and a line on each.
     pub(crate) taken: Vec<(String, String)>,
+    /// What may be wrong, since it is started by force.
+    in_doubt: Option<InDoubt>,
 }
 
 /// Reads everything that an assembly decides by, and decides. Writes nothing.
@@ -289,8 +297,16 @@ pub(crate) async fn prepare(
         (Some(logs), Ok(layout)) => logged::judge(logs, &choice, layout).clean,
         _ => false,
     };
+    let dirty = !(choice.shared.is_clean() || logs_say_clean) || !taken.is_empty();
+    let in_doubt = match &shape {
+        Ok(Layout::Parity(parity)) if dirty && choice.shared.events > 0 => {
+            in_doubt(ctx, &choice, parity, taken.is_empty()).await
+        }
+        _ => None,
+    };
     let force = (&given[..], !taken.is_empty());
-    let resynced = match check_complete(&choice, level, options, force, logs_say_clean)? {
+    let clean = if dirty { Err(in_doubt.as_ref()) } else { Ok(()) };
+    let resynced = match check_complete(&choice, level, options, force, clean)? {
         u64::MAX => u64::MAX,
         // Where it was counted from has another place when the reshape has ended.
         _ if choice.shared.reshape.is_some() => 0,
@@ -299,7 +315,25 @@ pub(crate) async fn prepare(
     let layout = shape?;
     check_survives(&choice, level, &layout, &given)?;
     choice.leave_stale_out();
-    Ok(Prepared { choice, level, layout, logs, journal, resynced, taken })
+    Ok(Prepared { choice, level, layout, logs, journal, resynced, taken, in_doubt })
+}
+
+/// What may be wrong of an array that was not stopped cleanly and lacks members; `None` where nothing is.
+async fn in_doubt(
+    ctx: &Context,
+    choice: &Choice,
+    parity: &Parity,
+    bitmap_counts: bool,
+) -> Option<InDoubt> {
+    if choice.slots_not_in_sync().is_empty() {
+        return None;
+    }
+    let wanted = Wanted { covers: parity.used_component_size(), resynced: 0 };
+    // One that is of no use is complained about when the array starts.
+    let loaded = bitmap(ctx, choice, wanted).await.ok().flatten();
+    let usable = loaded.filter(|loaded| loaded.usable && bitmap_counts);
+    let found = doubt::of(choice, parity, usable.as_ref().map(|loaded| &loaded.keeper));
+    (!found.is_empty()).then_some(found)
 }
 
 pub(crate) async fn examine_all(
@@ -363,17 +397,18 @@ pub(crate) fn missing_text(slots: &[Slot]) -> String {
 }
 
 /// Refuses a degraded start that the caller did not ask for or that may invent data. Gives the byte
-/// below which redundancy holds; `u64::MAX`: everywhere. `logs_say_clean`: it will once the logs are replayed.
+/// below which redundancy holds; `u64::MAX`: everywhere. `clean`: it was stopped cleanly, or will be as if it had once the
+/// logs are replayed; else what of parity levels may be wrong.
 fn check_complete(
     choice: &Choice,
     level: Level,
     options: &AssembleOptions,
     (given, taken): (&[String], bool),
-    logs_say_clean: bool,
+    clean: Result<(), Option<&InDoubt>>,
 ) -> Result<u64, AssembleError> {
     let shared = &choice.shared;
-    // A log says nothing of what a member that was taken by force has missed.
-    let clean = (shared.is_clean() || logs_say_clean) && !taken || !level.has_redundancy();
+    let in_doubt = clean.err().flatten();
+    let clean = clean.is_ok() || !level.has_redundancy();
     let missing = choice.slots_not_in_sync();
     let whole = u64::MAX;
     // Writes that a member taken by force lacks may be anywhere.
@@ -401,14 +436,16 @@ fn check_complete(
     let never_ran = shared.events == 0;
     if level.is_parity() && !never_ran {
         if !options.force {
-            let missing = missing_text(&missing);
-            return Err(AssembleError::DirtyDegraded { array, missing, left_out });
+            let in_doubt = in_doubt.cloned().unwrap_or_else(|| InDoubt::of_slots(missing.clone()));
+            let (missing, in_doubt) = (missing_text(&missing), Box::new(in_doubt));
+            return Err(AssembleError::DirtyDegraded { array, missing, left_out, in_doubt });
         }
         if !shared.is_clean() {
             tracing::warn!(
                 "array {array}: started by force although it was not stopped cleanly and slots {} are missing: \
-             blocks of theirs near writes of that moment may come back wrong (the write hole)",
-                missing_text(&missing)
+             blocks of theirs near writes of that moment may come back wrong (the write hole); {}",
+                missing_text(&missing),
+                in_doubt.map_or_else(String::new, InDoubt::to_string)
             );
         }
         // As mdadm does: what is there counts as right, where nothing is left to compare it with.
@@ -524,10 +561,9 @@ fn geometry(
 async fn bitmap(
     ctx: &Context,
     choice: &Choice,
-    geometry: &Geometry,
-    resynced: u64,
+    wanted: Wanted,
 ) -> Result<Option<Loaded>, AssembleError> {
-    if choice.shared.bitmap_offset == 0 || !geometry.level.has_redundancy() {
+    if choice.shared.bitmap_offset == 0 {
         return Ok(None);
     }
     let in_sync = |chosen: &&Chosen| matches!(chosen.standing, Standing::InSync(_));
@@ -541,7 +577,6 @@ async fn bitmap(
             superblock: found.superblock.clone(),
         })
         .collect();
-    let wanted = Wanted { covers: geometry.sync_size(), resynced };
     let loaded = load(&ctx.shard, &choice.shared, &sources, &wanted).await;
     loaded.map(Some).map_err(|Unsupported(what)| {
         let array = choice.title();

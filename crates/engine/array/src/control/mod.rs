@@ -53,6 +53,7 @@ pub mod unanswered;
 use crate::error::ControlError;
 use crate::options::{AssembleOptions, Context};
 use crate::state::ArrayId;
+use crate::state::in_doubt::InDoubt;
 use bitmap::WriteIntent;
 use braid_shard::Shard;
 use client_flushes::ClientFlushes;
@@ -65,6 +66,7 @@ pub(crate) use record::Parts;
 use record::Record;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use unanswered::Unanswered;
 
 /// See the module's documentation. Lives on the home shard; from elsewhere use
@@ -76,11 +78,21 @@ pub struct Control {
     ppl: Rc<PartialParity>,
     journal: Rc<WriteJournal>,
     jobs: Rc<Jobs>,
-    left_out: Vec<String>,
-    taken_by_force: Vec<String>,
+    given: Given,
     unanswered: Rc<Unanswered>,
     membership: Rc<Membership>,
     in_effect: Rc<InEffect>,
+}
+
+/// What an assembly has to say of what it was given.
+#[derive(Default)]
+pub(crate) struct Given {
+    /// Sentences on devices that are no members, and why.
+    pub(crate) left_out: Vec<String>,
+    /// Sentences on members that are stale.
+    pub(crate) taken_by_force: Vec<String>,
+    /// The places that may be wrong, since it was started by force.
+    pub(crate) in_doubt: Option<Arc<InDoubt>>,
 }
 
 #[derive(Default)]
@@ -89,13 +101,11 @@ struct Controls(RefCell<Vec<Rc<Control>>>);
 impl Control {
     /// Makes the control of an array whose engines run, and registers it with the home shard.
     /// [`Control::begin`] starts its tasks.
-    ///
-    /// `left_out`: sentences on devices that are no members, and why; `taken_by_force`: on members that are stale.
     pub(crate) fn start(
         ctx: &Context,
         options: &AssembleOptions,
         parts: Parts,
-        (left_out, taken_by_force): (Vec<String>, Vec<String>),
+        given: Given,
     ) -> Rc<Control> {
         let begun = parts.journal;
         let record = Record::new(ctx, options, parts);
@@ -113,8 +123,7 @@ impl Control {
             bitmap,
             ppl,
             journal,
-            left_out,
-            taken_by_force,
+            given,
             in_effect,
         });
         ctx.shard.local::<Controls>().0.borrow_mut().push(Rc::clone(&control));

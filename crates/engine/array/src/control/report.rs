@@ -69,8 +69,9 @@ impl Control {
                     MemberStatus { waiting_for_space, ..member_status(member, &plugs) }
                 })
                 .collect(),
-            left_out: self.left_out.clone(),
-            taken_by_force: self.taken_by_force.clone(),
+            left_out: self.given.left_out.clone(),
+            taken_by_force: self.given.taken_by_force.clone(),
+            in_doubt: self.given.in_doubt.clone(),
             job,
             last_job: work.last.clone(),
             mismatch_cnt: work.mismatch_cnt,

@@ -11,6 +11,7 @@
 //! | `extent` | a run of bytes of one stripe |
 //! | `flags` | the flags of a member in its superblock |
 //! | `findings` | what checks and repairs found, place by place |
+//! | `in_doubt` | places that may be wrong since a start by force |
 //! | `apart` | halves of one array that ran apart, told from their superblocks |
 
 pub mod apart;
@@ -21,6 +22,7 @@ pub mod findings;
 pub mod flags;
 pub mod geometries;
 pub mod geometry;
+pub mod in_doubt;
 pub(crate) mod reports;
 pub mod view;
 

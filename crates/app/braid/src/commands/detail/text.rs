@@ -261,6 +261,9 @@ fn more(detail: &Detail) -> Vec<String> {
     for line in &detail.taken_by_force {
         lines.push(field("Forced", line));
     }
+    for line in detail.in_doubt.iter().flat_map(found::in_doubt) {
+        lines.push(field("In Doubt", line));
+    }
     for line in &detail.left_out {
         lines.push(field("Left Out", line));
     }

@@ -26,6 +26,14 @@ pub(super) fn announce(array: &Array, server: &Server) -> Result<()> {
             array.name()
         ));
     }
+    if let Some(doubt) = status.iter().find_map(|status| status.in_doubt.as_ref()) {
+        output::note(format!(
+            "warning: array {0}: what it gives of slots {1:?} may be wrong near writes of the moment in which it was not \
+             stopped cleanly (the write hole); {doubt}: `braid check {0} --last` lists it",
+            array.name(),
+            doubt.slots
+        ));
+    }
     if server.offers(array.name()) {
         for address in server.addresses() {
             output::line(format!("  {}", address.uri(array.name())))?;

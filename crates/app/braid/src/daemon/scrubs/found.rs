@@ -1,7 +1,8 @@
 //! What the engine says of a check or repair, in the words in which it is kept and sent.
 
-use crate::protocol::{Found, FoundPlace, ScrubReport, ScrubState, Scrubbed};
-use braid_array::state::findings::{Finding, Verdict};
+use crate::protocol::{Found, FoundPlace, InDoubt, ScrubReport, ScrubState, Scrubbed};
+use braid_array::state::findings::{Finding, PLACES_MAX, Verdict};
+use braid_array::state::in_doubt::InDoubt as Told;
 use braid_array::status::Scrubbed as Part;
 use std::collections::BTreeMap;
 
@@ -47,12 +48,43 @@ pub(super) fn joined(before: &ScrubReport, part: &Part, names: &Names) -> ScrubR
         *report.wrong.entry(name(names, nr)).or_default() += bytes;
     }
     let mut places = findings.places.iter().map(|found| place(found, names));
-    let room = braid_array::state::findings::PLACES_MAX.saturating_sub(report.found.places.len());
+    let room = PLACES_MAX.saturating_sub(report.found.places.len());
     report.found.places.extend(places.by_ref().take(room));
     report.found.more += findings.more + places.count() as u64;
     report.found.unmended += findings.unmended;
     report.found.lost += findings.lost;
     report
+}
+
+/// What is in doubt of an array of `size` bytes: what was known, and what the start by force has added.
+pub(super) fn in_doubt(known: Option<InDoubt>, told: &Told, size: u64) -> InDoubt {
+    let place = |array: std::ops::Range<u64>, component: std::ops::Range<u64>, slots: &[usize]| {
+        FoundPlace {
+            offset: array.start,
+            length: array.end - array.start,
+            component_offset: component.start,
+            component_length: component.end - component.start,
+            verdict: Found::InDoubt,
+            members: slots.iter().map(|slot| format!("the member of slot {slot}")).collect(),
+            mended: false,
+        }
+    };
+    let mut all = known.unwrap_or_default();
+    let anywhere = told.anywhere.then(|| place(0..size, 0..0, &told.slots));
+    let named = told.places.iter();
+    let named = named.map(|one| place(one.array.clone(), one.component.clone(), &[one.slot]));
+    for place in anywhere.into_iter().chain(named) {
+        if all.places.contains(&place) {
+            continue;
+        }
+        match all.places.len() < PLACES_MAX {
+            true => all.places.push(place),
+            false => all.more += 1,
+        }
+    }
+    all.more = all.more.max(told.more);
+    all.places.sort_by_key(|place| (place.offset, place.length));
+    all
 }
 
 fn name(names: &Names, nr: &u32) -> String {

@@ -18,7 +18,7 @@ mod record;
 
 use super::orders::order;
 use crate::output::{self, time};
-use crate::protocol::{ScrubReport, ScrubState};
+use crate::protocol::{InDoubt, ScrubReport, ScrubState};
 use crate::settings::hours::Hours;
 use crate::settings::kept::Kept;
 use anyhow::{Result, bail};
@@ -26,7 +26,7 @@ use braid_array::array::Array;
 use braid_array::options::Scrub;
 use braid_array::status::{JobOutcome, Scrubbed};
 use braid_device::Target;
-use found::{Names, joined, not_begun};
+use found::{Names, in_doubt, joined, not_begun};
 use record::Record;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -52,6 +52,8 @@ struct One {
     part: Option<Part>,
     /// The record as it is on disk, and when it was written.
     stored: Option<(Record, Instant)>,
+    /// The engine was asked what is in doubt.
+    asked_doubt: bool,
 }
 
 struct Part {
@@ -72,6 +74,8 @@ pub struct Known {
     pub last: Option<ScrubReport>,
     /// The hours between which they run.
     pub hours: Option<Hours>,
+    /// What may be wrong since a start by force.
+    pub in_doubt: Option<InDoubt>,
 }
 
 impl Scrubs {
@@ -116,9 +120,26 @@ impl Scrubs {
         let mut arrays = self.arrays();
         let one = self.entry(&mut arrays, array.uuid());
         one.ask(array)?;
+        one.ask_doubt(array)?;
         self.keep(one, array, false);
-        let Record { under_way, last } = one.record.clone();
-        Ok(Known { under_way, last, hours: one.hours })
+        let Record { under_way, last, in_doubt } = one.record.clone();
+        Ok(Known { under_way, last, hours: one.hours, in_doubt })
+    }
+
+    /// What is in doubt since a start by force is right.
+    ///
+    /// # Errors
+    /// Nothing is in doubt.
+    pub fn accept_doubt(&self, array: &Array) -> Result<String> {
+        let mut arrays = self.arrays();
+        let one = self.entry(&mut arrays, array.uuid());
+        one.ask_doubt(array)?;
+        let name = array.name();
+        if one.record.in_doubt.take().is_none() {
+            bail!("nothing is in doubt on array {name}");
+        }
+        self.keep(one, array, true);
+        Ok(format!("nothing is in doubt on array {name} any more"))
     }
 
     /// Starts a check or repair. Says what happens.
@@ -233,7 +254,7 @@ impl Scrubs {
         }
         let mut arrays = self.arrays();
         let one = self.entry(&mut arrays, array.uuid());
-        if one.ask(array).is_err() {
+        if one.ask(array).is_err() || one.ask_doubt(array).is_err() {
             return;
         }
         if one.part.is_some() && !one.is_time() {
@@ -270,6 +291,7 @@ impl Scrubs {
                         .under_way
                         .as_ref()
                         .map(|one| (one.state, one.found.clone(), one.mismatches))
+                        .map(|one| (one, record.in_doubt.clone()))
                 };
                 at_once || when.elapsed() >= KEEP_EVERY || of(stored) != of(&one.record)
             }
@@ -303,6 +325,21 @@ impl One {
         if let Some(now) = now {
             self.take(&now);
         }
+        Ok(())
+    }
+
+    /// Asks the engine, once, what is in doubt since it was started.
+    fn ask_doubt(&mut self, array: &Array) -> Result<()> {
+        if self.asked_doubt {
+            return Ok(());
+        }
+        let told =
+            order(array, |control| async move { Ok(control.status().await.in_doubt.clone()) })?;
+        if let Some(told) = told {
+            let (known, size) = (self.record.in_doubt.take(), array.info().device.size);
+            self.record.in_doubt = Some(in_doubt(known, &told, size));
+        }
+        self.asked_doubt = true;
         Ok(())
     }
 

@@ -1,9 +1,9 @@
-//! The record of an array's checks and repairs between two runs of the server: `UUID.scrub` in the state directory, since md
+//! The record of an array's checks and repairs, and of what is in doubt on it, between two runs of the server: `UUID.scrub` in the state directory, since md
 //! has no place for it on the members.
 //!
 //! Invariants: the file is replaced as a whole or not at all, also in a crash; whatever stands in it, the array is served.
 
-use crate::protocol::ScrubReport;
+use crate::protocol::{InDoubt, ScrubReport};
 use crate::settings::kept::Kept;
 use anyhow::Result;
 use braid_format::uuid_text;
@@ -16,6 +16,9 @@ pub(super) struct Record {
     pub(super) under_way: Option<ScrubReport>,
     /// The last one that has ended.
     pub(super) last: Option<ScrubReport>,
+    /// What may be wrong since a start by force, until somebody says that it is right.
+    #[serde(default)]
+    pub(super) in_doubt: Option<InDoubt>,
 }
 
 impl Record {

@@ -4,7 +4,7 @@ use crate::control::Control;
 use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::create::create;
 use crate::error::{AssembleError, CreateError, ExamineError};
-use crate::options::{AssembleOptions, CreateOptions, MemberSelector};
+use crate::options::{AssembleOptions, CreateBitmap, CreateOptions, MemberSelector};
 use crate::status::{ArrayState, MemberState};
 use braid_device::{IoErrorKind, Opener};
 use braid_format::superblock::{CLEAN, Role, Version, candidates};
@@ -179,6 +179,43 @@ fn a_member_that_failed_is_not_taken_back() {
     let status = world.status(&control);
     assert_eq!(status.degraded, 1);
     assert!(status.left_out[0].contains("m1: it failed"), "{:?}", status.left_out);
+}
+
+#[test]
+fn the_bitmap_says_which_blocks_a_start_by_force_leaves_in_doubt() {
+    const CHUNK: u64 = 64 << 10;
+    let members = members("m", 3, 4 * MIB);
+    {
+        let world = World::new(1);
+        let bitmap = CreateBitmap::Internal { chunk: Some(CHUNK) };
+        let options = CreateOptions { chunk_size: Some(CHUNK), bitmap, ..clean(Level::Raid5, 3) };
+        world.create(&members, options);
+        let (array, _) = world.assemble(&members);
+        // A new bitmap has all its bits set.
+        world.sleep(60_000_000_000);
+        // The first chunk of the first stripe, on slot 0 and with its parity on slot 2, and the last of the second: slot 2.
+        world.write(&array, 0, 4096, &pattern(0, 4096)).unwrap();
+        world.write(&array, 0, 2 * CHUNK, &pattern(0, 4096)).unwrap();
+    }
+    let force = || AssembleOptions { force: true, ..AssembleOptions::default() };
+    let doubt = |missing: usize| {
+        let world = World::new(1);
+        let there: Vec<usize> = (0..3).filter(|slot| *slot != missing).collect();
+        let members = some(&members, &there);
+        let AssembleError::DirtyDegraded { in_doubt, .. } = refused(&world, &members) else {
+            panic!("it starts")
+        };
+        let options = AssembleOptions { read_only: true, ..force() };
+        let array = world.try_assemble(&members, options).unwrap();
+        let control = Control::find(&world.shards[0], array.id()).unwrap();
+        let told = world.status(&control).in_doubt;
+        assert_eq!(told.as_deref(), Some(&*in_doubt).filter(|doubt| !doubt.is_empty()));
+        assert!(!in_doubt.anywhere);
+        in_doubt.places.iter().map(|place| (place.array.start, place.array.end)).collect::<Vec<_>>()
+    };
+    assert_eq!(doubt(0), [(0, CHUNK), (3 * CHUNK, 4 * CHUNK)]);
+    assert_eq!(doubt(1), [(CHUNK, 2 * CHUNK)]);
+    assert_eq!(doubt(2), [(2 * CHUNK, 3 * CHUNK)]);
 }
 
 #[test]

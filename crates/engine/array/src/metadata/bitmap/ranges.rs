@@ -41,6 +41,11 @@ impl Ranges {
         Ranges(ranges)
     }
 
+    /// The ranges, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Range<u64>> {
+        self.0.iter()
+    }
+
     /// Where the first range begins.
     pub(crate) fn start(&self) -> Option<u64> {
         self.0.first().map(|range| range.start)
