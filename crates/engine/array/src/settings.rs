@@ -22,6 +22,9 @@ pub const PREREAD_BYPASS_THRESHOLD: u32 = 1;
 /// Read errors that a member may have at levels 1 and 10 before it is failed, unless set (md's default).
 pub const MAX_READ_ERRORS: u32 = 20;
 
+/// The same at levels 4, 5 and 6: md compares with its `stripe_cache_size` (`raid5.c`, `raid5_end_read_request`).
+pub const MAX_READ_ERRORS_WITH_PARITY: u32 = 256;
+
 /// Time limit of a request to a member unless set, in seconds: longer than disks try to read a bad block (7 to 20 s),
 /// as long as Linux waits for a SCSI command.
 pub const MEMBER_TIMEOUT: u32 = 30;
@@ -133,8 +136,8 @@ pub struct Settings {
     pub preread_bypass_threshold: Option<u32>,
     /// Shards that own stripes; `None`: all that the process has.
     pub shards: Option<u16>,
-    /// Read errors that a member may have at levels 1 and 10, corrected from another copy; the count
-    /// halves each hour, and with one more it fails. `None`: [`MAX_READ_ERRORS`].
+    /// Read errors that a member may have, corrected from the others; the count halves each hour, and with one more it
+    /// fails. `None`: [`MAX_READ_ERRORS`], or [`MAX_READ_ERRORS_WITH_PARITY`].
     pub max_read_errors: Option<u32>,
     /// Time limit of a request to a member.
     pub member_timeout: MemberTimeout,
@@ -178,9 +181,9 @@ pub enum SettingError {
         /// The array's level.
         level: String,
     },
-    /// The array has no copies of which one could stand in for another.
-    #[error("{name} is for levels 1 and 10; this array is {level}")]
-    NoCopies {
+    /// The array has no member that could stand in for another.
+    #[error("{name} is for arrays with redundancy; this array is {level}")]
+    NoRedundancy {
         /// The setting.
         name: &'static str,
         /// The array's level.
@@ -355,9 +358,10 @@ impl Settings {
         })
     }
 
-    /// Read errors that a member may have, what auto means included.
-    pub fn max_read_errors(&self) -> u32 {
-        self.max_read_errors.unwrap_or(MAX_READ_ERRORS)
+    /// Read errors that a member of an array of this level may have, what auto means included.
+    pub fn max_read_errors(&self, level: Level) -> u32 {
+        let auto = if level.is_parity() { MAX_READ_ERRORS_WITH_PARITY } else { MAX_READ_ERRORS };
+        self.max_read_errors.unwrap_or(auto)
     }
 
     /// Checks the settings against an array of `geometry` whose process has `shards` shards and may
@@ -371,10 +375,9 @@ impl Settings {
         {
             return Err(SettingError::Shards { asked, there: shards });
         }
-        let copies = matches!(geometry.level, Level::Raid1 | Level::Raid10);
-        if self.max_read_errors.is_some() && !copies {
+        if self.max_read_errors.is_some() && !geometry.level.has_redundancy() {
             let (name, level) = ("max_read_errors", geometry.level.to_string());
-            return Err(SettingError::NoCopies { name, level });
+            return Err(SettingError::NoRedundancy { name, level });
         }
         if !geometry.has_parity() {
             let plain = self.without_parity();
@@ -430,7 +433,7 @@ impl Settings {
             match &why {
                 SettingError::Shards { .. } => self.shards = None,
                 SettingError::Memory { .. } => self.stripe_cache_size = StripeCacheSize::Auto,
-                SettingError::NoCopies { .. } => self.max_read_errors = None,
+                SettingError::NoRedundancy { .. } => self.max_read_errors = None,
                 SettingError::NoParity { .. } => {
                     self = self.without_parity();
                 }

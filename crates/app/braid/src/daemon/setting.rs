@@ -15,7 +15,6 @@ use braid_array::settings::MEMBER_TIMEOUT;
 use braid_array::state::geometry::Geometry;
 use braid_array::status::ArrayStatus;
 use braid_device::Target;
-use braid_layout::Level;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -149,8 +148,8 @@ fn auto(
         "sync_max" => ("to the end".to_string(), BTreeMap::new()),
         "check_between" => ("at any time".to_string(), BTreeMap::new()),
         "max_read_errors" => match status.level {
-            Level::Raid1 | Level::Raid10 => {
-                let most = status.settings.max_read_errors();
+            level if level.has_redundancy() => {
+                let most = status.settings.max_read_errors(level);
                 (most.to_string(), numbers(&[("read_errors", most.into())]))
             }
             level => (format!("not used at level {level}"), BTreeMap::new()),

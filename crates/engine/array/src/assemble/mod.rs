@@ -574,7 +574,11 @@ async fn bitmap(
         .map(|Chosen { found, .. }| Source {
             name: found.name.clone(),
             device: Rc::clone(&found.device),
-            superblock: found.superblock.clone(),
+            // That of all, also where power failed before this one was told.
+            superblock: Superblock {
+                bitmap_offset: choice.shared.bitmap_offset,
+                ..found.superblock.clone()
+            },
         })
         .collect();
     let loaded = load(&ctx.shard, &choice.shared, &sources, &wanted).await;

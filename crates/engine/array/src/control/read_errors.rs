@@ -1,9 +1,10 @@
-//! Errors of members that another copy made good: counted, and where they are too many, or the member is to
+//! Read errors of members that the others made good: counted, and where they are too many, or the member is to
 //! fail at its first, the reason that it fails.
 //!
-//! The rules are md's (`raid1-10.c`, `exceed_read_errors`; `md.c`, `corrected_errors`): at levels 1 and 10 a
-//! member may have `max_read_errors` read errors, of which every hour without any halves the count.
-//! Levels 4, 5 and 6 correct as many as there are.
+//! The rules are md's (`raid1-10.c`, `exceed_read_errors`; `md.c`, `corrected_errors`): a member may have
+//! `max_read_errors` read errors, of which every hour without any halves the count. md has another number for levels 4,
+//! 5 and 6, and counts those in a row there (`raid5.c`, `raid5_end_read_request`); here the rule is the same everywhere.
+//! Only at levels 1 and 10 is a member to fail fast.
 //!
 //! Does not know copies: engines have the data when they ask.
 //!
@@ -20,14 +21,13 @@ impl Control {
     /// An engine could not read member `nr`, and has what it wanted from another: true when the member has failed for
     /// it, so that there is nothing to correct.
     pub(crate) async fn read_error(&self, nr: MemberNr, error: IoError) -> bool {
-        if !matches!(self.record.geometry().level, Level::Raid1 | Level::Raid10) {
-            return false;
-        }
-        let max = self.in_effect.settings.get().max_read_errors();
+        let level = self.record.geometry().level;
+        let copies = matches!(level, Level::Raid1 | Level::Raid10);
+        let max = self.in_effect.settings.get().max_read_errors(level);
         let why = {
             let mut roster = self.record.roster.borrow_mut();
             let Some(member) = roster.member_mut(nr) else { return true };
-            if MemberFlags::of(&member.superblock).failfast {
+            if copies && MemberFlags::of(&member.superblock).failfast {
                 format!("{error}, and it is to fail fast")
             } else {
                 let count = member.read_errors.add(self.record.shard.now());

@@ -248,12 +248,46 @@ fn errors_of_the_last(
 }
 
 #[test]
-fn max_read_errors_is_for_levels_with_copies() {
+fn a_member_of_a_parity_level_fails_with_more_read_errors_than_max_read_errors() {
     let world = World::new(1);
-    let (_, _, control) = started(&world, (Level::Raid5, None, 3), Vec::new());
+    let (members, array, control) = started(&world, (Level::Raid5, None, 3), Vec::new());
+    let setting = Rc::clone(&control);
+    let settings = Settings { max_read_errors: Some(5), ..Settings::default() };
+    world.run(async move { setting.set(settings).await }).unwrap();
+    let start = data_start(&world, &members[0]);
+    let decays = |nr: u64| {
+        let at = start + nr * 8192;
+        members[0].decayed.lock().unwrap().push(at..at + 512);
+    };
+    // What is read is right, and of the first chunk, which is on that member.
+    for nr in 0..5 {
+        decays(nr);
+        assert_eq!(world.read(&array, 0, nr * 8192, 4096).unwrap(), pattern(nr * 8192, 4096));
+    }
+    let status = member(&world, &control, 0);
+    assert_eq!((status.state, status.errors), (MemberState::InSync, 5));
+    decays(5);
+    assert_eq!(world.read(&array, 0, 5 * 8192, 4096).unwrap(), pattern(5 * 8192, 4096));
+    let status = member(&world, &control, 0);
+    assert_eq!(status.state, MemberState::Faulty);
+    let why = status.fault.unwrap();
+    assert!(why.contains("6 read errors of late, max_read_errors is 5"), "{why}");
+    // The data depends on the others, however many errors they have.
+    let at = data_start(&world, &members[1]);
+    members[1].decayed.lock().unwrap().push(at..at + 512);
+    for _ in 0..10 {
+        assert!(world.read(&array, 0, 64 << 10, 4096).is_err());
+    }
+    assert_eq!(member(&world, &control, 1).state, MemberState::InSync);
+}
+
+#[test]
+fn max_read_errors_is_for_levels_with_redundancy() {
+    let world = World::new(1);
+    let (_, _, control) = started(&world, (Level::Raid0, None, 3), Vec::new());
     let settings = Settings { max_read_errors: Some(1), ..Settings::default() };
     let error = world.run(async move { control.set(settings).await }).unwrap_err();
-    assert!(error.to_string().contains("max_read_errors is for levels 1 and 10"), "{error}");
+    assert!(error.to_string().contains("max_read_errors is for arrays with redundancy"), "{error}");
     let mut settings = Settings::default();
     assert!(matches!(
         settings.set("max_read_errors", "-1"),
@@ -261,8 +295,9 @@ fn max_read_errors_is_for_levels_with_copies() {
     ));
     settings.set("max_read_errors", "7").unwrap();
     assert_eq!(settings.get("max_read_errors").unwrap(), "7");
-    assert_eq!(settings.max_read_errors(), 7);
-    assert_eq!(Settings::default().max_read_errors(), 20);
+    assert_eq!(settings.max_read_errors(Level::Raid5), 7);
+    assert_eq!(Settings::default().max_read_errors(Level::Raid1), 20);
+    assert_eq!(Settings::default().max_read_errors(Level::Raid6), 256);
 }
 
 fn flags(world: &World, members: &[Arc<TestMember>]) -> Vec<MemberFlags> {
