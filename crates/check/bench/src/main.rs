@@ -11,6 +11,7 @@ mod fairness;
 mod files;
 mod fio;
 mod instructions;
+mod jobs;
 mod known;
 mod loads;
 mod markdown;
@@ -76,7 +77,7 @@ struct Tables {
     #[arg(long)]
     quick: bool,
     /// Only tables whose name contains this text: memory, known, files, processor-time, stripe-size,
-    /// stripe-cache-size, curves, policies, shards, stacks, stacks-on-files, volumes, volumes-foreground,
+    /// stripe-cache-size, curves, policies, jobs, shards, stacks, stacks-on-files, volumes, volumes-foreground,
     /// volumes-against-btrfs, volume-fuse-memory, volume-fuse-loop, volume-fuse-tree, against-md, dbench, instructions,
     /// volume-fairness, volume-metadata
     #[arg(long, default_value = "", value_name = "TEXT")]
@@ -113,7 +114,7 @@ type Make = fn(&Effort) -> anyhow::Result<Table>;
 
 fn measure(wanted: &Tables) -> anyhow::Result<()> {
     let effort = Effort { quick: wanted.quick, disk: wanted.disk.clone() };
-    let all: [(&str, Make); 22] = [
+    let all: [(&str, Make); 23] = [
         ("memory", memory::table),
         ("known", known::table),
         ("files", files::table),
@@ -122,6 +123,7 @@ fn measure(wanted: &Tables) -> anyhow::Result<()> {
         ("stripe-cache-size", tuning::stripe_cache_size),
         ("curves", tuning::curves),
         ("policies", policies::table),
+        ("jobs", jobs::table),
         ("shards", shards::table),
         ("stacks", stacks::table),
         ("stacks-on-files", stacks::on_files),

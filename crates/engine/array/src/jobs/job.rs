@@ -2,7 +2,7 @@
 //!
 //! A window goes to the shard that owns its units. Windows end in any order; what counts as done is
 //! the part of the range below which all have ended. While foreground I/O is seen and the job is at
-//! its minimum rate, fewer windows are in flight; above the maximum rate none are started.
+//! its minimum rate, one small window is in flight (see [`Gentle`]); above the maximum rate none are started.
 //!
 //! What windows have found counts as soon as they lie below that point, so that a job that is gone through in parts, each from
 //! where the one before had come to, finds everything once.
@@ -13,6 +13,7 @@
 
 use crate::engine::Engine;
 use crate::engine::window::{Window, WindowKind, WindowReport};
+use crate::jobs::gentle::Gentle;
 use crate::jobs::meter::Meter;
 use crate::jobs::window::carry_out;
 use crate::metadata::bitmap::ranges::{Piece, Ranges};
@@ -25,13 +26,17 @@ use braid_shard::sync::Notify;
 use braid_shard::{Nanos, Shard};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
 use std::ops::Range;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 
 /// Windows in flight on members that have nothing else to do.
 const IN_FLIGHT: u32 = 8;
 /// Windows in flight while foreground I/O is seen.
 const IN_FLIGHT_BUSY: u32 = 1;
+/// Steps are so many times as far apart as one takes while foreground I/O is seen: less than one request of 100 meets one.
+const STEPS_APART: u64 = 150;
 /// Checkpoints in a whole run, about, as md makes them.
 const CHECKPOINTS: u64 = 16;
 /// The longest sleep of the pace, in nanoseconds: a change of limits is noticed after that.
@@ -75,6 +80,21 @@ pub(crate) enum JobEnd {
     Failed(IoError),
 }
 
+/// A checkpoint that is being recorded.
+type Recording<'a> = Option<Pin<Box<dyn Future<Output = ()> + 'a>>>;
+
+/// Waits for `other`, while a checkpoint is recorded.
+async fn beside(recording: &mut Recording<'_>, other: impl Future<Output = ()>) {
+    let mut other = pin!(other);
+    poll_fn(|cx| {
+        if recording.as_mut().is_some_and(|recording| recording.as_mut().poll(cx).is_ready()) {
+            *recording = None;
+        }
+        other.as_mut().poll(cx)
+    })
+    .await;
+}
+
 /// See the module's documentation.
 pub(crate) struct Job {
     shard: Shard,
@@ -87,6 +107,11 @@ pub(crate) struct Job {
     /// Windows that have ended above `done`, by their first unit.
     ended: RefCell<BTreeMap<u64, Ended>>,
     in_flight: Cell<u32>,
+    /// Slices of the unit before `next` that are left to be started.
+    left: Cell<u64>,
+    /// What was found in the slices of that unit so far.
+    of_unit: RefCell<(u64, Findings)>,
+    gentle: RefCell<Gentle>,
     /// Windows ended so far.
     reports: Cell<u64>,
     error: Cell<Option<IoError>>,
@@ -117,6 +142,9 @@ impl Job {
             done: Cell::new(first),
             ended: RefCell::new(BTreeMap::new()),
             in_flight: Cell::new(0),
+            left: Cell::new(0),
+            of_unit: RefCell::default(),
+            gentle: RefCell::new(Gentle::new(plan.bytes_per_unit)),
             reports: Cell::new(0),
             error: Cell::new(None),
             mismatches: Cell::new(plan.mismatches),
@@ -197,6 +225,8 @@ impl Job {
     ) -> JobEnd {
         let step = ((self.plan.end - self.plan.first.min(self.plan.end)) / CHECKPOINTS).max(1);
         let mut recorded = self.done.get();
+        // Windows go on meanwhile.
+        let mut recording: Recording<'_> = None;
         loop {
             let reports = self.reports.get();
             let before = self.done.get();
@@ -205,20 +235,23 @@ impl Job {
                 break;
             }
             if self.reports.get() == reports {
-                self.wait_for_news(reports).await;
+                beside(&mut recording, self.wait_for_news(reports)).await;
             } else {
                 // Members that complete at submit must not keep the shard from everything else.
-                self.shard.yield_now().await;
+                beside(&mut recording, self.shard.yield_now()).await;
             }
             let done = self.done.get();
             if done != before {
                 self.meter.borrow_mut().note(self.shard.now(), self.bytes(done));
                 advanced(done);
             }
-            if done - recorded >= step && done < self.plan.end {
-                checkpoint(done).await;
+            if done - recorded >= step && done < self.plan.end && recording.is_none() {
+                recording = Some(Box::pin(checkpoint(done)));
                 recorded = done;
             }
+        }
+        if let Some(recording) = recording {
+            recording.await;
         }
         if self.error.get().is_some() {
             // Nobody goes on from here, so everything counts that was seen.
@@ -263,21 +296,20 @@ impl Job {
         self.end()
     }
 
-    /// Waits until the next step may begin; false when there is none. While foreground I/O is seen, and the job is not below
-    /// its least rate, as much time as the last step took is left to it.
+    /// Waits until the next step may begin; false when there is none. A step cannot be made small: while foreground I/O is
+    /// seen, and the job is not below its least rate, so much time is left to it that few of its requests meet a step.
     async fn may_step(&self, busy: &impl Fn() -> bool) -> bool {
         let (started, _) = self.last_window.get();
         let ended = self.shard.now();
-        let least = self.speed.get().min_kib.saturating_mul(1024);
-        let slow = || self.meter.borrow().rate(ended, self.bytes(self.done.get())) < least;
-        let gives_way = self.done.get() > self.plan.first && busy() && !slow();
-        let pause = if gives_way { ended.saturating_sub(started) } else { 0 };
+        let pause = ended.saturating_sub(started).saturating_mul(STEPS_APART);
         while self.goes_on() {
             if self.paused.get() {
                 let over = || (!self.paused.get() || !self.goes_on()).then_some(());
                 self.changed.wait_for(over).await;
                 continue;
             }
+            let gives_way = self.done.get() > self.plan.first && self.gives_way(busy);
+            let pause = if gives_way { pause } else { 0 };
             let until = self.not_before().max(ended.saturating_add(pause));
             let wait = until.saturating_sub(self.shard.now());
             if wait == 0 {
@@ -290,7 +322,8 @@ impl Job {
 
     /// More windows will be started.
     fn goes_on(&self) -> bool {
-        self.next.get() < self.plan.end && !self.cancelled.get() && self.error.get().is_none()
+        let left = self.next.get() < self.plan.end || self.left.get() != 0;
+        left && !self.cancelled.get() && self.error.get().is_none()
     }
 
     async fn wait_for_news(&self, reports: u64) {
@@ -314,32 +347,47 @@ impl Job {
                 }
                 return;
             }
-            self.start_window(engine);
+            let gentle = self.gives_way(&busy);
+            self.start_window(engine, gentle);
         }
     }
 
-    fn limit(&self, busy: impl Fn() -> bool) -> u32 {
+    /// Foreground I/O is seen, and the job is not below its least rate.
+    fn gives_way(&self, busy: impl Fn() -> bool) -> bool {
         let least = self.speed.get().min_kib.saturating_mul(1024);
         let rate = || self.meter.borrow().rate(self.shard.now(), self.bytes(self.done.get()));
-        if busy() && rate() >= least { IN_FLIGHT_BUSY } else { IN_FLIGHT }
+        busy() && rate() >= least
     }
 
-    fn start_window(self: &Rc<Self>, engine: &Rc<Engine>) {
+    fn limit(&self, busy: impl Fn() -> bool) -> u32 {
+        // The slices of a unit are gone through one after the other.
+        if self.left.get() != 0 || self.gives_way(busy) { IN_FLIGHT_BUSY } else { IN_FLIGHT }
+    }
+
+    fn start_window(self: &Rc<Self>, engine: &Rc<Engine>, gentle: bool) {
         let Some(kind) = self.plan.window else { return };
-        let Some(Piece { first, count, slices }) = self.next_piece(engine.info.logical_block)
-        else {
-            return;
+        let block = engine.info.logical_block;
+        let (piece, last) = match self.left.take() {
+            0 => match self.next_piece(block) {
+                Some(piece) if gentle => self.first_slices(piece, block),
+                Some(piece) => (piece, true),
+                None => return,
+            },
+            left => self.more_slices(left, gentle, block),
         };
+        let Piece { first, count, slices } = piece;
         let view = engine.view();
         let geometry = view.geometry_of(first);
         let owner = geometry.owner(first);
         let most = self.plan.units_per_window.min(count);
         let count = (1..most).find(|more| geometry.owner(first + more) != owner).unwrap_or(most);
         self.next.set(first + count);
-        self.last_window.set((self.shard.now(), count.saturating_mul(self.plan.bytes_per_unit)));
+        let bytes = self.gentle.borrow().bytes_of(count, slices, block);
+        self.last_window.set((self.shard.now(), bytes));
         self.in_flight.set(self.in_flight.get() + 1);
         let window = Window { kind, first, count, slices };
         let (job, engine) = (Rc::clone(self), Rc::clone(engine));
+        let began = self.shard.now();
         self.shard.spawn(async move {
             let report = if owner == engine.shard.id() {
                 carry_out(&engine, window).await
@@ -347,8 +395,31 @@ impl Job {
                 let answer = engine.mesh.window(owner, window).await;
                 answer.unwrap_or(WindowReport::failed(IoError::new(IoErrorKind::Refused)))
             };
-            job.window_ended(window, report);
+            if gentle {
+                let nanos = job.shard.now().saturating_sub(began);
+                job.gentle.borrow_mut().took(began, bytes, nanos);
+            }
+            job.window_ended(window, report, last);
         });
+    }
+
+    /// As much of a piece as is asked of the members at once while somebody else wants them; true when that is all of it.
+    fn first_slices(&self, piece: Piece, block: u32) -> (Piece, bool) {
+        let gentle = self.gentle.borrow();
+        let units = gentle.units();
+        if units > 0 {
+            return (Piece { count: piece.count.min(units), ..piece }, true);
+        }
+        let taken = gentle.slices(piece.slices, block);
+        self.left.set(piece.slices & !taken);
+        (Piece { count: 1, slices: taken, ..piece }, taken == piece.slices)
+    }
+
+    /// More of the unit that is gone through in slices, or all that is left of it.
+    fn more_slices(&self, left: u64, gentle: bool, block: u32) -> (Piece, bool) {
+        let taken = if gentle { self.gentle.borrow().slices(left, block) } else { left };
+        self.left.set(left & !taken);
+        (Piece { first: self.next.get() - 1, count: 1, slices: taken }, taken == left)
     }
 
     /// The next piece of work; everything before it counts as done. `None`: nothing is left.
@@ -392,13 +463,19 @@ impl Job {
         started.saturating_add(time)
     }
 
-    fn window_ended(&self, window: Window, report: WindowReport) {
+    /// `last`: nothing of its units is left.
+    fn window_ended(&self, window: Window, report: WindowReport, last: bool) {
         self.in_flight.set(self.in_flight.get() - 1);
         self.reports.set(self.reports.get() + 1);
-        let (mismatches, end) = (report.mismatches, window.first + window.count);
-        let findings = report.findings.map(|found| *found).unwrap_or_default();
+        let (more, end) = (report.mismatches, window.first + window.count);
+        let found = report.findings.map(|found| *found).unwrap_or_default();
+        // What is found in slices of a unit counts with the unit: who goes through it again finds it once.
+        let (mut mismatches, mut findings) = self.of_unit.take();
+        mismatches += more;
+        findings.take(found);
         match report.result {
-            Ok(()) => self.units_ended(window.first, Ended { end, mismatches, findings }),
+            Ok(()) if last => self.units_ended(window.first, Ended { end, mismatches, findings }),
+            Ok(()) => *self.of_unit.borrow_mut() = (mismatches, findings),
             Err(error) => {
                 self.count(mismatches, findings);
                 if self.error.get().is_none() {

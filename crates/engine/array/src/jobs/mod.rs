@@ -12,6 +12,7 @@
 //! | `vote` | copies held against each other |
 //! | `correct` | blocks that a repair writes, read back afterwards |
 //! | `relocate` | a window of a reshape: from one geometry to the other |
+//! | `gentle` | the bytes that are asked for at a time while clients want the members |
 //! | `meter` | the rate |
 //!
 //! Control decides which member is rebuilt, and records a job's progress in the superblocks.
@@ -19,6 +20,7 @@
 mod at_once;
 mod compare;
 mod correct;
+mod gentle;
 mod job;
 mod meter;
 pub(crate) mod relocate;
