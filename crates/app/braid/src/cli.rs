@@ -408,7 +408,7 @@ pub enum Whether {
 #[derive(Debug, Args)]
 #[command(
     group(ArgGroup::new("change").required(true).multiple(true).args([
-        "raid_devices", "chunk", "layout", "bitmap", "consistency_policy", "size", "array_size"
+        "raid_devices", "chunk", "layout", "level", "bitmap", "consistency_policy", "size", "array_size"
     ])),
     group(ArgGroup::new("one").args(["bitmap", "consistency_policy", "size", "array_size"])),
     long_about = "Change a running array, as mdadm --grow does: one thing at a time.\n\n\
@@ -417,6 +417,10 @@ pub enum Whether {
     members get the slots of spares, and clients see the larger array when it is done and they connect again. With fewer, users have to see less of \
     it first (--array-size), and those that lose their slots are spares when it is done. Fewer members, and the others \
     where there is no room before the data, need some room behind it (--size).\n\n\
+    --level changes the level without moving anything, as far as that can be: 0 to 4, 5 or 6 and back, 4, 5 and 6 to each other, \
+    and 1 of two members to 5 and back. New slots are for spares, which are rebuilt; without any the array is degraded. \
+    Level 6 is left with Q on its last member, and level 0 leads to parity there: --layout moves the data afterwards, and \
+    goes before the way back.\n\n\
     --size uses more of each member, when they have been replaced by larger ones or their devices have become \
     larger: at levels 1, 4, 5, 6 and 10 without far copies. The array is larger at once; what is new is resynced, and \
     clients see it when they connect again. Less is refused unless users see less of the array already.\n\n\
@@ -443,9 +447,15 @@ pub struct Grow {
     /// Bytes of a chunk; a bare number is in KiB.
     #[arg(short, long, value_name = "SIZE", value_parser = kib_or_size, conflicts_with = "one")]
     pub chunk: Option<u64>,
-    /// Layout, as for `braid create`.
+    /// Layout, as for `braid create`; with --level preserve, or the one that it leads to.
     #[arg(short = 'p', long, value_name = "NAME", conflicts_with = "one")]
     pub layout: Option<String>,
+    /// Level 0, 1, 4, 5 or 6.
+    #[arg(short, long, conflicts_with = "one")]
+    pub level: Option<Level>,
+    /// Accepted as mdadm does: braid needs no backup file, and writes none.
+    #[arg(long, value_name = "FILE")]
+    pub backup_file: Option<PathBuf>,
     /// What is used of each component: max is all that the smallest has; a bare number is in KiB.
     #[arg(short = 'z', long, value_name = "SIZE", value_parser = wanted_size)]
     pub size: Option<WantedSize>,

@@ -20,7 +20,9 @@ pub use scrubbed::{Found, FoundPlace, InDoubt, ScrubReport, ScrubState, Scrubbed
 pub use stat::{Cache, Flow, Io, Latency, MemberIo, Sizes, Stat};
 
 use crate::wanted::array::Shape;
+use crate::wanted::as_text;
 use braid_array::state::flags::MemberFlags;
+use braid_layout::Level;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -69,6 +71,14 @@ pub enum Request {
     Resync { array: String },
     /// Give it another shape. `dry_run`: only say what it would be.
     Reshape { array: String, shape: NewShape, dry_run: bool },
+    /// Give it another level; `shape` is what else was said. `dry_run`: only say what it would be.
+    Level {
+        array: String,
+        #[serde(with = "as_text")]
+        level: Level,
+        shape: NewShape,
+        dry_run: bool,
+    },
     /// Try writes again that wait for space.
     Resume { array: Option<String> },
     /// Start a check, or a repair.
@@ -201,6 +211,43 @@ pub struct Reshaping {
     pub freed: Vec<String>,
 }
 
+/// A change of the level. Sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Relevelling {
+    /// The array.
+    pub array: String,
+    /// Nothing was changed: these are the numbers as they would be.
+    pub dry_run: bool,
+    /// The level before.
+    pub level: String,
+    /// The level from now on.
+    pub new_level: String,
+    /// The layout, where the level has several.
+    pub layout: Option<String>,
+    /// The layout at the new level.
+    pub new_layout: Option<String>,
+    /// Slots before.
+    pub raid_devices: usize,
+    /// Slots from now on.
+    pub new_raid_devices: usize,
+    /// A chunk; 0 where there are none.
+    pub chunk_size: u64,
+    /// A chunk at the new level.
+    pub new_chunk_size: u64,
+    /// Bytes that users see, now as before.
+    pub array_size: u64,
+    /// Bytes that are written to each member that is rebuilt.
+    pub copied: u64,
+    /// Seconds that this takes at 100 MiB per second and member, or at the greatest speed of jobs when that is less.
+    pub seconds: u64,
+    /// The spares that are rebuilt.
+    pub rebuilt: Vec<String>,
+    /// The members that are spares from now on.
+    pub freed: Vec<String>,
+    /// Slots without a member.
+    pub missing: usize,
+}
+
 /// What the server answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
@@ -224,6 +271,8 @@ pub enum Answer {
     Resized { text: String, report: Resized },
     /// A reshape was begun, or would be: in sentences, and in numbers.
     Reshaping { text: String, report: Reshaping },
+    /// It has another level, or would have.
+    Relevelling { text: String, report: Relevelling },
     /// About volumes.
     Volume { volume: VolumeAnswer },
     /// The check or repair that is under way, and the last one that has ended.

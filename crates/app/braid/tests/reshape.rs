@@ -1,4 +1,4 @@
-//! `braid grow` with `--raid-devices`, `--chunk` and `--layout` on the command line: the array is used meanwhile, and goes
+//! `braid grow` with `--raid-devices`, `--chunk`, `--layout` and `--level` on the command line: the array is used meanwhile, and goes
 //! on after a restart.
 
 mod support;
@@ -114,6 +114,56 @@ fn an_array_is_drawn_together_on_fewer_members_once_its_users_see_less() {
     assert_eq!(&place.copy_out("data")[..data.len()], &data);
     assert!(place.run("check --wait data").ok().contains("0 sectors mismatched"));
     place.run("remove data d").ok();
+    place.run("stop data").ok();
+    server.ended().ok();
+}
+
+#[test]
+fn the_level_is_changed_while_the_array_is_used_and_after_a_restart() {
+    let place = Place::new();
+    place.members(&["a", "b", "c", "d", "e"]);
+    place.run("create data -l 0 -n 3 -c 64K a b c").ok();
+    let server = place.serve("a b c");
+    let data = place.data("in", 8 << 20);
+    place.copy_in("in", "data");
+    let before = place.detail("data");
+    place.run("grow data --level 10").refused(2, &["does not change raid0 to raid10"]);
+    place.run("grow data --level 5 --size max").refused(2, &["cannot be used with"]);
+    place.run("grow data --level 5 --layout left-symmetric").refused(2, &["--layout left-symm"]);
+    let would = place.run("grow data --level 5 --dry-run --json").ok();
+    let would: serde_json::Value = serde_json::from_str(&would).unwrap();
+    assert_eq!((&would["new_level"], &would["missing"]), (&"raid5".into(), &1.into()));
+    assert_eq!(place.detail("data")["level"], before["level"]);
+    let said = place.run("grow data --level 5 --layout preserve --backup-file backup").ok();
+    for words in ["is raid5 instead of raid0", "parity-last", "4 slots instead of 3", "braid add"] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert!(!place.path("backup").exists());
+    place.run("add data d").ok();
+    place.run("wait data").ok();
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    place.run("add data e").ok();
+    let said = place.run("grow data --level 6").ok();
+    assert!(said.contains("being rebuilt") && said.contains("braid wait data"), "{said}");
+    place.run("wait data").ok();
+    place.run("stop data").ok();
+    server.ended().ok();
+    let server = place.serve("a b c d e");
+    let after = place.detail("data");
+    assert_eq!((&after["array_size"], &after["degraded"]), (&before["array_size"], &0.into()));
+    assert_eq!((&after["level"], &after["raid_devices"]), (&"raid6".into(), &5.into()));
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    assert!(place.run("check --wait data").ok().contains("0 sectors mismatched"));
+    // On to the layout that new arrays have, and back to where Q has the last member to itself.
+    place.run("grow data --layout left-symmetric").ok();
+    place.run("wait data").ok();
+    place.run("grow data --level 5").refused(2, &["--layout left-symmetric-6"]);
+    place.run("grow data --layout left-symmetric-6").ok();
+    place.run("wait data").ok();
+    let said = place.run("grow data --level 5").ok();
+    assert!(said.contains("is a spare") && said.contains("left-symmetric"), "{said}");
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    assert!(place.run("check --wait data").ok().contains("0 sectors mismatched"));
     place.run("stop data").ok();
     server.ended().ok();
 }

@@ -81,6 +81,15 @@ pub async fn check(shard: &Shard, array: &Array, len: usize) -> Found {
     control.jobs().wait_idle().await;
     control.jobs().start_check().expect("a check starts");
     control.jobs().wait_idle().await;
+    read(shard, array, len).await
+}
+
+/// Reads the first `len` bytes of a running array, and stops it.
+///
+/// # Panics
+/// When it does not run.
+pub async fn read(shard: &Shard, array: &Array, len: usize) -> Found {
+    let control = Control::find(shard, array.id()).expect("it runs");
     let device = array.open(shard).expect("it runs");
     let read = Request::read(0, shard.pool().get(len));
     let bytes = match IoSets::new(shard).one(&*device, read).await.op {
@@ -93,12 +102,12 @@ pub async fn check(shard: &Shard, array: &Array, len: usize) -> Found {
     Found { size: array.info().device.size, bytes, mismatch_cnt }
 }
 
-/// The start of a script: it is in the folder, and `settle` waits until md0 does nothing, looking so often at most, twenty
-/// times a second.
+/// The start of a script: it is in the folder, and `settle` waits until md0 does nothing (level 0 never does anything), looking
+/// so often at most, twenty times a second.
 pub fn preamble(looks: u32) -> String {
     format!(
-        "cd {}\nsettle() {{ for i in $(seq {looks}); do [ \"$(cat /sys/block/md0/md/sync_action)\" = idle ] && break; \
-         sleep 0.05; done; }}\n",
+        "cd {}\nsettle() {{ for i in $(seq {looks}); do [ -e /sys/block/md0/md/sync_action ] || break; \
+         [ \"$(cat /sys/block/md0/md/sync_action)\" = idle ] && break; sleep 0.05; done; }}\n",
         uml::SHARED
     )
 }

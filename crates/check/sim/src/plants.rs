@@ -113,6 +113,7 @@ pub const PLANTS: &[Plant] = &[
     array(SIZES, "reshape-overtakes", "writes over what a reshape still needs"),
     array(SIZES, "cut-stripe-whole", "writes a stripe that the border of a reshape cuts in two as if all of it had its geometry"),
     array(SIZES, "new-chunk-unrecorded", "ends a reshape without saying so of the chunks"),
+    array(SIZES, "new-layout-unrecorded", "takes another level over without saying so of the layout"),
     array(SIZES, "size-not-recorded", "uses more of the members without saying so in the superblocks"),
     array(SIZES, "grown-part-in-sync", "takes what is new of larger components for redundant"),
     array(SIZES, "grown-part-not-in-bitmap", "gives a larger array a bitmap that does not say that what is new has to be resynced"),

@@ -55,6 +55,8 @@ pub struct Counts {
     pub bitmap_changes: u64,
     /// Arrays that were given another shape.
     pub reshapes: u64,
+    /// Changes of a level.
+    pub level_changes: u64,
     /// Components that became larger.
     pub resizes: u64,
 }
@@ -68,6 +70,7 @@ impl Counts {
         self.re_added += other.re_added;
         self.bitmap_changes += other.bitmap_changes;
         self.reshapes += other.reshapes;
+        self.level_changes += other.level_changes;
         self.resizes += other.resizes;
     }
 }

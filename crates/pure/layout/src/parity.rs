@@ -323,6 +323,14 @@ impl Parity {
         self.map_stripe(stripe).role(slot)
     }
 
+    /// The slot holds nothing but parity, in all stripes (`raid5.c`: `only_parity`).
+    pub fn only_parity(&self, slot: Slot) -> bool {
+        // From one stripe of a period to the next P moves, and what moves with it.
+        let stripes = self.first..self.first.saturating_add(self.rule.period as u64);
+        let data = |stripe| matches!(self.role(stripe, slot), Role::Data(_));
+        slot < self.slots && !stripes.take(self.stripes as usize).any(data)
+    }
+
     /// The power of the generator that data chunk `k` of a stripe has in Q; `k` where there is no
     /// Q. It is below [`Parity::q_width`], and often is not `k`.
     #[inline]

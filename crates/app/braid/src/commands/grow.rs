@@ -7,12 +7,21 @@ use crate::output;
 use crate::protocol::{Answer, NewShape, Request, SizeOf};
 use crate::wanted::array::{BitmapPlace, ConsistencyPolicy};
 use crate::wanted::size::WantedSize;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use braid_layout::Level;
 use serde::Serialize;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(options: Grow) -> Result<ExitCode> {
     let mut client = Client::connect(&options.control.path())?;
+    if let Some(file) = &options.backup_file {
+        backup_not_needed(file)?;
+    }
+    if let Some(level) = options.level {
+        return change_level(&mut client, &options, level);
+    }
     if options.raid_devices.is_some() || options.chunk.is_some() || options.layout.is_some() {
         return reshape(&mut client, &options);
     }
@@ -30,13 +39,47 @@ fn resize(client: &mut Client, options: &Grow, what: SizeOf, size: WantedSize) -
     say(options, &report, text)
 }
 
-fn reshape(client: &mut Client, options: &Grow) -> Result<ExitCode> {
-    let (array, dry_run) = (options.name.clone(), options.dry_run);
-    let shape = NewShape {
+/// What was said of the shape.
+fn shape(options: &Grow) -> NewShape {
+    NewShape {
         raid_disks: options.raid_devices,
         chunk: options.chunk,
         layout: options.layout.clone(),
-    };
+    }
+}
+
+fn change_level(client: &mut Client, options: &Grow, level: Level) -> Result<ExitCode> {
+    let (array, dry_run) = (options.name.clone(), options.dry_run);
+    let answer = client.ask(&Request::Level { array, level, shape: shape(options), dry_run })?;
+    let Answer::Relevelling { text, report } = answer else { return Err(unexpected(&answer)) };
+    say(options, &report, text)
+}
+
+/// The major number of network block devices, on which a served array is seen (`Documentation/admin-guide/devices.txt`).
+const NBD_MAJOR: u64 = 43;
+
+/// Refuses a backup file that may lie on an array of a server; another is not needed.
+fn backup_not_needed(file: &Path) -> Result<()> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let found = std::fs::metadata(folder)
+        .with_context(|| format!("looking for the folder of the backup file {}", file.display()))?;
+    if found.dev() >> 8 & 0xfff == NBD_MAJOR {
+        bail!(
+            "the backup file {} lies on a network block device, which may be the array itself; braid needs none, so leave \
+             --backup-file out",
+            file.display()
+        );
+    }
+    output::note(format!(
+        "{} is not written: the data moves to a place beside the old one, so that no backup file is needed",
+        file.display()
+    ));
+    Ok(())
+}
+
+fn reshape(client: &mut Client, options: &Grow) -> Result<ExitCode> {
+    let (array, dry_run, shape) = (options.name.clone(), options.dry_run, shape(options));
     let answer = client.ask(&Request::Reshape { array, shape, dry_run })?;
     let Answer::Reshaping { text, report } = answer else { return Err(unexpected(&answer)) };
     say(options, &report, text)

@@ -36,6 +36,7 @@ mod flags;
 pub mod grouping;
 mod jobs;
 pub mod layers;
+mod levels;
 mod membership;
 pub mod memory_watch;
 pub mod metrics;

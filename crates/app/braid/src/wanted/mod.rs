@@ -10,7 +10,7 @@
 //! | `as_text` | types that are sent as the text that people write |
 
 pub mod array;
-mod as_text;
+pub mod as_text;
 pub mod size;
 pub mod stack;
 pub mod volume;

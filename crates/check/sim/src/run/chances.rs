@@ -24,6 +24,8 @@ pub(super) struct Chances {
     pub(super) resizing: Extra,
     /// Other chunks and layouts, and fewer members.
     pub(super) other_shapes: Extra,
+    /// Other levels.
+    pub(super) levels: Extra,
     /// Checks in parts.
     pub(super) scrub_in_parts: Extra,
     /// Too many members that are stale.
@@ -43,6 +45,7 @@ impl Chances {
             reshaping: of(streams.reshaping),
             resizing: of(streams.resizing),
             other_shapes: of(streams.other_shapes),
+            levels: of(streams.levels),
             scrub_in_parts: of(streams.scrub_in_parts),
             rescue: of(streams.rescue),
         }

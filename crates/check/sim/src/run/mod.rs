@@ -25,6 +25,7 @@
 //! | `scrub_in_parts` | checks that go on where they were interrupted |
 //! | `aimed`, `metadata` | situations brought about on purpose; damaged metadata |
 //! | `reshaping`, `other_shapes`, `resizing` | more members; other chunks and layouts, fewer members; larger components |
+//! | `levels` | other levels |
 //! | `cut_short` | short histories that are cut at every instant (`crate::exhaust`) |
 //!
 //! | file | of stacks alone |
@@ -45,6 +46,7 @@ pub mod cut_short;
 mod ending;
 mod faults;
 mod holes;
+mod levels;
 mod lives;
 mod lost_flushes;
 mod mending;
@@ -237,6 +239,9 @@ impl Run {
         }
         if self.chances.rescue.on {
             self.too_many_are_stale()?;
+        }
+        if self.chances.levels.on {
+            self.level_changes()?;
         }
         self.ending()
     }

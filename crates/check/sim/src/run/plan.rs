@@ -122,6 +122,8 @@ pub struct Streams {
     pub resizing: Stream,
     /// Other chunks and layouts, and fewer members.
     pub other_shapes: Stream,
+    /// Other levels.
+    pub levels: Stream,
     /// Checks that are interrupted and go on.
     pub scrub_in_parts: Stream,
     /// Members that are stale, too many for the level.
@@ -198,6 +200,7 @@ impl Streams {
         reshaping: (111, 50),
         resizing: (110, 30),
         other_shapes: (112, 50),
+        levels: (113, 50),
         scrub_in_parts: (61, 30),
         rescue: (62, 12),
         damage: (104, 40),
@@ -218,6 +221,7 @@ impl Streams {
         reshaping: NONE,
         resizing: NONE,
         other_shapes: NONE,
+        levels: NONE,
         scrub_in_parts: NONE,
         rescue: NONE,
         damage: NONE,

@@ -18,6 +18,8 @@ pub(super) struct InEffect {
     pub(super) turn: Rc<Budget>,
     /// A task gives the memory of idle caches back.
     pub(super) cooling: Cell<bool>,
+    /// Tasks mark the array clean and run jobs that are due.
+    pub(super) watched: Cell<bool>,
 }
 
 impl InEffect {
@@ -28,6 +30,7 @@ impl InEffect {
             safe_mode_delay: options.safe_mode_delay_ms.max(1).saturating_mul(1_000_000),
             turn: Budget::new(shard, 1),
             cooling: Cell::new(false),
+            watched: Cell::new(false),
         }
     }
 }

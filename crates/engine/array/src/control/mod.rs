@@ -15,6 +15,7 @@
 //! | `activity` | "active" before the first write, "clean" after the last |
 //! | `jobs` | which job is due, and what its progress and end mean |
 //! | `setting`, `in_effect` | settings taken over while requests go on; stripes given to other shards |
+//! | `levels` | another level, without anything being moved |
 //! | `reshaping` | another shape, to which a job moves the data |
 //! | `resizing` | more or less of each component in use; the size that users see |
 //! | `report` | status |
@@ -36,6 +37,7 @@ pub(crate) mod for_engines;
 mod in_effect;
 pub mod jobs;
 pub mod journal;
+pub mod levels;
 pub mod membership;
 pub mod ppl;
 pub(crate) mod read_errors;
@@ -157,6 +159,13 @@ impl Control {
                 let clearing = Rc::clone(&self.bitmap);
                 self.record.shard.spawn(async move { clearing.clear_now_and_then(bitmap).await });
             }
+            self.keep_watch();
+        }
+    }
+
+    /// Starts what goes on in an array with redundancy until its end, unless it does already.
+    fn keep_watch(self: &Rc<Self>) {
+        if !self.in_effect.watched.replace(true) {
             let (safe_mode, jobs) = (Rc::clone(self), Rc::clone(&self.jobs));
             self.record.shard.spawn(async move { safe_mode.safe_mode().await });
             self.record.shard.spawn(async move { jobs.supervise().await });

@@ -113,6 +113,11 @@ impl Balance {
         }
     }
 
+    /// There are so many slots now; nothing is read meanwhile.
+    pub(crate) fn suit(&self, slots: usize) {
+        *self.by_slot.borrow_mut() = (0..slots).map(|_| Load::NEW).collect();
+    }
+
     /// Array bytes `start..end` are read: true when another read ended where they begin.
     pub(crate) fn goes_on(&self, start: u64, end: u64) -> bool {
         let mut of_array = self.of_array.borrow_mut();

@@ -261,6 +261,7 @@ impl Engine {
     pub(crate) fn has_other_shape(&self) {
         let (view, settings) = (self.view(), self.settings.get());
         self.cache.renew(self.shard.pool(), view.geometries(), &settings);
+        self.members.balance.suit(view.geometries().widest().slots());
     }
 
     /// Takes over new settings, which suit the array.

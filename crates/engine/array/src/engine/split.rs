@@ -239,7 +239,7 @@ pub(crate) struct Splits {
     shard: Shard,
     balance: Rc<Balance>,
     /// Where lost writes are counted that no redundancy makes good; `None` where there is redundancy.
-    losses: Option<Arc<Reports>>,
+    losses: RefCell<Option<Arc<Reports>>>,
     kept: RefCell<Vec<Rc<Split>>>,
     under_way: Cell<u32>,
     alone: RefCell<Slab<Alone>>,
@@ -294,7 +294,7 @@ impl Splits {
             own: own.clone(),
             shard: shard.clone(),
             balance: Rc::clone(balance),
-            losses,
+            losses: RefCell::new(losses),
             kept: RefCell::default(),
             under_way: Cell::new(0),
             alone: RefCell::default(),
@@ -365,9 +365,14 @@ impl Splits {
     /// no flush would say it again. Where there is redundancy settling has seen to it.
     pub(crate) fn durable_write_failed(&self, error: IoError) {
         let of_the_array = matches!(error.kind, IoErrorKind::Refused | IoErrorKind::Invalid);
-        if let Some(losses) = self.losses.as_ref().filter(|_| !of_the_array) {
+        if let Some(losses) = self.losses.borrow().as_ref().filter(|_| !of_the_array) {
             losses.count_loss();
         }
+    }
+
+    /// Counts lost writes there from now on, or, with redundancy, nowhere.
+    pub(crate) fn count_losses(&self, losses: Option<Arc<Reports>>) {
+        *self.losses.borrow_mut() = losses;
     }
 
     pub(super) fn read_ended(&self, slot: Slot) {

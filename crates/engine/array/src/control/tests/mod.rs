@@ -18,6 +18,7 @@ mod journaling;
 mod large_chunks;
 mod latent_errors;
 mod level_10_sizes;
+mod levels;
 mod lifecycle;
 mod mixed_blocks;
 mod naming;

@@ -1,0 +1,248 @@
+//! A single array gets another level without anything being moved, and perhaps a third: power fails meanwhile or afterwards, new
+//! slots are given members, and one of the others fails.
+//!
+//! Whatever the instant, the superblocks name one of the two levels, and at either all that was acknowledged is there.
+
+use super::Run;
+use crate::images;
+use crate::waiting::Over;
+use braid_array::control::levels::WantedLevel;
+use braid_array::error::ControlError;
+use braid_array::options::MemberSelector;
+use braid_array::status::ArrayStatus;
+use braid_format::superblock::Superblock;
+use braid_layout::{Layout, Level};
+use std::rc::Rc;
+
+const LEVELS: [Level; 5] = [Level::Raid0, Level::Raid1, Level::Raid4, Level::Raid5, Level::Raid6];
+
+impl Run {
+    /// An array that may change its level, with nobody to blame for what is lost then.
+    fn can_change_its_level(&self) -> bool {
+        let lies = self.world.members.borrow().iter().any(|member| member.kind.lies);
+        let layout = self.layout(self.top());
+        let known = matches!(&*layout, Layout::Parity(_) | Layout::Mirror(_) | Layout::Striped(_));
+        let journal = self.plan.scenario.journal.is_some();
+        known && !journal && !self.promises.excused && !self.promises.forced && !lies
+    }
+
+    /// One or several changes of the level.
+    pub(super) fn level_changes(&mut self) -> Result<(), Over> {
+        for _ in 0..1 + self.chances.levels.rng.below(3) {
+            if !self.can_change_its_level() || !self.one_level_change()? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// False when there is none to be had.
+    fn one_level_change(&mut self) -> Result<bool, Over> {
+        let top = self.top();
+        self.drain()?;
+        self.oracle.end_steady();
+        if self.redundant(top) {
+            self.wait_for_jobs()?;
+            if self.top_status()?.degraded > 0 {
+                self.mend(top)?;
+            }
+            if !self.is_whole()? {
+                return Ok(false);
+            }
+        }
+        let mut before = self.top_status()?;
+        let whole = self.layout(top).array_size();
+        // Few arrays can.
+        let apart = self.parity_is_apart();
+        let level = match apart && self.chances.levels.chance(40) {
+            true => Level::Raid0,
+            false => *self.chances.levels.rng.pick(&LEVELS),
+        };
+        if level == Level::Raid0 && apart {
+            before = self.without_parity(before)?;
+        }
+        // Not all lead anywhere without moving data.
+        let mut planned = None;
+        let mut wanted = WantedLevel { level, chunk_size: None, layout: None, raid_disks: None };
+        for _ in 0..4 {
+            let control = self.top_control()?;
+            let later =
+                self.life()?.machine.begin(async move { control.change_level(wanted, true).await });
+            match self.wait("the question about another level", &later)? {
+                Ok(would) => planned = Some(would),
+                Err(error @ ControlError::Shape { .. }) => self.world.trace(|| error.to_string()),
+                Err(error) => return self.fail("requests_succeed", error.to_string()),
+            }
+            if planned.is_some() {
+                break;
+            }
+            wanted.level = *self.chances.levels.rng.pick(&LEVELS);
+        }
+        let Some(planned) = planned else { return Ok(false) };
+        let level = wanted.level;
+        for _ in 0..self.chances.levels.rng.range(0..12) {
+            let scenario = &self.plan.scenario;
+            let life = self.life.as_mut().ok_or(Over)?;
+            life.client.send_random(&life.machine, scenario, &mut self.oracle);
+        }
+        self.world.trace(|| format!("{} to {level}: {planned:?}", before.level));
+        self.world.reshaping.set(true);
+        let control = self.top_control()?;
+        let later =
+            self.life()?.machine.begin(async move { control.change_level(wanted, false).await });
+        self.did.level_changes += 1;
+        if self.chances.levels.chance(50) {
+            for _ in 0..self.chances.levels.rng.log_range(1..400) {
+                if later.borrow().is_some() {
+                    break;
+                }
+                self.step()?;
+            }
+            self.crash()?;
+            self.learn_level()?;
+            self.assemble()?;
+        } else {
+            match self.wait("the command to change the level", &later)? {
+                Ok(_) => self.learn_level()?,
+                Err(error) => return self.fail("requests_succeed", error.to_string()),
+            }
+            let now = self.top_status()?;
+            if now.level != level || now.layout != planned.layout.1 {
+                let text = format!("it is {} {} after {planned:?}", now.level, now.layout);
+                return self.fail("requests_succeed", text);
+            }
+            self.quiet_round()?;
+            if level == Level::Raid0 || self.chances.levels.chance(50) {
+                self.next_life(self.chances.levels.chance(70))?;
+            }
+        }
+        self.world.reshaping.set(false);
+        self.world.owners.borrow_mut().clear();
+        let now = self.top_status()?;
+        // Who shows less of it does so until it is stopped.
+        if ![before.array_size, whole].contains(&now.array_size) {
+            let text = format!("{} bytes, and {whole} before: {now:?}", now.array_size);
+            return self.fail("sizes_are_kept", text);
+        }
+        self.quiet_round()?;
+        self.read_everything()?;
+        self.its_redundancy_is_used()?;
+        Ok(true)
+    }
+
+    /// New slots get members, and one of the others fails.
+    fn its_redundancy_is_used(&mut self) -> Result<(), Over> {
+        let top = self.top();
+        if !self.redundant(top) {
+            return Ok(());
+        }
+        self.drain()?;
+        self.wait_for_jobs()?;
+        while self.top_status()?.degraded > 0 {
+            let before = self.top_status()?.degraded;
+            self.mend(top)?;
+            self.wait_for_jobs()?;
+            if self.top_status()?.degraded >= before {
+                break;
+            }
+        }
+        if self.is_whole()?
+            && self.chances.levels.chance(40)
+            && let Some(leaf) = self.some_working()
+        {
+            self.fail_leaf(&leaf)?;
+            self.quiet_round()?;
+            self.read_everything()?;
+        }
+        Ok(())
+    }
+
+    /// Parity has the last slot to itself.
+    fn parity_is_apart(&self) -> bool {
+        match &*self.layout(self.top()) {
+            Layout::Parity(parity) => {
+                parity.parity_count() == 1 && parity.only_parity(parity.slots() - 1)
+            }
+            _ => false,
+        }
+    }
+
+    /// The member that has parity goes, and all that wait to be needed; and a bitmap.
+    fn without_parity(&mut self, status: ArrayStatus) -> Result<ArrayStatus, Over> {
+        let last = status.raid_disks - 1;
+        if status.bitmap.is_some() {
+            let control = self.top_control()?;
+            let later = self.life()?.machine.begin(async move { control.bitmap().remove().await });
+            if let Err(error) = self.wait("the command to remove a bitmap", &later)? {
+                return self.fail("requests_succeed", error.to_string());
+            }
+        }
+        let members = self.world.members.borrow().clone();
+        let holds = |slot| members.iter().find(|m| m.slot.get() == slot && !m.out.get()).cloned();
+        let Some(holder) = holds(Some(last)) else { return Ok(status) };
+        // Spares first: they would take its place.
+        for member in &status.members {
+            if member.name != holder.name() && !self.holds_data(&member.name) {
+                self.is_removed(&member.name, false)?;
+            }
+        }
+        self.is_removed(holder.name(), true)?;
+        holder.out.set(true);
+        self.lose(last);
+        self.top_status()
+    }
+
+    fn holds_data(&self, name: &str) -> bool {
+        let members = self.world.members.borrow();
+        members.iter().any(|member| member.name() == name && member.slot.get().is_some())
+    }
+
+    fn is_removed(&mut self, name: &str, fails: bool) -> Result<(), Over> {
+        self.world.trace(|| format!("remove {name}"));
+        let (control, name) = (self.top_control()?, name.to_string());
+        let later = self.life()?.machine.begin(async move {
+            let selector = MemberSelector::Name(name);
+            if fails {
+                control.membership().fail(&selector).await?;
+            }
+            control.membership().remove(&selector).await.map(|_| ())
+        });
+        match self.wait("the command to remove a member", &later)? {
+            Ok(()) => Ok(()),
+            Err(error) => self.fail("requests_succeed", error.to_string()),
+        }
+    }
+
+    /// The level and layout that the freshest superblock names are those of the array from now on.
+    fn learn_level(&mut self) -> Result<(), Over> {
+        let members = self.world.members.borrow().clone();
+        let Some(choice) = images::md_choice(&self.world, &members) else {
+            return self.fail("md_can_assemble", "no member has a superblock".to_string());
+        };
+        let freshest = choice.freshest;
+        let held = choice.in_sync.iter().filter_map(|(_, member)| {
+            let own = images::superblock(&self.world, member)?;
+            Some(Superblock {
+                level: freshest.level,
+                layout: freshest.layout,
+                chunk_sectors: freshest.chunk_sectors,
+                raid_disks: freshest.raid_disks,
+                size: freshest.size,
+                ..own
+            })
+        });
+        let held: Vec<Superblock> = held.collect();
+        let (Some(layout), Some(level)) = (images::layout(&held), Level::from_md(freshest.level))
+        else {
+            return self.fail("md_can_assemble", "the superblocks describe no array".to_string());
+        };
+        let top = self.top();
+        if level != self.plan.arrays[top].create.level {
+            self.plan.arrays[top].create.level = level;
+            // Without redundancy nothing could differ.
+            self.promises.synced = true;
+        }
+        self.has_layout(Rc::new(layout));
+        Ok(())
+    }
+}

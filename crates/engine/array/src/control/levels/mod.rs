@@ -1,0 +1,283 @@
+//! Another level while the array runs, as by `mdadm --grow --level`: every byte stays where it is, and only the superblocks and
+//! the engines learn what the members are to each other from now on. `rules` says which levels that is possible for.
+//!
+//! ```text
+//!  requests wait ─► the superblocks say that all writes have ended ─► (to level 0: and how much of each member is data)
+//!    ─► superblocks of the new level ─► engines have it ─► requests go on ─► spares are rebuilt in slots that are new
+//! ```
+//!
+//! Whatever the moment of a crash, the freshest superblock has the old level or the new one, and both name the same place for
+//! each byte; a member that missed the update is brought in line by the assembly. What a parity that is no longer kept was on
+//! is a spare.
+
+mod rules;
+
+use crate::control::record::members::Standing;
+use crate::control::{Control, commands};
+use crate::engine::Engine;
+use crate::error::ControlError;
+use crate::state::geometries::Geometries;
+use crate::state::geometry::Geometry;
+use braid_format::SECTOR;
+use braid_layout::Level;
+use braid_shard::plant::planted;
+use braid_shard::sync::Share;
+use rules::{Shape, shape_at};
+use std::rc::Rc;
+use std::sync::Arc;
+
+const SECTOR_BYTES: u64 = SECTOR as u64;
+const DOING: &str = "changing the level";
+
+/// The level that an array is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WantedLevel {
+    /// It.
+    pub level: Level,
+    /// Bytes of a chunk, for an array that has none; `None`: 64 KiB, or the most that its size is a multiple of.
+    pub chunk_size: Option<u64>,
+    /// md's number of the layout that it must come to; `None`: whichever leaves every byte where it is.
+    pub layout: Option<u32>,
+    /// Slots that it must come to; `None`: as many as it needs.
+    pub raid_disks: Option<usize>,
+}
+
+/// A change of the level: as it was, and as it is or would be. Sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relevelled {
+    /// The level.
+    pub level: (Level, Level),
+    /// md's number of the layout.
+    pub layout: (u32, u32),
+    /// Slots.
+    pub raid_disks: (usize, usize),
+    /// Bytes of a chunk; 0 where there are none.
+    pub chunk_size: (u64, u64),
+    /// Bytes that users see: they see the same.
+    pub array_size: u64,
+    /// Bytes that are written to each member that is rebuilt.
+    pub component_size: u64,
+    /// The spares that are rebuilt then, in order.
+    pub rebuilt: Vec<String>,
+    /// The members that lose their slots and are spares.
+    pub freed: Vec<String>,
+    /// Slots without a member, until one is added for each of them.
+    pub empty: usize,
+}
+
+impl Control {
+    /// Has another level from now on, without moving anything. Slots that are new are for spares, which are rebuilt.
+    /// `dry_run`: only says what it would be.
+    ///
+    /// # Errors
+    /// The array is not in a state for it, or has something that the new level does not; data would have to move, and then
+    /// what can be done first. Nothing has changed then.
+    pub async fn change_level(
+        self: &Rc<Self>,
+        wanted: WantedLevel,
+        dry_run: bool,
+    ) -> Result<Relevelled, ControlError> {
+        let _settings = self.in_effect.turn.take(1).await;
+        let (_, planned) = self.plan_level(wanted)?;
+        if dry_run {
+            return Ok(planned);
+        }
+        self.change_shape(DOING, self.take_over(wanted)).await?;
+        if planned.level.1.has_redundancy() {
+            self.keep_watch();
+        }
+        tracing::info!(
+            "array {}: {} -> {}, {} slots -> {}",
+            self.record.name,
+            planned.level.0,
+            planned.level.1,
+            planned.raid_disks.0,
+            planned.raid_disks.1
+        );
+        Ok(planned)
+    }
+
+    /// Refuses where something stands in the way of any other level.
+    fn may_change_level(&self, to: Level) -> Result<(), ControlError> {
+        commands::needs_working(&self.record, DOING)?;
+        let refuse = |why: String| Err(self.no_shape(DOING, why));
+        let roster = self.record.roster.borrow();
+        let (name, shared) = (&self.record.name, &roster.shared);
+        if shared.ppl.is_some() || shared.journal {
+            let why = format!(
+                "it has a partial parity log or a write journal, which belongs to its level; as for md, take that away first: \
+                 braid grow {name} --consistency-policy resync"
+            );
+            return refuse(why);
+        }
+        if to == Level::Raid0 {
+            if shared.bitmap_offset != 0 {
+                let why = format!(
+                    "it has a bitmap, of which raid0 has none; as for md, take it away first: braid grow {name} --bitmap none"
+                );
+                return refuse(why);
+            }
+            if let Some(bad) = roster.members.iter().find(|member| !member.bad.now.is_empty()) {
+                let why = format!(
+                    "{} has bad blocks recorded, which only redundancy makes good; replace it first",
+                    bad.name
+                );
+                return refuse(why);
+            }
+        }
+        drop(roster);
+        commands::unsettled(&self.record).map_or(Ok(()), refuse)
+    }
+
+    fn plan_level(&self, wanted: WantedLevel) -> Result<(Shape, Relevelled), ControlError> {
+        let refuse = |why: String| self.no_shape(DOING, why);
+        self.may_change_level(wanted.level)?;
+        let geometry = self.record.geometry();
+        let shape = shape_at(&geometry, wanted.level, wanted.chunk_size).map_err(refuse)?;
+        let (now, disks) = (geometry.slots(), shape.layout.slots());
+        let name = &self.record.name;
+        if let Some(asked) = wanted.layout.filter(|asked| *asked != shape.number) {
+            let named = |number| braid_layout::layout_name(shape.level, number).unwrap_or_default();
+            let why = format!(
+                "layout {} would move data; change the level first, which leads to layout {}, and when it is whole the layout: \
+                 braid grow {name} --layout {}",
+                named(asked),
+                named(shape.number),
+                named(asked)
+            );
+            return Err(refuse(why));
+        }
+        if let Some(asked) = wanted.raid_disks.filter(|asked| *asked != disks) {
+            let why = format!(
+                "{} has {disks} slots when nothing moves, not {asked}; change the level first, and when it is whole the number \
+                 of slots: braid grow {name} --raid-devices {asked}",
+                shape.level
+            );
+            return Err(refuse(why));
+        }
+        let new = new_geometry(&geometry, &shape);
+        let there = self.record.engines.shards();
+        let settings = self.in_effect.settings.get();
+        if let Err(why) = settings.check(&new, there, self.in_effect.memory_max) {
+            return Err(refuse(format!("its settings do not suit that: {why}")));
+        }
+        let roster = self.record.roster.borrow();
+        let held =
+            |slot: usize| roster.members.iter().any(|m| m.standing == Standing::InSync(slot));
+        if !new.survives(held) {
+            return Err(refuse(format!("{} cannot go on with the members that it has", new.level)));
+        }
+        if new.level == Level::Raid0
+            && let Some(other) = roster.members.iter().find(|member| match member.standing {
+                Standing::InSync(slot) => slot >= disks,
+                _ => true,
+            })
+        {
+            let name_of = &other.name;
+            let why = match other.standing {
+                Standing::InSync(_) => format!(
+                    "{name_of} holds parity, which raid0 has none of; as for md, take it away first: braid fail {name} {name_of} \
+                     and braid remove {name} {name_of}"
+                ),
+                _ => format!(
+                    "raid0 has no use for {name_of}, which holds no data: braid remove {name} {name_of}"
+                ),
+            };
+            return Err(refuse(why));
+        }
+        let empty: Vec<usize> = (0..disks).filter(|slot| roster.holder(*slot).is_none()).collect();
+        let lost = roster.members.iter().filter(|m| m.standing.slot().is_some_and(|s| s >= disks));
+        let freed: Vec<String> = lost.map(|member| member.name.clone()).collect();
+        let spares = roster.members.iter().filter(|member| member.standing == Standing::Spare);
+        let spares: Vec<String> = spares.map(|member| member.name.clone()).collect();
+        let rebuilt: Vec<String> =
+            spares.into_iter().chain(freed.clone()).take(empty.len()).collect();
+        let planned = Relevelled {
+            level: (geometry.level, shape.level),
+            layout: (geometry.layout_number, shape.number),
+            raid_disks: (now, disks),
+            chunk_size: (geometry.layout.chunk_size(), shape.layout.chunk_size()),
+            array_size: self.record.engine.size.get(),
+            component_size: shape.component,
+            empty: empty.len() - rebuilt.len(),
+            rebuilt,
+            freed,
+        };
+        Ok((shape, planned))
+    }
+
+    /// Takes the new level over; requests wait meanwhile, and no job runs.
+    async fn take_over(self: &Rc<Self>, wanted: WantedLevel) -> Result<(), ControlError> {
+        let turn = self.record.turn().await;
+        let old = self.record.geometry();
+        if old.level.has_redundancy() {
+            // Nothing is under way, so all agree.
+            let agree = |engine: &Engine| engine.consistency.try_deactivate(false);
+            self.record.engines.ask(agree).await;
+            self.mark_clean(&turn).await;
+        }
+        let (shape, planned) = self.plan_level(wanted)?;
+        let new = new_geometry(&old, &shape);
+        let sectors = shape.component / SECTOR_BYTES;
+        // By itself: whoever misses the other update must know how much of it is data.
+        if new.level == Level::Raid0 {
+            self.each_superblock(|superblock| superblock.data_size = sectors);
+            self.record.write_superblocks(&turn).await;
+            self.still_works(&turn).await?;
+        }
+        self.has_level(&shape);
+        self.record.write_superblocks(&turn).await;
+        self.still_works(&turn).await?;
+        self.record.send_geometries(&Geometries::one(Arc::new(new))).await;
+        let reports = Arc::clone(&self.record.engine.home.reports);
+        let redundant = planned.level.1.has_redundancy();
+        let has_level = move |engine: &Engine| {
+            engine.has_other_shape();
+            engine.splits.count_losses((!redundant).then(|| Arc::clone(&reports)));
+        };
+        self.record.engines.ask(has_level).await;
+        Ok(())
+    }
+
+    /// The roster says what the superblocks are to say.
+    fn has_level(&self, shape: &Shape) {
+        let disks = shape.layout.slots();
+        let mut roster = self.record.roster.borrow_mut();
+        let shared = &mut roster.shared;
+        shared.level = shape.level.md_number();
+        if !planted("new-layout-unrecorded") {
+            shared.layout = shape.number;
+        }
+        shared.chunk_sectors = (shape.layout.chunk_size() / SECTOR_BYTES) as u32;
+        shared.raid_disks = disks as u32;
+        let sized = !shape.level.uses_member_sizes();
+        shared.size = if sized { shape.component / SECTOR_BYTES } else { 0 };
+        shared.raid0_layout = false;
+        for member in &mut roster.members {
+            member.superblock.raid0_layout = false;
+            if member.standing.slot().is_some_and(|slot| slot >= disks) {
+                member.standing = Standing::Spare;
+            }
+        }
+    }
+
+    fn each_superblock(&self, change: impl Fn(&mut braid_format::superblock::Superblock)) {
+        let mut roster = self.record.roster.borrow_mut();
+        roster.members.iter_mut().for_each(|member| change(&mut member.superblock));
+    }
+
+    /// The superblocks could be written.
+    async fn still_works(&self, _turn: &Share) -> Result<(), ControlError> {
+        match self.record.roster.borrow().broken {
+            true => Err(ControlError::Failed { doing: DOING, array: self.record.name.clone() }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The geometry that an array of `geometry` has in another shape.
+fn new_geometry(geometry: &Geometry, shape: &Shape) -> Geometry {
+    let component = if shape.level.uses_member_sizes() { 0 } else { shape.component };
+    let shaped = geometry.shaped(shape.level, shape.number, shape.layout.clone());
+    shaped.with(shape.layout.clone(), component)
+}

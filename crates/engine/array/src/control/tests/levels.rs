@@ -1,0 +1,332 @@
+//! Running arrays that get another level without anything being moved.
+
+use crate::array::Array;
+use crate::control::Control;
+use crate::control::levels::{Relevelled, WantedLevel};
+use crate::control::tests::world::{TestMember, World, members, pattern};
+use crate::error::ControlError;
+use crate::options::{AssembleOptions, CreateBitmap, CreateOptions, MemberSelector};
+use crate::status::{JobKind, MemberState};
+use braid_device::{Opener, Target};
+use braid_format::superblock::Role;
+use braid_layout::Level;
+use std::rc::Rc;
+use std::sync::Arc;
+
+const KIB: u64 = 1 << 10;
+const CHUNK: u64 = 8 * KIB;
+const COMPONENT: u64 = 48 * CHUNK;
+
+fn wanted(level: Level) -> WantedLevel {
+    WantedLevel { level, chunk_size: None, layout: None, raid_disks: None }
+}
+
+fn change(
+    world: &World,
+    control: &Rc<Control>,
+    wanted: WantedLevel,
+    dry_run: bool,
+) -> Result<Relevelled, ControlError> {
+    let control = Rc::clone(control);
+    world.run(async move { control.change_level(wanted, dry_run).await })
+}
+
+/// A running array that is full of a pattern, and members behind its own that belong to nobody.
+fn array_of(
+    world: &World,
+    (level, layout, disks): (Level, u32, usize),
+    bitmap: bool,
+    more: usize,
+) -> (Vec<Arc<TestMember>>, Arc<Array>, Rc<Control>) {
+    let all = members("m", disks + more, 1 << 20);
+    let options = CreateOptions {
+        chunk_size: (level != Level::Raid1).then_some(CHUNK),
+        layout: matches!(level, Level::Raid5 | Level::Raid6).then_some(layout),
+        size: (level != Level::Raid0).then_some(COMPONENT),
+        data_offset: Some(128 * KIB),
+        bitmap: if bitmap { CreateBitmap::Internal { chunk: None } } else { CreateBitmap::None },
+        ..CreateOptions::new("data", level, disks)
+    };
+    world.create(&all[..disks], options);
+    let (array, control) = world.assemble(&all[..disks]);
+    world.wait_idle(&control);
+    world.write(&array, 0, 0, &pattern(0, size(&array))).unwrap();
+    (all, array, control)
+}
+
+fn size(array: &Array) -> usize {
+    array.info().device.size as usize
+}
+
+fn add(world: &World, control: &Rc<Control>, member: &Arc<TestMember>) {
+    let (control, opener) = (Rc::clone(control), Arc::clone(member));
+    world.run(async move { control.membership().add(opener, false).await }).unwrap();
+}
+
+fn take_away(world: &World, control: &Rc<Control>, name: &str) {
+    let (control, name) = (Rc::clone(control), MemberSelector::Name(name.to_string()));
+    world.run(async move {
+        control.membership().fail(&name).await.unwrap();
+        control.membership().remove(&name).await.unwrap();
+    });
+}
+
+/// All changes of one command, with the layout that they lead to and how many slots are new.
+const CHANGES: [(Level, u32, usize, Level, u32, usize); 14] = [
+    (Level::Raid4, 0, 3, Level::Raid5, 5, 0),
+    (Level::Raid5, 5, 3, Level::Raid4, 0, 0),
+    (Level::Raid5, 0, 3, Level::Raid6, 16, 1),
+    (Level::Raid5, 1, 3, Level::Raid6, 17, 1),
+    (Level::Raid5, 2, 4, Level::Raid6, 18, 1),
+    (Level::Raid5, 3, 3, Level::Raid6, 19, 1),
+    (Level::Raid5, 4, 3, Level::Raid6, 20, 1),
+    (Level::Raid5, 5, 3, Level::Raid6, 5, 1),
+    (Level::Raid4, 0, 3, Level::Raid6, 5, 1),
+    (Level::Raid0, 0, 3, Level::Raid5, 5, 1),
+    (Level::Raid0, 0, 2, Level::Raid4, 0, 1),
+    (Level::Raid0, 0, 2, Level::Raid6, 5, 2),
+    (Level::Raid1, 0, 2, Level::Raid5, 2, 0),
+    (Level::Raid5, 3, 2, Level::Raid1, 0, 0),
+];
+
+#[test]
+fn all_is_there_before_and_after_the_new_slots_are_filled_and_in_the_next_life() {
+    for shards in [1, 3] {
+        for (from, layout, disks, to, becomes, more) in CHANGES {
+            let what = format!("{from} {layout} of {disks} to {to}, {shards} shards");
+            let bitmap = from != Level::Raid0 && shards == 1;
+            let world = World::new(shards);
+            let (all, array, control) = array_of(&world, (from, layout, disks), bitmap, more);
+            let mut content = pattern(0, size(&array));
+            let would = change(&world, &control, wanted(to), true).unwrap();
+            assert_eq!(world.status(&control).level, from, "{what}");
+            let is = change(&world, &control, wanted(to), false).unwrap();
+            assert_eq!(is, would, "{what}");
+            assert_eq!((is.level, is.layout.1, is.empty), ((from, to), becomes, more), "{what}");
+            let status = world.status(&control);
+            assert_eq!((status.level, status.layout), (to, becomes), "{what}");
+            assert_eq!((status.raid_disks, status.degraded), (disks + more, more), "{what}");
+            assert_eq!(status.array_size, content.len() as u64, "{what}");
+            assert_eq!(world.read(&array, 0, 0, content.len()).unwrap(), content, "{what}");
+            let new = pattern(7, 5 * CHUNK as usize);
+            world.write(&array, 0, 3 * CHUNK, &new).unwrap();
+            content[3 * CHUNK as usize..][..new.len()].copy_from_slice(&new);
+            for member in &all[disks..] {
+                add(&world, &control, member);
+                world.wait_idle(&control);
+            }
+            assert_eq!(world.status(&control).degraded, 0, "{what}");
+            assert_eq!(world.check(&control), 0, "{what}");
+            world.stop(&control);
+            let world = World::new(shards);
+            let (array, control) = world.assemble(&all);
+            let status = world.status(&control);
+            assert_eq!((status.level, status.layout), (to, becomes), "{what}");
+            assert_eq!(world.read(&array, 0, 0, content.len()).unwrap(), content, "{what}");
+            // What makes it redundant is worth something.
+            let lost = all[0].ram.name().to_string();
+            let fails = Rc::clone(&control);
+            let selector = MemberSelector::Name(lost);
+            world.run(async move { fails.membership().fail(&selector).await }).unwrap();
+            assert_eq!(world.read(&array, 0, 0, content.len()).unwrap(), content, "{what}");
+            world.stop(&control);
+        }
+    }
+}
+
+#[test]
+fn and_back_again() {
+    let backs = [
+        ((Level::Raid5, 2, 3), Level::Raid6),
+        ((Level::Raid5, 4, 3), Level::Raid6),
+        ((Level::Raid4, 0, 3), Level::Raid6),
+        ((Level::Raid4, 0, 3), Level::Raid5),
+        ((Level::Raid1, 0, 2), Level::Raid5),
+    ];
+    for (from, to) in backs {
+        let world = World::new(2);
+        let (all, array, control) = array_of(&world, from, true, 1);
+        let content = pattern(0, size(&array));
+        change(&world, &control, wanted(to), false).unwrap();
+        let had = if to == Level::Raid6 {
+            add(&world, &control, &all[from.2]);
+            world.wait_idle(&control);
+            from.2 + 1
+        } else {
+            from.2
+        };
+        let back = change(&world, &control, wanted(from.0), false).unwrap();
+        assert_eq!(back.freed.len(), had - from.2, "{to}");
+        let status = world.status(&control);
+        assert_eq!((status.level, status.layout, status.degraded), (from.0, from.1, 0));
+        let spares = |state: &MemberState| *state == MemberState::Spare;
+        let spares = status.members.iter().filter(|member| spares(&member.state)).count();
+        assert_eq!((status.raid_disks, spares), (from.2, had - from.2), "{to}");
+        assert_eq!(world.check(&control), 0, "{to}");
+        assert_eq!(world.read(&array, 1, 0, content.len()).unwrap(), content, "{to}");
+        world.stop(&control);
+        let (array, control) = world.assemble(&all[..had]);
+        assert_eq!(world.read(&array, 1, 0, content.len()).unwrap(), content, "{to}");
+        world.stop(&control);
+    }
+}
+
+#[test]
+fn level_0_is_gone_back_to_when_nobody_holds_parity() {
+    for (to, layout) in [(Level::Raid4, 0), (Level::Raid5, 5)] {
+        let world = World::new(2);
+        let (all, array, control) = array_of(&world, (Level::Raid0, 0, 3), false, 1);
+        let content = pattern(0, size(&array));
+        change(&world, &control, wanted(to), false).unwrap();
+        add(&world, &control, &all[3]);
+        world.wait_idle(&control);
+        assert_eq!(world.status(&control).layout, layout);
+        let error = change(&world, &control, wanted(Level::Raid0), false).unwrap_err().to_string();
+        assert!(error.contains("holds parity") && error.contains("braid fail data m3"), "{error}");
+        take_away(&world, &control, "m3");
+        world.write(&array, 0, 0, &content).unwrap();
+        change(&world, &control, wanted(Level::Raid0), false).unwrap();
+        let status = world.status(&control);
+        assert_eq!((status.level, status.raid_disks, status.degraded), (Level::Raid0, 3, 0));
+        assert_eq!(world.read(&array, 1, 0, content.len()).unwrap(), content);
+        for member in &all[..3] {
+            let superblock = world.superblock(member);
+            assert_eq!((superblock.level, superblock.size), (0, 0));
+            assert_eq!(superblock.data_size * 512, content.len() as u64 / 3);
+        }
+        // Its members are not made to change their minds by what is written.
+        let events = world.superblock(&all[0]).events;
+        world.write(&array, 1, CHUNK, &content[CHUNK as usize..]).unwrap();
+        assert_eq!(world.superblock(&all[0]).events, events);
+        // A failed flush is told to whoever asks, since no other member makes it good.
+        world.stop(&control);
+        let (array, control) = world.assemble(&all[..3]);
+        assert_eq!(world.read(&array, 0, 0, content.len()).unwrap(), content);
+        // The tasks of an array with redundancy run again: it is marked clean by itself.
+        change(&world, &control, wanted(Level::Raid5), false).unwrap();
+        world.write(&array, 0, 0, &content).unwrap();
+        assert!(!world.superblock(&all[0]).is_clean());
+        world.sleep(2_000_000_000);
+        assert!(world.superblock(&all[0]).is_clean());
+        world.stop(&control);
+    }
+}
+
+#[test]
+fn whoever_misses_the_last_update_is_brought_in_line() {
+    // Each member in turn keeps the superblock of before.
+    let all_changes = CHANGES.iter().copied();
+    let backs = [
+        (Level::Raid6, 18, 5, Level::Raid5, 2, 0),
+        (Level::Raid6, 5, 4, Level::Raid4, 0, 0),
+        (Level::Raid5, 5, 3, Level::Raid0, 0, 0),
+    ];
+    for (from, layout, disks, to, becomes, _) in all_changes.chain(backs) {
+        for late in 0..disks {
+            let what = format!("{from} {layout} of {disks} to {to}, {late} is late");
+            let world = World::new(1);
+            let (all, array, control) = array_of(&world, (from, layout, disks), false, 0);
+            let content = pattern(0, size(&array));
+            let mut holders = all.clone();
+            if to == Level::Raid0 {
+                take_away(&world, &control, "m2");
+                holders.pop();
+            }
+            if late >= holders.len() {
+                continue;
+            }
+            // The last write to it is that of the superblock of the new level.
+            let member = &holders[late];
+            let before = world.superblock(member);
+            change(&world, &control, wanted(to), false).unwrap();
+            let after = world.superblock(member);
+            assert!(after.events > before.events, "{what}");
+            let at = after.super_offset * 512;
+            let old = braid_format::superblock::Superblock {
+                events: after.events - 1,
+                data_size: after.data_size,
+                level: before.level,
+                layout: before.layout,
+                size: before.size,
+                chunk_sectors: before.chunk_sectors,
+                raid_disks: before.raid_disks,
+                roles: before.roles.clone(),
+                ..after
+            };
+            world.scribble(member, at, &old.to_bytes());
+            let world = world.crash();
+            let options = AssembleOptions { start_degraded: true, ..AssembleOptions::default() };
+            let array = world.try_assemble(&holders, options).expect(&what);
+            let control = Control::find(&world.shards[0], array.id()).unwrap();
+            let status = world.status(&control);
+            assert_eq!((status.level, status.layout), (to, becomes), "{what}");
+            assert_eq!(world.read(&array, 0, 0, content.len()).unwrap(), content, "{what}");
+            world.stop(&control);
+            for member in &holders {
+                let superblock = world.superblock(member);
+                let left_out = late + 1 == disks && to != Level::Raid0 && from == Level::Raid6;
+                let right = superblock.level == to.md_number() || left_out;
+                assert!(right && superblock.own_role() != Role::Faulty, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_stands_in_the_way_is_said_before_anything_is_written() {
+    let world = World::new(1);
+    let (all, _array, control) = array_of(&world, (Level::Raid5, 2, 4), true, 1);
+    let events = |member| world.superblock(member).events;
+    let before = events(&all[0]);
+    let refused = |wanted, words: &[&str]| {
+        let error = change(&world, &control, wanted, false).unwrap_err().to_string();
+        for word in words {
+            assert!(error.contains(word), "{word:?} is not in {error}");
+        }
+    };
+    refused(wanted(Level::Raid5), &["already"]);
+    refused(wanted(Level::Raid0), &["bitmap", "--bitmap none"]);
+    refused(wanted(Level::Raid4), &["--layout parity-last"]);
+    refused(wanted(Level::Raid1), &["two members"]);
+    refused(wanted(Level::Raid10), &["does not change raid5 to raid10"]);
+    let six = wanted(Level::Raid6);
+    refused(
+        WantedLevel { layout: Some(2), ..six },
+        &["left-symmetric-6", "--layout left-symmetric"],
+    );
+    refused(WantedLevel { raid_disks: Some(6), ..six }, &["5 slots", "--raid-devices 6"]);
+    refused(WantedLevel { chunk_size: Some(4 * KIB), ..six }, &["chunks first"].map(|_| "first"));
+    assert_eq!(events(&all[0]), before);
+    let right = WantedLevel { layout: Some(18), raid_disks: Some(5), ..six };
+    let would = change(&world, &control, right, true).unwrap();
+    assert_eq!((would.layout, would.raid_disks, would.empty), ((2, 18), (4, 5), 1));
+    assert_eq!(events(&all[0]), before);
+    // While something is being made redundant.
+    add(&world, &control, &all[4]);
+    let selector = MemberSelector::Name("m1".to_string());
+    let fails = Rc::clone(&control);
+    control.jobs().pause_jobs(true);
+    world.run(async move { fails.membership().fail(&selector).await }).unwrap();
+    let busy = || world.status(&control).job.is_some_and(|job| job.kind == JobKind::Recover);
+    while !busy() {
+        world.step();
+    }
+    refused(six, &["braid wait data"]);
+    control.jobs().pause_jobs(false);
+    world.wait_idle(&control);
+    world.stop(&control);
+    // Of members that differ in size, what the larger have alone would have nowhere to go.
+    let world = World::new(1);
+    let mut uneven = members("u", 2, 1 << 20);
+    uneven.extend(members("v", 1, 2 << 20));
+    let options = CreateOptions {
+        chunk_size: Some(CHUNK),
+        data_offset: Some(128 * KIB),
+        ..CreateOptions::new("data", Level::Raid0, 3)
+    };
+    world.create(&uneven, options);
+    let (_array, control) = world.assemble(&uneven);
+    let error = change(&world, &control, wanted(Level::Raid5), false).unwrap_err().to_string();
+    assert!(error.contains("differ in size"), "{error}");
+    world.stop(&control);
+}
