@@ -329,10 +329,13 @@ mod tests {
     fn no_saved_seed_draws_a_log() {
         use crate::seeds::{Kind, saved};
         let saved = saved().unwrap();
+        // What these have found is found with a log only.
+        let with_log = [207, 710_708, 30_000_980];
         let arrays = saved.iter().filter(|seed| seed.kind == Kind::Array);
+        let mut arrays = arrays.filter(|seed| !with_log.contains(&seed.seed));
         // They would be other runs than those that failed.
         let logged = |create: &CreateOptions| create.ppl || create.write_journal;
-        assert!(arrays.into_iter().all(|seed| !logged(&Scenario::of(seed.seed).create)));
+        assert!(arrays.all(|seed| !logged(&Scenario::of(seed.seed).create)));
     }
 
     #[test]

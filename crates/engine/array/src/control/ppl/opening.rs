@@ -65,6 +65,8 @@ impl PartialParity {
             self.record.flush_members(&turn, |_| true).await;
             self.generation.set(self.generation.get() + 1);
             self.to_areas(&turn, false, self.generation.get()).await;
+            // Units follow the first header, also where there was a log before.
+            self.logs.borrow_mut().iter_mut().for_each(|log| log.member = None);
             self.in_use.set(Use::All);
         }
         drop(turn);
