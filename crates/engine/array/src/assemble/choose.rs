@@ -330,7 +330,12 @@ fn standing(
         (Role::Journal, _) | (_, Role::Journal) => Ok(Err(stale)),
         // A spare holds nothing, so its age does not matter; one that was promoted in an update
         // that it did not see starts as a spare again.
-        (_, Role::Spare) => Ok(Ok(Standing::Spare)),
+        (_, Role::Spare) => Ok(match lacks_room(shared, own) {
+            Some(what) => Err(format!(
+                "it is a spare, and by its superblock it has {what}: it was away when the array changed; add it again"
+            )),
+            None => Ok(Standing::Spare),
+        }),
         (Role::Spare, _) if misses_freshest => Ok(Err(apart)),
         (Role::Spare, _) | (_, Role::Faulty) => Ok(Err(stale)),
         (Role::Slot(_), Role::Slot(_)) if behind > if planted("two-behind") { 2 } else { 1 } => {
@@ -342,6 +347,16 @@ fn standing(
             Ok(Ok(holder(own, slot.into())))
         }
     }
+}
+
+/// What a spare has too little of that all members have by now.
+fn lacks_room(shared: &Superblock, own: &Superblock) -> Option<String> {
+    if own.data_size < shared.size {
+        let (have, need) = (own.data_size, shared.size);
+        return Some(format!("{have} sectors for data where {need} are needed"));
+    }
+    let lacks_log = shared.ppl.is_some() && Area::of(own).is_none();
+    lacks_log.then(|| "no place for the array's partial parity log".to_string())
 }
 
 fn holder(own: &Superblock, slot: Slot) -> Standing {

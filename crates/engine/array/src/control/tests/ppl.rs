@@ -324,3 +324,22 @@ fn an_array_that_cannot_have_a_log_is_not_created() {
     let old = CreateOptions { version: Version::V0_90, ..options() };
     assert!(matches!(try_create(old), CreateError::Placement { .. }));
 }
+
+#[test]
+fn a_spare_that_was_away_when_a_log_was_added_is_left_out_and_added_again() {
+    let world = World::new(1);
+    let some = members("m", DISKS + 1, 4 << 20);
+    world.create(&some, CreateOptions { ppl: false, spares: 1, ..options() });
+    let (_array, control) = world.assemble(&some[..DISKS]);
+    let adding = Rc::clone(&control);
+    world.run(async move { adding.ppl().add().await }).unwrap();
+    world.stop(&control);
+    let (_array, control) = world.assemble(&some);
+    let left_out = world.status(&control).left_out;
+    assert!(left_out.len() == 1 && left_out[0].contains("m4: it is a spare"), "{left_out:?}");
+    let (adding, spare) = (Rc::clone(&control), Arc::clone(&some[DISKS]));
+    world.run(async move { adding.membership().add(spare, false).await }).unwrap();
+    world.stop(&control);
+    let (_array, control) = world.assemble(&some);
+    assert!(world.status(&control).left_out.is_empty());
+}

@@ -9,7 +9,7 @@ use crate::error::ControlError;
 use crate::options::{CreateBitmap, CreateOptions, MemberSelector};
 use crate::status::MemberState;
 use braid_device::Target;
-use braid_format::superblock::Version;
+use braid_format::superblock::{Superblock, Version};
 use braid_layout::Level;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -267,6 +267,29 @@ fn a_degraded_array_grows_and_is_filled_up_to_its_new_end() {
         assert_eq!(world.check(&control), 0, "{level}");
         assert!(world.read(&array, 0, 0, data.len()).unwrap() == data, "{level}");
     }
+}
+
+#[test]
+fn a_spare_that_was_away_while_an_array_grew_is_left_out_and_added_again() {
+    let world = World::new(1);
+    let some = members("m", 3, 16 * MIB);
+    world.create(&some, CreateOptions { spares: 1, ..options(Level::Raid1, 2) });
+    let (_array, control) = world.assemble(&some[..2]);
+    world.wait_idle(&control);
+    resize(&world, &control, WantedSize::Max, false).unwrap();
+    world.wait_idle(&control);
+    world.stop(&control);
+    // Its device was as small as that, and has become larger with the others.
+    let small = Superblock { data_size: SMALL / 512, ..world.superblock(&some[2]) };
+    world.scribble(&some[2], small.super_offset * 512, &small.to_bytes());
+    let (_array, control) = world.assemble(&some);
+    let left_out = world.status(&control).left_out;
+    assert!(left_out.len() == 1 && left_out[0].contains("m2: "), "{left_out:?}");
+    let (membership, spare) = (Rc::clone(control.membership()), Arc::clone(&some[2]));
+    world.run(async move { membership.add(spare, false).await }).unwrap();
+    world.stop(&control);
+    let (_array, control) = world.assemble(&some);
+    assert!(world.status(&control).left_out.is_empty());
 }
 
 #[test]
