@@ -11,6 +11,7 @@ use crate::waiting::Over;
 use braid_array::error::AssembleError;
 use braid_array::options::AssembleOptions;
 use braid_array::status::MemberState;
+use braid_format::superblock::Role;
 use braid_layout::Layout;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -52,13 +53,14 @@ impl Run {
         if newest + 1 >= freshest {
             return Err(Over);
         }
-        let named = |member: &Rc<Member>| member.name().to_string();
-        let expected: BTreeSet<String> = members
-            .iter()
-            .filter(|m| in_sync_at_rest(m).is_some())
-            .filter(|m| !stale(m) || events(m) == Some(newest))
-            .map(named)
-            .collect();
+        let fresh = |m: &&Rc<Member>| in_sync_at_rest(m).is_some() && !stale(m);
+        let fresh: Vec<&Rc<Member>> = members.iter().filter(fresh).collect();
+        let waits = |member: &Rc<Member>| {
+            images::superblock(&self.world, member).is_some_and(|sb| sb.own_role() == Role::Spare)
+        };
+        let spares: Vec<_> =
+            members.iter().filter(|m| waits(m)).map(|m| m.name().to_string()).collect();
+        let expected = self.taken_by_force(&members, &fresh, parity.parity_count());
         self.world.trace(|| format!("{} members are of long ago", old.len()));
         let present = self.present(self.top());
         let machine = self.next_machine();
@@ -83,6 +85,8 @@ impl Run {
         self.begin_life(machine, vec![Some(array)])?;
         let status = self.top_status()?;
         let held = status.members.iter().filter(|m| m.state == MemberState::InSync);
+        // A spare may have been filled by now.
+        let held = held.filter(|member| !spares.contains(&member.name));
         let held: BTreeSet<String> = held.map(|member| member.name.clone()).collect();
         if held != expected || status.taken_by_force.is_empty() {
             let text = format!("by force {held:?} are taken, and {expected:?} should be");
@@ -90,5 +94,35 @@ impl Run {
         }
         // Writes since then are lost.
         Err(Over)
+    }
+
+    /// The members of an array with parity that is started by force: those that are fresh, and of the others, also those that
+    /// it had lost before, the newest that it needs, with all of the same update.
+    fn taken_by_force(
+        &self,
+        members: &[Rc<Member>],
+        fresh: &[&Rc<Member>],
+        parity: usize,
+    ) -> BTreeSet<String> {
+        let held = |member: &Rc<Member>| {
+            let sb = images::superblock(&self.world, member)?;
+            let slot = sb.own_role().slot().filter(|_| sb.recovery_offset.is_none())?;
+            Some((sb.events, slot, sb.raid_disks as usize))
+        };
+        let others = members.iter().filter(|m| !fresh.iter().any(|one| Rc::ptr_eq(one, m)));
+        let mut others: Vec<_> = others.filter_map(|m| Some((held(m)?, m))).collect();
+        others.sort_by_key(|((events, ..), _)| std::cmp::Reverse(*events));
+        let mut taken: Vec<&Rc<Member>> = fresh.to_vec();
+        let mut slots: BTreeSet<u16> =
+            fresh.iter().filter_map(|m| held(m)).map(|(_, slot, _)| slot).collect();
+        let mut vintage = None;
+        for ((events, slot, raid_disks), member) in others {
+            let enough = slots.len() + parity >= raid_disks;
+            if (!enough || vintage == Some(events)) && slots.insert(slot) {
+                vintage = Some(events);
+                taken.push(member);
+            }
+        }
+        taken.iter().map(|member| member.name().to_string()).collect()
     }
 }
