@@ -3,6 +3,7 @@
 //! Owns the definitions only; what a verb does is in `commands`.
 
 mod bench;
+mod changes;
 mod common;
 mod figures;
 mod nbd;
@@ -13,6 +14,7 @@ mod settings;
 pub mod volume;
 
 pub use bench::{Bench, Seconds, Way};
+pub use changes::{Remove, Replace, SomeMembers};
 pub use common::Control;
 use common::EXIT_CODES;
 pub use figures::{Iostat, Metrics, Stat};
@@ -58,7 +60,9 @@ pub enum Command {
     /// Set or clear flags of a member: write-mostly, failfast.
     Member(Member),
     /// Let go of faulty members and spares.
-    Remove(SomeMembers),
+    Remove(Remove),
+    /// Replace members while they serve: each is copied to another, which takes its place.
+    Replace(Replace),
     /// Add members as spares; they take over at once where one is missing. A member that was away is
     /// taken back as by re-add, where that can be.
     Add(Add),
@@ -313,28 +317,6 @@ pub struct Detail {
     /// MD_* variables, one a line.
     #[arg(short = 'Y', long, conflicts_with = "json")]
     pub export: bool,
-    /// Answer in JSON.
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub control: Control,
-}
-
-/// `braid fail`, `braid remove` and `braid re-add`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "In place of a member: `failed` for remove, all that have failed; `detached` for fail and remove, all \
-    whose device is not there any more; `missing` for re-add, all that the server was given for the array, or has \
-    removed from it, and that are no members now.\n\n\
-    Everything is checked before the first member is changed; where a later one fails all the same, what was done \
-    to those before it is said."
-)]
-pub struct SomeMembers {
-    /// The array: its name or UUID.
-    pub name: String,
-    /// The members: their paths, the names that `braid detail` shows, or their numbers there.
-    #[arg(required = true, value_name = "MEMBER")]
-    pub members: Vec<String>,
     /// Answer in JSON.
     #[arg(long)]
     pub json: bool,

@@ -51,8 +51,10 @@ pub enum Request {
     },
     /// Mark members as faulty; each may be `detached`.
     Fail { array: String, members: Vec<String> },
-    /// Let go of members; each may be `failed` or `detached`.
-    Remove { array: String, members: Vec<String> },
+    /// Let go of members; each may be `failed` or `detached`. `keep`: their superblocks stay as they are.
+    Remove { array: String, members: Vec<String>, keep: bool },
+    /// Replace members, each by the one at the same place of `with`, and those beyond by any spare.
+    Replace { array: String, members: Vec<String>, with: Vec<String>, force: bool },
     /// Add a device as the write journal.
     AddJournal { array: String, member: String, force: bool },
     /// Add members, as they would be given to `serve`.
@@ -474,8 +476,11 @@ pub struct Member {
     pub device: Option<(u32, u32)>,
     /// Its slot.
     pub slot: Option<usize>,
-    /// active sync, rebuilding, spare or faulty.
+    /// active sync, rebuilding, replacing (another member of its slot), spare or faulty.
     pub state: String,
+    /// It is to be replaced as soon as there is a spare.
+    #[serde(default)]
+    pub want_replacement: bool,
     /// Why it is faulty.
     pub fault: Option<String>,
     /// Level 1: it is read only where there is no other.

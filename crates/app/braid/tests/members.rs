@@ -76,3 +76,58 @@ fn members_whose_file_is_gone_are_detached() {
     assert!(states(&place, "data").iter().all(|(_, state)| state == "active sync"));
     place.run("stop data").ok();
 }
+
+#[test]
+fn a_member_is_replaced_by_a_new_device_and_says_so_itself() {
+    let place = Place::new();
+    place.members(&["a", "b", "c", "new", "other"]);
+    place.run("create data -l 5 -n 3 -c 64 --assume-clean a b c").ok();
+    let _server = place.serve("a b c");
+    let bytes = place.data("in", 8 << 20);
+    place.copy_in("in", "data");
+
+    place.run("replace data b b").refused(2, &["named twice"]);
+    place.run("replace data b --with c").refused(2, &["is no spare"]);
+    place.run("replace data b --with new other").refused(2, &["--with"]);
+    fs::write(place.path("small"), [0; 4096]).unwrap();
+    place.run("replace data a b --with new small").refused(2, &["small"]);
+    assert_eq!(states(&place, "data").len(), 3, "nothing was added");
+
+    assert!(place.run("replace data b --with new").ok().contains("new is to replace"));
+    place.run("wait data").ok();
+    let now = states(&place, "data");
+    assert!(now.contains(&("new".to_string(), "active sync".to_string())), "{now:?}");
+    assert!(now.contains(&("b".to_string(), "faulty".to_string())), "{now:?}");
+    assert!(place.run("detail data").ok().contains("has replaced it"));
+    assert_eq!(place.copy_out("data")[..bytes.len()], bytes);
+    place.run("check data -W").ok();
+    place.run("remove data failed").ok();
+
+    // Without a spare it waits for one.
+    assert!(place.run("replace data c").ok().contains("as soon as there is a spare"));
+    place.run("add data other").ok();
+    place.run("wait data").ok();
+    let now = states(&place, "data");
+    assert!(now.contains(&("other".to_string(), "active sync".to_string())), "{now:?}");
+    assert_eq!(place.copy_out("data")[..bytes.len()], bytes);
+    place.run("stop data").ok();
+}
+
+#[test]
+fn half_of_a_mirror_that_was_removed_is_no_array_of_its_own() {
+    let place = Place::new();
+    place.members(&["a", "b", "c", "d"]);
+    place.run("create data -l 1 -n 2 --assume-clean --bitmap internal a b").ok();
+    place.run("create kept -l 1 -n 2 --assume-clean c d").ok();
+    let server = place.serve("a b c d");
+    place.run("fail data b").ok();
+    place.run("remove data b").ok();
+    place.run("fail kept d").ok();
+    place.run("remove kept d --keep").ok();
+    place.run("stop --all").ok();
+    server.ended();
+    let ran = place.run("serve b --run --force --nbd unix:nbd.sock");
+    assert_eq!(ran.code, 2, "{}{}", ran.out, ran.err);
+    let _server = place.serve("d --run");
+    place.run("stop --all").ok();
+}

@@ -231,11 +231,12 @@ fn many(seeds: &[Seed], keep_going: bool) -> Result<()> {
     let totals = totals.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     let seconds = start.elapsed().as_secs_f64();
     println!(
-        "{} requests, {} crashes, {} faults, {} members re-added, {} bitmaps added or removed, {} arrays given another shape, {} another level, {} components made larger; {} runs with a member that lied about flushes: the loss was seen in {}",
+        "{} requests, {} crashes, {} faults, {} members re-added, {} to be replaced, {} bitmaps added or removed, {} arrays given another shape, {} another level, {} components made larger; {} runs with a member that lied about flushes: the loss was seen in {}",
         totals.did.requests,
         totals.did.crashes,
         totals.did.faults,
         totals.did.re_added,
+        totals.did.replacements,
         totals.did.bitmap_changes,
         totals.did.reshapes,
         totals.did.level_changes,

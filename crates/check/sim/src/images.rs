@@ -139,7 +139,17 @@ pub fn choose<T: Clone>(found: &[(T, Superblock)]) -> Option<Choice<T>> {
         let member = member.clone();
         if let Role::Slot(slot) = freshest.role_of(sb.dev_number) {
             let slot = usize::from(slot);
+            // A replacement that is whole holds its slot once the member that it replaces is faulty.
+            let serves = |other: &Superblock| {
+                other.dev_number != sb.dev_number
+                    && !other.replacement
+                    && other.recovery_offset.is_none()
+                    && other.events + 1 >= freshest.events
+                    && freshest.role_of(other.dev_number) == Role::Slot(slot as u16)
+            };
+            let waits = sb.replacement && found.iter().any(|(_, other)| serves(other));
             match sb.recovery_offset {
+                None if waits => rebuilding.push((slot, member, u64::MAX)),
                 None => in_sync.push((slot, member)),
                 Some(sectors) => rebuilding.push((slot, member, sectors * 512)),
             }

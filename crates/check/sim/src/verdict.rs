@@ -59,6 +59,8 @@ pub struct Counts {
     pub level_changes: u64,
     /// Components that became larger.
     pub resizes: u64,
+    /// Members that were to be replaced while they served.
+    pub replacements: u64,
 }
 
 impl Counts {
@@ -72,6 +74,7 @@ impl Counts {
         self.reshapes += other.reshapes;
         self.level_changes += other.level_changes;
         self.resizes += other.resizes;
+        self.replacements += other.replacements;
     }
 }
 

@@ -14,7 +14,7 @@ use crate::content::{Found, Version, recognise};
 use crate::member::{Member, joined};
 use crate::rng::Rng;
 use braid_device::{Completion, IoError, IoErrorKind, Op, Outcome, Request};
-use braid_format::superblock::{self, Superblock};
+use braid_format::superblock::{self, Role, Superblock};
 use braid_shard::{Nanos, ShardId};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -598,15 +598,9 @@ impl World {
         member.has_log.set(log.is_some_and(|(at, len)| {
             at.is_some_and(|at| at.is_multiple_of(blocks)) && len.is_multiple_of(blocks)
         }));
-        member.in_sync.set(member.slot.get().is_some() && sb.recovery_offset.is_none());
+        let whole = sb.recovery_offset.is_none() && !sb.replacement;
+        member.in_sync.set(member.slot.get().is_some() && whole);
         member.dev_number.set(Some(sb.dev_number));
-        for other in self.members.borrow().iter() {
-            if let Some(number) = other.dev_number.get()
-                && other.kind.array == member.kind.array
-            {
-                other.dropped.set(sb.role_of(number).slot().is_none());
-            }
-        }
         self.trace(|| {
             format!(
                 "  {} superblock: events {}, {:?}, recovery {:?}, resync {}",
@@ -617,6 +611,17 @@ impl World {
                 sb.resync_offset as i64
             )
         });
+        if sb.own_role() == Role::Faulty || sb.recovery_offset == Some(0) {
+            // It may be that of a member that has left, whose table is as old as that. All that is new others have too.
+            return;
+        }
+        for other in self.members.borrow().iter() {
+            if let Some(number) = other.dev_number.get()
+                && other.kind.array == member.kind.array
+            {
+                other.dropped.set(sb.role_of(number).slot().is_none());
+            }
+        }
     }
 
     /// The process is killed: of what is under way some has never reached the members, nobody is told, and caches are

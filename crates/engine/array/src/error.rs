@@ -349,6 +349,16 @@ pub enum ControlError {
         /// Why not, and what to do.
         why: String,
     },
+    /// A member cannot be replaced.
+    #[error("array {array}: {member} cannot be replaced: {why}")]
+    CannotReplace {
+        /// The array.
+        array: String,
+        /// The member.
+        member: String,
+        /// The reason, and what to do.
+        why: String,
+    },
     /// The array cannot be given that size, or shape.
     #[error("{doing} on array {array}: {why}")]
     Shape {

@@ -106,6 +106,11 @@ pub enum MemberState {
         /// go along the component).
         recovered: u64,
     },
+    /// Is filled to take its slot from a member that serves meanwhile.
+    Replacing {
+        /// As for [`MemberState::Rebuilding`].
+        recovered: u64,
+    },
     /// Waits to be needed.
     Spare,
     /// Keeps the write journal.
@@ -119,6 +124,7 @@ impl fmt::Display for MemberState {
         f.pad(match self {
             MemberState::InSync => "active sync",
             MemberState::Rebuilding { .. } => "rebuilding",
+            MemberState::Replacing { .. } => "replacing",
             MemberState::Spare => "spare",
             MemberState::Journal => "journal",
             MemberState::Faulty => "faulty",
@@ -257,10 +263,12 @@ pub struct MemberStatus {
     pub name: String,
     /// Its index in the superblock's role table.
     pub dev_number: u32,
-    /// Its slot, when it holds one.
+    /// Its slot, when it holds one or is to replace the member that does.
     pub slot: Option<usize>,
     /// Its current state.
     pub state: MemberState,
+    /// It is to be replaced as soon as there is a spare.
+    pub want_replacement: bool,
     /// Why it is faulty.
     pub fault: Option<String>,
     /// Identifies it.

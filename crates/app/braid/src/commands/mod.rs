@@ -16,6 +16,7 @@ mod member;
 mod re_add;
 mod remove;
 mod repair;
+mod replace;
 mod resume;
 mod scrub;
 mod serve;
@@ -43,6 +44,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Fail(options) => fail::run(options),
         Command::Member(options) => member::run(options),
         Command::Remove(options) => remove::run(options),
+        Command::Replace(options) => replace::run(options),
         Command::Add(options) => add::run(options),
         Command::ReAdd(options) => re_add::run(options),
         Command::Grow(options) => grow::run(options),

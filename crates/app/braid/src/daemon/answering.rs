@@ -80,8 +80,11 @@ impl Running {
                 Answer::Detail { detail: Box::new(self.detail(&array)?) }
             }
             Request::Fail { array, members } => self.fail(&self.find(Some(&array))?, &members)?,
-            Request::Remove { array, members } => {
-                self.remove(&self.find(Some(&array))?, &members)?
+            Request::Remove { array, members, keep } => {
+                self.remove(&self.find(Some(&array))?, &members, keep)?
+            }
+            Request::Replace { array, members, with, force } => {
+                self.replace(&self.find(Some(&array))?, &members, &with, force)?
             }
             Request::Add { array, members, force, flags } => {
                 self.add_all(&self.find(Some(&array))?, &members, force, flags.into())?

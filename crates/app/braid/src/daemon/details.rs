@@ -101,6 +101,7 @@ fn member_of(member: &MemberStatus) -> Member {
         device,
         slot: member.slot,
         state,
+        want_replacement: member.want_replacement,
         fault: member.fault.clone(),
         write_mostly: member.flags.write_mostly,
         failfast: member.flags.failfast,

@@ -8,6 +8,7 @@
 //! | `running` | the arrays that run |
 //! | `orders` | what is asked of one of them, and how that can fail |
 //! | `membership` | their members: added, taken back, found by name |
+//! | `replacing` | those that are to be replaced |
 //! | `several` | the commands over several of them at once |
 //! | `stacking` | which running array is a member of which |
 //! | `creating` | arrays that are made while the server runs |
@@ -41,6 +42,7 @@ mod membership;
 pub mod memory_watch;
 pub mod metrics;
 mod orders;
+mod replacing;
 mod reshaping;
 mod resizing;
 pub mod running;

@@ -37,6 +37,13 @@ pub(super) fn outlook(status: &ArrayStatus) -> String {
     let helps = |member: &MemberStatus| {
         matches!(member.state, MemberState::Spare | MemberState::Rebuilding { .. })
     };
+    let fills = |member: &&MemberStatus| matches!(member.state, MemberState::Replacing { .. });
+    if let Some(new) = status.members.iter().find(fills) {
+        return format!(
+            "{} is being filled to replace a member; `braid wait {name}` follows it",
+            new.name
+        );
+    }
     if status.degraded == 0 {
         return "every slot has a member in sync".to_string();
     }

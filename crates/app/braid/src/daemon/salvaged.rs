@@ -102,6 +102,7 @@ fn member_of((member, number): (&SalvagedMember, u32)) -> Member {
         (Some(_), false) => "rebuilding",
     };
     Member {
+        want_replacement: false,
         number,
         device_number: member.superblock.dev_number,
         name: member.name.clone(),

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 /// A member that was meant, and its name.
-type Selected = (MemberSelector, String);
+pub(super) type Selected = (MemberSelector, String);
 
 impl Running {
     /// Fails members.
@@ -49,11 +49,16 @@ impl Running {
         })))
     }
 
-    /// Removes members.
+    /// Removes members; with `keep` their superblocks stay as they are.
     ///
     /// # Errors
     /// When one of them is no member, or in use: none is removed then.
-    pub(super) fn remove(&self, array: &Arc<Array>, texts: &[String]) -> Result<Answer> {
+    pub(super) fn remove(
+        &self,
+        array: &Arc<Array>,
+        texts: &[String],
+        keep: bool,
+    ) -> Result<Answer> {
         let selected = selected(array, texts, |word, member| match word {
             "failed" | "faulty" => Some(is_faulty(member)),
             "detached" => Some(is_detached(member) && !is_in_use(member)),
@@ -65,21 +70,34 @@ impl Running {
         let any_array = selected.iter().any(|(_, name)| stacking::array_of(name).is_some());
         let _turn = any_array.then(|| self.stack_turn());
         Ok(each(selected.into_iter().map(|(member, name)| {
-            let removed =
-                order(
-                    array,
-                    move |control| async move { control.membership().remove(&member).await },
-                );
-            let free =
-                removed.and_then(|()| self.offer_free(stacking::array_of(&name).into_iter()));
-            let done =
-                free.map(|()| format!("member {name} was removed from array {}", array.name()));
+            let removed = self.remove_one(array, member, &name, keep);
             let mut known = self.known();
-            if done.is_ok() && !known.contains(&name) {
+            if removed.is_ok() && !known.contains(&name) {
                 known.push(name.clone());
             }
-            (name, done)
+            (name, removed)
         })))
+    }
+
+    fn remove_one(
+        &self,
+        array: &Arc<Array>,
+        member: MemberSelector,
+        name: &str,
+        keep: bool,
+    ) -> Result<String> {
+        let unmarked = order(array, move |control| async move {
+            control.membership().remove_as(&member, keep).await
+        })?;
+        self.offer_free(stacking::array_of(name).into_iter())?;
+        let done = format!("member {name} was removed from array {}", array.name());
+        Ok(match unmarked {
+            None => done,
+            Some(why) => format!(
+                "{done}; its superblock does not say so ({why}): erase it before the device is used elsewhere, or \
+                 it may be taken for an array of its own"
+            ),
+        })
     }
 
     /// Adds members.
@@ -95,7 +113,8 @@ impl Running {
     ) -> Result<Answer> {
         let _turn = self.turn_for(texts.iter().map(String::as_str))?;
         let candidate = |text: &String| self.candidate(array, text, (As::Member, force));
-        let candidates = distinct(texts.iter().map(candidate).collect::<Result<Vec<_>>>()?)?;
+        let candidates = texts.iter().map(candidate).collect::<Result<Vec<_>>>()?;
+        distinct(candidates.iter())?;
         Ok(each(candidates.into_iter().map(|candidate| {
             let name = candidate.member.name.clone();
             (name, self.add_candidate(array, candidate, (As::Member, force), flags))
@@ -134,14 +153,15 @@ impl Running {
         }
         let _turn = self.turn_for(wanted.iter().map(String::as_str))?;
         let former = |text: &String| self.former(array, text);
-        let all = distinct(wanted.iter().map(former).collect::<Result<Vec<_>>>()?)?;
+        let all = wanted.iter().map(former).collect::<Result<Vec<_>>>()?;
+        distinct(all.iter())?;
         Ok(each(all.into_iter().map(|former| {
             let name = former.member.name.clone();
             (name, self.re_add_former(array, former))
         })))
     }
 
-    fn known(&self) -> MutexGuard<'_, Vec<String>> {
+    pub(super) fn known(&self) -> MutexGuard<'_, Vec<String>> {
         // Every change of the list is a single call, so a panic elsewhere leaves it whole.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -229,21 +249,22 @@ fn is_detached(member: &MemberStatus) -> bool {
 }
 
 /// Refuses a device that was named twice.
-fn distinct(candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
+pub(super) fn distinct<'a>(candidates: impl Iterator<Item = &'a Candidate>) -> Result<()> {
+    let candidates: Vec<&Candidate> = candidates.collect();
     for (at, one) in candidates.iter().enumerate() {
-        let paths = |other: &&Candidate| match (one.member.path(), other.member.path()) {
+        let same = |other: &&&Candidate| match (one.member.path(), other.member.path()) {
             (Some(one), Some(other)) => one == other || same_device(one, other),
             _ => one.member.name == other.member.name,
         };
-        if let Some(other) = candidates.iter().skip(at + 1).find(paths) {
+        if let Some(other) = candidates.iter().skip(at + 1).find(same) {
             bail!("{} and {} are the same: name it once", one.member.name, other.member.name);
         }
     }
-    Ok(candidates)
+    Ok(())
 }
 
 /// Carries out one after the other, until one is refused.
-fn each(all: impl Iterator<Item = (String, Result<String>)>) -> Answer {
+pub(super) fn each(all: impl Iterator<Item = (String, Result<String>)>) -> Answer {
     let mut done = Vec::new();
     for (member, outcome) in all {
         match outcome {

@@ -67,7 +67,7 @@ pub struct MemberIo {
     pub name: String,
     /// Its slot.
     pub slot: Option<usize>,
-    /// active sync, rebuilding, spare or faulty.
+    /// active sync, rebuilding, replacing, spare or faulty.
     pub state: String,
     /// Requests of the array to it.
     pub requests_in: u64,

@@ -30,6 +30,8 @@ pub(super) struct Chances {
     pub(super) scrub_in_parts: Extra,
     /// Too many members that are stale.
     pub(super) rescue: Extra,
+    /// Members that are replaced while they serve.
+    pub(super) replaced: Extra,
 }
 
 impl Chances {
@@ -48,6 +50,7 @@ impl Chances {
             levels: of(streams.levels),
             scrub_in_parts: of(streams.scrub_in_parts),
             rescue: of(streams.rescue),
+            replaced: of(streams.replaced),
         }
     }
 }

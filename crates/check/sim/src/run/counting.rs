@@ -50,7 +50,8 @@ pub(super) fn in_sync(status: &ArrayStatus, name: &str) -> Option<usize> {
 
 /// The slot of a member in sync by the images, when nothing runs.
 pub(super) fn in_sync_at_rest(member: &Member) -> Option<usize> {
-    member.slot.get().filter(|_| member.in_sync.get())
+    // One that another has replaced may still say of itself that it is.
+    member.slot.get().filter(|_| member.in_sync.get() && !member.dropped.get())
 }
 
 impl Run {
@@ -112,7 +113,26 @@ impl Run {
 
     /// [`Run::survives`], by what the array says.
     pub(super) fn survives_now(&self, status: &ArrayStatus, without: &Member) -> bool {
-        self.survives(without, |member| in_sync(status, member.name()))
+        let about_to_change = self.about_to_change(status, without);
+        let sound = |slot: &usize| !about_to_change.contains(slot);
+        self.survives(without, |member| in_sync(status, member.name()).filter(sound))
+    }
+
+    /// Slots that may soon have been given to this member, or to one that is weak: it is or may become their replacement.
+    fn about_to_change(&self, status: &ArrayStatus, without: &Member) -> Vec<usize> {
+        let members = self.world.members.borrow();
+        let lacking = |name: &str| {
+            let known = members.iter().find(|member| member.name() == name);
+            known.is_none_or(|m| m.kind.index == without.kind.index || m.out.get() || m.is_weak())
+        };
+        let lacking: Vec<_> = status.members.iter().filter(|m| lacking(&m.name)).collect();
+        let replacing = lacking.iter().filter_map(|member| match member.state {
+            MemberState::Replacing { .. } => member.slot,
+            _ => None,
+        });
+        let spare = lacking.iter().any(|member| member.state == MemberState::Spare);
+        let wanting = status.members.iter().filter(|member| spare && member.want_replacement);
+        replacing.chain(wanting.filter_map(|member| member.slot)).collect()
     }
 
     // --- Any run -------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 //! should hold.
 
 use super::Run;
-use super::counting::When;
+use super::counting::{When, in_sync_at_rest};
 use super::rest::AtRest;
 use crate::checkers::parity_matches_data;
 use crate::images;
@@ -202,7 +202,7 @@ impl Run {
         let works = |m: &&Rc<Member>| !m.out.get() && !m.is_weak();
         let working = leaves.iter().filter(works);
         if self.plan.is_alone() {
-            return Ok(working.filter(|m| m.in_sync.get()).collect());
+            return Ok(working.filter(|m| in_sync_at_rest(m).is_some()).collect());
         }
         let Some(status) = self.status(nr)? else { return Ok(Vec::new()) };
         // One that the array has dropped and replaced holds its slot for itself alone.

@@ -277,6 +277,8 @@ impl Run {
                 Ok(false)
             }
             Err(ControlError::Unfit { .. } | ControlError::UnderWay { .. }) => Ok(false),
+            // It has lost what it said was durable, and has the superblock of an earlier array again.
+            Err(ControlError::OtherArray { .. }) if self.plan.scenario.lies => Ok(false),
             Err(_) if self.promises.excused => Ok(true),
             Err(error) => self.fail("requests_succeed", error.to_string()),
         }

@@ -44,14 +44,17 @@ impl Run {
         }
     }
 
-    /// The member holds a copy of some block that is older than this write.
+    /// The member holds a copy of some block that is older than this write, and does not say that it is bad: until the engines
+    /// hear that it has been replaced they still read what it has.
     fn lacks(&self, member: &Member, write: &Acknowledged) -> bool {
         let (size, start) = (self.plan.scenario.block, member.data.borrow().start);
         let layout = self.layout(self.top());
+        let bad = images::recorded_bad(&self.world, member);
+        let is_bad = |at: u64| bad.iter().any(|bad| bad.start < at + size && at < bad.end);
         let older = |block: u64| {
             let places = images::places(&layout, block * size);
-            let mut own = places.iter().filter(|place| Some(place.slot) == member.slot.get());
-            own.any(|place| {
+            let own = places.iter().filter(|place| Some(place.slot) == member.slot.get());
+            own.filter(|place| !is_bad(place.offset)).any(|place| {
                 let at = start + place.offset;
                 match recognise(self.world.seed, &member.image(at..at + size)) {
                     // Perhaps of a later write.

@@ -13,7 +13,7 @@
 //! | `counting` | which arrays count, and what they can still lose |
 //! | `lives`, `between` | creation, assembly, stops and crashes; what lies between two lives |
 //! | `rounds`, `faults`, `mishaps` | requests, and what happens meanwhile |
-//! | `commands`, `mending` | what people ask of arrays; members that come |
+//! | `commands`, `mending`, `replacing` | what people ask of arrays; members that come; members that are replaced |
 //! | `ending` | the last round |
 //!
 //! | file | of single arrays alone |
@@ -56,6 +56,7 @@ mod missed;
 mod other_shapes;
 pub mod plan;
 mod promises;
+mod replacing;
 mod rescue;
 mod reshaping;
 mod resizing;
@@ -198,6 +199,9 @@ impl Run {
             self.round()?;
             self.something_aimed()?;
             self.mend_between_rounds()?;
+            if self.chances.replaced.chance(30) {
+                self.replace_a_member()?;
+            }
             let odds = &self.plan.odds;
             let (jobs, idle, mishap) =
                 (odds.wait_for_jobs, odds.crash_when_idle, odds.between_rounds);
@@ -236,6 +240,9 @@ impl Run {
         }
         if self.chances.scrub_in_parts.on {
             self.scrub_in_parts()?;
+        }
+        if self.chances.replaced.on {
+            self.replacements_are_cut_short()?;
         }
         if self.chances.rescue.on {
             self.too_many_are_stale()?;

@@ -128,6 +128,8 @@ pub struct Streams {
     pub scrub_in_parts: Stream,
     /// Members that are stale, too many for the level.
     pub rescue: Stream,
+    /// Members that are replaced while they serve.
+    pub replaced: Stream,
     /// Damage of metadata.
     pub damage: Stream,
     /// Damage of lists of bad blocks.
@@ -203,6 +205,7 @@ impl Streams {
         levels: (113, 50),
         scrub_in_parts: (61, 30),
         rescue: (62, 12),
+        replaced: (63, 40),
         damage: (104, 40),
         damage_of_lists: (105, 60),
     };
@@ -224,6 +227,7 @@ impl Streams {
         levels: NONE,
         scrub_in_parts: NONE,
         rescue: NONE,
+        replaced: NONE,
         damage: NONE,
         damage_of_lists: NONE,
     };

@@ -160,7 +160,7 @@ impl Run {
     }
 
     /// Lets time pass, with what is under way.
-    fn time_passes(&mut self, nanos: u64) -> Result<(), Over> {
+    pub(super) fn time_passes(&mut self, nanos: u64) -> Result<(), Over> {
         let until = self.world.now() + nanos;
         while self.world.now() < until && self.step()? != crate::machine::Step::Stuck {}
         Ok(())

@@ -53,6 +53,9 @@ impl Run {
         if self.mishaps.chance(odds.mishap) {
             return self.mishap_under_load();
         }
+        if self.chances.replaced.chance(25) {
+            return self.replace_a_member();
+        }
         if self.plan.scenario.bitmap_changes && self.rng.percent(odds.bitmap_change) {
             return self.change_a_bitmap();
         }

@@ -201,6 +201,9 @@ impl Run {
                     if !whole || !self.top_status()?.members.iter().any(holds) {
                         return Ok(None);
                     }
+                    if kept.is_some_and(|part| part.position == part.range.end) {
+                        return Ok(Some(so_far));
+                    }
                     rot.spread_anew();
                 }
             }

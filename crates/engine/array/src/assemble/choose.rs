@@ -135,7 +135,9 @@ fn stale_slot(shared: &Superblock, reference: &str, found: &Found) -> Option<Slo
     let own = &found.superblock;
     let slot = own.own_role().slot()?;
     let elsewhere = shared.role_of(own.dev_number).slot().is_some_and(|now| now != slot);
-    let whole = own.recovery_offset.is_none() && !own.replacement && !shared.replacement;
+    // One that was removed says that the bitmap knows what it lacks: it holds all that it held then.
+    let lacks_bits_only = own.recovery_offset == Some(0) && own.recovery_by_bitmap;
+    let whole = (own.recovery_offset.is_none() || lacks_bits_only) && !own.replacement;
     let same_shape = own.reshape.is_none() && own.raid_disks == shared.raid_disks;
     let knows_freshest =
         own.role_of(shared.dev_number) != Role::Faulty && own.roles.contains(&shared.own_role());
@@ -170,6 +172,7 @@ pub(crate) fn choose(found: Vec<Found>, uuid: Option<[u8; 16]>) -> Result<Choice
         }
     }
     no_number_twice(&mut choice);
+    replacements(&mut choice);
     no_slot_twice(&choice.members)?;
     Ok(choice)
 }
@@ -359,13 +362,46 @@ fn lacks_room(shared: &Superblock, own: &Superblock) -> Option<String> {
     lacks_log.then(|| "no place for the array's partial parity log".to_string())
 }
 
+/// A replacement whose member is there goes on as one; where that is gone, or failed, it takes the slot as it is. As in md
+/// the first of several counts; the others have nothing that is of use.
+pub(crate) fn replacements(choice: &mut Choice) {
+    let mut served: Vec<Slot> = Vec::new();
+    for at in 0..choice.members.len() {
+        let Some(Standing::Replacing { slot, recovered, checkpoint }) =
+            choice.members.get(at).map(|chosen| chosen.standing.clone())
+        else {
+            continue;
+        };
+        let mut others = choice.members.iter().map(|chosen| &chosen.standing);
+        let in_sync = others.clone().any(|other| *other == Standing::InSync(slot));
+        let held = others.any(|other| other.slot() == Some(slot));
+        let standing = match (served.contains(&slot), in_sync, held) {
+            (true, ..) | (_, false, true) => Standing::Spare,
+            (_, true, _) => Standing::Replacing { slot, recovered, checkpoint },
+            _ if checkpoint == u64::MAX => Standing::InSync(slot),
+            _ => Standing::Rebuilding { slot, recovered, checkpoint, by_bitmap: false },
+        };
+        served.push(slot);
+        if let Some(chosen) = choice.members.get_mut(at) {
+            chosen.found.superblock.replacement = matches!(standing, Standing::Replacing { .. });
+            chosen.standing = standing;
+        }
+    }
+}
+
 fn holder(own: &Superblock, slot: Slot) -> Standing {
     match own.recovery_offset {
+        None if own.replacement => {
+            Standing::Replacing { slot, recovered: u64::MAX - 1, checkpoint: u64::MAX }
+        }
         None => Standing::InSync(slot),
         Some(sectors) => {
             let recovered = sectors.saturating_mul(SECTOR as u64).min(u64::MAX - 1);
             // Requests are cut there, and must stay whole blocks of whatever size.
             let recovered = recovered - recovered % BLOCK_MAX;
+            if own.replacement {
+                return Standing::Replacing { slot, recovered, checkpoint: recovered };
+            }
             let by_bitmap = own.recovery_by_bitmap && own.bitmap_offset != 0;
             Standing::Rebuilding { slot, recovered, checkpoint: recovered, by_bitmap }
         }
@@ -398,10 +434,7 @@ fn no_slot_twice(members: &[Chosen]) -> Result<(), AssembleError> {
     for (at, first) in members.iter().enumerate() {
         let Some(slot) = first.standing.slot() else { continue };
         let others = members.iter().skip(at + 1);
-        if let Some(second) = others.into_iter().find(|o| o.standing.slot() == Some(slot))
-            && !first.found.superblock.replacement
-            && !second.found.superblock.replacement
-        {
+        if let Some(second) = others.into_iter().find(|o| o.standing.slot() == Some(slot)) {
             return Err(AssembleError::SameMember {
                 first: first.found.name.clone(),
                 second: second.found.name.clone(),
@@ -419,7 +452,6 @@ pub(crate) fn check_supported(
     in_the_way: Option<String>,
 ) -> Result<(), AssembleError> {
     let shared = &choice.shared;
-    let replacement = choice.members.iter().find(|chosen| chosen.found.superblock.replacement);
     let what = if shared.reshape.is_some() && read_only {
         "is in the middle of a reshape".to_string()
     } else if let Some(why) = in_the_way {
@@ -434,8 +466,6 @@ pub(crate) fn check_supported(
         "belongs to a cluster".to_string()
     } else if let (Some(why), false) = (unusable_log(choice), read_only) {
         format!("has a partial parity log {why} (a read-only assembly works)")
-    } else if let Some(chosen) = replacement {
-        format!("has {} as the replacement of another member", chosen.found.name)
     } else {
         return Ok(());
     };

@@ -279,6 +279,8 @@ pub(crate) async fn prepare(
         taken = names.zip(lines).collect();
     }
     read_bad_blocks(&ctx.shard, &mut choice).await;
+    // It may have left out a member that is being replaced.
+    choose::replacements(&mut choice);
     let logs = logged::read(ctx, &choice, options).await;
     let shape = layout(&choice, level);
     let mut journal = match &shape {
@@ -595,6 +597,9 @@ fn roster(
     (resynced, usable): (u64, bool),
 ) -> (Roster, Vec<String>) {
     let Choice { shared, members, left_out, .. } = choice;
+    // What a journal has is written again to who holds a slot, and to nobody else.
+    let doubtful = (!shared.is_clean() && resynced == u64::MAX)
+        || (shared.journal && !planted("replacement-behind-journal"));
     let members: Vec<Member> = members
         .into_iter()
         .zip(0..)
@@ -606,6 +611,12 @@ fn roster(
                 Standing::Rebuilding { slot, by_bitmap, .. } if level == Level::Raid10 => {
                     let by_bitmap = by_bitmap && usable;
                     Standing::Rebuilding { slot, recovered: 0, checkpoint: 0, by_bitmap }
+                }
+                // So does that of a replacement, unless nothing will make the same what was being written to both.
+                Standing::Replacing { slot, checkpoint, .. }
+                    if doubtful || (level == Level::Raid10 && checkpoint != u64::MAX) =>
+                {
+                    Standing::Replacing { slot, recovered: 0, checkpoint: 0 }
                 }
                 Standing::Rebuilding { slot, recovered, checkpoint, by_bitmap } => {
                     let by_bitmap = by_bitmap && usable;
@@ -626,6 +637,7 @@ fn roster(
         resync_checkpoint: resynced,
         broken: false,
         next_nr,
+        handing_over: None,
     };
     (roster, left_out)
 }

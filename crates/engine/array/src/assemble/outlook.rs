@@ -117,6 +117,7 @@ pub async fn outlook(
                 Standing::InSync(_) if member.by_force => "taken by force",
                 Standing::InSync(_) => "up to date",
                 Standing::Rebuilding { .. } => "rebuilding",
+                Standing::Replacing { .. } => "being filled to replace another",
                 Standing::Spare => "spare",
                 Standing::Journal => "journal",
                 Standing::Faulty(why) => why,

@@ -81,8 +81,7 @@ pub(super) fn in_the_way(choice: &Choice, force: bool) -> Option<String> {
     if shared.ppl.is_some() {
         return here("with a partial parity log, which braid does not go on with");
     }
-    let rebuilding = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
-    if choice.members.iter().any(|chosen| rebuilding(&chosen.standing)) {
+    if choice.members.iter().any(|chosen| chosen.standing.is_filled()) {
         return here("with a member that is not whole, which braid does not go on with");
     }
     let holders = choice.members.iter().filter(|chosen| chosen.standing.slot().is_some());

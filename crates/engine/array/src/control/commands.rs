@@ -1,7 +1,6 @@
 //! The checks that commands have in common: which member is meant, and whether the array is in a state for it.
 
 use crate::control::record::Record;
-use crate::control::record::members::Standing;
 use crate::error::ControlError;
 use crate::options::MemberSelector;
 use crate::state::view::MemberNr;
@@ -56,12 +55,11 @@ pub(crate) fn needs_working(record: &Record, doing: &'static str) -> Result<(), 
 /// Why a change has to wait that, as in md, is not made while redundancy is being made; `None`: it need not.
 pub(crate) fn unsettled(record: &Record) -> Option<String> {
     let roster = record.roster.borrow();
-    let rebuilding = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
     if roster.shared.reshape.is_some() {
         Some(not_done_yet(record, "a reshape"))
     } else if roster.resynced != u64::MAX {
         Some(not_done_yet(record, "a resync"))
-    } else if roster.members.iter().any(|member| rebuilding(&member.standing)) {
+    } else if roster.members.iter().any(|member| member.standing.is_filled()) {
         Some(not_done_yet(record, "a recovery"))
     } else {
         None

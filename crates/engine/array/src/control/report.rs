@@ -2,7 +2,7 @@
 
 use crate::cache::CacheStats;
 use crate::control::Control;
-use crate::control::record::members::{Member, Standing};
+use crate::control::record::members::{Member, Roster, Standing};
 use crate::engine::Engine;
 use crate::figures::ArrayFigures;
 use crate::state::flags::MemberFlags;
@@ -59,14 +59,14 @@ impl Control {
             raid_disks: geometry.slots(),
             degraded: roster.degraded(slots),
             state: self.state_words(job.as_ref().map(|job| job.kind)),
-            slots: (0..slots).map(|slot| roster.holder(slot).map(|member| member.nr)).collect(),
+            slots: (0..slots).map(|slot| roster.recorded_holder(slot)).collect(),
             members: roster
                 .members
                 .iter()
                 .map(|member| {
                     let waits = held.iter().find(|(nr, _)| *nr == member.nr);
                     let waiting_for_space = waits.map_or(0, |(_, writes)| *writes as u64);
-                    MemberStatus { waiting_for_space, ..member_status(member, &plugs) }
+                    MemberStatus { waiting_for_space, ..member_status(&roster, member, &plugs) }
                 })
                 .collect(),
             left_out: self.given.left_out.clone(),
@@ -133,7 +133,11 @@ impl Control {
     }
 }
 
-fn member_status(member: &Member, plugs: &[(MemberNr, PlugStats)]) -> MemberStatus {
+fn member_status(
+    roster: &Roster,
+    member: &Member,
+    plugs: &[(MemberNr, PlugStats)],
+) -> MemberStatus {
     let superblock = &member.superblock;
     let mut io = PlugStats::default();
     for (_, stats) in plugs.iter().filter(|(nr, _)| *nr == member.nr) {
@@ -141,10 +145,14 @@ fn member_status(member: &Member, plugs: &[(MemberNr, PlugStats)]) -> MemberStat
         io.requests_out += stats.requests_out;
         io.bytes += stats.bytes;
     }
-    let (state, fault) = match &member.standing {
+    let standing = roster.recorded_standing(member);
+    let (state, fault) = match &standing {
         Standing::InSync(_) => (MemberState::InSync, None),
         Standing::Rebuilding { recovered, .. } => {
             (MemberState::Rebuilding { recovered: *recovered }, None)
+        }
+        Standing::Replacing { recovered, .. } => {
+            (MemberState::Replacing { recovered: *recovered }, None)
         }
         Standing::Spare => (MemberState::Spare, None),
         Standing::Journal => (MemberState::Journal, None),
@@ -154,7 +162,8 @@ fn member_status(member: &Member, plugs: &[(MemberNr, PlugStats)]) -> MemberStat
         nr: member.nr,
         name: member.name.clone(),
         dev_number: superblock.dev_number,
-        slot: member.standing.slot(),
+        slot: standing.slot_on_it(),
+        want_replacement: member.want_replacement,
         state,
         fault,
         device_uuid: superblock.device_uuid,

@@ -155,6 +155,11 @@ impl Control {
         if roster.degraded(geometry.slots()) > 0 {
             return refuse("a member is missing; have it rebuilt first".to_string());
         }
+        // As in md; its spare is one that the reshape might have taken.
+        if let Some(name) = roster.being_replaced() {
+            let job = format!("the replacement of {name}");
+            return refuse(commands::not_done_yet(&self.record, &job));
+        }
         if let Some(member) = roster.members.iter().find(|member| !member.bad.now.is_empty()) {
             let why = format!("{} has bad blocks recorded; replace it first", member.name);
             return refuse(why);

@@ -64,6 +64,7 @@ use crate::state::array_size::ArraySize;
 use crate::state::reports::Reports;
 use crate::state::view::{MemberNr, View, ViewUpdate};
 use braid_device::{Completion, DeviceInfo, IoSets, OpenError, Opener};
+use braid_layout::Slot;
 use braid_shard::{Shard, Spawner};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -205,6 +206,7 @@ impl Engine {
         let update = ViewUpdate {
             geometries,
             slots: vec![crate::state::view::SlotUpdate::EMPTY; slots],
+            replacements: Vec::new(),
             resynced: u64::MAX,
             broken: true,
             read_only: true,
@@ -222,6 +224,12 @@ impl Engine {
     #[inline]
     pub fn view(&self) -> Rc<View> {
         self.members.view()
+    }
+
+    /// The slot is still that of the member that it is in `view`. One that has been replaced meanwhile does not answer any
+    /// more, and the member that has its slot now does.
+    pub(crate) fn still_holds(&self, view: &View, slot: Slot) -> bool {
+        view.member_nr(slot) == self.view().member_nr(slot)
     }
 
     /// Opens member `nr` on this shard; a later view may name it.

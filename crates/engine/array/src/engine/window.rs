@@ -22,6 +22,11 @@ pub enum WindowKind {
         /// The slot whose member is being rebuilt.
         slot: Slot,
     },
+    /// Copy what the member of `slot` holds to its replacement.
+    Replace {
+        /// The slot whose member is being replaced.
+        slot: Slot,
+    },
 }
 
 impl WindowKind {

@@ -36,9 +36,11 @@ pub(crate) async fn correct(
     }
     let mut set = engine.sets.start();
     for fix in fixes {
-        if let Some((device, data_offset)) = view.member(fix.slot) {
-            let request = Request::write(data_offset + fix.at, fix.right.clone(), false);
-            set.submit(fix.slot as u32, &**device, request);
+        for slot in view.written_with(fix.slot) {
+            if let Some((device, data_offset)) = view.member(slot) {
+                let request = Request::write(data_offset + fix.at, fix.right.clone(), false);
+                set.submit(slot as u32, &**device, request);
+            }
         }
     }
     handle_job_write_errors(engine, view, set.finish().await).await?;

@@ -80,6 +80,12 @@ pub(crate) enum JobEnd {
     Failed(IoError),
 }
 
+impl JobEnd {
+    /// More members have failed than the level allows, so that the end of a job cannot be recorded.
+    pub(crate) const TOO_FEW: JobEnd =
+        JobEnd::Failed(IoError { kind: IoErrorKind::Lost, errno: 0 });
+}
+
 /// A checkpoint that is being recorded.
 type Recording<'a> = Option<Pin<Box<dyn Future<Output = ()> + 'a>>>;
 
@@ -160,6 +166,11 @@ impl Job {
 
     pub(crate) fn kind(&self) -> JobKind {
         self.plan.job
+    }
+
+    /// It fills a replacement.
+    pub(crate) fn replaces(&self) -> bool {
+        matches!(self.plan.window, Some(WindowKind::Replace { .. }))
     }
 
     pub(crate) fn mismatches(&self) -> u64 {

@@ -10,6 +10,7 @@
 //! | `compare` | parity held against data, and whose block is wrong |
 //! | `scrub_copies` | a window of a level with copies |
 //! | `vote` | copies held against each other |
+//! | `replace` | a window of a member that is being replaced: copied to its replacement |
 //! | `correct` | blocks that a repair writes, read back afterwards |
 //! | `relocate` | a window of a reshape: from one geometry to the other |
 //! | `gentle` | the bytes that are asked for at a time while clients want the members |
@@ -24,6 +25,7 @@ mod gentle;
 mod job;
 mod meter;
 pub(crate) mod relocate;
+mod replace;
 mod scrub_copies;
 mod scrub_parity;
 mod units;

@@ -20,6 +20,7 @@ use crate::state::view::{SlotState, View};
 use crate::write::write_errors::handle_job_write_errors;
 use braid_device::{IoError, IoErrorKind, Op, Request};
 use braid_layout::{Place, Slot};
+use braid_shard::plant::planted;
 use braid_shard::{Buf, BufMut};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -167,7 +168,8 @@ impl Scrub<'_> {
             if matches!(self.kind, WindowKind::Check | WindowKind::Repair { .. }) {
                 good = self.compare(view, unit, good, (&mut found, &mut fixes));
             }
-            for place in self.targets(view, unit, &good) {
+            let replacements = self.replacements(view, unit);
+            for place in self.targets(view, unit, &good).into_iter().chain(replacements) {
                 if let Some((device, data_offset)) = view.member(place.slot) {
                     let offset = data_offset + place.offset;
                     let request = Request::write(offset, good.clone(), false);
@@ -421,6 +423,17 @@ impl Scrub<'_> {
         view.state(place.slot) == SlotState::InSync && view.is_bad(place.slot, &bytes)
     }
 
+    /// Copies on replacements, which a resync writes all: after an unclean stop they may differ from the members that they
+    /// are to replace. Other jobs write what they write to those too.
+    fn replacements(&self, view: &View, unit: &Unit) -> Places {
+        let places = unit.places.iter().filter(|_| self.kind == WindowKind::Resync);
+        let copy = |place: &Place| Some(Place { slot: view.replacement_of(place.slot)?, ..*place });
+        match view.any_replacement() && !planted("resync-leaves-replacement") {
+            true => places.filter_map(copy).collect(),
+            false => Places::new(),
+        }
+    }
+
     /// Copies that must be written as a whole: the slot being rebuilt; those that are recorded as bad when the job
     /// corrects; those that differ from the first when it is a resync, which also counts them.
     fn targets(&mut self, view: &View, unit: &Unit, good: &Buf) -> Places {
@@ -429,7 +442,7 @@ impl Scrub<'_> {
             WindowKind::Rebuild { slot } => {
                 unit.places.iter().copied().filter(|place| place.slot == slot).collect()
             }
-            WindowKind::Check => Places::new(),
+            WindowKind::Check | WindowKind::Replace { .. } => Places::new(),
             WindowKind::Repair { .. } | WindowKind::Resync => {
                 let mut differing = 0;
                 let resync = self.kind == WindowKind::Resync;

@@ -321,6 +321,9 @@ impl<'a> Scrub<'a> {
         if view.any_bad() && matches!(self.kind, WindowKind::Resync | WindowKind::Repair { .. }) {
             self.write_over_bad(view, rows, &mut blocks).await?;
         }
+        if view.any_replacement() && self.kind == WindowKind::Resync {
+            self.write_replacements(view, rows, &blocks).await?;
+        }
         if let WindowKind::Rebuild { slot } = self.kind {
             return self.rebuild(view, rows, &mut blocks, slot).await;
         }
@@ -402,6 +405,20 @@ impl<'a> Scrub<'a> {
         self.write(view, rows, computed).await
     }
 
+    /// Gives replacements what their members hold: after an unclean stop they may differ.
+    async fn write_replacements(
+        &self,
+        view: &Rc<View>,
+        rows: Rows,
+        blocks: &Blocks,
+    ) -> Result<(), IoError> {
+        if planted("resync-leaves-replacement") {
+            return Ok(());
+        }
+        let copy = |slot: Slot| Some((view.replacement_of(slot)?, blocks.get(slot)?.clone()));
+        self.write(view, rows, (0..view.slots()).filter_map(copy)).await
+    }
+
     async fn rebuild(
         &self,
         view: &Rc<View>,
@@ -433,9 +450,11 @@ impl<'a> Scrub<'a> {
     ) -> Result<(), IoError> {
         let mut set = self.engine.sets.start();
         for (slot, at, block) in blocks {
-            if let Some((device, data_offset)) = view.member(slot) {
-                let request = Request::write(data_offset + at, block, false);
-                set.submit(slot as u32, &**device, request);
+            for slot in view.written_with(slot) {
+                if let Some((device, data_offset)) = view.member(slot) {
+                    let request = Request::write(data_offset + at, block.clone(), false);
+                    set.submit(slot as u32, &**device, request);
+                }
             }
         }
         handle_job_write_errors(self.engine, view, set.finish().await).await?;

@@ -1,7 +1,7 @@
 //! One window of a long job: a run of neighbouring units that one shard owns, locked together.
 
 use crate::engine::Engine;
-use crate::engine::window::{Window, WindowReport};
+use crate::engine::window::{Window, WindowKind, WindowReport};
 use crate::state::findings::Findings;
 use crate::state::geometry::Geometry;
 use braid_device::{IoError, IoErrorKind};
@@ -41,6 +41,9 @@ async fn carry_out_at_once(
 ) -> WindowReport {
     if engine.is_stopping() {
         return WindowReport::failed(IoError::new(IoErrorKind::Refused));
+    }
+    if let WindowKind::Replace { slot } = window.kind {
+        return crate::jobs::replace::window(engine, geometry, window, slot).await;
     }
     match &geometry.layout {
         Layout::Parity(parity) => crate::jobs::scrub_parity::window(engine, parity, window).await,

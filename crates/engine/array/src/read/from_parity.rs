@@ -207,10 +207,12 @@ impl Wanted {
                 let Err(error) = self.read_directly(engine, &view, buf).await else {
                     return Ok(Source::Member);
                 };
-                avoid.push(self.slot);
                 unreadable = error.kind == IoErrorKind::Medium;
                 if error.means_gone() {
                     engine.home.fail_member(view.member_nr(self.slot), error).await;
+                }
+                if engine.still_holds(&view, self.slot) {
+                    avoid.push(self.slot);
                 }
                 continue;
             }
@@ -225,6 +227,7 @@ impl Wanted {
                     return Ok(if unreadable { Source::Unreadable } else { Source::Missing });
                 }
                 Ok(false) if avoid.len() > before => {}
+                Ok(false) if !Rc::ptr_eq(&view, &engine.view()) => {}
                 _ if view.any_suspect() && engine.suspects_recorded(&view).await => {}
                 Ok(false) => return Err(error.unwrap_or(engine.view().no_copy_left())),
                 Err(error) => return Err(error),
@@ -285,11 +288,13 @@ impl Wanted {
                     }
                 }
                 (result, _) => {
-                    avoid.push(slot);
                     let error = result.err().unwrap_or(IoError::new(IoErrorKind::Medium));
                     failed.get_or_insert(error);
                     if error.means_gone() {
                         engine.home.fail_member(view.member_nr(slot), error).await;
+                    }
+                    if engine.still_holds(view, slot) {
+                        avoid.push(slot);
                     }
                 }
             }

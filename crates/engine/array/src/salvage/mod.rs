@@ -92,7 +92,7 @@ pub async fn salvage(
     let members = choice.members.iter().map(|chosen| SalvagedMember {
         name: chosen.found.name.clone(),
         superblock: chosen.found.superblock.clone(),
-        slot: chosen.standing.slot(),
+        slot: chosen.standing.slot_on_it(),
         whole: matches!(chosen.standing, Standing::InSync(_)),
     });
     Ok(Salvage {
@@ -315,7 +315,7 @@ fn side(
             Shape::Old => Some(superblock.data_offset),
             Shape::New => superblock.new_data_offset(),
         };
-        let slot = chosen.standing.slot().and_then(|slot| slots.get_mut(slot));
+        let slot = chosen.standing.slot_on_it().and_then(|slot| slots.get_mut(slot));
         if let (Some(slot), Some(data), 1..) = (slot, data, valid) {
             let data_offset = data.saturating_mul(SECTOR_BYTES);
             slot.push(Source { member, data_offset, valid, bad: bad.clone() });
@@ -332,7 +332,9 @@ fn side(
 fn valid(standing: &Standing, reshape: Option<&Reshape>, shape: Shape) -> u64 {
     match (standing, reshape) {
         (Standing::InSync(_), _) => u64::MAX,
-        (Standing::Rebuilding { recovered, .. }, None) => *recovered,
+        (Standing::Rebuilding { recovered, .. } | Standing::Replacing { recovered, .. }, None) => {
+            *recovered
+        }
         // A member that was not whole when the reshape began is filled by it, in the new shape.
         (Standing::Rebuilding { recovered, .. }, Some(reshape))
             if shape == Shape::New && !reshape.backwards =>

@@ -66,6 +66,20 @@ impl SlotUpdate {
     };
 }
 
+/// A member that is filled to take the place of one that still serves: all that is written to that one it gets too, and
+/// nothing is read from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplacementUpdate {
+    /// The slot that it is to take.
+    pub slot: Slot,
+    /// Its number.
+    pub member: MemberNr,
+    /// Where its component starts, in bytes.
+    pub data_offset: u64,
+    /// As [`SlotUpdate::bad`].
+    pub bad: Option<Arc<BadBlocks>>,
+}
+
 /// The states, without handles: what control sends.
 #[derive(Clone, Debug)]
 pub struct ViewUpdate {
@@ -73,6 +87,8 @@ pub struct ViewUpdate {
     pub geometries: Geometries,
     /// By slot.
     pub slots: Vec<SlotUpdate>,
+    /// Members that are filled to replace others; seldom any.
+    pub replacements: Vec<ReplacementUpdate>,
     /// Redundancy is known to hold below this: component bytes for parity levels, array bytes for
     /// mirrors; `u64::MAX` when it holds everywhere.
     pub resynced: u64,
@@ -103,9 +119,15 @@ impl SlotView {
 }
 
 /// See the module's documentation.
+///
+/// A replacement has a number as if it were one more slot, behind those of the array ([`View::replacement_of`]): outcomes of
+/// writes that are tagged with slots tell it from the member that it replaces.
 pub struct View {
     geometries: Geometries,
+    /// Those of the array, then the replacements.
     slots: SmallVec<[SlotView; 8]>,
+    /// The slots that the replacements are to take, in the order in which those stand.
+    replaced: SmallVec<[Slot; 2]>,
     /// See [`ViewUpdate::resynced`].
     pub resynced: u64,
     /// See [`ViewUpdate::broken`].
@@ -125,7 +147,7 @@ pub struct View {
 impl View {
     /// Joins states with this shard's handles. A member without a handle counts as missing.
     pub fn new(update: &ViewUpdate, device: impl Fn(MemberNr) -> Option<Rc<dyn Device>>) -> View {
-        let slots: SmallVec<[SlotView; 8]> = update
+        let mut slots: SmallVec<[SlotView; 8]> = update
             .slots
             .iter()
             .map(|slot| {
@@ -140,7 +162,7 @@ impl View {
             })
             .collect();
         let degraded = slots.iter().any(|slot| slot.state != SlotState::InSync);
-        let any_bad = slots.iter().any(|slot| slot.bad.is_some());
+        let mut any_bad = slots.iter().any(|slot| slot.bad.is_some());
         let all_readable = !degraded && !any_bad && !slots.iter().any(|slot| slot.suspect);
         let half = |slot: &SlotView| match slot.state {
             SlotState::Rebuilding { recovered } => recovered > 0,
@@ -150,9 +172,26 @@ impl View {
         let any_write_mostly = slots.iter().any(|slot| slot.flags.write_mostly);
         let mut devices = slots.iter().filter_map(|slot| slot.device.as_ref());
         let rotational = devices.all(|device| device.info().rotational);
+        let mut replaced = SmallVec::new();
+        for ReplacementUpdate { slot, member, data_offset, bad } in update.replacements.clone() {
+            let Some(handle) = device(member) else { continue };
+            any_bad |= bad.is_some();
+            replaced.push(slot);
+            slots.push(SlotView {
+                nr: Some(member),
+                device: Some(handle),
+                data_offset,
+                state: SlotState::Rebuilding { recovered: 0 },
+                bad,
+                has_log: false,
+                flags: MemberFlags::default(),
+                suspect: false,
+            });
+        }
         View {
             geometries: update.geometries.clone(),
             slots,
+            replaced,
             resynced: update.resynced,
             broken: update.broken,
             read_only: update.read_only,
@@ -195,7 +234,31 @@ impl View {
 
     /// Number of slots.
     pub fn slots(&self) -> usize {
-        self.slots.len()
+        self.slots.len() - self.replaced.len()
+    }
+
+    /// Some member is being replaced.
+    #[inline]
+    pub(crate) fn any_replacement(&self) -> bool {
+        !self.replaced.is_empty()
+    }
+
+    /// The number under which [`View::member`] and [`View::member_nr`] have the replacement of the slot's member, if that
+    /// is being replaced.
+    pub(crate) fn replacement_of(&self, slot: Slot) -> Option<Slot> {
+        let nr = self.replaced.iter().position(|replaced| *replaced == slot)?;
+        Some(self.slots() + nr)
+    }
+
+    /// The slot itself, and [the number of its replacement](View::replacement_of) if there is one: where what is written
+    /// to the slot goes.
+    pub(crate) fn written_with(&self, slot: Slot) -> impl Iterator<Item = Slot> + use<> {
+        std::iter::once(slot).chain(self.replacement_of(slot))
+    }
+
+    /// The number is that of a replacement.
+    pub(crate) fn is_replacement(&self, slot: Slot) -> bool {
+        slot >= self.slots()
     }
 
     /// True when some slot is not wholly in sync.
@@ -306,7 +369,7 @@ impl View {
         if !self.uneven {
             return bytes.end;
         }
-        let ends = (0..self.slots.len()).map(|slot| self.next_change(slot, bytes));
+        let ends = (0..self.slots()).map(|slot| self.next_change(slot, bytes));
         ends.min().unwrap_or(bytes.end)
     }
 
@@ -325,7 +388,7 @@ impl View {
 
     /// Slots without a member.
     pub fn missing(&self) -> impl Iterator<Item = Slot> {
-        let slots = if self.degraded { self.slots.len() } else { 0 };
+        let slots = if self.degraded { self.slots() } else { 0 };
         (0..slots).filter(|slot| !self.writable(*slot))
     }
 
@@ -341,7 +404,7 @@ impl View {
         self.slots.get(slot).and_then(|slot| slot.nr)
     }
 
-    /// Devices of all slots that have one.
+    /// Devices of all slots that have one, and of replacements.
     pub fn devices(&self) -> impl Iterator<Item = (Slot, &Rc<dyn Device>)> {
         self.slots
             .iter()

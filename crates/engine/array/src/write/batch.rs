@@ -348,8 +348,11 @@ impl Batch<'_> {
             match (outcome.result, outcome.op) {
                 (Ok(()), Op::Read(mut bufs)) => read.1 = bufs.pop().map(|buf| buf.freeze()),
                 (Err(error), _) if error.means_gone() => {
-                    avoid.push((read.0, rows));
-                    self.engine.home.fail_member(view.member_nr(read.0), error).await;
+                    let slot = read.0;
+                    self.engine.home.fail_member(view.member_nr(slot), error).await;
+                    if self.engine.still_holds(view, slot) {
+                        avoid.push((slot, rows));
+                    }
                 }
                 _ => self.avoid_unreadable(view, read.0, rows, avoid).await,
             }

@@ -103,4 +103,21 @@ fn submit(view: &View, write: &impl Outgoing, set: &mut IoSet) {
         let request = block.content.into_request(data_offset + block.at, fua);
         set.submit(block.slot as u32, &**device, request);
     }
+    if view.any_replacement() {
+        also_to_replacements(view, write, set);
+    }
+}
+
+/// What goes to members that are being replaced goes to their replacements too.
+#[cold]
+fn also_to_replacements(view: &View, write: &impl Outgoing, set: &mut IoSet) {
+    if planted("replacement-not-written") {
+        return;
+    }
+    for block in write.blocks() {
+        let Some(slot) = view.replacement_of(block.slot) else { continue };
+        let Some((device, data_offset)) = view.member(slot) else { continue };
+        let request = block.content.into_request(data_offset + block.at, write.fua());
+        set.submit(slot as u32, &**device, request);
+    }
 }

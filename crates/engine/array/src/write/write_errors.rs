@@ -48,7 +48,9 @@ pub(crate) async fn handle_write_errors(
     };
     let now = engine.view();
     let layout = &now.geometry_of(unit).layout;
-    let kept = || refused.iter().all(|refused| kept(&now, layout, refused.slot, &refused.bytes));
+    // What a replacement did not take is on the member that it is to replace.
+    let mut of_slots = refused.iter().filter(|refused| !view.is_replacement(refused.slot));
+    let mut kept = || of_slots.all(|refused| kept(&now, layout, refused.slot, &refused.bytes));
     let unfinished = refused.iter().any(|refused| engine.home.is_unfinished(refused.error));
     if unfinished || now.broken || !kept() { Err(first) } else { Ok(()) }
 }

@@ -9,5 +9,5 @@ pub(super) fn count(detail: &Detail, states: &[&str]) -> usize {
 
 /// Members that hold no slot in full: waiting, or being filled.
 pub(super) fn spares(detail: &Detail) -> usize {
-    count(detail, &["spare", "rebuilding"])
+    count(detail, &["spare", "rebuilding", "replacing"])
 }

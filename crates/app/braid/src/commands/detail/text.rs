@@ -162,7 +162,7 @@ fn members(detail: &Detail) -> Vec<String> {
 
 fn member_line(member: &Member, slot: &str) -> String {
     let state = match member.state.as_str() {
-        "rebuilding" => "spare rebuilding",
+        "rebuilding" | "replacing" => "spare rebuilding",
         other => other,
     };
     // As mdadm shows them, in its order.

@@ -8,6 +8,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `recovery` | what progress and end of a recovery or resync mean for views and superblocks |
+//! | `replacing` | a member that serves and is copied to its replacement meanwhile |
 //! | `scrub` | checks and repairs: asked for, gone on with, reported |
 //! | `reshape` | the data of an array moved to another shape, window by window |
 //! | `way` | where a reshape's data lies, and how far its next window may go |
@@ -16,6 +17,7 @@
 
 mod foreground;
 mod recovery;
+mod replacing;
 mod reshape;
 pub(crate) mod schedule;
 mod scrub;
@@ -54,6 +56,8 @@ enum Due {
     Reshape,
     /// Fill this member, which is a spare or was being filled already.
     Recover(MemberNr),
+    /// Fill this member, which is to replace one that serves, or is a spare that may.
+    Replace(MemberNr),
     Resync,
     Scrub(Wanted),
 }
@@ -102,7 +106,7 @@ impl Jobs {
         }
         self.due().map(|due| match due {
             Due::Reshape => JobKind::Reshape,
-            Due::Recover(_) => JobKind::Recover,
+            Due::Recover(_) | Due::Replace(_) => JobKind::Recover,
             Due::Resync => JobKind::Resync,
             Due::Scrub(wanted) => wanted.scrub.kind(),
         })
@@ -173,11 +177,19 @@ impl Jobs {
             work.recovery_stuck = false;
             work.resync_stuck = false;
             work.reshape_stuck = false;
+            work.replacement_stuck = false;
         }
-        if matches!(self.due(), Some(Due::Recover(_)))
-            && let Some(job) = &self.schedule.work.borrow().job
-            && !matches!(job.kind(), JobKind::Recover | JobKind::Reshape)
-        {
+        let due = self.due();
+        let work = self.schedule.work.borrow();
+        let Some(job) = &work.job else { return };
+        let gives_way = match due {
+            Some(Due::Recover(_)) => {
+                !matches!(job.kind(), JobKind::Recover | JobKind::Reshape) || job.replaces()
+            }
+            Some(Due::Replace(_)) => matches!(job.kind(), JobKind::Check | JobKind::Repair),
+            _ => false,
+        };
+        if gives_way {
             job.cancel();
         }
     }
@@ -212,6 +224,13 @@ impl Jobs {
         if roster.resynced != u64::MAX && !work.resync_stuck {
             return Some(Due::Resync);
         }
+        // After the resync: it makes what both hold the same.
+        if roster.resynced == u64::MAX
+            && !work.replacement_stuck
+            && let Some(nr) = roster.replacement_due()
+        {
+            return Some(Due::Replace(nr));
+        }
         work.wanted.map(Due::Scrub)
     }
 
@@ -233,6 +252,7 @@ impl Jobs {
             match due {
                 Due::Reshape => self.reshape().await,
                 Due::Recover(nr) => self.recover(nr).await,
+                Due::Replace(nr) => self.replace(nr).await,
                 Due::Resync => self.resync().await,
                 Due::Scrub(wanted) => self.scrub(wanted).await,
             }

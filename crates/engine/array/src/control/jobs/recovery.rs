@@ -16,14 +16,12 @@ use braid_device::{IoError, IoErrorKind};
 use braid_layout::{Layout, Level, Slot};
 use braid_shard::Nanos;
 use braid_shard::plant::planted;
+use braid_shard::sync::Share;
 use std::cell::Cell;
 use std::rc::Rc;
 
 /// Views that only move a cursor are sent this often at most, in nanoseconds.
 const POST_EVERY: Nanos = 20_000_000;
-
-/// More members have failed than the level allows, so that the end of a job cannot be recorded.
-pub(super) const TOO_FEW: JobEnd = JobEnd::Failed(IoError { kind: IoErrorKind::Lost, errno: 0 });
 
 /// The member that a recovery fills, and the range.
 struct Target {
@@ -95,32 +93,7 @@ impl Jobs {
         if let Some(known) = self.rebuilding(nr) {
             return Some(known);
         }
-        let (device, superblock) = {
-            let roster = self.record.roster.borrow();
-            let member = roster.member(nr).filter(|member| member.standing == Standing::Spare)?;
-            (member.device.as_device(), member.superblock.clone())
-        };
-        if let Err(error) = self.ppl.give_area(&device, &superblock).await {
-            let why = format!("its partial parity log could not be written: {error}");
-            self.record.drop_member(nr, &why);
-            self.record.write_superblocks(&turn).await;
-            self.record.send_view().await;
-            return None;
-        }
-        let given = match self.record.current_bitmap.has_room(&device, &superblock) {
-            true => self.bitmap.give_bitmap(&device, &superblock).await.map_err(|e| e.to_string()),
-            // It was away when the bitmap was added.
-            false => Err("it has no room for the array's".to_string()),
-        };
-        let pen = match given {
-            Ok(pen) => pen,
-            Err(why) => {
-                self.record.drop_member(nr, &format!("its bitmap could not be written: {why}"));
-                self.record.write_superblocks(&turn).await;
-                self.record.send_view().await;
-                return None;
-            }
-        };
+        let pen = self.prepare_spare(&turn, nr).await?;
         let slot = {
             let mut roster = self.record.roster.borrow_mut();
             let slot = roster.empty_slot(self.record.geometry().slots())?;
@@ -136,6 +109,37 @@ impl Jobs {
         self.rebuilding(nr).filter(|target| target.slot == slot)
     }
 
+    /// Gives a spare that is about to be filled the array's log and bitmap. No bit changes until what comes back is dropped.
+    /// `None` when it is no spare, or has failed for it.
+    pub(super) async fn prepare_spare(&self, turn: &Share, nr: MemberNr) -> Option<Option<Share>> {
+        let (device, superblock) = {
+            let roster = self.record.roster.borrow();
+            let member = roster.member(nr).filter(|member| member.standing == Standing::Spare)?;
+            (member.device.as_device(), member.superblock.clone())
+        };
+        let log = self.ppl.give_area(&device, &superblock).await;
+        let given = match log {
+            Err(error) => Err(format!("its partial parity log could not be written: {error}")),
+            // It was away when the bitmap was added.
+            Ok(()) if !self.record.current_bitmap.has_room(&device, &superblock) => {
+                Err("it has no room for the array's bitmap".to_string())
+            }
+            Ok(()) => {
+                let given = self.bitmap.give_bitmap(&device, &superblock).await;
+                given.map_err(|error| format!("its bitmap could not be written: {error}"))
+            }
+        };
+        match given {
+            Ok(pen) => Some(pen),
+            Err(why) => {
+                self.record.drop_member(nr, &why);
+                self.record.write_superblocks(turn).await;
+                self.record.send_view().await;
+                None
+            }
+        }
+    }
+
     fn rebuilding(&self, nr: MemberNr) -> Option<Target> {
         match self.record.roster.borrow().member(nr)?.standing {
             Standing::Rebuilding { slot, recovered, by_bitmap, .. } => {
@@ -145,15 +149,15 @@ impl Jobs {
         }
     }
 
-    fn set_recovered(&self, nr: MemberNr, bytes: u64) {
+    pub(super) fn set_recovered(&self, nr: MemberNr, bytes: u64) {
         if let Some(member) = self.record.roster.borrow_mut().member_mut(nr)
-            && let Standing::Rebuilding { recovered, .. } = &mut member.standing
+            && let Some((recovered, _)) = member.standing.progress_mut()
         {
             *recovered = bytes;
         }
     }
 
-    fn post_now_and_then(&self, posted: &Cell<Nanos>) {
+    pub(super) fn post_now_and_then(&self, posted: &Cell<Nanos>) {
         let now = self.record.shard.now();
         if now.saturating_sub(posted.get()) >= POST_EVERY {
             posted.set(now);
@@ -161,12 +165,12 @@ impl Jobs {
         }
     }
 
-    async fn checkpoint_recovery(&self, nr: MemberNr, bytes: u64) {
+    pub(super) async fn checkpoint_recovery(&self, nr: MemberNr, bytes: u64) {
         self.journal.drain().await;
         let turn = self.record.turn().await;
         self.record.flush_members(&turn, |member| member.nr == nr).await;
         if let Some(member) = self.record.roster.borrow_mut().member_mut(nr)
-            && let Standing::Rebuilding { recovered, checkpoint, .. } = &mut member.standing
+            && let Some((recovered, checkpoint)) = member.standing.progress_mut()
         {
             *recovered = bytes.max(*recovered);
             *checkpoint = bytes;
@@ -197,7 +201,7 @@ impl Jobs {
             let broken = roster.broken;
             let Some(member) = roster.member_mut(nr) else { return gone };
             if broken || !matches!(member.standing, Standing::Rebuilding { .. }) {
-                return if broken { TOO_FEW } else { gone };
+                return if broken { JobEnd::TOO_FEW } else { gone };
             }
             std::mem::replace(&mut member.standing, Standing::InSync(slot))
         };
@@ -209,7 +213,7 @@ impl Jobs {
             match roster.member_mut(nr).filter(|member| member.standing == Standing::InSync(slot)) {
                 Some(member) if broken => {
                     member.standing = before;
-                    TOO_FEW
+                    JobEnd::TOO_FEW
                 }
                 Some(_) => JobEnd::Done,
                 None => gone,
@@ -245,9 +249,13 @@ impl Jobs {
         };
         let end = job.run(&self.record.engine, self.is_busy(), advanced, checkpoint).await;
         self.log_findings(job.kind(), &job.take_findings());
+        if until != u64::MAX {
+            // Nothing was compared there, so what was being written when the array ended may differ on replacements.
+            self.record.roster.borrow_mut().restart_replacements();
+        }
         let done = if end == JobEnd::Done { u64::MAX } else { job.bytes(job.done()) };
         let recorded = self.checkpoint_resync(done).await;
-        let end = if recorded { end } else { TOO_FEW };
+        let end = if recorded { end } else { JobEnd::TOO_FEW };
         self.ppl.open().await;
         if matches!(end, JobEnd::Failed(_)) {
             self.schedule.work.borrow_mut().resync_stuck = true;

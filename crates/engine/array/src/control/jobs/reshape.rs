@@ -12,7 +12,6 @@
 //! reshape moves gets new parity anyway. Members that lose their slots are spares from its end on.
 
 use crate::control::jobs::Jobs;
-use crate::control::jobs::recovery::TOO_FEW;
 use crate::control::jobs::way::Way;
 use crate::control::record::members::Standing;
 use crate::engine::Engine;
@@ -208,7 +207,7 @@ impl Jobs {
     async fn end_reshape(&self, geometries: &Geometries) -> JobEnd {
         let turn = self.record.turn().await;
         if self.record.roster.borrow().broken {
-            return TOO_FEW;
+            return JobEnd::TOO_FEW;
         }
         let whole = geometries.whole();
         // Its component starts where the data of the members does.
@@ -219,7 +218,7 @@ impl Jobs {
         self.record.write_superblocks(&turn).await;
         if self.record.roster.borrow().broken {
             self.has_not_ended(before);
-            return TOO_FEW;
+            return JobEnd::TOO_FEW;
         }
         let whole = Geometries::one(Arc::new(whole.over(Layout::Parity(parity))));
         self.record.send_geometries(&whole).await;

@@ -54,6 +54,7 @@ pub(crate) struct Work {
     pub(crate) recovery_stuck: bool,
     pub(crate) resync_stuck: bool,
     pub(crate) reshape_stuck: bool,
+    pub(crate) replacement_stuck: bool,
     paused: bool,
     /// A job is under way, its start or its end, or [forbidden](Schedule::forbidden).
     pub(crate) busy: bool,

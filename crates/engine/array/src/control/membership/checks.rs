@@ -52,6 +52,9 @@ impl Membership {
             Standing::InSync(slot) => format!("in sync in slot {slot}"),
             Standing::Rebuilding { slot, .. } => format!("being rebuilt in slot {slot}"),
             Standing::Journal => "in use as the journal".to_string(),
+            Standing::Replacing { slot, .. } => {
+                format!("being filled to replace the member of slot {slot}")
+            }
             Standing::Spare | Standing::Faulty(_) => return Ok(()),
         };
         let (array, member) = (self.record.name.clone(), member.name.clone());

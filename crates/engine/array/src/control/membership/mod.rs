@@ -6,6 +6,7 @@
 //! | `candidate` | a device that is to become a member: may it, and where do its parts lie |
 //! | `readding` | former members taken back |
 //! | `journals` | a device added as the write journal |
+//! | `replace` | members that are to be replaced |
 //! | `flags` | write-mostly and failfast, set and cleared |
 //! | `moment` | commands that do not wait for long |
 
@@ -15,6 +16,7 @@ mod flags;
 mod journals;
 mod moment;
 mod readding;
+mod replace;
 
 use crate::control::bitmap::WriteIntent;
 use crate::control::commands;
@@ -22,6 +24,7 @@ use crate::control::journal::WriteJournal;
 use crate::control::ppl::PartialParity;
 use crate::control::record::Record;
 use crate::control::record::failing::Dropped;
+use crate::control::record::retiring::Left;
 use crate::control::unanswered::Unanswered;
 use crate::error::ControlError;
 use crate::options::MemberSelector;
@@ -96,22 +99,51 @@ impl Membership {
         }
     }
 
-    /// Removes a member that is faulty or a spare: its device is closed on all shards. Its
-    /// superblock stays as it is.
+    /// Removes a member that is faulty or a spare: its device is closed on all shards. Its own superblock then says that
+    /// it is not in sync any more, where that can be written, so that nobody starts it as an array of its own; it can still
+    /// be [re-added](Membership::re_add).
     ///
     /// # Errors
     /// No such member, or one that is in use.
     pub async fn remove(self: &Rc<Self>, member: &MemberSelector) -> Result<(), ControlError> {
+        self.remove_as(member, false).await.map(drop)
+    }
+
+    /// [`Membership::remove`]; with `keep` its superblock is left as it is. Gives why it could not be written, if it could
+    /// not.
+    ///
+    /// # Errors
+    /// As [`Membership::remove`].
+    pub async fn remove_as(
+        self: &Rc<Self>,
+        member: &MemberSelector,
+        keep: bool,
+    ) -> Result<Option<String>, ControlError> {
         let doing = "removing a member";
         let nr = commands::select(&self.record, doing, member)?;
         commands::needs_redundancy(&self.record, doing)?;
         if self.record.end.has_begun() {
             return Err(ControlError::Stopping { doing, array: self.record.name.clone() });
         }
+        let former = self.record.roster.borrow().member(nr).map(|member| {
+            (Arc::clone(&member.opener), member.superblock.clone(), member.is_faulty())
+        });
         let own = Rc::clone(self);
         match self.for_a_moment(async move { own.remove_nr(nr).await }).await {
-            Some(removed) => removed,
-            None => Err(self.not_recorded(doing, nr).await),
+            Some(removed) => removed?,
+            None => return Err(self.not_recorded(doing, nr).await),
+        }
+        match former {
+            Some((opener, superblock, true)) if !keep => {
+                let owed = self.unanswered.owed(opener.name()).await;
+                if owed > 0 {
+                    // It would be waited for, or the mark be overtaken by what it still has.
+                    return Ok(Some(format!("it has not ended {owed} requests yet")));
+                }
+                Ok(self.record.retire(&*opener, &superblock, Left::Removed).await.err())
+            }
+            // A spare says of itself that it holds nothing.
+            _ => Ok(None),
         }
     }
 

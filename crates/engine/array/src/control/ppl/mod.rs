@@ -60,13 +60,18 @@ pub struct PartialParity {
     units: Cell<u64>,
 }
 
+/// A member whose area gets units.
+struct LogPlace {
+    nr: MemberNr,
+    device: Rc<dyn Device>,
+    area: Area,
+}
+
 /// The log on the member of one slot.
 #[derive(Default)]
 struct MemberLog {
-    /// The member in whose area `next` lies.
-    member: Option<MemberNr>,
-    /// Byte of the area behind the newest unit.
-    next: u64,
+    /// By member whose area has them: the byte behind the newest unit. The holder of the slot, and its replacement.
+    next: SmallVec<[(MemberNr, u64); 2]>,
     /// Batches that wait for the next unit.
     waiting: VecDeque<(LogBatch, Answer)>,
     /// Batches of the newest unit that have not ended.
@@ -158,8 +163,9 @@ impl PartialParity {
 
     async fn write_units(self: Rc<Self>, slot: Slot) {
         loop {
-            let place = self.place(slot);
-            let room = place.as_ref().map_or(u64::MAX, |(_, _, area)| area.partial_max());
+            let places = self.log_places(slot);
+            let room = places.iter().map(|place| place.area.partial_max()).min();
+            let room = room.unwrap_or(u64::MAX);
             let batches = match self.logs.borrow_mut().get_mut(slot) {
                 Some(log) => log.take(room),
                 None => Vec::new(),
@@ -172,11 +178,11 @@ impl PartialParity {
             }
             let (batches, answers): (Vec<LogBatch>, Vec<Answer>) = batches.into_iter().unzip();
             let mut unflushed = SmallVec::new();
-            if let Some((nr, device, area)) = place {
+            if !places.is_empty() {
                 let entries = batches.iter().flat_map(|batch| &batch.entries);
                 entries.clone().for_each(|entry| unflushed.extend(entry.unflushed.iter().copied()));
                 let entries: Vec<&LogEntry> = entries.collect();
-                self.write_unit(slot, (nr, &device), area, &entries).await;
+                self.write_unit(slot, &places, &entries).await;
             }
             let may_write = self.record.may_record();
             for answer in answers {
@@ -195,26 +201,25 @@ impl PartialParity {
         }
     }
 
-    /// The member that holds `slot`, and its area; `None` when there is nobody whose log could be written.
-    fn place(&self, slot: Slot) -> Option<(MemberNr, Rc<dyn Device>, Area)> {
+    /// Where units for `slot` go: to the member that holds it, and to its replacement, which may have the parity by itself
+    /// after a crash. Nowhere when there is nobody whose log could be written.
+    fn log_places(&self, slot: Slot) -> SmallVec<[LogPlace; 2]> {
         if self.in_use.get() == Use::Absent {
-            return None;
+            return SmallVec::new();
         }
         let roster = self.record.roster.borrow();
-        let member = roster.holder(slot).filter(|member| member.given_up.is_none())?;
-        let area = Area::of(&member.superblock)?;
-        let device = self.record.engine.members.device(member.nr)?;
-        Some((member.nr, device, area))
+        let replacement = roster.replacement_of(slot).filter(|_| !planted("replacement-unlogged"));
+        let members = roster.holder(slot).into_iter().chain(replacement);
+        let place = |member: &Member| {
+            let area = Area::of(&member.superblock)?;
+            let device = self.record.engine.members.device(member.nr)?;
+            Some(LogPlace { nr: member.nr, device, area })
+        };
+        members.filter(|member| member.given_up.is_none()).filter_map(place).collect()
     }
 
-    /// Writes the next unit to a member, which has failed when it does not take it.
-    async fn write_unit(
-        &self,
-        slot: Slot,
-        (nr, device): (MemberNr, &Rc<dyn Device>),
-        area: Area,
-        entries: &[&LogEntry],
-    ) {
+    /// Writes the next unit to these members; one that does not take it has failed.
+    async fn write_unit(&self, slot: Slot, places: &[LogPlace], entries: &[&LogEntry]) {
         let generation = self.generation.get() + 1;
         self.generation.set(generation);
         let partial: usize = entries.iter().map(|entry| entry.partial.len()).sum();
@@ -232,23 +237,29 @@ impl PartialParity {
                 at + part.len()
             });
         debug_assert_eq!(parts, unit.len());
-        let at = {
+        let unit = unit.freeze();
+        self.units.set(self.units.get() + 1);
+        let mut set = self.record.engine.sets.start();
+        {
             let mut logs = self.logs.borrow_mut();
             let Some(log) = logs.get_mut(slot) else { return };
-            if log.member.replace(nr) != Some(nr) {
-                log.next = area.first();
+            let positions = log.next.clone();
+            log.next.clear();
+            for LogPlace { nr, device, area } in places {
+                let known = positions.iter().find(|(member, _)| member == nr);
+                let next = known.map_or_else(|| area.first(), |(_, next)| *next);
+                let at = area.place(next, unit.len() as u64);
+                log.next.push((*nr, at + unit.len() as u64));
+                set.submit(*nr, &**device, Request::write(area.at + at, unit.clone(), true));
             }
-            let at = area.place(log.next, unit.len() as u64);
-            log.next = at + unit.len() as u64;
-            at
-        };
-        let request = Request::write(area.at + at, unit.freeze(), true);
-        self.units.set(self.units.get() + 1);
-        if let Err(error) = self.record.engine.sets.one(&**device, request).await.result
-            && !self.record.is_unfinished(error)
-        {
-            let why = format!("its partial parity log could not be written: {error}");
-            self.record.fail_nr(nr, &why).await;
+        }
+        for (nr, outcome) in set.finish().await {
+            if let Err(error) = outcome.result
+                && !self.record.is_unfinished(error)
+            {
+                let why = format!("its partial parity log could not be written: {error}");
+                self.record.fail_nr(nr, &why).await;
+            }
         }
     }
 
@@ -279,7 +290,7 @@ impl PartialParity {
             }
             flushes.begun.set(flushes.begun.get() + 1);
             let which = |member: &Member| {
-                member.standing.slot().is_some_and(|slot| slots.contains(&slot))
+                member.standing.slot_on_it().is_some_and(|slot| slots.contains(&slot))
                     && member.device.info().volatile_cache
             };
             self.record.flush_alone(alone, which).await;

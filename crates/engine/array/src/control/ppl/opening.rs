@@ -24,7 +24,8 @@ impl PartialParity {
 
     /// Every write is logged, and the areas say so: an unclean stop costs no resync.
     pub fn is_in_use(&self) -> bool {
-        self.in_use.get() == Use::All
+        // From the first superblock on that does not have it any more it is of no use.
+        self.in_use.get() == Use::All && self.record.roster.borrow().shared.ppl.is_some()
     }
 
     /// Before the first superblocks: whether areas are rings is said there, as md does.
@@ -66,7 +67,7 @@ impl PartialParity {
             self.generation.set(self.generation.get() + 1);
             self.to_areas(&turn, false, self.generation.get()).await;
             // Units follow the first header, also where there was a log before.
-            self.logs.borrow_mut().iter_mut().for_each(|log| log.member = None);
+            self.logs.borrow_mut().iter_mut().for_each(|log| log.next.clear());
             self.in_use.set(Use::All);
         }
         drop(turn);

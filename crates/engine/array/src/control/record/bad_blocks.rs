@@ -171,6 +171,10 @@ impl Record {
                 if !planted("bad-block-unrecorded") {
                     self.write_superblocks(&turn).await;
                 }
+                if or_fail && let Some(member) = self.roster.borrow_mut().member_mut(nr) {
+                    // As in md: a member that does not take what is written to it is replaced when there is a spare.
+                    member.want_replacement = true;
+                }
                 // Only now: a write that they are missing from may be acknowledged at once.
                 self.send_view().await;
                 drop(turn);
@@ -178,7 +182,7 @@ impl Record {
                 let there = roster.member(nr).is_some_and(|member| !member.is_faulty());
                 let recorded = there && !roster.broken;
                 drop(roster);
-                if !there {
+                if !there || or_fail {
                     self.members_changed();
                 }
                 recorded

@@ -88,6 +88,7 @@ impl Record {
         }
         self.suspects.remove(nr);
         let mut roster = self.roster.borrow_mut();
+        roster.take_back_from(nr);
         // A stop keeps the last source of any block: nobody waits any more for an array that takes writes.
         let kept = self.end.has_begun() && roster.is_only_source(&self.widest(), nr, &[]);
         let survives = roster.survives_without(&self.widest(), nr);
@@ -109,9 +110,13 @@ impl Record {
             roster.broken = true;
             return Dropped::Broken;
         }
-        member.standing = Standing::Faulty(why.to_string());
+        let was = std::mem::replace(&mut member.standing, Standing::Faulty(why.to_string()));
         member.given_up = Some(why.to_string());
+        let held = was.slot();
         let device = Rc::clone(&member.device);
+        if let Some(slot) = held {
+            roster.promote_replacement(slot);
+        }
         self.suspects.set_recording(true);
         tracing::warn!("array {array}: {name} is faulty: {why}");
         drop(roster);

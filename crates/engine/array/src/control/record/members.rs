@@ -6,7 +6,7 @@ use crate::control::record::read_error_count::ReadErrors;
 use crate::state::flags::MemberFlags;
 use crate::state::geometries::Geometries;
 use crate::state::geometry::Geometry;
-use crate::state::view::{MemberNr, SlotState, SlotUpdate, ViewUpdate};
+use crate::state::view::{MemberNr, ReplacementUpdate, SlotState, SlotUpdate, ViewUpdate};
 use braid_device::Opener;
 use braid_device::meter::Metered;
 use braid_format::SECTOR;
@@ -25,6 +25,8 @@ pub(crate) enum Standing {
     /// Holds the slot, valid below `recovered`; `checkpoint` is the part of that which is durable.
     /// Component bytes. With `by_bitmap` it was a member before, and lacks only what bits are set for.
     Rebuilding { slot: Slot, recovered: u64, checkpoint: u64, by_bitmap: bool },
+    /// Is filled to take the slot of a member that serves meanwhile; as [`Standing::Rebuilding`].
+    Replacing { slot: Slot, recovered: u64, checkpoint: u64 },
     /// Waits to be needed.
     Spare,
     /// Keeps the write journal, and nothing else.
@@ -34,17 +36,45 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
+    /// The slot that it holds: nobody else has its place in the array.
     pub(crate) fn slot(&self) -> Option<Slot> {
         match self {
             Standing::InSync(slot) | Standing::Rebuilding { slot, .. } => Some(*slot),
-            Standing::Spare | Standing::Journal | Standing::Faulty(_) => None,
+            Standing::Replacing { .. }
+            | Standing::Spare
+            | Standing::Journal
+            | Standing::Faulty(_) => None,
+        }
+    }
+
+    /// The slot whose bytes are on it: one that it holds, or that it is filled for.
+    pub(crate) fn slot_on_it(&self) -> Option<Slot> {
+        match self {
+            Standing::Replacing { slot, .. } => Some(*slot),
+            other => other.slot(),
+        }
+    }
+
+    /// It does not have all yet that it is to have.
+    pub(crate) fn is_filled(&self) -> bool {
+        matches!(self, Standing::Rebuilding { .. } | Standing::Replacing { .. })
+    }
+
+    /// How far it is filled, and the part of that which is durable, where it is being filled.
+    pub(crate) fn progress_mut(&mut self) -> Option<(&mut u64, &mut u64)> {
+        match self {
+            Standing::Rebuilding { recovered, checkpoint, .. }
+            | Standing::Replacing { recovered, checkpoint, .. } => Some((recovered, checkpoint)),
+            _ => None,
         }
     }
 
     fn role(&self) -> Role {
         match self {
             // A role table has at most 1920 entries, so slots fit.
-            Standing::InSync(slot) | Standing::Rebuilding { slot, .. } => Role::Slot(*slot as u16),
+            Standing::InSync(slot)
+            | Standing::Rebuilding { slot, .. }
+            | Standing::Replacing { slot, .. } => Role::Slot(*slot as u16),
             Standing::Spare => Role::Spare,
             Standing::Journal => Role::Journal,
             Standing::Faulty(_) => Role::Faulty,
@@ -67,6 +97,10 @@ pub(crate) struct Member {
     pub(crate) given_up: Option<String>,
     /// The array cannot do without it, although a stop has given it up: that is not recorded.
     pub(crate) needed: bool,
+    /// It is to be replaced as soon as there is a spare (md's `want_replacement`, which no superblock keeps).
+    pub(crate) want_replacement: bool,
+    /// A spare: the member that it is to replace.
+    pub(crate) replaces: Option<MemberNr>,
     pub(crate) bad: Bad,
     pub(crate) read_errors: ReadErrors,
     /// Bytes in which checks and repairs have named it wrong, since it became a member.
@@ -96,6 +130,8 @@ impl Member {
             standing,
             given_up: None,
             needed: false,
+            want_replacement: false,
+            replaces: None,
             bad,
             read_errors: ReadErrors::default(),
             wrong: 0,
@@ -119,9 +155,9 @@ impl Member {
         }
     }
 
-    /// It holds a slot: some of the data is on it.
+    /// Some of the data is on it: it holds a slot, or is the replacement of who does.
     pub(crate) fn holds_data(&self) -> bool {
-        self.standing.slot().is_some()
+        self.standing.slot_on_it().is_some()
     }
 
     pub(crate) fn is_faulty(&self) -> bool {
@@ -143,6 +179,17 @@ pub(crate) struct Roster {
     /// Too many members have failed.
     pub(crate) broken: bool,
     pub(crate) next_nr: MemberNr,
+    /// A slot that changes hands; `None` before and after its update.
+    pub(crate) handing_over: Option<HandingOver>,
+}
+
+/// A slot that is given to a replacement, and is not in the superblocks yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandingOver {
+    pub(crate) slot: Slot,
+    /// The member that had it until now.
+    pub(crate) from: MemberNr,
+    pub(crate) to: MemberNr,
 }
 
 /// Brings up to date the fields of a member's superblock that an update changes in all of them.
@@ -299,9 +346,19 @@ impl Roster {
                 suspect: suspects.contains(&member.nr),
             },
         });
+        let replacement = |member: &Member| match member.standing {
+            Standing::Replacing { slot, .. } => Some(ReplacementUpdate {
+                slot,
+                member: member.nr,
+                data_offset: member.component_start().saturating_mul(SECTOR_BYTES),
+                bad: member.bad_component_bytes(geometry),
+            }),
+            _ => None,
+        };
         ViewUpdate {
             geometries: geometries.clone(),
             slots: slots.collect(),
+            replacements: self.members.iter().filter_map(replacement).collect(),
             resynced: self.resynced,
             broken: self.broken,
             read_only: read_only || self.lacks_journal(),
@@ -350,8 +407,12 @@ impl Roster {
             superblock.bitmap_offset = self.shared.bitmap_offset;
             superblock.recovery_by_bitmap =
                 matches!(member.standing, Standing::Rebuilding { by_bitmap: true, .. });
+            superblock.replacement = matches!(member.standing, Standing::Replacing { .. });
             superblock.recovery_offset = match member.standing {
-                Standing::Rebuilding { checkpoint, .. } => Some(checkpoint / SECTOR_BYTES),
+                // A replacement that is whole says so before it takes the slot.
+                Standing::Replacing { checkpoint: u64::MAX, .. } => None,
+                Standing::Rebuilding { checkpoint, .. }
+                | Standing::Replacing { checkpoint, .. } => Some(checkpoint / SECTOR_BYTES),
                 // When it is given a slot the update may reach the others and not the spare itself.
                 // md takes the slot from the freshest table and the rest from the member's own
                 // superblock, one update older: which must not say then that all of it is valid.

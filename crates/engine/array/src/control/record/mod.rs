@@ -7,6 +7,8 @@
 //! | `bitmap_pages`, `running_bitmap` | the bitmap's pages on the members; the bits themselves |
 //! | `bad_blocks`, `bad_list` | the members' bad-block logs |
 //! | `failing` | members that fail: given up, dropped, recorded |
+//! | `replacements` | members that are filled to replace others, and slots that change hands |
+//! | `retiring` | members that have left, marked in their own superblocks |
 //! | `flushing`, `flushes` | flushes of members, one at a time |
 //! | `suspects` | members that have failed and are not recorded as failed yet |
 //! | `read_error_count` | errors that another copy made good |
@@ -29,6 +31,8 @@ pub(crate) mod members;
 mod only_source;
 mod outcomes;
 pub(crate) mod read_error_count;
+pub(crate) mod replacements;
+pub(crate) mod retiring;
 pub(crate) mod running_bitmap;
 mod superblocks;
 mod suspects;

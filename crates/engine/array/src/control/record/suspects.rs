@@ -71,7 +71,7 @@ impl Suspects {
     }
 
     /// See [`Suspects::is_recording`].
-    pub(super) fn set_recording(&self, recording: bool) {
+    pub(crate) fn set_recording(&self, recording: bool) {
         self.recording.set(recording);
     }
 

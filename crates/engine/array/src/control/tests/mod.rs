@@ -23,6 +23,7 @@ mod lifecycle;
 mod mixed_blocks;
 mod naming;
 mod ppl;
+mod replacing;
 mod rescue;
 mod reshapes;
 mod reshaping;

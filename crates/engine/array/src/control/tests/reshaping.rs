@@ -326,6 +326,31 @@ fn a_partial_parity_log_and_a_reshape_keep_each_other_out() {
 }
 
 #[test]
+fn a_replacement_and_a_reshape_keep_each_other_out() {
+    let world = World::new(1);
+    let (_members, _array, control) = array_of(&world, options(Level::Raid5, 3, 2));
+    crawl(&control, true);
+    let m1 = MemberSelector::Name("m1".to_string());
+    let (asked, old) = (Rc::clone(&control), m1.clone());
+    world.run(async move { asked.membership().replace(&old, None).await.unwrap() });
+    for dry_run in [true, false] {
+        let why = grow(&world, &control, 4, dry_run).unwrap_err().to_string();
+        assert!(why.contains("the replacement of m1 is not done yet"), "{why}");
+    }
+    crawl(&control, false);
+    world.wait_idle(&control);
+    crawl(&control, true);
+    grow(&world, &control, 4, false).unwrap();
+    let m2 = MemberSelector::Name("m2".to_string());
+    let why = control.membership().check_replace(&m2, None).unwrap_err().to_string();
+    assert!(why.contains("a reshape is not done yet"), "{why}");
+    crawl(&control, false);
+    world.wait_idle(&control);
+    control.membership().check_replace(&m2, None).unwrap();
+    assert_eq!(world.check(&control), 0);
+}
+
+#[test]
 fn of_two_commands_at_once_one_begins_a_reshape_and_the_other_is_refused() {
     let world = World::new(2);
     let (_members, _array, control) = array_of(&world, options(Level::Raid5, 3, 2));

@@ -137,7 +137,8 @@ impl Unanswered {
         }
     }
 
-    async fn owed(&self, name: &str) -> u32 {
+    /// Requests to the device which it had when it was given up, and has not ended.
+    pub(crate) async fn owed(&self, name: &str) -> u32 {
         let name = name.to_string();
         let asked = self.record.engines.ask_shards(move |shard| owed(shard, &name)).await;
         asked.into_iter().flatten().sum()
