@@ -5,8 +5,10 @@
 //! looked at in the end, under the new shape.
 
 use super::chances::Chances;
+use super::counting::in_sync_at_rest;
 use super::{Life, Run};
 use crate::images;
+use crate::member::Member;
 use crate::rng::Extra;
 use crate::waiting::{Over, SECOND};
 use braid_array::control::reshaping::WantedShape;
@@ -149,7 +151,9 @@ impl Run {
     pub(super) fn layout_of_images(&mut self) -> Result<Layout, Over> {
         let raid_disks = self.top_status()?.raid_disks as u32;
         let members = self.world.members.borrow().clone();
-        let found = members.iter().filter(|member| member.in_sync.get() && !member.is_gone());
+        // One that failed in the middle still says how it was then.
+        let holds = |m: &&Rc<Member>| in_sync_at_rest(m).is_some() && !m.is_gone();
+        let found = members.iter().filter(holds);
         let superblocks = found.filter_map(|member| images::superblock(&self.world, member));
         let superblocks: Vec<Superblock> =
             superblocks.map(|sb| Superblock { raid_disks, ..sb }).collect();
