@@ -178,7 +178,8 @@ impl PartialParity {
             }
             let (batches, answers): (Vec<LogBatch>, Vec<Answer>) = batches.into_iter().unzip();
             let mut unflushed = SmallVec::new();
-            if !places.is_empty() {
+            // Once too many members have failed the newest unit stays: what it describes may have reached some of them only.
+            if !places.is_empty() && self.record.may_record() {
                 let entries = batches.iter().flat_map(|batch| &batch.entries);
                 entries.clone().for_each(|entry| unflushed.extend(entry.unflushed.iter().copied()));
                 let entries: Vec<&LogEntry> = entries.collect();

@@ -326,6 +326,31 @@ fn an_array_that_cannot_have_a_log_is_not_created() {
 }
 
 #[test]
+fn what_was_being_written_when_too_many_had_failed_stays_in_the_log() {
+    let world = World::new(1);
+    // All parity is on slot 3.
+    let (members, array, control) = full(&world, CreateOptions { layout: Some(5), ..options() });
+    let own = Rc::clone(&control);
+    world.run(async move {
+        own.membership().fail(&MemberSelector::Name("m1".to_string())).await.unwrap();
+    });
+    let data = world.superblock(&members[0]).data_offset * 512;
+    members[0].defects.lock().unwrap().push(data..data + 4096);
+    // The first write has its unit, and the second waits for the next one.
+    members[2].hangs.store(true, Ordering::Relaxed);
+    let first = world.begin_write(&array, 0, &pattern(1, STRIPE));
+    world.sleep(1_000_000_000);
+    let second = world.begin_write(&array, STRIPE as u64, &pattern(2, 4096));
+    world.sleep(1_000_000_000);
+    members[2].hangs.store(false, Ordering::Relaxed);
+    assert!(world.end(first).is_err());
+    assert!(world.end(second).is_err());
+    let (_, bytes) = area(&world, &members[3]);
+    let unit = newest(&world, &members[3], &bytes).unwrap();
+    assert_eq!(unit.header.entries[0].data_sector, 0);
+}
+
+#[test]
 fn a_spare_that_was_away_when_a_log_was_added_is_left_out_and_added_again() {
     let world = World::new(1);
     let some = members("m", DISKS + 1, 4 << 20);
