@@ -125,6 +125,10 @@ impl Control {
                 return refuse(why);
             }
         }
+        if let Some(name) = roster.being_replaced() {
+            let job = format!("the replacement of {name}");
+            return refuse(commands::not_done_yet(&self.record, &job));
+        }
         drop(roster);
         commands::unsettled(&self.record).map_or(Ok(()), refuse)
     }

@@ -2,6 +2,7 @@
 
 use crate::array::Array;
 use crate::control::Control;
+use crate::control::levels::WantedLevel;
 use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::error::ControlError;
 use crate::options::{AssembleOptions, CreateBitmap, CreateOptions, MemberSelector};
@@ -112,6 +113,18 @@ fn a_member_is_replaced_while_it_serves() {
         let (array, _) = world.assemble(&there);
         holds_the_pattern(&world, &array);
     }
+}
+
+#[test]
+fn the_level_does_not_change_while_a_member_is_replaced() {
+    let world = World::new(1);
+    let (_members, _array, control, _new) = half_replaced(&world, (Level::Raid5, 4), false);
+    let wanted =
+        WantedLevel { level: Level::Raid6, chunk_size: None, layout: None, raid_disks: None };
+    let asked = Rc::clone(&control);
+    let refused = world.run(async move { asked.change_level(wanted, true).await }).unwrap_err();
+    assert!(refused.to_string().contains("the replacement of m1 is not done yet"), "{refused}");
+    world.stop(&control);
 }
 
 #[test]
