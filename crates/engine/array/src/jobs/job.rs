@@ -115,7 +115,7 @@ pub(crate) struct Job {
     in_flight: Cell<u32>,
     /// Slices of the unit before `next` that are left to be started.
     left: Cell<u64>,
-    /// What was found in the slices of that unit so far.
+    /// Found in the slices of that unit so far.
     of_unit: RefCell<(u64, Findings)>,
     gentle: RefCell<Gentle>,
     /// Windows ended so far.
@@ -241,7 +241,7 @@ impl Job {
         loop {
             let reports = self.reports.get();
             let before = self.done.get();
-            self.start_windows(engine, &busy).await;
+            beside(&mut recording, self.start_windows(engine, &busy)).await;
             if self.in_flight.get() == 0 && !self.goes_on() {
                 break;
             }
@@ -348,7 +348,11 @@ impl Job {
 
     async fn start_windows(self: &Rc<Self>, engine: &Rc<Engine>, busy: impl Fn() -> bool) {
         for _ in 0..IN_FLIGHT {
-            if !self.goes_on() || self.paused.get() || self.in_flight.get() >= self.limit(&busy) {
+            // The slices of a unit are gone through one after the other.
+            let gentle = self.gives_way(&busy);
+            let alone = gentle || self.left.get() != 0;
+            let limit = if alone { IN_FLIGHT_BUSY } else { IN_FLIGHT };
+            if !self.goes_on() || self.paused.get() || self.in_flight.get() >= limit {
                 return;
             }
             let wait = self.not_before().saturating_sub(self.shard.now());
@@ -358,7 +362,6 @@ impl Job {
                 }
                 return;
             }
-            let gentle = self.gives_way(&busy);
             self.start_window(engine, gentle);
         }
     }
@@ -368,11 +371,6 @@ impl Job {
         let least = self.speed.get().min_kib.saturating_mul(1024);
         let rate = || self.meter.borrow().rate(self.shard.now(), self.bytes(self.done.get()));
         busy() && rate() >= least
-    }
-
-    fn limit(&self, busy: impl Fn() -> bool) -> u32 {
-        // The slices of a unit are gone through one after the other.
-        if self.left.get() != 0 || self.gives_way(busy) { IN_FLIGHT_BUSY } else { IN_FLIGHT }
     }
 
     fn start_window(self: &Rc<Self>, engine: &Rc<Engine>, gentle: bool) {
@@ -480,7 +478,7 @@ impl Job {
         self.reports.set(self.reports.get() + 1);
         let (more, end) = (report.mismatches, window.first + window.count);
         let found = report.findings.map(|found| *found).unwrap_or_default();
-        // What is found in slices of a unit counts with the unit: who goes through it again finds it once.
+        // Findings in slices of a unit count with the unit: a job that goes through it again finds them once.
         let (mut mismatches, mut findings) = self.of_unit.take();
         mismatches += more;
         findings.take(found);
