@@ -89,7 +89,7 @@ pub enum Request {
     PauseScrub { array: Option<String>, paused: bool },
     /// The check or repair that is under way, and the last one that has ended.
     Scrubs { array: Option<String> },
-    /// What is in doubt since a start by force is right.
+    /// The places in doubt since a start by force are right.
     AcceptDoubt { array: Option<String> },
     /// Cancel a check or repair.
     Cancel { array: Option<String> },

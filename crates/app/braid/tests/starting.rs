@@ -152,7 +152,7 @@ fn what_a_start_by_force_leaves_in_doubt_is_listed_until_somebody_accepts_it() {
     place.data("content", 64 << 10);
     killed_while_written(&place);
     let refused = place.run("serve b c --run --strict --nbd unix:nbd.sock");
-    // What is written is the first chunk, that of the member which is not there; the bitmap is new, and names others too.
+    // The first chunk is written, that of the member which is not there; the bitmap is new, and names others too.
     refused.refused(2, &["write hole", "bytes of the array from byte 0 on", "--force"]);
     let server = place.serve("b c --run --force");
     let doubt = |place: &Place| place.detail("data")["in_doubt"]["places"].clone();

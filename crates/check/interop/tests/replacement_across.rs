@@ -30,7 +30,7 @@ const SHAPES: [(&str, Level, usize); 4] = [
     ("r6", Level::Raid6, 4),
     ("r10", Level::Raid10, 4),
 ];
-/// What is written once more right before a kill: both sides have its place already.
+/// Written once more right before a kill: both sides have its place already.
 const WRITTEN_LAST: usize = 1 << 20;
 /// A replacement of one of the members takes seconds at this rate, in KiB per second.
 const SLOW: u64 = 4096;

@@ -329,7 +329,7 @@ mod tests {
     fn no_saved_seed_draws_a_log() {
         use crate::seeds::{Kind, saved};
         let saved = saved().unwrap();
-        // What these have found is found with a log only.
+        // These have found faults of logs.
         let with_log = [207, 710_708, 30_000_980];
         let arrays = saved.iter().filter(|seed| seed.kind == Kind::Array);
         let mut arrays = arrays.filter(|seed| !with_log.contains(&seed.seed));

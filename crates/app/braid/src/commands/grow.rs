@@ -39,7 +39,7 @@ fn resize(client: &mut Client, options: &Grow, what: SizeOf, size: WantedSize) -
     say(options, &report, text)
 }
 
-/// What was said of the shape.
+/// The shape, as it was typed.
 fn shape(options: &Grow) -> NewShape {
     NewShape {
         raid_disks: options.raid_devices,

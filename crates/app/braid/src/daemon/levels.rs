@@ -1,6 +1,7 @@
 //! Another level of a running array.
 
 use super::orders::{order, status};
+use super::reshaping::estimated_rate;
 use crate::output::time::span;
 use crate::protocol::{Answer, NewShape, Relevelling};
 use anyhow::Result;
@@ -9,8 +10,6 @@ use braid_array::control::levels::{Relevelled, WantedLevel};
 use braid_device::spec::show_size;
 use braid_layout::{Level, layout_name, layout_number};
 
-/// The speed that the time of a rebuild is estimated with, in KiB per second and member.
-const KIB_PER_SECOND: u64 = 100 << 10;
 /// mdadm's word for the layout that moves nothing.
 const PRESERVE: &str = "preserve";
 
@@ -24,7 +23,7 @@ pub(super) fn change(
     shape: &NewShape,
     dry_run: bool,
 ) -> Result<Answer> {
-    let rate = KIB_PER_SECOND.min(status(array)?.sync_speed.max_kib).max(1);
+    let rate = estimated_rate(&status(array)?);
     let layout = shape.layout.as_deref().filter(|name| !name.eq_ignore_ascii_case(PRESERVE));
     let wanted = WantedLevel {
         level,

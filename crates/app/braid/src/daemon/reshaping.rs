@@ -6,11 +6,17 @@ use crate::protocol::{Answer, NewShape, Reshaping};
 use anyhow::Result;
 use braid_array::array::Array;
 use braid_array::control::reshaping::WantedShape;
+use braid_array::status::ArrayStatus;
 use braid_device::spec::show_size;
 use braid_layout::{layout_name, layout_number};
 
-/// The speed that the time of a reshape is estimated with, in KiB per second and member.
+/// The speed that times of jobs are estimated with, in KiB per second and member.
 const KIB_PER_SECOND: u64 = 100 << 10;
+
+/// The same for an array that may be limited to less.
+pub(super) fn estimated_rate(now: &ArrayStatus) -> u64 {
+    KIB_PER_SECOND.min(now.sync_speed.max_kib).max(1)
+}
 
 /// Gives the array another shape, or only says what that would mean.
 ///
@@ -18,7 +24,7 @@ const KIB_PER_SECOND: u64 = 100 << 10;
 /// The array refuses it, with the reason.
 pub(super) fn reshape(array: &Array, shape: &NewShape, dry_run: bool) -> Result<Answer> {
     let now = status(array)?;
-    let rate = KIB_PER_SECOND.min(now.sync_speed.max_kib).max(1);
+    let rate = estimated_rate(&now);
     let wanted = WantedShape {
         raid_disks: shape.raid_disks,
         chunk_size: shape.chunk,

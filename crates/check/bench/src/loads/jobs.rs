@@ -23,7 +23,7 @@ use std::sync::Arc;
 const BLOCK: u64 = 1 << 20;
 const DEPTH: u32 = 4;
 
-/// What goes on.
+/// The job that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
     /// A member has failed, and its place is filled from the others.
@@ -34,7 +34,7 @@ pub enum Job {
     Reshape,
 }
 
-/// What came of it.
+/// The quotients of a job.
 pub struct Outcome {
     /// Seconds of the slowest member if it did nothing but its part, in order, ÷ seconds of the job, with no other load.
     pub of_member: f64,

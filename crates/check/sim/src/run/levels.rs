@@ -119,7 +119,7 @@ impl Run {
         self.world.reshaping.set(false);
         self.world.owners.borrow_mut().clear();
         let now = self.top_status()?;
-        // Who shows less of it does so until it is stopped.
+        // An array that shows less of it does so until it is stopped.
         if ![before.array_size, whole].contains(&now.array_size) {
             let text = format!("{} bytes, and {whole} before: {now:?}", now.array_size);
             return self.fail("sizes_are_kept", text);

@@ -1,6 +1,6 @@
 //! Members of a single array that are replaced while they serve, by a spare that is there or one that is added for it.
 //!
-//! What comes of it is left to the rounds that follow: either member may fail meanwhile, or the power.
+//! The end of it is left to the rounds that follow: either member may fail meanwhile, or the power.
 
 use super::Run;
 use crate::waiting::{Over, SECOND};

@@ -31,7 +31,7 @@ fn rotten(right: &[u8]) -> Vec<u8> {
 
 impl Rot {
     fn spread(&mut self) {
-        // What is put back is then also what a loss of power leaves.
+        // A loss of power then leaves the bytes that are put back.
         self.member.settle();
         self.places.iter().for_each(|(at, _, wrong)| self.member.rot(*at, wrong));
         self.spread = true;

@@ -352,7 +352,7 @@ fn standing(
     }
 }
 
-/// What a spare has too little of that all members have by now.
+/// The room that a spare lacks and all members have by now.
 fn lacks_room(shared: &Superblock, own: &Superblock) -> Option<String> {
     if own.data_size < shared.size {
         let (have, need) = (own.data_size, shared.size);

@@ -251,7 +251,7 @@ pub(crate) struct Prepared {
     resynced: u64,
     /// Members that were taken by force: their names, and a line on each.
     pub(crate) taken: Vec<(String, String)>,
-    /// What may be wrong, since it is started by force.
+    /// The bytes that may be wrong, since it is started by force.
     in_doubt: Option<InDoubt>,
 }
 
@@ -307,8 +307,8 @@ pub(crate) async fn prepare(
         _ => None,
     };
     let force = (&given[..], !taken.is_empty());
-    let clean = if dirty { Err(in_doubt.as_ref()) } else { Ok(()) };
-    let resynced = match check_complete(&choice, level, options, force, clean)? {
+    let stopped = (!dirty, in_doubt.as_ref());
+    let resynced = match check_complete(&choice, level, options, force, stopped)? {
         u64::MAX => u64::MAX,
         // Where it was counted from has another place when the reshape has ended.
         _ if choice.shared.reshape.is_some() => 0,
@@ -320,7 +320,7 @@ pub(crate) async fn prepare(
     Ok(Prepared { choice, level, layout, logs, journal, resynced, taken, in_doubt })
 }
 
-/// What may be wrong of an array that was not stopped cleanly and lacks members; `None` where nothing is.
+/// The bytes that may be wrong of an array that was not stopped cleanly and lacks members; `None` where nothing is.
 async fn in_doubt(
     ctx: &Context,
     choice: &Choice,
@@ -400,17 +400,16 @@ pub(crate) fn missing_text(slots: &[Slot]) -> String {
 
 /// Refuses a degraded start that the caller did not ask for or that may invent data. Gives the byte
 /// below which redundancy holds; `u64::MAX`: everywhere. `clean`: it was stopped cleanly, or will be as if it had once the
-/// logs are replayed; else what of parity levels may be wrong.
+/// logs are replayed; `in_doubt`: the bytes of parity levels that may be wrong else.
 fn check_complete(
     choice: &Choice,
     level: Level,
     options: &AssembleOptions,
     (given, taken): (&[String], bool),
-    clean: Result<(), Option<&InDoubt>>,
+    (clean, in_doubt): (bool, Option<&InDoubt>),
 ) -> Result<u64, AssembleError> {
     let shared = &choice.shared;
-    let in_doubt = clean.err().flatten();
-    let clean = clean.is_ok() || !level.has_redundancy();
+    let clean = clean || !level.has_redundancy();
     let missing = choice.slots_not_in_sync();
     let whole = u64::MAX;
     // Writes that a member taken by force lacks may be anywhere.
@@ -597,7 +596,7 @@ fn roster(
     (resynced, usable): (u64, bool),
 ) -> (Roster, Vec<String>) {
     let Choice { shared, members, left_out, .. } = choice;
-    // What a journal has is written again to who holds a slot, and to nobody else.
+    // The content of a journal is written again to who holds a slot, and to nobody else.
     let doubtful = (!shared.is_clean() && resynced == u64::MAX)
         || (shared.journal && !planted("replacement-behind-journal"));
     let members: Vec<Member> = members

@@ -86,7 +86,7 @@ pub struct Control {
     in_effect: Rc<InEffect>,
 }
 
-/// What an assembly has to say of what it was given.
+/// The remarks of an assembly on the devices that it was given.
 #[derive(Default)]
 pub(crate) struct Given {
     /// Sentences on devices that are no members, and why.

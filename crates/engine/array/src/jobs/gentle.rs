@@ -13,9 +13,9 @@ use braid_shard::Nanos;
 /// Bytes of a window of the smallest size; each size is twice the one before.
 const SMALLEST: u64 = 4096;
 const SIZES: usize = 9;
-/// What was seen counts for so long.
+/// The times of windows count for so long, in nanoseconds.
 const FORGET_AFTER: Nanos = 2_000_000_000;
-/// A window that takes less is in nobody's way.
+/// A window that takes less is in nobody's way, in nanoseconds.
 const SHORT: Nanos = 10_000;
 
 /// See the module's documentation.

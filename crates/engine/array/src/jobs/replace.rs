@@ -121,7 +121,7 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// What the member gives; `None` when it cannot read that.
+    /// The bytes that the member gives; `None` when it cannot read them.
     ///
     /// # Errors
     /// That of a member which is gone, and has failed for it.

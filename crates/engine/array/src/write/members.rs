@@ -108,7 +108,7 @@ fn submit(view: &View, write: &impl Outgoing, set: &mut IoSet) {
     }
 }
 
-/// What goes to members that are being replaced goes to their replacements too.
+/// Blocks for members that are being replaced go to their replacements too.
 #[cold]
 fn also_to_replacements(view: &View, write: &impl Outgoing, set: &mut IoSet) {
     if planted("replacement-not-written") {

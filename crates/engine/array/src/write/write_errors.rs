@@ -48,7 +48,7 @@ pub(crate) async fn handle_write_errors(
     };
     let now = engine.view();
     let layout = &now.geometry_of(unit).layout;
-    // What a replacement did not take is on the member that it is to replace.
+    // The member that it is to replace has the bytes that a replacement did not take.
     let mut of_slots = refused.iter().filter(|refused| !view.is_replacement(refused.slot));
     let mut kept = || of_slots.all(|refused| kept(&now, layout, refused.slot, &refused.bytes));
     let unfinished = refused.iter().any(|refused| engine.home.is_unfinished(refused.error));

@@ -56,7 +56,7 @@ pub(super) fn joined(before: &ScrubReport, part: &Part, names: &Names) -> ScrubR
     report
 }
 
-/// What is in doubt of an array of `size` bytes: what was known, and what the start by force has added.
+/// The places in doubt of an array of `size` bytes: those that were known, and those that the start by force has added.
 pub(super) fn in_doubt(known: Option<InDoubt>, told: &Told, size: u64) -> InDoubt {
     let place = |array: std::ops::Range<u64>, component: std::ops::Range<u64>, slots: &[usize]| {
         FoundPlace {

@@ -74,7 +74,7 @@ pub struct Known {
     pub last: Option<ScrubReport>,
     /// The hours between which they run.
     pub hours: Option<Hours>,
-    /// What may be wrong since a start by force.
+    /// The places that may be wrong since a start by force.
     pub in_doubt: Option<InDoubt>,
 }
 
@@ -126,7 +126,7 @@ impl Scrubs {
         Ok(Known { under_way, last, hours: one.hours, in_doubt })
     }
 
-    /// What is in doubt since a start by force is right.
+    /// The places in doubt since a start by force are right.
     ///
     /// # Errors
     /// Nothing is in doubt.
@@ -333,8 +333,7 @@ impl One {
         if self.asked_doubt {
             return Ok(());
         }
-        let told =
-            order(array, |control| async move { Ok(control.status().await.in_doubt.clone()) })?;
+        let told = order(array, |control| async move { Ok(control.status().await.in_doubt) })?;
         if let Some(told) = told {
             let (known, size) = (self.record.in_doubt.take(), array.info().device.size);
             self.record.in_doubt = Some(in_doubt(known, &told, size));

@@ -16,7 +16,7 @@ pub(super) struct Record {
     pub(super) under_way: Option<ScrubReport>,
     /// The last one that has ended.
     pub(super) last: Option<ScrubReport>,
-    /// What may be wrong since a start by force, until somebody says that it is right.
+    /// The places that may be wrong since a start by force, until somebody says that it is right.
     #[serde(default)]
     pub(super) in_doubt: Option<InDoubt>,
 }

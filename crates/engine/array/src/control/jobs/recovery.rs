@@ -8,7 +8,7 @@ use crate::control::jobs::Jobs;
 use crate::control::jobs::plan;
 use crate::control::record::members::Standing;
 use crate::engine::window::WindowKind;
-use crate::jobs::{JobEnd, Plan};
+use crate::jobs::{Job, JobEnd, Plan};
 use crate::metadata::bitmap::ranges::Ranges;
 use crate::state::view::MemberNr;
 use crate::status::JobKind;
@@ -56,6 +56,27 @@ impl Jobs {
             self.record.name,
             self.record.member_name(nr)
         );
+        let end = match self.fill(&job, nr, along_component).await {
+            JobEnd::Done => self.finish_recovery(nr, slot).await,
+            end => end,
+        };
+        let still_there = self.rebuilding(nr).is_some();
+        // A target that failed is faulty by now, and the next spare has its turn; anything else
+        // would fail again at once.
+        if matches!(end, JobEnd::Failed(_)) && still_there {
+            self.schedule.work.borrow_mut().recovery_stuck = true;
+        }
+        self.end_job(&job, end);
+    }
+
+    /// Runs a job that fills member `nr`. `along_component`: from the start of the component on, so that how far it has come
+    /// says which bytes are there.
+    pub(super) async fn fill(
+        self: &Rc<Self>,
+        job: &Rc<Job>,
+        nr: MemberNr,
+        along_component: bool,
+    ) -> JobEnd {
         let posted = Cell::new(self.record.shard.now());
         let advanced = |units| {
             if along_component {
@@ -68,23 +89,11 @@ impl Jobs {
                 self.checkpoint_recovery(nr, job.bytes(units)).await;
             }
         };
-        let end = job.run(&self.record.engine, self.is_busy(), advanced, checkpoint).await;
-        let end = match end {
-            JobEnd::Done => self.finish_recovery(nr, slot).await,
-            end => {
-                if along_component {
-                    self.checkpoint_recovery(nr, job.bytes(job.done())).await;
-                }
-                end
-            }
-        };
-        let still_there = self.rebuilding(nr).is_some();
-        // A target that failed is faulty by now, and the next spare has its turn; anything else
-        // would fail again at once.
-        if matches!(end, JobEnd::Failed(_)) && still_there {
-            self.schedule.work.borrow_mut().recovery_stuck = true;
+        let end = job.run(&self.record.engine, self.is_busy(), advanced, &checkpoint).await;
+        if end != JobEnd::Done {
+            checkpoint(job.done()).await;
         }
-        self.end_job(&job, end);
+        end
     }
 
     /// The slot that member `nr` is to fill, and what it has already.
@@ -149,7 +158,7 @@ impl Jobs {
         }
     }
 
-    pub(super) fn set_recovered(&self, nr: MemberNr, bytes: u64) {
+    fn set_recovered(&self, nr: MemberNr, bytes: u64) {
         if let Some(member) = self.record.roster.borrow_mut().member_mut(nr)
             && let Some((recovered, _)) = member.standing.progress_mut()
         {
@@ -157,7 +166,7 @@ impl Jobs {
         }
     }
 
-    pub(super) fn post_now_and_then(&self, posted: &Cell<Nanos>) {
+    fn post_now_and_then(&self, posted: &Cell<Nanos>) {
         let now = self.record.shard.now();
         if now.saturating_sub(posted.get()) >= POST_EVERY {
             posted.set(now);
@@ -165,7 +174,7 @@ impl Jobs {
         }
     }
 
-    pub(super) async fn checkpoint_recovery(&self, nr: MemberNr, bytes: u64) {
+    async fn checkpoint_recovery(&self, nr: MemberNr, bytes: u64) {
         self.journal.drain().await;
         let turn = self.record.turn().await;
         self.record.flush_members(&turn, |member| member.nr == nr).await;

@@ -18,7 +18,6 @@ use crate::status::JobKind;
 use braid_device::{IoError, IoErrorKind};
 use braid_layout::{Level, Slot};
 use braid_shard::plant::planted;
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -37,27 +36,9 @@ impl Jobs {
             self.record.name,
             self.record.member_name(nr)
         );
-        let posted = Cell::new(self.record.shard.now());
-        let advanced = |units| {
-            if along_component {
-                self.set_recovered(nr, job.bytes(units));
-                self.post_now_and_then(&posted);
-            }
-        };
-        let checkpoint = async |units| {
-            if along_component {
-                self.checkpoint_recovery(nr, job.bytes(units)).await;
-            }
-        };
-        let end = job.run(&self.record.engine, self.is_busy(), advanced, checkpoint).await;
-        let end = match end {
+        let end = match self.fill(&job, nr, along_component).await {
             JobEnd::Done => self.finish_replacement(nr, slot).await,
-            end => {
-                if along_component {
-                    self.checkpoint_recovery(nr, job.bytes(job.done())).await;
-                }
-                end
-            }
+            end => end,
         };
         // One that has failed, or is rebuilt by now because the old member has, has its turn as that.
         if matches!(end, JobEnd::Failed(_)) && self.replacing(nr).is_some() {
@@ -129,7 +110,7 @@ impl Jobs {
         }
         // The old member's failure, too, is recorded before it is given up.
         self.record.record_suspects(&turn).await;
-        // What the new member says of itself does not depend on what the others say of it.
+        // The new member's word on itself does not depend on what the others say of it.
         match self.record.roster.borrow_mut().member_mut(nr).map(|member| &mut member.standing) {
             Some(Standing::Replacing { recovered, checkpoint, .. }) => {
                 (*recovered, *checkpoint) = (u64::MAX - 1, u64::MAX);

@@ -20,7 +20,7 @@ impl Membership {
     ) -> Result<(), ControlError> {
         self.check_replace(member, with)?;
         let turn = self.record.turn().await;
-        // What was checked may have changed meanwhile.
+        // Things may have changed since they were checked.
         let (old, with) = self.check_replace(member, with)?;
         {
             let mut roster = self.record.roster.borrow_mut();

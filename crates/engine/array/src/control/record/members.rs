@@ -60,7 +60,7 @@ impl Standing {
         matches!(self, Standing::Rebuilding { .. } | Standing::Replacing { .. })
     }
 
-    /// How far it is filled, and the part of that which is durable, where it is being filled.
+    /// Its progress, and the part of that which is durable, where it is being filled.
     pub(crate) fn progress_mut(&mut self) -> Option<(&mut u64, &mut u64)> {
         match self {
             Standing::Rebuilding { recovered, checkpoint, .. }

@@ -259,7 +259,7 @@ fn a_member_of_a_parity_level_fails_with_more_read_errors_than_max_read_errors()
         let at = start + nr * 8192;
         members[0].decayed.lock().unwrap().push(at..at + 512);
     };
-    // What is read is right, and of the first chunk, which is on that member.
+    // The reads are right, and of the first chunk, which is on that member.
     for nr in 0..5 {
         decays(nr);
         assert_eq!(world.read(&array, 0, nr * 8192, 4096).unwrap(), pattern(nr * 8192, 4096));

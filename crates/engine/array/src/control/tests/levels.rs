@@ -123,7 +123,7 @@ fn all_is_there_before_and_after_the_new_slots_are_filled_and_in_the_next_life()
             let status = world.status(&control);
             assert_eq!((status.level, status.layout), (to, becomes), "{what}");
             assert_eq!(world.read(&array, 0, 0, content.len()).unwrap(), content, "{what}");
-            // What makes it redundant is worth something.
+            // Its redundancy is worth something.
             let lost = all[0].ram.name().to_string();
             let fails = Rc::clone(&control);
             let selector = MemberSelector::Name(lost);

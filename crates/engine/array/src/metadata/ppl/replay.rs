@@ -7,8 +7,7 @@
 //!
 //! Until the superblocks say so it is done again from the start, to the same end: the logs stay as they are.
 //!
-//! What cannot be done for a range of rows is done for each of its blocks alone, so that one bad block takes no others with
-//! it. A row of which a data block that was being written cannot be read is left alone, as by md: that block, and no other,
+//! A range of rows that cannot be done as a whole is done block by block, so that one bad block takes no others with it. A row of which a data block that was being written cannot be read is left alone, as by md: that block, and no other,
 //! may come back wrong. A row whose parity is not taken is given back: what that member has there is not to be believed.
 
 use crate::metadata::holder::Holder;
