@@ -241,6 +241,11 @@ impl Parity {
         self.stripes * self.stripe_size()
     }
 
+    /// Stripes after which all slots have the roles again that they had.
+    pub fn period(&self) -> u64 {
+        self.rule.period as u64
+    }
+
     /// Bytes used on every member.
     pub fn used_component_size(&self) -> u64 {
         self.stripes << self.chunk_shift
@@ -326,7 +331,7 @@ impl Parity {
     /// The slot holds nothing but parity, in all stripes (`raid5.c`: `only_parity`).
     pub fn only_parity(&self, slot: Slot) -> bool {
         // From one stripe of a period to the next P moves, and what moves with it.
-        let stripes = self.first..self.first.saturating_add(self.rule.period as u64);
+        let stripes = self.first..self.first.saturating_add(self.period());
         let data = |stripe| matches!(self.role(stripe, slot), Role::Data(_));
         slot < self.slots && !stripes.take(self.stripes as usize).any(data)
     }

@@ -59,6 +59,12 @@ impl InDoubt {
         }
     }
 
+    /// Adds `places` of `len` bytes that the list has no room for.
+    pub(crate) fn count(&mut self, places: u64, len: u64) {
+        self.more += places;
+        self.bytes += places * len;
+    }
+
     /// Nothing is in doubt.
     pub fn is_empty(&self) -> bool {
         !self.anywhere && self.bytes == 0
