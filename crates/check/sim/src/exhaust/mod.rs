@@ -23,12 +23,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Histories that are gone through side by side.
 const THREADS: u64 = 2;
 /// Ways in which what is under way at a cut gets through, of each cut.
 const WAYS: u64 = 3;
+/// Between two lines that say how far it has come.
+const TOLD_EVERY: Duration = Duration::from_secs(30);
 /// After every so many cuts there is one with second cuts.
 const SECOND_CUTS: u64 = 7;
 
@@ -74,6 +76,7 @@ struct Done {
 struct Totals {
     done: BTreeMap<Protection, Done>,
     failed: Vec<(Point, Failure)>,
+    told: Duration,
 }
 
 impl Point {
@@ -101,10 +104,10 @@ impl Point {
 }
 
 /// Goes through histories of `kinds` in turn, from number `first` on, until there were `points` cuts; writes the table to
-/// `write`.
+/// `write`, anew whenever it says how far it has come.
 ///
 /// # Errors
-/// When something was lost.
+/// When something was lost, or the table cannot be written.
 pub fn exhaust(kinds: &[Protection], first: u64, points: u64, write: Option<&Path>) -> Result<()> {
     let start = Instant::now();
     let (next, reached) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -131,6 +134,10 @@ pub fn exhaust(kinds: &[Protection], first: u64, points: u64, write: Option<&Pat
                     let mut totals = totals.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                     totals.done.entry(protection).or_default().add(&done);
                     totals.failed.extend(failed);
+                    if let Some(error) = totals.tell(start.elapsed(), write) {
+                        eprintln!("{error:#}");
+                        enough.store(true, Ordering::Relaxed);
+                    }
                 }
             });
         }
@@ -142,11 +149,25 @@ pub fn exhaust(kinds: &[Protection], first: u64, points: u64, write: Option<&Pat
     if let Some((point, _)) = totals.failed.first() {
         bail!("failed: {point}");
     }
-    if let Some(path) = write {
-        std::fs::write(path, page(&table))
-            .with_context(|| format!("writing {}", path.display()))?;
+    write.map_or(Ok(()), |path| put(path, &table))
+}
+
+fn put(path: &Path, table: &str) -> Result<()> {
+    std::fs::write(path, page(table)).with_context(|| format!("writing {}", path.display()))
+}
+
+impl Totals {
+    /// Says how far it has come, when that is due; nothing is written once something was lost.
+    fn tell(&mut self, elapsed: Duration, write: Option<&Path>) -> Option<anyhow::Error> {
+        if elapsed < self.told + TOLD_EVERY || !self.failed.is_empty() {
+            return None;
+        }
+        self.told = elapsed;
+        let points: u64 = self.done.values().map(|done| done.cuts + done.second_cuts).sum();
+        let rate = points as f64 / elapsed.as_secs_f64();
+        eprintln!("{points} cuts in {:.0} s: {rate:.0} a second", elapsed.as_secs_f64());
+        write.and_then(|path| put(path, &table(&self.done)).err())
     }
-    Ok(())
 }
 
 /// Carries out one cut, and tells.

@@ -3,7 +3,7 @@
 //! They hold one another: a block knows its pool and the loan that its memory came by, a pool the loans that go home,
 //! and a loan its block. So they are in one file.
 
-use super::memory::{CLASSES, KEEP_PER_CLASS, block_layout};
+use super::memory::{CLASS_MIN_SHIFT, CLASSES, KEEP_PER_CLASS, block_layout};
 use super::region::Regions;
 use crate::id::ShardId;
 use std::alloc::dealloc;
@@ -72,12 +72,18 @@ impl PoolInner {
     /// Returns `count` blocks of a class to the system: those that have been free for the longest time.
     pub(super) fn release_kept(&self, class: usize, count: usize) {
         let Class { free, regions, .. } = &mut self.classes.borrow_mut()[class];
+        let mut of_regions = Vec::new();
         for block in free.drain(..count.min(free.len())) {
             // SAFETY: a block in this list is initialised, has no handles, and leaves the list here.
             let Memory { at, capacity, region } = unsafe { self.heads.borrow_mut().take(block) };
-            // SAFETY: nobody uses the memory of such a block.
-            unsafe { free_memory(regions, at, capacity, region) };
+            match region {
+                Some(number) => of_regions.push((at, number)),
+                // SAFETY: nobody uses the memory of such a block, and without a region it was allocated by itself.
+                None => unsafe { dealloc(at.as_ptr(), block_layout(capacity)) },
+            }
         }
+        // SAFETY: nobody uses their memory, and the regions of a class have blocks of its size only.
+        unsafe { regions.give_back(&of_regions, 1 << (class as u32 + CLASS_MIN_SHIFT)) };
     }
 
     pub(super) fn release_all(&self) {
@@ -151,24 +157,6 @@ impl Drop for Heads {
     }
 }
 
-/// Gives the memory of a block that is no loan back.
-///
-/// # Safety
-/// It came from these regions or, without the number of one, from [`allocate`](super::memory::allocate), and nobody uses it.
-unsafe fn free_memory(
-    regions: &mut Regions,
-    memory: NonNull<u8>,
-    capacity: usize,
-    region: Option<u32>,
-) {
-    match region {
-        // SAFETY: as the caller promises.
-        Some(number) => unsafe { regions.give_back(memory, capacity, number) },
-        // SAFETY: as the caller promises.
-        None => unsafe { dealloc(memory.as_ptr(), block_layout(capacity)) },
-    }
-}
-
 /// Drops one handle; with the last one the block goes back to its pool.
 #[inline]
 pub(super) fn release(block: NonNull<Block>) {
@@ -220,8 +208,12 @@ unsafe fn release_block(pool: &PoolInner, block: NonNull<Block>) {
     };
     pool.outstanding.set(pool.outstanding.get() - capacity);
     if let Some(class) = pool.classes.borrow_mut().get_mut(class) {
-        // SAFETY: it is no loan, and nobody uses it any more. Large blocks are of no region.
-        unsafe { free_memory(&mut class.regions, at, capacity, region) };
+        match region {
+            // SAFETY: it is no loan, nobody uses it any more, and blocks of a class are as large as those of its regions.
+            Some(number) => unsafe { class.regions.give_back(&[(at, number)], capacity) },
+            // SAFETY: it is no loan, nobody uses it any more, and without a region it was allocated by itself.
+            None => unsafe { dealloc(at.as_ptr(), block_layout(capacity)) },
+        }
     }
 }
 

@@ -64,25 +64,32 @@ impl Regions {
         number as u32
     }
 
-    /// Takes memory back.
+    /// Takes blocks back: each its memory and the number of its region.
     ///
     /// # Safety
-    /// [`take`](Regions::take) gave it, of this size and from this region, and nobody uses it any more.
-    pub(super) unsafe fn give_back(&mut self, memory: NonNull<u8>, size: usize, number: u32) {
-        let Some(place) = self.all.get_mut(number as usize) else { return };
-        let Some(region) = place else { return };
-        region.unused.push(memory);
-        if region.unused.len() == 1 {
-            self.partly.push(number);
+    /// [`take`](Regions::take) gave all of them, of this size and from these regions, and nobody uses them any more.
+    pub(super) unsafe fn give_back(&mut self, blocks: &[(NonNull<u8>, u32)], size: usize) {
+        for (memory, number) in blocks {
+            let Some(Some(region)) = self.all.get_mut(*number as usize) else { continue };
+            region.unused.push(*memory);
+            if region.unused.len() == 1 {
+                self.partly.push(*number);
+            }
         }
-        // Where the pages must stay, as locked ones do, they are of use to the next block.
-        // SAFETY: blocks are whole pages, and the system makes zeroes of those that are touched again.
-        unsafe { libc::madvise(memory.as_ptr().cast(), size, libc::MADV_DONTNEED) };
-        if region.unused.len() == REGION / size {
-            // SAFETY: `add` mapped it, and all of its blocks are unused.
-            unsafe { libc::munmap(region.memory.as_ptr().cast(), REGION) };
-            *place = None;
-            self.partly.retain(|other| *other != number);
+        for (memory, number) in blocks {
+            let Some(place) = self.all.get_mut(*number as usize) else { continue };
+            // Gone back with a block before this one.
+            let Some(region) = place else { continue };
+            if region.unused.len() == REGION / size {
+                // SAFETY: `add` mapped it, and all of its blocks are unused.
+                unsafe { libc::munmap(region.memory.as_ptr().cast(), REGION) };
+                *place = None;
+                self.partly.retain(|other| other != number);
+                continue;
+            }
+            // Where the pages must stay, as locked ones do, they are of use to the next block.
+            // SAFETY: blocks are whole pages, and the system makes zeroes of those that are touched again.
+            unsafe { libc::madvise(memory.as_ptr().cast(), size, libc::MADV_DONTNEED) };
         }
     }
 }
@@ -113,16 +120,12 @@ mod tests {
         places.sort_unstable();
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= size));
         let second = taken.split_off(64);
-        for (memory, number) in taken {
-            // SAFETY: taken above, and used by nobody.
-            unsafe { regions.give_back(memory, size, number) };
-        }
+        // SAFETY: taken above, and used by nobody.
+        unsafe { regions.give_back(&taken, size) };
         assert!(regions.all[0].is_none() && regions.all[1].is_some());
         assert_eq!(regions.take(size).1, 2, "what is begun is used up first");
-        for (memory, number) in second {
-            // SAFETY: as above.
-            unsafe { regions.give_back(memory, size, number) };
-        }
+        // SAFETY: as above.
+        unsafe { regions.give_back(&second, size) };
         assert_eq!(regions.all.iter().flatten().count(), 1);
     }
 }
