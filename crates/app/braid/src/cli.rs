@@ -87,7 +87,7 @@ pub enum Command {
     Stat(Stat),
     /// Show requests, queues and latencies of running arrays and their members, as iostat -x does.
     Iostat(Iostat),
-    /// Try writes again, now, that wait because a member's file system is full.
+    /// Try again, now, writes that wait because a member's file system is full, and jobs that could not go on.
     Resume(Resume),
     /// Stop a running array: its members are marked clean, and read back to see that they are.
     Stop(Stop),

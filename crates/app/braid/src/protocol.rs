@@ -399,6 +399,8 @@ pub struct Detail {
     pub reshape: Option<Reshape>,
     /// The job that ended last.
     pub last_job: Option<LastJob>,
+    /// Jobs that could not go on, and are tried again.
+    pub stuck_jobs: Vec<StuckJob>,
     /// Sectors that the last check found not to match.
     pub mismatch_count: u64,
     /// What the last check or repair found, place by place, also before a restart.
@@ -427,6 +429,17 @@ pub struct Detail {
     pub counters: Counters,
     /// NBD URIs.
     pub exports: Vec<String>,
+}
+
+/// A job that could not go on, and is tried again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StuckJob {
+    /// `recover`, `resync` or `reshape`.
+    pub kind: String,
+    /// The reason that it ended.
+    pub why: String,
+    /// Seconds until it is tried again.
+    pub again_in: u64,
 }
 
 /// A write-intent bitmap.

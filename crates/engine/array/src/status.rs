@@ -200,6 +200,17 @@ pub struct LastJob {
     pub mismatches: u64,
 }
 
+/// A job that could not go on, and is tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StuckJob {
+    /// The kind of job.
+    pub kind: JobKind,
+    /// The reason that it ended, for people.
+    pub why: String,
+    /// Nanoseconds until it is tried again.
+    pub again_in: u64,
+}
+
 /// A check or repair: one that runs, or the one that ended last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scrubbed {
@@ -362,6 +373,8 @@ pub struct ArrayStatus {
     pub job: Option<JobStatus>,
     /// The job that ended last.
     pub last_job: Option<LastJob>,
+    /// Jobs that could not go on, and are tried again.
+    pub stuck_jobs: Vec<StuckJob>,
     /// Mismatches that the last check or repair found, in sectors of 512 bytes.
     pub mismatch_cnt: u64,
     /// The check or repair that ended last, with what it found.

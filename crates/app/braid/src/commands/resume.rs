@@ -1,4 +1,4 @@
-//! `braid resume`: writes that wait for space are tried again.
+//! `braid resume`: writes that wait for space, and jobs that could not go on, are tried again.
 
 use super::done::say_done;
 use crate::cli::Resume;

@@ -126,12 +126,18 @@ impl Running {
             }
             Request::Resume { array } => {
                 let array = self.find(array.as_deref())?;
-                let resume =
-                    |control: Rc<Control>| async move { Ok(control.unanswered().resume().await) };
+                let resume = |control: Rc<Control>| async move {
+                    Ok((control.unanswered().resume().await, control.jobs().try_again()))
+                };
                 let name = array.name();
                 done(match order(&array, resume)? {
-                    0 => format!("no write of array {name} waits for space"),
-                    writes => format!("{writes} writes of array {name} are tried again"),
+                    (0, false) => {
+                        format!(
+                            "no write of array {name} waits for space, and no job to be tried again"
+                        )
+                    }
+                    (0, true) => format!("the job of array {name} that had failed is tried again"),
+                    (writes, _) => format!("{writes} writes of array {name} are tried again"),
                 })
             }
             Request::Scrub { array, repair, parity_only } => {

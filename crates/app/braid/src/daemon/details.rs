@@ -4,7 +4,7 @@ use super::figures;
 use super::jobs::job_of;
 use super::scrubs::Known;
 use crate::output::words;
-use crate::protocol::{Bitmap, Detail, LastJob, Member, Reshape};
+use crate::protocol::{Bitmap, Detail, LastJob, Member, Reshape, StuckJob};
 use crate::settings::ArraySettings;
 use braid_array::status::{
     ArrayState, ArrayStatus, JobOutcome, LastJob as EngineLastJob, MemberStatus,
@@ -60,6 +60,15 @@ pub(super) fn detail(status: ArrayStatus, exports: Vec<String>, known: Known) ->
                 .filter(|chunk| *chunk != status.chunk_size),
         }),
         last_job: status.last_job.map(last_job_of),
+        stuck_jobs: status
+            .stuck_jobs
+            .into_iter()
+            .map(|job| StuckJob {
+                kind: job.kind.to_string(),
+                why: job.why,
+                again_in: job.again_in.div_ceil(1_000_000_000),
+            })
+            .collect(),
         mismatch_count: known.last.as_ref().map_or(0, |last| last.mismatches),
         scrubbed: known.last.map(|last| last.found),
         in_doubt: known.in_doubt,

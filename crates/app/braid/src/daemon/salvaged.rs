@@ -59,6 +59,7 @@ pub fn detail(array: &Salvage, exports: Vec<String>) -> Detail {
         job: None,
         reshape: superblock.reshape.as_ref().map(|reshape| reshape_of(superblock, reshape)),
         last_job: None,
+        stuck_jobs: Vec::new(),
         mismatch_count: 0,
         scrubbed: None,
         in_doubt: None,

@@ -74,6 +74,7 @@ impl Control {
             in_doubt: self.given.in_doubt.clone(),
             job,
             last_job: work.last.clone(),
+            stuck_jobs: work.stuck.waiting(self.record.shard.now()),
             mismatch_cnt: work.mismatch_cnt,
             scrubbed: work.scrubbed.clone(),
             resynced: (roster.resynced != u64::MAX).then_some(roster.resynced),

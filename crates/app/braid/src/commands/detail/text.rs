@@ -234,6 +234,11 @@ fn more(detail: &Detail) -> Vec<String> {
         let why = scrub.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
         lines.push(field(&word(&scrub.found.kind), format!("{state}, {done:.1} % done{why}")));
     }
+    for job in &detail.stuck_jobs {
+        let (kind, why, name, seconds) = (&job.kind, &job.why, &detail.name, job.again_in);
+        let again = format!("tried again in {seconds} s, at once by: braid resume {name}");
+        lines.push(field("Stuck", format!("{kind} {why}; {again}")));
+    }
     if detail.mismatch_count > 0 {
         let sectors = detail.mismatch_count;
         lines.push(field("Mismatches", format!("{sectors} sectors at the last check")));

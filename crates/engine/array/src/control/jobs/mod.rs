@@ -13,6 +13,7 @@
 //! | `reshape` | the data of an array moved to another shape, window by window |
 //! | `way` | where a reshape's data lies, and how far its next window may go |
 //! | `schedule` | the job that runs, and what is remembered of the last |
+//! | `stuck` | jobs that could not go on, and when they are tried again |
 //! | `foreground` | the I/O of clients, for which jobs make room |
 
 mod foreground;
@@ -21,6 +22,7 @@ mod replacing;
 mod reshape;
 pub(crate) mod schedule;
 mod scrub;
+pub(crate) mod stuck;
 pub(crate) mod way;
 
 use crate::control::bitmap::WriteIntent;
@@ -41,6 +43,7 @@ use braid_layout::Layout;
 use braid_shard::Nanos;
 use schedule::{Schedule, Wanted};
 use std::rc::Rc;
+use stuck::MayStick;
 
 /// Bytes of a member that a window covers, about.
 const WINDOW: u64 = 1 << 20;
@@ -172,13 +175,7 @@ impl Jobs {
     /// The members are not what they were: what was stuck may work now, and a job that is less
     /// urgent than a recovery gives way to it.
     pub(crate) fn look_again(&self) {
-        {
-            let mut work = self.schedule.work.borrow_mut();
-            work.recovery_stuck = false;
-            work.resync_stuck = false;
-            work.reshape_stuck = false;
-            work.replacement_stuck = false;
-        }
+        self.schedule.work.borrow_mut().stuck.forget();
         let due = self.due();
         let work = self.schedule.work.borrow();
         let Some(job) = &work.job else { return };
@@ -194,8 +191,25 @@ impl Jobs {
         }
     }
 
+    /// Tries jobs again that could not go on; false when there are none.
+    pub fn try_again(&self) -> bool {
+        let now = self.record.shard.now();
+        let any = {
+            let mut work = self.schedule.work.borrow_mut();
+            let any = !work.stuck.waiting(now).is_empty();
+            work.stuck.forget();
+            any
+        };
+        if any {
+            self.record.changed.notify_all();
+        }
+        any
+    }
+
     fn due(&self) -> Option<Due> {
         let (roster, work) = (self.record.roster.borrow(), self.schedule.work.borrow());
+        let now = self.record.shard.now();
+        let may = |job| !work.stuck.holds(job, now);
         if self.record.read_only
             || self.record.end.has_begun()
             || self.schedule.forbidden.get()
@@ -208,9 +222,9 @@ impl Jobs {
             return None;
         }
         if roster.shared.reshape.is_some() {
-            return (!work.reshape_stuck).then_some(Due::Reshape);
+            return may(MayStick::Reshape).then_some(Due::Reshape);
         }
-        if !work.recovery_stuck {
+        if may(MayStick::Recovery) {
             let rebuilding = roster
                 .members
                 .iter()
@@ -221,12 +235,12 @@ impl Jobs {
                 return Some(Due::Recover(member.nr));
             }
         }
-        if roster.resynced != u64::MAX && !work.resync_stuck {
+        if roster.resynced != u64::MAX && may(MayStick::Resync) {
             return Some(Due::Resync);
         }
         // After the resync: it makes what both hold the same.
         if roster.resynced == u64::MAX
-            && !work.replacement_stuck
+            && may(MayStick::Replacement)
             && let Some(nr) = roster.replacement_due()
         {
             return Some(Due::Replace(nr));
@@ -292,8 +306,34 @@ impl Jobs {
         job
     }
 
-    pub(crate) fn end_job(&self, job: &Job, end: JobEnd) {
+    /// The end of a job that would fail again at once, where it has `failed`: it is tried again later.
+    pub(super) fn end_job_or_wait(&self, job: &Job, end: JobEnd, (kind, failed): (MayStick, bool)) {
         let outcome = outcome(job, end);
+        if let JobOutcome::Failed(why) = &outcome
+            && failed
+        {
+            let now = self.record.shard.now();
+            let wait = self.schedule.work.borrow_mut().stuck.failed(kind, why.clone(), now);
+            let (shard, record) = (self.record.shard.clone(), Rc::downgrade(&self.record));
+            self.record.shard.spawn(async move {
+                shard.sleep(wait).await;
+                if let Some(record) = record.upgrade() {
+                    record.changed.notify_all();
+                }
+            });
+            let (array, job, seconds) = (&self.record.name, job.kind(), wait / 1_000_000_000);
+            tracing::warn!("array {array}: {job} is tried again in {seconds} s");
+        } else if outcome == JobOutcome::Done {
+            self.schedule.work.borrow_mut().stuck.went_on(kind);
+        }
+        self.end_with(job, outcome);
+    }
+
+    pub(crate) fn end_job(&self, job: &Job, end: JobEnd) {
+        self.end_with(job, outcome(job, end));
+    }
+
+    fn end_with(&self, job: &Job, outcome: JobOutcome) {
         if let JobOutcome::Failed(why) = &outcome {
             tracing::error!("array {}: {} ended: {why}", self.record.name, job.kind());
         }

@@ -6,6 +6,7 @@
 
 use crate::control::jobs::Jobs;
 use crate::control::jobs::plan;
+use crate::control::jobs::stuck::MayStick;
 use crate::control::record::members::Standing;
 use crate::engine::window::WindowKind;
 use crate::jobs::{Job, JobEnd, Plan};
@@ -63,10 +64,8 @@ impl Jobs {
         let still_there = self.rebuilding(nr).is_some();
         // A target that failed is faulty by now, and the next spare has its turn; anything else
         // would fail again at once.
-        if matches!(end, JobEnd::Failed(_)) && still_there {
-            self.schedule.work.borrow_mut().recovery_stuck = true;
-        }
-        self.end_job(&job, end);
+        let failed = matches!(end, JobEnd::Failed(_)) && still_there;
+        self.end_job_or_wait(&job, end, (MayStick::Recovery, failed));
     }
 
     /// Runs a job that fills member `nr`. `along_component`: from the start of the component on, so that how far it has come
@@ -266,10 +265,8 @@ impl Jobs {
         let recorded = self.checkpoint_resync(done).await;
         let end = if recorded { end } else { JobEnd::TOO_FEW };
         self.ppl.open().await;
-        if matches!(end, JobEnd::Failed(_)) {
-            self.schedule.work.borrow_mut().resync_stuck = true;
-        }
-        self.end_job(&job, end);
+        let failed = matches!(end, JobEnd::Failed(_));
+        self.end_job_or_wait(&job, end, (MayStick::Resync, failed));
     }
 
     /// Where there is redundancy that could be wrong: below this byte, as progress is counted. Where

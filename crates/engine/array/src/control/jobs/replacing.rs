@@ -8,6 +8,7 @@
 //!
 //! Invariant: a member loses its slot to its replacement only when that is whole and durable, and says so.
 
+use crate::control::jobs::stuck::MayStick;
 use crate::control::jobs::{Jobs, plan};
 use crate::control::record::members::Standing;
 use crate::control::record::retiring::Left;
@@ -41,10 +42,8 @@ impl Jobs {
             end => end,
         };
         // One that has failed, or is rebuilt by now because the old member has, has its turn as that.
-        if matches!(end, JobEnd::Failed(_)) && self.replacing(nr).is_some() {
-            self.schedule.work.borrow_mut().replacement_stuck = true;
-        }
-        self.end_job(&job, end);
+        let failed = matches!(end, JobEnd::Failed(_)) && self.replacing(nr).is_some();
+        self.end_job_or_wait(&job, end, (MayStick::Replacement, failed));
     }
 
     /// The slot that member `nr` is filled for, and the component bytes that it has already.

@@ -12,6 +12,7 @@
 //! reshape moves gets new parity anyway. Members that lose their slots are spares from its end on.
 
 use crate::control::jobs::Jobs;
+use crate::control::jobs::stuck::MayStick;
 use crate::control::jobs::way::Way;
 use crate::control::record::members::Standing;
 use crate::engine::Engine;
@@ -87,10 +88,8 @@ impl Jobs {
             JobEnd::Done => self.finish_reshape(&geometries).await,
             end => end,
         };
-        if matches!(end, JobEnd::Failed(_)) {
-            self.schedule.work.borrow_mut().reshape_stuck = true;
-        }
-        self.end_job(&job, end);
+        let failed = matches!(end, JobEnd::Failed(_));
+        self.end_job_or_wait(&job, end, (MayStick::Reshape, failed));
     }
 
     async fn move_window(

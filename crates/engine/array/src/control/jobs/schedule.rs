@@ -3,6 +3,7 @@
 //! Does not know what a job does, nor which members there are.
 
 use crate::control::jobs::foreground::Foreground;
+use crate::control::jobs::stuck::Stuck;
 use crate::jobs::{Job, Plan};
 use crate::options::{Scrub, SyncRange, SyncSpeed};
 use crate::status::{JobKind, JobStatus, LastJob, Scrubbed};
@@ -50,11 +51,8 @@ pub(crate) struct Work {
     pub(crate) mismatch_cnt: u64,
     /// The places that it found.
     pub(crate) scrubbed: Option<Scrubbed>,
-    /// A recovery, resync or reshape could not go on; it is not tried again before members change.
-    pub(crate) recovery_stuck: bool,
-    pub(crate) resync_stuck: bool,
-    pub(crate) reshape_stuck: bool,
-    pub(crate) replacement_stuck: bool,
+    /// Those that could not go on.
+    pub(crate) stuck: Stuck,
     paused: bool,
     /// A job is under way, its start or its end, or [forbidden](Schedule::forbidden).
     pub(crate) busy: bool,

@@ -3,7 +3,7 @@
 use crate::control::Control;
 use crate::control::tests::world::{TestMember, World, pattern};
 use crate::options::{AssembleOptions, MemberSelector};
-use crate::status::JobOutcome;
+use crate::status::{JobKind, JobOutcome};
 use braid_device::Opener;
 use braid_layout::Level;
 use std::rc::Rc;
@@ -37,6 +37,35 @@ fn half_rebuilt(
     assert!((6 * MIB..16 * MIB).contains(&recovered), "{recovered}");
     assert_eq!(superblock.resync_offset, 0);
     (members, superblock.data_offset * 512, recovered)
+}
+
+#[test]
+fn a_rebuild_that_could_not_go_on_is_tried_again_after_a_minute_or_at_once_when_asked() {
+    for asked in [false, true] {
+        let (members, data, _) = half_rebuilt((Level::Raid1, 2), false, 1);
+        let world = World::new(1);
+        members[0].unreadable.lock().unwrap().push(data + 20 * MIB..data + 20 * MIB + 4096);
+        let (_array, control) = world.assemble(&members);
+        world.wait_idle(&control);
+        let stuck = world.status(&control).stuck_jobs;
+        assert!(stuck[0].kind == JobKind::Recover && stuck[0].why.contains("at byte"), "{stuck:?}");
+        // A second time: the disk has not got better.
+        world.sleep(90 * SECOND);
+        assert_eq!(world.status(&control).degraded, 1);
+        members[0].unreadable.lock().unwrap().clear();
+        world.sleep(SECOND);
+        assert_eq!(world.status(&control).degraded, 1);
+        if asked {
+            assert!(control.jobs().try_again());
+            world.sleep(SECOND);
+        } else {
+            world.sleep(120 * SECOND);
+        }
+        world.wait_idle(&control);
+        assert_eq!(world.status(&control).degraded, 0, "asked: {asked}");
+        assert!(!control.jobs().try_again() && world.status(&control).stuck_jobs.is_empty());
+        world.stop(&control);
+    }
 }
 
 #[test]
