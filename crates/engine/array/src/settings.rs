@@ -139,18 +139,22 @@ pub struct Settings {
     /// Read errors that a member may have, corrected from the others; the count halves each hour, and with one more it
     /// fails. `None`: [`MAX_READ_ERRORS`], or [`MAX_READ_ERRORS_WITH_PARITY`].
     pub max_read_errors: Option<u32>,
+    /// Milliseconds that a member's requests may take on average, for a minute in which those of the others do not: then it
+    /// fails, if the data does not depend on it. `None`: for ever.
+    pub max_member_latency: Option<u32>,
     /// Time limit of a request to a member.
     pub member_timeout: MemberTimeout,
 }
 
 /// Names of the settings, as on the command line.
-pub const NAMES: [&str; 7] = [
+pub const NAMES: [&str; 8] = [
     "stripe_size",
     "stripe_cache_size",
     "rmw_level",
     "preread_bypass_threshold",
     "shards",
     "max_read_errors",
+    "max_member_latency",
     "member_timeout",
 ];
 
@@ -327,6 +331,15 @@ impl Settings {
                 let want = "\"auto\", or a number from 0";
                 self.max_read_errors = value("max_read_errors", text, want, parse)?;
             }
+            "max_member_latency" => {
+                let parse = |text: &str| match text {
+                    "off" | "0" => Some(None),
+                    millis => u32::from_str(millis).ok().map(Some),
+                };
+                let want = "milliseconds, or \"auto\" or \"off\" (0): no limit";
+                self.max_member_latency =
+                    value("max_member_latency", text, want, parse)?.unwrap_or_default();
+            }
             "member_timeout" => {
                 let parse = |text: &str| match text {
                     "off" | "0" => Some(MemberTimeout::Off),
@@ -353,6 +366,7 @@ impl Settings {
             "preread_bypass_threshold" => or_auto(self.preread_bypass_threshold),
             "shards" => or_auto(self.shards),
             "max_read_errors" => or_auto(self.max_read_errors),
+            "max_member_latency" => or_auto(self.max_member_latency),
             "member_timeout" => self.member_timeout.to_string(),
             _ => return None,
         })
@@ -375,9 +389,14 @@ impl Settings {
         {
             return Err(SettingError::Shards { asked, there: shards });
         }
-        if self.max_read_errors.is_some() && !geometry.level.has_redundancy() {
-            let (name, level) = ("max_read_errors", geometry.level.to_string());
-            return Err(SettingError::NoRedundancy { name, level });
+        for (name, set) in [
+            ("max_read_errors", self.max_read_errors.is_some()),
+            ("max_member_latency", self.max_member_latency.is_some()),
+        ] {
+            if set && !geometry.level.has_redundancy() {
+                let level = geometry.level.to_string();
+                return Err(SettingError::NoRedundancy { name, level });
+            }
         }
         if !geometry.has_parity() {
             let plain = self.without_parity();
@@ -433,7 +452,9 @@ impl Settings {
             match &why {
                 SettingError::Shards { .. } => self.shards = None,
                 SettingError::Memory { .. } => self.stripe_cache_size = StripeCacheSize::Auto,
-                SettingError::NoRedundancy { .. } => self.max_read_errors = None,
+                SettingError::NoRedundancy { .. } => {
+                    (self.max_read_errors, self.max_member_latency) = (None, None);
+                }
                 SettingError::NoParity { .. } => {
                     self = self.without_parity();
                 }
@@ -446,8 +467,14 @@ impl Settings {
 
     /// Those that suit an array without parity.
     fn without_parity(&self) -> Settings {
-        let Settings { shards, max_read_errors, member_timeout, .. } = *self;
-        Settings { shards, max_read_errors, member_timeout, ..Settings::default() }
+        let Settings { shards, max_read_errors, max_member_latency, member_timeout, .. } = *self;
+        Settings {
+            shards,
+            max_read_errors,
+            max_member_latency,
+            member_timeout,
+            ..Settings::default()
+        }
     }
 
     /// Height of a line in bytes: what is set, else as small as lines can be, of which a stripe has [`HEIGHTS_MAX`].
@@ -520,6 +547,7 @@ mod tests {
             ("rmw_level", "2"),
             ("preread_bypass_threshold", "0"),
             ("shards", "3"),
+            ("max_member_latency", "250"),
             ("member_timeout", "5"),
             ("member_timeout", "off"),
         ];
@@ -536,6 +564,9 @@ mod tests {
         assert_eq!(settings.stripe_size, StripeSize::Bytes(65536));
         settings.set("member_timeout", "0").unwrap();
         assert_eq!(settings.member_timeout.limit(), None);
+        settings.set("max_member_latency", "9").unwrap();
+        settings.set("max_member_latency", "off").unwrap();
+        assert_eq!(settings.max_member_latency, None);
     }
 
     #[test]
@@ -550,6 +581,7 @@ mod tests {
             ("rmw_level", "3"),
             ("shards", "70000"),
             ("member_timeout", "-1"),
+            ("max_member_latency", "fast"),
         ] {
             assert!(settings.set(name, text).is_err(), "{name}={text}");
             assert_eq!(settings, Settings::default());

@@ -338,6 +338,13 @@ impl Metered {
         Figures { timed: self.timed, ..self.meter.figures() }
     }
 
+    /// The requests that have completed, and the sum of their latencies in nanoseconds; none for a device that is not timed.
+    pub fn completed(&self) -> (u64, Nanos) {
+        let times = self.meter.times.borrow();
+        let all = times.latency.iter();
+        all.fold((0, 0), |(requests, nanos), one| (requests + one.requests(), nanos + one.total))
+    }
+
     /// Calls `overdue` once a second while a request has been in flight for longer than its limit. Never happens for
     /// devices that are not timed.
     pub fn when_overdue(&self, overdue: Option<Overdue>) {

@@ -24,8 +24,10 @@ Settings (\"auto\" wherever nobody knows better):
   rmw_level                 read-modify-write: 0 never, 1 where it reads less, 2 also where both read the same
   preread_bypass_threshold  how many whole stripes may pass one that has to be read from first
   shards                    threads that own stripes, up to `braid serve --shards`
-  max_read_errors           read errors that a member of level 1 or 10 may have, corrected from a copy, before
-                            it fails; the count halves each hour
+  max_read_errors           read errors that a member may have, corrected from the others, before it fails; the count
+                            halves each hour
+  max_member_latency        milliseconds that a member's requests may take on average, for a minute in which those of the
+                            others take less than half as long; then it fails. One that the data depends on stays
   member_timeout            seconds that a request to a member may take before the member fails; off (or 0): it is
                             waited for. One that the data depends on is waited for in any case
   sync_speed_min            below this rate jobs give no way to clients, in KiB per second and member

@@ -154,6 +154,7 @@ fn auto(
             }
             level => (format!("not used at level {level}"), BTreeMap::new()),
         },
+        "max_member_latency" => ("no limit".to_string(), BTreeMap::new()),
         "member_timeout" => {
             let seconds = MEMBER_TIMEOUT;
             (format!("{seconds} s"), numbers(&[("seconds", seconds.into())]))

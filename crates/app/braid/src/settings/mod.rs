@@ -21,10 +21,10 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The names, in the order in which they are shown.
-pub const NAMES: [&str; 12] = {
-    let [a, b, c, d, e, f, g] = braid_array::settings::NAMES;
-    let [h, i, j, k, l] = OF_JOBS;
-    [a, b, c, d, e, f, g, h, i, j, k, l]
+pub const NAMES: [&str; 13] = {
+    let [a, b, c, d, e, f, g, h] = braid_array::settings::NAMES;
+    let [i, j, k, l, m] = OF_JOBS;
+    [a, b, c, d, e, f, g, h, i, j, k, l, m]
 };
 
 /// Those of background jobs.
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn all_names_can_be_set_and_are_read_back() {
         let text = "stripe_size=16384 stripe_cache_size=4096 rmw_level=0 preread_bypass_threshold=2 shards=3 \
-                    max_read_errors=4 member_timeout=90 sync_speed_min=10 sync_speed_max=20 sync_min=8 sync_max=4096 \
+                    max_read_errors=4 max_member_latency=300 member_timeout=90 sync_speed_min=10 sync_speed_max=20 sync_min=8 sync_max=4096 \
                     check_between=22:00-05:30";
         let settings = ArraySettings::default().with(&parsed(text).unwrap()).unwrap();
         let shown: Vec<String> = settings.chosen().iter().map(Assignment::to_string).collect();

@@ -8,6 +8,7 @@
 //! | `commands` | the checks that commands have in common |
 //! | `unanswered` | members that do not answer, or have no space: given up, or waited for |
 //! | `read_errors` | errors that another copy made good: counted, and how many are too many |
+//! | `slow_members` | members that are slow for long: failed, where that is asked for |
 //! | `client_flushes` | flushes that clients ask for |
 //! | `bitmap` | the write-intent bitmap: bits set before data is written, cleared when writes have ended; added and taken away |
 //! | `ppl` | the partial parity log: written before data, its areas prepared; added and taken away |
@@ -47,6 +48,7 @@ pub mod reshaping;
 pub mod resizing;
 mod setting;
 pub(crate) mod shards;
+mod slow_members;
 pub(crate) mod stopping;
 #[cfg(test)]
 mod tests;
@@ -66,6 +68,7 @@ use membership::Membership;
 use ppl::PartialParity;
 pub(crate) use record::Parts;
 use record::Record;
+use slow_members::SlowMembers;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -83,6 +86,7 @@ pub struct Control {
     given: Given,
     unanswered: Rc<Unanswered>,
     membership: Rc<Membership>,
+    slow_members: SlowMembers,
     in_effect: Rc<InEffect>,
 }
 
@@ -126,6 +130,7 @@ impl Control {
             ppl,
             journal,
             given,
+            slow_members: SlowMembers::default(),
             in_effect,
         });
         ctx.shard.local::<Controls>().0.borrow_mut().push(Rc::clone(&control));
@@ -170,6 +175,7 @@ impl Control {
             self.record.shard.spawn(async move { safe_mode.safe_mode().await });
             self.record.shard.spawn(async move { jobs.supervise().await });
         }
+        self.watch_slow_members();
     }
 
     /// The control of array `id`, whose home `shard` is; `None` when there is none (any more).

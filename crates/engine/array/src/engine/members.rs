@@ -234,6 +234,16 @@ impl Members {
         open.iter().filter_map(waiting).collect()
     }
 
+    /// The requests that each member has completed on this shard, and the sum of their latencies in nanoseconds.
+    pub(crate) fn completed(&self) -> Vec<(MemberNr, u64, Nanos)> {
+        let open = self.open.borrow();
+        let completed = open.iter().map(|member| {
+            let (requests, nanos) = member.metered.completed();
+            (member.nr, requests, nanos)
+        });
+        completed.collect()
+    }
+
     /// Requests that each member has completed on this shard.
     pub(crate) fn answers(&self) -> Vec<(MemberNr, u64)> {
         self.metered().iter().map(|(nr, metered)| (*nr, metered.answers())).collect()

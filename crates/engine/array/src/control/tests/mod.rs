@@ -31,6 +31,7 @@ mod resizing;
 mod scrubbing;
 mod settings;
 mod silent;
+mod slow_members;
 mod space;
 mod stacked;
 mod stopping;

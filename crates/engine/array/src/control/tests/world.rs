@@ -339,7 +339,7 @@ pub(super) struct TestMember {
     /// It has a head that moves.
     pub(super) rotational: AtomicBool,
     /// Nanoseconds that each read takes.
-    pub(super) slow: AtomicU64,
+    pub(super) slow: Arc<AtomicU64>,
     /// It does not give these until they are written.
     pub(super) decayed: Arc<Mutex<Vec<Range<u64>>>>,
     /// The next flush fails, and the device then holds these older bytes there: its cache is lost.
@@ -374,7 +374,7 @@ impl Opener for TestMember {
         Ok(Rc::new(TestDevice {
             info: DeviceInfo { rotational, ..inner.info().clone() },
             shard: shard.clone(),
-            slow: self.slow.load(Ordering::Relaxed),
+            slow: Arc::clone(&self.slow),
             reads: Arc::clone(&self.reads),
             inner,
             dead,
@@ -413,7 +413,7 @@ struct TestDevice {
     inner: Rc<dyn Device>,
     info: DeviceInfo,
     shard: Shard,
-    slow: u64,
+    slow: Arc<AtomicU64>,
     reads: Arc<AtomicU64>,
     decayed: Arc<Mutex<Vec<Range<u64>>>>,
     dead: Arc<AtomicBool>,
@@ -491,7 +491,7 @@ impl Device for TestDevice {
             self.flushes.fetch_add(1, Ordering::Relaxed);
         }
         let slow = match request.op {
-            Op::Read(_) => self.slow,
+            Op::Read(_) => self.slow.load(Ordering::Relaxed),
             Op::Flush => self.slow_flush.load(Ordering::Relaxed),
             _ => 0,
         };
@@ -529,7 +529,7 @@ pub(super) fn members(prefix: &str, count: usize, size: u64) -> Vec<Arc<TestMemb
                 written: Arc::default(),
                 reads: Arc::default(),
                 rotational: AtomicBool::new(false),
-                slow: AtomicU64::new(0),
+                slow: Arc::default(),
                 decayed: Arc::default(),
                 trap: Arc::default(),
                 slow_flush: Arc::default(),
