@@ -86,7 +86,7 @@ pub struct Control {
     given: Given,
     unanswered: Rc<Unanswered>,
     membership: Rc<Membership>,
-    slow_members: SlowMembers,
+    slow_members: Rc<SlowMembers>,
     in_effect: Rc<InEffect>,
 }
 
@@ -124,13 +124,13 @@ impl Control {
             client_flushes: ClientFlushes::new(&record),
             membership: Membership::new(&record, &bitmap, (&ppl, &journal), &unanswered),
             jobs: Jobs::new(&record, &bitmap, (&ppl, &journal), options),
+            slow_members: SlowMembers::new(&record, &in_effect),
             unanswered,
             record,
             bitmap,
             ppl,
             journal,
             given,
-            slow_members: SlowMembers::default(),
             in_effect,
         });
         ctx.shard.local::<Controls>().0.borrow_mut().push(Rc::clone(&control));
@@ -175,7 +175,7 @@ impl Control {
             self.record.shard.spawn(async move { safe_mode.safe_mode().await });
             self.record.shard.spawn(async move { jobs.supervise().await });
         }
-        self.watch_slow_members();
+        self.slow_members.watch();
     }
 
     /// The control of array `id`, whose home `shard` is; `None` when there is none (any more).

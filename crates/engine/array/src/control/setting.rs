@@ -20,7 +20,7 @@ impl Control {
     /// # Errors
     /// When they do not suit the array, or would move stripes under a job that is running. Nothing
     /// has changed then.
-    pub async fn set(self: &Rc<Self>, settings: Settings) -> Result<(), ControlError> {
+    pub async fn set(&self, settings: Settings) -> Result<(), ControlError> {
         const DOING: &str = "changing settings";
         let array = || self.record.name.clone();
         if self.record.end.has_begun() {
@@ -50,7 +50,7 @@ impl Control {
         self.in_effect.settings.set(settings);
         self.unanswered.limit_members();
         drop(turn);
-        self.watch_slow_members();
+        self.slow_members.watch();
         Ok(())
     }
 

@@ -7,7 +7,8 @@
 //!
 //! Does not know requests: the meters of all shards are read.
 
-use crate::control::Control;
+use crate::control::in_effect::InEffect;
+use crate::control::record::Record;
 use crate::control::record::failing::Dropped;
 use crate::control::record::members::{Member, Standing};
 use crate::engine::Engine;
@@ -117,34 +118,40 @@ impl Looks {
 }
 
 /// The watch over slow members of an array.
-#[derive(Default)]
 pub(super) struct SlowMembers {
+    record: Rc<Record>,
+    in_effect: Rc<InEffect>,
     watched: Cell<bool>,
 }
 
-impl Control {
+impl SlowMembers {
+    pub(super) fn new(record: &Rc<Record>, in_effect: &Rc<InEffect>) -> Rc<SlowMembers> {
+        let (record, in_effect) = (Rc::clone(record), Rc::clone(in_effect));
+        Rc::new(SlowMembers { record, in_effect, watched: Cell::new(false) })
+    }
+
     /// Looks at the members now and then, as long as the setting asks for it, unless that goes on already.
-    pub(super) fn watch_slow_members(self: &Rc<Self>) {
+    pub(super) fn watch(self: &Rc<Self>) {
         let wanted = self.in_effect.settings.get().max_member_latency.is_some();
-        if !wanted || self.record.read_only || self.slow_members.watched.replace(true) {
+        if !wanted || self.record.read_only || self.watched.replace(true) {
             return;
         }
-        let control = Rc::clone(self);
+        let own = Rc::clone(self);
         self.record.shard.spawn(async move {
             let mut looks = Looks::default();
             loop {
-                control.record.shard.sleep(LOOK_EVERY).await;
-                let limit = control.in_effect.settings.get().max_member_latency;
-                let Some(limit) = limit.filter(|_| !control.record.end.has_begun()) else { break };
+                own.record.shard.sleep(LOOK_EVERY).await;
+                let limit = own.in_effect.settings.get().max_member_latency;
+                let Some(limit) = limit.filter(|_| !own.record.end.has_begun()) else { break };
                 let limit = u64::from(limit).saturating_mul(MILLISECOND);
-                looks.look(&control.completed().await, limit);
+                looks.look(&own.completed().await, limit);
                 // One at a time: without it the others may be as fast as they should be.
                 if let Some((nr, mean)) = looks.slow().first() {
-                    control.fail_slow(*nr, *mean).await;
+                    own.fail_slow(*nr, *mean).await;
                     looks.forget(*nr);
                 }
             }
-            control.slow_members.watched.set(false);
+            own.watched.set(false);
         });
     }
 
