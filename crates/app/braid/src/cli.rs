@@ -11,6 +11,7 @@ mod new_members;
 mod resume;
 mod scrub;
 mod settings;
+mod smart;
 pub mod volume;
 
 pub use bench::{Bench, Seconds, Way};
@@ -22,6 +23,7 @@ pub use new_members::NewMembers;
 pub use resume::Resume;
 pub use scrub::{Check, Repair, Scrub};
 pub use settings::{Get, Set, State};
+pub use smart::Smart;
 
 use crate::array_name::ArrayName;
 use crate::settings::Assignment;
@@ -198,6 +200,8 @@ pub struct Serve {
     pub settings: Vec<Assignment>,
     #[command(flatten)]
     pub metrics: Metrics,
+    #[command(flatten)]
+    pub smart: Smart,
     #[command(flatten)]
     pub state: State,
     #[command(flatten, next_help_heading = "With --create")]

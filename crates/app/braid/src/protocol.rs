@@ -494,6 +494,8 @@ pub struct Member {
     /// It is to be replaced as soon as there is a spare.
     #[serde(default)]
     pub want_replacement: bool,
+    /// What its disk warns of (SMART), in sentences.
+    pub smart: Vec<String>,
     /// Why it is faulty.
     pub fault: Option<String>,
     /// Level 1: it is read only where there is no other.

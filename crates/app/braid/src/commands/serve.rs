@@ -14,7 +14,8 @@ use crate::daemon::grouping::{Group, Trouble, group};
 use crate::daemon::layers::{layer, only};
 use crate::daemon::running::{Around, Running};
 use crate::daemon::scrubs::Scrubs;
-use crate::daemon::{End, memory_watch, metrics, scrub_watch, signals, volumes};
+use crate::daemon::smart_watch::Asking;
+use crate::daemon::{End, memory_watch, metrics, scrub_watch, signals, smart_watch, volumes};
 use crate::exit::{DEGRADED, FAILED};
 use crate::members::{Member, parse_all};
 use crate::memory::Memory;
@@ -33,6 +34,7 @@ use looking::{Looking, Sought};
 use starting::{Begun, How, start_all};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 pub fn run(options: Serve) -> Result<ExitCode> {
     let (send_end, ends) = mpsc::channel();
@@ -103,6 +105,10 @@ pub fn run(options: Serve) -> Result<ExitCode> {
     let served = server.and_then(|server| {
         memory_watch::start(&running, memory)?;
         scrub_watch::start(&running)?;
+        if options.smart.smart_every > 0 {
+            let every = Duration::from_secs(60 * options.smart.smart_every);
+            smart_watch::start(&running, Asking { smartctl: options.smart.smartctl, every })?;
+        }
         socket.serve(running.handler())?;
         let metrics = options.metrics.metrics.as_ref();
         let metrics = metrics.map(|place| metrics::serve(place, &running)).transpose()?;

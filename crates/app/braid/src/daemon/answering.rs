@@ -226,6 +226,7 @@ impl Running {
         let known = self.scrubs.known(array)?;
         let mut detail = details::detail(status(array)?, self.exports(array.name()), known);
         for member in &mut detail.members {
+            member.smart = self.smart.of(&member.name);
             let Some(below) = stacking::array_of(&member.name) else { continue };
             let found = self.arrays().iter().find(|array| array.name() == below).cloned();
             // One that was stopped below a running array is a faulty member without a state.

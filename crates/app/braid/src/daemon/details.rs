@@ -16,7 +16,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 const SECTOR_BYTES: u64 = SECTOR as u64;
 
 /// The state of an array that is exported at `exports` and of whose checks this is known; that of its members that are
-/// arrays is for the caller.
+/// arrays is for the caller, and what disks warn of.
 pub(super) fn detail(status: ArrayStatus, exports: Vec<String>, known: Known) -> Detail {
     let state = status.state_line();
     let has = |word: ArrayState| status.state.contains(&word);
@@ -112,6 +112,7 @@ fn member_of(member: &MemberStatus) -> Member {
         state,
         want_replacement: member.want_replacement,
         fault: member.fault.clone(),
+        smart: Vec::new(),
         write_mostly: member.flags.write_mostly,
         failfast: member.flags.failfast,
         errors: member.errors,

@@ -20,6 +20,8 @@
 //! | `jobs` | a job, as both of these have it |
 //! | `figures` | what running arrays say that they have done |
 //! | `metrics` | the same for monitoring, over HTTP |
+//! | `smart` | what disks say of their own health |
+//! | `smart_watch` | they are asked for it now and then |
 //! | `memory_watch` | caches give memory back while the machine is short of it |
 //! | `control_socket` | the socket file and its connections |
 //! | `volumes` | volumes, whose bricks may be arrays of this server |
@@ -52,6 +54,8 @@ pub mod scrubs;
 pub mod setting;
 mod several;
 pub mod signals;
+mod smart;
+pub mod smart_watch;
 mod stacking;
 pub mod stopping;
 pub mod volumes;

@@ -6,9 +6,10 @@
 use super::End;
 use super::control_socket::Door;
 use super::grouping::Group;
-use super::orders::NoSuchArray;
+use super::orders::{NoSuchArray, status};
 use super::scrubs::Scrubs;
 use super::setting::Setter;
+use super::smart::Warnings;
 use crate::settings::kept::Kept;
 use crate::volumes::{Events, Volumes};
 use anyhow::{Context, Result, bail};
@@ -46,6 +47,8 @@ pub struct Running {
     pub(super) door: Door,
     /// The number of the next member in memory, so that its name is its own.
     pub(super) next_in_memory: AtomicU64,
+    /// What the members' disks warn of.
+    pub(super) smart: Warnings,
     /// Members that were given to the server or removed since: those that are no members now are missing.
     pub(super) known: Mutex<Vec<String>>,
 }
@@ -93,6 +96,7 @@ impl Running {
             ends: Mutex::new(ends),
             door,
             next_in_memory: AtomicU64::new(1000),
+            smart: Warnings::default(),
             known: Mutex::new(given),
         })
     }
@@ -110,6 +114,18 @@ impl Running {
     pub fn look_at_scrubs(&self) {
         let arrays = self.arrays().clone();
         arrays.iter().for_each(|array| self.scrubs.look(array));
+    }
+
+    /// The members of all arrays that run, each after the name of its array.
+    pub(super) fn names_of_members(&self) -> Vec<(String, String)> {
+        let arrays = self.arrays().clone();
+        let of_one = |array: Arc<Array>| {
+            // One that has been stopped meanwhile has none.
+            let members = status(&array).map(|status| status.members).unwrap_or_default();
+            let name = array.name().to_string();
+            members.into_iter().map(move |member| (name.clone(), member.name))
+        };
+        arrays.into_iter().flat_map(of_one).collect()
     }
 
     pub(super) fn stack_turn(&self) -> MutexGuard<'_, ()> {

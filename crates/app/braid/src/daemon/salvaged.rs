@@ -111,6 +111,7 @@ fn member_of((member, number): (&SalvagedMember, u32)) -> Member {
         slot: member.slot,
         state: state.to_string(),
         fault: None,
+        smart: Vec::new(),
         write_mostly: member.superblock.write_mostly(),
         failfast: member.superblock.failfast(),
         waiting_for_space: 0,

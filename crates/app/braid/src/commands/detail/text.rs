@@ -259,6 +259,11 @@ fn more(detail: &Detail) -> Vec<String> {
             lines.push(field("Fault", format!("{}: {fault}", member.name)));
         }
     }
+    for member in &detail.members {
+        for warning in &member.smart {
+            lines.push(field("SMART", format!("{}: {warning}", member.name)));
+        }
+    }
     for member in detail.members.iter().filter(|member| member.waiting_for_space > 0) {
         let (name, writes) = (&member.name, member.waiting_for_space);
         lines.push(field("No Space", format!("{name}: {writes} writes wait for room")));
