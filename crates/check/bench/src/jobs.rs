@@ -9,7 +9,7 @@ use braid_load::{Options, Pattern};
 
 /// Modelled members: a name, and what they are.
 const MEMBERS: [(&str, &str); 3] = [
-    ("hard disks", "model:hdd,768M"),
+    ("hard disks", "model:hdd,2G"),
     ("SATA SSDs", "model:sata-ssd,768M"),
     ("NVMe SSDs", "model:nvme,768M"),
 ];
@@ -54,7 +54,9 @@ pub fn table(_: &Effort) -> anyhow::Result<Table> {
         title: "Jobs, alone and beside a client".to_owned(),
         about: "Modelled members, one shard, 64 KiB chunks; time is the members'. \"Of the member\": seconds that the slowest \
                 member would need for its part by itself, reading and writing in order, ÷ seconds of the job with no other \
-                load. A reshape reads and writes on the same members, so its part is both, one after the other. The client \
+                load. A reshape reads and writes on the same members, so its part is both, one after the other: \
+                the data is read (heads pass over the parity), and all rows are written. Data starts at 129 MiB, as on disks of \
+                128 GiB and more. The client \
                 reads 4 KiB at random places, four at a time; its p99 beside the job ÷ p99 alone, with the speed limits that \
                 are set unless told otherwise."
             .to_owned(),

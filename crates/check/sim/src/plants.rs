@@ -116,6 +116,7 @@ pub const PLANTS: &[Plant] = &[
     array(SIZES, "position-before-data", "records that a window of a reshape has moved before it has"),
     array(SIZES, "moved-unflushed", "records that a window of a reshape has moved while that is in caches"),
     array(SIZES, "window-not-locked", "lets clients write to a window of a reshape while it moves"),
+    array(SIZES, "moved-parts-unlocked", "lets clients write to what a reshape has moved and not recorded"),
     array(SIZES, "border-stays", "goes on reading and writing where the data was before a window of a reshape has moved"),
     array(SIZES, "reshape-overtakes", "writes over what a reshape still needs"),
     array(SIZES, "cut-stripe-whole", "writes a stripe that the border of a reshape cuts in two as if all of it had its geometry"),

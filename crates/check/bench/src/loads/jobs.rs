@@ -5,7 +5,7 @@ use crate::loads::virtual_time::VirtualClock;
 use braid_array::control::Control;
 use braid_array::control::reshaping::WantedShape;
 use braid_array::error::ControlError;
-use braid_array::options::{MemberSelector, Scrub};
+use braid_array::options::{CreateOptions, MemberSelector, Scrub};
 use braid_device::{Device, Opener, Target};
 use braid_layout::Level;
 use braid_load::error::LoadError;
@@ -22,6 +22,8 @@ use std::sync::Arc;
 /// Requests of the members by themselves.
 const BLOCK: u64 = 1 << 20;
 const DEPTH: u32 = 4;
+/// Where data starts on disks of 128 GiB and more: how far it can move decides on the first windows of a reshape.
+const DATA_OFFSET: u64 = 129 << 20;
 
 /// The job that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +52,9 @@ pub struct Outcome {
 /// An array that cannot be or cannot do this, a job that does not come to its end.
 pub fn job_in_virtual_time(options: &Options, job: Job) -> Result<Outcome, LoadError> {
     options.check()?;
-    let (read, write) = (by_itself(options, 100)?, by_itself(options, 0)?);
+    let ((read, heads), (write, _)) = (by_itself(options, 100)?, by_itself(options, 0)?);
     let (alone, component) = in_array(options, job, Load::None)?;
-    let ideal = ideal_seconds(options, job, component, (rate(&read), rate(&write)));
+    let ideal = ideal_seconds(options, job, (component, heads), (rate(&read), rate(&write)));
     let of_member = ideal / alone.seconds;
     // Beside a client the job takes no less than without.
     let nanos = (0.8e9 * alone.seconds) as u64;
@@ -84,28 +86,34 @@ fn rate(slice: &Slice) -> f64 {
 }
 
 /// Seconds that the slowest member needs for its part, at the rates at which it reads and writes in order.
-fn ideal_seconds(options: &Options, job: Job, component: u64, (read, write): (f64, f64)) -> f64 {
+fn ideal_seconds(
+    options: &Options,
+    job: Job,
+    (component, heads): (u64, bool),
+    (read, write): (f64, f64),
+) -> f64 {
     let component = component as f64;
     let parities = if options.level == Level::Raid6 { 2 } else { 1 };
     match job {
         Job::Check => component / read,
         Job::Rebuild => (component / read).max(component / write),
         Job::Reshape => {
-            // Parity is not read. All of the data is in fewer rows afterwards.
+            // Parity is not read, but heads pass over it. The rows behind the data, which is in fewer of them afterwards,
+            // are written as well: nothing in the superblocks could say that redundancy does not hold there yet.
             let disks = options.members.len() as f64;
             let data = component * (disks - f64::from(parities));
-            let rows = data / (disks + 1.0 - f64::from(parities));
-            data / disks / read + rows / write
+            let passed = if heads { component } else { data / disks };
+            passed / read + component / write
         }
     }
 }
 
-/// One member without an array, from its beginning to its end.
-fn by_itself(options: &Options, reads: u8) -> Result<Slice, LoadError> {
+/// One member without an array, from its beginning to its end; and if it has heads.
+fn by_itself(options: &Options, reads: u8) -> Result<(Slice, bool), LoadError> {
     let shard = Shard::with_reactor(0, Rc::new(VirtualClock::default()));
     let Some(spec) = options.members.first() else { return Err(gone()) };
     let (device, own) = (prepare(spec, 0)?.open(&shard)?, shard.clone());
-    let size = device.info().size;
+    let (size, heads) = (device.info().size, device.info().rotational);
     let region = Region::share(0..size, BLOCK, 0, 1).ok_or(OptionsError::TooSmall {
         size,
         shards: 1,
@@ -122,7 +130,8 @@ fn by_itself(options: &Options, reads: u8) -> Result<Slice, LoadError> {
     let generator = Generator::new(&own, vec![(device, region)], traffic);
     let slice = shard.block_on(generator.slice(Until::Requests(size / BLOCK)));
     shard.abandon();
-    slice.map_err(|error| LoadError::Io { contender: "member".to_owned(), error })
+    let failed = |error| LoadError::Io { contender: "member".to_owned(), error };
+    slice.map(|slice| (slice, heads)).map_err(failed)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -145,7 +154,8 @@ fn in_array(options: &Options, job: Job, load: Load) -> Result<(Slice, u64), Loa
     };
     let (options, own) = (options.clone(), shard.clone());
     let result = shard.block_on(async move {
-        let (array, _) = create_and_assemble(context, openers, wanted(&options)).await?;
+        let wanted = CreateOptions { data_offset: Some(DATA_OFFSET), ..wanted(&options) };
+        let (array, _) = create_and_assemble(context, openers, wanted).await?;
         let control = Control::find(&own, array.id()).ok_or_else(gone)?;
         let component = control.status().await.component_size;
         let runs = !matches!(load, Load::Client { beside: false, .. });
@@ -233,7 +243,7 @@ mod tests {
 
     #[test]
     fn jobs_come_to_their_end_and_a_client_goes_on_beside_them() {
-        let member = "model:sata-ssd,64M".parse().unwrap();
+        let member = "model:sata-ssd,192M".parse().unwrap();
         let options = Options {
             depth: 4,
             length: Length::Seconds(0.02),

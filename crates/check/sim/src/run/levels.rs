@@ -23,7 +23,9 @@ impl Run {
         let layout = self.layout(self.top());
         let known = matches!(&*layout, Layout::Parity(_) | Layout::Mirror(_) | Layout::Striped(_));
         let journal = self.plan.scenario.journal.is_some();
-        known && !journal && !self.promises.excused && !self.promises.forced && !lies
+        // A flush that fails at a level without redundancy fails that request, and one that has a slot without a member stops.
+        let flushes = self.promises.flushes_fail;
+        known && !journal && !self.promises.excused && !self.promises.forced && !lies && !flushes
     }
 
     /// One or several changes of the level.

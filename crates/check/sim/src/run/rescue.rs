@@ -11,7 +11,7 @@ use crate::waiting::Over;
 use braid_array::error::AssembleError;
 use braid_array::options::AssembleOptions;
 use braid_array::status::MemberState;
-use braid_format::superblock::Role;
+use braid_format::superblock::{Role, Superblock};
 use braid_layout::Layout;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -104,8 +104,13 @@ impl Run {
         fresh: &[&Rc<Member>],
         parity: usize,
     ) -> BTreeSet<String> {
+        let superblock = |member: &Rc<Member>| images::superblock(&self.world, member);
+        let freshest = members.iter().filter_map(superblock).max_by_key(|sb| sb.events);
+        let shape = |sb: &Superblock| (sb.level, sb.layout, sb.chunk_sectors, sb.raid_disks);
+        // What is on a member that was lost before a reshape lies where nobody looks for it any more.
+        let now = freshest.as_ref().map(shape);
         let held = |member: &Rc<Member>| {
-            let sb = images::superblock(&self.world, member)?;
+            let sb = superblock(member).filter(|sb| Some(shape(sb)) == now)?;
             let slot = sb.own_role().slot().filter(|_| sb.recovery_offset.is_none())?;
             Some((sb.events, slot, sb.raid_disks as usize))
         };

@@ -72,6 +72,15 @@ struct Ended {
     findings: Findings,
 }
 
+/// A step of a job that goes in steps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    /// All units below are done.
+    pub(crate) done: u64,
+    /// When its last part began, which requests may have had to wait for.
+    pub(crate) began: Nanos,
+}
+
 /// The outcome of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobEnd {
@@ -282,17 +291,18 @@ impl Job {
         }
     }
 
-    /// Goes through the range on this shard, step after step: `step` is given the first unit that is left and gives the one
-    /// below which all is done then.
+    /// Goes through the range on this shard, step after step: `step` is given the first unit that is left.
     pub(crate) async fn run_steps(
         self: &Rc<Self>,
         busy: impl Fn() -> bool,
-        step: impl AsyncFn(u64) -> Result<u64, IoError>,
+        step: impl AsyncFn(u64) -> Result<Step, IoError>,
     ) -> JobEnd {
-        while self.may_step(&busy).await {
+        let mut took = 0;
+        while self.may_step(&busy, took).await {
             let (first, before) = (self.done.get(), self.shard.now());
             match step(first).await {
-                Ok(done) => {
+                Ok(Step { done, began }) => {
+                    took = self.shard.now().saturating_sub(began);
                     self.next.set(done);
                     self.done.set(done);
                     let bytes = (done - first).saturating_mul(self.plan.bytes_per_unit);
@@ -309,10 +319,9 @@ impl Job {
 
     /// Waits until the next step may begin; false when there is none. A step cannot be made small: while foreground I/O is
     /// seen, and the job is not below its least rate, so much time is left to it that few of its requests meet a step.
-    async fn may_step(&self, busy: &impl Fn() -> bool) -> bool {
-        let (started, _) = self.last_window.get();
+    async fn may_step(&self, busy: &impl Fn() -> bool, took: Nanos) -> bool {
         let ended = self.shard.now();
-        let pause = ended.saturating_sub(started).saturating_mul(STEPS_APART);
+        let pause = took.saturating_mul(STEPS_APART);
         while self.goes_on() {
             if self.paused.get() {
                 let over = || (!self.paused.get() || !self.goes_on()).then_some(());
@@ -329,6 +338,12 @@ impl Job {
             self.shard.sleep(wait.min(NAP)).await;
         }
         false
+    }
+
+    /// A step may have another part: nobody else wants the members, and nobody has set a greatest rate, or waits for an end.
+    pub(crate) fn may_take_more(&self, busy: impl Fn() -> bool) -> bool {
+        let limited = self.speed.get().max_kib != u64::MAX;
+        self.goes_on() && !self.paused.get() && !limited && !busy()
     }
 
     /// More windows will be started.

@@ -32,4 +32,4 @@ mod units;
 mod vote;
 pub(crate) mod window;
 
-pub(crate) use job::{Job, JobEnd, Plan};
+pub(crate) use job::{Job, JobEnd, Plan, Step};

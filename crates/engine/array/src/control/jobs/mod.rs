@@ -11,12 +11,14 @@
 //! | `replacing` | a member that serves and is copied to its replacement meanwhile |
 //! | `scrub` | checks and repairs: asked for, gone on with, reported |
 //! | `reshape` | the data of an array moved to another shape, window by window |
+//! | `moving` | one window of it |
 //! | `way` | where a reshape's data lies, and how far its next window may go |
 //! | `schedule` | the job that runs, and what is remembered of the last |
 //! | `stuck` | jobs that could not go on, and when they are tried again |
 //! | `foreground` | the I/O of clients, for which jobs make room |
 
 mod foreground;
+mod moving;
 mod recovery;
 mod replacing;
 mod reshape;
@@ -71,6 +73,8 @@ pub struct Jobs {
     bitmap: Rc<WriteIntent>,
     ppl: Rc<PartialParity>,
     journal: Rc<WriteJournal>,
+    /// Bytes that caches may take.
+    memory_max: u64,
     pub(super) schedule: Schedule,
 }
 
@@ -87,6 +91,7 @@ impl Jobs {
             bitmap: Rc::clone(bitmap),
             ppl: Rc::clone(ppl),
             journal: Rc::clone(journal),
+            memory_max: options.memory_max,
             schedule: Schedule::new(options.sync_speed, options.sync_range),
         });
         let listening = Rc::downgrade(&jobs);

@@ -1,22 +1,25 @@
 //! A reshape: window after window from the old geometry to the new one, the border behind it.
 //!
 //! ```text
-//!  requests to the window wait ─► its bytes are read under the old geometry and written under the new one
+//!  for each part: requests to the window up to its end wait ─► it is read under the old geometry, written under the new one
 //!    ─► members flushed ─► position in the superblocks ─► engines have the border behind the window ─► requests go on
 //! ```
 //!
 //! A window never writes over more than the data that a *recorded* position has left behind (`way`). So whatever the moment
-//! of a crash, the geometry that the superblocks name for a byte is the one that holds it.
+//! of a crash, the geometry that the superblocks name for a byte is the one that holds it. While nobody else uses the array a
+//! window has many parts, since to record a position costs as much as to move some MiB. With the first request that is seen
+//! it ends at the part that is under way.
 //!
 //! As in md no other job runs meanwhile, and what an unclean stop left to be resynced is resynced afterwards; what the
 //! reshape moves gets new parity anyway. Members that lose their slots are spares from its end on.
 
 use crate::control::jobs::Jobs;
+use crate::control::jobs::moving::Moving;
 use crate::control::jobs::stuck::MayStick;
 use crate::control::jobs::way::Way;
 use crate::control::record::members::Standing;
 use crate::engine::Engine;
-use crate::jobs::{JobEnd, Plan, relocate};
+use crate::jobs::{JobEnd, Plan};
 use crate::state::geometries::Geometries;
 use crate::status::JobKind;
 use braid_device::{IoError, IoErrorKind};
@@ -24,17 +27,10 @@ use braid_format::SECTOR;
 use braid_format::superblock::Superblock;
 use braid_layout::Layout;
 use braid_shard::plant::planted;
-use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
-
-/// Bytes of each member that a window has, at most, unless a chunk is larger, and stripes.
-const WINDOW: u64 = 4 << 20;
-const STRIPES_MAX: u64 = 256;
-/// Bytes of all members that a window has, at most, unless a stripe is larger.
-const MEMORY: u64 = 64 << 20;
 
 /// What the superblocks said before the last update of a reshape.
 struct Before {
@@ -71,89 +67,16 @@ impl Jobs {
             new.slots(),
             if reshape.backwards { "down" } else { "on" }
         );
-        let step = async |done| {
-            let rows = WINDOW.min(MEMORY / new.slots() as u64);
-            let most = (rows / new.chunk_size()).clamp(1, STRIPES_MAX);
-            let stripes = way.window(done, most);
-            if stripes.is_empty() {
-                // Assembly has seen to it that there is room.
-                return Err(IoError::new(IoErrorKind::Invalid));
-            }
-            let after = done + (stripes.end - stripes.start);
-            self.move_window(&geometries, stripes, way.border(after)).await?;
-            Ok(after)
-        };
-        let end = job.run_steps(self.is_busy(), step).await;
+        let busy = self.is_busy();
+        let moving = Moving::new(self, &geometries, &way);
+        let step = async |done| moving.window(done, || job.may_take_more(&busy)).await;
+        let end = job.run_steps(&busy, step).await;
         let end = match end {
             JobEnd::Done => self.finish_reshape(&geometries).await,
             end => end,
         };
         let failed = matches!(end, JobEnd::Failed(_));
         self.end_job_or_wait(&job, end, (MayStick::Reshape, failed));
-    }
-
-    async fn move_window(
-        &self,
-        geometries: &Geometries,
-        stripes: Range<u64>,
-        border: u64,
-    ) -> Result<(), IoError> {
-        let unit = geometries.whole().unit_size();
-        let bytes = stripes.start * unit..stripes.end * unit;
-        let engines = &self.record.engines;
-        engines.hold_requests().await;
-        if !planted("window-not-locked") {
-            let window = bytes.clone();
-            engines.ask(move |engine| engine.splits.hold.set_window(Some(window.clone()))).await;
-        }
-        engines.end_hold().await;
-        let moved = self.move_locked(geometries, stripes, border).await;
-        engines.hold_requests().await;
-        if moved.is_ok() && !planted("border-stays") {
-            // Under the turn, so that it does not tell of a failure that is being recorded.
-            let turn = self.record.turn().await;
-            self.record.send_geometries(&geometries.with_border(border)).await;
-            drop(turn);
-        }
-        engines.ask(|engine| engine.splits.hold.set_window(None)).await;
-        engines.end_hold().await;
-        moved
-    }
-
-    /// Fills a window, and records that it has been moved.
-    async fn move_locked(
-        &self,
-        geometries: &Geometries,
-        stripes: Range<u64>,
-        border: u64,
-    ) -> Result<(), IoError> {
-        let lost = IoError::new(IoErrorKind::Lost);
-        let Some(new) = geometries.whole().parity() else { return Err(lost) };
-        if planted("position-before-data") {
-            self.record_position(border).await?;
-        }
-        let old_size = geometries.before().array_size();
-        relocate::window(&self.record.engine, new, stripes, old_size).await?;
-        self.record_position(border).await
-    }
-
-    async fn record_position(&self, border: u64) -> Result<(), IoError> {
-        let lost = IoError::new(IoErrorKind::Lost);
-        let turn = self.record.turn().await;
-        if !planted("moved-unflushed") {
-            self.record.flush_members(&turn, |_| true).await;
-        }
-        {
-            let mut roster = self.record.roster.borrow_mut();
-            if roster.broken {
-                return Err(lost);
-            }
-            if let Some(reshape) = &mut roster.shared.reshape {
-                reshape.position = border / SECTOR_BYTES;
-            }
-        }
-        self.record.write_superblocks(&turn).await;
-        if self.record.roster.borrow().broken { Err(lost) } else { Ok(()) }
     }
 
     /// All has been moved: the superblocks name the new shape alone, and users see all of it.

@@ -64,6 +64,11 @@ impl Way {
         &self.new
     }
 
+    /// It goes from the end of the members to their start.
+    pub(crate) fn backwards(&self) -> bool {
+        self.backwards
+    }
+
     /// Stripes of the new shape that are to be filled.
     pub(crate) fn stripes(&self) -> u64 {
         self.new.stripes()
