@@ -68,6 +68,7 @@ pub const PLANTS: &[Plant] = &[
     array(FLUSH, "flush-leaves-out-rebuilt", "does not flush a member that is being rebuilt"),
     array(FLUSH, "bits-cleared-unflushed", "clears bits of the bitmap without flushing the members first"),
     array(FLUSH, "clean-unflushed", "marks the array clean without flushing the members first"),
+    array(FLUSH, "second-rebuilt-as-first", "gives the second of two members that are rebuilt in one pass what the first gets"),
     array(FLUSH, "rebuilt-unflushed", "calls a rebuilt member in sync without flushing it first"),
     array(FLUSH, "parity-without-fua", "writes parity of a FUA write without FUA"),
     array(ORDER, "failure-unrecorded", "does not write the superblocks when a member fails"),

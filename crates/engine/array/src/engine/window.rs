@@ -21,6 +21,9 @@ pub enum WindowKind {
     Rebuild {
         /// The slot whose member is being rebuilt.
         slot: Slot,
+        /// Another whose member is, as far as it goes on: what the others hold is read once for both. Only where there are
+        /// two parities.
+        with: Option<Slot>,
     },
     /// Copy what the member of `slot` holds to its replacement.
     Replace {

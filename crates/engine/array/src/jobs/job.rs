@@ -182,6 +182,16 @@ impl Job {
         matches!(self.plan.window, Some(WindowKind::Replace { .. }))
     }
 
+    /// The work on each of its windows.
+    pub(crate) fn window(&self) -> Option<WindowKind> {
+        self.plan.window
+    }
+
+    /// The member that it fills.
+    pub(crate) fn member(&self) -> Option<MemberNr> {
+        self.plan.member
+    }
+
     pub(crate) fn mismatches(&self) -> u64 {
         self.mismatches.get()
     }

@@ -55,7 +55,7 @@ pub(crate) async fn window(
         first = stop;
     }
     let result = match kind {
-        WindowKind::Rebuild { slot } => record_lost(engine, slot, scrub.lost).await,
+        WindowKind::Rebuild { slot, .. } => record_lost(engine, slot, scrub.lost).await,
         _ => Ok(()),
     };
     WindowReport::new(result, scrub.mismatches, scrub.findings)
@@ -131,7 +131,7 @@ impl Scrub<'_> {
         let units = self.wanted(&view, first, end);
         self.carry_out(&view, units).await?;
         match self.kind {
-            WindowKind::Rebuild { slot } if !self.engine.view().writable(slot) => {
+            WindowKind::Rebuild { slot, .. } if !self.engine.view().writable(slot) => {
                 Err(IoError::new(IoErrorKind::Gone))
             }
             _ => Ok(()),
@@ -276,7 +276,7 @@ impl Scrub<'_> {
     /// # Errors
     /// [`IoErrorKind::Lost`] when a rebuild cannot record it on its target.
     fn none_left(&mut self, view: &View, unit: &Unit) -> Result<(), IoError> {
-        if let WindowKind::Rebuild { slot } = self.kind {
+        if let WindowKind::Rebuild { slot, .. } = self.kind {
             let target = unit.places.iter().find(|place| place.slot == slot);
             if !view.has_log(slot) || self.engine.view().broken {
                 return Err(IoError::new(IoErrorKind::Lost));
@@ -328,7 +328,9 @@ impl Scrub<'_> {
                 Unit { at: unit * unit_size + run.start, places, len, found: SmallVec::new() }
             })
             .filter(|unit| match self.kind {
-                WindowKind::Rebuild { slot } => unit.places.iter().any(|place| place.slot == slot),
+                WindowKind::Rebuild { slot, .. } => {
+                    unit.places.iter().any(|place| place.slot == slot)
+                }
                 _ => true,
             })
             .collect()
@@ -378,7 +380,7 @@ impl Scrub<'_> {
 
     fn is_source(&self, view: &View, place: &Place, len: u64) -> bool {
         let target = match self.kind {
-            WindowKind::Rebuild { slot } => slot == place.slot,
+            WindowKind::Rebuild { slot, .. } => slot == place.slot,
             _ => false,
         };
         !target && view.readable(place.slot, &(place.offset..place.offset + len))
@@ -439,7 +441,7 @@ impl Scrub<'_> {
     fn targets(&mut self, view: &View, unit: &Unit, good: &Buf) -> Places {
         let copies = unit.places.iter().copied().zip(&unit.found);
         match self.kind {
-            WindowKind::Rebuild { slot } => {
+            WindowKind::Rebuild { slot, .. } => {
                 unit.places.iter().copied().filter(|place| place.slot == slot).collect()
             }
             WindowKind::Check | WindowKind::Replace { .. } => Places::new(),

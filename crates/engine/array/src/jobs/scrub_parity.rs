@@ -55,8 +55,15 @@ pub(crate) async fn window(engine: &Rc<Engine>, parity: &Parity, window: Window)
     let mut scrub = Scrub::new(engine, parity, window.kind);
     let mut result =
         if window.slices == u64::MAX { scrub.run(window).await } else { scrub.parts(window).await };
-    if let (Ok(()), WindowKind::Rebuild { slot }) = (result, window.kind) {
-        result = record_lost(engine, slot, std::mem::take(&mut scrub.lost)).await;
+    if let (Ok(()), WindowKind::Rebuild { slot, with }) = (result, window.kind) {
+        let lost = std::mem::take(&mut scrub.lost);
+        let with = with.filter(|slot| !lost.is_empty() && engine.view().writable(*slot));
+        if let Some(slot) = with {
+            result = record_lost(engine, slot, lost.clone()).await;
+        }
+        if result.is_ok() {
+            result = record_lost(engine, slot, lost).await;
+        }
     }
     WindowReport::new(result, scrub.mismatches, scrub.findings)
 }
@@ -191,8 +198,10 @@ impl<'a> Scrub<'a> {
             let until = view.same_until(&(at..end));
             let part = Rows { at, len: until - at, ..rows };
             match (self.part(part).await, self.kind) {
-                (Err(error), WindowKind::Rebuild { slot })
-                    if error.kind == IoErrorKind::Lost && view.has_log(slot) =>
+                (Err(error), WindowKind::Rebuild { slot, with })
+                    if error.kind == IoErrorKind::Lost
+                        && view.has_log(slot)
+                        && with.is_none_or(|slot| view.has_log(slot)) =>
                 {
                     for piece in pieces(&(at..until), piece_size(self.engine)) {
                         let len = piece.end - piece.start;
@@ -234,7 +243,7 @@ impl<'a> Scrub<'a> {
         let mut set = self.engine.sets.start();
         for slot in 0..view.slots() {
             let wanted = match self.kind {
-                WindowKind::Rebuild { slot: target } => slot != target,
+                WindowKind::Rebuild { slot: target, with } => slot != target && Some(slot) != with,
                 _ => true,
             };
             if !wanted || !view.readable(slot, bytes) {
@@ -324,8 +333,8 @@ impl<'a> Scrub<'a> {
         if view.any_replacement() && self.kind == WindowKind::Resync {
             self.write_replacements(view, rows, &blocks).await?;
         }
-        if let WindowKind::Rebuild { slot } = self.kind {
-            return self.rebuild(view, rows, &mut blocks, slot).await;
+        if let WindowKind::Rebuild { slot, with } = self.kind {
+            return self.rebuild(view, rows, &mut blocks, (slot, with)).await;
         }
         let lost = blocks.lost_data();
         if lost.is_empty() {
@@ -424,12 +433,30 @@ impl<'a> Scrub<'a> {
         view: &Rc<View>,
         rows: Rows,
         blocks: &mut Blocks,
-        slot: Slot,
+        (slot, with): (Slot, Option<Slot>),
     ) -> Result<(), IoError> {
         let pool = self.engine.shard.pool();
-        let mut block = pool.get(rows.len as usize);
-        blocks.recover_slot(pool, slot, &mut block).map_err(|_| IoError::new(IoErrorKind::Lost))?;
-        self.write(view, rows, [(slot, block.freeze())]).await
+        let mut rebuilt: SmallVec<[(Slot, Buf); 2]> = SmallVec::new();
+        for slot in [Some(slot), with.filter(|slot| view.writable(*slot))].into_iter().flatten() {
+            // Computed on the way to the first, perhaps.
+            let block = match blocks.get(slot) {
+                Some(block) => block.clone(),
+                None => {
+                    let mut block = pool.get(rows.len as usize);
+                    let computed = blocks.recover_slot(pool, slot, &mut block);
+                    computed.map_err(|_| IoError::new(IoErrorKind::Lost))?;
+                    block.freeze()
+                }
+            };
+            blocks.set(slot, block.clone());
+            rebuilt.push((slot, block));
+        }
+        if planted("second-rebuilt-as-first")
+            && let [(_, first), (_, second)] = &mut rebuilt[..]
+        {
+            *second = first.clone();
+        }
+        self.write(view, rows, rebuilt).await
     }
 
     pub(crate) async fn write(
@@ -459,7 +486,8 @@ impl<'a> Scrub<'a> {
         }
         handle_job_write_errors(self.engine, view, set.finish().await).await?;
         match self.kind {
-            WindowKind::Rebuild { slot } if !self.engine.view().writable(slot) => {
+            // The other one is left out from here on if it has failed.
+            WindowKind::Rebuild { slot, .. } if !self.engine.view().writable(slot) => {
                 Err(IoError::new(IoErrorKind::Gone))
             }
             _ => Ok(()),

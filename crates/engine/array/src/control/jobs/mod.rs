@@ -186,7 +186,9 @@ impl Jobs {
         let Some(job) = &work.job else { return };
         let gives_way = match due {
             Some(Due::Recover(_)) => {
-                !matches!(job.kind(), JobKind::Recover | JobKind::Reshape) || job.replaces()
+                !matches!(job.kind(), JobKind::Recover | JobKind::Reshape)
+                    || job.replaces()
+                    || self.is_better_together(job)
             }
             Some(Due::Replace(_)) => matches!(job.kind(), JobKind::Check | JobKind::Repair),
             _ => false,

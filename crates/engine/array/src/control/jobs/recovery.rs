@@ -14,7 +14,7 @@ use crate::metadata::bitmap::ranges::Ranges;
 use crate::state::view::MemberNr;
 use crate::status::JobKind;
 use braid_device::{IoError, IoErrorKind};
-use braid_layout::{Layout, Level, Slot};
+use braid_layout::{Layout, Level, Parity, Slot};
 use braid_shard::Nanos;
 use braid_shard::plant::planted;
 use braid_shard::sync::Share;
@@ -24,7 +24,13 @@ use std::rc::Rc;
 /// Views that only move a cursor are sent this often at most, in nanoseconds.
 const POST_EVERY: Nanos = 20_000_000;
 
+/// Component bytes by which members may be apart to be filled in one pass: an eighth.
+fn near(parity: &Parity) -> u64 {
+    parity.used_component_size() / 8
+}
+
 /// The member that a recovery fills, and the range.
+#[derive(Clone, Copy)]
 struct Target {
     slot: Slot,
     /// Component bytes that are valid already.
@@ -34,14 +40,17 @@ struct Target {
 }
 
 impl Jobs {
-    /// Fills member `nr`; gives it a slot first if it is a spare.
+    /// Fills member `nr`, and with it another that is about as far where there are two parities; gives spares a slot first.
     pub(crate) async fn recover(self: &Rc<Self>, nr: MemberNr) {
-        let Some(Target { slot, recovered, by_bitmap }) = self.assign(nr).await else { return };
+        let Some(target) = self.assign(nr).await else { return };
+        let with = self.with(nr, target).await;
+        let Target { slot, recovered, by_bitmap } = target;
+        let recovered = with.map_or(recovered, |(_, with)| recovered.min(with.recovered));
         // Level 10 is gone through in the order of the array, so nothing of the component counts as
         // recovered before the end; what was copied before a stop is copied again.
         let along_component = self.record.geometry().level != Level::Raid10;
         let from = if along_component { recovered } else { 0 };
-        let window = WindowKind::Rebuild { slot };
+        let window = WindowKind::Rebuild { slot, with: with.map(|(_, with)| with.slot) };
         let only = self.record.bitmap().filter(|_| by_bitmap).map(|bitmap| {
             // Every write from here on goes to the member; those before have their bits set.
             let keeper = bitmap.keeper.borrow();
@@ -57,8 +66,19 @@ impl Jobs {
             self.record.name,
             self.record.member_name(nr)
         );
-        let end = match self.fill(&job, nr, along_component).await {
-            JobEnd::Done => self.finish_recovery(nr, slot).await,
+        if let Some((nr, with)) = with {
+            let (array, slot, name) = (&self.record.name, with.slot, self.record.member_name(nr));
+            tracing::info!("array {array}: and of slot {slot} onto {name}, in the same pass");
+        }
+        let filled = (nr, with.map(|(nr, _)| nr));
+        let end = match self.fill(&job, filled, along_component).await {
+            JobEnd::Done => {
+                if let Some((nr, with)) = with {
+                    // One that has failed meanwhile is faulty.
+                    let _ = self.finish_recovery(nr, with.slot).await;
+                }
+                self.finish_recovery(nr, slot).await
+            }
             end => end,
         };
         let still_there = self.rebuilding(nr).is_some();
@@ -68,24 +88,53 @@ impl Jobs {
         self.end_job_or_wait(&job, end, (MayStick::Recovery, failed));
     }
 
-    /// Runs a job that fills member `nr`. `along_component`: from the start of the component on, so that how far it has come
-    /// says which bytes are there.
+    /// Another member that may be filled in the same pass as `nr`, with its slot if it is a spare.
+    async fn with(&self, nr: MemberNr, target: Target) -> Option<(MemberNr, Target)> {
+        let geometry = self.record.geometry();
+        let parity = geometry.parity().filter(|parity| parity.parity_count() == 2)?;
+        let other = self.record.roster.borrow().other_to_fill(nr, geometry.slots())?;
+        // A spare has nothing yet.
+        let begun = self.rebuilding(other).map_or(0, |with| with.recovered);
+        if target.by_bitmap || target.recovered > begun + near(parity) {
+            return None;
+        }
+        let with = self.assign(other).await?;
+        // The array may have changed while it was given a slot.
+        let same = self.rebuilding(nr).is_some_and(|now| now.slot == target.slot);
+        let about_as_far = !with.by_bitmap && with.recovered <= target.recovered + near(parity);
+        (same && about_as_far).then_some((other, with))
+    }
+
+    /// There are a spare and a slot for it beside the rebuild that runs, which has hardly begun: it gives way to one of both.
+    pub(super) fn is_better_together(&self, job: &Job) -> bool {
+        let geometry = self.record.geometry();
+        let alone = matches!(job.window(), Some(WindowKind::Rebuild { with: None, .. }));
+        let two = geometry.parity().filter(|parity| parity.parity_count() == 2);
+        let Some((parity, nr)) = two.filter(|_| alone).zip(job.member()) else { return false };
+        let first = self.rebuilding(nr).filter(|target| !target.by_bitmap);
+        first.is_some_and(|target| target.recovered <= near(parity))
+            && self.record.roster.borrow().other_to_fill(nr, geometry.slots()).is_some()
+    }
+
+    /// Runs a job that fills members: one, and another where two are filled in one pass. `along_component`: from the start of
+    /// the component on, so that how far it has come says which bytes are there.
     pub(super) async fn fill(
         self: &Rc<Self>,
         job: &Rc<Job>,
-        nr: MemberNr,
+        (nr, with): (MemberNr, Option<MemberNr>),
         along_component: bool,
     ) -> JobEnd {
         let posted = Cell::new(self.record.shard.now());
+        let filled = || [Some(nr), with].into_iter().flatten();
         let advanced = |units| {
             if along_component {
-                self.set_recovered(nr, job.bytes(units));
+                filled().for_each(|nr| self.set_recovered(nr, job.bytes(units)));
                 self.post_now_and_then(&posted);
             }
         };
         let checkpoint = async |units| {
             if along_component {
-                self.checkpoint_recovery(nr, job.bytes(units)).await;
+                self.checkpoint_recovery((nr, with), job.bytes(units)).await;
             }
         };
         let end = job.run(&self.record.engine, self.is_busy(), advanced, &checkpoint).await;
@@ -161,7 +210,8 @@ impl Jobs {
         if let Some(member) = self.record.roster.borrow_mut().member_mut(nr)
             && let Some((recovered, _)) = member.standing.progress_mut()
         {
-            *recovered = bytes;
+            // One of two that are filled in one pass may have been further.
+            *recovered = bytes.max(*recovered);
         }
     }
 
@@ -173,15 +223,17 @@ impl Jobs {
         }
     }
 
-    async fn checkpoint_recovery(&self, nr: MemberNr, bytes: u64) {
+    async fn checkpoint_recovery(&self, (nr, with): (MemberNr, Option<MemberNr>), bytes: u64) {
         self.journal.drain().await;
         let turn = self.record.turn().await;
-        self.record.flush_members(&turn, |member| member.nr == nr).await;
-        if let Some(member) = self.record.roster.borrow_mut().member_mut(nr)
-            && let Some((recovered, checkpoint)) = member.standing.progress_mut()
-        {
-            *recovered = bytes.max(*recovered);
-            *checkpoint = bytes;
+        self.record.flush_members(&turn, |one| one.nr == nr || Some(one.nr) == with).await;
+        for nr in [Some(nr), with].into_iter().flatten() {
+            if let Some(member) = self.record.roster.borrow_mut().member_mut(nr)
+                && let Some((recovered, checkpoint)) = member.standing.progress_mut()
+            {
+                *recovered = bytes.max(*recovered);
+                *checkpoint = bytes.max(*checkpoint);
+            }
         }
         self.record.write_superblocks(&turn).await;
         self.record.send_view().await;

@@ -37,7 +37,7 @@ impl Jobs {
             self.record.name,
             self.record.member_name(nr)
         );
-        let end = match self.fill(&job, nr, along_component).await {
+        let end = match self.fill(&job, (nr, None), along_component).await {
             JobEnd::Done => self.finish_replacement(nr, slot).await,
             end => end,
         };

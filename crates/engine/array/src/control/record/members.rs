@@ -267,6 +267,14 @@ impl Roster {
         (0..slots).find(|slot| self.holder(*slot).is_none())
     }
 
+    /// A member other than `nr` that is being filled, or a spare that a slot waits for.
+    pub(crate) fn other_to_fill(&self, nr: MemberNr, slots: usize) -> Option<MemberNr> {
+        let others = || self.members.iter().filter(|member| member.nr != nr);
+        let begun = others().find(|member| matches!(member.standing, Standing::Rebuilding { .. }));
+        let spare = others().find(|member| member.standing == Standing::Spare);
+        begun.or(spare.filter(|_| self.empty_slot(slots).is_some())).map(|member| member.nr)
+    }
+
     /// The array can go on if member `nr` fails.
     pub(crate) fn survives_without(&self, geometry: &Geometry, nr: MemberNr) -> bool {
         let lost = self.member(nr).and_then(|member| match member.standing {

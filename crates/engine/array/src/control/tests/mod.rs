@@ -36,5 +36,6 @@ mod space;
 mod stacked;
 mod stopping;
 mod streams;
+mod two_rebuilt;
 mod version_0_90;
 mod world;
