@@ -26,6 +26,8 @@ use std::time::Duration;
 pub const MEMBERS: usize = 4;
 /// Bytes of each member.
 pub const MEMBER: u64 = 5 << 20;
+/// Bytes of the device that a write journal is on, where an array has one: after the members.
+pub const JOURNAL: u64 = 8 << 20;
 /// Bytes of a chunk.
 pub const CHUNK: u64 = 64 << 10;
 /// Rows of the array.
@@ -119,6 +121,12 @@ impl HalfWritten {
     }
 }
 
+/// The members of array `name` but those of the slots `missing`, and its journal's device if it has one.
+pub fn devices(folder: &Path, name: &str, missing: &[usize]) -> Vec<usize> {
+    let journal = path(folder, name, MEMBERS).exists();
+    (0..MEMBERS + usize::from(journal)).filter(|nr| !missing.contains(nr)).collect()
+}
+
 /// Assembles the members of array `name` but those of the slots `missing`, by force if asked to, waits for what is then to be done, and gives all
 /// bytes of the array; with all members there, redundancy must match.
 ///
@@ -132,8 +140,8 @@ pub fn read(
     force: bool,
 ) -> Outcome<Vec<u8>> {
     let context = own_context(shard);
-    let there = (0..MEMBERS).filter(|slot| !missing.contains(slot));
-    let given = there.map(|slot| opener(folder, name, slot)).collect();
+    let there = devices(folder, name, missing).into_iter();
+    let given = there.map(|nr| opener(folder, name, nr)).collect();
     let (on, complete) = (shard.clone(), missing.is_empty());
     shard.block_on(async move {
         let options = AssembleOptions { force, ..AssembleOptions::default() };
@@ -180,7 +188,8 @@ pub fn victim(folder: &Path, name: &str, level: Level, (seed, writes): (u64, u64
     let shard = Shard::with_ring(0).map_err(text)?;
     let (context, power) = (own_context(&shard), Power::on());
     let powered = |opener| Arc::new(Powered::new(opener, "", &power)) as Arc<dyn Opener>;
-    let given = openers(folder, name, MEMBERS).into_iter().map(powered).collect();
+    let given = openers(folder, name, devices(folder, name, &[]).len());
+    let given = given.into_iter().map(powered).collect();
     let watched = Arc::clone(&power);
     std::thread::spawn(move || {
         while !watched.fails() {
@@ -258,13 +267,13 @@ pub fn write_until_cut(
     if is_off { Ok(()) } else { Err("the process to be killed ended by itself".to_owned()) }
 }
 
-/// Copies the members of array `name` but those of the slots `missing` to `as_name`.
+/// Copies the members of array `name` but those of the slots `missing`, and its journal if it has one, to `as_name`.
 ///
 /// # Errors
 /// What could not be copied.
 pub fn copy_without(folder: &Path, name: &str, as_name: &str, missing: &[usize]) -> Outcome<()> {
-    for slot in (0..MEMBERS).filter(|slot| !missing.contains(slot)) {
-        std::fs::copy(path(folder, name, slot), path(folder, as_name, slot)).map_err(text)?;
+    for nr in devices(folder, name, missing) {
+        std::fs::copy(path(folder, name, nr), path(folder, as_name, nr)).map_err(text)?;
     }
     Ok(())
 }

@@ -89,6 +89,7 @@ impl Control {
         }
         self.unanswered.no_questions_any_more().await;
         self.record.engines.stop().await;
+        self.journal.close();
         self.record.roster.borrow_mut().members.clear();
         self.unregister();
         self.record.end.finish(left.clone());

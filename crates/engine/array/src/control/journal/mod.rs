@@ -122,6 +122,11 @@ impl WriteJournal {
         Some(Recorded::Journal(shape))
     }
 
+    /// Nothing will be logged any more: lets go of the device.
+    pub(super) fn close(&self) {
+        *self.log.borrow_mut() = None;
+    }
+
     /// Groups written so far.
     pub fn groups(&self) -> u64 {
         self.count.get()

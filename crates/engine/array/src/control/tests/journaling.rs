@@ -136,6 +136,18 @@ fn nothing_is_lost_wherever_power_fails_and_whoever_is_missing_then() {
 }
 
 #[test]
+fn a_stop_lets_go_of_the_journal_s_device_too() {
+    let world = World::new(2);
+    let (members, array, control) = full(&world, (Level::Raid5, 3), 1 << 20);
+    drop(array);
+    world.stop(&control);
+    for member in &members {
+        // An open device shares it.
+        assert_eq!(Arc::strong_count(&member.flushes), 1);
+    }
+}
+
+#[test]
 fn a_journal_is_used_round_and_round() {
     let world = World::new(2);
     let (members, array, control) = full(&world, (Level::Raid6, 5), 400 * KIB as u64);
