@@ -174,6 +174,7 @@ impl Run {
     fn power_fails(&mut self, speed: u64) -> Result<(), Over> {
         self.world.trace(|| "CRASH in a reshape".to_string());
         self.did.crashes += 1;
+        self.note_whether_logged()?;
         if let Some(Life { client, arrays, machine }) = self.life.take() {
             self.did.requests += client.ended;
             self.world.power_cut();
