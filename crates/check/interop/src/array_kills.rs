@@ -29,13 +29,42 @@ pub enum Victim {
     Bitmap,
     /// Level 5 with a partial parity log.
     Ppl,
+    /// Level 5 with a write journal.
+    Journal,
+    /// Level 6 with a write journal.
+    JournalRaid6,
     /// Level 5 that becomes one of more members meanwhile.
     MoreMembers,
+    /// Level 5 that becomes one of fewer members meanwhile.
+    FewerMembers,
+    /// Level 5 that gets larger chunks meanwhile.
+    Chunk,
+    /// Level 5 that gets another layout meanwhile.
+    Layout,
+    /// Level 5 that becomes level 6 meanwhile, with a spare that is filled.
+    Level,
+    /// Level 5 of which a member is replaced meanwhile.
+    Replacement,
+    /// Level 6 with a write journal of which two members are filled meanwhile.
+    TwoRebuilt,
     /// Level 6, everything is resynced after a kill.
     Raid6,
     /// Level 1 with a write-intent bitmap.
     Raid1,
 }
+
+/// What goes on while the server is killed.
+struct Change {
+    /// Commands, after one that makes jobs slow.
+    begin: &'static [&'static str],
+    /// Devices beside the first four.
+    more: usize,
+    /// Slots at first, and spares.
+    slots: usize,
+    spares: usize,
+}
+
+const NOTHING: Change = Change { begin: &[], more: 0, slots: MEMBERS, spares: 0 };
 
 impl Victim {
     /// What it is called.
@@ -44,7 +73,15 @@ impl Victim {
             Victim::Resync => "resync",
             Victim::Bitmap => "bitmap",
             Victim::Ppl => "ppl",
+            Victim::Journal => "journal",
+            Victim::JournalRaid6 => "journal-raid6",
             Victim::MoreMembers => "more-members",
+            Victim::FewerMembers => "fewer-members",
+            Victim::Chunk => "chunk",
+            Victim::Layout => "layout",
+            Victim::Level => "level",
+            Victim::Replacement => "replacement",
+            Victim::TwoRebuilt => "two-rebuilt",
             Victim::Raid6 => "raid6",
             Victim::Raid1 => "raid1",
         }
@@ -52,17 +89,64 @@ impl Victim {
 
     fn words(self) -> &'static str {
         match self {
-            Victim::Resync | Victim::MoreMembers => "--level 5 --chunk 64K --bitmap none",
+            // Room to move the data in.
+            Victim::FewerMembers => "--level 5 --chunk 64K --bitmap none --size 6M",
+            Victim::Resync
+            | Victim::MoreMembers
+            | Victim::Chunk
+            | Victim::Layout
+            | Victim::Level
+            | Victim::Replacement => "--level 5 --chunk 64K --bitmap none",
             Victim::Bitmap => "--level 5 --chunk 64K --bitmap internal --bitmap-chunk 64K",
             Victim::Ppl => "--level 5 --chunk 64K --consistency-policy ppl",
+            Victim::Journal => "--level 5 --chunk 64K --write-journal m4",
+            Victim::JournalRaid6 | Victim::TwoRebuilt => "--level 6 --chunk 64K --write-journal m4",
             Victim::Raid6 => "--level 6 --chunk 64K --bitmap none",
             Victim::Raid1 => "--level 1 --bitmap internal --bitmap-chunk 64K",
         }
     }
 
+    fn change(self) -> Change {
+        match self {
+            Victim::MoreMembers => {
+                Change { begin: &["grow data --raid-devices 5"], more: 1, spares: 1, ..NOTHING }
+            }
+            Victim::FewerMembers => Change {
+                begin: &["grow data --array-size 12M", "grow data --raid-devices 4"],
+                more: 1,
+                slots: 5,
+                ..NOTHING
+            },
+            Victim::Chunk => Change { begin: &["grow data --chunk 128K"], ..NOTHING },
+            Victim::Layout => Change { begin: &["grow data --layout right-symmetric"], ..NOTHING },
+            Victim::Level => {
+                Change { begin: &["grow data --level 6"], more: 1, spares: 1, ..NOTHING }
+            }
+            Victim::Replacement => {
+                Change { begin: &["replace data m0 --with m4"], more: 1, spares: 1, ..NOTHING }
+            }
+            Victim::TwoRebuilt => Change {
+                begin: &["fail data m0 m2", "remove data m0 m2", "add data m5 m6"],
+                more: 3,
+                ..NOTHING
+            },
+            Victim::Journal | Victim::JournalRaid6 => Change { more: 1, ..NOTHING },
+            _ => NOTHING,
+        }
+    }
+
     /// It closes the write hole: a member may be missing after the kill.
     fn may_miss(self) -> bool {
-        self == Victim::Ppl
+        matches!(self, Victim::Ppl) || self.has_journal()
+    }
+
+    /// Also what was being written on a missing member is old or new.
+    fn has_journal(self) -> bool {
+        matches!(self, Victim::Journal | Victim::JournalRaid6)
+    }
+
+    fn changes(self) -> bool {
+        !self.change().begin.is_empty()
     }
 }
 
@@ -97,8 +181,8 @@ pub fn run(braid: &Path, folder: &Path, victim: Victim, kills: u32, seed: u64) -
         };
         let missing = victim.may_miss() && random.bool();
         compared += life.one_kill(&mut random, missing).with_context(context)?;
-        // One that was degraded, or has its members already, has had its life.
-        array = (!missing && victim != Victim::MoreMembers).then_some(life);
+        // One that was degraded, or has changed already, has had its life.
+        array = (!missing && !victim.changes()).then_some(life);
     }
     Ok(compared)
 }
@@ -152,25 +236,21 @@ impl Life {
             known: Rc::new(RefCell::new(known)),
             written: Rc::default(),
         };
-        for nr in 0..=MEMBERS {
+        let Change { more, slots, spares, .. } = victim.change();
+        for nr in 0..MEMBERS + more {
             let file =
                 fs::File::create(folder.join(format!("m{nr}"))).context("making a member")?;
             file.set_len(MEMBER).context("making a member")?;
         }
-        let spare = if victim == Victim::MoreMembers { " --spare-devices 1" } else { "" };
-        let members = life.members(None).join(" ");
-        let words = victim.words();
-        life.run(&format!("create data {words} --raid-devices {MEMBERS}{spare} {members}"))?;
-        let server = life.serve(None)?;
+        let members: Vec<String> = (0..slots + spares).map(|nr| format!("m{nr}")).collect();
+        let (words, members) = (victim.words(), members.join(" "));
+        let spares = if spares > 0 { format!(" --spare-devices {spares}") } else { String::new() };
+        life.run(&format!("create data {words} --raid-devices {slots}{spares} {members}"))?;
+        let server = life.serve_at_first()?;
         life.run("wait data")?;
         life.run("stop data")?;
         drop(server);
         Ok(life)
-    }
-
-    fn members(&self, without: Option<usize>) -> Vec<String> {
-        let all = MEMBERS + usize::from(self.victim == Victim::MoreMembers);
-        (0..all).filter(|nr| Some(*nr) != without).map(|nr| format!("m{nr}")).collect()
     }
 
     fn command(&self, words: &str) -> Command {
@@ -193,9 +273,28 @@ impl Life {
         Ok(said)
     }
 
-    /// Starts the server and waits until it listens.
+    /// Starts the server on the devices that are members before anything changes.
+    fn serve_at_first(&self) -> Result<Server> {
+        let added_later = self.victim == Victim::TwoRebuilt;
+        self.serve_some(|nr| nr <= MEMBERS || !added_later, "")
+    }
+
+    /// Starts the server on all devices but one.
     fn serve(&self, without: Option<usize>) -> Result<Server> {
-        let (members, run) = (self.members(without).join(" "), without.map_or("", |_| " --run"));
+        let how = match without {
+            Some(_) => " --run",
+            // A slot that holds nothing but Q may be empty yet: no data is in doubt.
+            None if self.victim == Victim::Level => " --run --force",
+            None => "",
+        };
+        self.serve_some(|nr| Some(nr) != without, how)
+    }
+
+    /// Starts the server on some of the devices, and waits until it listens.
+    fn serve_some(&self, given: impl Fn(usize) -> bool, run: &str) -> Result<Server> {
+        let all = 0..MEMBERS + self.victim.change().more;
+        let members: Vec<String> = all.filter(|nr| given(*nr)).map(|nr| format!("m{nr}")).collect();
+        let members = members.join(" ");
         let words = format!("serve {members} --nbd unix:nbd.sock --shards 2{run}");
         let log = fs::File::options().create(true).append(true).open(self.folder.join("log"))?;
         let child = self.command(&words).stdout(Stdio::piped()).stderr(log).spawn();
@@ -214,16 +313,18 @@ impl Life {
 
     /// From a start to the next, and what is found then.
     fn one_kill(&mut self, random: &mut fastrand::Rng, missing: bool) -> Result<u64> {
-        let server = self.serve(None)?;
-        if self.victim == Victim::MoreMembers {
+        let server = self.serve_at_first()?;
+        if self.victim.changes() {
             self.run("set data sync_speed_max=4096")?;
-            self.run(&format!("grow data --raid-devices {}", MEMBERS + 1))?;
+        }
+        for words in self.victim.change().begin {
+            self.run(words)?;
         }
         self.write_until_killed(server, random)?;
         let without = missing.then(|| random.usize(..MEMBERS));
         let server = self.serve(without)?;
-        let compared = self.compare(missing)?;
-        if self.victim == Victim::MoreMembers {
+        let compared = self.compare(missing && !self.victim.has_journal())?;
+        if self.victim.changes() {
             self.run("set data sync_speed_max=1000000")?;
         }
         self.run("wait data")?;
