@@ -332,20 +332,25 @@ impl Life {
             self.run("check data --wait").context("redundancy after the kill")?;
             self.compare(false)?;
         }
-        self.run("stop data")?;
+        // The server may not have noticed yet that the client has gone.
+        self.run("stop data --force")?;
         drop(server);
         Ok(compared)
     }
 
     fn write_until_killed(&self, mut server: Server, random: &mut fastrand::Rng) -> Result<()> {
         let life = Duration::from_millis(1 + random.u64(..LIFE_MS_MAX));
+        let (connected, writes_begin) = std::sync::mpsc::channel();
         let killer = std::thread::spawn(move || {
+            // Without a client nothing is sent, and there is nothing to wait for.
+            let _ = writes_begin.recv();
             std::thread::sleep(life);
             server.0.kill().and_then(|()| server.0.wait())
         });
         let (known, written, seed) =
             (Rc::clone(&self.known), Rc::clone(&self.written), random.u64(..));
         self.with_client(async move |shard, client| {
+            connected.send(()).map_err(text)?;
             let left = Rc::new(Cell::new(WRITERS));
             for nr in 0..WRITERS {
                 let random = fastrand::Rng::with_seed(seed ^ nr);

@@ -23,6 +23,9 @@ const BACKLOG: i32 = 128;
 /// millisecond.
 const LOCK_TRIES: usize = 200;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// Tries to find the socket of a server that was killed closed, and the pause between them: nearly two seconds.
+const GONE_TRIES: usize = 180;
+const GONE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Why nothing can listen at a path.
 #[derive(Debug, thiserror::Error)]
@@ -137,13 +140,29 @@ fn clear_stale(path: &Path) -> Result<(), SocketFileError> {
     if !found.file_type().is_socket() {
         return Err(SocketFileError::NotASocket(path.to_owned()));
     }
-    match UnixStream::connect(path) {
-        Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(|source| error("removing the stale socket", path, source))
+    for _ in 0..GONE_TRIES {
+        match UnixStream::connect(path) {
+            Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
+                let removed = fs::remove_file(path);
+                return removed.map_err(|source| error("removing the stale socket", path, source));
+            }
+            // The kernel takes some time to end the ring of a server that was killed, and closes its socket after that.
+            Ok(stream) if listener_is_gone(&stream) => std::thread::sleep(GONE_PAUSE),
+            // Full backlog and denied permission mean a live server as well.
+            _ => break,
         }
-        // Full backlog and denied permission mean a live server as well.
-        _ => Err(SocketFileError::InUse(path.to_owned())),
     }
+    Err(SocketFileError::InUse(path.to_owned()))
+}
+
+/// The process that listens at the other end does not exist any more. One of another namespace counts as there.
+fn listener_is_gone(stream: &UnixStream) -> bool {
+    let listener = rustix::net::sockopt::socket_peercred(stream);
+    listener.is_ok_and(|listener| is_gone(listener.pid))
+}
+
+fn is_gone(process: rustix::process::Pid) -> bool {
+    rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH)
 }
 
 #[cfg(test)]
@@ -172,6 +191,14 @@ mod tests {
             won[0].1.remove();
             assert!(!path.exists());
         }
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_gone_and_this_one_is_not() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        child.wait().unwrap();
+        assert!(is_gone(pid) && !is_gone(rustix::process::getpid()));
     }
 
     #[test]
