@@ -246,6 +246,8 @@ pub struct Relevelling {
     pub rebuilt: Vec<String>,
     /// The members that are spares from now on.
     pub freed: Vec<String>,
+    /// The members that leave the array, since others have what they hold.
+    pub leaving: Vec<String>,
     /// Slots without a member.
     pub missing: usize,
 }

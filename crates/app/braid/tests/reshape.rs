@@ -119,6 +119,40 @@ fn an_array_is_drawn_together_on_fewer_members_once_its_users_see_less() {
 }
 
 #[test]
+fn a_stripe_becomes_mirrors_and_a_stripe_again() {
+    let place = Place::new();
+    place.members(&["a", "b", "c", "d"]);
+    place.run("create data -l 0 -n 2 -c 64K a b").ok();
+    let server = place.serve("a b");
+    let data = place.data("in", 8 << 20);
+    place.copy_in("in", "data");
+    let said = place.run("grow data --level 10").ok();
+    for words in ["is raid10 instead of raid0", "n2", "4 slots instead of 2", "braid add"] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    place.run("add data c d").ok();
+    place.run("wait data").ok();
+    assert!(place.run("check --wait data").ok().contains("0 sectors mismatched"));
+    let would = place.run("grow data --level 0 --dry-run --json").ok();
+    let would: serde_json::Value = serde_json::from_str(&would).unwrap();
+    assert_eq!(
+        (&would["new_level"], would["leaving"].as_array().unwrap().len()),
+        (&"raid0".into(), 2)
+    );
+    let said = place.run("grow data --level 0").ok();
+    assert!(said.contains("has left the array"), "{said}");
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    place.run("stop data").ok();
+    server.ended().ok();
+    // All four are given: those that have left are none of it.
+    let server = place.serve("a b c d");
+    assert_eq!(&place.detail("data")["raid_devices"], &2);
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    place.run("stop data").ok();
+    server.ended().ok();
+}
+
+#[test]
 fn the_level_is_changed_while_the_array_is_used_and_after_a_restart() {
     let place = Place::new();
     place.members(&["a", "b", "c", "d", "e"]);
@@ -127,7 +161,7 @@ fn the_level_is_changed_while_the_array_is_used_and_after_a_restart() {
     let data = place.data("in", 8 << 20);
     place.copy_in("in", "data");
     let before = place.detail("data");
-    place.run("grow data --level 10").refused(2, &["does not change raid0 to raid10"]);
+    place.run("grow data --level 1").refused(2, &["does not change raid0 to raid1"]);
     place.run("grow data --level 5 --size max").refused(2, &["cannot be used with"]);
     place.run("grow data --level 5 --layout left-symmetric").refused(2, &["--layout left-symm"]);
     let would = place.run("grow data --level 5 --dry-run --json").ok();

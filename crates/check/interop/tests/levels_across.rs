@@ -31,8 +31,8 @@ struct Kind {
     more: isize,
 }
 
-fn kinds() -> [Kind; 10] {
-    use Level::{Raid0, Raid1, Raid4, Raid5, Raid6};
+fn kinds() -> [Kind; 13] {
+    use Level::{Raid0, Raid1, Raid4, Raid5, Raid6, Raid10};
     let of = |name, from, layout, disks, to, more| Kind { name, from, layout, disks, to, more };
     [
         of("fourtofive", Raid4, 0, 3, Raid5, 0),
@@ -45,6 +45,9 @@ fn kinds() -> [Kind; 10] {
         of("fivetozero", Raid5, 5, 3, Raid0, -1),
         of("onetofive", Raid1, 0, 2, Raid5, 0),
         of("fivetoone", Raid5, 2, 2, Raid1, 0),
+        of("zerototen", Raid0, 0, 2, Raid10, 2),
+        of("threetoten", Raid0, 0, 3, Raid10, 3),
+        of("tentozero", Raid10, 0x102, 4, Raid0, -2),
     ]
 }
 
@@ -59,13 +62,29 @@ impl Kind {
         self.disks.saturating_add_signed(self.more)
     }
 
-    /// Bytes of the array; of level 0 all that there is.
+    /// Bytes of the array; of levels 0 and 10 all that there is. (Linux uses all of the members when 10 becomes 0.)
     fn size(&self) -> Option<u64> {
         let data = match self.from {
+            Level::Raid0 | Level::Raid10 => return None,
             Level::Raid1 => 1,
             level => self.disks - level.parity_count(),
         };
-        (self.from != Level::Raid0).then_some(COMPONENT * data as u64)
+        Some(COMPONENT * data as u64)
+    }
+
+    /// The members that are there at first, by slots: those that stay have the first numbers.
+    fn order(&self) -> Vec<usize> {
+        match self.from {
+            Level::Raid10 => {
+                (0..self.disks).map(|slot| slot / 2 + slot % 2 * self.disks / 2).collect()
+            }
+            _ => (0..self.disks).collect(),
+        }
+    }
+
+    /// The members that level 0 has no use for, by number.
+    fn gone(&self) -> std::ops::Range<usize> {
+        if self.to == Level::Raid0 { self.left()..self.disks } else { 0..0 }
     }
 }
 
@@ -87,10 +106,11 @@ fn md_runs_arrays_whose_level_braid_has_changed() {
             bitmap: CreateBitmap::None,
             ..CreateOptions::new(name, kind.from, kind.disks)
         };
-        let (ctx, given) = (own_context(&shard), openers(folder, name, kind.disks));
+        let ctx = own_context(&shard);
+        let given: Vec<_> = kind.order().iter().map(|nr| opener(folder, name, *nr)).collect();
         let new: Vec<_> = (kind.disks..kind.members()).map(|nr| opener(folder, name, nr)).collect();
         let last = path(folder, name, kind.disks - 1).display().to_string();
-        let (on, level) = (shard.clone(), kind.to);
+        let (on, from, level) = (shard.clone(), kind.from, kind.to);
         let size = shard.block_on(async move {
             let all = given.iter().cloned().map(Some).collect();
             create(&ctx, all, options).await.expect("it is created");
@@ -98,7 +118,7 @@ fn md_runs_arrays_whose_level_braid_has_changed() {
             let control = Control::find(&on, array.id()).expect("it runs");
             across::write(&on, &array, &content(COMPARED)).await;
             control.jobs().wait_idle().await;
-            if level == Level::Raid0 {
+            if level == Level::Raid0 && from != Level::Raid10 {
                 let last = MemberSelector::Name(last);
                 control.membership().fail(&last).await.expect("it can be spared");
                 control.membership().remove(&last).await.expect("it is faulty");
@@ -160,8 +180,11 @@ fn braid_runs_arrays_whose_level_md_has_changed() {
         if kind.from != Level::Raid1 {
             how.push_str(" --chunk 64");
         }
+        if kind.size().is_some() {
+            write!(how, " --size {}", COMPONENT / KIB).unwrap();
+        }
         if kind.from != Level::Raid0 {
-            write!(how, " --size {} --bitmap none", COMPONENT / KIB).unwrap();
+            how.push_str(" --bitmap none");
         }
         if let (Level::Raid5 | Level::Raid6, Some(layout)) =
             (kind.from, braid_layout::layout_name(kind.from, kind.layout))
@@ -173,11 +196,10 @@ fn braid_runs_arrays_whose_level_md_has_changed() {
             "mdadm --create --run --quiet --level {number} --raid-devices {}{how} /dev/md0{}\n\
              settle; dd if=content of=/dev/md0 bs=1M oflag=direct status=none; settle",
             kind.disks,
-            devices(0..kind.disks)
+            kind.order().iter().map(|nr| format!(" /dev/loop{nr}")).collect::<String>()
         )
         .unwrap();
-        if kind.to == Level::Raid0 {
-            let last = kind.disks - 1;
+        for last in kind.gone() {
             writeln!(
                 script,
                 "mdadm --fail --quiet /dev/md0 /dev/loop{last}; \

@@ -52,6 +52,7 @@ pub(super) fn change(
         seconds: copied / 1024 * planned.rebuilt.len() as u64 / rate,
         rebuilt: planned.rebuilt,
         freed: planned.freed,
+        leaving: planned.leaving,
         missing: planned.empty,
     };
     Ok(Answer::Relevelling { text: text(&report, rate * 1024), report })
@@ -75,6 +76,16 @@ fn text(report: &Relevelling, rate: u64) -> String {
     let mut lines = vec![first, "no data is moved, and its users see no difference".to_string()];
     if !report.freed.is_empty() {
         lines.push(format!("{} {is} a spare", report.freed.join(", ")));
+    }
+    if !report.leaving.is_empty() {
+        let (leaves, have) = match dry_run {
+            true => ("would leave", "have"),
+            false => ("has left", "have"),
+        };
+        lines.push(format!(
+            "{} {leaves} the array, since the others {have} all that is there: from then on the loss of any of them loses data",
+            report.leaving.join(", ")
+        ));
     }
     if !report.rebuilt.is_empty() {
         let (follow, is) = match dry_run {

@@ -50,10 +50,18 @@ pub fn look(
         }
     }
     let holds = |slot| choice.in_sync.iter().any(|(held, _)| *held == slot);
-    // A reshape to fewer members may have ended without anybody being told.
+    // A reshape to fewer members may have ended, or slots have other numbers, without anybody being told.
     let reshaped = || {
-        let missing = (0..choice.freshest.raid_disks as usize).filter(|slot| !holds(*slot)).count();
-        matches!(layout, Layout::Parity(parity) if missing <= parity.parity_count())
+        let slots = choice.freshest.raid_disks as usize;
+        let missing = (0..slots).filter(|slot| !holds(*slot)).count();
+        match layout {
+            Layout::Parity(parity) => missing <= parity.parity_count(),
+            Layout::Striped(_) if choice.freshest.level == 10 => {
+                (0..slots / 2).all(|pair| holds(pair * 2) || holds(pair * 2 + 1))
+            }
+            Layout::Raid10(_) => choice.freshest.level == 0 && missing == 0,
+            _ => false,
+        }
     };
     if must_start && !layout.survives(holds) && !(world.reshaping.get() && reshaped()) {
         let slots: Vec<usize> = choice.in_sync.iter().map(|(slot, _)| *slot).collect();

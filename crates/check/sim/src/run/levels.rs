@@ -14,6 +14,9 @@ use braid_format::superblock::Superblock;
 use braid_layout::{Layout, Level};
 use std::rc::Rc;
 
+/// md's number of the layout of level 10 that has two copies side by side.
+const NEAR_2: u32 = 0x102;
+/// Beside 10, which leads to 0 alone, and which is come to from there alone.
 const LEVELS: [Level; 5] = [Level::Raid0, Level::Raid1, Level::Raid4, Level::Raid5, Level::Raid6];
 
 impl Run {
@@ -21,7 +24,7 @@ impl Run {
     fn can_change_its_level(&self) -> bool {
         let lies = self.world.members.borrow().iter().any(|member| member.kind.lies);
         let layout = self.layout(self.top());
-        let known = matches!(&*layout, Layout::Parity(_) | Layout::Mirror(_) | Layout::Striped(_));
+        let known = !matches!(&*layout, Layout::Linear(_));
         let journal = self.plan.scenario.journal.is_some();
         // A flush that fails at a level without redundancy fails that request, and one that has a slot without a member stops.
         let flushes = self.promises.flushes_fail;
@@ -56,12 +59,19 @@ impl Run {
         let whole = self.layout(top).array_size();
         // Few arrays can.
         let apart = self.parity_is_apart();
-        let level = match apart && self.chances.levels.chance(40) {
-            true => Level::Raid0,
-            false => *self.chances.levels.rng.pick(&LEVELS),
+        let level = match before.level {
+            Level::Raid10 if before.layout != NEAR_2 || before.raid_disks % 2 != 0 => {
+                return Ok(false);
+            }
+            Level::Raid10 => Level::Raid0,
+            Level::Raid0 if self.chances.levels.chance(40) => Level::Raid10,
+            _ if apart && self.chances.levels.chance(40) => Level::Raid0,
+            _ => *self.chances.levels.rng.pick(&LEVELS),
         };
         if level == Level::Raid0 && apart {
             before = self.without_parity(before)?;
+        } else if before.level == Level::Raid10 {
+            before = self.without_bitmap_and_spares(before)?;
         }
         // Not all lead anywhere without moving data.
         let mut planned = None;
@@ -172,6 +182,19 @@ impl Run {
     /// The member that has parity goes, and all that wait to be needed; and a bitmap.
     fn without_parity(&mut self, status: ArrayStatus) -> Result<ArrayStatus, Over> {
         let last = status.raid_disks - 1;
+        // Spares first: they would take its place.
+        let status = self.without_bitmap_and_spares(status)?;
+        let members = self.world.members.borrow().clone();
+        let holds = |slot| members.iter().find(|m| m.slot.get() == slot && !m.out.get()).cloned();
+        let Some(holder) = holds(Some(last)) else { return Ok(status) };
+        self.is_removed(holder.name(), true)?;
+        holder.out.set(true);
+        self.lose(last);
+        self.top_status()
+    }
+
+    /// Level 0 has neither.
+    fn without_bitmap_and_spares(&mut self, status: ArrayStatus) -> Result<ArrayStatus, Over> {
         if status.bitmap.is_some() {
             let control = self.top_control()?;
             let later = self.life()?.machine.begin(async move { control.bitmap().remove().await });
@@ -179,18 +202,11 @@ impl Run {
                 return self.fail("requests_succeed", error.to_string());
             }
         }
-        let members = self.world.members.borrow().clone();
-        let holds = |slot| members.iter().find(|m| m.slot.get() == slot && !m.out.get()).cloned();
-        let Some(holder) = holds(Some(last)) else { return Ok(status) };
-        // Spares first: they would take its place.
         for member in &status.members {
-            if member.name != holder.name() && !self.holds_data(&member.name) {
+            if !self.holds_data(&member.name) {
                 self.is_removed(&member.name, false)?;
             }
         }
-        self.is_removed(holder.name(), true)?;
-        holder.out.set(true);
-        self.lose(last);
         self.top_status()
     }
 
@@ -225,6 +241,7 @@ impl Run {
         let held = choice.in_sync.iter().filter_map(|(_, member)| {
             let own = images::superblock(&self.world, member)?;
             Some(Superblock {
+                roles: freshest.roles.clone(),
                 level: freshest.level,
                 layout: freshest.layout,
                 chunk_sectors: freshest.chunk_sectors,
@@ -243,6 +260,11 @@ impl Run {
             self.plan.arrays[top].create.level = level;
             // Without redundancy nothing could differ.
             self.promises.synced = true;
+            // Slots may have other numbers, and second copies have left.
+            self.learn_from_images();
+            for member in members.iter().filter(|member| member.slot.get().is_none()) {
+                member.out.set(true);
+            }
         }
         self.has_layout(Rc::new(layout));
         Ok(())

@@ -6,6 +6,7 @@
 //!
 //! Invariant: no member that is left out becomes a source of data.
 
+use super::renumbered::renumber;
 use crate::control::record::members::Standing;
 use crate::error::AssembleError;
 use crate::metadata::component::used_size;
@@ -147,8 +148,11 @@ fn stale_slot(shared: &Superblock, reference: &str, found: &Found) -> Option<Slo
 
 /// Chooses among devices that all have a superblock; `uuid` says which array when there are several.
 pub(crate) fn choose(found: Vec<Found>, uuid: Option<[u8; 16]>) -> Result<Choice, AssembleError> {
-    let (found, left_out) = one_array(found, uuid)?;
+    let (mut found, left_out) = one_array(found, uuid)?;
     no_twins(&found)?;
+    if let Some(superblock) = freshest(&found).map(|freshest| freshest.superblock.clone()) {
+        renumber(found.iter_mut().map(|found| &mut found.superblock), &superblock);
+    }
     let Some(freshest) = freshest(&found) else {
         return Err(no_holder(&found, left_out));
     };

@@ -1,7 +1,7 @@
 //! Makes a running array of its members.
 //!
 //! `choose` decides from the superblocks who takes part, `journal` replays a write journal, `rescue` who else does when it cannot start otherwise and somebody
-//! insists, `reshape` what an array has become that is being reshaped, `doubt` what may be wrong after a start by force, `outlook` tells all that without starting anything;
+//! insists, `renumbered` what slots a member means that missed an update in which they got other numbers, `reshape` what an array has become that is being reshaped, `doubt` what may be wrong after a start by force, `outlook` tells all that without starting anything;
 //! this file reads them, checks what was
 //! chosen against the array's shape, and starts engines and control.
 //!
@@ -16,6 +16,7 @@ mod doubt;
 mod journal;
 mod logged;
 pub mod outlook;
+mod renumbered;
 mod rescue;
 mod reshape;
 mod running;

@@ -7,6 +7,7 @@
 //! then, and whoever can look at the data has to say.
 
 use braid_format::superblock::{Role, Superblock, Version, time_seconds};
+use braid_layout::Level;
 use std::fmt;
 
 /// A member of one of the sides.
@@ -69,12 +70,29 @@ pub(crate) struct Named<'a> {
 
 /// Both were written while they took each other for lost.
 pub(crate) fn ran_apart(one: &Superblock, other: &Superblock) -> bool {
+    if slots_have_other_numbers(one, other) {
+        // Who is in a table says something all the same.
+        let holds = |table: &Superblock, member: &Superblock| {
+            let own = |(number, _)| number == member.dev_number;
+            member.own_role().slot().is_none() || holders(table).any(own)
+        };
+        return one.set_uuid == other.set_uuid && !holds(one, other) && !holds(other, one);
+    }
     one.set_uuid == other.set_uuid
         && !lists(one, other)
         && !lists(other, one)
         && went_on_without(one, other)
         && went_on_without(other, one)
         && !shares_a_member(one, other)
+}
+
+/// The level was changed between the two, and slots were given other numbers by that.
+fn slots_have_other_numbers(one: &Superblock, other: &Superblock) -> bool {
+    let levels = [one, other].map(|superblock| Level::from_md(superblock.level));
+    matches!(
+        levels,
+        [Some(Level::Raid0), Some(Level::Raid10)] | [Some(Level::Raid10), Some(Level::Raid0)]
+    )
 }
 
 /// The table has `member` in the slot that `member` says it holds.

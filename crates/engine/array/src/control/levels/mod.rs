@@ -8,16 +8,18 @@
 //!
 //! Whatever the moment of a crash, the freshest superblock has the old level or the new one, and both name the same place for
 //! each byte; a member that missed the update is brought in line by the assembly. What a parity that is no longer kept was on
-//! is a spare.
+//! is a spare. From 10 to 0 the second copies leave the array: as with mdadm they count as failed in the update before.
 
 mod rules;
 
-use crate::control::record::members::Standing;
+use crate::control::membership::former::Former;
+use crate::control::record::members::{Member, Standing};
 use crate::control::{Control, commands};
 use crate::engine::Engine;
 use crate::error::ControlError;
 use crate::state::geometries::Geometries;
 use crate::state::geometry::Geometry;
+use crate::state::view::MemberNr;
 use braid_format::SECTOR;
 use braid_layout::Level;
 use braid_shard::plant::planted;
@@ -61,6 +63,8 @@ pub struct Relevelled {
     pub rebuilt: Vec<String>,
     /// The members that lose their slots and are spares.
     pub freed: Vec<String>,
+    /// The members that leave the array, since others have what they hold.
+    pub leaving: Vec<String>,
     /// Slots without a member, until one is added for each of them.
     pub empty: usize,
 }
@@ -82,7 +86,11 @@ impl Control {
         if dry_run {
             return Ok(planned);
         }
-        self.change_shape(DOING, self.take_over(wanted)).await?;
+        let mut left = Vec::new();
+        self.change_shape(DOING, self.take_over(wanted, &mut left)).await?;
+        for member in left {
+            self.membership.has_left(member).await;
+        }
         if planned.level.1.has_redundancy() {
             self.keep_watch();
         }
@@ -110,20 +118,11 @@ impl Control {
             );
             return refuse(why);
         }
-        if to == Level::Raid0 {
-            if shared.bitmap_offset != 0 {
-                let why = format!(
-                    "it has a bitmap, of which raid0 has none; as for md, take it away first: braid grow {name} --bitmap none"
-                );
-                return refuse(why);
-            }
-            if let Some(bad) = roster.members.iter().find(|member| !member.bad.now.is_empty()) {
-                let why = format!(
-                    "{} has bad blocks recorded, which only redundancy makes good; replace it first",
-                    bad.name
-                );
-                return refuse(why);
-            }
+        if to == Level::Raid0 && shared.bitmap_offset != 0 {
+            let why = format!(
+                "it has a bitmap, of which raid0 has none; as for md, take it away first: braid grow {name} --bitmap none"
+            );
+            return refuse(why);
         }
         if let Some(name) = roster.being_replaced() {
             let job = format!("the replacement of {name}");
@@ -165,15 +164,30 @@ impl Control {
         if let Err(why) = settings.check(&new, there, self.in_effect.memory_max) {
             return Err(refuse(format!("its settings do not suit that: {why}")));
         }
+        let leaving = self.leaving(&shape);
         let roster = self.record.roster.borrow();
-        let held =
-            |slot: usize| roster.members.iter().any(|m| m.standing == Standing::InSync(slot));
+        let holds = |member: &Member, slot: usize| match member.standing {
+            Standing::InSync(held) => shape.slot_for(held) == Some(slot),
+            _ => false,
+        };
+        let held = |slot: usize| roster.members.iter().any(|member| holds(member, slot));
+        if disks > roster.shared.version.max_members() {
+            let most = roster.shared.version.max_members();
+            return Err(refuse(format!("its superblocks list {most} members at most")));
+        }
+        if shape.renumbers() && !roster.shared.version.has_recovery_offset() {
+            let version = roster.shared.version;
+            let why =
+                format!("metadata {version} numbers members by their slots, which would change");
+            return Err(refuse(why));
+        }
         if !new.survives(held) {
             return Err(refuse(format!("{} cannot go on with the members that it has", new.level)));
         }
+        let leaving = leaving?;
         if new.level == Level::Raid0
             && let Some(other) = roster.members.iter().find(|member| match member.standing {
-                Standing::InSync(slot) => slot >= disks,
+                Standing::InSync(slot) => shape.slot_for(slot).is_none(),
                 _ => true,
             })
         {
@@ -189,13 +203,15 @@ impl Control {
             };
             return Err(refuse(why));
         }
-        let empty: Vec<usize> = (0..disks).filter(|slot| roster.holder(*slot).is_none()).collect();
-        let lost = roster.members.iter().filter(|m| m.standing.slot().is_some_and(|s| s >= disks));
+        let empty = (0..disks).filter(|slot| !held(*slot)).count();
+        let lost = roster
+            .members
+            .iter()
+            .filter(|m| m.standing.slot().is_some_and(|slot| shape.slot_for(slot).is_none()));
         let freed: Vec<String> = lost.map(|member| member.name.clone()).collect();
         let spares = roster.members.iter().filter(|member| member.standing == Standing::Spare);
         let spares: Vec<String> = spares.map(|member| member.name.clone()).collect();
-        let rebuilt: Vec<String> =
-            spares.into_iter().chain(freed.clone()).take(empty.len()).collect();
+        let rebuilt: Vec<String> = spares.into_iter().chain(freed.clone()).take(empty).collect();
         let planned = Relevelled {
             level: (geometry.level, shape.level),
             layout: (geometry.layout_number, shape.number),
@@ -203,15 +219,51 @@ impl Control {
             chunk_size: (geometry.layout.chunk_size(), shape.layout.chunk_size()),
             array_size: self.record.engine.size.get(),
             component_size: shape.component,
-            empty: empty.len() - rebuilt.len(),
+            empty: empty - rebuilt.len(),
             rebuilt,
             freed,
+            leaving: leaving.into_iter().map(|nr| self.record.member_name(nr)).collect(),
         };
         Ok((shape, planned))
     }
 
+    /// The members that leave the array, since others have what they hold: those of level 10 that are second copies.
+    fn leaving(&self, shape: &Shape) -> Result<Vec<MemberNr>, ControlError> {
+        let mut leaving = Vec::new();
+        if shape.level != Level::Raid0 {
+            return Ok(leaving);
+        }
+        let roster = self.record.roster.borrow();
+        for slot in 0..shape.layout.slots() {
+            let holds = |member: &&Member| match member.standing {
+                Standing::InSync(held) => shape.slot_for(held) == Some(slot),
+                _ => false,
+            };
+            let holders: Vec<&Member> = roster.members.iter().filter(holds).collect();
+            let suits = |member: &&&Member| {
+                let sound = member.given_up.is_none() && !self.record.suspects.contains(member.nr);
+                sound && member.bad.now.is_empty()
+            };
+            let Some(stays) = holders.iter().find(suits) else {
+                let names: Vec<&str> = holders.iter().map(|member| member.name.as_str()).collect();
+                let why = format!(
+                    "{} has bad blocks recorded, which only redundancy makes good; replace it first",
+                    names.join(" as well as ")
+                );
+                return Err(self.no_shape(DOING, why));
+            };
+            let others = holders.iter().filter(|member| member.nr != stays.nr);
+            leaving.extend(others.map(|member| member.nr));
+        }
+        Ok(leaving)
+    }
+
     /// Takes the new level over; requests wait meanwhile, and no job runs.
-    async fn take_over(self: &Rc<Self>, wanted: WantedLevel) -> Result<(), ControlError> {
+    async fn take_over(
+        self: &Rc<Self>,
+        wanted: WantedLevel,
+        left: &mut Vec<Former>,
+    ) -> Result<(), ControlError> {
         let turn = self.record.turn().await;
         let old = self.record.geometry();
         if old.level.has_redundancy() {
@@ -223,13 +275,17 @@ impl Control {
         let (shape, planned) = self.plan_level(wanted)?;
         let new = new_geometry(&old, &shape);
         let sectors = shape.component / SECTOR_BYTES;
-        // By itself: whoever misses the other update must know how much of it is data.
+        // By itself: whoever misses the other update must know how much of it is data, and whose place it has.
+        let leaving = self.leaving(&shape)?;
         if new.level == Level::Raid0 {
+            for nr in &leaving {
+                self.record.drop_member(*nr, "another has what it holds, and level 0 has one copy");
+            }
             self.each_superblock(|superblock| superblock.data_size = sectors);
-            self.record.write_superblocks(&turn).await;
+            self.record.record_dropped(&turn).await;
             self.still_works(&turn).await?;
         }
-        self.has_level(&shape);
+        left.extend(self.has_level(&shape, &leaving));
         self.record.write_superblocks(&turn).await;
         self.still_works(&turn).await?;
         self.record.send_geometries(&Geometries::one(Arc::new(new))).await;
@@ -243,8 +299,8 @@ impl Control {
         Ok(())
     }
 
-    /// The roster says what the superblocks are to say.
-    fn has_level(&self, shape: &Shape) {
+    /// The roster says what the superblocks are to say. Gives the members that are none any more.
+    fn has_level(&self, shape: &Shape, leaving: &[MemberNr]) -> Vec<Former> {
         let disks = shape.layout.slots();
         let mut roster = self.record.roster.borrow_mut();
         let shared = &mut roster.shared;
@@ -259,10 +315,14 @@ impl Control {
         shared.raid0_layout = false;
         for member in &mut roster.members {
             member.superblock.raid0_layout = false;
-            if member.standing.slot().is_some_and(|slot| slot >= disks) {
-                member.standing = Standing::Spare;
+            // Between two slots nobody else has the new one: all change at once.
+            let kept = shape.renumbers() && planted("old-slot-kept");
+            if let Some(slot) = member.standing.slot().filter(|_| !kept) {
+                member.standing = shape.slot_for(slot).map_or(Standing::Spare, Standing::InSync);
             }
         }
+        let left = roster.members.extract_if(.., |member| leaving.contains(&member.nr));
+        left.map(Former::of).collect()
     }
 
     fn each_superblock(&self, change: impl Fn(&mut braid_format::superblock::Superblock)) {

@@ -5,13 +5,15 @@
 //!  5 ─► 6     one slot more, for Q; the others keep their parts    6 ─► 5    where Q has the last slot to itself; it is given up
 //!  0 ─► 4, 5  one slot more, for parity: parity-last               4, 5 ─► 0 where parity has the last slot to itself, and no member
 //!  1 ─► 5     of two members: the second copy is the parity        5 ─► 1    of two members
+//!  0 ─► 10    a slot behind each, for its copy (near 2)            10 ─► 0   near 2, an even number: one member of each two leaves
 //! ```
 //!
-//! Two of them in a row are one, where that is meant: 4 or 0 to 6, 6 to 4 or 0. They are md's (`takeover` in `raid0.c`, `raid1.c`
-//! and `raid5.c`), whose layout numbers they lead to.
+//! Two of them in a row are one, where that is meant: 4 or 0 to 6, 6 to 4 or 0. They are md's (`takeover` in `raid0.c`, `raid1.c`,
+//! `raid5.c` and `raid10.c`), whose layout numbers they lead to. Between 0 and 10 slots get other numbers, else each member keeps
+//! the one that it has.
 
 use crate::state::geometry::Geometry;
-use braid_layout::{Layout, Level, Spec, layout_name};
+use braid_layout::{Layout, Level, Slot, Spec, layout_name};
 
 /// md's number of the layout of levels 5 and 6 that has parity on the last slots; the same at both.
 const PARITY_LAST: u32 = 5;
@@ -19,6 +21,8 @@ const PARITY_LAST: u32 = 5;
 const Q_LAST: u32 = 16;
 /// The last layout of level 5 for which there is such a one.
 const PARITY_FIRST: u32 = 4;
+/// The layout of level 10 that has two copies side by side.
+const NEAR_2: u32 = 0x102;
 /// The chunk that an array gets which had none, unless its size is no multiple of that: then the largest that fits.
 const CHUNK_MAX: u64 = 64 << 10;
 const CHUNK_MIN: u64 = 4 << 10;
@@ -34,6 +38,35 @@ pub(super) struct Shape {
     pub(super) layout: Layout,
     /// Bytes used of each component; what the layout was made of.
     pub(super) component: u64,
+    slots: Slots,
+}
+
+/// The slots that members get.
+#[derive(Clone, Copy, Debug)]
+enum Slots {
+    /// Those that they have.
+    Same,
+    /// Each gets an empty one behind it.
+    Doubled,
+    /// Each two become one.
+    Halved,
+}
+
+impl Shape {
+    /// The slot that the holder of `slot` gets; `None`: it loses it.
+    pub(super) fn slot_for(&self, slot: Slot) -> Option<Slot> {
+        let new = match self.slots {
+            Slots::Same => slot,
+            Slots::Doubled => slot * 2,
+            Slots::Halved => slot / 2,
+        };
+        (new < self.layout.slots()).then_some(new)
+    }
+
+    /// Members that stay have another slot then.
+    pub(super) fn renumbers(&self) -> bool {
+        !matches!(self.slots, Slots::Same)
+    }
 }
 
 /// The shape of `geometry` at `level`, with chunks of `chunk` bytes where it has none now.
@@ -54,6 +87,11 @@ pub(super) fn shape_at(
     }
     let (slots, last) = (geometry.slots(), geometry.layout_number);
     let more = |parities: usize| slots + parities;
+    let numbers = match (from, level) {
+        (Level::Raid0, Level::Raid10) => Slots::Doubled,
+        (Level::Raid10, Level::Raid0) => Slots::Halved,
+        _ => Slots::Same,
+    };
     let (number, disks) = match (from, level) {
         (Level::Raid4, Level::Raid5) => (PARITY_LAST, slots),
         (Level::Raid4, Level::Raid6) => (PARITY_LAST, more(1)),
@@ -71,6 +109,10 @@ pub(super) fn shape_at(
         (Level::Raid6, Level::Raid0) if last == PARITY_LAST => (0, slots - 2),
         (Level::Raid1, Level::Raid5) if slots == 2 => (braid_layout::default_layout(level), slots),
         (Level::Raid5, Level::Raid1) if slots == 2 => (0, slots),
+        (Level::Raid0, Level::Raid10) => (NEAR_2, slots * 2),
+        (Level::Raid10, Level::Raid0) if last == NEAR_2 && slots.is_multiple_of(2) => {
+            (0, slots / 2)
+        }
         _ => return Err(not_that(geometry, level)),
     };
     if level == Level::Raid6 && !(4..=SLOTS_MAX).contains(&disks) {
@@ -98,7 +140,7 @@ pub(super) fn shape_at(
             geometry.array_size()
         ));
     }
-    Ok(Shape { level, number, layout, component })
+    Ok(Shape { level, number, layout, component, slots: numbers })
 }
 
 /// Bytes that are used of each component.
@@ -160,9 +202,12 @@ fn not_that(geometry: &Geometry, level: Level) -> String {
         (Level::Raid1, Level::Raid5) | (Level::Raid5, Level::Raid1) => {
             format!("that needs two members, and it has {slots}")
         }
+        (Level::Raid10, Level::Raid0) => format!(
+            "with layout {layout} of {slots} members that would move data; as in md, it has to be n2 of an even number"
+        ),
         _ => format!(
-            "braid does not change {from} to {level}; it changes 0 to 4, 5 or 6 and back, 4, 5 and 6 to each other, and 1 of two \
-             members to 5 and back"
+            "braid does not change {from} to {level}; it changes 0 to 4, 5, 6 or 10 and back, 4, 5 and 6 to each other, and 1 of \
+             two members to 5 and back"
         ),
     }
 }
@@ -237,6 +282,30 @@ mod tests {
         }
         // 0: 4, 5, 6. 4: 0, 5, 6. 5: 6 of six layouts, 0 and 4 of one. 6: 5 of six layouts, 0 and 4 of one.
         assert_eq!(changes, 3 + 3 + 8 + 8);
+    }
+
+    #[test]
+    fn what_is_striped_is_one_copy_of_two() {
+        let zero = geometry(Level::Raid0, 0, 3);
+        let ten = shape_at(&zero, Level::Raid10, None).unwrap();
+        assert_eq!((ten.number, ten.layout.slots()), (NEAR_2, 6));
+        let Layout::Raid10(copies) = &ten.layout else { unreachable!() };
+        for byte in (0..zero.array_size()).step_by(4096) {
+            let was = place(&zero.layout, byte);
+            let (chunk, within) = copies.locate(byte);
+            let [one, other] = [0, 1].map(|copy| copies.copy(chunk, copy));
+            assert_eq!(ten.slot_for(was.slot), Some(one.slot));
+            assert_eq!((one.offset + within, other.slot), (was.offset, one.slot + 1));
+        }
+        let back = shape_at(&geometry(Level::Raid10, NEAR_2, 6), Level::Raid0, None).unwrap();
+        assert_eq!(format!("{:?}", back.layout), format!("{:?}", zero.layout));
+        let slots: Vec<_> = (0..6).map(|slot| back.slot_for(slot).unwrap()).collect();
+        assert_eq!(slots, [0, 0, 1, 1, 2, 2]);
+        for (number, disks) in [(NEAR_2, 5), (0x103, 6), (0x201, 6), (0x1_0201, 6)] {
+            let ten = geometry(Level::Raid10, number, disks);
+            let why = shape_at(&ten, Level::Raid0, None).unwrap_err();
+            assert!(why.contains("n2 of an even number"), "{why}");
+        }
     }
 
     #[test]

@@ -7,12 +7,14 @@
 //! | `readding` | former members taken back |
 //! | `journals` | a device added as the write journal |
 //! | `replace` | members that are to be replaced |
+//! | `former` | members for which the array has no place any more |
 //! | `flags` | write-mostly and failfast, set and cleared |
 //! | `moment` | commands that do not wait for long |
 
 mod candidate;
 mod checks;
 mod flags;
+pub(crate) mod former;
 mod journals;
 mod moment;
 mod readding;

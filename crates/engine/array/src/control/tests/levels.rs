@@ -16,6 +16,8 @@ use std::sync::Arc;
 const KIB: u64 = 1 << 10;
 const CHUNK: u64 = 8 * KIB;
 const COMPONENT: u64 = 48 * CHUNK;
+/// md's number of the layout of level 10 that has two copies side by side.
+const NEAR_2: u32 = 0x102;
 
 fn wanted(level: Level) -> WantedLevel {
     WantedLevel { level, chunk_size: None, layout: None, raid_disks: None }
@@ -72,7 +74,7 @@ fn take_away(world: &World, control: &Rc<Control>, name: &str) {
 }
 
 /// All changes of one command, with the layout that they lead to and how many slots are new.
-const CHANGES: [(Level, u32, usize, Level, u32, usize); 14] = [
+const CHANGES: [(Level, u32, usize, Level, u32, usize); 16] = [
     (Level::Raid4, 0, 3, Level::Raid5, 5, 0),
     (Level::Raid5, 5, 3, Level::Raid4, 0, 0),
     (Level::Raid5, 0, 3, Level::Raid6, 16, 1),
@@ -87,6 +89,8 @@ const CHANGES: [(Level, u32, usize, Level, u32, usize); 14] = [
     (Level::Raid0, 0, 2, Level::Raid6, 5, 2),
     (Level::Raid1, 0, 2, Level::Raid5, 2, 0),
     (Level::Raid5, 3, 2, Level::Raid1, 0, 0),
+    (Level::Raid0, 0, 2, Level::Raid10, NEAR_2, 2),
+    (Level::Raid0, 0, 3, Level::Raid10, NEAR_2, 3),
 ];
 
 #[test]
@@ -272,6 +276,119 @@ fn whoever_misses_the_last_update_is_brought_in_line() {
     }
 }
 
+/// Of a level 10 array of four: level 0 is on one member of each two.
+#[test]
+fn the_second_copies_leave_with_level_10() {
+    // None is lost before; or first, second or both copies of the one or the other.
+    for lost in [&[][..], &[0], &[1], &[3], &[0, 2], &[1, 2]] {
+        for shards in [1, 3] {
+            let what = format!("without {lost:?}, {shards} shards");
+            let world = World::new(shards);
+            let (all, array, control) = array_of(&world, (Level::Raid10, NEAR_2, 4), false, 0);
+            let mut content = pattern(0, size(&array));
+            for slot in lost {
+                take_away(&world, &control, &format!("m{slot}"));
+            }
+            let would = change(&world, &control, wanted(Level::Raid0), true).unwrap();
+            let is = change(&world, &control, wanted(Level::Raid0), false).unwrap();
+            assert_eq!(is, would, "{what}");
+            assert_eq!((is.raid_disks, is.layout.1, is.empty), ((4, 2), 0, 0), "{what}");
+            assert_eq!(is.leaving.len() + lost.len(), 2, "{what}");
+            assert!(is.rebuilt.is_empty() && is.freed.is_empty(), "{what}");
+            let status = world.status(&control);
+            assert_eq!((status.level, status.members.len()), (Level::Raid0, 2), "{what}");
+            assert_eq!(world.read(&array, 0, 0, content.len()).unwrap(), content, "{what}");
+            let new = pattern(7, 5 * CHUNK as usize);
+            world.write(&array, 0, 3 * CHUNK, &new).unwrap();
+            content[3 * CHUNK as usize..][..new.len()].copy_from_slice(&new);
+            world.stop(&control);
+            // Those that have left are no members to whoever finds them.
+            let names: Vec<&str> = status.members.iter().map(|m| m.name.as_str()).collect();
+            let (stay, gone): (Vec<_>, Vec<_>) =
+                all.iter().cloned().partition(|member| names.contains(&member.ram.name()));
+            for member in gone.iter().filter(|m| is.leaving.iter().any(|name| name == m.ram.name()))
+            {
+                assert_eq!(world.superblock(member).own_role(), Role::Faulty, "{what}");
+            }
+            for (slot, member) in stay.iter().enumerate() {
+                let superblock = world.superblock(member);
+                assert_eq!(superblock.own_role(), Role::Slot(slot as u16), "{what}");
+                assert_eq!((superblock.data_size * 512, superblock.size), (COMPONENT, 0), "{what}");
+            }
+            let world = World::new(shards);
+            let (array, control) = world.assemble(&all);
+            assert_eq!(world.read(&array, 0, 0, content.len()).unwrap(), content, "{what}");
+            // And back: they can be the second copies again.
+            change(&world, &control, wanted(Level::Raid10), false).unwrap();
+            for member in &gone {
+                let (adding, opener) = (Rc::clone(&control), Arc::clone(member));
+                world.run(async move { adding.membership().add(opener, true).await }).unwrap();
+                world.wait_idle(&control);
+            }
+            assert_eq!(world.status(&control).degraded, 0, "{what}");
+            assert_eq!(world.check(&control), 0, "{what}");
+            assert_eq!(world.read(&array, 0, 0, content.len()).unwrap(), content, "{what}");
+            world.stop(&control);
+        }
+    }
+}
+
+/// Any of the members may have missed the update in which slots get other numbers.
+#[test]
+fn whoever_misses_other_numbers_of_slots_is_brought_in_line() {
+    for (from, layout, disks, to) in
+        [(Level::Raid0, 0, 3, Level::Raid10), (Level::Raid10, NEAR_2, 6, Level::Raid0)]
+    {
+        for late in 1..7_u32 {
+            let what = format!("{from} to {to}, late {late:b}");
+            let world = World::new(1);
+            let (all, array, control) = array_of(&world, (from, layout, disks), false, 0);
+            let content = pattern(0, size(&array));
+            let second = (to == Level::Raid0).then_some("m0");
+            if let Some(name) = second {
+                // The first slot is that of a second copy.
+                take_away(&world, &control, name);
+            }
+            let before: Vec<_> = all.iter().map(|member| world.superblock(member)).collect();
+            change(&world, &control, wanted(to), false).unwrap();
+            let status = world.status(&control);
+            let held = |member: &&Arc<TestMember>| {
+                status.members.iter().any(|held| held.name == member.ram.name())
+            };
+            let holders: Vec<_> = all.iter().filter(held).cloned().collect();
+            assert_eq!(holders.len(), 3, "{what}");
+            for (nr, member) in holders.iter().enumerate().filter(|(nr, _)| late >> nr & 1 == 1) {
+                let after = world.superblock(member);
+                let was = before.iter().find(|was| was.dev_number == after.dev_number).unwrap();
+                let old = braid_format::superblock::Superblock {
+                    events: after.events - 1,
+                    level: was.level,
+                    layout: was.layout,
+                    size: was.size,
+                    chunk_sectors: was.chunk_sectors,
+                    raid_disks: was.raid_disks,
+                    roles: was.roles.clone(),
+                    ..after.clone()
+                };
+                assert!(nr == 0 || old.own_role() != after.own_role(), "{what}");
+                world.scribble(member, after.super_offset * 512, &old.to_bytes());
+            }
+            let world = world.crash();
+            let options = AssembleOptions { start_degraded: true, ..AssembleOptions::default() };
+            let array = world.try_assemble(&all, options).expect(&what);
+            let control = Control::find(&world.shards[0], array.id()).unwrap();
+            let status = world.status(&control);
+            assert_eq!((status.level, status.members.len()), (to, 3), "{what}");
+            assert_eq!(world.read(&array, 0, 0, content.len()).unwrap(), content, "{what}");
+            world.stop(&control);
+            let roles = |member: &Arc<TestMember>| world.superblock(member).own_role().slot();
+            let roles: Vec<_> = holders.iter().filter_map(roles).collect();
+            let right = if to == Level::Raid0 { [0, 1, 2] } else { [0, 2, 4] };
+            assert_eq!(roles, right, "{what}");
+        }
+    }
+}
+
 #[test]
 fn what_stands_in_the_way_is_said_before_anything_is_written() {
     let world = World::new(1);
@@ -328,5 +445,27 @@ fn what_stands_in_the_way_is_said_before_anything_is_written() {
     let (_array, control) = world.assemble(&uneven);
     let error = change(&world, &control, wanted(Level::Raid5), false).unwrap_err().to_string();
     assert!(error.contains("differ in size"), "{error}");
+    let error = change(&world, &control, wanted(Level::Raid10), false).unwrap_err().to_string();
+    assert!(error.contains("differ in size"), "{error}");
+    world.stop(&control);
+    // Level 10: whole copies on single members alone, and no bitmap and no spare for level 0.
+    let world = World::new(1);
+    let (all, _array, control) = array_of(&world, (Level::Raid10, NEAR_2, 3), false, 0);
+    let error = change(&world, &control, wanted(Level::Raid0), false).unwrap_err().to_string();
+    assert!(error.contains("n2 of an even number"), "{error}");
+    world.stop(&control);
+    drop(all);
+    let world = World::new(1);
+    let (all, _array, control) = array_of(&world, (Level::Raid10, NEAR_2, 4), true, 1);
+    let to_0 = || change(&world, &control, wanted(Level::Raid0), false).unwrap_err().to_string();
+    assert!(to_0().contains("--bitmap none"), "{}", to_0());
+    let other = Rc::clone(&control);
+    world.run(async move { other.bitmap().remove().await }).unwrap();
+    add(&world, &control, &all[4]);
+    let before = world.superblock(&all[0]).events;
+    assert!(to_0().contains("no use for m4"), "{}", to_0());
+    assert_eq!(world.superblock(&all[0]).events, before);
+    let error = change(&world, &control, wanted(Level::Raid5), false).unwrap_err().to_string();
+    assert!(error.contains("does not change raid10 to raid5"), "{error}");
     world.stop(&control);
 }
