@@ -496,7 +496,7 @@ pub struct Member {
     /// It is to be replaced as soon as there is a spare.
     #[serde(default)]
     pub want_replacement: bool,
-    /// What its disk warns of (SMART), in sentences.
+    /// The warnings of its disk (SMART), in sentences.
     pub smart: Vec<String>,
     /// Why it is faulty.
     pub fault: Option<String>,

@@ -53,7 +53,7 @@ pub enum Victim {
     Raid1,
 }
 
-/// What goes on while the server is killed.
+/// The change that goes on while the server is killed.
 struct Change {
     /// Commands, after one that makes jobs slow.
     begin: &'static [&'static str],

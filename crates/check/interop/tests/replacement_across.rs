@@ -21,7 +21,7 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 const MEMBER: u64 = 48 * MIB;
-/// What each array is filled with, from its start.
+/// The content of each array, from its start.
 const FILLED: usize = 32 << 20;
 /// Slots, and one more member, which is the new one.
 const SHAPES: [(&str, Level, usize); 4] = [

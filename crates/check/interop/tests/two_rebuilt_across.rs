@@ -21,7 +21,7 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 const MEMBER: u64 = 48 * MIB;
-/// What each array is filled with, from its start.
+/// The content of each array, from its start.
 const FILLED: usize = 32 << 20;
 const SLOTS: usize = 5;
 /// The first so many members have slots 0, 2 and 4; the two behind them are for 1 and 3.

@@ -28,7 +28,7 @@ const LEVELS: [Level; 3] = [Level::Raid4, Level::Raid5, Level::Raid6];
 /// Losses of power without a log of which one at least must show the hole.
 const CONTROLS: u64 = 20;
 
-/// What closes the hole, or does not.
+/// The consistency policy, which closes the hole or does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Policy {
     Resync,

@@ -1,4 +1,4 @@
-//! How a server asks disks for their health.
+//! The options of `serve` on asking disks for their health.
 
 use clap::Args;
 use std::path::PathBuf;

@@ -47,7 +47,7 @@ pub struct Running {
     pub(super) door: Door,
     /// The number of the next member in memory, so that its name is its own.
     pub(super) next_in_memory: AtomicU64,
-    /// What the members' disks warn of.
+    /// The warnings of the members' disks.
     pub(super) smart: Warnings,
     /// Members that were given to the server or removed since: those that are no members now are missing.
     pub(super) known: Mutex<Vec<String>>,

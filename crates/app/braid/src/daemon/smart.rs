@@ -1,4 +1,4 @@
-//! What disks say of their own health (SMART), as smartctl of smartmontools reports it.
+//! The health of disks as they tell it themselves (SMART), reported by smartctl of smartmontools.
 //!
 //! smartctl knows ATA, SCSI, NVMe and the controllers between, and the faults of disks' firmware; where it is not installed
 //! there are no warnings. A disk in standby is not woken. Nothing follows from a warning: a disk that says that it fails may
@@ -23,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub struct Warnings(Mutex<BTreeMap<String, Vec<String>>>);
 
 impl Warnings {
-    /// What the disk of this member warns of.
+    /// The warnings of this member's disk.
     pub fn of(&self, member: &str) -> Vec<String> {
         self.all().get(member).cloned().unwrap_or_default()
     }
@@ -55,7 +55,7 @@ pub enum Unasked {
     NoAnswer(anyhow::Error),
 }
 
-/// What a disk warns of.
+/// Asks a disk for its warnings.
 ///
 /// # Errors
 /// There is no answer.

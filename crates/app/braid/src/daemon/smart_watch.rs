@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Between two looks at whether the server has ended.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How disks are asked.
+/// The program that disks are asked by, and how often.
 #[derive(Clone, Debug)]
 pub struct Asking {
     /// The program.

@@ -108,7 +108,7 @@ impl Run {
         let superblock = |member: &Rc<Member>| images::superblock(&self.world, member);
         let freshest = members.iter().filter_map(superblock).max_by_key(|sb| sb.events);
         let shape = |sb: &Superblock| (sb.level, sb.layout, sb.chunk_sectors, sb.raid_disks);
-        // What is on a member that was lost before a reshape lies where nobody looks for it any more.
+        // The content of a member that was lost before a reshape lies where nobody looks for it any more.
         let now = freshest.as_ref().map(shape);
         let held = |member: &Rc<Member>| {
             let sb = superblock(member).filter(|sb| Some(shape(sb)) == now)?;

@@ -81,7 +81,7 @@ impl Run {
     /// See the module's documentation.
     pub(super) fn scrub_in_parts(&mut self) -> Result<(), Over> {
         self.oracle.end_steady();
-        // What a member has lied about it forgets in a crash between two parts.
+        // A member that lies forgets what it has lied about in a crash between two parts.
         if self.plan.scenario.lies || !self.is_whole()? {
             return Ok(());
         }

@@ -27,7 +27,7 @@ pub(super) fn of(choice: &Choice, parity: &Parity, bitmap: Option<&Keeper>) -> I
     places
 }
 
-/// What the missing members hold of these component bytes, as the bitmap counts them.
+/// Adds the data of the missing members in these component bytes, as the bitmap counts them.
 ///
 /// Its time does not depend on how many stripes those are: a damaged superblock may speak of any number.
 fn add_rows(places: &mut InDoubt, parity: &Parity, rows: &Range<u64>, missing: &[Slot]) {

@@ -42,7 +42,7 @@ pub(crate) struct Stuck {
 
 #[derive(Clone, Default)]
 struct Job {
-    /// How often it has failed since members changed last.
+    /// Times that it has failed since members changed last.
     failures: u32,
     /// When it is tried again.
     again: Nanos,

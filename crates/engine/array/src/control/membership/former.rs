@@ -16,7 +16,7 @@ pub(crate) struct Former {
 }
 
 impl Former {
-    /// What is left of a member that has been taken off the roster.
+    /// The remains of a member that has been taken off the roster.
     pub(crate) fn of(member: Member) -> Former {
         Former { nr: member.nr, opener: member.opener, superblock: member.superblock }
     }

@@ -58,7 +58,7 @@ fn assert_whole(world: &World, array: &Array, control: &Rc<Control>) {
     assert!(world.read(array, 0, 0, size).unwrap() == pattern(0, size));
 }
 
-/// How often each of the other members was read as a whole, at most.
+/// The most times that one of the other members was read as a whole.
 fn passes(members: &[Arc<TestMember>]) -> f64 {
     let most = [0, 2, 4].into_iter().map(|nr| members[nr].read.load(Ordering::Relaxed)).max();
     most.unwrap() as f64 / COMPONENT as f64
@@ -113,7 +113,7 @@ fn when_one_of_two_fails_the_other_is_filled_all_the_same() {
         assert_eq!(world.status(&control).degraded, 1);
         let (other, name) = if dies == 1 { (3, "m3") } else { (1, "m1") };
         assert_eq!(state(&world, &control, name), MemberState::InSync, "{other}");
-        // What was filled together counts for the one that is left; windows that were under way are gone through again.
+        // The one that is left keeps what was filled of it; windows that were under way are gone through again.
         assert!(passes(&members) < 1.5, "{}", passes(&members));
         assert_eq!(world.check(&control), 0);
         let size = array.info().device.size as usize;
