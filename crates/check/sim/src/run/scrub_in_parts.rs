@@ -58,22 +58,23 @@ impl Rot {
 struct SoFar {
     position: u64,
     mismatches: u64,
-    /// Sectors of members in places that were found.
+    /// Blocks of members in which places were found; see [`blocks`].
     places: BTreeSet<u64>,
 }
 
 impl SoFar {
-    fn take(&mut self, part: &Scrubbed) {
+    fn take(&mut self, part: &Scrubbed, block: u64) {
         (self.position, self.mismatches) = (part.position, part.mismatches);
-        self.places.extend(sectors(&part.findings));
+        self.places.extend(blocks(&part.findings, block));
     }
 }
 
-/// The sectors of components in which something was found.
-fn sectors(findings: &Findings) -> BTreeSet<u64> {
+/// The blocks of components, of `block` bytes, in which something was found. A check finds logical blocks, which may be
+/// smaller after the member with the largest was lost between two parts: so `block` is the largest that the array can have.
+fn blocks(findings: &Findings, block: u64) -> BTreeSet<u64> {
     let places = findings.places.iter();
     places
-        .flat_map(|place| place.component.start / 512..place.component.end.div_ceil(512))
+        .flat_map(|place| place.component.start / block..place.component.end.div_ceil(block))
         .collect()
 }
 
@@ -95,12 +96,12 @@ impl Run {
         let found = self.check_in_parts(&mut rot)?;
         rot.put_back();
         if let Some(found) = found {
-            let expected = (whole.mismatches, sectors(&whole.findings));
+            let expected = (whole.mismatches, blocks(&whole.findings, self.plan.scenario.block));
             if whole.findings.more == 0
                 && (found.mismatches, &found.places) != (expected.0, &expected.1)
             {
                 let text = format!(
-                    "in parts a check counts {} sectors, in {:?}; at once {}, in {:?}",
+                    "in parts a check counts {} sectors, in blocks {:?}; at once {}, in {:?}",
                     found.mismatches, found.places, expected.0, expected.1
                 );
                 return self.fail("check_goes_on", text);
@@ -146,7 +147,7 @@ impl Run {
     /// A check from the beginning to the end of the array, however often it is interrupted; `None` when a member was lost on
     /// the way, or redundancy has to be made to match.
     fn check_in_parts(&mut self, rot: &mut Rot) -> Result<Option<SoFar>, Over> {
-        let mut so_far = SoFar::default();
+        let (mut so_far, block) = (SoFar::default(), self.plan.scenario.block);
         loop {
             let control = self.top_control()?;
             let SoFar { position, mismatches, .. } = so_far;
@@ -162,13 +163,13 @@ impl Run {
                 _ => self.chances.scrub_in_parts.rng.log_range(1..300),
             };
             if let Some(part) = self.part_of_a_check(nr, patience)? {
-                so_far.take(&part);
+                so_far.take(&part, block);
                 return Ok(Some(so_far));
             }
             // The state kept now is the state known in the next life.
             let kept = control.jobs().scrub_now().filter(|part| part.nr == nr);
             if let Some(all) = kept.as_ref().filter(|part| part.position == part.range.end) {
-                so_far.take(all);
+                so_far.take(all, block);
                 return Ok(Some(so_far));
             }
             match how {
@@ -177,14 +178,14 @@ impl Run {
                     self.wait_for_jobs()?;
                     let part = control.jobs().scrub_now().filter(|part| part.nr == nr);
                     if let Some(part) = part {
-                        so_far.take(&part);
+                        so_far.take(&part, block);
                         if part.position == part.range.end {
                             return Ok(Some(so_far));
                         }
                     }
                 }
                 _ => {
-                    kept.iter().for_each(|part| so_far.take(part));
+                    kept.iter().for_each(|part| so_far.take(part, block));
                     drop(control);
                     // Nothing but the check may see it.
                     rot.put_back();
