@@ -178,7 +178,7 @@ pub enum SettingError {
         want: &'static str,
     },
     /// The array has no parity, so nothing there is to set.
-    #[error("{name} is for levels 4, 5 and 6; this array is {level}")]
+    #[error("{name} is for levels 4, 5 and 6, not for {level}")]
     NoParity {
         /// The setting.
         name: &'static str,
@@ -186,7 +186,7 @@ pub enum SettingError {
         level: String,
     },
     /// The array has no member that could stand in for another.
-    #[error("{name} is for arrays with redundancy; this array is {level}")]
+    #[error("{name} is for arrays with redundancy, not for {level}")]
     NoRedundancy {
         /// The setting.
         name: &'static str,
@@ -250,6 +250,32 @@ pub enum SettingError {
         /// The number that exists.
         there: u16,
     },
+}
+
+impl SettingError {
+    /// The setting that was refused; what was given in its place where there is none of that name.
+    pub fn setting(&self) -> &str {
+        match self {
+            SettingError::Unknown { name } => name,
+            SettingError::Value { name, .. }
+            | SettingError::NoParity { name, .. }
+            | SettingError::NoRedundancy { name, .. } => name,
+            SettingError::NotAPowerOfTwo { .. }
+            | SettingError::TooSmall { .. }
+            | SettingError::AboveChunk { .. }
+            | SettingError::BelowBlock { .. } => "stripe_size",
+            SettingError::Memory { .. } => "stripe_cache_size",
+            SettingError::Shards { .. } => "shards",
+        }
+    }
+
+    /// Says why `array` keeps its level and layout: this setting would not suit it afterwards.
+    pub(crate) fn after_a_change(&self, array: &str) -> String {
+        let setting = self.setting();
+        format!(
+            "its settings do not suit that: {self}; do without it first: braid set {array} {setting}=auto"
+        )
+    }
 }
 
 fn bytes(text: &str) -> Option<u64> {

@@ -102,8 +102,13 @@ fn text(report: &Relevelling, rate: u64) -> String {
     }
     if report.missing > 0 {
         lines.push(format!(
-            "{} of its slots {is} without a member: braid add {array} MEMBER gives it one, which is rebuilt",
-            report.missing
+            "{} of its slots {} without a member: braid add {array} MEMBER gives it one, which is rebuilt",
+            report.missing,
+            match (*dry_run, report.missing) {
+                (true, _) => "would be",
+                (false, 1) => "is",
+                (false, _) => "are",
+            }
         ));
     }
     if *dry_run {

@@ -162,7 +162,7 @@ impl Control {
         let there = self.record.engines.shards();
         let settings = self.in_effect.settings.get();
         if let Err(why) = settings.check(&new, there, self.in_effect.memory_max) {
-            return Err(refuse(format!("its settings do not suit that: {why}")));
+            return Err(refuse(why.after_a_change(&self.record.name)));
         }
         let leaving = self.leaving(&shape);
         let roster = self.record.roster.borrow();
