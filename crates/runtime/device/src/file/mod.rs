@@ -15,6 +15,7 @@
 mod closing;
 mod device;
 mod inline;
+mod loops;
 mod open;
 mod probe;
 mod steps;

@@ -1,6 +1,7 @@
 //! Opening and locking a path, once per process.
 
 use super::device::FileDevice;
+use super::loops;
 use super::probe::{self, Abilities};
 use super::whole::Whole;
 use crate::device::Device;
@@ -66,7 +67,7 @@ impl FileMember {
         };
         let mut notes = Vec::new();
         let since = Instant::now();
-        let (fd, direct) = loop {
+        let (fd, direct, locks) = loop {
             match open_locked(path, mode, block_device, &mut notes) {
                 Err(Refusal::InUse(_)) if since.elapsed() < IN_USE_TIMEOUT => {
                     std::thread::sleep(RETRY_INTERVAL);
@@ -96,6 +97,7 @@ impl FileMember {
         }
         let info = abilities.info(&name, direct);
         let mut whole = Whole::new(fd, block_device, abilities.size);
+        whole.hold(locks);
         // Direct writes report errors themselves. Only buffered writes may fail later, in write-back.
         if mode == Mode::ReadWrite && !info.direct {
             whole.flush_apart();
@@ -164,25 +166,37 @@ fn mode_bits(found: &fs::Metadata) -> u32 {
 }
 
 /// A path could not be opened.
-enum Refusal {
+pub(super) enum Refusal {
     /// Another process uses it.
     InUse(String),
     Other(String),
 }
 
-/// Opens and locks the path. The flag is true if it was opened with O_DIRECT.
+impl From<loops::InUse> for Refusal {
+    fn from(loops::InUse(why): loops::InUse) -> Refusal {
+        Refusal::InUse(why)
+    }
+}
+
+/// Opens and locks the path. The flag is true if it was opened with O_DIRECT; the other descriptors are locks on other
+/// ways to the same blocks.
 fn open_locked(
     path: &Path,
     mode: Mode,
     block: bool,
     notes: &mut Vec<String>,
-) -> Result<(OwnedFd, bool), Refusal> {
+) -> Result<(OwnedFd, bool, Vec<OwnedFd>), Refusal> {
     let (fd, direct) = open_either(path, mode, block).map_err(|errno| {
         let why = reason(&errno.into());
         if errno == Errno::BUSY { Refusal::InUse(why) } else { Refusal::Other(why) }
     })?;
     lock(&fd, mode, block, notes)?;
-    Ok((fd, direct))
+    let locks = match (mode, block) {
+        (Mode::Examine, _) => Vec::new(),
+        (_, true) => loops::behind(&fd, mode == Mode::ReadWrite)?.into_iter().collect(),
+        (_, false) => loops::over(&fd)?,
+    };
+    Ok((fd, direct, locks))
 }
 
 /// Opens the path with O_DIRECT, or without if that is refused. The flag is true for with.

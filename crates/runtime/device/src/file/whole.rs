@@ -15,6 +15,8 @@ pub(super) struct Whole {
     fd: Option<OwnedFd>,
     /// The separate open file description for flushes, if there is one.
     for_flushes: Option<OwnedFd>,
+    /// Locks on other ways to the same blocks.
+    locks: Vec<OwnedFd>,
     block_device: bool,
     /// Size in bytes when it was opened, not rounded.
     size: u64,
@@ -25,7 +27,20 @@ pub(super) struct Whole {
 impl Whole {
     pub(super) fn new(fd: OwnedFd, block_device: bool, size: u64) -> Whole {
         let (gone, slow_to_close) = (AtomicBool::new(false), Arc::default());
-        Whole { fd: Some(fd), for_flushes: None, block_device, size, gone, slow_to_close }
+        Whole {
+            fd: Some(fd),
+            for_flushes: None,
+            locks: Vec::new(),
+            block_device,
+            size,
+            gone,
+            slow_to_close,
+        }
+    }
+
+    /// Keeps `locks` until it is closed itself.
+    pub(super) fn hold(&mut self, locks: Vec<OwnedFd>) {
+        self.locks = locks;
     }
 
     /// Opens the same file a second time, for flushes only. This one is not locked: the lock belongs to the open file
@@ -97,7 +112,8 @@ impl Whole {
 
 impl Drop for Whole {
     fn drop(&mut self) {
-        for fd in self.for_flushes.take().into_iter().chain(self.fd.take()) {
+        let others = self.for_flushes.take().into_iter().chain(self.locks.drain(..));
+        for fd in others.chain(self.fd.take()) {
             closing::close(fd, &self.slow_to_close);
         }
     }
