@@ -6,6 +6,7 @@ mod bench;
 mod changes;
 mod common;
 mod figures;
+mod hosts;
 mod nbd;
 mod new_members;
 mod resume;
@@ -19,6 +20,7 @@ pub use changes::{Remove, Replace, SomeMembers};
 pub use common::Control;
 use common::EXIT_CODES;
 pub use figures::{Iostat, Metrics, Stat};
+pub use hosts::Hosts;
 pub use new_members::NewMembers;
 pub use resume::Resume;
 pub use scrub::{Check, Repair, Scrub};
@@ -200,6 +202,8 @@ pub struct Serve {
     pub settings: Vec<Assignment>,
     #[command(flatten)]
     pub metrics: Metrics,
+    #[command(flatten)]
+    pub hosts: Hosts,
     #[command(flatten)]
     pub smart: Smart,
     #[command(flatten)]

@@ -11,6 +11,7 @@ mod daemon;
 mod demo;
 mod discover;
 mod exit;
+mod hosts;
 mod members;
 mod memory;
 mod on_shard;

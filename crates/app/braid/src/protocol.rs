@@ -419,6 +419,8 @@ pub struct Detail {
     pub has_ppl: bool,
     /// It has a write journal, or has lost it.
     pub has_journal: bool,
+    /// Its heartbeat, by which other hosts see that it is in use.
+    pub heartbeat: Option<Heartbeat>,
     /// The write-intent bitmap that is kept up to date.
     pub bitmap: Option<Bitmap>,
     /// Least speed of jobs while clients are busy.
@@ -442,6 +444,17 @@ pub struct StuckJob {
     pub why: String,
     /// Seconds until it is tried again.
     pub again_in: u64,
+}
+
+/// The heartbeat of an array, by which other hosts see that it is in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// Milliseconds between two beats.
+    pub interval_ms: u32,
+    /// Members that take them.
+    pub members: usize,
+    /// Why the array takes no more writes here, when another host has it.
+    pub lost: Option<String>,
 }
 
 /// A write-intent bitmap.

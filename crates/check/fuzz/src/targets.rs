@@ -5,6 +5,7 @@ mod bitmap;
 mod brick;
 mod buckets;
 mod clock;
+mod heartbeat;
 mod journal;
 mod logs;
 mod nbd;
@@ -24,6 +25,7 @@ pub const ALL: &[&Target] = &[
     &logs::BAD_BLOCKS,
     &logs::PPL,
     &journal::JOURNAL,
+    &heartbeat::HEARTBEAT,
     &brick::BRICK,
     &buckets::BUCKETS,
     &records::INODE,

@@ -108,6 +108,8 @@ pub const PLANTS: &[Plant] = &[
     array(JOBS, "replacement-unflushed", "gives a replacement its slot before what was copied to it is durable"),
     array(JOBS, "promoted-as-whole", "takes a half-filled replacement for whole when the member that it replaces fails"),
     array(JOBS, "replacement-behind-journal", "writes what a journal has to members alone, and leaves their replacements as they are"),
+    array(STALE, "beat-over-another", "beats over another host's heartbeat and goes on"),
+    array(STALE, "beat-not-waited-for", "starts an array that another host says it uses, without waiting for its next beat"),
     array(JOBS, "resync-leaves-replacement", "lets a resync leave a replacement different from the member that it replaces"),
     array(JOBS, "resync-without-missing-data", "passes over rows in a resync that lack a data block, and counts them as done"),
     array(JOBS, "scrub-forgets-flight", "has an interrupted check go on behind windows that had not ended"),

@@ -4,7 +4,7 @@ use crate::member::MemberKind;
 use crate::rng::Rng;
 use crate::settings;
 use crate::world::Manners;
-use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions, SyncSpeed};
+use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions, Host, SyncSpeed};
 use braid_array::state::flags::MemberFlags;
 use braid_device::DeviceInfo;
 use braid_format::superblock::Version;
@@ -67,6 +67,8 @@ const PPL_DATA_OFFSET: u64 = 2 * MIB;
 const PPL: u64 = 76;
 /// What write journals are drawn from: as for logs.
 const JOURNAL: u64 = 929_118;
+/// What heartbeats are drawn from: as for logs.
+const HEARTBEAT: u64 = 1007;
 /// What flags are drawn from, and whether members have heads.
 const FLAGS: u64 = 9;
 
@@ -177,7 +179,17 @@ impl Scenario {
         create.write_journal = journaled;
         create.bitmap = bitmap
             .map_or(CreateBitmap::None, |(chunk, _)| CreateBitmap::Internal { chunk: Some(chunk) });
+        // What stands before the superblock of a member with old content stays there.
+        let heart = Rng::new(seed, HEARTBEAT);
+        let beats = zeroes && version == Version::V1_2 && heart.percent(15);
+        let host = Host {
+            name: "here".to_string(),
+            // Kernels are known or not.
+            boot: if heart.percent(50) { [1; 16] } else { [0; 16] },
+        };
         let assemble = AssembleOptions {
+            heartbeat_ms: beats.then(|| 1000 * heart.range(1..5) as u32),
+            host,
             bitmap_daemon_sleep_ms: bitmap.map(|(_, sleep)| sleep),
             safe_mode_delay_ms: *rng.pick(&[1, 20, 200]),
             sync_speed: SyncSpeed { min_kib: 1000, max_kib: *rng.pick(&[u64::MAX, 10_000_000]) },
@@ -225,7 +237,7 @@ impl Scenario {
     pub fn describe(&self) -> String {
         let create = &self.create;
         format!(
-            "{} layout {:?}, chunk {:?}, {} slots, {} spares, {} shards, block {}, component {:?}, metadata {}{}{}{}{}{}{}{}{}{}{}{}",
+            "{} layout {:?}, chunk {:?}, {} slots, {} spares, {} shards, block {}, component {:?}, metadata {}{}{}{}{}{}{}{}{}{}{}{}{}",
             create.level,
             create.layout,
             create.chunk_size,
@@ -253,6 +265,7 @@ impl Scenario {
             if self.bitmap_changes { ", bitmaps come and go" } else { "" },
             if create.bad_block_log { ", bad-block logs" } else { "" },
             if create.flags.is_empty() { "" } else { ", members with flags" },
+            if self.assemble.heartbeat_ms.is_some() { ", heartbeat" } else { "" },
         )
     }
 }
@@ -336,6 +349,16 @@ mod tests {
         // They would be other runs than those that failed.
         let logged = |create: &CreateOptions| create.ppl || create.write_journal;
         assert!(arrays.all(|seed| !logged(&Scenario::of(seed.seed).create)));
+    }
+
+    #[test]
+    fn no_saved_seed_draws_a_heartbeat() {
+        use crate::seeds::{Kind, saved};
+        let saved = saved().unwrap();
+        let mut arrays = saved.iter().filter(|seed| seed.kind == Kind::Array);
+        assert!(arrays.all(|seed| Scenario::of(seed.seed).assemble.heartbeat_ms.is_none()));
+        let beats = |seed| Scenario::of(seed).assemble.heartbeat_ms.is_some();
+        assert!((0..500).any(beats));
     }
 
     #[test]

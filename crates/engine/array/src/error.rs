@@ -229,6 +229,39 @@ pub enum AssembleError {
         /// The array.
         array: String,
     },
+    /// Another host uses it.
+    #[error(
+        "assembling {array}: {host} uses it, by its heartbeat on {name}; stop it there first (nothing was written)"
+    )]
+    UsedElsewhere {
+        /// The array.
+        array: String,
+        /// The host, with the word.
+        host: String,
+        /// The member on which its heartbeat was seen.
+        name: String,
+    },
+    /// A superblock was written by somebody else while this host asked for the array.
+    #[error(
+        "assembling {array}: another host has stopped it at this very moment and changed the superblock of {name}; \
+         assemble it again"
+    )]
+    ChangedMeanwhile {
+        /// The array.
+        array: String,
+        /// The member.
+        name: String,
+    },
+    /// No member takes a heartbeat.
+    #[error(
+        "assembling {array}: none of its members takes a heartbeat (only members with superblocks of version 1.2 have a \
+         place for one, unless something else stands before the superblock); serve it with --heartbeat off, and from \
+         one host only"
+    )]
+    NoHeartbeat {
+        /// The array.
+        array: String,
+    },
     /// The partial parity log or the journal could not be replayed.
     #[error(
         "assembling array {array}: replaying its {log}: {doing} {name}: {error}; check that device, or \

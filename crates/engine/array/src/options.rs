@@ -150,6 +150,19 @@ pub struct Scrub {
     pub mismatches: u64,
 }
 
+/// The time between two beats of an array's heartbeat unless another is asked for, in milliseconds.
+pub const DEFAULT_HEARTBEAT_MS: u32 = 2000;
+
+/// The host that the process runs on, as other hosts are told of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Its name; empty: not known.
+    pub name: String,
+    /// Identifies the running kernel; zeroes: not known. Whoever used an array under the same one does not any more, since
+    /// members are locked within a host.
+    pub boot: [u8; 16],
+}
+
 /// The options of an assembly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AssembleOptions {
@@ -174,6 +187,11 @@ pub struct AssembleOptions {
     pub sync_range: SyncRange,
     /// Milliseconds between two rounds of clearing bits of a bitmap; `None`: what the bitmap says.
     pub bitmap_daemon_sleep_ms: Option<u64>,
+    /// Milliseconds between two beats by which other hosts see that the array is in use; `None`: there are none, and only
+    /// those of others are looked at.
+    pub heartbeat_ms: Option<u32>,
+    /// The host that uses it.
+    pub host: Host,
     /// Settings of the write path.
     pub settings: Settings,
     /// Bytes that the array's caches may take at most: settings beyond are refused.
@@ -196,6 +214,8 @@ impl Default for AssembleOptions {
             sync_speed: SyncSpeed::default(),
             sync_range: SyncRange::default(),
             bitmap_daemon_sleep_ms: None,
+            heartbeat_ms: None,
+            host: Host::default(),
             settings: Settings::default(),
             memory_max: u64::MAX,
             aggregate: true,

@@ -95,6 +95,17 @@ impl fmt::Display for ArrayState {
     }
 }
 
+/// The heartbeat of an array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeartbeatStatus {
+    /// Milliseconds between two beats.
+    pub interval: u32,
+    /// Members that have taken one of the last three beats.
+    pub members: usize,
+    /// Why the array takes no more writes here, when another host has it or may have.
+    pub lost: Option<String>,
+}
+
 /// The current state of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
@@ -389,6 +400,8 @@ pub struct ArrayStatus {
     pub has_ppl: bool,
     /// It has a write journal, or has lost it.
     pub has_journal: bool,
+    /// The heartbeat, by which other hosts see that the array is in use; `None` without one.
+    pub heartbeat: Option<HeartbeatStatus>,
     /// The write-intent bitmap, when the array has one and keeps it up to date.
     pub bitmap: Option<BitmapStatus>,
     /// Events counted by the engines of all shards.

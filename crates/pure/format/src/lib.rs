@@ -17,6 +17,7 @@ pub mod badblocks;
 pub mod bitmap;
 pub mod brick;
 mod crc;
+pub mod heartbeat;
 pub mod journal;
 pub mod placement;
 pub mod ppl;

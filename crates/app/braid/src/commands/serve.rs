@@ -90,6 +90,7 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         kept,
         scrubs,
         memory_max: memory.for_caches(),
+        heartbeat: options.hosts.heartbeat,
         door: socket.door(),
         given: members.iter().map(|member| member.name.clone()).collect(),
     };

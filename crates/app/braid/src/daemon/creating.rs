@@ -6,6 +6,7 @@ use super::running::Running;
 use crate::array_name::ArrayName;
 use crate::creating::report::{Report, text};
 use crate::creating::{Plan, Refusal, Wish, make, plan};
+use crate::hosts;
 use crate::members::{Member, parse_all};
 use crate::on_shard;
 use crate::protocol::Answer;
@@ -136,6 +137,8 @@ impl Running {
             sync_speed: settings.sync_speed(),
             sync_range: settings.sync_range(),
             memory_max: self.memory_max,
+            heartbeat_ms: hosts::beat_every(self.heartbeat, &openers),
+            host: hosts::this(),
             ..AssembleOptions::default()
         };
         let remotes = self.remotes.clone();

@@ -4,7 +4,7 @@ use super::figures;
 use super::jobs::job_of;
 use super::scrubs::Known;
 use crate::output::words;
-use crate::protocol::{Bitmap, Detail, LastJob, Member, Reshape, StuckJob};
+use crate::protocol::{Bitmap, Detail, Heartbeat, LastJob, Member, Reshape, StuckJob};
 use crate::settings::ArraySettings;
 use braid_array::status::{
     ArrayState, ArrayStatus, JobOutcome, LastJob as EngineLastJob, MemberStatus,
@@ -77,6 +77,11 @@ pub(super) fn detail(status: ArrayStatus, exports: Vec<String>, known: Known) ->
         has_bitmap: status.has_bitmap,
         has_ppl: status.has_ppl,
         has_journal: status.has_journal,
+        heartbeat: status.heartbeat.map(|beats| Heartbeat {
+            interval_ms: beats.interval,
+            members: beats.members,
+            lost: beats.lost,
+        }),
         bitmap: status.bitmap.map(|bitmap| Bitmap {
             chunk: bitmap.chunk,
             bits: bitmap.bits,

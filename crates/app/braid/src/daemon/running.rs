@@ -10,6 +10,7 @@ use super::orders::{NoSuchArray, status};
 use super::scrubs::Scrubs;
 use super::setting::Setter;
 use super::smart::Warnings;
+use crate::hosts::Heartbeat;
 use crate::settings::kept::Kept;
 use crate::volumes::{Events, Volumes};
 use anyhow::{Context, Result, bail};
@@ -34,6 +35,8 @@ pub struct Running {
     pub(super) remotes: Vec<Remote>,
     /// Bytes that the caches of an array may take.
     pub(super) memory_max: u64,
+    /// Which arrays have a heartbeat.
+    pub(super) heartbeat: Heartbeat,
     pub(super) setter: Setter,
     pub(super) scrubs: Arc<Scrubs>,
     /// Held while arrays are made, stacked or chosen to be stopped: which array uses which does not change otherwise.
@@ -63,6 +66,8 @@ pub struct Around {
     pub scrubs: Arc<Scrubs>,
     /// Bytes that the caches of an array may take.
     pub memory_max: u64,
+    /// Which arrays have a heartbeat.
+    pub heartbeat: Heartbeat,
     /// The way in, to be closed when nothing is left to be served.
     pub door: Door,
     /// The members that were given, by name.
@@ -80,12 +85,13 @@ impl Running {
         ends: Sender<End>,
         events: impl FnOnce(Weak<Running>) -> Arc<dyn Events>,
     ) -> Arc<Running> {
-        let Around { remotes, kept, scrubs, memory_max, door, given } = around;
+        let Around { remotes, kept, scrubs, memory_max, heartbeat, door, given } = around;
         Arc::new_cyclic(|own| Running {
             arrays: Mutex::new(arrays),
             salvaged: Mutex::new(salvaged),
             server,
             memory_max,
+            heartbeat,
             volumes: Volumes::new(remotes.clone(), kept.clone(), events(Weak::clone(own))),
             remotes,
             setter: Setter::new(kept, Arc::clone(&scrubs)),

@@ -70,6 +70,7 @@ pub fn detail(array: &Salvage, exports: Vec<String>) -> Detail {
         has_bitmap: superblock.bitmap_offset != 0,
         has_ppl: superblock.ppl.is_some(),
         has_journal: superblock.journal,
+        heartbeat: None,
         bitmap: None,
         settings: std::collections::BTreeMap::new(),
         counters: Counters::default(),

@@ -22,6 +22,7 @@
 //! | `assembly`, `missed` | superblocks before an assembly; members that missed a write |
 //! | `lost_flushes`, `between_rounds` | mishaps with flushes, and without requests |
 //! | `rescue` | more members are stale than the level can do without |
+//! | `two_hosts` | another host takes an array that has a heartbeat |
 //! | `scrub_in_parts` | checks that go on where they were interrupted |
 //! | `aimed`, `metadata` | situations brought about on purpose; damaged metadata |
 //! | `reshaping`, `other_shapes`, `resizing` | more members; other chunks and layouts, fewer members; larger components |
@@ -66,6 +67,7 @@ mod scrub_in_parts;
 mod stacks;
 mod standing;
 mod too_degraded;
+mod two_hosts;
 mod waits;
 
 use crate::checkers::LOOKS;
@@ -244,6 +246,7 @@ impl Run {
         if self.chances.replaced.on {
             self.replacements_are_cut_short()?;
         }
+        self.another_host_takes_it()?;
         if self.chances.rescue.on {
             self.too_many_are_stale()?;
         }

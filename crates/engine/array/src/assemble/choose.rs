@@ -15,6 +15,7 @@ use crate::state::apart;
 use crate::state::bad_blocks::BadBlocks;
 use braid_device::{Device, Opener};
 use braid_format::SECTOR;
+use braid_format::heartbeat::Heartbeat;
 use braid_format::superblock::{Role, Superblock};
 use braid_format::uuid_text;
 use braid_layout::{Level, Slot};
@@ -31,6 +32,8 @@ pub(crate) struct Found {
     pub(crate) opener: Arc<dyn Opener>,
     pub(crate) device: Rc<dyn Device>,
     pub(crate) superblock: Superblock,
+    /// The heartbeat that stands on it.
+    pub(crate) beat: Option<Heartbeat>,
     /// Sectors that its log lists; empty until the log has been read.
     pub(crate) bad: BadBlocks,
 }

@@ -1,7 +1,7 @@
 //! Makes a running array of its members.
 //!
 //! `choose` decides from the superblocks who takes part, `journal` replays a write journal, `rescue` who else does when it cannot start otherwise and somebody
-//! insists, `renumbered` what slots a member means that missed an update in which they got other numbers, `reshape` what an array has become that is being reshaped, `doubt` what may be wrong after a start by force, `outlook` tells all that without starting anything;
+//! insists, `renumbered` what slots a member means that missed an update in which they got other numbers, `reshape` what an array has become that is being reshaped, `doubt` what may be wrong after a start by force, `heartbeat` whether another host uses it, `outlook` tells all that without starting anything;
 //! this file reads them, checks what was
 //! chosen against the array's shape, and starts engines and control.
 //!
@@ -13,6 +13,7 @@
 pub(crate) mod bad_blocks;
 pub(crate) mod choose;
 mod doubt;
+pub(crate) mod heartbeat;
 mod journal;
 mod logged;
 pub mod outlook;
@@ -28,10 +29,11 @@ use crate::control::{Control, Given};
 use crate::error::AssembleError;
 use crate::metadata::bitmap::load::{Loaded, Source, Unsupported, Wanted, load};
 use crate::metadata::component::used_size;
+use crate::metadata::heartbeat::FirstBeat;
 use crate::metadata::holder::Holder;
 use crate::metadata::journal::Begun;
 use crate::metadata::ppl::replay::Logs;
-use crate::metadata::superblock::read_superblock;
+use crate::metadata::superblock::read_with_beat;
 use crate::options::{AssembleOptions, Context};
 use crate::state::array_size::ArraySize;
 use crate::state::bad_blocks::BadBlocks;
@@ -65,14 +67,29 @@ pub async fn assemble(
     openers: Vec<Arc<dyn Opener>>,
     options: AssembleOptions,
 ) -> Result<Arc<Array>, AssembleError> {
-    let Prepared { mut choice, level, layout, logs, journal, resynced, taken, in_doubt } =
-        prepare(ctx, openers, &options).await?;
-    let read_only = options.read_only || journal.is_lost();
+    let prepared = prepare(ctx, openers, &options).await?;
+    let read_only = options.read_only || prepared.journal.is_lost();
     let options = AssembleOptions { read_only, ..options };
-    let title = choice.title();
-    if let Some(name) = Control::running(&ctx.shard, choice.shared.set_uuid) {
+    if let Some(name) = Control::running(&ctx.shard, prepared.choice.shared.set_uuid) {
         return Err(AssembleError::Running { array: name });
     }
+    let claim = heartbeat::claim(ctx, &prepared.choice, &options).await?;
+    let started = start(ctx, prepared, options, claim.first()).await;
+    if started.is_err() {
+        claim.give_up(ctx).await;
+    }
+    started
+}
+
+/// Starts what was prepared. `beat`: the first of its heartbeat, which stands on members.
+async fn start(
+    ctx: &Context,
+    prepared: Prepared,
+    options: AssembleOptions,
+    beat: Option<FirstBeat>,
+) -> Result<Arc<Array>, AssembleError> {
+    let Prepared { mut choice, level, layout, logs, journal, resynced, taken, in_doubt } = prepared;
+    let title = choice.title();
     for (_, line) in &taken {
         tracing::warn!(
             "array {title}: taken by force, although the array went on without it: {line}"
@@ -150,7 +167,8 @@ pub async fn assemble(
     let engine = running::start_engines(ctx, start, &title).await?;
     let uuid = roster.shared.set_uuid;
     let name_of = name.clone();
-    let parts = crate::control::Parts { id, name: name_of, engine, roster, keeper, journal: begun };
+    let parts =
+        crate::control::Parts { id, name: name_of, engine, roster, keeper, journal: begun, beat };
     let taken = taken.into_iter().map(|(_, line)| line).collect();
     let given = Given { left_out, taken_by_force: taken, in_doubt: in_doubt.map(Arc::new) };
     let control = Control::start(ctx, &options, parts, given);
@@ -354,12 +372,12 @@ pub(crate) async fn examine_all(
             return Err(AssembleError::SameMember { first: name.clone(), second: name, what });
         }
         let device = opener.open(&ctx.shard)?;
-        let superblock = match read_superblock(&ctx.shard, &device, &name).await {
+        let (superblock, beat) = match read_with_beat(&ctx.shard, &device, &name).await {
             Err(_) if planted("unread-left-out") => continue,
             read => read?,
         };
         let superblock = superblock.ok_or(AssembleError::NoSuperblock { name: name.clone() })?;
-        all.push(Found { name, opener, device, superblock, bad: BadBlocks::default() });
+        all.push(Found { name, opener, device, superblock, beat, bad: BadBlocks::default() });
     }
     Ok(all)
 }

@@ -8,6 +8,7 @@
 //! | `commands` | the checks that commands have in common |
 //! | `unanswered` | members that do not answer, or have no space: given up, or waited for |
 //! | `read_errors` | errors that another copy made good: counted, and how many are too many |
+//! | `heartbeat` | other hosts told that the array is in use, and seen when they use it |
 //! | `slow_members` | members that are slow for long: failed, where that is asked for |
 //! | `client_flushes` | flushes that clients ask for |
 //! | `bitmap` | the write-intent bitmap: bits set before data is written, cleared when writes have ended; added and taken away |
@@ -35,6 +36,7 @@ pub mod bitmap;
 mod client_flushes;
 mod commands;
 pub(crate) mod for_engines;
+mod heartbeat;
 mod in_effect;
 pub mod jobs;
 pub mod journal;
@@ -61,6 +63,7 @@ use crate::state::in_doubt::InDoubt;
 use bitmap::WriteIntent;
 use braid_shard::Shard;
 use client_flushes::ClientFlushes;
+use heartbeat::Heart;
 use in_effect::InEffect;
 use jobs::Jobs;
 use journal::WriteJournal;
@@ -88,6 +91,7 @@ pub struct Control {
     membership: Rc<Membership>,
     slow_members: Rc<SlowMembers>,
     in_effect: Rc<InEffect>,
+    heart: Rc<Heart>,
 }
 
 /// The remarks of an assembly on the devices that it was given.
@@ -113,7 +117,7 @@ impl Control {
         parts: Parts,
         given: Given,
     ) -> Rc<Control> {
-        let begun = parts.journal;
+        let (begun, beat) = (parts.journal, parts.beat.clone());
         let record = Record::new(ctx, options, parts);
         let bitmap = WriteIntent::new(&record);
         let ppl = PartialParity::new(&record);
@@ -125,6 +129,7 @@ impl Control {
             membership: Membership::new(&record, &bitmap, (&ppl, &journal), &unanswered),
             jobs: Jobs::new(&record, &bitmap, (&ppl, &journal), options),
             slow_members: SlowMembers::new(&record, &in_effect),
+            heart: Heart::new(&record, beat),
             unanswered,
             record,
             bitmap,
@@ -142,6 +147,7 @@ impl Control {
         if self.record.read_only {
             return;
         }
+        self.heart.start();
         let turn = self.record.turn().await;
         self.record.catch_up(&turn).await;
         let without_bitmap = match self.record.bitmap() {

@@ -81,6 +81,7 @@ impl Control {
             has_bitmap: shared.bitmap_offset != 0,
             has_ppl: shared.ppl.is_some(),
             has_journal: shared.journal,
+            heartbeat: self.heart.status(),
             reshape: shared.reshape,
             bitmap: self.record.bitmap().map(|bitmap| bitmap.status()),
             counters,

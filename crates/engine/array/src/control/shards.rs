@@ -140,7 +140,7 @@ impl Engines {
 
     /// Has requests that come from now on wait until [`Engines::end_hold`], and waits until those under way have ended.
     pub(crate) async fn hold_requests(&self) {
-        self.ask(|engine| engine.splits.hold.begin()).await;
+        self.hold_new_requests().await;
         let mut pause = ASK_AGAIN.start;
         loop {
             let ended = |engine: &Engine| engine.requests_in_flight() == 0;
@@ -150,6 +150,11 @@ impl Engines {
             self.home.sleep(pause).await;
             pause = (pause + pause / 8).min(ASK_AGAIN.end);
         }
+    }
+
+    /// Requests that come from now on wait; those under way are not waited for.
+    pub(crate) async fn hold_new_requests(&self) {
+        self.ask(|engine| engine.splits.hold.begin()).await;
     }
 
     /// Requests go on, those that waited first.

@@ -38,6 +38,7 @@ impl Control {
             .await;
 
         self.record.engines.ask(|engine: &Engine| engine.refuse_requests()).await;
+        self.heart.hold(false).await;
         // Not under the turn: a write that finds a failed member ends only when that is recorded.
         loop {
             let ended = |engine: &Engine| {
@@ -87,6 +88,10 @@ impl Control {
         if !whole(self) {
             left.problems.push("writes that found no space were ended".to_string());
         }
+        if let Some(why) = self.heart.lost() {
+            left.problems.push(why);
+        }
+        self.heart.end().await;
         self.unanswered.no_questions_any_more().await;
         self.record.engines.stop().await;
         self.journal.close();

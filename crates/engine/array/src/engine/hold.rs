@@ -1,5 +1,7 @@
 //! Requests that wait: all of them, while stripes move to other shards or the shape of the array changes, or those that
 //! touch a window of it, while a reshape moves what is in it.
+//!
+//! Several may want all to wait at a time: requests go on when the last of them says so.
 
 use braid_device::{Completion, Device, Request};
 use std::cell::{Cell, RefCell};
@@ -14,7 +16,8 @@ type Kept = (Request, Rc<dyn Device>, Completion);
 pub(crate) struct Hold {
     /// Any request may have to wait.
     on: Cell<bool>,
-    all: Cell<bool>,
+    /// Those who want all of them to wait.
+    all: Cell<u32>,
     /// Array bytes.
     window: RefCell<Option<Range<u64>>>,
     kept: RefCell<Vec<Kept>>,
@@ -23,7 +26,7 @@ pub(crate) struct Hold {
 impl Hold {
     /// Requests that come from now on wait.
     pub(crate) fn begin(&self) {
-        self.all.set(true);
+        self.all.set(self.all.get() + 1);
         self.on.set(true);
     }
 
@@ -36,7 +39,7 @@ impl Hold {
     /// A request for these array bytes has to wait; an empty range is no particular one.
     pub(crate) fn keeps(&self, bytes: &Range<u64>) -> bool {
         let meets = |window: &Range<u64>| window.start < bytes.end && bytes.start < window.end;
-        self.all.get() || self.window.borrow().as_ref().is_some_and(meets)
+        self.all.get() > 0 || self.window.borrow().as_ref().is_some_and(meets)
     }
 
     /// Keeps a request, for `device`, until nothing is in its way.
@@ -46,13 +49,17 @@ impl Hold {
 
     /// Once requests go on, those that touch these array bytes wait all the same; `None`: none do. Requests wait now.
     pub(crate) fn set_window(&self, window: Option<Range<u64>>) {
-        debug_assert!(self.all.get());
+        debug_assert!(self.all.get() > 0);
         *self.window.borrow_mut() = window;
     }
 
-    /// Requests go on, those that waited first.
+    /// Requests go on, those that waited first, unless somebody else wants them to wait.
     pub(crate) fn end(&self) {
-        self.all.set(false);
+        let left = self.all.get().saturating_sub(1);
+        self.all.set(left);
+        if left > 0 {
+            return;
+        }
         self.on.set(self.window.borrow().is_some());
         // Taken out first: what is submitted may complete at once and submit more, or wait again.
         for (request, device, done) in self.kept.take() {

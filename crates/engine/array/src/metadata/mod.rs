@@ -7,12 +7,14 @@
 //! | `bitmap` | the write-intent bitmap |
 //! | `ppl` | the partial parity log |
 //! | `journal` | the ring of a journal device |
+//! | `heartbeat` | whoever uses the array says so, for other hosts |
 //! | `holder` | a member that a log is replayed to |
 //!
 //! When superblocks and bad-block logs are written is control's business.
 
 pub(crate) mod bitmap;
 pub(crate) mod component;
+pub(crate) mod heartbeat;
 pub(crate) mod holder;
 pub(crate) mod journal;
 pub(crate) mod ppl;

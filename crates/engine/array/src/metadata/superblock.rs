@@ -6,6 +6,7 @@
 use crate::error::ExamineError;
 use braid_device::{Device, DeviceInfo, IoError, IoErrorKind, IoSets, Op, Opener, Request};
 use braid_format::SECTOR;
+use braid_format::heartbeat::{self, Found, Heartbeat};
 use braid_format::superblock::{
     READ_LEN, Superblock, SuperblockError, Version, candidates, choose,
 };
@@ -45,13 +46,30 @@ pub(crate) async fn read_superblock(
     device: &Rc<dyn Device>,
     name: &str,
 ) -> Result<Option<Superblock>, ExamineError> {
+    Ok(read_with_beat(shard, device, name).await?.0)
+}
+
+/// Also the heartbeat that stands where a superblock of version 1.1 would.
+pub(crate) async fn read_with_beat(
+    shard: &Shard,
+    device: &Rc<dyn Device>,
+    name: &str,
+) -> Result<(Option<Superblock>, Option<Heartbeat>), ExamineError> {
     let dev_sectors = sectors(device.info());
     let mut parsed = Vec::new();
+    let mut beat = None;
     let mut unreadable = None;
     for (version, at) in candidates(dev_sectors) {
         let offset = at * SECTOR as u64;
         match read(shard, device, offset, READ_LEN).await {
-            Ok(bytes) => parsed.push(Superblock::parse(&bytes, version, at, dev_sectors)),
+            Ok(bytes) => {
+                if at == heartbeat::SECTOR
+                    && let Found::Beat(found) = Found::parse(&bytes)
+                {
+                    beat = Some(found);
+                }
+                parsed.push(Superblock::parse(&bytes, version, at, dev_sectors));
+            }
             // A place of another version may lie within the data, which can do without a block.
             Err(error) if error.kind == IoErrorKind::Medium => {
                 let bytes = read_what_can_be(shard, device, offset, READ_LEN).await;
@@ -70,7 +88,9 @@ pub(crate) async fn read_superblock(
             Err(ExamineError::Read { name: name.to_string(), offset, error })
         }
         (chosen, _) => {
-            chosen.map_err(|error| ExamineError::Superblock { name: name.to_string(), error })
+            let chosen =
+                chosen.map_err(|error| ExamineError::Superblock { name: name.to_string(), error });
+            Ok((chosen?, beat))
         }
     }
 }

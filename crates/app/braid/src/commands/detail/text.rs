@@ -10,6 +10,7 @@ pub(super) fn text(detail: &Detail) -> String {
     for group in [array(detail), bitmap(detail), state(detail), shape(detail), policy(detail)] {
         push(&mut lines, group);
     }
+    push(&mut lines, heartbeat(detail).into_iter().collect());
     // The lines about a reshape say how far it is.
     let job = detail.job.as_ref().filter(|_| detail.reshape.is_none());
     push(&mut lines, job.map(job_status).into_iter().collect());
@@ -95,6 +96,20 @@ fn policy(detail: &Detail) -> Vec<String> {
         (false, false) => "none",
     };
     vec![field("Consistency Policy", policy)]
+}
+
+fn heartbeat(detail: &Detail) -> Option<String> {
+    let beats = detail.heartbeat.as_ref()?;
+    let said = match &beats.lost {
+        Some(why) => format!("LOST: {why}; no more writes here"),
+        None => format!(
+            "every {} s on {} of {} members",
+            f64::from(beats.interval_ms) / 1000.0,
+            beats.members,
+            detail.members.len()
+        ),
+    };
+    Some(field("Heartbeat", said))
 }
 
 fn job_status(job: &Job) -> String {

@@ -1,6 +1,7 @@
 //! An array that is about to be started.
 
 use crate::daemon::grouping::Group;
+use crate::hosts::{self, Heartbeat};
 use crate::settings::ArraySettings;
 use braid_array::options::AssembleOptions;
 
@@ -10,6 +11,8 @@ pub(super) struct Start {
     pub(super) settings: ArraySettings,
     /// Bytes that its caches may take.
     pub(super) memory_max: u64,
+    /// Whether it has a heartbeat.
+    pub(super) heartbeat: Heartbeat,
 }
 
 impl Start {
@@ -21,6 +24,8 @@ impl Start {
             sync_speed: self.settings.sync_speed(),
             sync_range: self.settings.sync_range(),
             memory_max: self.memory_max,
+            heartbeat_ms: hosts::beat_every(self.heartbeat, &self.group.openers),
+            host: hosts::this(),
             ..AssembleOptions::default()
         }
     }

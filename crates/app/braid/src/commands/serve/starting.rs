@@ -5,6 +5,7 @@ use super::start::Start;
 use crate::cli::Serve;
 use crate::daemon::grouping::{Group, Trouble};
 use crate::daemon::scrubs::Scrubs;
+use crate::hosts::Heartbeat;
 use crate::members::Member;
 use crate::on_shard;
 use crate::output;
@@ -44,6 +45,8 @@ pub(super) struct How {
     pub shards: u16,
     /// Bytes that the caches of an array may take.
     pub memory_max: u64,
+    /// Which arrays have a heartbeat.
+    pub heartbeat: Heartbeat,
 }
 
 impl How {
@@ -65,6 +68,7 @@ impl How {
             scrubs,
             shards,
             memory_max,
+            heartbeat: options.hosts.heartbeat,
         }
     }
 
@@ -83,8 +87,11 @@ impl How {
     /// Settings of the command line that do not suit one.
     pub(super) fn starts(&self, groups: Vec<Group>) -> Result<Vec<Start>> {
         let wanted = self.wanted();
-        let start =
-            |group| Ok(Start { settings: wanted.of(&group)?, memory_max: self.memory_max, group });
+        let (memory_max, heartbeat) = (self.memory_max, self.heartbeat);
+        let start = |group| {
+            let settings = wanted.of(&group)?;
+            Ok(Start { settings, memory_max, heartbeat, group })
+        };
         groups.into_iter().map(start).collect()
     }
 }

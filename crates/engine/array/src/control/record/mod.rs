@@ -40,6 +40,7 @@ mod suspects;
 use crate::control::shards::Engines;
 use crate::engine::Engine;
 use crate::metadata::bitmap::keeper::Keeper;
+use crate::metadata::heartbeat::FirstBeat;
 use crate::metadata::journal::Begun;
 use crate::options::{AssembleOptions, Context};
 use crate::state::ArrayId;
@@ -93,6 +94,8 @@ pub(crate) struct Parts {
     pub(crate) keeper: Option<Keeper>,
     /// The log of the write journal.
     pub(crate) journal: Option<Begun>,
+    /// The first beat of its heartbeat, which stands on members.
+    pub(crate) beat: Option<FirstBeat>,
 }
 
 impl Record {

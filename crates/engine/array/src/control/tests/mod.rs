@@ -13,6 +13,7 @@ mod flushing;
 mod growing;
 mod half_rebuilt;
 mod hanging;
+mod heartbeat;
 mod journal;
 mod journaling;
 mod large_chunks;

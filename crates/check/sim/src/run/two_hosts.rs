@@ -1,0 +1,69 @@
+//! Another host takes an array that has a heartbeat, while it is used: it writes no more. When the process has ended and that
+//! host is said to use the array, a start waits for as long as its next beats could take, and then goes on.
+//!
+//! Late in a run, and on single arrays; the other host is a block on one member.
+
+use super::Run;
+use super::counting::in_sync_at_rest;
+use crate::images;
+use crate::member::Member;
+use crate::waiting::Over;
+use braid_format::heartbeat::{Found, Heartbeat, LEN};
+use std::rc::Rc;
+
+const MILLISECOND: u64 = 1_000_000;
+
+impl Run {
+    /// See the module's documentation.
+    pub(super) fn another_host_takes_it(&mut self) -> Result<(), Over> {
+        self.oracle.end_steady();
+        let interval = self.plan.scenario.assemble.heartbeat_ms;
+        let Some(interval) = interval.map(|millis| u64::from(millis) * MILLISECOND) else {
+            return Ok(());
+        };
+        if self.plan.scenario.lies || !self.is_whole()? {
+            return Ok(());
+        }
+        self.rest(2 * interval)?;
+        let members = self.working();
+        let Some((member, own)) = members.iter().find_map(|m| Some((m, beat_on(m)?))) else {
+            return self.fail("heartbeat", "an array has one, and no member has it".to_string());
+        };
+        let other = Heartbeat { owner: [0xee; 16], boot: [0xee; 16], sequence: 1, ..own };
+        self.world.trace(|| format!("another host beats on {}", member.name()));
+        member.settle();
+        member.rot(0, &other.to_bytes());
+        self.rest(3 * interval)?;
+        let lost = self.top_status()?.heartbeat.and_then(|beats| beats.lost);
+        if lost.is_none() {
+            return self.fail("heartbeat", "an array goes on that another host has".to_string());
+        }
+        let world = Rc::clone(&self.world);
+        let events = |member: &Rc<Member>| images::superblock(&world, member).map(|sb| sb.events);
+        let before: Vec<_> = members.iter().map(events).collect();
+        self.rest(interval)?;
+        if members.iter().map(events).ne(before) {
+            let text = "superblocks are written of an array that another host has".to_string();
+            return self.fail("heartbeat", text);
+        }
+        self.crash()?;
+        if in_sync_at_rest(member).is_none() || beat_on(member) != Some(other) {
+            return self.assemble();
+        }
+        let since = self.world.now();
+        self.assemble()?;
+        if self.world.now() - since < 2 * interval {
+            let text = "a start does not wait for another host's beat".to_string();
+            return self.fail("heartbeat", text);
+        }
+        self.goes_on()
+    }
+}
+
+/// The beat that stands on a member.
+fn beat_on(member: &Rc<Member>) -> Option<Heartbeat> {
+    match Found::parse(&member.image(0..LEN as u64)) {
+        Found::Beat(beat) if beat.beating => Some(beat),
+        _ => None,
+    }
+}

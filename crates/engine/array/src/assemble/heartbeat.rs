@@ -1,0 +1,249 @@
+//! Before anything is written: does another host use the array? Then a heartbeat of this one's own, where one is wanted.
+//!
+//! ```text
+//!  look ─► somebody beats: wait for two beats and a second, look again ─► it beats on: refuse
+//!    │                                                               └─► it does not: it crashed
+//!    └─► write one's own on all members ─► wait for one beat, look again ─► another's stands there: refuse
+//! ```
+//!
+//! The second wait is for hosts that start at the same moment: the last to write finds its own beat, all others find that.
+//! A beat of another start under the same kernel is not waited for, since members are locked within a host. These
+//! are the rules of ext4's multi-mount protection (fs/ext4/mmp.c: `ext4_multi_mount_protect`), over several members.
+//!
+//! A host without a heartbeat looks, too, so it is kept off by one that has it.
+
+use super::choose::Choice;
+use crate::control::record::members::Standing;
+use crate::error::AssembleError;
+use crate::metadata::heartbeat::{FirstBeat, host, look, place, send};
+use crate::metadata::superblock::read_superblock;
+use crate::options::{AssembleOptions, Context, Host};
+use braid_device::Device;
+use braid_format::heartbeat::{Found, Heartbeat};
+use braid_shard::plant::planted;
+use std::rc::Rc;
+
+const MILLISECOND: u64 = 1_000_000;
+/// Time beyond two beats that a beat may take to reach the members, in milliseconds.
+const GRACE: u64 = 1000;
+
+/// A member that has a place for a heartbeat.
+struct Post {
+    name: String,
+    device: Rc<dyn Device>,
+    /// Byte of the member.
+    at: u64,
+    events: u64,
+    /// As it was found with the superblock.
+    beat: Option<Heartbeat>,
+}
+
+/// A start that no other host disputes.
+pub(crate) struct Claim {
+    posts: Vec<Post>,
+    /// `None` without a heartbeat.
+    first: Option<FirstBeat>,
+}
+
+impl Claim {
+    /// The first beat, which those of control go on from.
+    pub(crate) fn first(&self) -> Option<FirstBeat> {
+        self.first.clone()
+    }
+
+    /// The start has failed: nobody need wait for this host.
+    pub(super) async fn give_up(&self, ctx: &Context) {
+        let Some(FirstBeat { beat, .. }) = &self.first else { return };
+        let ended = Heartbeat { beating: false, ..beat.clone() };
+        for post in &self.posts {
+            // Whoever has taken it meanwhile stays.
+            if let Ok(Found::Beat(found)) = look(&ctx.shard, &post.device, post.at).await
+                && found.owner == beat.owner
+            {
+                // Without it others wait for a while before they start.
+                let _ = send(&ctx.shard, &post.device, post.at, &ended).await;
+            }
+        }
+    }
+}
+
+/// See the module's documentation. Writes nothing but heartbeats, and none when the assembly is read-only.
+///
+/// # Errors
+/// Another host uses the array, or no member has a place for the heartbeat that is wanted.
+pub(super) async fn claim(
+    ctx: &Context,
+    choice: &Choice,
+    options: &AssembleOptions,
+) -> Result<Claim, AssembleError> {
+    let title = choice.title();
+    let posts: Vec<Post> = choice.members.iter().filter_map(post).collect();
+    let array = choice.shared.set_uuid;
+    // As they were found with the superblocks: who sees none and wants none asks no member anything more.
+    let beats = posts.iter().enumerate().filter_map(|(nr, post)| Some((nr, post.beat.clone()?)));
+    let uses_it = |(_, beat): &(usize, Heartbeat)| beat.array == array && beat.beating;
+    let seen: Vec<(usize, Heartbeat)> = beats.filter(uses_it).collect();
+    let strangers = |(_, beat): &&(usize, Heartbeat)| !is_of_this_host(beat, &options.host);
+    if let Some((_, beat)) = seen.iter().find(strangers) {
+        if options.read_only {
+            tracing::warn!(
+                "array {title}: {} has said that it uses it, and not that it stopped: what is read may change meanwhile",
+                host(beat)
+            );
+            return Ok(Claim { posts, first: None });
+        }
+        if !planted("beat-not-waited-for") {
+            wait_for_beats(ctx, &title, (&posts, array), &seen).await?;
+        }
+    }
+    if options.read_only {
+        return Ok(Claim { posts, first: None });
+    }
+    let own = |interval: u32| Heartbeat {
+        array,
+        owner: (ctx.new_uuid)(),
+        boot: options.host.boot,
+        sequence: 1,
+        time: (ctx.wall_clock)(),
+        interval,
+        beating: true,
+        host: options.host.name.clone(),
+    };
+    let Some(interval) = options.heartbeat_ms else {
+        let claim = Claim { posts, first: None };
+        if !seen.is_empty() {
+            // Nobody need wait for one that has crashed any more.
+            let ended = Heartbeat { beating: false, ..own(0) };
+            write_all(ctx, &claim.posts, &ended).await;
+        }
+        return Ok(claim);
+    };
+    let beat = own(interval);
+    let refuse = || AssembleError::NoHeartbeat { array: title.clone() };
+    let on = write_all(ctx, &posts, &beat).await;
+    if on.is_empty() {
+        return Err(refuse());
+    }
+    ctx.shard.sleep(u64::from(interval) * MILLISECOND).await;
+    let found = look_at(ctx, &posts, array).await;
+    let claim = Claim { posts, first: Some(FirstBeat { beat: beat.clone(), on }) };
+    let other = found.iter().find(|(_, found)| found.owner != beat.owner);
+    let disputed = match other {
+        Some((nr, other)) => Some(used_elsewhere(&title, &claim.posts, *nr, other)),
+        None => changed(ctx, &title, &claim.posts).await,
+    };
+    match disputed {
+        Some(why) => {
+            claim.give_up(ctx).await;
+            Err(why)
+        }
+        None => Ok(claim),
+    }
+}
+
+fn post(chosen: &super::choose::Chosen) -> Option<Post> {
+    if matches!(chosen.standing, Standing::Faulty(_)) {
+        return None;
+    }
+    let found = &chosen.found;
+    Some(Post {
+        name: found.name.clone(),
+        device: Rc::clone(&found.device),
+        at: place(&found.superblock)?,
+        events: found.superblock.events,
+        beat: found.beat.clone(),
+    })
+}
+
+fn is_of_this_host(beat: &Heartbeat, host: &Host) -> bool {
+    beat.boot == host.boot && host.boot != [0; 16]
+}
+
+/// The beats of whoever uses the array, with the number of the post.
+async fn look_at(ctx: &Context, posts: &[Post], array: [u8; 16]) -> Vec<(usize, Heartbeat)> {
+    let mut all = Vec::new();
+    for (nr, post) in posts.iter().enumerate() {
+        // A member that cannot be read says nothing; it fails by other reads.
+        if let Ok(Found::Beat(beat)) = look(&ctx.shard, &post.device, post.at).await
+            && beat.array == array
+            && beat.beating
+        {
+            all.push((nr, beat));
+        }
+    }
+    all
+}
+
+/// Waits for as long as somebody who lives would need for another beat.
+async fn wait_for_beats(
+    ctx: &Context,
+    title: &str,
+    (posts, array): (&[Post], [u8; 16]),
+    seen: &[(usize, Heartbeat)],
+) -> Result<(), AssembleError> {
+    let interval = seen.iter().map(|(_, beat)| u64::from(beat.interval)).max().unwrap_or(0);
+    if let Some((_, beat)) = seen.first() {
+        tracing::warn!(
+            "array {title}: {} used it and has not said that it stopped; waiting {} s to see whether it still does",
+            host(beat),
+            (2 * interval + GRACE).div_ceil(1000)
+        );
+    }
+    for pause in [interval, interval, GRACE] {
+        ctx.shard.sleep(pause * MILLISECOND).await;
+        let now = look_at(ctx, posts, array).await;
+        // One that has ended meanwhile lived, and has changed what was read.
+        let same = |(nr, beat): &(usize, Heartbeat)| now.contains(&(*nr, beat.clone()));
+        if let Some((nr, beat)) = seen.iter().find(|seen| !same(seen)) {
+            let latest = now.iter().find(|(other, _)| other == nr).map_or(beat, |(_, beat)| beat);
+            return Err(used_elsewhere(title, posts, *nr, latest));
+        }
+        if let Some((nr, beat)) = now.iter().find(|now| !seen.contains(now)) {
+            return Err(used_elsewhere(title, posts, *nr, beat));
+        }
+    }
+    Ok(())
+}
+
+/// Writes `beat` to all that have a place for it. Gives the names of those that took it.
+async fn write_all(ctx: &Context, posts: &[Post], beat: &Heartbeat) -> Vec<String> {
+    let mut taken = Vec::new();
+    for post in posts {
+        let free = look(&ctx.shard, &post.device, post.at).await;
+        match free {
+            Ok(Found::Nothing | Found::Beat(_)) => {
+                if send(&ctx.shard, &post.device, post.at, beat).await.is_ok() {
+                    taken.push(post.name.clone());
+                }
+            }
+            Ok(Found::Foreign) => tracing::warn!(
+                "{}: something else stands where its heartbeat would (a boot loader?), so it has none",
+                post.name
+            ),
+            Err(_) => {}
+        }
+    }
+    taken
+}
+
+/// A superblock is not what was read before the array was claimed: another host has stopped the array in between.
+async fn changed(ctx: &Context, title: &str, posts: &[Post]) -> Option<AssembleError> {
+    for post in posts {
+        let now = read_superblock(&ctx.shard, &post.device, &post.name).await;
+        if let Ok(Some(now)) = now
+            && now.events != post.events
+        {
+            let (array, name) = (title.to_string(), post.name.clone());
+            return Some(AssembleError::ChangedMeanwhile { array, name });
+        }
+    }
+    None
+}
+
+fn used_elsewhere(title: &str, posts: &[Post], nr: usize, beat: &Heartbeat) -> AssembleError {
+    AssembleError::UsedElsewhere {
+        array: title.to_string(),
+        host: host(beat),
+        name: posts.get(nr).map_or_else(String::new, |post| post.name.clone()),
+    }
+}

@@ -1,0 +1,287 @@
+//! The heartbeat of a running array: by it other hosts see that it is in use ([`crate::assemble::heartbeat`]), and this one
+//! sees when another has taken it all the same.
+//!
+//! Each beat looks before it writes, on each member by itself, so that one that hangs does not keep the others from
+//! beating. While no member takes beats, so that others may soon believe that nobody uses the array, requests wait. When
+//! another host's beat stands where this one's did, the array takes no more writes here: what both would write mixes. On a
+//! member that has taken no beat yet it may be left from an earlier use: there it counts when it changes, and is written over
+//! when it has not for as long as a start would wait.
+
+use crate::control::record::Record;
+use crate::metadata::heartbeat::{FirstBeat, host, look, place, send};
+use crate::state::view::MemberNr;
+use crate::status::HeartbeatStatus;
+use braid_device::Device;
+use braid_device::meter::Metered;
+use braid_format::heartbeat::{Found, Heartbeat};
+use braid_shard::Nanos;
+use braid_shard::plant::planted;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Interval at which the end asks whether beats under way have ended, in nanoseconds.
+const ASK_EVERY: Nanos = 1_000_000;
+/// Time beyond two beats that a beat may take to reach the members: as long as a start waits.
+const GRACE: Nanos = 1_000_000_000;
+
+/// The meaning of another's beat on a member.
+enum Stranger {
+    /// Somebody else uses the array.
+    Lives,
+    /// Nobody does any more.
+    Left,
+    /// That is not known yet.
+    Unknown,
+}
+
+/// See the module's documentation.
+pub(super) struct Heart {
+    record: Rc<Record>,
+    /// The beat that was sent last; `None` without a heartbeat.
+    beat: RefCell<Option<Heartbeat>>,
+    /// Members that have yet to take a beat.
+    under_way: RefCell<Vec<MemberNr>>,
+    /// When each member took its last, by the shard's clock.
+    taken: RefCell<Vec<(MemberNr, Nanos)>>,
+    /// Beats of others on members that have taken none, and since when they have been there.
+    strangers: RefCell<Vec<(MemberNr, Heartbeat, Nanos)>>,
+    begun: Cell<Nanos>,
+    /// Requests wait until a member takes a beat.
+    holding: Cell<bool>,
+    /// No more beats.
+    ended: Cell<bool>,
+    lost: RefCell<Option<String>>,
+}
+
+impl Heart {
+    /// `first`: the first beat, and the names of the members that have taken it.
+    pub(super) fn new(record: &Rc<Record>, first: Option<FirstBeat>) -> Rc<Heart> {
+        let now = record.shard.now();
+        let (beat, names) = first.map(|first| (first.beat, first.on)).unzip();
+        let members = &record.roster.borrow().members;
+        let has_it = |name: &String| names.iter().flatten().any(|taken| taken == name);
+        let taken = members.iter().filter(|member| has_it(&member.name));
+        let taken = taken.map(|member| (member.nr, now)).collect();
+        Rc::new(Heart {
+            record: Rc::clone(record),
+            beat: RefCell::new(beat),
+            under_way: RefCell::default(),
+            taken: RefCell::new(taken),
+            strangers: RefCell::default(),
+            begun: Cell::new(now),
+            holding: Cell::new(false),
+            ended: Cell::new(false),
+            lost: RefCell::default(),
+        })
+    }
+
+    /// Beats until the end, where there is a heartbeat.
+    pub(super) fn start(self: &Rc<Self>) {
+        let Some(interval) = self.interval() else { return };
+        let own = Rc::clone(self);
+        self.record.shard.spawn(async move {
+            loop {
+                own.record.shard.sleep(interval).await;
+                if own.ended.get() {
+                    break;
+                }
+                own.beat_once();
+                own.check_taken(interval).await;
+            }
+        });
+    }
+
+    /// Why the array takes no more writes, when it is for the heartbeat.
+    pub(super) fn lost(&self) -> Option<String> {
+        self.lost.borrow().clone()
+    }
+
+    /// `None` without a heartbeat.
+    pub(super) fn status(&self) -> Option<HeartbeatStatus> {
+        let interval = self.beat.borrow().as_ref()?.interval;
+        let since = self.record.shard.now().saturating_sub(3 * nanos(interval));
+        let taken = self.taken.borrow();
+        let roster = self.record.roster.borrow();
+        let beats = |nr: MemberNr| taken.iter().any(|(known, at)| *known == nr && *at >= since);
+        let members = roster.members.iter().filter(|member| beats(member.nr)).count();
+        Some(HeartbeatStatus { interval, members, lost: self.lost() })
+    }
+
+    /// The array has been stopped: other hosts need not wait for this one.
+    pub(super) async fn end(self: &Rc<Self>) {
+        self.ended.set(true);
+        if self.beat.borrow().is_none() {
+            return;
+        }
+        while !self.under_way.borrow().is_empty() {
+            self.record.shard.sleep(ASK_EVERY).await;
+        }
+        if self.lost().is_some() {
+            return;
+        }
+        let Some(beat) = self.beat.borrow().clone() else { return };
+        let ended = Heartbeat { beating: false, ..beat };
+        for (_, device, at) in self.posts() {
+            let device: Rc<dyn Device> = device;
+            if let Ok(Found::Beat(found)) = look(&self.record.shard, &device, at).await
+                && found.owner == ended.owner
+            {
+                // Without it others wait for a while before they start.
+                let _ = send(&self.record.shard, &device, at, &ended).await;
+            }
+        }
+    }
+
+    fn interval(&self) -> Option<Nanos> {
+        Some(nanos(self.beat.borrow().as_ref()?.interval))
+    }
+
+    fn posts(&self) -> Vec<(MemberNr, Rc<Metered>, u64)> {
+        let roster = self.record.roster.borrow();
+        let members = roster.members.iter();
+        let serving = members.filter(|member| !member.is_faulty() && member.given_up.is_none());
+        serving
+            .filter_map(|member| {
+                let at = place(&member.superblock)?;
+                Some((member.nr, Rc::clone(&member.device), at))
+            })
+            .collect()
+    }
+
+    /// The next beat, to all members that have taken the last.
+    fn beat_once(self: &Rc<Self>) {
+        if let Some(beat) = &mut *self.beat.borrow_mut() {
+            beat.sequence += 1;
+            beat.time = (self.record.ctx.wall_clock)();
+        }
+        for (nr, device, at) in self.posts() {
+            if self.under_way.borrow().contains(&nr) {
+                continue;
+            }
+            self.under_way.borrow_mut().push(nr);
+            let own = Rc::clone(self);
+            self.record.shard.spawn(async move {
+                own.send_to(nr, device, at).await;
+                own.under_way.borrow_mut().retain(|known| *known != nr);
+            });
+        }
+    }
+
+    /// Looks, and beats where nobody else does.
+    async fn send_to(self: &Rc<Self>, nr: MemberNr, device: Rc<Metered>, at: u64) {
+        let device: Rc<dyn Device> = device;
+        let shard = &self.record.shard;
+        // A member that fails does so by other requests, too.
+        let Ok(found) = look(shard, &device, at).await else { return };
+        let Some(beat) = self.beat.borrow().clone() else { return };
+        let is_other = |found: &Heartbeat| found.array == beat.array && found.owner != beat.owner;
+        match found {
+            Found::Foreign => return,
+            Found::Beat(other) if is_other(&other) && !planted("beat-over-another") => {
+                match self.judge(nr, &other) {
+                    Stranger::Left => {}
+                    Stranger::Unknown => return,
+                    Stranger::Lives => {
+                        let host = host(&other);
+                        let name = self.record.member_name(nr);
+                        let why = format!("{host} has taken it, by its heartbeat on {name}");
+                        return self.lose(why).await;
+                    }
+                }
+            }
+            Found::Nothing | Found::Beat(_) => {}
+        }
+        if self.lost.borrow().is_none() && send(shard, &device, at, &beat).await.is_ok() {
+            self.note_taken(nr);
+            if self.holding.get() {
+                tracing::warn!(
+                    "array {}: its heartbeat is taken again, requests go on",
+                    self.record.name
+                );
+            }
+            self.hold(false).await;
+        }
+    }
+
+    fn note_taken(&self, nr: MemberNr) {
+        let mut taken = self.taken.borrow_mut();
+        taken.retain(|(known, _)| *known != nr);
+        taken.push((nr, self.record.shard.now()));
+        self.strangers.borrow_mut().retain(|(known, ..)| *known != nr);
+    }
+
+    /// The meaning of another's beat on member `nr`.
+    fn judge(&self, nr: MemberNr, other: &Heartbeat) -> Stranger {
+        if self.taken.borrow().iter().any(|(known, _)| *known == nr) {
+            return Stranger::Lives;
+        }
+        if !other.beating {
+            return Stranger::Left;
+        }
+        let now = self.record.shard.now();
+        let mut strangers = self.strangers.borrow_mut();
+        match strangers.iter().find(|(known, ..)| *known == nr) {
+            Some((_, seen, _)) if seen != other => Stranger::Lives,
+            Some((_, _, since)) if now > since + nanos(other.interval) * 2 + GRACE => {
+                Stranger::Left
+            }
+            Some(_) => Stranger::Unknown,
+            None => {
+                strangers.push((nr, other.clone(), now));
+                Stranger::Unknown
+            }
+        }
+    }
+
+    /// Has new requests wait, or go on.
+    pub(super) async fn hold(&self, on: bool) {
+        if self.holding.replace(on) == on {
+            return;
+        }
+        match on {
+            true => self.record.engines.hold_new_requests().await,
+            false => self.record.engines.end_hold().await,
+        }
+    }
+
+    /// Others wait for two beats and a second before they take an array for unused: well before that nothing may begin here
+    /// that they would not see.
+    async fn check_taken(&self, interval: Nanos) {
+        let last = self.taken.borrow().iter().map(|(_, at)| *at).max();
+        let silent = self.record.shard.now() - last.unwrap_or_else(|| self.begun.get());
+        let due = silent > interval + interval / 2 && !self.posts().is_empty();
+        if due && !self.holding.get() && !self.record.end.has_begun() {
+            tracing::warn!(
+                "array {}: no member has taken its heartbeat for {:.1} s; requests wait until one does, since another host \
+                 may start it meanwhile",
+                self.record.name,
+                silent as f64 / 1e9
+            );
+            self.hold(true).await;
+        }
+    }
+
+    async fn lose(&self, why: String) {
+        if self.lost.borrow().is_some() {
+            return;
+        }
+        self.ended.set(true);
+        tracing::error!(
+            "array {}: {why}; it takes no more writes here. Stop it here, find out which host is to have it, and start it \
+             there",
+            self.record.name
+        );
+        *self.lost.borrow_mut() = Some(why);
+        // At once: no superblock of this host may follow.
+        self.record.roster.borrow_mut().broken = true;
+        let turn = self.record.turn().await;
+        self.record.send_view().await;
+        drop(turn);
+        self.hold(false).await;
+        self.record.members_changed();
+    }
+}
+
+fn nanos(millis: u32) -> Nanos {
+    u64::from(millis) * 1_000_000
+}
