@@ -265,6 +265,13 @@ impl Oracle {
         Ok(())
     }
 
+    /// The block may hold this version now: nothing that was acknowledged has replaced it.
+    pub fn may_be(&self, block: u64, version: Version) -> bool {
+        let entries = self.blocks.get(block as usize).into_iter().flatten();
+        let mut left = entries.filter(|entry| entry.removed == NEVER);
+        left.any(|entry| entry.version == version)
+    }
+
     /// All copies are the same from now on: what a read has ruled out is gone.
     pub fn settle(&mut self) {
         self.settled = true;
@@ -390,8 +397,12 @@ mod tests {
         let (first, second) = (oracle.begin_write(0..1, false), oracle.begin_write(0..1, false));
         oracle.end_write(&second, true, false);
         oracle.end_write(&first, true, false);
+        assert!(oracle.may_be(0, first.version) && oracle.may_be(0, second.version));
         assert!(holds(&mut oracle, second.version));
         assert!(!holds(&mut oracle, first.version));
+        let third = oracle.begin_write(0..1, false);
+        oracle.end_write(&third, true, false);
+        assert!(!oracle.may_be(0, second.version) && oracle.may_be(0, third.version));
     }
 
     #[test]

@@ -59,7 +59,10 @@ impl Run {
                 match recognise(self.world.seed, &member.image(at..at + size)) {
                     // Perhaps of a later write.
                     Found::Zeroes => false,
-                    Found::Block { version, .. } => version < write.version & !ZERO,
+                    // Of two that are under way at once either may come last.
+                    Found::Block { version, .. } => {
+                        version < write.version & !ZERO && !self.oracle.may_be(block, version)
+                    }
                     _ => true,
                 }
             })
