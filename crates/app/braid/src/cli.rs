@@ -437,10 +437,10 @@ pub struct Grow {
     /// Bytes of a chunk; a bare number is in KiB.
     #[arg(short, long, value_name = "SIZE", value_parser = kib_or_size, conflicts_with = "one")]
     pub chunk: Option<u64>,
-    /// Layout, as for `braid create`; with --level preserve, or the one that it leads to.
+    /// Layout, as for `braid create`, or normalise: no member for Q alone; with --level also preserve: nothing is moved.
     #[arg(short = 'p', long, value_name = "NAME", conflicts_with = "one")]
     pub layout: Option<String>,
-    /// Level 0, 1, 4, 5 or 6.
+    /// Level 0, 1, 4, 5, 6 or 10; with what else is wanted, in as many steps as it takes.
     #[arg(short, long, conflicts_with = "one")]
     pub level: Option<Level>,
     /// Accepted as mdadm does: braid needs no backup file, and writes none.

@@ -12,12 +12,14 @@ mod job;
 pub mod samples;
 mod scrubbed;
 mod stat;
+mod steps;
 pub mod volume;
 
 pub use counters::Counters;
 pub use job::Job;
 pub use scrubbed::{Found, FoundPlace, InDoubt, ScrubReport, ScrubState, Scrubbed};
 pub use stat::{Cache, Flow, Io, Latency, MemberIo, Sizes, Stat};
+pub use steps::{Following, LevelStep, LevelSteps, NextStep, Relevelling, Reshaping};
 
 use crate::wanted::array::Shape;
 use crate::wanted::as_text;
@@ -174,84 +176,6 @@ pub struct NewShape {
     pub layout: Option<String>,
 }
 
-/// A reshape. Sizes in bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reshaping {
-    /// The array.
-    pub array: String,
-    /// Nothing was changed: these are the numbers as they would be.
-    pub dry_run: bool,
-    /// Slots before.
-    pub raid_devices: usize,
-    /// Slots from now on.
-    pub new_raid_devices: usize,
-    /// A chunk.
-    pub chunk_size: u64,
-    /// A chunk of the new shape.
-    pub new_chunk_size: u64,
-    /// The layout, where the level has several.
-    pub layout: Option<String>,
-    /// The layout of the new shape.
-    pub new_layout: Option<String>,
-    /// Bytes that users see now.
-    pub array_size: u64,
-    /// Bytes that they see, once they connect again, when the reshape has ended.
-    pub new_array_size: u64,
-    /// Data that is read and written again.
-    pub moved: u64,
-    /// Bytes that are written to each member.
-    pub on_each: u64,
-    /// The place of the data on each member moves so far towards its start, or towards its end.
-    pub data_moves_by: u64,
-    /// It moves towards the end, from the end of the array to its start.
-    pub backwards: bool,
-    /// Seconds that it takes at 100 MiB per second and member, or at the greatest speed of jobs when that is less.
-    pub seconds: u64,
-    /// The spares that get slots.
-    pub spares: Vec<String>,
-    /// The members that are spares when it is done.
-    pub freed: Vec<String>,
-}
-
-/// A change of the level. Sizes in bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Relevelling {
-    /// The array.
-    pub array: String,
-    /// Nothing was changed: these are the numbers as they would be.
-    pub dry_run: bool,
-    /// The level before.
-    pub level: String,
-    /// The level from now on.
-    pub new_level: String,
-    /// The layout, where the level has several.
-    pub layout: Option<String>,
-    /// The layout at the new level.
-    pub new_layout: Option<String>,
-    /// Slots before.
-    pub raid_devices: usize,
-    /// Slots from now on.
-    pub new_raid_devices: usize,
-    /// A chunk; 0 where there are none.
-    pub chunk_size: u64,
-    /// A chunk at the new level.
-    pub new_chunk_size: u64,
-    /// Bytes that users see, now as before.
-    pub array_size: u64,
-    /// Bytes that are written to each member that is rebuilt.
-    pub copied: u64,
-    /// Seconds that this takes at 100 MiB per second and member, or at the greatest speed of jobs when that is less.
-    pub seconds: u64,
-    /// The spares that are rebuilt.
-    pub rebuilt: Vec<String>,
-    /// The members that are spares from now on.
-    pub freed: Vec<String>,
-    /// The members that leave the array, since others have what they hold.
-    pub leaving: Vec<String>,
-    /// Slots without a member.
-    pub missing: usize,
-}
-
 /// What the server answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
@@ -277,6 +201,8 @@ pub enum Answer {
     Reshaping { text: String, report: Reshaping },
     /// It has another level, or would have.
     Relevelling { text: String, report: Relevelling },
+    /// The same in several steps, or the rest of them: in sentences, and in numbers.
+    LevelSteps { text: String, report: LevelSteps },
     /// About volumes.
     Volume { volume: VolumeAnswer },
     /// The check or repair that is under way, and the last one that has ended.
@@ -399,6 +325,8 @@ pub struct Detail {
     pub job: Option<Job>,
     /// The change of shape that the array is in the middle of.
     pub reshape: Option<Reshape>,
+    /// The steps that follow, where it becomes something else in several.
+    pub following: Option<Following>,
     /// The job that ended last.
     pub last_job: Option<LastJob>,
     /// Jobs that could not go on, and are tried again.

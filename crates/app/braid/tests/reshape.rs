@@ -191,13 +191,88 @@ fn the_level_is_changed_while_the_array_is_used_and_after_a_restart() {
     // On to the layout that new arrays have, and back to where Q has the last member to itself.
     place.run("grow data --layout left-symmetric").ok();
     place.run("wait data").ok();
-    place.run("grow data --level 5").refused(2, &["--layout left-symmetric-6"]);
+    let stays = place.run("grow data --level 5 --layout preserve");
+    stays.refused(2, &["--layout left-symmetric-6"]);
     place.run("grow data --layout left-symmetric-6").ok();
     place.run("wait data").ok();
     let said = place.run("grow data --level 5").ok();
     assert!(said.contains("is a spare") && said.contains("left-symmetric"), "{said}");
     assert_eq!(&place.copy_out("data")[..data.len()], &data);
     assert!(place.run("check --wait data").ok().contains("0 sectors mismatched"));
+    place.run("stop data").ok();
+    server.ended().ok();
+}
+
+#[test]
+fn one_command_moves_data_and_changes_the_level_also_over_a_restart() {
+    let place = Place::new();
+    let names = ["a", "b", "c", "d", "e"];
+    place.members(&names);
+    place.run("create data -l 5 -n 4 -c 64K --assume-clean a b c d").ok();
+    let server = place.serve("a b c d");
+    let data = place.data("in", 8 << 20);
+    place.copy_in("in", "data");
+    // Nobody would hold Q while data is moved.
+    let six = "grow data --level 6 --layout left-symmetric";
+    place.run(six).refused(2, &["1 more members", "braid add data", "--layout preserve"]);
+    assert_eq!(place.detail("data")["level"], "raid5");
+    place.run("add data e").ok();
+    let would = place.run(&format!("{six} --dry-run --json")).ok();
+    let would: serde_json::Value = serde_json::from_str(&would).unwrap();
+    assert_eq!(
+        (&would["steps"][0]["step"], &would["steps"][1]["step"]),
+        (&"level".into(), &"reshape".into())
+    );
+    assert_eq!(would["steps"][0]["new_layout"], "left-symmetric-6");
+    let text = place.run(&format!("{six} --dry-run")).ok();
+    for words in ["in 2 steps", "step 2:", "of data would be moved", "nothing was changed"] {
+        assert!(text.contains(words), "{words:?} is not in {text}");
+    }
+    place.run("set data sync_speed_min=0 sync_speed_max=2000").ok();
+    let said = place.run(six).ok();
+    assert!(said.contains("step 1: array data is raid6 instead of raid5"), "{said}");
+    let text = place.run("detail data").ok();
+    for words in
+        ["Next Step : raid6, left-symmetric, chunks of 64K, 5 devices", "Waits For : a rebuild"]
+    {
+        assert!(text.contains(words), "{words:?} is not in {text}");
+    }
+    place.run("grow data --chunk 16K").refused(2, &["on its way to raid6", "braid wait data"]);
+    place.run("stop data").ok();
+    server.ended().ok();
+    let server = place.serve("a b c d e");
+    assert_eq!(place.detail("data")["following"], serde_json::Value::Null);
+    let said = place.run(six).ok();
+    assert!(said.contains("first comes a rebuild"), "{said}");
+    place.run("set data sync_speed_max=auto").ok();
+    place.run("wait data").ok();
+    let after = place.detail("data");
+    assert_eq!((&after["level"], &after["layout"]), (&"raid6".into(), &"left-symmetric".into()));
+    assert_eq!((&after["degraded"], &after["raid_devices"]), (&0.into(), &5.into()));
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    // And back, with other chunks; the server stops in the middle of what is moved.
+    place.run("set data sync_speed_max=1000").ok();
+    let five = "grow data --level 5 --chunk 32K";
+    let said = place.run(five).ok();
+    assert!(said.contains("from layout left-symmetric to left-symmetric-6"), "{said}");
+    assert!(
+        place.run("detail data").ok().contains("Next Step : raid5, left-symmetric, chunks of 32K")
+    );
+    place.run("stop data").ok();
+    server.ended().ok();
+    let server = place.serve("a b c d e");
+    let said = place.run(five).ok();
+    assert!(said.contains("first comes a reshape"), "{said}");
+    place.run("set data sync_speed_max=auto").ok();
+    place.run("wait data").ok();
+    let after = place.detail("data");
+    assert_eq!((&after["level"], &after["chunk_size"]), (&"raid5".into(), &32768.into()));
+    assert_eq!((&after["degraded"], &after["raid_devices"]), (&0.into(), &4.into()));
+    assert_eq!(&place.copy_out("data")[..data.len()], &data);
+    assert!(place.run("check --wait data").ok().contains("0 sectors mismatched"));
+    place.run("grow data --layout normalise --chunk 64K").ok();
+    place.run("wait data").ok();
+    assert_eq!(place.detail("data")["layout"], "left-symmetric");
     place.run("stop data").ok();
     server.ended().ok();
 }

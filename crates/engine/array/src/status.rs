@@ -331,6 +331,32 @@ pub struct BitmapStatus {
     pub batches: u64,
 }
 
+/// What an array does after what is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Following {
+    /// In order; none: it has what it was to have, when what is under way has ended.
+    pub steps: Vec<NextStep>,
+    /// What the next step waits for, in words.
+    pub waits_for: Option<String>,
+    /// The next step was refused, for this reason: nobody makes it by itself.
+    pub refused: Option<String>,
+}
+
+/// A step to another level or shape, by what the array is then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextStep {
+    /// Data is moved.
+    pub moves: bool,
+    /// The level.
+    pub level: Level,
+    /// The layout, where the level has several.
+    pub layout_name: Option<String>,
+    /// Bytes of a chunk; 0 where there are none.
+    pub chunk_size: u64,
+    /// Slots.
+    pub raid_disks: usize,
+}
+
 /// One array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayStatus {
@@ -394,6 +420,8 @@ pub struct ArrayStatus {
     pub resynced: Option<u64>,
     /// The reshape that it is in the middle of.
     pub reshape: Option<braid_format::superblock::Reshape>,
+    /// The steps that follow, where it becomes something else in several.
+    pub following: Option<Following>,
     /// Its members have a write-intent bitmap.
     pub has_bitmap: bool,
     /// Its members have a partial parity log.

@@ -51,8 +51,11 @@ fn shape(options: &Grow) -> NewShape {
 fn change_level(client: &mut Client, options: &Grow, level: Level) -> Result<ExitCode> {
     let (array, dry_run) = (options.name.clone(), options.dry_run);
     let answer = client.ask(&Request::Level { array, level, shape: shape(options), dry_run })?;
-    let Answer::Relevelling { text, report } = answer else { return Err(unexpected(&answer)) };
-    say(options, &report, text)
+    match answer {
+        Answer::Relevelling { text, report } => say(options, &report, text),
+        Answer::LevelSteps { text, report } => say(options, &report, text),
+        other => Err(unexpected(&other)),
+    }
 }
 
 /// The major number of network block devices, on which a served array is seen (`Documentation/admin-guide/devices.txt`).

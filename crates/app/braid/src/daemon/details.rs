@@ -4,10 +4,10 @@ use super::figures;
 use super::jobs::job_of;
 use super::scrubs::Known;
 use crate::output::words;
-use crate::protocol::{Bitmap, Detail, Heartbeat, LastJob, Member, Reshape, StuckJob};
+use crate::protocol::{Bitmap, Detail, Following, Heartbeat, LastJob, Member, NextStep, Reshape, StuckJob};
 use crate::settings::ArraySettings;
 use braid_array::status::{
-    ArrayState, ArrayStatus, JobOutcome, LastJob as EngineLastJob, MemberStatus,
+    self, ArrayState, ArrayStatus, JobOutcome, LastJob as EngineLastJob, MemberStatus,
 };
 use braid_format::{SECTOR, uuid_text};
 use rustix::fs::{major, minor};
@@ -59,6 +59,11 @@ pub(super) fn detail(status: ArrayStatus, exports: Vec<String>, known: Known) ->
             new_chunk_size: Some(u64::from(reshape.new_chunk_sectors) * SECTOR_BYTES)
                 .filter(|chunk| *chunk != status.chunk_size),
         }),
+        following: status.following.map(|following| Following {
+            steps: following.steps.into_iter().map(next_step).collect(),
+            waits_for: following.waits_for,
+            refused: following.refused,
+        }),
         last_job: status.last_job.map(last_job_of),
         stuck_jobs: status
             .stuck_jobs
@@ -103,6 +108,16 @@ pub(super) fn device_numbers(path: &str) -> Option<(u32, u32)> {
     // Nowhere else: to look at a file of a file system that does not answer would wait for it.
     let found = path.starts_with("/dev/").then(|| std::fs::metadata(path).ok())??;
     found.file_type().is_block_device().then(|| (major(found.rdev()), minor(found.rdev())))
+}
+
+fn next_step(step: status::NextStep) -> NextStep {
+    NextStep {
+        moves: step.moves,
+        level: step.level.to_string(),
+        layout: step.layout_name,
+        chunk_size: step.chunk_size,
+        raid_devices: step.raid_disks,
+    }
 }
 
 fn member_of(member: &MemberStatus) -> Member {

@@ -1,12 +1,14 @@
 //! Another level of a running array.
 
 use super::orders::{order, status};
-use super::reshaping::estimated_rate;
+use super::reshaping::{self, NORMALISE, estimated_rate};
 use crate::output::time::span;
-use crate::protocol::{Answer, NewShape, Relevelling};
+use crate::protocol::{Answer, LevelStep, LevelSteps, NewShape, Relevelling};
 use anyhow::Result;
 use braid_array::array::Array;
-use braid_array::control::levels::{Relevelled, WantedLevel};
+use braid_array::control::levels::Relevelled;
+use braid_array::control::steps::wanted::{WantedArray, WantedLayout};
+use braid_array::control::steps::{Step, Steps};
 use braid_device::spec::show_size;
 use braid_layout::{Level, layout_name, layout_number};
 
@@ -24,19 +26,116 @@ pub(super) fn change(
     dry_run: bool,
 ) -> Result<Answer> {
     let rate = estimated_rate(&status(array)?);
-    let layout = shape.layout.as_deref().filter(|name| !name.eq_ignore_ascii_case(PRESERVE));
-    let wanted = WantedLevel {
-        level,
-        chunk_size: shape.chunk,
-        layout: layout.map(|name| layout_number(level, name)).transpose()?,
-        raid_disks: shape.raid_disks,
+    let layout = match shape.layout.as_deref().map(str::to_ascii_lowercase).as_deref() {
+        None => WantedLayout::Any,
+        Some(PRESERVE) => WantedLayout::Preserve,
+        Some(name) if NORMALISE.contains(&name) => WantedLayout::Normalise,
+        Some(name) => WantedLayout::Number(layout_number(level, name)?),
     };
-    let planned =
-        order(array, move |control| async move { control.change_level(wanted, dry_run).await })?;
+    let wanted =
+        WantedArray { level, layout, chunk_size: shape.chunk, raid_disks: shape.raid_disks };
+    let Steps { goal, under_way, mut steps } =
+        order(array, move |control| async move { control.change_to(wanted, dry_run).await })?;
+    let name = array.name();
+    if under_way.is_none()
+        && steps.len() == 1
+        && let Some(Step::Level(_)) = steps.first()
+        && let Some(Step::Level(planned)) = steps.pop()
+    {
+        let report = report(name, planned, dry_run, rate);
+        let mut lines = what(&report, dry_run, rate * 1024);
+        if dry_run {
+            lines.push("nothing was changed (--dry-run)".to_string());
+        }
+        return Ok(Answer::Relevelling { text: lines.join("\n"), report });
+    }
+    // What is done now is said as done, and what comes later as what would be.
+    let begins = under_way.is_none() && !dry_run;
+    let step = |(nr, step)| {
+        let later = dry_run || nr > 0 || !begins;
+        match step {
+            Step::Level(planned) => LevelStep::Level(report(name, planned, later, rate)),
+            Step::Reshape(planned) => {
+                LevelStep::Reshape(reshaping::report(name, planned, later, rate))
+            }
+        }
+    };
+    let steps: Vec<LevelStep> = steps.into_iter().enumerate().map(step).collect();
+    let seconds = |step: &LevelStep| match step {
+        LevelStep::Level(report) => report.seconds,
+        LevelStep::Reshape(report) => report.seconds,
+    };
+    let report = LevelSteps {
+        array: name.to_string(),
+        dry_run,
+        new_level: goal.level.to_string(),
+        new_layout: layout_name(goal.level, goal.layout),
+        new_chunk_size: goal.chunk_size,
+        new_raid_devices: goal.raid_disks,
+        under_way,
+        seconds: steps.iter().map(seconds).sum(),
+        steps,
+    };
+    Ok(Answer::LevelSteps { text: text(&report, rate * 1024), report })
+}
+
+/// All steps, at `rate` bytes per second and member.
+fn text(report: &LevelSteps, rate: u64) -> String {
+    let LevelSteps { array, new_level, dry_run, steps, under_way, .. } = report;
+    let goal = match &report.new_layout {
+        Some(layout) => format!("{new_level} with layout {layout}"),
+        None => new_level.clone(),
+    };
+    if steps.is_empty() && under_way.is_none() {
+        return format!("array {array} stays {goal}: what was to follow is given up");
+    }
+    let mut lines = Vec::new();
+    if let Some(what) = under_way {
+        let follows = if steps.is_empty() { "nothing is left to be done" } else { "first comes" };
+        lines.push(match steps.is_empty() {
+            true => {
+                format!("array {array} becomes {goal}: {what} is under way, after which {follows}")
+            }
+            false => {
+                format!("array {array} becomes {goal}; {follows} {what}, which is under way or due")
+            }
+        });
+    } else if steps.len() > 1 {
+        let (becomes, count) = (if *dry_run { "would become" } else { "becomes" }, steps.len());
+        lines.push(format!("array {array} {becomes} {goal} in {count} steps"));
+    }
+    for (nr, step) in steps.iter().enumerate() {
+        let mut said = match step {
+            LevelStep::Level(report) => what(report, report.dry_run, rate),
+            LevelStep::Reshape(report) => {
+                let mut said = vec![reshaping::what(report)];
+                said.extend(reshaping::how(report, rate));
+                said
+            }
+        };
+        if (steps.len() > 1 || under_way.is_some())
+            && let Some(first) = said.first_mut()
+        {
+            *first = format!("step {}: {first}", nr + 1);
+        }
+        lines.extend(said);
+    }
+    if steps.len() > 1 {
+        lines.push(format!("each step begins by itself when the one before has ended and the array is whole; together about {}", span(report.seconds)));
+    }
+    lines.push(match dry_run {
+        true => "nothing was changed (--dry-run)".to_string(),
+        false => format!("`braid wait {array}` follows it; after a restart of the server the same command goes on"),
+    });
+    lines.join("\n")
+}
+
+/// A change in numbers, at `rate` KiB per second and member.
+fn report(array: &str, planned: Relevelled, dry_run: bool, rate: u64) -> Relevelling {
     let Relevelled { level, layout, raid_disks, chunk_size, .. } = planned;
     let copied = if planned.rebuilt.is_empty() { 0 } else { planned.component_size };
-    let report = Relevelling {
-        array: array.name().to_string(),
+    Relevelling {
+        array: array.to_string(),
         dry_run,
         level: level.0.to_string(),
         new_level: level.1.to_string(),
@@ -54,14 +153,13 @@ pub(super) fn change(
         freed: planned.freed,
         leaving: planned.leaving,
         missing: planned.empty,
-    };
-    Ok(Answer::Relevelling { text: text(&report, rate * 1024), report })
+    }
 }
 
-/// `rate`: bytes per second and member with which the time was estimated.
-fn text(report: &Relevelling, rate: u64) -> String {
-    let Relevelling { array, dry_run, level, new_level, .. } = report;
-    let is = if *dry_run { "would be" } else { "is" };
+/// `later`: it is not done yet; `rate`: bytes per second and member with which the time was estimated.
+fn what(report: &Relevelling, later: bool, rate: u64) -> Vec<String> {
+    let Relevelling { array, level, new_level, .. } = report;
+    let is = if later { "would be" } else { "is" };
     let mut first = format!("array {array} {is} {new_level} instead of {level}");
     if let Some(layout) = &report.new_layout {
         first.push_str(&format!(", with layout {layout}"));
@@ -78,7 +176,7 @@ fn text(report: &Relevelling, rate: u64) -> String {
         lines.push(format!("{} {is} a spare", report.freed.join(", ")));
     }
     if !report.leaving.is_empty() {
-        let (leaves, have) = match dry_run {
+        let (leaves, have) = match later {
             true => ("would leave", "have"),
             false => ("has left", "have"),
         };
@@ -88,7 +186,7 @@ fn text(report: &Relevelling, rate: u64) -> String {
         ));
     }
     if !report.rebuilt.is_empty() {
-        let (follow, is) = match dry_run {
+        let (follow, is) = match later {
             true => (String::new(), "would be"),
             false => (format!("; `braid wait {array}` follows it"), "is being"),
         };
@@ -104,15 +202,12 @@ fn text(report: &Relevelling, rate: u64) -> String {
         lines.push(format!(
             "{} of its slots {} without a member: braid add {array} MEMBER gives it one, which is rebuilt",
             report.missing,
-            match (*dry_run, report.missing) {
+            match (later, report.missing) {
                 (true, _) => "would be",
                 (false, 1) => "is",
                 (false, _) => "are",
             }
         ));
     }
-    if *dry_run {
-        lines.push("nothing was changed (--dry-run)".to_string());
-    }
-    lines.join("\n")
+    lines
 }

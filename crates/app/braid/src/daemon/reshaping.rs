@@ -5,10 +5,14 @@ use crate::output::time::span;
 use crate::protocol::{Answer, NewShape, Reshaping};
 use anyhow::Result;
 use braid_array::array::Array;
-use braid_array::control::reshaping::WantedShape;
+use braid_array::control::reshaping::{Reshaped, WantedShape};
+use braid_array::control::steps::wanted::normal_layout;
 use braid_array::status::ArrayStatus;
 use braid_device::spec::show_size;
 use braid_layout::{layout_name, layout_number};
+
+/// mdadm's words for the layout without a slot that has Q to itself.
+pub(super) const NORMALISE: [&str; 2] = ["normalise", "normalize"];
 
 /// The speed that times of jobs are estimated with, in KiB per second and member.
 const KIB_PER_SECOND: u64 = 100 << 10;
@@ -25,17 +29,33 @@ pub(super) fn estimated_rate(now: &ArrayStatus) -> u64 {
 pub(super) fn reshape(array: &Array, shape: &NewShape, dry_run: bool) -> Result<Answer> {
     let now = status(array)?;
     let rate = estimated_rate(&now);
+    let number = |name: &str| match name.to_ascii_lowercase().as_str() {
+        name if NORMALISE.contains(&name) => Ok(normal_layout(now.level, now.layout)),
+        _ => layout_number(now.level, name),
+    };
     let wanted = WantedShape {
         raid_disks: shape.raid_disks,
         chunk_size: shape.chunk,
-        layout: shape.layout.as_deref().map(|name| layout_number(now.level, name)).transpose()?,
+        layout: shape.layout.as_deref().map(number).transpose()?,
     };
     let planned =
         order(array, move |control| async move { control.reshape(wanted, dry_run).await })?;
+    let report = report(array.name(), planned, dry_run, rate);
+    let mut lines = vec![what(&report)];
+    lines.extend(how(&report, rate * 1024));
+    lines.push(match dry_run {
+        true => "nothing was changed (--dry-run)".to_string(),
+        false => format!("`braid wait {}` follows it", array.name()),
+    });
+    Ok(Answer::Reshaping { text: lines.join("\n"), report })
+}
+
+/// A reshape in numbers, at `rate` KiB per second and member.
+pub(super) fn report(array: &str, planned: Reshaped, dry_run: bool, rate: u64) -> Reshaping {
     // As much is read from a member as is written to it.
     let kib = planned.on_each / 1024 * 2;
-    let report = Reshaping {
-        array: array.name().to_string(),
+    Reshaping {
+        array: array.to_string(),
         dry_run,
         raid_devices: planned.raid_disks.0,
         new_raid_devices: planned.raid_disks.1,
@@ -52,12 +72,11 @@ pub(super) fn reshape(array: &Array, shape: &NewShape, dry_run: bool) -> Result<
         seconds: kib / rate,
         spares: planned.spares,
         freed: planned.freed,
-    };
-    Ok(Answer::Reshaping { text: text(&report, rate * 1024), report })
+    }
 }
 
-/// `rate`: bytes per second and member with which the time was estimated.
-fn text(report: &Reshaping, rate: u64) -> String {
+/// The two shapes.
+pub(super) fn what(report: &Reshaping) -> String {
     let Reshaping { array, dry_run, raid_devices, new_raid_devices, .. } = report;
     let is = if *dry_run { "would be" } else { "is being" };
     let mut what = Vec::new();
@@ -80,17 +99,25 @@ fn text(report: &Reshaping, rate: u64) -> String {
     if !report.freed.is_empty() {
         first.push_str(&format!(": {} is a spare when it is done", report.freed.join(", ")));
     }
+    first
+}
+
+/// How much is moved; `rate`: bytes per second and member with which the time was estimated.
+pub(super) fn how(report: &Reshaping, rate: u64) -> Vec<String> {
+    let (are, moves) = match report.dry_run {
+        true => ("would be", "would move"),
+        false => ("are", "moves"),
+    };
     let mut lines = vec![
-        first,
         format!(
-            "{} of data are moved, {} on each member: about {} at {}/s, if nobody else uses the members",
+            "{} of data {are} moved, {} on each member: about {} at {}/s, if nobody else uses the members",
             show_size(report.moved),
             show_size(report.on_each),
             span(report.seconds),
             show_size(rate)
         ),
         format!(
-            "the data of each member moves {} towards its {}, so that nothing is written over that is still needed",
+            "the data of each member {moves} {} towards its {}, so that nothing is written over that is still needed",
             show_size(report.data_moves_by),
             if report.backwards { "end" } else { "start" }
         ),
@@ -102,9 +129,5 @@ fn text(report: &Reshaping, rate: u64) -> String {
             show_size(report.array_size)
         ));
     }
-    lines.push(match dry_run {
-        true => "nothing was changed (--dry-run)".to_string(),
-        false => format!("`braid wait {array}` follows it"),
-    });
-    lines.join("\n")
+    lines
 }

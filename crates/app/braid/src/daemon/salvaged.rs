@@ -58,6 +58,7 @@ pub fn detail(array: &Salvage, exports: Vec<String>) -> Detail {
         taken_by_force: Vec::new(),
         job: None,
         reshape: superblock.reshape.as_ref().map(|reshape| reshape_of(superblock, reshape)),
+        following: None,
         last_job: None,
         stuck_jobs: Vec::new(),
         mismatch_count: 0,

@@ -26,6 +26,10 @@ pub(super) struct Chances {
     pub(super) other_shapes: Extra,
     /// Other levels.
     pub(super) levels: Extra,
+    /// Other levels in several steps.
+    pub(super) steps: Extra,
+    /// Levels 0 and 10 in turn.
+    pub(super) copies: Extra,
     /// Checks in parts.
     pub(super) scrub_in_parts: Extra,
     /// Too many members that are stale.
@@ -48,6 +52,8 @@ impl Chances {
             resizing: of(streams.resizing),
             other_shapes: of(streams.other_shapes),
             levels: of(streams.levels),
+            steps: of(streams.steps),
+            copies: of(streams.copies),
             scrub_in_parts: of(streams.scrub_in_parts),
             rescue: of(streams.rescue),
             replaced: of(streams.replaced),

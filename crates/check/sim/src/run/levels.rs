@@ -4,6 +4,7 @@
 //! Whatever the instant, the superblocks name one of the two levels, and at either all that was acknowledged is there.
 
 use super::Run;
+use super::reshaping::Of;
 use crate::images;
 use crate::waiting::Over;
 use braid_array::control::levels::WantedLevel;
@@ -21,7 +22,7 @@ const LEVELS: [Level; 5] = [Level::Raid0, Level::Raid1, Level::Raid4, Level::Rai
 
 impl Run {
     /// An array that may change its level, with nobody to blame for what is lost then.
-    fn can_change_its_level(&self) -> bool {
+    pub(super) fn can_change_its_level(&self) -> bool {
         let lies = self.world.members.borrow().iter().any(|member| member.kind.lies);
         let layout = self.layout(self.top());
         let known = !matches!(&*layout, Layout::Linear(_));
@@ -34,15 +35,16 @@ impl Run {
     /// One or several changes of the level.
     pub(super) fn level_changes(&mut self) -> Result<(), Over> {
         for _ in 0..1 + self.chances.levels.rng.below(3) {
-            if !self.can_change_its_level() || !self.one_level_change()? {
+            let of: Of = |chances| &chances.levels;
+            if !self.can_change_its_level() || !self.one_level_change(of, None)? {
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    /// False when there is none to be had.
-    fn one_level_change(&mut self) -> Result<bool, Over> {
+    /// A change to `wish`, or to any; false when there is none to be had.
+    pub(super) fn one_level_change(&mut self, of: Of, wish: Option<Level>) -> Result<bool, Over> {
         let top = self.top();
         self.drain()?;
         self.oracle.end_steady();
@@ -60,13 +62,14 @@ impl Run {
         // Few arrays can.
         let apart = self.parity_is_apart();
         let level = match before.level {
+            _ if wish == Some(Level::Raid10) => Level::Raid10,
             Level::Raid10 if before.layout != NEAR_2 || before.raid_disks % 2 != 0 => {
                 return Ok(false);
             }
             Level::Raid10 => Level::Raid0,
-            Level::Raid0 if self.chances.levels.chance(40) => Level::Raid10,
-            _ if apart && self.chances.levels.chance(40) => Level::Raid0,
-            _ => *self.chances.levels.rng.pick(&LEVELS),
+            Level::Raid0 if of(&self.chances).chance(40) => Level::Raid10,
+            _ if apart && (wish.is_some() || of(&self.chances).chance(40)) => Level::Raid0,
+            _ => *of(&self.chances).rng.pick(&LEVELS),
         };
         if level == Level::Raid0 && apart {
             before = self.without_parity(before)?;
@@ -85,14 +88,14 @@ impl Run {
                 Err(error @ ControlError::Shape { .. }) => self.world.trace(|| error.to_string()),
                 Err(error) => return self.fail("requests_succeed", error.to_string()),
             }
-            if planned.is_some() {
+            if planned.is_some() || wish.is_some() {
                 break;
             }
-            wanted.level = *self.chances.levels.rng.pick(&LEVELS);
+            wanted.level = *of(&self.chances).rng.pick(&LEVELS);
         }
         let Some(planned) = planned else { return Ok(false) };
         let level = wanted.level;
-        for _ in 0..self.chances.levels.rng.range(0..12) {
+        for _ in 0..of(&self.chances).rng.range(0..12) {
             let scenario = &self.plan.scenario;
             let life = self.life.as_mut().ok_or(Over)?;
             life.client.send_random(&life.machine, scenario, &mut self.oracle);
@@ -103,8 +106,9 @@ impl Run {
         let later =
             self.life()?.machine.begin(async move { control.change_level(wanted, false).await });
         self.did.level_changes += 1;
-        if self.chances.levels.chance(50) {
-            for _ in 0..self.chances.levels.rng.log_range(1..400) {
+        // Where it is asked for, chances are that the change itself is cut short.
+        if of(&self.chances).chance(if wish.is_some() { 85 } else { 50 }) {
+            for _ in 0..of(&self.chances).rng.log_range(1..400) {
                 if later.borrow().is_some() {
                     break;
                 }
@@ -124,8 +128,8 @@ impl Run {
                 return self.fail("requests_succeed", text);
             }
             self.quiet_round()?;
-            if level == Level::Raid0 || self.chances.levels.chance(50) {
-                self.next_life(self.chances.levels.chance(70))?;
+            if level == Level::Raid0 || of(&self.chances).chance(50) {
+                self.next_life(of(&self.chances).chance(70))?;
             }
         }
         self.world.reshaping.set(false);
@@ -138,12 +142,12 @@ impl Run {
         }
         self.quiet_round()?;
         self.read_everything()?;
-        self.its_redundancy_is_used()?;
+        self.its_redundancy_is_used(of)?;
         Ok(true)
     }
 
     /// New slots get members, and one of the others fails.
-    fn its_redundancy_is_used(&mut self) -> Result<(), Over> {
+    pub(super) fn its_redundancy_is_used(&mut self, of: Of) -> Result<(), Over> {
         let top = self.top();
         if !self.redundant(top) {
             return Ok(());
@@ -159,7 +163,7 @@ impl Run {
             }
         }
         if self.is_whole()?
-            && self.chances.levels.chance(40)
+            && of(&self.chances).chance(40)
             && let Some(leaf) = self.some_working()
         {
             self.fail_leaf(&leaf)?;
@@ -232,7 +236,7 @@ impl Run {
     }
 
     /// The level and layout that the freshest superblock names are those of the array from now on.
-    fn learn_level(&mut self) -> Result<(), Over> {
+    pub(super) fn learn_level(&mut self) -> Result<(), Over> {
         let members = self.world.members.borrow().clone();
         let Some(choice) = images::md_choice(&self.world, &members) else {
             return self.fail("md_can_assemble", "no member has a superblock".to_string());

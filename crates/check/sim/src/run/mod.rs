@@ -26,7 +26,7 @@
 //! | `scrub_in_parts` | checks that go on where they were interrupted |
 //! | `aimed`, `metadata` | situations brought about on purpose; damaged metadata |
 //! | `reshaping`, `other_shapes`, `resizing` | more members; other chunks and layouts, fewer members; larger components |
-//! | `levels` | other levels |
+//! | `levels`, `steps` | other levels; other levels and shapes in several steps |
 //! | `cut_short` | short histories that are cut at every instant (`crate::exhaust`) |
 //!
 //! | file | of stacks alone |
@@ -66,6 +66,7 @@ mod rounds;
 mod scrub_in_parts;
 mod stacks;
 mod standing;
+mod steps;
 mod too_degraded;
 mod two_hosts;
 mod waits;
@@ -252,6 +253,12 @@ impl Run {
         }
         if self.chances.levels.on {
             self.level_changes()?;
+        }
+        if self.chances.steps.on {
+            self.level_steps()?;
+        }
+        if self.chances.copies.on {
+            self.stripes_and_copies()?;
         }
         self.ending()
     }

@@ -124,6 +124,10 @@ pub struct Streams {
     pub other_shapes: Stream,
     /// Other levels.
     pub levels: Stream,
+    /// Other levels in several steps.
+    pub steps: Stream,
+    /// Levels 0 and 10 in turn.
+    pub copies: Stream,
     /// Checks that are interrupted and go on.
     pub scrub_in_parts: Stream,
     /// Members that are stale, too many for the level.
@@ -203,6 +207,8 @@ impl Streams {
         resizing: (110, 30),
         other_shapes: (112, 50),
         levels: (113, 50),
+        steps: (114, 35),
+        copies: (115, 20),
         scrub_in_parts: (61, 30),
         rescue: (62, 12),
         replaced: (63, 40),
@@ -225,6 +231,8 @@ impl Streams {
         resizing: NONE,
         other_shapes: NONE,
         levels: NONE,
+        steps: NONE,
+        copies: NONE,
         scrub_in_parts: NONE,
         rescue: NONE,
         replaced: NONE,

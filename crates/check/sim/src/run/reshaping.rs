@@ -172,6 +172,12 @@ impl Run {
 
     /// Power fails, and all members are there again.
     fn power_fails(&mut self, speed: u64) -> Result<(), Over> {
+        self.power_is_cut()?;
+        self.starts_again(speed)
+    }
+
+    /// Power fails.
+    pub(super) fn power_is_cut(&mut self) -> Result<(), Over> {
         self.world.trace(|| "CRASH in a reshape".to_string());
         self.did.crashes += 1;
         self.note_whether_logged()?;
@@ -185,6 +191,11 @@ impl Run {
         self.oracle.settled = false;
         self.world.missed.borrow_mut().clear();
         self.learn_from_images();
+        Ok(())
+    }
+
+    /// The next life, in which jobs are no faster than `speed`.
+    pub(super) fn starts_again(&mut self, speed: u64) -> Result<(), Over> {
         let top = self.top();
         self.plan.arrays[top].assemble.sync_speed = SyncSpeed { min_kib: 0, max_kib: speed };
         self.assemble()?;

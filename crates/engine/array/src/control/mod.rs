@@ -19,6 +19,9 @@
 //! | `setting`, `in_effect` | settings taken over while requests go on; stripes given to other shards |
 //! | `levels` | another level, without anything being moved |
 //! | `reshaping` | another shape, to which a job moves the data |
+//! | `steps` | another level and shape, in several steps of both kinds |
+//! | `following` | what the array is to become by steps that have not begun |
+//! | `holders` | the members by slots, now or after a change of shape |
 //! | `resizing` | more or less of each component in use; the size that users see |
 //! | `report` | status |
 //! | `stopping` | the end |
@@ -35,8 +38,10 @@ mod activity;
 pub mod bitmap;
 mod client_flushes;
 mod commands;
+pub mod following;
 pub(crate) mod for_engines;
 mod heartbeat;
+pub(crate) mod holders;
 mod in_effect;
 pub mod jobs;
 pub mod journal;
@@ -51,6 +56,7 @@ pub mod resizing;
 mod setting;
 pub(crate) mod shards;
 mod slow_members;
+pub mod steps;
 pub(crate) mod stopping;
 #[cfg(test)]
 mod tests;
@@ -64,6 +70,7 @@ use bitmap::WriteIntent;
 use braid_shard::Shard;
 use client_flushes::ClientFlushes;
 use heartbeat::Heart;
+use following::Following;
 use in_effect::InEffect;
 use jobs::Jobs;
 use journal::WriteJournal;
@@ -92,6 +99,7 @@ pub struct Control {
     slow_members: Rc<SlowMembers>,
     in_effect: Rc<InEffect>,
     heart: Rc<Heart>,
+    following: Following,
 }
 
 /// The remarks of an assembly on the devices that it was given.
@@ -137,6 +145,7 @@ impl Control {
             journal,
             given,
             in_effect,
+            following: Following::default(),
         });
         ctx.shard.local::<Controls>().0.borrow_mut().push(Rc::clone(&control));
         control
@@ -248,6 +257,21 @@ impl Control {
 
     fn no_shape(&self, doing: &'static str, why: String) -> ControlError {
         ControlError::Shape { doing, array: self.record.name.clone(), why }
+    }
+
+    /// Refuses where the array is on its way to another shape, of which this is no step.
+    ///
+    /// # Errors
+    /// It is.
+    fn leads_nowhere_else(&self, doing: &'static str) -> Result<(), ControlError> {
+        let Some(goal) = self.following.of_others() else { return Ok(()) };
+        let (name, level, now) = (&self.record.name, goal.level, self.record.geometry().level);
+        let why = format!(
+            "it is on its way to {level} in several steps; wait for them: braid wait {name}; or have it stay as it is when the \
+             one under way has ended: braid grow {name} --level {} --layout preserve",
+            now.md_number()
+        );
+        Err(self.no_shape(doing, why))
     }
 
     /// Carries out a change of the array's shape or size while no job runs and requests wait.

@@ -32,6 +32,7 @@ impl Control {
         }
         let held = self.unanswered.held().await;
         let job = self.jobs.schedule.status(self.record.shard.now());
+        let following = self.steps_left();
         let roster = self.record.roster.borrow();
         let work = self.jobs.schedule.work.borrow();
         let (geometry, shared) = (&self.record.geometry(), &roster.shared);
@@ -83,6 +84,7 @@ impl Control {
             has_journal: shared.journal,
             heartbeat: self.heart.status(),
             reshape: shared.reshape,
+            following,
             bitmap: self.record.bitmap().map(|bitmap| bitmap.status()),
             counters,
             settings: self.in_effect.settings.get(),

@@ -11,8 +11,9 @@
 //!
 //! Does not write a backup file: where there is no room beside the data of some member, only mdadm can do it.
 
+use crate::control::holders::Holders;
 use crate::control::jobs::way::Way;
-use crate::control::record::members::{Member, Standing};
+use crate::control::record::members::Standing;
 use crate::control::{Control, commands};
 use crate::engine::Engine;
 use crate::error::ControlError;
@@ -23,6 +24,7 @@ use braid_device::spec::show_size;
 use braid_format::SECTOR;
 use braid_format::superblock::{Reshape, Superblock, Use};
 use braid_layout::{Layout, Level, Parity, Spec};
+use std::sync::Arc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
 /// A window has whole chunks, and is held in memory.
@@ -66,6 +68,26 @@ pub struct Reshaped {
     pub spares: Vec<String>,
     /// The members that lose their slots and are spares from the end of the reshape on.
     pub freed: Vec<String>,
+}
+
+/// A reshape of which everything is known that depends on the two shapes, and on who is a member.
+struct Outline {
+    way: Way,
+    /// The shape that it leads to, as it will be in the end.
+    whole: Geometry,
+    /// Bytes, negative towards the start.
+    moves_by: i64,
+    spares: Vec<MemberNr>,
+    reshaped: Reshaped,
+}
+
+/// An array that a reshape would begin with: as it is, or as it will be after other changes.
+#[derive(Clone, Debug)]
+pub(crate) struct Basis {
+    pub(crate) geometry: Arc<Geometry>,
+    pub(crate) holders: Holders,
+    /// Bytes by which reshapes until then have moved the data of all members, negative towards the start.
+    pub(crate) moved_by: i64,
 }
 
 /// All that a reshape begins with.
@@ -117,6 +139,30 @@ impl Control {
     fn may_reshape(&self, geometry: &Geometry) -> Result<(), ControlError> {
         commands::needs_working(&self.record, DOING)?;
         let refuse = |why: String| Err(self.no_shape(DOING, why));
+        let roster = self.record.roster.borrow();
+        if roster.shared.reshape.is_some() {
+            return refuse(commands::not_done_yet(&self.record, "a reshape"));
+        }
+        self.leads_nowhere_else(DOING)?;
+        self.is_ever_reshaped(geometry)?;
+        if roster.resynced != u64::MAX {
+            return refuse(commands::not_done_yet(&self.record, "a resync"));
+        }
+        if roster.degraded(geometry.slots()) > 0 {
+            return refuse("a member is missing; have it rebuilt first".to_string());
+        }
+        // As in md; its spare is one that the reshape might have taken.
+        if let Some(name) = roster.being_replaced() {
+            let job = format!("the replacement of {name}");
+            return refuse(commands::not_done_yet(&self.record, &job));
+        }
+        Ok(())
+    }
+
+    /// Refuses where something stands in the way that waiting does not help against, of an array that has or will have
+    /// `geometry`.
+    pub(crate) fn is_ever_reshaped(&self, geometry: &Geometry) -> Result<(), ControlError> {
+        let refuse = |why: String| Err(self.no_shape(DOING, why));
         if !geometry.has_parity() {
             return refuse(format!(
                 "braid does that at levels 4, 5 and 6, not at {}",
@@ -125,9 +171,6 @@ impl Control {
         }
         let roster = self.record.roster.borrow();
         let shared = &roster.shared;
-        if shared.reshape.is_some() {
-            return refuse(commands::not_done_yet(&self.record, "a reshape"));
-        }
         if shared.ppl.is_some() {
             let why = format!(
                 "it has a partial parity log, which lies where the data goes; as for md, take that away first: braid grow {} \
@@ -148,17 +191,6 @@ impl Control {
                 shared.version
             );
             return refuse(why);
-        }
-        if roster.resynced != u64::MAX {
-            return refuse(commands::not_done_yet(&self.record, "a resync"));
-        }
-        if roster.degraded(geometry.slots()) > 0 {
-            return refuse("a member is missing; have it rebuilt first".to_string());
-        }
-        // As in md; its spare is one that the reshape might have taken.
-        if let Some(name) = roster.being_replaced() {
-            let job = format!("the replacement of {name}");
-            return refuse(commands::not_done_yet(&self.record, &job));
         }
         if let Some(member) = roster.members.iter().find(|member| !member.bad.now.is_empty()) {
             let why = format!("{} has bad blocks recorded; replace it first", member.name);
@@ -227,69 +259,36 @@ impl Control {
         Ok(parity)
     }
 
-    /// The spares that get the slots from `now` on, when it is to have `disks`.
-    fn spares_for(&self, now: usize, disks: usize) -> Result<Vec<MemberNr>, ControlError> {
-        let roster = self.record.roster.borrow();
-        let spares = roster.members.iter().filter(|member| member.standing == Standing::Spare);
-        let need = disks.saturating_sub(now);
-        let spares: Vec<MemberNr> = spares.take(need).map(|member| member.nr).collect();
-        if spares.len() < need {
-            let (have, name) = (spares.len(), &self.record.name);
+    /// The holders of `disks` slots, of which spares get those that are new, and these spares.
+    fn spares_for(
+        &self,
+        before: &Holders,
+        now: usize,
+        disks: usize,
+    ) -> Result<(Holders, Vec<MemberNr>), ControlError> {
+        let (need, have) = (disks.saturating_sub(now), before.spares().len());
+        if have < need {
+            let name = &self.record.name;
             let why = format!(
                 "{need} spares are needed for {disks} slots, and it has {have}; add more first: braid add {name} MEMBER"
             );
             return Err(self.no_shape(DOING, why));
         }
-        Ok(spares)
+        let mut after = before.clone();
+        after.have_slots(disks);
+        let spares = if need > 0 { after.fill() } else { Vec::new() };
+        Ok((after, spares))
     }
 
     fn plan_reshape(&self, wanted: WantedShape) -> Result<(Begin, Reshaped), ControlError> {
-        let refuse = |why: String| self.no_shape(DOING, why);
         let geometry = self.record.geometry();
         self.may_reshape(&geometry)?;
-        let Some(old) = geometry.parity() else {
-            return Err(refuse("it has no parity".to_string()));
-        };
-        let new = self.new_shape(&geometry, wanted)?;
-        let number = wanted.layout.unwrap_or(geometry.layout_number);
-        let (now, disks) = (geometry.slots(), new.slots());
-        let spares = self.spares_for(now, disks)?;
-        let chunk = new.chunk_size().max(old.chunk_size());
-        let (moves_by, side) = match disks.cmp(&now) {
-            std::cmp::Ordering::Greater => self.data_moves_by(Side::Before, chunk, old)?,
-            std::cmp::Ordering::Less => self.data_moves_by(Side::Behind, chunk, old)?,
-            std::cmp::Ordering::Equal => self
-                .data_moves_by(Side::Before, chunk, old)
-                .or_else(|no| self.data_moves_by(Side::Behind, chunk, old).map_err(|_| no))?,
-        };
-        let backwards = side == Side::Behind;
-        // At most `MOVE_MAX`.
-        let signed = if backwards { moves_by as i64 } else { -(moves_by as i64) };
-        let together = || refuse("the two shapes do not go together".to_string());
-        let way = Way::new(new.clone(), old.clone(), signed, backwards).ok_or_else(together)?;
-        let whole = geometry.shaped(geometry.level, number, Layout::Parity(new.clone()));
-        let seen = self.record.engine.size.get();
+        let holders = Holders::now(&self.record.roster.borrow(), geometry.slots());
+        let basis = Basis { geometry: Arc::clone(&geometry), holders, moved_by: 0 };
+        let (outline, _) = self.outline(&basis, wanted)?;
+        let Outline { way, whole, moves_by, spares, reshaped } = outline;
+        let (now, disks) = (geometry.slots(), whole.slots());
         let roster = self.record.roster.borrow();
-        let names = |is: &dyn Fn(&Member) -> bool| -> Vec<String> {
-            let members = roster.members.iter().filter(|member| is(member));
-            members.map(|member| member.name.clone()).collect()
-        };
-        let planned = Reshaped {
-            level: geometry.level,
-            raid_disks: (now, disks),
-            chunk_size: (old.chunk_size(), new.chunk_size()),
-            layout: (geometry.layout_number, number),
-            array_size: (
-                seen,
-                if self.record.shows_all.get() { whole.whole_blocks() } else { seen },
-            ),
-            moved: new.array_size().min(old.array_size()),
-            on_each: new.used_component_size(),
-            data_moves_by: moves_by,
-            backwards,
-            spares: names(&|member| spares.contains(&member.nr)),
-            freed: names(&|member| member.standing.slot().is_some_and(|slot| slot >= disks)),
-        };
         // Slots and chunks fit the superblock's fields: layouts have limits far below.
         let border = way.border(0);
         let begin = Begin {
@@ -298,24 +297,91 @@ impl Control {
                 new_level: roster.shared.level,
                 position: border / SECTOR_BYTES,
                 delta_disks: disks as i32 - now as i32,
-                new_layout: number,
-                new_chunk_sectors: (new.chunk_size() / SECTOR_BYTES) as u32,
-                backwards,
+                new_layout: whole.layout_number,
+                new_chunk_sectors: (whole.layout.chunk_size() / SECTOR_BYTES) as u32,
+                backwards: reshaped.backwards,
             },
             raid_disks: disks as u32,
-            new_offset: (signed / SECTOR_BYTES as i64) as i32,
+            new_offset: (moves_by / SECTOR_BYTES as i64) as i32,
             spares,
         };
-        Ok((begin, planned))
+        Ok((begin, reshaped))
+    }
+
+    /// What a reshape of `basis` would be, and what the array would be after it.
+    ///
+    /// # Errors
+    /// Nothing that passes by itself: the shape cannot be, there are too few spares, or there is no room beside the data.
+    pub(crate) fn shape_after(
+        &self,
+        basis: &Basis,
+        wanted: WantedShape,
+    ) -> Result<(Reshaped, Basis), ControlError> {
+        let (outline, after) = self.outline(basis, wanted)?;
+        Ok((outline.reshaped, after))
+    }
+
+    fn outline(
+        &self,
+        basis: &Basis,
+        wanted: WantedShape,
+    ) -> Result<(Outline, Basis), ControlError> {
+        let refuse = |why: String| self.no_shape(DOING, why);
+        let geometry = &basis.geometry;
+        let Some(old) = geometry.parity() else {
+            return Err(refuse("it has no parity".to_string()));
+        };
+        let new = self.new_shape(geometry, wanted)?;
+        let number = wanted.layout.unwrap_or(geometry.layout_number);
+        let (now, disks) = (geometry.slots(), new.slots());
+        let (holders, spares) = self.spares_for(&basis.holders, now, disks)?;
+        let chunk = new.chunk_size().max(old.chunk_size());
+        let by = |side| self.data_moves_by(side, chunk, old, basis.moved_by);
+        let (moves_by, side) = match disks.cmp(&now) {
+            std::cmp::Ordering::Greater => by(Side::Before)?,
+            std::cmp::Ordering::Less => by(Side::Behind)?,
+            std::cmp::Ordering::Equal => {
+                by(Side::Before).or_else(|no| by(Side::Behind).map_err(|_| no))?
+            }
+        };
+        let backwards = side == Side::Behind;
+        // At most `MOVE_MAX`.
+        let signed = if backwards { moves_by as i64 } else { -(moves_by as i64) };
+        let together = || refuse("the two shapes do not go together".to_string());
+        let way = Way::new(new.clone(), old.clone(), signed, backwards).ok_or_else(together)?;
+        let whole = || geometry.shaped(geometry.level, number, Layout::Parity(new.clone()));
+        let (seen, all) = (self.record.engine.size.get(), whole().whole_blocks());
+        let names = |members: &[MemberNr]| -> Vec<String> {
+            members.iter().map(|nr| self.record.member_name(*nr)).collect()
+        };
+        let freed = basis.holders.clone().have_slots(disks);
+        let reshaped = Reshaped {
+            level: geometry.level,
+            raid_disks: (now, disks),
+            chunk_size: (old.chunk_size(), new.chunk_size()),
+            layout: (geometry.layout_number, number),
+            array_size: (seen, if self.record.shows_all.get() { all } else { seen }),
+            moved: new.array_size().min(old.array_size()),
+            on_each: new.used_component_size(),
+            data_moves_by: moves_by,
+            backwards,
+            spares: names(&spares),
+            freed: names(&freed),
+        };
+        let after =
+            Basis { geometry: Arc::new(whole()), holders, moved_by: basis.moved_by + signed };
+        Ok((Outline { way, whole: whole(), moves_by: signed, spares, reshaped }, after))
     }
 
     /// Bytes by which the data of all members moves to this side: half of the room there, so that there is some left for
     /// another time, a chunk at least.
+    /// `moved`: it has moved by so many bytes until then.
     fn data_moves_by(
         &self,
         side: Side,
         chunk: u64,
         old: &Parity,
+        moved: i64,
     ) -> Result<(u64, Side), ControlError> {
         let mut least = MOVE_MAX;
         let bitmap = self.record.bitmap();
@@ -332,6 +398,10 @@ impl Control {
                 Side::Behind => {
                     (bytes(member.superblock.data_size).saturating_sub(used), "behind its data")
                 }
+            };
+            let room = match side {
+                Side::Before => room.saturating_add_signed(moved),
+                Side::Behind => room.saturating_add_signed(-moved),
             };
             if room < chunk {
                 let (name, array) = (&member.name, &self.record.name);

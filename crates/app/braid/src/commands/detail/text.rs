@@ -3,7 +3,7 @@
 use super::count::{count, spares};
 use crate::output::tree::Node;
 use crate::output::{found, report, size, time, words};
-use crate::protocol::{Detail, Job, Member, Reshape};
+use crate::protocol::{Detail, Following, Job, Member, NextStep, Reshape};
 
 pub(super) fn text(detail: &Detail) -> String {
     let mut lines = vec![format!("{}:", detail.name)];
@@ -15,6 +15,7 @@ pub(super) fn text(detail: &Detail) -> String {
     let job = detail.job.as_ref().filter(|_| detail.reshape.is_none());
     push(&mut lines, job.map(job_status).into_iter().collect());
     push(&mut lines, detail.reshape.iter().flat_map(|r| reshape(detail, r)).collect());
+    push(&mut lines, detail.following.iter().flat_map(following).collect());
     push(&mut lines, identity(detail));
     push(&mut lines, members(detail));
     push(&mut lines, stack(detail));
@@ -120,6 +121,27 @@ fn job_status(job: &Job) -> String {
         _ => "Resync Status",
     };
     field(name, format!("{:.0}% complete", job.percent().floor()))
+}
+
+/// The steps that are left of a change in several.
+fn following(following: &Following) -> Vec<String> {
+    let mut lines: Vec<String> = following.steps.iter().map(next_step).collect();
+    if let Some(why) = &following.refused {
+        lines.push(field("Refused", format!("{why}; give the command again when that is mended")));
+    } else if let Some(what) = following.waits_for.as_ref().filter(|_| !lines.is_empty()) {
+        lines.push(field("Waits For", what));
+    }
+    lines
+}
+
+fn next_step(step: &NextStep) -> String {
+    let mut is = step.level.clone();
+    is.extend(step.layout.iter().map(|layout| format!(", {layout}")));
+    if step.chunk_size > 0 {
+        is.push_str(&format!(", chunks of {}", size::chunk(step.chunk_size)));
+    }
+    let moved = if step.moves { "data is moved" } else { "nothing is moved" };
+    field("Next Step", format!("{is}, {} devices; {moved}", step.raid_devices))
 }
 
 fn reshape(detail: &Detail, reshape: &Reshape) -> Vec<String> {

@@ -139,7 +139,21 @@ impl Jobs {
     }
 
     fn is_working(&self) -> bool {
-        self.schedule.work.borrow().busy || self.due().is_some()
+        let follows = self.schedule.more_follows.get() && self.is_settled();
+        follows || self.schedule.work.borrow().busy || self.due().is_some()
+    }
+
+    /// Nothing is under way or due, and all redundancy is there: the moment for another change of shape.
+    pub(super) fn is_settled(&self) -> bool {
+        let roster = self.record.roster.borrow();
+        let whole = roster.degraded(self.record.widest().slots()) == 0;
+        let settled = roster.shared.reshape.is_none()
+            && roster.resynced == u64::MAX
+            && roster.being_replaced().is_none()
+            && !roster.members.iter().any(|member| member.standing.is_filled());
+        let works = !self.record.read_only && !roster.broken && !self.record.end.has_begun();
+        drop(roster);
+        whole && settled && works && !self.schedule.work.borrow().busy && self.due().is_none()
     }
 
     /// Has no job start, and a stop wait, until [`Jobs::allow`].

@@ -20,6 +20,8 @@ pub(crate) struct Schedule {
     pub(crate) foreground: Foreground,
     /// No job may start: stripes are being given to other shards.
     pub(crate) forbidden: Cell<bool>,
+    /// Another change of shape begins as soon as all jobs are done.
+    pub(crate) more_follows: Cell<bool>,
 }
 
 impl Scrub {
@@ -66,6 +68,7 @@ impl Schedule {
             range: Cell::new(range),
             foreground: Foreground::default(),
             forbidden: Cell::new(false),
+            more_follows: Cell::new(false),
         }
     }
 

@@ -9,11 +9,14 @@
 //! Whatever the moment of a crash, the freshest superblock has the old level or the new one, and both name the same place for
 //! each byte; a member that missed the update is brought in line by the assembly. What a parity that is no longer kept was on
 //! is a spare. From 10 to 0 the second copies leave the array: as with mdadm they count as failed in the update before.
+//!
+//! Does not know of changes that move data, of which this may be one step (`steps`).
 
-mod rules;
+pub(crate) mod rules;
 
 use crate::control::membership::former::Former;
 use crate::control::record::members::{Member, Standing};
+use crate::control::reshaping::Basis;
 use crate::control::{Control, commands};
 use crate::engine::Engine;
 use crate::error::ControlError;
@@ -108,6 +111,20 @@ impl Control {
     /// Refuses where something stands in the way of any other level.
     fn may_change_level(&self, to: Level) -> Result<(), ControlError> {
         commands::needs_working(&self.record, DOING)?;
+        self.leads_nowhere_else(DOING)?;
+        self.ever_has_level(to)?;
+        let refuse = |why: String| Err(self.no_shape(DOING, why));
+        let roster = self.record.roster.borrow();
+        if let Some(name) = roster.being_replaced() {
+            let job = format!("the replacement of {name}");
+            return refuse(commands::not_done_yet(&self.record, &job));
+        }
+        drop(roster);
+        commands::unsettled(&self.record).map_or(Ok(()), refuse)
+    }
+
+    /// Refuses where something stands in the way that waiting does not help against.
+    pub(crate) fn ever_has_level(&self, to: Level) -> Result<(), ControlError> {
         let refuse = |why: String| Err(self.no_shape(DOING, why));
         let roster = self.record.roster.borrow();
         let (name, shared) = (&self.record.name, &roster.shared);
@@ -124,12 +141,51 @@ impl Control {
             );
             return refuse(why);
         }
-        if let Some(name) = roster.being_replaced() {
-            let job = format!("the replacement of {name}");
-            return refuse(commands::not_done_yet(&self.record, &job));
+        Ok(())
+    }
+
+    /// What a change of `basis` to `shape` would be, at levels that have parity or two copies, and what the array would be
+    /// after it; slots that are new are for spares.
+    ///
+    /// # Errors
+    /// Nothing that passes by itself.
+    pub(crate) fn level_after(
+        &self,
+        basis: &Basis,
+        shape: &Shape,
+    ) -> Result<(Relevelled, Basis), ControlError> {
+        let refuse = |why: String| self.no_shape(DOING, why);
+        self.ever_has_level(shape.level)?;
+        let (old, disks) = (&basis.geometry, shape.layout.slots());
+        let new = new_geometry(old, shape);
+        let settings = self.in_effect.settings.get();
+        let there = self.record.engines.shards();
+        if let Err(why) = settings.check(&new, there, self.in_effect.memory_max) {
+            return Err(refuse(why.after_a_change(&self.record.name)));
         }
-        drop(roster);
-        commands::unsettled(&self.record).map_or(Ok(()), refuse)
+        let most = self.record.roster.borrow().shared.version.max_members();
+        if disks > most {
+            return Err(refuse(format!("its superblocks list {most} members at most")));
+        }
+        let mut holders = basis.holders.clone();
+        let freed = holders.have_slots(disks);
+        let rebuilt = holders.fill();
+        let names = |members: Vec<MemberNr>| -> Vec<String> {
+            members.into_iter().map(|nr| self.record.member_name(nr)).collect()
+        };
+        let relevelled = Relevelled {
+            level: (old.level, shape.level),
+            layout: (old.layout_number, shape.number),
+            raid_disks: (old.slots(), disks),
+            chunk_size: (old.layout.chunk_size(), shape.layout.chunk_size()),
+            array_size: self.record.engine.size.get(),
+            component_size: shape.component,
+            empty: holders.empty(),
+            rebuilt: names(rebuilt),
+            freed: names(freed),
+            leaving: Vec::new(),
+        };
+        Ok((relevelled, Basis { geometry: Arc::new(new), holders, moved_by: basis.moved_by }))
     }
 
     fn plan_level(&self, wanted: WantedLevel) -> Result<(Shape, Relevelled), ControlError> {
@@ -340,7 +396,7 @@ impl Control {
 }
 
 /// The geometry that an array of `geometry` has in another shape.
-fn new_geometry(geometry: &Geometry, shape: &Shape) -> Geometry {
+pub(crate) fn new_geometry(geometry: &Geometry, shape: &Shape) -> Geometry {
     let component = if shape.level.uses_member_sizes() { 0 } else { shape.component };
     let shaped = geometry.shaped(shape.level, shape.number, shape.layout.clone());
     shaped.with(shape.layout.clone(), component)

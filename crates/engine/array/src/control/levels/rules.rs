@@ -16,11 +16,11 @@ use crate::state::geometry::Geometry;
 use braid_layout::{Layout, Level, Slot, Spec, layout_name};
 
 /// md's number of the layout of levels 5 and 6 that has parity on the last slots; the same at both.
-const PARITY_LAST: u32 = 5;
+pub(crate) const PARITY_LAST: u32 = 5;
 /// The layouts of level 6 that are one of level 5 with Q on one slot more: so much is added to its number.
-const Q_LAST: u32 = 16;
+pub(crate) const Q_LAST: u32 = 16;
 /// The last layout of level 5 for which there is such a one.
-const PARITY_FIRST: u32 = 4;
+pub(crate) const PARITY_FIRST: u32 = 4;
 /// The layout of level 10 that has two copies side by side.
 const NEAR_2: u32 = 0x102;
 /// The chunk that an array gets which had none, unless its size is no multiple of that: then the largest that fits.
@@ -31,13 +31,13 @@ const SLOTS_MAX: usize = 254;
 
 /// An array's shape at another level, in which every byte of it has the place that it has now.
 #[derive(Clone, Debug)]
-pub(super) struct Shape {
-    pub(super) level: Level,
+pub(crate) struct Shape {
+    pub(crate) level: Level,
     /// md's number of the layout.
-    pub(super) number: u32,
-    pub(super) layout: Layout,
+    pub(crate) number: u32,
+    pub(crate) layout: Layout,
     /// Bytes used of each component; what the layout was made of.
-    pub(super) component: u64,
+    pub(crate) component: u64,
     slots: Slots,
 }
 
@@ -54,7 +54,7 @@ enum Slots {
 
 impl Shape {
     /// The slot that the holder of `slot` gets; `None`: it loses it.
-    pub(super) fn slot_for(&self, slot: Slot) -> Option<Slot> {
+    pub(crate) fn slot_for(&self, slot: Slot) -> Option<Slot> {
         let new = match self.slots {
             Slots::Same => slot,
             Slots::Doubled => slot * 2,
@@ -64,7 +64,7 @@ impl Shape {
     }
 
     /// Members that stay have another slot then.
-    pub(super) fn renumbers(&self) -> bool {
+    pub(crate) fn renumbers(&self) -> bool {
         !matches!(self.slots, Slots::Same)
     }
 }
@@ -73,7 +73,7 @@ impl Shape {
 ///
 /// # Errors
 /// The reason why that would move data, or cannot be, and what can be done instead.
-pub(super) fn shape_at(
+pub(crate) fn shape_at(
     geometry: &Geometry,
     level: Level,
     chunk: Option<u64>,

@@ -35,6 +35,7 @@ mod silent;
 mod slow_members;
 mod space;
 mod stacked;
+mod steps;
 mod stopping;
 mod streams;
 mod two_rebuilt;
