@@ -29,6 +29,7 @@ pub use smart::Smart;
 
 use crate::array_name::ArrayName;
 use crate::settings::Assignment;
+use crate::settings::group::SpareGroup;
 use crate::wanted::array::{BitmapPlace, ConsistencyPolicy, Shape};
 use crate::wanted::size::{WantedSize, kib_or_size, wanted_size};
 use crate::wanted::stack::StackPolicy;
@@ -200,6 +201,10 @@ pub struct Serve {
     /// `braid set` changes what is kept.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub settings: Vec<Assignment>,
+    /// The arrays share their spares: one that an array does not need goes to another of the group that lacks a member.
+    /// The same as --set spare_group=NAME.
+    #[arg(long, value_name = "NAME")]
+    pub spare_group: Option<SpareGroup>,
     #[command(flatten)]
     pub metrics: Metrics,
     #[command(flatten)]
@@ -212,6 +217,17 @@ pub struct Serve {
     pub shape: ServeShape,
     #[command(flatten)]
     pub control: Control,
+}
+
+impl Serve {
+    /// The settings of the command line.
+    pub fn asked(&self) -> Vec<Assignment> {
+        let group = self
+            .spare_group
+            .as_ref()
+            .map(|group| Assignment { name: "spare_group".to_string(), value: group.to_string() });
+        self.settings.iter().cloned().chain(group).collect()
+    }
 }
 
 /// The shape of an array that `serve --create` makes.

@@ -317,6 +317,10 @@ pub struct Detail {
     pub slots: Vec<Option<u32>>,
     /// All members.
     pub members: Vec<Member>,
+    /// The group of arrays with which it shares its spares.
+    pub spare_group: Option<String>,
+    /// Sentences on the last spares that came from another array, or went to one.
+    pub spare_moves: Vec<String>,
     /// Devices that were given and not used, with the reason.
     pub left_out: Vec<String>,
     /// Members that were taken although the array had gone on without them, each with what it lacks.

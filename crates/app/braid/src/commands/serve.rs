@@ -15,7 +15,10 @@ use crate::daemon::layers::{layer, only};
 use crate::daemon::running::{Around, Running};
 use crate::daemon::scrubs::Scrubs;
 use crate::daemon::smart_watch::Asking;
-use crate::daemon::{End, memory_watch, metrics, scrub_watch, signals, smart_watch, volumes};
+use crate::daemon::spares::Spares;
+use crate::daemon::{
+    End, memory_watch, metrics, scrub_watch, signals, smart_watch, spare_watch, volumes,
+};
 use crate::exit::{DEGRADED, FAILED};
 use crate::members::{Member, parse_all};
 use crate::memory::Memory;
@@ -47,7 +50,9 @@ pub fn run(options: Serve) -> Result<ExitCode> {
     let home = shards.remotes().first().context("at least one shard was started")?;
     let (memory, kept) = (Memory::default(), Kept::new(options.state.state_dir.as_deref()));
     let scrubs = Arc::new(Scrubs::new(kept.clone()));
-    let how = How::new(&options, kept.clone(), Arc::clone(&scrubs), (count, memory.for_caches()));
+    let spares = Arc::new(Spares::default());
+    let told = (Arc::clone(&scrubs), Arc::clone(&spares));
+    let how = How::new(&options, kept.clone(), told, (count, memory.for_caches()));
     let Some(Given { groups, members, troubles }) = given(home, &options, &how)? else {
         return Ok(ExitCode::from(FAILED));
     };
@@ -89,6 +94,7 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         remotes: shards.remotes().to_vec(),
         kept,
         scrubs,
+        spares,
         memory_max: memory.for_caches(),
         heartbeat: options.hosts.heartbeat,
         door: socket.door(),
@@ -106,6 +112,7 @@ pub fn run(options: Serve) -> Result<ExitCode> {
     let served = server.and_then(|server| {
         memory_watch::start(&running, memory)?;
         scrub_watch::start(&running)?;
+        spare_watch::start(&running)?;
         if options.smart.smart_every > 0 {
             let every = Duration::from_secs(60 * options.smart.smart_every);
             smart_watch::start(&running, Asking { smartctl: options.smart.smartctl, every })?;

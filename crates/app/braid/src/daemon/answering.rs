@@ -224,7 +224,11 @@ impl Running {
 
     fn detail(&self, array: &Array) -> Result<Detail> {
         let known = self.scrubs.known(array)?;
-        let mut detail = details::detail(status(array)?, self.exports(array.name()), known);
+        let mut detail = {
+            let (uuid, exports) = (array.uuid(), self.exports(array.name()));
+            let shared = (self.spares.group(&uuid), self.spares.moves(&uuid));
+            details::detail(status(array)?, exports, known, shared)
+        };
         for member in &mut detail.members {
             member.smart = self.smart.of(&member.name);
             let Some(below) = stacking::array_of(&member.name) else { continue };

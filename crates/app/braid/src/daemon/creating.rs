@@ -130,6 +130,7 @@ impl Running {
         let created = make(home, plan)?;
         self.setter.keep(&created.uuid, name, settings)?;
         self.scrubs.set_hours(created.uuid, settings.check_between);
+        self.spares.set_group(created.uuid, settings.spare_group);
         let options = AssembleOptions {
             name: Some(name.to_string()),
             uuid: Some(created.uuid),

@@ -4,8 +4,11 @@ use super::figures;
 use super::jobs::job_of;
 use super::scrubs::Known;
 use crate::output::words;
-use crate::protocol::{Bitmap, Detail, Following, Heartbeat, LastJob, Member, NextStep, Reshape, StuckJob};
-use crate::settings::ArraySettings;
+use crate::protocol::{
+    Bitmap, Detail, Following, Heartbeat, LastJob, Member, NextStep, Reshape, StuckJob,
+};
+use crate::settings::group::SpareGroup;
+use crate::settings::{ArraySettings, Beside};
 use braid_array::status::{
     self, ArrayState, ArrayStatus, JobOutcome, LastJob as EngineLastJob, MemberStatus,
 };
@@ -17,10 +20,16 @@ const SECTOR_BYTES: u64 = SECTOR as u64;
 
 /// The state of an array that is exported at `exports` and of whose checks this is known; that of its members that are
 /// arrays is for the caller, and what disks warn of.
-pub(super) fn detail(status: ArrayStatus, exports: Vec<String>, known: Known) -> Detail {
+/// `moves`: spares that came or went.
+pub(super) fn detail(
+    status: ArrayStatus,
+    exports: Vec<String>,
+    known: Known,
+    (spare_group, moves): (Option<SpareGroup>, Vec<String>),
+) -> Detail {
     let state = status.state_line();
     let has = |word: ArrayState| status.state.contains(&word);
-    let chosen = ArraySettings::of(&status, known.hours);
+    let chosen = ArraySettings::of(&status, Beside { hours: known.hours, spare_group });
     let max = status.sync_speed.max_kib;
     Detail {
         state,
@@ -43,6 +52,8 @@ pub(super) fn detail(status: ArrayStatus, exports: Vec<String>, known: Known) ->
         read_only: has(ArrayState::ReadOnly),
         slots: status.slots,
         members: status.members.iter().map(member_of).collect(),
+        spare_group: spare_group.map(|group| group.to_string()),
+        spare_moves: moves,
         left_out: status.left_out,
         taken_by_force: status.taken_by_force,
         job: status.job.as_ref().map(job_of),

@@ -16,6 +16,8 @@
 //! | `setting` | settings of running arrays: changed, kept, shown |
 //! | `scrubs` | checks and repairs over restarts and pauses, and their reports |
 //! | `scrub_watch` | they go on by themselves |
+//! | `spares`, `sharing` | groups of arrays that share spares; a spare goes from one array to another |
+//! | `spare_watch` | arrays that lack a member are looked for |
 //! | `details` | what running arrays say of their state |
 //! | `jobs` | a job, as both of these have it |
 //! | `figures` | what running arrays say that they have done |
@@ -53,9 +55,12 @@ pub mod scrub_watch;
 pub mod scrubs;
 pub mod setting;
 mod several;
+mod sharing;
 pub mod signals;
 mod smart;
 pub mod smart_watch;
+pub mod spare_watch;
+pub mod spares;
 mod stacking;
 pub mod stopping;
 pub mod volumes;

@@ -10,6 +10,7 @@ use super::orders::{NoSuchArray, status};
 use super::scrubs::Scrubs;
 use super::setting::Setter;
 use super::smart::Warnings;
+use super::spares::Spares;
 use crate::hosts::Heartbeat;
 use crate::settings::kept::Kept;
 use crate::volumes::{Events, Volumes};
@@ -39,6 +40,8 @@ pub struct Running {
     pub(super) heartbeat: Heartbeat,
     pub(super) setter: Setter,
     pub(super) scrubs: Arc<Scrubs>,
+    /// Spares that arrays share.
+    pub(super) spares: Arc<Spares>,
     /// Held while arrays are made, stacked or chosen to be stopped: which array uses which does not change otherwise.
     stack: Mutex<()>,
     /// Arrays that are being stopped: nothing is made of them any more.
@@ -64,6 +67,8 @@ pub struct Around {
     pub kept: Kept,
     /// The arrays' checks and repairs.
     pub scrubs: Arc<Scrubs>,
+    /// The groups in which they share spares.
+    pub spares: Arc<Spares>,
     /// Bytes that the caches of an array may take.
     pub memory_max: u64,
     /// Which arrays have a heartbeat.
@@ -85,7 +90,7 @@ impl Running {
         ends: Sender<End>,
         events: impl FnOnce(Weak<Running>) -> Arc<dyn Events>,
     ) -> Arc<Running> {
-        let Around { remotes, kept, scrubs, memory_max, heartbeat, door, given } = around;
+        let Around { remotes, kept, scrubs, spares, memory_max, heartbeat, door, given } = around;
         Arc::new_cyclic(|own| Running {
             arrays: Mutex::new(arrays),
             salvaged: Mutex::new(salvaged),
@@ -94,8 +99,9 @@ impl Running {
             heartbeat,
             volumes: Volumes::new(remotes.clone(), kept.clone(), events(Weak::clone(own))),
             remotes,
-            setter: Setter::new(kept, Arc::clone(&scrubs)),
+            setter: Setter::new(kept, Arc::clone(&scrubs), Arc::clone(&spares)),
             scrubs,
+            spares,
             stack: Mutex::new(()),
             stopping: Mutex::default(),
             unwell: AtomicBool::new(false),

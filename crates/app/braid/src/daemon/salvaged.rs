@@ -59,6 +59,8 @@ pub fn detail(array: &Salvage, exports: Vec<String>) -> Detail {
         job: None,
         reshape: superblock.reshape.as_ref().map(|reshape| reshape_of(superblock, reshape)),
         following: None,
+        spare_group: None,
+        spare_moves: Vec::new(),
         last_job: None,
         stuck_jobs: Vec::new(),
         mismatch_count: 0,

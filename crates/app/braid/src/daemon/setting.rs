@@ -5,10 +5,11 @@
 
 use super::orders::{order, status};
 use super::scrubs::Scrubs;
+use super::spares::Spares;
 use crate::output::size;
 use crate::protocol::Setting;
 use crate::settings::kept::Kept;
-use crate::settings::{AUTO, ArraySettings, Assignment, NAMES, fit, list};
+use crate::settings::{AUTO, ArraySettings, Assignment, Beside, NAMES, fit, list};
 use anyhow::{Context, Result};
 use braid_array::array::Array;
 use braid_array::settings::MEMBER_TIMEOUT;
@@ -22,14 +23,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Setter {
     kept: Kept,
     scrubs: Arc<Scrubs>,
+    spares: Arc<Spares>,
     /// Held while settings are read, changed and kept: changes come one after the other.
     turn: Mutex<()>,
 }
 
 impl Setter {
-    /// One that keeps settings in `kept`; `scrubs` know the hours of checks.
-    pub fn new(kept: Kept, scrubs: Arc<Scrubs>) -> Setter {
-        Setter { kept, scrubs, turn: Mutex::new(()) }
+    /// One that keeps settings in `kept`; `scrubs` know the hours of checks, `spares` the groups.
+    pub fn new(kept: Kept, scrubs: Arc<Scrubs>, spares: Arc<Spares>) -> Setter {
+        Setter { kept, scrubs, spares, turn: Mutex::new(()) }
+    }
+
+    /// What is set on an array beside what its engine knows.
+    ///
+    /// # Errors
+    /// When the array has been stopped.
+    fn beside(&self, array: &Array) -> Result<Beside> {
+        let hours = self.scrubs.known(array)?.hours;
+        Ok(Beside { hours, spare_group: self.spares.group(&array.uuid()) })
     }
 
     /// Makes sure that there is a place to keep settings in.
@@ -65,7 +76,7 @@ impl Setter {
         // Nothing is left half done by a panic: whoever comes next reads everything anew.
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let now = status(array)?;
-        let before = ArraySettings::of(&now, self.scrubs.known(array)?.hours);
+        let before = ArraySettings::of(&now, self.beside(array)?);
         let wanted = before.with(&asked).with_context(doing)?;
         let (kept, damaged) = self.kept.load(&array.uuid());
         let keep = kept.with(&asked).with_context(doing)?;
@@ -79,6 +90,9 @@ impl Setter {
             return Err(error.context("nothing was set; with --once it is set without being kept"));
         }
         self.scrubs.set_hours(array.uuid(), wanted.check_between);
+        if wanted.spare_group != before.spare_group {
+            self.spares.set_group(array.uuid(), wanted.spare_group);
+        }
         drop(turn);
         Ok(match (once, damaged) {
             (true, _) => format!("array {name}: {}, until it is stopped", list(&asked)),
@@ -94,7 +108,7 @@ impl Setter {
     pub fn get(&self, array: &Array) -> Result<Vec<Setting>> {
         let status = status(array)?;
         let geometry = fit::running(&status, array.info().device.logical_block);
-        let set = ArraySettings::of(&status, self.scrubs.known(array)?.hours);
+        let set = ArraySettings::of(&status, self.beside(array)?);
         let (kept, _) = self.kept.load(&array.uuid());
         let setting = |name: &&str| {
             let value = set.get(name);
@@ -146,6 +160,7 @@ fn auto(
         "sync_speed_max" => ("no limit".to_string(), BTreeMap::new()),
         "sync_min" => ("from the beginning".to_string(), BTreeMap::new()),
         "sync_max" => ("to the end".to_string(), BTreeMap::new()),
+        "spare_group" => ("none: it shares its spares with nobody".to_string(), BTreeMap::new()),
         "check_between" => ("at any time".to_string(), BTreeMap::new()),
         "max_read_errors" => match status.level {
             level if level.has_redundancy() => {

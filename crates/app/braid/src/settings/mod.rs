@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `kept` | the file in which an array's settings wait for the next `serve` |
 //! | `hours` | hours of the day, for checks and repairs |
+//! | `group` | groups of arrays that share their spares |
 //! | `fit` | whether settings suit an array that is not running yet |
 //!
 //! Owns the names. What a value of the write path may be is the engine's to say.
 
 pub mod fit;
+pub mod group;
 pub mod hours;
 pub mod kept;
 
@@ -16,20 +18,24 @@ use anyhow::{Context, Result, bail};
 use braid_array::options::{SyncRange, SyncSpeed};
 use braid_array::settings::Settings;
 use braid_array::status::ArrayStatus;
+use group::SpareGroup;
 use hours::Hours;
 use std::fmt;
 use std::str::FromStr;
 
 /// The names, in the order in which they are shown.
-pub const NAMES: [&str; 13] = {
+pub const NAMES: [&str; 14] = {
     let [a, b, c, d, e, f, g, h] = braid_array::settings::NAMES;
     let [i, j, k, l, m] = OF_JOBS;
-    [a, b, c, d, e, f, g, h, i, j, k, l, m]
+    [a, b, c, d, e, f, g, h, i, j, k, l, m, SPARE_GROUP]
 };
 
 /// Those of background jobs.
 const OF_JOBS: [&str; 5] =
     ["sync_speed_min", "sync_speed_max", "sync_min", "sync_max", "check_between"];
+
+/// That of the arrays beside it.
+const SPARE_GROUP: &str = "spare_group";
 
 /// All settings of an array; the default is auto everywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +52,17 @@ pub struct ArraySettings {
     pub sync_max: Option<u64>,
     /// Checks and repairs run between these hours; `None`: auto, always.
     pub check_between: Option<Hours>,
+    /// It shares spares with the other arrays of this group; `None`: auto, with nobody.
+    pub spare_group: Option<SpareGroup>,
+}
+
+/// What is set on an array beside what its engine knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// The hours of checks and repairs.
+    pub hours: Option<Hours>,
+    /// The group with which it shares spares.
+    pub spare_group: Option<SpareGroup>,
 }
 
 /// `NAME=VALUE`, as typed; the name is one of [`NAMES`] and the value can be one of its values.
@@ -82,15 +99,16 @@ pub fn list(assignments: &[Assignment]) -> String {
 }
 
 impl ArraySettings {
-    /// What is set on a running array; `hours` is nothing that the engine knows.
-    pub fn of(status: &ArrayStatus, hours: Option<Hours>) -> ArraySettings {
+    /// What is set on a running array.
+    pub fn of(status: &ArrayStatus, beside: Beside) -> ArraySettings {
         let (speed, range) = (status.sync_speed, status.sync_range);
         let auto = SyncSpeed::default();
         ArraySettings {
             path: status.settings,
             sync_min: (range.min > 0).then_some(range.min / SECTOR),
             sync_max: (range.max != u64::MAX).then_some(range.max / SECTOR),
-            check_between: hours,
+            check_between: beside.hours,
+            spare_group: beside.spare_group,
             sync_speed_min: (speed.min_kib != auto.min_kib).then_some(speed.min_kib),
             sync_speed_max: (speed.max_kib != auto.max_kib).then_some(speed.max_kib),
         }
@@ -148,6 +166,12 @@ impl ArraySettings {
                     hours => Some(hours.parse().with_context(|| format!("{name}={value}"))?),
                 };
             }
+            SPARE_GROUP => {
+                self.spare_group = match value {
+                    AUTO => None,
+                    group => Some(group.parse().map_err(anyhow::Error::msg)?),
+                };
+            }
             _ if !NAMES.contains(&name) => {
                 bail!("{name:?} is no setting of an array; there are: {}", NAMES.join(", "))
             }
@@ -162,6 +186,7 @@ impl ArraySettings {
             "sync_min" => self.sync_min.map(|sectors| sectors.to_string()),
             "sync_max" => self.sync_max.map(|sectors| sectors.to_string()),
             "check_between" => self.check_between.map(|hours| hours.to_string()),
+            SPARE_GROUP => self.spare_group.map(|group| group.to_string()),
             "sync_speed_min" => self.sync_speed_min.map(|kib| kib.to_string()),
             "sync_speed_max" => self.sync_speed_max.map(|kib| kib.to_string()),
             _ => self.path.get(name),
@@ -247,7 +272,7 @@ mod tests {
     fn all_names_can_be_set_and_are_read_back() {
         let text = "stripe_size=16384 stripe_cache_size=4096 rmw_level=0 preread_bypass_threshold=2 shards=3 \
                     max_read_errors=4 max_member_latency=300 member_timeout=90 sync_speed_min=10 sync_speed_max=20 sync_min=8 sync_max=4096 \
-                    check_between=22:00-05:30";
+                    check_between=22:00-05:30 spare_group=rack-1";
         let settings = ArraySettings::default().with(&parsed(text).unwrap()).unwrap();
         let shown: Vec<String> = settings.chosen().iter().map(Assignment::to_string).collect();
         assert_eq!(shown.join(" "), text);
@@ -269,6 +294,7 @@ mod tests {
             ("sync_min=1.5", "sectors"),
             ("sync_max=10B", "sectors"),
             ("check_between=night", "01:00-05:00"),
+            ("spare_group=a/b", "spare group"),
         ] {
             let error = parsed(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");

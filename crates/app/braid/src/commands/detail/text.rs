@@ -266,6 +266,9 @@ fn more(detail: &Detail) -> Vec<String> {
         let all = detail.settings.iter().map(|(name, value)| format!("{name}={value}"));
         lines.push(field("Settings", all.collect::<Vec<_>>().join(", ")));
     }
+    for line in &detail.spare_moves {
+        lines.push(field("Spare", line));
+    }
     if let Some(scrub) = &detail.scrub {
         let (state, done) = (report::state(scrub.state), scrub.percent());
         let why = scrub.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));

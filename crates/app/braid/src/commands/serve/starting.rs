@@ -5,6 +5,7 @@ use super::start::Start;
 use crate::cli::Serve;
 use crate::daemon::grouping::{Group, Trouble};
 use crate::daemon::scrubs::Scrubs;
+use crate::daemon::spares::Spares;
 use crate::hosts::Heartbeat;
 use crate::members::Member;
 use crate::on_shard;
@@ -41,6 +42,8 @@ pub(super) struct How {
     pub kept: Kept,
     /// The arrays' checks, which are told the hours between which they run.
     pub scrubs: Arc<Scrubs>,
+    /// The groups in which they share spares.
+    pub spares: Arc<Spares>,
     /// Shards of this process.
     pub shards: u16,
     /// Bytes that the caches of an array may take.
@@ -53,7 +56,7 @@ impl How {
     pub(super) fn new(
         options: &Serve,
         kept: Kept,
-        scrubs: Arc<Scrubs>,
+        (scrubs, spares): (Arc<Scrubs>, Arc<Spares>),
         (shards, memory_max): (u16, u64),
     ) -> How {
         How {
@@ -63,9 +66,10 @@ impl How {
             strict: options.strict || options.create.is_some(),
             stack: options.stack,
             uuid: options.uuid.clone(),
-            asked: options.settings.clone(),
+            asked: options.asked(),
             kept,
             scrubs,
+            spares,
             shards,
             memory_max,
             heartbeat: options.hosts.heartbeat,
@@ -126,6 +130,7 @@ pub(super) fn start_all(
         let Start { group, .. } = &start;
         let (name, as_member) = (group.name.clone(), group.as_member.clone());
         how.scrubs.set_hours(group.uuid, start.settings.check_between);
+        how.spares.set_group(group.uuid, start.settings.spare_group);
         let members: Vec<String> =
             group.openers.iter().map(|opener| opener.name().to_string()).collect();
         if as_member.is_some() {

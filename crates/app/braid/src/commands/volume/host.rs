@@ -42,6 +42,7 @@ fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Res
     let around = Around {
         remotes: shards.remotes().to_vec(),
         scrubs: Arc::new(Scrubs::new(kept.clone())),
+        spares: Arc::default(),
         kept,
         memory_max: memory.for_caches(),
         heartbeat: Heartbeat::Auto,

@@ -7,6 +7,7 @@
 //! | `readding` | former members taken back |
 //! | `journals` | a device added as the write journal |
 //! | `replace` | members that are to be replaced |
+//! | `spares` | spares that go to another array |
 //! | `former` | members for which the array has no place any more |
 //! | `flags` | write-mostly and failfast, set and cleared |
 //! | `moment` | commands that do not wait for long |
@@ -19,6 +20,7 @@ mod journals;
 mod moment;
 mod readding;
 mod replace;
+mod spares;
 
 use crate::control::bitmap::WriteIntent;
 use crate::control::commands;
@@ -150,9 +152,18 @@ impl Membership {
     }
 
     async fn remove_nr(self: Rc<Self>, nr: MemberNr) -> Result<(), ControlError> {
+        self.remove_if(nr, |own| own.check_removable(nr)).await
+    }
+
+    /// Removes a member when nothing stands against it under the turn.
+    async fn remove_if(
+        &self,
+        nr: MemberNr,
+        check: impl Fn(&Membership) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
         let turn = self.record.turn().await;
         let mut given_up = None;
-        self.check_removable(nr)?;
+        check(self)?;
         {
             let mut roster = self.record.roster.borrow_mut();
             if let Some(member) = roster.member(nr) {

@@ -31,6 +31,7 @@ mod reshaping;
 mod resizing;
 mod scrubbing;
 mod settings;
+mod sharing_spares;
 mod silent;
 mod slow_members;
 mod space;
