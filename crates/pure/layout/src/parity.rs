@@ -30,6 +30,8 @@ pub enum Role {
 pub struct Parity {
     level: Level,
     slots: usize,
+    /// Data chunks per stripe.
+    data: usize,
     chunk_shift: u32,
     stripes: u64,
     /// Component byte at which the first stripe starts.
@@ -146,19 +148,20 @@ impl Parity {
         }
         let chunk_shift = spec.paged_chunk_shift()?;
         let stripes = spec.component_chunks(chunk_shift, 1)?;
-        let data = (slots - level.parity_count()) as u64;
-        within_limit(level, (stripes << chunk_shift).checked_mul(data))?;
+        let data = slots - level.parity_count();
+        within_limit(level, (stripes << chunk_shift).checked_mul(data as u64))?;
         // Any u64 offset may be asked for: the largest chunk number bounds the dividends.
         let max_chunk = u64::MAX >> chunk_shift;
         Ok(Parity {
             level,
             slots,
+            data,
             chunk_shift,
             stripes,
             start: 0,
             first: 0,
             rule,
-            by_data: Divisor::new(data, max_chunk),
+            by_data: Divisor::new(data as u64, max_chunk),
             by_period: Divisor::new(rule.period as u64, max_chunk),
         })
     }
@@ -212,16 +215,19 @@ impl Parity {
     }
 
     /// Data chunks per stripe.
+    #[inline]
     pub fn data_chunks(&self) -> usize {
-        self.slots - self.parity_count()
+        self.data
     }
 
     /// Parity chunks per stripe: 1, or 2 at level 6.
+    #[inline]
     pub fn parity_count(&self) -> usize {
-        self.level.parity_count()
+        self.slots - self.data
     }
 
     /// Chunk size in bytes, a power of two.
+    #[inline]
     pub fn chunk_size(&self) -> u64 {
         1 << self.chunk_shift
     }
@@ -232,6 +238,7 @@ impl Parity {
     }
 
     /// Bytes of data in one stripe.
+    #[inline]
     pub fn stripe_size(&self) -> u64 {
         (self.data_chunks() as u64) << self.chunk_shift
     }
@@ -252,7 +259,7 @@ impl Parity {
     }
 
     /// The stripe of an array offset, the data chunk `k` in it, and the offset within that chunk.
-    #[inline]
+    #[inline(always)]
     pub fn locate(&self, offset: u64) -> (u64, usize, u64) {
         let (nth, k) = self.by_data.div_rem(offset >> self.chunk_shift);
         (self.first + nth, k as usize, offset & (self.chunk_size() - 1))
@@ -277,11 +284,7 @@ impl Parity {
     #[inline]
     pub fn map_stripe(&self, stripe: u64) -> StripeMap {
         let n = self.slots;
-        let rotation = self.by_period.div_rem(self.nth(stripe) + self.rule.advance).1 as usize;
-        let p = match self.rule.p {
-            Walk::Up(start) => start + rotation,
-            Walk::Down(start) => start - rotation,
-        };
+        let p = self.p_at(self.nth(stripe));
         let q = match self.rule.q {
             QPlace::None => n,
             QPlace::AfterP => wrapped(p + 1, n),
@@ -304,6 +307,16 @@ impl Parity {
         }
     }
 
+    /// The slot of P in the stripe that is so far from the first.
+    #[inline(always)]
+    fn p_at(&self, nth: u64) -> Slot {
+        let rotation = self.by_period.div_rem(nth + self.rule.advance).1 as usize;
+        match self.rule.p {
+            Walk::Up(start) => start + rotation,
+            Walk::Down(start) => start - rotation,
+        }
+    }
+
     /// The slot of P in a stripe.
     #[inline]
     pub fn p_slot(&self, stripe: u64) -> Slot {
@@ -319,7 +332,14 @@ impl Parity {
     /// The slot of data chunk `k` of a stripe.
     #[inline(always)]
     pub fn data_slot(&self, stripe: u64, k: usize) -> Slot {
-        self.map_stripe(stripe).data_slot(k)
+        // For every read: of the usual layouts less has to be known than a whole map.
+        match self.rule.data {
+            Order::FromP { distance, wrap } => {
+                let first = wrapped(self.p_at(self.nth(stripe)) + distance, wrap);
+                wrapped(first + k, wrap)
+            }
+            Order::Ascending => self.map_stripe(stripe).data_slot(k),
+        }
     }
 
     /// The role of a slot in a stripe.

@@ -53,7 +53,14 @@ impl Completion {
         }
     }
 
+    /// Who is to be told, and under which token: from here on the caller has the obligation.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Option<(Rc<dyn Sink>, u64)> {
+        self.sink.take().map(|sink| (sink, self.token))
+    }
+
     /// Ends the request with a result.
+    #[inline(always)]
     pub fn finish(self, result: Result<(), IoError>, op: Op) {
         self.complete(Outcome { result, op });
     }

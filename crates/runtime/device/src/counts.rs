@@ -177,7 +177,8 @@ impl Counts {
 fn class_of(len: u64) -> usize {
     // The bit length of the last byte's sector number: 0 for the first sector, 1 for the second, 2 for the third and fourth.
     let last_sector = len.saturating_sub(1) >> 9;
-    ((u64::BITS - last_sector.leading_zeros()) as usize).min(CLASSES - 1)
+    // One bit more, so that there is a highest one.
+    ((last_sector << 1 | 1).ilog2() as usize).min(CLASSES - 1)
 }
 
 /// The largest size of a class in bytes; `None` for the last, which has no bound.

@@ -13,7 +13,7 @@
 use crate::completion::{Completion, Outcome, Sink};
 use crate::device::Device;
 use crate::error::{IoError, IoErrorKind};
-use crate::request::{Op, Request};
+use crate::request::{Op, Request, only};
 use braid_shard::{BufMut, Shard, TaskId};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -53,6 +53,9 @@ struct Ended {
     outcome: Outcome,
 }
 
+/// Marks the token of a request whose success is not kept.
+const ERROR_ONLY: u64 = 1 << 63;
+
 impl Requests {
     #[inline]
     fn take(&mut self) -> Option<(u64, Outcome)> {
@@ -66,6 +69,7 @@ impl Requests {
         self.ended.get(self.taken..).unwrap_or_default()
     }
 
+    #[inline]
     fn clear(&mut self) {
         self.placed.clear();
         self.ended.clear();
@@ -75,7 +79,12 @@ impl Requests {
 
 impl Sink for State {
     fn complete(&self, token: u64, outcome: Outcome) {
-        self.requests.borrow_mut().ended.push(Ended { token, outcome });
+        if token & ERROR_ONLY == 0 || outcome.result.is_err() {
+            let token = token & !ERROR_ONLY;
+            self.requests.borrow_mut().ended.push(Ended { token, outcome });
+        } else {
+            release(outcome.op);
+        }
         let pending = self.pending.get() - 1;
         self.pending.set(pending);
         if self.wakes_at.get().is_some_and(|at| pending <= at) {
@@ -90,6 +99,16 @@ impl State {
     fn wake_at(&self, pending: u32) {
         self.waiter.set(self.shard.current_task());
         self.wakes_at.set(Some(pending));
+    }
+}
+
+/// Drops the buffers of a request that has ended.
+#[inline(always)]
+fn release(op: Op) {
+    match op {
+        // Nearly all have one.
+        Op::Write { bufs, .. } => drop(only(bufs)),
+        op => drop(op),
     }
 }
 
@@ -142,8 +161,21 @@ impl IoSets {
 
 impl IoSet {
     /// Submits `request`; its outcome will carry `tag`.
-    #[inline]
+    // A write has four of these: where the request is made, nothing has to be found out of it again.
+    #[inline(always)]
     pub fn submit(&mut self, tag: u32, device: &dyn Device, request: Request) {
+        self.submit_as(u64::from(tag), device, request);
+    }
+
+    /// As [`submit`](IoSet::submit), for a request whose buffers and success nobody looks at: it has an outcome only if it
+    /// fails.
+    #[inline(always)]
+    pub fn submit_for_errors(&mut self, tag: u32, device: &dyn Device, request: Request) {
+        self.submit_as(u64::from(tag) | ERROR_ONLY, device, request);
+    }
+
+    #[inline(always)]
+    fn submit_as(&mut self, token: u64, device: &dyn Device, request: Request) {
         self.state.pending.set(self.state.pending.get() + 1);
         let number = {
             let placed = &mut self.state.requests.borrow_mut().placed;
@@ -151,10 +183,11 @@ impl IoSet {
             placed.len() as u64 - 1
         };
         let sink = Rc::clone(&self.state) as Rc<dyn Sink>;
-        device.submit(request, Completion::new(sink, number << 32 | u64::from(tag)));
+        device.submit(request, Completion::new(sink, number << 32 | token));
     }
 
     /// Requests not completed yet.
+    #[inline]
     pub fn pending(&self) -> u32 {
         self.state.pending.get()
     }
@@ -202,19 +235,33 @@ impl IoSet {
         Some((token as u32, outcome))
     }
 
-    /// The end of a read into one buffer that has come and was not taken yet, with its tag.
+    /// Some request has ended whose outcome was kept and not taken yet.
     #[inline]
-    pub fn take_read(&mut self) -> Option<(u32, Result<BufMut, IoError>)> {
+    pub fn any_outcome(&self) -> bool {
+        !self.state.requests.borrow().not_taken().is_empty()
+    }
+
+    /// Gives `each` the buffers of the reads into one buffer that have ended, by their tags, and forgets them.
+    ///
+    /// # Errors
+    /// That of a read that failed.
+    #[inline]
+    pub fn take_reads(&mut self, mut each: impl FnMut(u32, BufMut)) -> Result<(), IoError> {
         let mut requests = self.state.requests.borrow_mut();
-        let requests = &mut *requests;
-        let Ended { token, outcome } = requests.ended.get_mut(requests.taken)?;
-        requests.taken += 1;
-        let read = match (&outcome.result, &mut outcome.op) {
-            (Err(error), _) => Err(*error),
-            (Ok(()), Op::Read(bufs)) => bufs.pop().ok_or(IoError::new(IoErrorKind::Invalid)),
-            (Ok(()), _) => Err(IoError::new(IoErrorKind::Invalid)),
-        };
-        Some((*token as u32, read))
+        let mut result = Ok(());
+        for Ended { token, outcome } in requests.ended.drain(..) {
+            match (outcome.result, outcome.op) {
+                (Ok(()), Op::Read(bufs)) => match only(bufs) {
+                    Ok(buf) => each(token as u32, buf),
+                    Err(_) => result = Err(IoError::new(IoErrorKind::Invalid)),
+                },
+                (Ok(()), _) => result = Err(IoError::new(IoErrorKind::Invalid)),
+                (Err(error), _) => result = Err(error),
+            }
+        }
+        requests.placed.clear();
+        requests.taken = 0;
+        result
     }
 
     /// Forgets the requests that have ended, so that the next of the same operation come from the start. Outcomes that were

@@ -23,7 +23,7 @@ pub mod overlay;
 pub mod plug;
 pub mod ram;
 mod random;
-mod request;
+pub mod request;
 mod size;
 pub mod space;
 pub mod spec;

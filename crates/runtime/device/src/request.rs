@@ -4,7 +4,7 @@ use crate::error::{IoError, IoErrorKind};
 use crate::info::DeviceInfo;
 use braid_shard::ring::{BufMuts, Bufs};
 use braid_shard::{Buf, BufMut};
-use smallvec::smallvec;
+use smallvec::SmallVec;
 use std::ops::Deref;
 
 /// An operation. The request owns its buffers until it completes. The length and the
@@ -51,13 +51,15 @@ pub struct Request {
 
 impl Request {
     /// Reads `buf.len()` bytes at `offset`.
+    #[inline(always)]
     pub fn read(offset: u64, buf: BufMut) -> Request {
-        Request { offset, op: Op::Read(smallvec![buf]) }
+        Request { offset, op: Op::Read(BufMuts::from_buf([buf])) }
     }
 
     /// Writes `buf` at `offset`.
+    #[inline(always)]
     pub fn write(offset: u64, buf: Buf, fua: bool) -> Request {
-        Request { offset, op: Op::Write { bufs: smallvec![buf], fua } }
+        Request { offset, op: Op::Write { bufs: Bufs::from_buf([buf]), fua } }
     }
 
     /// Makes completed writes durable.
@@ -66,6 +68,8 @@ impl Request {
     }
 
     /// Bytes that the request covers; 0 for a flush.
+    // Where the request has just been made nothing is left of this.
+    #[inline(always)]
     pub fn len(&self) -> u64 {
         match &self.op {
             Op::Read(bufs) => len_of(bufs),
@@ -89,10 +93,35 @@ impl Request {
         let len = self.len();
         let block = u64::from(info.logical_block.max(1));
         let end = self.offset.checked_add(len).filter(|end| *end <= info.size);
-        if end.is_none() || !self.offset.is_multiple_of(block) || !len.is_multiple_of(block) {
+        // Blocks are powers of two, nearly always.
+        let is_aligned = match block.is_power_of_two() {
+            true => (self.offset | len) & (block - 1) == 0,
+            false => self.offset.is_multiple_of(block) && len.is_multiple_of(block),
+        };
+        if end.is_none() || !is_aligned {
             return Err(IoError::new(IoErrorKind::Invalid));
         }
         Ok(len)
+    }
+}
+
+/// The only buffer of a request.
+///
+/// # Errors
+/// The buffers, when there is none or more than one.
+#[inline(always)]
+pub fn only<B>(bufs: SmallVec<[B; 1]>) -> Result<B, SmallVec<[B; 1]>> {
+    match bufs.into_inner() {
+        Ok([buf]) => Ok(buf),
+        Err(bufs) => only_spilled(bufs),
+    }
+}
+
+#[cold]
+fn only_spilled<B>(mut bufs: SmallVec<[B; 1]>) -> Result<B, SmallVec<[B; 1]>> {
+    match bufs.len() {
+        1 => bufs.pop().ok_or(bufs),
+        _ => Err(bufs),
     }
 }
 

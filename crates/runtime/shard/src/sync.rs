@@ -123,6 +123,8 @@ pub struct Budget {
     limit: u64,
     left: Cell<u64>,
     queue: RefCell<VecDeque<(TaskId, u64, u64)>>,
+    /// Somebody is in the queue.
+    any_waits: Cell<bool>,
     next_ticket: Cell<u64>,
 }
 
@@ -140,6 +142,7 @@ impl Budget {
             limit,
             left: Cell::new(limit),
             queue: RefCell::new(VecDeque::new()),
+            any_waits: Cell::new(false),
             next_ticket: Cell::new(0),
         })
     }
@@ -150,9 +153,10 @@ impl Budget {
     }
 
     /// A share if the amount is free and no other task waits for one; never waits.
+    #[inline]
     pub fn try_take(self: &Rc<Budget>, amount: u64) -> Option<Share> {
         let amount = amount.min(self.limit);
-        if !self.queue.borrow().is_empty() || self.left.get() < amount {
+        if self.any_waits.get() || self.left.get() < amount {
             return None;
         }
         self.left.set(self.left.get() - amount);
@@ -173,6 +177,7 @@ impl Budget {
                 entry.ticket = Some(new);
                 let task = budget.shard.current_task();
                 budget.queue.borrow_mut().push_back((task, amount, new));
+                budget.any_waits.set(true);
                 return Poll::Pending;
             };
             let mut queue = budget.queue.borrow_mut();
@@ -181,6 +186,7 @@ impl Budget {
                 return Poll::Pending;
             }
             queue.pop_front();
+            budget.any_waits.set(!queue.is_empty());
             entry.ticket = None;
             budget.left.set(budget.left.get() - amount);
             drop(queue);
@@ -208,16 +214,22 @@ struct Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         if let Some(mine) = self.ticket {
-            self.budget.queue.borrow_mut().retain(|(_, _, ticket)| *ticket != mine);
+            let mut queue = self.budget.queue.borrow_mut();
+            queue.retain(|(_, _, ticket)| *ticket != mine);
+            self.budget.any_waits.set(!queue.is_empty());
+            drop(queue);
             self.budget.wake_first();
         }
     }
 }
 
 impl Drop for Share {
+    #[inline]
     fn drop(&mut self) {
         self.budget.left.set(self.budget.left.get() + self.amount);
-        self.budget.wake_first();
+        if self.budget.any_waits.get() {
+            self.budget.wake_first();
+        }
     }
 }
 

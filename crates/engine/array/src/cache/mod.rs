@@ -105,7 +105,7 @@ impl StripeCache {
         if hits > 0 {
             self.lines.touch(stripe);
         }
-        if !self.sizing.admits(stripe) {
+        if self.sizing.is_fixed() || !self.sizing.admits(stripe) {
             // While only some stripes are kept, only those show what keeping them would bring.
             return;
         }
@@ -135,6 +135,9 @@ impl StripeCache {
         }
         // Lines are made for whole blocks only, and rows shorter than one have none.
         let has_whole = rows.end - rows.start >= self.line_size();
+        if !has_whole && self.lines.is_empty() {
+            return None;
+        }
         let admit = partly && has_whole && self.admits(stripe);
         if !admit && self.stripe(stripe).is_none() {
             return None;

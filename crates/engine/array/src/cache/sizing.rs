@@ -39,6 +39,12 @@ impl Sizing {
         }
     }
 
+    /// The size was set, and stays.
+    #[inline]
+    pub(super) fn is_fixed(&self) -> bool {
+        self.fixed
+    }
+
     /// Lines that may be held now.
     pub(super) fn capacity(&self) -> u32 {
         self.capacity

@@ -3,7 +3,7 @@
 //! Invariant: while a write is in flight the superblocks say "active".
 
 use crate::consistency::policy::Logged;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// See the module's documentation.
@@ -18,10 +18,16 @@ pub(super) struct Activity {
 /// Held while a write is under way: the array is not marked clean meanwhile.
 pub(crate) struct WriteInFlight {
     activity: Rc<Activity>,
-    /// What is logged of it although members have it, or do not take it.
-    kept: RefCell<Vec<Logged>>,
+    /// What is logged of it although members have it, or do not take it: seldom anything.
+    kept: Cell<Option<Box<Kept>>>,
     /// Some member did not take a part of it.
     error: Cell<bool>,
+}
+
+/// One of a list.
+struct Kept {
+    _logged: Logged,
+    _before: Option<Box<Kept>>,
 }
 
 impl WriteInFlight {
@@ -36,13 +42,16 @@ impl WriteInFlight {
     }
 
     pub(super) fn keep(&self, logged: Logged) {
-        self.kept.borrow_mut().push(logged);
+        self.kept.set(Some(Box::new(Kept { _logged: logged, _before: self.kept.take() })));
     }
 }
 
 impl Drop for WriteInFlight {
+    #[inline]
     fn drop(&mut self) {
-        self.kept.get_mut().clear();
+        if let Some(kept) = self.kept.take() {
+            drop(kept);
+        }
         self.activity.writes_in_flight.set(self.activity.writes_in_flight.get() - 1);
     }
 }
@@ -57,7 +66,7 @@ impl Activity {
         self.wrote_since_asked.set(true);
         Some(WriteInFlight {
             activity: Rc::clone(self),
-            kept: RefCell::default(),
+            kept: Cell::default(),
             error: Cell::default(),
         })
     }

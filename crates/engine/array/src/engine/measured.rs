@@ -29,7 +29,7 @@ impl Measured {
 
     /// The latencies of requests are measured: a look at the clock costs little of one.
     #[inline]
-    pub(super) fn is_timed(&self) -> bool {
+    pub(crate) fn is_timed(&self) -> bool {
         self.timed.get()
     }
 
@@ -39,6 +39,12 @@ impl Measured {
     pub(crate) fn arrives(&self, op: &Op, len: u64, done: Completion) -> Completion {
         self.requests.count(op, len);
         if self.timed.get() { self.requests.time(op, done) } else { done }
+    }
+
+    /// Counts a request for `len` bytes, whose latency is not measured.
+    #[inline(always)]
+    pub(crate) fn count_request(&self, op: &Op, len: u64) {
+        self.requests.count(op, len);
     }
 
     /// Counts what is done for requests.

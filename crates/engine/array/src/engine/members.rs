@@ -85,6 +85,12 @@ impl Members {
         Rc::clone(&self.view.borrow())
     }
 
+    /// Looks at the members and the geometry as they are now, without keeping them.
+    #[inline]
+    pub(crate) fn look<T>(&self, at: impl FnOnce(&View) -> T) -> T {
+        at(&self.view.borrow())
+    }
+
     /// Requests to members are plugged and merged, and writes of one stripe are batched.
     #[inline]
     pub(crate) fn aggregates(&self) -> bool {

@@ -72,6 +72,7 @@ pub(crate) struct Mesh {
 
 impl PieceDone {
     /// Tells that the part has ended. `payload` is what was lent for a write.
+    #[inline(always)]
     pub(crate) fn finish(
         self,
         mesh: &Mesh,
@@ -85,6 +86,19 @@ impl PieceDone {
                 drop((payload, request));
                 done.finish(result, Op::Write { bufs: Bufs::new(), fua });
             }
+            part => part.finish_part(mesh, result, buf, payload),
+        }
+    }
+
+    #[inline(never)]
+    fn finish_part(
+        self,
+        mesh: &Mesh,
+        result: Result<(), IoError>,
+        buf: Option<BufMut>,
+        payload: Option<Buf>,
+    ) {
+        match self {
             PieceDone::Part { split, index } => {
                 drop(payload);
                 split.part_done(index, result, buf);
@@ -98,7 +112,7 @@ impl PieceDone {
                 };
                 mesh.send(to, Msg::Done { id, result, loan });
             }
-            PieceDone::Nobody => {}
+            PieceDone::Alone { .. } | PieceDone::Nobody => {}
         }
     }
 }

@@ -103,12 +103,13 @@ impl Engine {
         !Rc::ptr_eq(view, &self.view())
     }
 
+    #[inline]
     fn may_write(&self) -> Result<(), IoError> {
-        let view = self.view();
-        if view.broken {
+        let (broken, read_only) = self.members.look(|view| (view.broken, view.read_only));
+        if broken {
             return Err(IoError::new(IoErrorKind::Lost));
         }
-        if view.read_only || self.is_stopping() {
+        if read_only || self.is_stopping() {
             return Err(IoError::new(IoErrorKind::Refused));
         }
         Ok(())

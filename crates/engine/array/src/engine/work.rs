@@ -20,6 +20,8 @@ pub(crate) struct WriteArgs {
 
 impl WriteArgs {
     /// Tells whoever sent the write how it has ended. What was recorded for it is released before.
+    // Called at the end of every write, which is large: inlined, nothing of it has to be moved for that.
+    #[inline(always)]
     pub(crate) fn finish(self, mesh: &Mesh, result: Result<(), IoError>) {
         let WriteArgs { payload, done, entered, .. } = self;
         drop(entered);

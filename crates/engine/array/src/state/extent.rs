@@ -12,9 +12,11 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Rows that the write touches in any chunk.
+    /// Rows that the write touches in any chunk, whose size is a power of two.
+    #[inline]
     pub fn rows(&self, chunk: u64) -> Range<u64> {
-        let start = self.start % chunk;
+        debug_assert!(chunk.is_power_of_two());
+        let start = self.start & (chunk - 1);
         let end = start + (self.end - self.start);
         if end <= chunk { start..end } else { 0..chunk }
     }

@@ -140,6 +140,7 @@ impl Geometry {
     }
 
     /// Bytes of array data in a unit (the last one of a level 1 array may be shorter).
+    #[inline]
     pub fn unit_size(&self) -> u64 {
         match &self.layout {
             Layout::Parity(parity) => parity.stripe_size(),
@@ -151,6 +152,10 @@ impl Geometry {
     /// The unit of an array byte, and the byte within it.
     #[inline]
     pub fn locate_unit(&self, array_byte: u64) -> (u64, u64) {
+        if let Layout::Parity(parity) = &self.layout {
+            let (stripe, k, within) = parity.locate(array_byte);
+            return (stripe, k as u64 * parity.chunk_size() + within);
+        }
         let size = self.unit_size();
         (self.first_unit + array_byte / size, array_byte % size)
     }

@@ -14,7 +14,6 @@ use crate::state::extent::{Extent, rows_of_all};
 use crate::state::view::View;
 use crate::write::full_stripe;
 use crate::write::members::write_members;
-use crate::write::one_block;
 use crate::write::plan::{Plan, Situation, parity_slots};
 use crate::write::segment::{Segment, divided, find_cuts, piece_at, segments, whole_lines};
 use crate::write::widen::{is_whole, widen};
@@ -44,13 +43,13 @@ pub(crate) struct Locked {
     pub(crate) line: Option<u64>,
 }
 
-/// Carries out one write by itself, whose rows are locked for lines of this height.
+/// Carries out one write by itself that is not [one block](crate::write::one_block), and whose rows are locked for lines of
+/// this height.
 pub(crate) async fn carry_out_one(
     engine: &Rc<Engine>,
     line: Option<u64>,
     piece: &WriteArgs,
 ) -> Result<(), IoError> {
-    engine.measured.count(|counters| counters.batches += 1);
     together(engine, (piece.unit, line), std::slice::from_ref(piece)).await
 }
 
@@ -99,6 +98,7 @@ fn are_neighbours(engine: &Engine, unit: u64, pieces: &[WriteArgs]) -> bool {
     !segments((&extents, &cuts), chunk, None).iter().any(apart)
 }
 
+/// Begins a write of `pieces`, and carries them out.
 async fn together(
     engine: &Rc<Engine>,
     (unit, line): (u64, Option<u64>),
@@ -123,7 +123,7 @@ async fn together(
     begun(engine, &writing, stripe, pieces).await
 }
 
-/// Carries out `pieces`, which have begun.
+/// Carries out `pieces`.
 async fn begun(
     engine: &Rc<Engine>,
     writing: &WriteInFlight,
@@ -135,14 +135,12 @@ async fn begun(
     let Some(parity) = view.geometry_of(unit).parity() else {
         return Err(IoError::new(IoErrorKind::Invalid));
     };
-    if let [piece] = pieces {
-        let simple = match piece.extent.end - piece.extent.start == parity.stripe_size() {
-            true => full_stripe::carry_out(engine, &view, writing, parity, unit, piece).await,
-            false => one_block::carry_out(engine, &view, writing, parity, stripe, piece).await,
-        };
-        if let Some(result) = simple {
-            return result;
-        }
+    if let [piece] = pieces
+        && piece.extent.end - piece.extent.start == parity.stripe_size()
+        && let Some(result) =
+            full_stripe::carry_out(engine, &view, writing, parity, unit, piece).await
+    {
+        return result;
     }
     let mut room = engine.waiting.room();
     let result = planned(engine, writing, parity, stripe, pieces, &mut room).await;

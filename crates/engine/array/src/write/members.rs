@@ -1,7 +1,7 @@
 //! Data and parity go to the members: the one place where writes of units do, once the consistency policy lets them.
 
-use crate::consistency::WriteInFlight;
 use crate::consistency::outgoing::{Block, Content, Outgoing, Role};
+use crate::consistency::{Permit, WriteInFlight};
 use crate::engine::Engine;
 use crate::state::extent::Extent;
 use crate::state::view::View;
@@ -51,14 +51,29 @@ pub(super) async fn write_members(
     Ok(set.finish().await)
 }
 
+/// [`write_members`] up to where it waits for them, for a write of bytes of which nothing has to be logged before: `None`, and
+/// nothing was done, for all others. Only what members do not take has an outcome.
+#[inline]
+pub(super) fn try_submit<'a>(
+    engine: &Engine,
+    view: &View,
+    writing: &'a WriteInFlight,
+    set: &mut IoSet,
+    write: &impl Outgoing,
+) -> Option<Permit<'a>> {
+    let permit = engine.consistency.before_members(view, writing, write)?;
+    submit::<true>(view, write, set);
+    Some(permit)
+}
+
 /// Within one permit, since what is logged of zeroes is the same in whatever way they are made.
 #[inline]
 async fn give(engine: &Engine, view: &View, write: &impl Outgoing, set: &mut IoSet) {
-    submit(view, write, set);
+    submit::<false>(view, write, set);
     set.all().await;
     if set.any_error(|error| error.kind == IoErrorKind::Unsupported) {
         set.clear();
-        submit(view, &InFull { engine, write }, set);
+        submit::<false>(view, &InFull { engine, write }, set);
         set.all().await;
     }
 }
@@ -95,13 +110,17 @@ impl<W: Outgoing> Outgoing for InFull<'_, W> {
     }
 }
 
-#[inline]
-fn submit(view: &View, write: &impl Outgoing, set: &mut IoSet) {
+/// With `FOR_ERRORS` only what members do not take has an outcome.
+#[inline(always)]
+fn submit<const FOR_ERRORS: bool>(view: &View, write: &impl Outgoing, set: &mut IoSet) {
     for block in write.blocks() {
         let Some((device, data_offset)) = view.member(block.slot) else { continue };
         let fua = write.fua() && !(block.role == Role::Parity && planted("parity-without-fua"));
         let request = block.content.into_request(data_offset + block.at, fua);
-        set.submit(block.slot as u32, &**device, request);
+        match FOR_ERRORS {
+            true => set.submit_for_errors(block.slot as u32, &**device, request),
+            false => set.submit(block.slot as u32, &**device, request),
+        }
     }
     if view.any_replacement() {
         also_to_replacements(view, write, set);

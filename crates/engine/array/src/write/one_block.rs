@@ -5,18 +5,18 @@
 //! one, where a member cannot give its block, or memory is short, nothing has been written yet and the general way is taken.
 
 use crate::cache::StripeLines;
-use crate::consistency::WriteInFlight;
 use crate::consistency::outgoing::{Block, Content, Outgoing, Role};
 use crate::engine::Engine;
 use crate::engine::work::{WriteArgs, WritePayload};
 use crate::redundancy::blocks::change_parity;
 use crate::state::extent::Extent;
 use crate::state::view::View;
-use crate::write::members::write_members;
+use crate::write::members::{try_submit, write_members};
 use crate::write::segment::whole_lines;
+use crate::write::widen::is_whole;
 use crate::write::write_errors::handle_write_errors;
-use braid_device::{IoError, IoSet, Request};
-use braid_layout::{Parity, Slot, StripeMap};
+use braid_device::{IoError, IoErrorKind, IoSet, Request};
+use braid_layout::{Slot, StripeMap};
 use braid_shard::plant::planted;
 use braid_shard::{Buf, BufMut};
 use std::ops::Range;
@@ -37,64 +37,88 @@ struct OneBlock<'a> {
     rows: Range<u64>,
     /// Component byte of the first.
     at: u64,
+    /// The payload.
+    new: &'a Buf,
 }
 
 /// The blocks of data, P and Q, as far as they are at hand.
 type Blocks = [Option<Buf>; 3];
 
-/// Carries out the one write `piece` of stripe `stripe`, whose rows are held for lines of this height, and which has begun
-/// as `writing`. `None`: nothing was written, and the general way is to be taken.
+/// Carries out the one write `piece`, whose rows are held for lines of this height. `None`: nothing was written, and the
+/// general way is to be taken.
 #[inline]
 pub(crate) async fn carry_out(
     engine: &Rc<Engine>,
-    view: &Rc<View>,
-    writing: &WriteInFlight,
-    parity: &Parity,
-    (stripe, line): (u64, Option<u64>),
+    line: Option<u64>,
     piece: &WriteArgs,
 ) -> Option<Result<(), IoError>> {
+    if engine.consistency.block().is_some_and(|block| !is_whole(piece, block)) {
+        return None;
+    }
+    let writing = match engine.try_begin_write() {
+        Some(writing) => writing,
+        None => match engine.begin_write().await {
+            Ok(writing) => writing,
+            Err(error) => return Some(Err(error)),
+        },
+    };
+    let view = &engine.view();
+    let stripe = piece.unit;
+    let parity = view.geometry_of(stripe).parity()?;
     let WritePayload::Data(new) = &piece.payload else { return None };
     let chunk = parity.chunk_size();
     let k = piece.extent.start / chunk;
     let rows = piece.extent.start - k * chunk..piece.extent.end - k * chunk;
-    if rows.end > chunk || whole_lines(rows.clone(), line, chunk) != rows {
+    let map = parity.map_stripe(stripe);
+    // With one data chunk in a stripe it may be all of that.
+    if rows.end > chunk
+        || (map.data_chunks() == 1 && rows == (0..chunk))
+        || whole_lines(rows.clone(), line, chunk) != rows
+    {
         return None;
     }
-    let (map, k) = (parity.map_stripe(stripe), k as usize);
+    let k = k as usize;
     let at = parity.member_offset(stripe) + rows.start;
     let slots = [map.data_slot(k), map.p_slot(), map.q_slot().unwrap_or(Slot::MAX)];
-    let count = 1 + parity.parity_count();
-    let one = OneBlock { engine, view, map, stripe, k, slots, count, rows, at };
+    let count = 2 + usize::from(map.q_slot().is_some());
+    let one = OneBlock { engine, view, map, stripe, k, slots, count, rows, at, new };
     if !one.is_plain() {
         return None;
     }
     let _scratch = engine.scratch.try_take(one.len() as u64 * 3)?;
-    let mut old = one.plan()?;
+    let old = one.plan()?;
     let mut set = engine.sets.start();
-    one.read(&mut set, &mut old).await?;
-    let [Some(data), Some(p), q] = old else { return None };
-    // The stripe cache may hold the same buffer, and keeps its old content until the write has ended.
-    let own = |parity: Buf| {
-        parity.try_into_mut().unwrap_or_else(|shared| engine.shard.pool().copy_of(&shared))
-    };
-    let (mut p, mut q) = (own(p), q.map(own));
-    one.compute(&data, new, &mut p, q.as_mut());
-    drop(data);
-    let parity = [Some(p.freeze()), q.map(BufMut::freeze)];
-    let going = Going { one: &one, extent: piece.extent, data: new, parity, fua: piece.fua };
-    let outcomes = match write_members(engine, view, writing, set, &going).await {
-        Ok(outcomes) => outcomes,
-        Err(error) => {
-            engine.cache.forget(stripe, one.rows.clone());
-            return Some(Err(error));
-        }
-    };
-    engine.measured.count(|counters| counters.member_writes += one.count as u64);
-    if writing.met_error() || outcomes.any_error(|_| true) {
-        engine.cache.forget(stripe, one.rows.clone());
-        return Some(handle_write_errors(engine, view, stripe, outcomes).await);
+    one.read(&mut set, &old)?;
+    if set.pending() > 0 {
+        set.all().await;
     }
-    drop(outcomes);
+    let going = one.compute(&mut set, old, piece)?;
+    let permit = try_submit(engine, view, &writing, &mut set, &going);
+    if permit.is_some() && set.pending() > 0 {
+        set.all().await;
+    }
+    engine.measured.count(|counters| counters.member_writes += one.count as u64);
+    if permit.is_none() || set.any_outcome() {
+        let unlike = |error: &IoError| error.kind == IoErrorKind::Unsupported;
+        let written = match permit.filter(|_| !set.any_error(unlike)) {
+            Some(_permit) => Ok(set.finish().await),
+            None => {
+                set.clear();
+                write_members(engine, view, &writing, set, &going).await
+            }
+        };
+        let result = match written {
+            Ok(outcomes) if writing.met_error() || outcomes.any_error(|_| true) => {
+                Some(handle_write_errors(engine, view, one.stripe, outcomes).await)
+            }
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        };
+        if result.is_some() {
+            engine.cache.forget(one.stripe, one.rows.clone());
+            return result;
+        }
+    }
     one.remember(&going);
     Some(Ok(()))
 }
@@ -116,12 +140,13 @@ impl OneBlock<'_> {
         let end = self.at + self.len() as u64;
         !self.view.broken
             && end <= self.view.resynced
+            && !self.view.any_bad()
             && (self.view.all_readable() || self.is_readable(&(self.at..end)))
     }
 
     #[inline(never)]
     fn is_readable(&self, bytes: &Range<u64>) -> bool {
-        !self.view.any_bad() && self.slots().iter().all(|slot| self.view.readable(*slot, bytes))
+        self.slots().iter().all(|slot| self.view.readable(*slot, bytes))
     }
 
     /// The blocks that the stripe cache has; `None` when another plan than read-modify-write reads less.
@@ -164,11 +189,11 @@ impl OneBlock<'_> {
         (own.count(), others.filter(is_missing).count())
     }
 
-    /// Reads the blocks that are missing, by way of `set`, which is left empty; `None` when a member could not give one.
+    /// Has the blocks that are missing read by way of `set`; `None` when a member is not there.
     #[inline]
-    async fn read(&self, set: &mut IoSet, old: &mut Blocks) -> Option<()> {
+    fn read(&self, set: &mut IoSet, old: &Blocks) -> Option<()> {
         let mut reads = 0;
-        for (nr, (slot, old)) in self.slots().iter().zip(&*old).enumerate() {
+        for (nr, (slot, old)) in self.slots.iter().zip(old).enumerate().take(self.count) {
             if old.is_none() {
                 let (device, data_offset) = self.view.member(*slot)?;
                 let buf = self.engine.shard.pool().get(self.len());
@@ -176,30 +201,37 @@ impl OneBlock<'_> {
                 reads += 1;
             }
         }
-        if reads == 0 {
-            return Some(());
-        }
         self.engine.measured.count(|counters| counters.member_reads += reads);
-        set.all().await;
-        while let Some((nr, buf)) = set.take_read() {
-            *old.get_mut(nr as usize)? = Some(buf.ok()?.freeze());
-        }
-        set.clear();
         Some(())
     }
 
-    /// Makes new parity of the old.
+    /// Makes new parity of the old, of which `set` has read what the stripe cache did not have; `None` when a member could
+    /// not give its block.
     #[inline]
-    fn compute(&self, old: &[u8], new: &[u8], p: &mut [u8], q: Option<&mut BufMut>) {
+    fn compute(&self, set: &mut IoSet, mut old: Blocks, piece: &WriteArgs) -> Option<Going<'_>> {
+        let keep = |nr: u32, buf: BufMut| {
+            if let Some(old) = old.get_mut(nr as usize) {
+                *old = Some(buf.freeze());
+            }
+        };
+        set.take_reads(keep).ok()?;
+        let [Some(data), Some(p), q] = old else { return None };
+        // The stripe cache may hold the same buffer, and keeps its old content until the write has ended.
+        let own = |parity: Buf| {
+            let pool = self.engine.shard.pool();
+            parity.try_into_mut().unwrap_or_else(|shared| pool.copy_of(&shared))
+        };
+        let (mut p, mut q) = (own(p), q.map(own));
         self.engine.measured.count(|counters| {
             counters.rmw += 1;
             counters.lookups += 1;
         });
-        if planted("parity-of-a-segment") && self.rows.start == 0 {
-            return;
+        if !(planted("parity-of-a-segment") && self.rows.start == 0) {
+            let q = q.as_mut().map(|q| &mut q[..]);
+            change_parity(&self.map, self.k, (&data, self.new), (Some(&mut p), q));
         }
-        let q = q.map(|q| &mut q[..]);
-        change_parity(&self.map, self.k, (old, new), (Some(p), q));
+        let parity = [Some(p.freeze()), q.map(BufMut::freeze)];
+        Some(Going { one: self, extent: piece.extent, parity, fua: piece.fua })
     }
 
     /// The stripe cache takes over what the members hold now.
@@ -210,7 +242,7 @@ impl OneBlock<'_> {
         let taken = cache.takes_over(self.stripe, &self.rows, self.view.missing(), true);
         let Some(admit) = taken else { return };
         let [p, q] = &going.parity;
-        let blocks = [Some(going.data), p.as_ref(), q.as_ref()];
+        let blocks = [Some(self.new), p.as_ref(), q.as_ref()];
         let stored = if planted("stale-line") { 1 } else { self.count };
         let blocks = self.slots.iter().zip(blocks).take(stored);
         let blocks = blocks.filter_map(|(slot, block)| Some((*slot, block?)));
@@ -222,7 +254,6 @@ impl OneBlock<'_> {
 struct Going<'a> {
     one: &'a OneBlock<'a>,
     extent: Extent,
-    data: &'a Buf,
     /// P and Q.
     parity: [Option<Buf>; 2],
     fua: bool,
@@ -239,13 +270,15 @@ impl Outgoing for Going<'_> {
 
     #[inline]
     fn blocks(&self) -> impl Iterator<Item = Block> {
-        let [p, q] = &self.parity;
-        let blocks = [Some(self.data), p.as_ref(), q.as_ref()];
-        let (slots, at) = (self.one.slots, self.one.at);
-        (0..self.one.count).filter_map(move |nr| {
-            let role = if nr == 0 { Role::Data } else { Role::Parity };
-            let content = Content::Bytes((*blocks.get(nr)?)?.clone());
-            Some(Block { slot: *slots.get(nr)?, at, role, content })
+        let (one, [p, q]) = (self.one, &self.parity);
+        (0..one.count).filter_map(move |nr| {
+            let (role, block) = match nr {
+                0 => (Role::Data, Some(one.new)),
+                1 => (Role::Parity, p.as_ref()),
+                _ => (Role::Parity, q.as_ref()),
+            };
+            let content = Content::Bytes(block?.clone());
+            Some(Block { slot: *one.slots.get(nr)?, at: one.at, role, content })
         })
     }
 

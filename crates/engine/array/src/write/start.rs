@@ -9,32 +9,36 @@ use crate::read::locate::{ReadPlace, locate_read};
 use crate::state::extent::Extent;
 use crate::state::geometries::InUnit;
 use crate::state::view::View;
+use braid_device::request::only;
 use braid_device::{Bufs, Completion, IoError, IoErrorKind, Op, Request};
 use braid_layout::Layout;
 use braid_shard::Buf;
 use std::rc::Rc;
 
 /// Carries out `request`, a write of `len` bytes, which are some.
-pub(crate) fn write(engine: &Rc<Engine>, mut request: Request, len: u64, done: Completion) {
+pub(crate) fn write(engine: &Rc<Engine>, request: Request, len: u64, done: Completion) {
     let view = engine.view();
     let offset = request.offset;
     let geometry = view.geometry_at(offset);
     if !geometry.level.has_redundancy() {
         return write_to_member(engine, &view, request, len, done);
     }
-    let Op::Write { bufs, fua } = &mut request.op else { return };
-    let fua = *fua;
     let InUnit { unit, within, left, .. } = view.locate_unit(offset);
-    if len <= left
-        && geometry.owner(unit) == engine.shard.id()
-        && bufs.len() == 1
-        && let Some(payload) = bufs.pop()
-    {
-        let extent = Extent { start: within, end: within + len };
-        let done = PieceDone::Alone { request: engine.begin_request(), fua, done };
-        return write_unit(engine, &view, unit, extent, payload, fua, done);
+    if len > left || geometry.owner(unit) != engine.shard.id() {
+        return write_parts(engine, &view, request, done);
     }
-    write_parts(engine, &view, request, done);
+    let Op::Write { bufs, fua } = request.op else { return };
+    match only(bufs) {
+        Ok(payload) => {
+            let extent = Extent { start: within, end: within + len };
+            let done = PieceDone::Alone { request: engine.begin_request(), fua, done };
+            write_unit(engine, &view, unit, extent, payload, fua, done);
+        }
+        Err(bufs) => {
+            let request = Request { offset, op: Op::Write { bufs, fua } };
+            write_parts(engine, &view, request, done);
+        }
+    }
 }
 
 /// [`write`] without redundancy. One that a member can carry out as a whole is passed on as it is.
@@ -186,7 +190,7 @@ fn spawn_write(engine: &Rc<Engine>, view: &View, mut args: WriteArgs) {
 }
 
 /// Starts a write that has entered.
-#[inline]
+#[inline(always)]
 pub(crate) fn start_write(engine: &Rc<Engine>, view: &View, args: WriteArgs) {
     match &view.geometry_of(args.unit).layout {
         Layout::Parity(parity) => crate::write::waiting::enter(engine, parity, args),

@@ -8,6 +8,7 @@
 //! stripes before it are being carried out whose answers will bring the rest of it.
 
 use super::batch::{self, Locked};
+use super::one_block;
 use super::segment::whole_lines;
 use crate::engine::Engine;
 use crate::engine::queues::{Joined, Key, Leading, Sizes};
@@ -17,7 +18,7 @@ use braid_layout::Parity;
 use std::rc::Rc;
 
 /// Has `args` carried out, with whatever else comes for its stripe.
-#[inline]
+#[inline(always)]
 pub(crate) fn enter(engine: &Rc<Engine>, parity: &Parity, args: WriteArgs) {
     engine.measured.count(|counters| {
         counters.pieces += 1;
@@ -27,7 +28,8 @@ pub(crate) fn enter(engine: &Rc<Engine>, parity: &Parity, args: WriteArgs) {
     join(engine, sizes, args);
 }
 
-#[inline]
+// A write is large: called, it would be moved for that.
+#[inline(always)]
 fn join(engine: &Rc<Engine>, sizes: Sizes, args: WriteArgs) {
     let turn = engine.shard.turns();
     let key = match engine.waiting.join(args, sizes, turn) {
@@ -74,10 +76,19 @@ pub(crate) async fn lead(engine: Rc<Engine>, key: Key) {
         // Somebody else has some of them: by the time that they are free there may be more to do here.
         None => engine.locks.lock(unit, 0, chunk).await,
     };
-    if let Some(piece) = engine.waiting.take_lone(key) {
-        let result = batch::carry_out_one(&engine, line, &piece).await;
+    // Where it lies, since it is large: taken out of this, it would be moved for that.
+    let lone = engine.waiting.take_lone(key);
+    if let Some(piece) = &lone {
+        engine.measured.count(|counters| counters.batches += 1);
+        let result = match one_block::carry_out(&engine, line, piece).await {
+            Some(result) => result,
+            None => batch::carry_out_one(&engine, line, piece).await,
+        };
         drop(held);
-        return piece.finish(&engine.mesh, result);
+        if let Some(piece) = lone {
+            piece.finish(&engine.mesh, result);
+        }
+        return;
     }
     let locked = Locked { held, line };
     let mut pieces = engine.waiting.list();
@@ -97,8 +108,11 @@ pub(crate) async fn lead(engine: Rc<Engine>, key: Key) {
 impl Engine {
     /// The height of the lines in which rows are locked: where there is no other, that of the journal's blocks.
     fn locked_lines(&self) -> Option<u64> {
-        let block = self.consistency.block();
-        self.settings.get().line().map(|line| line.max(block.unwrap_or(line))).or(block)
+        match (self.settings.get().line(), self.consistency.block()) {
+            (None, block) => block,
+            (line, None) => line,
+            (Some(line), Some(block)) => Some(line.max(block)),
+        }
     }
 }
 
@@ -120,7 +134,11 @@ pub(crate) async fn write_alone(engine: Rc<Engine>, piece: WriteArgs) {
     let line = engine.settings.get().line();
     let rows = whole_lines(piece.extent.rows(chunk), engine.locked_lines(), chunk);
     let held = engine.locks.lock(piece.unit, rows.start, rows.end).await;
-    let result = batch::carry_out_one(&engine, line, &piece).await;
+    engine.measured.count(|counters| counters.batches += 1);
+    let result = match one_block::carry_out(&engine, line, &piece).await {
+        Some(result) => result,
+        None => batch::carry_out_one(&engine, line, &piece).await,
+    };
     drop(held);
     piece.finish(&engine.mesh, result);
 }

@@ -33,6 +33,7 @@ impl Pool {
     ///
     /// # Panics
     /// When `len` is [`LEN_MAX`] or more.
+    #[inline]
     pub fn get(&self, len: usize) -> BufMut {
         assert!(len < LEN_MAX, "a buffer of {len} bytes");
         let class = class_of(len);
