@@ -85,6 +85,7 @@ pub fn q(data: &[Option<&[u8]>], q: &mut [u8]) {
 ///
 /// # Panics
 /// If the blocks differ in length.
+#[inline]
 pub fn delta_p(old: &[u8], new: &[u8], p: &mut [u8]) {
     arch::selected().xor_into(p, &[old, new]);
 }

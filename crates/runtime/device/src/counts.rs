@@ -3,6 +3,7 @@
 //! Plain data: a filter, a plug or an array fills it. Sizes in bytes.
 
 use crate::request::Op;
+use std::cell::{Cell, RefCell};
 
 /// The direction of a request, as disk statistics distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +47,76 @@ pub struct Count {
     pub bytes: u64,
     /// Requests by size.
     pub sizes: [u64; CLASSES],
+}
+
+/// Counts of what nearly all requests are, reads and plain writes of one buffer, and the rest: to be added to without a
+/// look at who else does.
+#[derive(Debug, Default)]
+pub struct Tally {
+    reads: Common,
+    writes: Common,
+    rest: RefCell<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Common {
+    requests: Cell<u64>,
+    sizes: [Cell<u64>; CLASSES],
+    /// Not next to the number of requests: the compiler would add to both at once, which takes three times as long.
+    bytes: Cell<u64>,
+}
+
+impl Common {
+    #[inline(always)]
+    fn add(&self, len: u64) {
+        let more = |cell: &Cell<u64>, by: u64| cell.set(cell.get() + by);
+        more(&self.requests, 1);
+        more(&self.sizes[class_of(len)], 1);
+        more(&self.bytes, len);
+    }
+
+    fn count(&self) -> Count {
+        Count {
+            requests: self.requests.get(),
+            sizes: std::array::from_fn(|class| self.sizes[class].get()),
+            bytes: self.bytes.get(),
+        }
+    }
+}
+
+impl Tally {
+    /// Counts a read or a plain write of one buffer, as nearly all requests are; false, and nothing is counted, for all
+    /// others.
+    // In every request's way, several times: inlined it is not much more than a call would be.
+    #[inline(always)]
+    pub fn add_common(&self, op: &Op) -> bool {
+        let (common, len) = match op {
+            Op::Read(bufs) => match bufs.as_slice() {
+                [buf] => (&self.reads, buf.len()),
+                _ => return false,
+            },
+            Op::Write { bufs, fua: false } => match bufs.as_slice() {
+                [buf] => (&self.writes, buf.len()),
+                _ => return false,
+            },
+            _ => return false,
+        };
+        common.add(len as u64);
+        true
+    }
+
+    /// Counts a request of `len` bytes.
+    pub fn add(&self, op: &Op, len: u64) {
+        self.rest.borrow_mut().add(op, len);
+    }
+
+    /// All that was counted.
+    pub fn counts(&self) -> Counts {
+        let mut all = *self.rest.borrow();
+        all.reads.join(&self.reads.count());
+        all.writes.join(&self.writes.count());
+        all
+    }
 }
 
 /// All kinds of operations.
@@ -94,26 +165,6 @@ impl Count {
 }
 
 impl Counts {
-    /// Counts a read or a plain write of one buffer, as nearly all requests are; false, and nothing is counted, for all
-    /// others.
-    // In every request's way, several times: inlined it is not much more than a call would be.
-    #[inline(always)]
-    pub fn add_common(&mut self, op: &Op) -> bool {
-        let (count, len) = match op {
-            Op::Read(bufs) => match bufs.as_slice() {
-                [buf] => (&mut self.reads, buf.len()),
-                _ => return false,
-            },
-            Op::Write { bufs, fua: false } => match bufs.as_slice() {
-                [buf] => (&mut self.writes, buf.len()),
-                _ => return false,
-            },
-            _ => return false,
-        };
-        count.add(len as u64);
-        true
-    }
-
     /// Counts a request of `len` bytes.
     pub fn add(&mut self, op: &Op, len: u64) {
         match op {

@@ -12,9 +12,10 @@
 
 use crate::completion::{Completion, Outcome, Sink};
 use crate::device::Device;
-use crate::error::{IoError, IoErrorKind};
+use crate::error::IoError;
 use crate::request::{Op, Request, only};
-use braid_shard::{BufMut, Shard, TaskId};
+use braid_shard::ring::{BufMuts, Bufs};
+use braid_shard::{Buf, BufMut, Shard, TaskId};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::ops::Range;
@@ -28,6 +29,8 @@ struct State {
     wakes_at: Cell<Option<u32>>,
     waiter: Cell<TaskId>,
     requests: RefCell<Requests>,
+    /// The buffers of reads that have succeeded, by their tags.
+    reads: RefCell<[Option<BufMut>; READS]>,
 }
 
 /// The requests of a set.
@@ -55,6 +58,10 @@ struct Ended {
 
 /// Marks the token of a request whose success is not kept.
 const ERROR_ONLY: u64 = 1 << 63;
+/// Marks the token of a read whose buffer is kept by its tag.
+const READ: u64 = 1 << 62;
+/// Reads of which a set keeps the buffers by their tags.
+const READS: usize = 3;
 
 impl Requests {
     #[inline]
@@ -69,7 +76,7 @@ impl Requests {
         self.ended.get(self.taken..).unwrap_or_default()
     }
 
-    #[inline]
+    #[inline(never)]
     fn clear(&mut self) {
         self.placed.clear();
         self.ended.clear();
@@ -79,22 +86,56 @@ impl Requests {
 
 impl Sink for State {
     fn complete(&self, token: u64, outcome: Outcome) {
-        if token & ERROR_ONLY == 0 || outcome.result.is_err() {
-            let token = token & !ERROR_ONLY;
-            self.requests.borrow_mut().ended.push(Ended { token, outcome });
-        } else {
-            release(outcome.op);
+        match token & (ERROR_ONLY | READ) {
+            ERROR_ONLY if outcome.result.is_ok() => release(outcome.op),
+            READ if outcome.result.is_ok() => self.keep_read(token as u32, outcome.op),
+            _ => self.keep(token, outcome),
         }
         let pending = self.pending.get() - 1;
         self.pending.set(pending);
         if self.wakes_at.get().is_some_and(|at| pending <= at) {
-            self.wakes_at.set(None);
-            self.shard.wake(self.waiter.get());
+            self.wake();
         }
     }
 }
 
 impl State {
+    /// Forgets all requests, none of which is in flight.
+    #[inline(always)]
+    fn clear(&self) {
+        let mut requests = self.requests.borrow_mut();
+        match requests.ended.is_empty() {
+            true => requests.placed.clear(),
+            false => requests.clear(),
+        }
+        // Whoever has not taken them had no use for any.
+        let mut reads = self.reads.borrow_mut();
+        if reads.iter().any(Option::is_some) {
+            *reads = Default::default();
+        }
+    }
+
+    #[inline(always)]
+    fn keep_read(&self, nr: u32, op: Op) {
+        let Op::Read(bufs) = op else { return };
+        let Ok(buf) = only(bufs) else { return };
+        if let Some(place @ None) = self.reads.borrow_mut().get_mut(nr as usize) {
+            *place = Some(buf);
+        }
+    }
+
+    #[inline(never)]
+    fn wake(&self) {
+        self.wakes_at.set(None);
+        self.shard.wake(self.waiter.get());
+    }
+
+    #[inline(never)]
+    fn keep(&self, token: u64, outcome: Outcome) {
+        let token = token & !(ERROR_ONLY | READ);
+        self.requests.borrow_mut().ended.push(Ended { token, outcome });
+    }
+
     /// Wakes the current task when so many requests are pending, or fewer.
     fn wake_at(&self, pending: u32) {
         self.waiter.set(self.shard.current_task());
@@ -134,16 +175,21 @@ impl IoSets {
     /// An empty set.
     #[inline]
     pub fn start(&self) -> IoSet {
-        let state = self.free.borrow_mut().pop().unwrap_or_else(|| {
-            Rc::new(State {
-                shard: self.shard.clone(),
-                pending: Cell::new(0),
-                wakes_at: Cell::new(None),
-                waiter: Cell::new(TaskId::NONE),
-                requests: RefCell::default(),
-            })
-        });
+        let kept = self.free.borrow_mut().pop();
+        let state = kept.unwrap_or_else(|| self.new_state());
         IoSet { state, home: Rc::clone(&self.free) }
+    }
+
+    #[cold]
+    fn new_state(&self) -> Rc<State> {
+        Rc::new(State {
+            shard: self.shard.clone(),
+            pending: Cell::new(0),
+            wakes_at: Cell::new(None),
+            waiter: Cell::new(TaskId::NONE),
+            requests: RefCell::default(),
+            reads: RefCell::default(),
+        })
     }
 
     /// Submits one request and waits for its outcome.
@@ -167,23 +213,47 @@ impl IoSet {
         self.submit_as(u64::from(tag), device, request);
     }
 
-    /// As [`submit`](IoSet::submit), for a request whose buffers and success nobody looks at: it has an outcome only if it
-    /// fails.
+    /// Submits read `nr`, one of three at most, whose buffer [`take_read`](IoSet::take_read) gives. It has an outcome only if
+    /// it fails.
+    // A write reads two blocks, so these make their request where the device gets it.
     #[inline(always)]
-    pub fn submit_for_errors(&mut self, tag: u32, device: &dyn Device, request: Request) {
-        self.submit_as(u64::from(tag) | ERROR_ONLY, device, request);
+    pub fn submit_read(&mut self, nr: usize, device: &dyn Device, offset: u64, buf: BufMut) {
+        debug_assert!(nr < READS);
+        let done = self.place(nr as u64 | READ, offset, buf.len() as u64);
+        device.submit(Request { offset, op: Op::Read(BufMuts::from_buf([buf])) }, done);
+    }
+
+    /// Submits a write whose buffer and success nobody looks at: it has an outcome only if it fails.
+    #[inline(always)]
+    pub fn submit_write(
+        &mut self,
+        tag: u32,
+        device: &dyn Device,
+        offset: u64,
+        buf: Buf,
+        fua: bool,
+    ) {
+        let done = self.place(u64::from(tag) | ERROR_ONLY, offset, buf.len() as u64);
+        let op = Op::Write { bufs: Bufs::from_buf([buf]), fua };
+        device.submit(Request { offset, op }, done);
     }
 
     #[inline(always)]
     fn submit_as(&mut self, token: u64, device: &dyn Device, request: Request) {
+        let done = self.place(token, request.offset, request.len());
+        device.submit(request, done);
+    }
+
+    /// Notes that a request is about to be submitted.
+    #[inline(always)]
+    fn place(&mut self, token: u64, offset: u64, len: u64) -> Completion {
         self.state.pending.set(self.state.pending.get() + 1);
         let number = {
             let placed = &mut self.state.requests.borrow_mut().placed;
-            placed.push(Placed { offset: request.offset, len: request.len() });
+            placed.push(Placed { offset, len });
             placed.len() as u64 - 1
         };
-        let sink = Rc::clone(&self.state) as Rc<dyn Sink>;
-        device.submit(request, Completion::new(sink, number << 32 | token));
+        Completion::new(Rc::clone(&self.state) as Rc<dyn Sink>, number << 32 | token)
     }
 
     /// Requests not completed yet.
@@ -241,27 +311,10 @@ impl IoSet {
         !self.state.requests.borrow().not_taken().is_empty()
     }
 
-    /// Gives `each` the buffers of the reads into one buffer that have ended, by their tags, and forgets them.
-    ///
-    /// # Errors
-    /// That of a read that failed.
-    #[inline]
-    pub fn take_reads(&mut self, mut each: impl FnMut(u32, BufMut)) -> Result<(), IoError> {
-        let mut requests = self.state.requests.borrow_mut();
-        let mut result = Ok(());
-        for Ended { token, outcome } in requests.ended.drain(..) {
-            match (outcome.result, outcome.op) {
-                (Ok(()), Op::Read(bufs)) => match only(bufs) {
-                    Ok(buf) => each(token as u32, buf),
-                    Err(_) => result = Err(IoError::new(IoErrorKind::Invalid)),
-                },
-                (Ok(()), _) => result = Err(IoError::new(IoErrorKind::Invalid)),
-                (Err(error), _) => result = Err(error),
-            }
-        }
-        requests.placed.clear();
-        requests.taken = 0;
-        result
+    /// The buffer of read `nr` of [`submit_read`](IoSet::submit_read), once that has ended; `None` when it failed.
+    #[inline(always)]
+    pub fn take_read(&mut self, nr: usize) -> Option<BufMut> {
+        self.state.reads.borrow_mut().get_mut(nr)?.take()
     }
 
     /// Forgets the requests that have ended, so that the next of the same operation come from the start. Outcomes that were
@@ -269,7 +322,7 @@ impl IoSet {
     #[inline]
     pub fn clear(&mut self) {
         if self.state.pending.get() == 0 {
-            self.state.requests.borrow_mut().clear();
+            self.state.clear();
         }
     }
 
@@ -282,10 +335,11 @@ impl IoSet {
 }
 
 impl Drop for IoSet {
+    #[inline]
     fn drop(&mut self) {
         // A set that is dropped with requests in flight must not be reused: late outcomes would get into the next set.
         if self.state.pending.get() == 0 {
-            self.state.requests.borrow_mut().clear();
+            self.state.clear();
             self.home.borrow_mut().push(Rc::clone(&self.state));
         }
     }

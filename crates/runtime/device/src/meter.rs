@@ -14,7 +14,7 @@
 //! wait for space excepted), and in steady state it allocates nothing for a request.
 
 use crate::completion::{Completion, Outcome, Sink};
-use crate::counts::{Counts, Direction};
+use crate::counts::{Counts, Direction, Tally};
 use crate::device::Device;
 use crate::error::{IoError, IoErrorKind};
 use crate::info::DeviceInfo;
@@ -150,7 +150,7 @@ struct Times {
 
 /// See the module's documentation.
 pub struct Meter {
-    counts: RefCell<Counts>,
+    counts: Tally,
     times: RefCell<Times>,
     made: Nanos,
     shard: Shard,
@@ -166,7 +166,7 @@ impl Meter {
     /// A meter with all figures at zero.
     pub fn new(shard: &Shard) -> Rc<Meter> {
         Rc::new_cyclic(|own| Meter {
-            counts: RefCell::default(),
+            counts: Tally::default(),
             times: RefCell::default(),
             made: shard.now(),
             shard: shard.clone(),
@@ -180,9 +180,8 @@ impl Meter {
     /// Counts a request of `len` bytes.
     #[inline(always)]
     pub fn count(&self, op: &Op, len: u64) {
-        let mut counts = self.counts.borrow_mut();
-        if !counts.add_common(op) {
-            counts.add(op, len);
+        if !self.counts.add_common(op) {
+            self.counts.add(op, len);
         }
     }
 
@@ -249,7 +248,7 @@ impl Meter {
 
     /// The counts so far.
     pub fn counts(&self) -> Counts {
-        *self.counts.borrow()
+        self.counts.counts()
     }
 
     /// The figures so far.
@@ -485,7 +484,7 @@ impl Device for Metered {
     }
 
     fn submit(&self, request: Request, done: Completion) {
-        if !self.only_counts.get() || !self.meter.counts.borrow_mut().add_common(&request.op) {
+        if !self.only_counts.get() || !self.meter.counts.add_common(&request.op) {
             return self.submit_uncommon(request, done);
         }
         self.inner.submit(request, done);

@@ -153,7 +153,7 @@ impl Budget {
     }
 
     /// A share if the amount is free and no other task waits for one; never waits.
-    #[inline]
+    #[inline(always)]
     pub fn try_take(self: &Rc<Budget>, amount: u64) -> Option<Share> {
         let amount = amount.min(self.limit);
         if self.any_waits.get() || self.left.get() < amount {

@@ -82,6 +82,7 @@ impl StripeCache {
     }
 
     /// Height of a line in bytes.
+    #[inline]
     pub(crate) fn line_size(&self) -> u64 {
         self.lines.line_size()
     }
@@ -99,13 +100,21 @@ impl StripeCache {
 
     /// Counts what a write needed of `stripe`: blocks found here and blocks read. Lines that were let
     /// go too early count towards growing.
+    #[inline]
     pub(crate) fn wanted(&mut self, stripe: u64, hits: u64, misses: u64) {
         self.hits += hits;
         self.misses += misses;
         if hits > 0 {
             self.lines.touch(stripe);
         }
-        if self.sizing.is_fixed() || !self.sizing.admits(stripe) {
+        if !self.sizing.is_fixed() {
+            self.sizes_itself(stripe, hits, misses);
+        }
+    }
+
+    #[inline(never)]
+    fn sizes_itself(&mut self, stripe: u64, hits: u64, misses: u64) {
+        if !self.sizing.admits(stripe) {
             // While only some stripes are kept, only those show what keeping them would bring.
             return;
         }
@@ -123,6 +132,7 @@ impl StripeCache {
     /// Blocks of rows of `stripe` are about to be [stored](StripeCache::store), of a write of a part of it or of all; of the
     /// members that are `missing` nothing is known any more. Tells if lines should be made for it; `None`: nothing of it is
     /// kept.
+    #[inline(always)]
     pub(crate) fn takes_over(
         &mut self,
         stripe: u64,
@@ -130,15 +140,23 @@ impl StripeCache {
         missing: impl Iterator<Item = Slot>,
         partly: bool,
     ) -> Option<bool> {
-        if self.is_off() {
-            return None;
-        }
         // Lines are made for whole blocks only, and rows shorter than one have none.
         let has_whole = rows.end - rows.start >= self.line_size();
-        if !has_whole && self.lines.is_empty() {
-            return None;
+        match self.is_off() || (!has_whole && self.lines.is_empty()) {
+            true => None,
+            false => self.takes_over_lines(stripe, rows, missing, partly && has_whole),
         }
-        let admit = partly && has_whole && self.admits(stripe);
+    }
+
+    #[inline(never)]
+    fn takes_over_lines(
+        &mut self,
+        stripe: u64,
+        rows: &Range<u64>,
+        missing: impl Iterator<Item = Slot>,
+        makes_lines: bool,
+    ) -> Option<bool> {
+        let admit = makes_lines && self.admits(stripe);
         if !admit && self.stripe(stripe).is_none() {
             return None;
         }

@@ -94,7 +94,7 @@ impl Consistency {
     }
 
     /// Enters a write of part of a unit; `None` when it has to wait for that.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_enter(
         &self,
         geometry: &Geometry,

@@ -31,6 +31,7 @@ pub(crate) struct Entered {
 }
 
 impl Drop for Entered {
+    #[inline]
     fn drop(&mut self) {
         if let Policy::Bitmap(intent) = &*self.policy {
             intent.leave(&self.bits);
@@ -63,7 +64,7 @@ impl Policy {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn try_enter(
         policy: &Rc<Policy>,
         geometry: &Geometry,

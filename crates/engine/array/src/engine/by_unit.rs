@@ -40,7 +40,7 @@ impl<T: Default> ByUnit<T> {
     }
 
     /// The value of `unit`, if it has one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get_mut(&mut self, unit: u64) -> Option<&mut T> {
         let mut at = *self.chains.get(self.chain(unit))?;
         while let Some(entry) = self.entries.get(at as usize) {
@@ -83,7 +83,7 @@ impl<T: Default> ByUnit<T> {
     }
 
     /// Takes the value of `unit` away, if it has one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(&mut self, unit: u64) -> Option<T> {
         let chain = self.chain(unit);
         let mut at = *self.chains.get(chain)?;

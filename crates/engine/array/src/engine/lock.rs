@@ -60,6 +60,20 @@ struct Table {
 }
 
 impl Table {
+    /// Holds a range of a unit of which something is held already, where it is free.
+    #[inline(never)]
+    fn add(&mut self, unit: u64, range: Range) -> bool {
+        let is_free = match self.units.get_mut(unit) {
+            None => true,
+            Some(Unit::One(held)) => !held.overlaps(range),
+            Some(Unit::Several(several)) => several.is_free(range),
+        };
+        if is_free {
+            self.several(unit).held.push(range);
+        }
+        is_free
+    }
+
     /// The holders of a unit and those who wait, whoever they are.
     fn several(&mut self, unit: u64) -> &mut Several {
         let several = match self.units.remove(unit) {
@@ -107,22 +121,14 @@ impl RangeLocks {
     }
 
     /// Takes bytes `start..end` of `unit` at once, or not at all.
-    #[inline]
+    #[inline(always)]
     pub fn try_lock(&self, unit: u64, start: u64, end: u64) -> Option<Held> {
         let range = Range { start, end };
         let mut table = self.0.table.borrow_mut();
-        match table.units.get_mut(unit) {
-            None => table.units.insert(unit, Unit::One(range)),
-            Some(there) => {
-                let is_free = match there {
-                    Unit::One(held) => !held.overlaps(range),
-                    Unit::Several(several) => several.is_free(range),
-                };
-                if !is_free {
-                    return None;
-                }
-                table.several(unit).held.push(range);
-            }
+        if table.units.get_mut(unit).is_none() {
+            table.units.insert(unit, Unit::One(range));
+        } else if !table.add(unit, range) {
+            return None;
         }
         drop(table);
         Some(self.held(unit, range))
@@ -154,7 +160,7 @@ impl RangeLocks {
         self.held(unit, range)
     }
 
-    #[inline]
+    #[inline(always)]
     fn release(&self, unit: u64, range: Range) {
         let mut table = self.0.table.borrow_mut();
         if let Some(Unit::Several(_)) = table.units.get_mut(unit) {
@@ -209,6 +215,7 @@ impl Several {
 }
 
 impl Drop for Held {
+    #[inline(always)]
     fn drop(&mut self) {
         self.locks.release(self.unit, self.range);
     }

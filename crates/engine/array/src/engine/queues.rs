@@ -10,6 +10,7 @@
 use super::by_unit::ByUnit;
 use crate::engine::work::WriteArgs;
 use crate::state::extent::{Extent, rows_of_all};
+use braid_layout::Parity;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -54,6 +55,13 @@ pub(crate) struct Sizes {
     pub(crate) chunk: u64,
     /// Of its data.
     pub(crate) stripe: u64,
+}
+
+impl Sizes {
+    #[inline]
+    pub(crate) fn of(parity: &Parity) -> Sizes {
+        Sizes { chunk: parity.chunk_size(), stripe: parity.stripe_size() }
+    }
 }
 
 /// A queue as its leader needs to know it.
@@ -178,7 +186,8 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Has a write that came in this `turn` wait for its stripe, which is so large.
-    #[inline]
+    // A write is large: called, it would be moved for that.
+    #[inline(always)]
     pub(crate) fn join(&self, args: WriteArgs, sizes: Sizes, turn: u64) -> Joined {
         let unit = args.unit;
         let bytes = args.extent.end - args.extent.start;
@@ -233,6 +242,7 @@ impl Waiting {
     /// The stripe of queue `key`, whose first write came in this `turn`, waits for other writes. True when nobody watches
     /// such stripes: the caller is to see to it that [`Waiting::due`] is called in every turn, until it says that there
     /// are none.
+    #[inline(always)]
     pub(crate) fn batch(&self, key: Key, turn: u64) -> bool {
         let due = quiet_after(turn);
         self.next_due.set(self.next_due.get().min(due));
@@ -289,8 +299,8 @@ impl Waiting {
 
     /// A stripe right before `unit` has come whole in several writes, and is being carried out.
     fn goes_on(&self, unit: u64) -> bool {
-        let before = unit.saturating_sub(STREAM_MAX)..unit;
-        self.under_way.borrow().iter().any(|unit| before.contains(unit))
+        let before = |other: &u64| *other < unit && unit - *other <= STREAM_MAX;
+        self.under_way.borrow().iter().any(before)
     }
 
     /// What was [taken](Waiting::take) of stripe `unit` has been carried out: stripes that were held back wait for what

@@ -24,7 +24,7 @@ impl Scratch {
     }
 
     /// Takes `bytes` of the budget where so many are free and nobody waits.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_take(&self, bytes: u64) -> Option<Share> {
         self.budget.try_take(bytes)
     }

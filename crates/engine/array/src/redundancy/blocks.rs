@@ -196,18 +196,32 @@ pub(crate) fn parity_of_chunks(
 }
 
 /// Has the parity that there is follow data chunk `k`, which changes from `old` to `new`.
+#[inline]
 pub(crate) fn change_parity(
     map: &StripeMap,
     k: usize,
     (old, new): (&[u8], &[u8]),
     (p, q): (Option<&mut [u8]>, Option<&mut [u8]>),
 ) {
+    match (p, q) {
+        (Some(p), None) => braid_parity::delta_p(old, new, p),
+        (p, Some(q)) => change_q(map, k, (old, new), (p, q)),
+        (None, None) => {}
+    }
+}
+
+/// [`change_parity`] where Q is there.
+#[inline(never)]
+fn change_q(
+    map: &StripeMap,
+    k: usize,
+    (old, new): (&[u8], &[u8]),
+    (p, q): (Option<&mut [u8]>, &mut [u8]),
+) {
     // An exponent is below the number of slots of a level 6 array, 257 at most.
     let exponent = map.exponent(k) as u8;
-    match (p, q) {
-        (Some(p), Some(q)) => braid_parity::delta_pq(exponent, old, new, p, q),
-        (Some(p), None) => braid_parity::delta_p(old, new, p),
-        (None, Some(q)) => braid_parity::delta_q(exponent, old, new, q),
-        (None, None) => {}
+    match p {
+        Some(p) => braid_parity::delta_pq(exponent, old, new, p, q),
+        None => braid_parity::delta_q(exponent, old, new, q),
     }
 }

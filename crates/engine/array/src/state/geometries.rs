@@ -77,7 +77,7 @@ impl Geometries {
     }
 
     /// Where an array byte lies.
-    #[inline]
+    #[inline(always)]
     pub fn locate(&self, array_byte: u64) -> InUnit<'_> {
         let geometry = self.at(array_byte);
         let (unit, within) = geometry.locate_unit(array_byte);

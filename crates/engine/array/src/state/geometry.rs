@@ -150,7 +150,7 @@ impl Geometry {
     }
 
     /// The unit of an array byte, and the byte within it.
-    #[inline]
+    #[inline(always)]
     pub fn locate_unit(&self, array_byte: u64) -> (u64, u64) {
         if let Layout::Parity(parity) = &self.layout {
             let (stripe, k, within) = parity.locate(array_byte);

@@ -116,10 +116,12 @@ fn submit<const FOR_ERRORS: bool>(view: &View, write: &impl Outgoing, set: &mut 
     for block in write.blocks() {
         let Some((device, data_offset)) = view.member(block.slot) else { continue };
         let fua = write.fua() && !(block.role == Role::Parity && planted("parity-without-fua"));
-        let request = block.content.into_request(data_offset + block.at, fua);
-        match FOR_ERRORS {
-            true => set.submit_for_errors(block.slot as u32, &**device, request),
-            false => set.submit(block.slot as u32, &**device, request),
+        let (offset, tag) = (data_offset + block.at, block.slot as u32);
+        match block.content {
+            Content::Bytes(buf) if FOR_ERRORS => {
+                set.submit_write(tag, &**device, offset, buf, fua);
+            }
+            content => set.submit(tag, &**device, content.into_request(offset, fua)),
         }
     }
     if view.any_replacement() {

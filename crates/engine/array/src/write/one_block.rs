@@ -15,8 +15,8 @@ use crate::write::members::{try_submit, write_members};
 use crate::write::segment::whole_lines;
 use crate::write::widen::is_whole;
 use crate::write::write_errors::handle_write_errors;
-use braid_device::{IoError, IoErrorKind, IoSet, Request};
-use braid_layout::{Slot, StripeMap};
+use braid_device::{IoError, IoErrorKind, IoSet};
+use braid_layout::{Parity, Slot};
 use braid_shard::plant::planted;
 use braid_shard::{Buf, BufMut};
 use std::ops::Range;
@@ -26,7 +26,7 @@ use std::rc::Rc;
 struct OneBlock<'a> {
     engine: &'a Rc<Engine>,
     view: &'a Rc<View>,
-    map: StripeMap,
+    parity: &'a Parity,
     stripe: u64,
     /// The data chunk.
     k: usize,
@@ -69,19 +69,19 @@ pub(crate) async fn carry_out(
     let chunk = parity.chunk_size();
     let k = piece.extent.start / chunk;
     let rows = piece.extent.start - k * chunk..piece.extent.end - k * chunk;
-    let map = parity.map_stripe(stripe);
     // With one data chunk in a stripe it may be all of that.
     if rows.end > chunk
-        || (map.data_chunks() == 1 && rows == (0..chunk))
+        || (parity.data_chunks() == 1 && rows == (0..chunk))
         || whole_lines(rows.clone(), line, chunk) != rows
     {
         return None;
     }
     let k = k as usize;
     let at = parity.member_offset(stripe) + rows.start;
+    let map = parity.map_stripe(stripe);
     let slots = [map.data_slot(k), map.p_slot(), map.q_slot().unwrap_or(Slot::MAX)];
-    let count = 2 + usize::from(map.q_slot().is_some());
-    let one = OneBlock { engine, view, map, stripe, k, slots, count, rows, at, new };
+    let count = 1 + parity.parity_count();
+    let one = OneBlock { engine, view, parity, stripe, k, slots, count, rows, at, new };
     if !one.is_plain() {
         return None;
     }
@@ -135,7 +135,7 @@ impl OneBlock<'_> {
     }
 
     /// The block and its parity are there, whole, and match.
-    #[inline]
+    #[inline(always)]
     fn is_plain(&self) -> bool {
         let end = self.at + self.len() as u64;
         !self.view.broken
@@ -150,13 +150,13 @@ impl OneBlock<'_> {
     }
 
     /// The blocks that the stripe cache has; `None` when another plan than read-modify-write reads less.
-    #[inline]
+    #[inline(always)]
     fn plan(&self) -> Option<Blocks> {
         let rmw_level = self.engine.settings.get().rmw_level.of_members(self.view.rotational());
         let mut cache = self.engine.cache.borrow_mut();
         let found = cache.as_ref().and_then(|cache| cache.stripe(self.stripe));
         let (misses, reconstruct) = match &found {
-            None => (self.count, self.map.data_chunks() - 1),
+            None => (self.count, self.parity.data_chunks() - 1),
             Some(found) => self.missing(found),
         };
         if !rmw_level.prefers_rmw(misses, reconstruct) {
@@ -183,21 +183,22 @@ impl OneBlock<'_> {
     #[inline(never)]
     fn missing(&self, found: &StripeLines<'_>) -> (usize, usize) {
         let is_missing = |slot: &Slot| !found.has(*slot, &self.rows);
-        let others = (0..self.map.data_chunks()).filter(|k| *k != self.k);
-        let others = others.map(|k| self.map.data_slot(k));
+        let map = self.parity.map_stripe(self.stripe);
+        let others = (0..map.data_chunks()).filter(|k| *k != self.k);
+        let others = others.map(|k| map.data_slot(k));
         let own = self.slots().iter().filter(|slot| is_missing(slot));
         (own.count(), others.filter(is_missing).count())
     }
 
     /// Has the blocks that are missing read by way of `set`; `None` when a member is not there.
-    #[inline]
+    #[inline(always)]
     fn read(&self, set: &mut IoSet, old: &Blocks) -> Option<()> {
         let mut reads = 0;
         for (nr, (slot, old)) in self.slots.iter().zip(old).enumerate().take(self.count) {
             if old.is_none() {
                 let (device, data_offset) = self.view.member(*slot)?;
                 let buf = self.engine.shard.pool().get(self.len());
-                set.submit(nr as u32, &**device, Request::read(data_offset + self.at, buf));
+                set.submit_read(nr, &**device, data_offset + self.at, buf);
                 reads += 1;
             }
         }
@@ -207,14 +208,13 @@ impl OneBlock<'_> {
 
     /// Makes new parity of the old, of which `set` has read what the stripe cache did not have; `None` when a member could
     /// not give its block.
-    #[inline]
+    #[inline(always)]
     fn compute(&self, set: &mut IoSet, mut old: Blocks, piece: &WriteArgs) -> Option<Going<'_>> {
-        let keep = |nr: u32, buf: BufMut| {
-            if let Some(old) = old.get_mut(nr as usize) {
-                *old = Some(buf.freeze());
+        for (nr, old) in old.iter_mut().enumerate().take(self.count) {
+            if old.is_none() {
+                *old = Some(set.take_read(nr)?.freeze());
             }
-        };
-        set.take_reads(keep).ok()?;
+        }
         let [Some(data), Some(p), q] = old else { return None };
         // The stripe cache may hold the same buffer, and keeps its old content until the write has ended.
         let own = |parity: Buf| {
@@ -227,8 +227,13 @@ impl OneBlock<'_> {
             counters.lookups += 1;
         });
         if !(planted("parity-of-a-segment") && self.rows.start == 0) {
-            let q = q.as_mut().map(|q| &mut q[..]);
-            change_parity(&self.map, self.k, (&data, self.new), (Some(&mut p), q));
+            match q.as_mut() {
+                None => braid_parity::delta_p(&data, self.new, &mut p),
+                Some(q) => {
+                    let map = self.parity.map_stripe(self.stripe);
+                    change_parity(&map, self.k, (&data, self.new), (Some(&mut p), Some(q)));
+                }
+            }
         }
         let parity = [Some(p.freeze()), q.map(BufMut::freeze)];
         Some(Going { one: self, extent: piece.extent, parity, fua: piece.fua })

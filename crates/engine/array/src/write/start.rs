@@ -1,8 +1,10 @@
 //! Writes: cut at the ends of units, each part handed to the owner of its unit, where it enters under the
 //! consistency policy.
 
+use crate::consistency::Entered;
 use crate::engine::Engine;
 use crate::engine::mesh::PieceDone;
+use crate::engine::queues::Sizes;
 use crate::engine::split::{Kind, Split};
 use crate::engine::work::{WriteArgs, WritePayload};
 use crate::read::locate::{ReadPlace, locate_read};
@@ -17,28 +19,53 @@ use std::rc::Rc;
 
 /// Carries out `request`, a write of `len` bytes, which are some.
 pub(crate) fn write(engine: &Rc<Engine>, request: Request, len: u64, done: Completion) {
-    let view = engine.view();
     let offset = request.offset;
-    let geometry = view.geometry_at(offset);
-    if !geometry.level.has_redundancy() {
-        return write_to_member(engine, &view, request, len, done);
-    }
-    let InUnit { unit, within, left, .. } = view.locate_unit(offset);
-    if len > left || geometry.owner(unit) != engine.shard.id() {
-        return write_parts(engine, &view, request, done);
-    }
+    let Op::Write { bufs, .. } = &request.op else { return };
+    // The commonest is of one buffer for a part of a unit that this shard owns. It needs the view for a moment only.
+    let is_one = bufs.len() == 1;
+    let part = engine.members.look(|view| locate(engine, view, offset, len).filter(|_| is_one));
+    let Some(Part { unit, extent, entered, sizes }) = part else {
+        let view = engine.view();
+        return match view.geometry_at(offset).level.has_redundancy() {
+            true => write_parts(engine, &view, request, done),
+            false => write_to_member(engine, &view, request, len, done),
+        };
+    };
     let Op::Write { bufs, fua } = request.op else { return };
-    match only(bufs) {
-        Ok(payload) => {
-            let extent = Extent { start: within, end: within + len };
-            let done = PieceDone::Alone { request: engine.begin_request(), fua, done };
-            write_unit(engine, &view, unit, extent, payload, fua, done);
-        }
-        Err(bufs) => {
-            let request = Request { offset, op: Op::Write { bufs, fua } };
-            write_parts(engine, &view, request, done);
-        }
+    let Ok(payload) = only(bufs) else { return };
+    let done = PieceDone::Alone { request: engine.begin_request(), fua, done };
+    let payload = WritePayload::Data(payload);
+    let args = WriteArgs { unit, extent, payload, fua, done, entered };
+    match sizes {
+        _ if args.entered.is_none() => engine.tasks().record.spawn((Rc::clone(engine), args)),
+        Some(sizes) => crate::write::waiting::enter(engine, sizes, args),
+        None => engine.tasks().write_copies.spawn((Rc::clone(engine), args)),
     }
+}
+
+/// A write of part of a unit that this shard owns.
+struct Part {
+    unit: u64,
+    extent: Extent,
+    /// `None`: something has to be recorded before it.
+    entered: Option<Entered>,
+    /// Those of its stripe, at the levels that have such.
+    sizes: Option<Sizes>,
+}
+
+/// The `len` bytes at `offset` as a part of one unit that this shard owns; `None` if they are not.
+#[inline(always)]
+fn locate(engine: &Engine, view: &View, offset: u64, len: u64) -> Option<Part> {
+    if !view.geometry_at(offset).level.has_redundancy() {
+        return None;
+    }
+    let InUnit { geometry, unit, within, left } = view.locate_unit(offset);
+    if len > left || geometry.owner(unit) != engine.shard.id() {
+        return None;
+    }
+    let extent = Extent { start: within, end: within + len };
+    let entered = engine.consistency.try_enter(geometry, unit, extent);
+    Some(Part { unit, extent, entered, sizes: geometry.parity().map(Sizes::of) })
 }
 
 /// [`write`] without redundancy. One that a member can carry out as a whole is passed on as it is.
@@ -193,7 +220,9 @@ fn spawn_write(engine: &Rc<Engine>, view: &View, mut args: WriteArgs) {
 #[inline(always)]
 pub(crate) fn start_write(engine: &Rc<Engine>, view: &View, args: WriteArgs) {
     match &view.geometry_of(args.unit).layout {
-        Layout::Parity(parity) => crate::write::waiting::enter(engine, parity, args),
+        Layout::Parity(parity) => {
+            crate::write::waiting::enter(engine, Sizes::of(parity), args);
+        }
         _ => engine.tasks().write_copies.spawn((Rc::clone(engine), args)),
     }
 }

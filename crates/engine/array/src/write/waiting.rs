@@ -14,17 +14,15 @@ use crate::engine::Engine;
 use crate::engine::queues::{Joined, Key, Leading, Sizes};
 use crate::engine::work::WriteArgs;
 use crate::state::extent::Extent;
-use braid_layout::Parity;
 use std::rc::Rc;
 
 /// Has `args` carried out, with whatever else comes for its stripe.
 #[inline(always)]
-pub(crate) fn enter(engine: &Rc<Engine>, parity: &Parity, args: WriteArgs) {
+pub(crate) fn enter(engine: &Rc<Engine>, sizes: Sizes, args: WriteArgs) {
     engine.measured.count(|counters| {
         counters.pieces += 1;
         counters.lookups += 1;
     });
-    let sizes = Sizes { chunk: parity.chunk_size(), stripe: parity.stripe_size() };
     join(engine, sizes, args);
 }
 
@@ -32,14 +30,17 @@ pub(crate) fn enter(engine: &Rc<Engine>, parity: &Parity, args: WriteArgs) {
 #[inline(always)]
 fn join(engine: &Rc<Engine>, sizes: Sizes, args: WriteArgs) {
     let turn = engine.shard.turns();
-    let key = match engine.waiting.join(args, sizes, turn) {
-        Joined::Follows => return,
-        Joined::Leads(key) if engine.members.aggregates() => {
-            if engine.waiting.batch(key, turn) {
-                start_watch(engine);
-            }
-            return;
+    let joined = engine.waiting.join(args, sizes, turn);
+    if let Joined::Leads(key) = joined
+        && engine.members.aggregates()
+    {
+        if engine.waiting.batch(key, turn) {
+            start_watch(engine);
         }
+        return;
+    }
+    let key = match joined {
+        Joined::Follows => return,
         Joined::Leads(key) | Joined::Whole(key) | Joined::Completes(key) => key,
     };
     engine.tasks().lead.spawn((Rc::clone(engine), key));

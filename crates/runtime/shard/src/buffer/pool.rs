@@ -33,26 +33,29 @@ impl Pool {
     ///
     /// # Panics
     /// When `len` is [`LEN_MAX`] or more.
-    #[inline]
+    // Where the length is known little of it is left.
+    #[inline(always)]
     pub fn get(&self, len: usize) -> BufMut {
-        assert!(len < LEN_MAX, "a buffer of {len} bytes");
-        let class = class_of(len);
-        let block = match class.and_then(|class| self.0.take_kept(class)) {
-            Some(block) => {
-                // SAFETY: a block that the pool kept is initialised.
-                let head = unsafe { block.as_ref() };
-                self.0.outstanding.set(self.0.outstanding.get() + head.capacity);
-                head.handles.set(1);
-                head.pool.set(Some(Rc::clone(&self.0)));
-                block
-            }
-            None => self.fresh(len, class),
-        };
-        BufMut { block, start: 0, len: len as u32 }
+        if len < LEN_MAX
+            && let Some(class) = class_of(len)
+            && let Some(block) = self.0.take_kept(class)
+        {
+            // SAFETY: a block that the pool kept is initialised.
+            let head = unsafe { block.as_ref() };
+            self.0.outstanding.set(self.0.outstanding.get() + head.capacity);
+            head.handles.set(1);
+            head.pool.set(Some(Rc::clone(&self.0)));
+            return BufMut { block, start: 0, len: len as u32 };
+        }
+        self.fresh(len)
     }
 
+    /// [`get`](Pool::get) of memory that the pool has not kept.
     #[cold]
-    fn fresh(&self, len: usize, class: Option<usize>) -> NonNull<Block> {
+    #[inline(never)]
+    fn fresh(&self, len: usize) -> BufMut {
+        assert!(len < LEN_MAX, "a buffer of {len} bytes");
+        let class = class_of(len);
         let capacity = class.map_or(round_up(len), |class| 1 << (class as u32 + CLASS_MIN_SHIFT));
         self.0.outstanding.set(self.0.outstanding.get() + capacity);
         let kind = class.map_or(Kind::Large, Kind::Kept);
@@ -65,7 +68,8 @@ impl Pool {
             }
             None => (allocate(capacity), None),
         };
-        self.head(memory, capacity, (kind, region), None)
+        let block = self.head(memory, capacity, (kind, region), None);
+        BufMut { block, start: 0, len: len as u32 }
     }
 
     /// A buffer of `len` zero bytes.
