@@ -240,7 +240,7 @@ pub struct Listed {
     pub uuid: String,
     /// Its state in words.
     pub state: String,
-    /// NBD URIs.
+    /// Where clients find it: a URI or a path for each door.
     pub exports: Vec<String>,
 }
 
@@ -363,8 +363,29 @@ pub struct Detail {
     pub settings: BTreeMap<String, String>,
     /// What clients and members have done.
     pub counters: Counters,
-    /// NBD URIs.
+    /// Where clients find it: a URI or a path for each door.
     pub exports: Vec<String>,
+    /// Those that are connected.
+    pub clients: Vec<ClientDetail>,
+}
+
+/// A client of an array.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientDetail {
+    /// Address and port, or the process at the other end of a unix socket.
+    pub address: String,
+    /// The protocol that it speaks: nbd.
+    pub protocol: String,
+    /// Requests that were taken from it.
+    pub requests: u64,
+    /// Bytes that were read for it.
+    pub read_bytes: u64,
+    /// Bytes that it wrote.
+    pub written_bytes: u64,
+    /// Requests that failed or were refused.
+    pub errors: u64,
+    /// Requests that are under way.
+    pub in_flight: u64,
 }
 
 /// A job that could not go on, and is tried again.

@@ -6,6 +6,7 @@ use braid_device::spec::MemberSpec;
 use braid_device::{
     Completion, Device, DeviceInfo, Op, OpenError, Opener, Request, Target, TargetInfo,
 };
+use braid_export::Export;
 use braid_nbd::Address;
 use braid_nbd::serve::Server;
 use braid_shard::Shard;

@@ -7,6 +7,7 @@ use braid_array::options::AssembleOptions;
 use braid_array::settings::Settings;
 use braid_device::spec::MemberSpec;
 use braid_device::{Opener, Target};
+use braid_export::Export;
 use braid_nbd::Address;
 use braid_nbd::serve::Server;
 use braid_shard::Shard;

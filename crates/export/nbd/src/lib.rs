@@ -16,7 +16,6 @@ pub mod protocol;
 mod remote;
 mod returning;
 pub mod serve;
-pub mod socket_file;
 mod stream;
 mod uri;
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_device::{Device, IoErrorKind, IoSets, Op, Request as DeviceRequest, Target};
+use braid_export::Export;
 use braid_nbd::Address;
 use braid_nbd::client::{Client, ConnectError};
 use braid_nbd::protocol::constants::*;

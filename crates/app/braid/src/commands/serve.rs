@@ -1,6 +1,7 @@
 //! `braid serve`: the foreground server from its start to its orderly end.
 
 mod announce;
+mod doors;
 mod looking;
 mod read_only;
 mod settings;
@@ -31,13 +32,15 @@ use announce::announce;
 use anyhow::{Context, Result, anyhow};
 use braid_array::salvage::Salvage;
 use braid_device::{Opener, Target};
-use braid_nbd::serve::Server;
 use braid_shard::mailbox::Remote;
 use looking::{Looking, Sought};
 use starting::{Begun, How, start_all};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
+
+/// The time that requests of clients get to be answered at the end.
+const DRAIN_WAIT: Duration = Duration::from_secs(2);
 
 pub fn run(options: Serve) -> Result<ExitCode> {
     let (send_end, ends) = mpsc::channel();
@@ -80,15 +83,13 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         let none = arrays.is_empty() && salvaged.is_empty();
         if none { Err(anyhow!("nothing to serve: no array could be started")) } else { Ok(()) }
     });
-    let server = started.and_then(|()| {
+    let doors = started.and_then(|()| {
         let running = arrays.iter().map(|array| Arc::clone(array) as Arc<dyn Target>);
         let looked_at = salvaged.iter().map(|array| Arc::clone(array) as Arc<dyn Target>);
         // What another array is made of is not for clients.
         let free = |target: &Arc<dyn Target>| !below.contains(&target.info().name);
         let targets = running.chain(looked_at).filter(free).collect();
-        let limits = options.nbd_limits.limits();
-        let (shards, addresses) = (shards.remotes(), &options.nbd);
-        Ok(Arc::new(Server::start_within(&limits, shards, addresses, targets, None)?))
+        doors::open(&options, shards.remotes(), targets)
     });
     let around = Around {
         remotes: shards.remotes().to_vec(),
@@ -100,16 +101,15 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         door: socket.door(),
         given: members.iter().map(|member| member.name.clone()).collect(),
     };
-    let exporting = server.as_ref().ok().map(Arc::clone);
     let running = Running::new(
         arrays.clone(),
         salvaged.clone(),
-        exporting,
+        doors.as_ref().ok().cloned().unwrap_or_default(),
         around,
         send_end,
         volumes::events,
     );
-    let served = server.and_then(|server| {
+    let served = doors.and_then(|doors| {
         memory_watch::start(&running, memory)?;
         scrub_watch::start(&running)?;
         spare_watch::start(&running)?;
@@ -121,10 +121,10 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         let metrics = options.metrics.metrics.as_ref();
         let metrics = metrics.map(|place| metrics::serve(place, &running)).transpose()?;
         for array in &arrays {
-            announce(array, &server)?;
+            announce(array, &doors)?;
         }
         for array in &salvaged {
-            read_only::announce(array, &server)?;
+            read_only::announce(array, &doors)?;
         }
         if let Some(metrics) = &metrics {
             output::line(format!("metrics: {}", metrics.place()))?;
@@ -136,7 +136,12 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         let end = ends.recv().context("waiting for the end")?;
         let missing = looking.end();
         drop(metrics);
-        server.stop();
+        // Clients get the answers to what they have asked for.
+        let left = doors.drain(DRAIN_WAIT);
+        if left > 0 {
+            tracing::warn!(left, "requests of clients are not answered after two seconds");
+        }
+        doors.stop();
         Ok((end, missing))
     });
     let left = running.stop_all()?;

@@ -5,7 +5,7 @@
 use super::End;
 use super::control_socket::Handler;
 use super::creating::Wanted;
-use super::details;
+use super::details::{self, Outside};
 use super::jobs::job_of;
 use super::orders::{NoSuchArray, order, status, stopped};
 use super::running::Running;
@@ -73,7 +73,7 @@ impl Running {
             Request::List => Answer::List { arrays: self.list()? },
             Request::Detail { array } => {
                 if let Some(array) = self.find_salvaged(array.as_deref()) {
-                    let detail = salvaged::detail(&array, self.exports(&array.info().name));
+                    let detail = salvaged::detail(&array, self.outside(&array.info().name));
                     return Ok(Answer::Detail { detail: Box::new(detail) });
                 }
                 let array = self.find(array.as_deref())?;
@@ -200,34 +200,30 @@ impl Running {
                 name: array.name().to_string(),
                 uuid: uuid_text::format(&array.uuid()),
                 state: status.state_line(),
-                exports: self.exports(array.name()),
+                exports: self.doors.locations(array.name()),
             })
         };
         let mut all = arrays.iter().map(listed).collect::<Result<Vec<_>>>()?;
         for array in self.salvaged().iter() {
-            let exports = self.exports(&array.info().name);
-            let detail = salvaged::detail(array, exports);
+            let outside = self.outside(&array.info().name);
+            let detail = salvaged::detail(array, outside);
             let (name, uuid, state) = (detail.name, detail.uuid, detail.state);
             all.push(Listed { name, uuid, state, exports: detail.exports });
         }
         Ok(all)
     }
 
-    fn exports(&self, name: &str) -> Vec<String> {
-        match &self.server {
-            Some(server) if server.offers(name) => {
-                server.addresses().iter().map(|address| address.uri(name)).collect()
-            }
-            _ => Vec::new(),
-        }
+    /// The array of that name as its clients see it.
+    fn outside(&self, name: &str) -> Outside {
+        Outside::of(&self.doors, name)
     }
 
     fn detail(&self, array: &Array) -> Result<Detail> {
         let known = self.scrubs.known(array)?;
         let mut detail = {
-            let (uuid, exports) = (array.uuid(), self.exports(array.name()));
+            let (uuid, outside) = (array.uuid(), self.outside(array.name()));
             let shared = (self.spares.group(&uuid), self.spares.moves(&uuid));
-            details::detail(status(array)?, exports, known, shared)
+            details::detail(status(array)?, outside, known, shared)
         };
         for member in &mut detail.members {
             member.smart = self.smart.of(&member.name);

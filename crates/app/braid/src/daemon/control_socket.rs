@@ -6,7 +6,7 @@
 
 use crate::protocol::{Answer, LINE_MAX, Request};
 use anyhow::{Context, Result};
-use braid_nbd::socket_file::{SocketFile, SocketFileError};
+use braid_export::socket_file::{SocketFile, SocketFileError};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};

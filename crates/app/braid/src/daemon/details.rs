@@ -5,25 +5,56 @@ use super::jobs::job_of;
 use super::scrubs::Known;
 use crate::output::words;
 use crate::protocol::{
-    Bitmap, Detail, Following, Heartbeat, LastJob, Member, NextStep, Reshape, StuckJob,
+    Bitmap, ClientDetail, Detail, Following, Heartbeat, LastJob, Member, NextStep, Reshape,
+    StuckJob,
 };
 use crate::settings::group::SpareGroup;
 use crate::settings::{ArraySettings, Beside};
 use braid_array::status::{
     self, ArrayState, ArrayStatus, JobOutcome, LastJob as EngineLastJob, MemberStatus,
 };
+use braid_export::{Client, Doors, Traffic};
 use braid_format::{SECTOR, uuid_text};
 use rustix::fs::{major, minor};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
 
-/// The state of an array that is exported at `exports` and of whose checks this is known; that of its members that are
+/// An array as its clients see it.
+pub struct Outside {
+    /// Where they find it.
+    pub exports: Vec<String>,
+    /// Those that are connected.
+    pub clients: Vec<ClientDetail>,
+}
+
+impl Outside {
+    /// The array of that name behind these doors.
+    pub fn of(doors: &Doors, name: &str) -> Outside {
+        let clients = doors.clients_of(name).into_iter().map(client_of).collect();
+        Outside { exports: doors.locations(name), clients }
+    }
+}
+
+fn client_of(client: Client) -> ClientDetail {
+    let Traffic { requests, read_bytes, written_bytes, errors, in_flight } = client.traffic;
+    ClientDetail {
+        address: client.address,
+        protocol: client.protocol.to_string(),
+        requests,
+        read_bytes,
+        written_bytes,
+        errors,
+        in_flight,
+    }
+}
+
+/// The state of an array that clients reach so, and of whose checks this is known; that of its members that are
 /// arrays is for the caller, and what disks warn of.
 /// `moves`: spares that came or went.
 pub(super) fn detail(
     status: ArrayStatus,
-    exports: Vec<String>,
+    outside: Outside,
     known: Known,
     (spare_group, moves): (Option<SpareGroup>, Vec<String>),
 ) -> Detail {
@@ -109,7 +140,8 @@ pub(super) fn detail(
         sync_speed_max: (max != u64::MAX).then_some(max),
         settings: chosen.chosen().into_iter().map(|one| (one.name, one.value)).collect(),
         counters: figures::counters(&status.counters),
-        exports,
+        exports: outside.exports,
+        clients: outside.clients,
         name: status.name,
     }
 }

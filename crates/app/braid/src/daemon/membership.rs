@@ -25,9 +25,10 @@ impl Running {
     /// When somebody uses it.
     pub(super) fn take(&self, name: &str) -> Result<()> {
         self.unused(name)?;
-        let Some(server) = &self.server else { return Ok(()) };
-        if let Err(clients) = server.withdraw_unused(name) {
-            bail!("array {name} is in use by {clients} NBD connections: disconnect them first");
+        if let Err(clients) = self.doors.withdraw_unused(name) {
+            bail!(
+                "array {name} is in use by {clients} connections of clients: disconnect them first"
+            );
         }
         Ok(())
     }
@@ -50,15 +51,15 @@ impl Running {
 
     /// Arrays that may have become free are offered to clients again; under [`Running::stack_turn`].
     pub(super) fn offer_free<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<()> {
-        let Some(server) = &self.server else { return Ok(()) };
         let arrays = self.arrays().clone();
         let users = stacking::users(&arrays)?;
         for name in names {
             let array = arrays.iter().find(|array| array.name() == name);
-            let free =
-                || !users.contains_key(name) && self.no_brick(name).is_ok() && !server.offers(name);
+            let free = || {
+                !users.contains_key(name) && self.no_brick(name).is_ok() && !self.doors.offers(name)
+            };
             if let Some(array) = array.filter(|_| free()) {
-                server.offer(Arc::clone(array) as Arc<dyn Target>)?;
+                self.doors.offer(Arc::clone(array) as Arc<dyn Target>)?;
             }
         }
         Ok(())

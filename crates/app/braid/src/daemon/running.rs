@@ -19,8 +19,8 @@ use braid_array::array::Array;
 use braid_array::salvage::Salvage;
 use braid_array::state::ArrayId;
 use braid_device::Target;
+use braid_export::Doors;
 use braid_format::uuid_text;
-use braid_nbd::serve::Server;
 use braid_shard::mailbox::Remote;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::Sender;
@@ -31,8 +31,8 @@ pub struct Running {
     arrays: Mutex<Vec<Arc<Array>>>,
     /// Arrays that are only read, beside the engine.
     salvaged: Mutex<Vec<Arc<Salvage>>>,
-    /// Where arrays are exported that are no members of others.
-    pub(super) server: Option<Arc<Server>>,
+    /// Where clients reach arrays that are no members of others.
+    pub(super) doors: Doors,
     pub(super) remotes: Vec<Remote>,
     /// Bytes that the caches of an array may take.
     pub(super) memory_max: u64,
@@ -80,12 +80,12 @@ pub struct Around {
 }
 
 impl Running {
-    /// `arrays` and `salvaged`, exported by `server`; `ends` is told when the last one was stopped. `events` gives what is
+    /// `arrays` and `salvaged`, which clients reach through `doors`; `ends` is told when the last one was stopped. `events` gives what is
     /// told of what happens to volumes by themselves.
     pub fn new(
         arrays: Vec<Arc<Array>>,
         salvaged: Vec<Arc<Salvage>>,
-        server: Option<Arc<Server>>,
+        doors: Doors,
         around: Around,
         ends: Sender<End>,
         events: impl FnOnce(Weak<Running>) -> Arc<dyn Events>,
@@ -94,7 +94,7 @@ impl Running {
         Arc::new_cyclic(|own| Running {
             arrays: Mutex::new(arrays),
             salvaged: Mutex::new(salvaged),
-            server,
+            doors,
             memory_max,
             heartbeat,
             volumes: Volumes::new(remotes.clone(), kept.clone(), events(Weak::clone(own))),
@@ -213,9 +213,9 @@ impl Running {
         self.remotes.first().context("a server has a shard")
     }
 
-    /// Where arrays are exported.
-    pub fn server(&self) -> Option<&Server> {
-        self.server.as_deref()
+    /// Where clients reach arrays.
+    pub fn doors(&self) -> &Doors {
+        &self.doors
     }
 
     /// An array with this UUID runs here.
@@ -248,10 +248,7 @@ impl Running {
     /// Enters an array that was started, and offers it to clients.
     pub(super) fn enter(&self, array: Arc<Array>) -> Result<()> {
         self.arrays().push(Arc::clone(&array));
-        match &self.server {
-            Some(server) => Ok(server.offer(array)?),
-            None => Ok(()),
-        }
+        Ok(self.doors.offer(array)?)
     }
 }
 

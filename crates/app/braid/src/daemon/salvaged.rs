@@ -1,5 +1,6 @@
 //! What `detail` says of an array that is only read, as its members hold it.
 
+use super::details::Outside;
 use crate::output::words;
 use crate::protocol::{Counters, Detail, Member, Reshape};
 use braid_array::salvage::{Salvage, SalvagedMember};
@@ -23,7 +24,7 @@ pub fn state(array: &Salvage) -> String {
 }
 
 /// All that is known of it.
-pub fn detail(array: &Salvage, exports: Vec<String>) -> Detail {
+pub fn detail(array: &Salvage, outside: Outside) -> Detail {
     let superblock = array.superblock();
     let info = array.info();
     let bytes = |sectors: u64| sectors.saturating_mul(SECTOR as u64);
@@ -77,7 +78,8 @@ pub fn detail(array: &Salvage, exports: Vec<String>) -> Detail {
         bitmap: None,
         settings: std::collections::BTreeMap::new(),
         counters: Counters::default(),
-        exports,
+        exports: outside.exports,
+        clients: outside.clients,
         name: info.name,
     }
 }

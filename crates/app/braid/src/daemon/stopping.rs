@@ -73,9 +73,7 @@ impl Running {
             };
             if stops {
                 array.stop();
-                if let Some(server) = &self.server {
-                    server.withdraw(&array.info().name);
-                }
+                self.doors.withdraw(&array.info().name);
                 names.push(array.info().name);
             }
             !stops
@@ -114,9 +112,7 @@ impl Running {
         let ends = ended?;
         for array in &arrays {
             self.arrays().retain(|known| known.id() != array.id());
-            if let Some(server) = &self.server {
-                server.withdraw(array.name());
-            }
+            self.doors.withdraw(array.name());
             names.push(array.name().to_string());
         }
         left.retain(|name| self.arrays().iter().any(|array| array.name() == name));
@@ -145,9 +141,11 @@ impl Running {
 
     /// Refuses what would cut clients off, and names them.
     fn no_clients(&self, name: Option<&str>) -> Result<()> {
-        let of_arrays = self.server.iter().flat_map(|server| server.clients());
-        let mut clients: Vec<String> = of_arrays
-            .filter(|client| name.is_none_or(|name| client.export == name))
+        let mut clients: Vec<String> = self
+            .doors
+            .clients()
+            .into_iter()
+            .filter(|client| name.is_none_or(|name| client.target == name))
             .map(|client| client.to_string())
             .collect();
         if name.is_none() {

@@ -8,6 +8,7 @@ use crate::output::size;
 use crate::protocol::volume::{ExportDetail, FileName};
 use anyhow::{Context, Result, bail};
 use braid_device::TargetInfo;
+use braid_export::Export;
 use braid_filesystem::{FileSystem, Ino, Kind};
 use braid_nbd::Address;
 use braid_nbd::serve::Server;
@@ -22,7 +23,7 @@ impl Hosted {
     /// Who uses its exported files.
     pub fn clients(&self) -> Vec<String> {
         let exports = locked(&self.exports);
-        let clients = exports.iter().flat_map(|export| export.server.clients());
+        let clients = exports.iter().flat_map(|export| export.door.clients());
         clients.map(|client| format!("{client} of volume {}", self.name)).collect()
     }
 
@@ -70,9 +71,9 @@ impl Hosted {
                 return Err(error).with_context(|| format!("exporting {path}"));
             }
         };
-        let uri = server.addresses().iter().map(|address| address.uri(&name)).collect::<String>();
+        let uri = server.locations(&name).concat();
         let said = format!("{path} ({}) is exported: {uri}", size::human(attr.size));
-        locked(&self.exports).push(Exported { file: path, ino, uri, server });
+        locked(&self.exports).push(Exported { file: path, ino, uri, door: Box::new(server) });
         Ok(said)
     }
 

@@ -1,7 +1,7 @@
 //! A file of a volume that is offered as a block device.
 
+use braid_export::Export;
 use braid_filesystem::Ino;
-use braid_nbd::serve::Server;
 
 /// See the module's documentation.
 pub struct Exported {
@@ -9,5 +9,5 @@ pub struct Exported {
     pub(super) file: String,
     pub(super) ino: Ino,
     pub(super) uri: String,
-    pub(super) server: Server,
+    pub(super) door: Box<dyn Export>,
 }

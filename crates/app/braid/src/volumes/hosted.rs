@@ -319,7 +319,7 @@ impl Hosted {
     }
 
     pub(super) fn stop_export(&self, export: &Exported) {
-        export.server.stop();
+        export.door.stop();
         self.close(export.ino);
         self.forget_content(export.ino);
     }

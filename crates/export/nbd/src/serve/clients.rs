@@ -1,25 +1,9 @@
 //! The clients of a server: the other ends of its connections, in words.
 
-use std::fmt;
 use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{getpeername, sockopt};
-
-/// A client that is connected to an export.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Client {
-    /// The export.
-    pub export: String,
-    /// Address and port, or the process at the other end of a unix socket.
-    pub address: String,
-}
-
-impl fmt::Display for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (export {})", self.address, self.export)
-    }
-}
 
 /// The other end of `socket`; `None` when it is gone, whether or not the connection here has ended yet.
 pub(super) fn address(socket: &OwnedFd) -> Option<String> {

@@ -16,8 +16,10 @@ use braid_device::{Completion, Device, Op, OpenError, Request as DeviceRequest};
 use braid_shard::Shard;
 use braid_shard::sync::{Promise, promise};
 
+use super::connections::Connections;
 use super::memory::{Account, Shared, Way};
-use super::offer::Offer;
+use super::offer::{Entered, Offer};
+use super::register::Connected;
 use super::replies::{Replies, Token};
 use super::unaligned::{Unaligned, is_ragged};
 use crate::protocol::constants::REQUEST_BYTES;
@@ -51,11 +53,11 @@ pub(super) enum ConnectionError {
 }
 
 /// Serves a connected socket until its client leaves, breaks a rule, what it uses is offered no longer, or the
-/// server stops. `socket` is the same socket, for others to shut it down with.
+/// server stops.
 pub(super) async fn serve(
     shard: Shard,
     fd: OwnedFd,
-    socket: Arc<OwnedFd>,
+    connected: &Connected,
     offer: Arc<Offer>,
     memory: Arc<Shared>,
 ) -> Result<(), ConnectionError> {
@@ -68,7 +70,8 @@ pub(super) async fn serve(
     drop(clock);
     let Some(negotiated) = negotiated else { return Ok(()) };
     let Some(export) = exports.get(negotiated.export) else { return Ok(()) };
-    let Some((target, gate, _using)) = offer.enter(&export.name, socket) else { return Ok(()) };
+    let Some(entered) = offer.enter(&export.name, connected.socket()) else { return Ok(()) };
+    let Entered { target, gate, figures, using: _using } = entered;
     let device = target.open(&shard)?;
     let pass = gate.enter(&shard).await;
     let decoder = RequestDecoder::new(RequestRules::new(export, negotiated));
@@ -79,7 +82,8 @@ pub(super) async fn serve(
         }
     });
     let unaligned = Unaligned::new(&shard, &device, &pass);
-    let replies = Replies::new(&shard, negotiated.structured, Rc::clone(&account), pass);
+    let replies = Replies::new(&shard, negotiated.structured, Rc::clone(&account), pass, figures);
+    Connections::enter(&shard, connected.register(), &replies);
     shard.spawn(Rc::clone(&replies).write(Rc::clone(&stream), Rc::clone(&device)));
     let mut reader = Reader { shard, receiver, decoder, device, unaligned, replies, account };
     let result = reader.run().await;
@@ -168,8 +172,18 @@ impl Reader {
                         return self.end_of_stream();
                     }
                 }
-                RequestEvent::Request(request) => self.carry_out(request).await?,
-                RequestEvent::Refuse(refusal) => self.refuse(refusal).await,
+                RequestEvent::Request(request) => {
+                    let ragged = is_ragged(&*self.device, request.offset, request.length.into());
+                    let Some(token) = self.replies.admit(request, ragged).await else {
+                        return Ok(());
+                    };
+                    self.carry_out(request, token).await?;
+                }
+                RequestEvent::Refuse(refusal) => {
+                    if !self.refuse(refusal).await {
+                        return Ok(());
+                    }
+                }
                 RequestEvent::Disconnect => return Ok(()),
             }
         }
@@ -182,19 +196,19 @@ impl Reader {
         Err(ConnectionError::Cut(io::ErrorKind::UnexpectedEof.into()))
     }
 
-    async fn refuse(&mut self, refusal: Refusal) {
+    /// False when the server stops.
+    async fn refuse(&mut self, refusal: Refusal) -> bool {
         // Only the cookie matters for the reply.
         let Refusal { cookie, .. } = refusal;
         let request = Request { cookie, command: Command::Flush, flags: 0, offset: 0, length: 0 };
-        let token = self.replies.admit(request, false).await;
+        let Some(token) = self.replies.admit(request, false).await else { return false };
         self.replies.refuse(token, refusal);
+        true
     }
 
-    async fn carry_out(&mut self, request: Request) -> Result<(), ConnectionError> {
-        let Request { cookie, offset, length, .. } = request;
+    async fn carry_out(&mut self, request: Request, token: Token) -> Result<(), ConnectionError> {
+        let Request { cookie, length, .. } = request;
         let len = u64::from(length);
-        let ragged = is_ragged(&*self.device, offset, len);
-        let token = self.replies.admit(request, ragged).await;
         let op = match request.command {
             Command::Read => {
                 Op::Read([self.shard.pool().get(length as usize)].into_iter().collect())

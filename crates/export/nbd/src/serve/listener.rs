@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-use crate::Address;
-use crate::socket_file::{SocketFile, SocketFileError};
+use crate::{Address, AddressError};
+use braid_export::Listening;
+use braid_export::socket_file::{SocketFile, SocketFileError};
 
 /// Why nothing can listen at an address.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +35,9 @@ pub enum ListenError {
         /// The error of the system call.
         source: io::Error,
     },
+    /// A socket came with an address that is none of NBD's.
+    #[error("taking over a socket: {0}")]
+    Address(#[from] AddressError),
 }
 
 /// Silence after which a peer is asked whether it is there, how often it is asked, and how many answers may be missing: a
@@ -83,6 +87,25 @@ impl Listener {
         };
         nonblocking.map_err(failed)?;
         Ok(listener)
+    }
+
+    /// Takes over a socket that another server listened on.
+    pub fn adopt(listening: Listening) -> Result<Listener, ListenError> {
+        let address: Address = listening.address.parse()?;
+        let file = match &address {
+            Address::Unix(path) => SocketFile::adopt(path),
+            Address::Tcp(_) => None,
+        };
+        let socket = match address {
+            Address::Unix(_) => Socket::Unix(listening.socket.into()),
+            Address::Tcp(_) => Socket::Tcp(listening.socket.into()),
+        };
+        Ok(Listener { socket, address, file })
+    }
+
+    /// Leaves the socket's file to whoever listens there now.
+    pub fn leave_file(&mut self) {
+        self.file = None;
     }
 
     /// Where it listens; a TCP port chosen by the system is filled in.

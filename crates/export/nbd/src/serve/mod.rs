@@ -2,7 +2,7 @@
 //!
 //! Owns listeners and the register of connections. Does not know levels or members: it sees
 //! [`Target`]s only. Invariant: what one client does never ends another's connection, and after
-//! [`Server::stop`] no socket, file or connection task is left.
+//! [`stop`](Export::stop) no socket, file or connection task is left.
 //!
 //! ```text
 //!  listener (shard 0) --accept--> connection on shard 0, 1, 2, ... in turn
@@ -10,8 +10,10 @@
 //!     writer: outcomes -> one vectored send             one task
 //! ```
 
+mod accept;
 mod clients;
 mod connection;
+mod connections;
 mod exports;
 mod gate;
 mod limits;
@@ -24,30 +26,34 @@ mod unaligned;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use braid_device::Target;
-use braid_shard::Shard;
+use braid_export::{Client, Export, HandOverError, Listening, OfferError};
 use braid_shard::mailbox::Remote;
-use braid_shard::ring::RingOp;
 use rustix::net::Shutdown;
 
 use crate::Address;
 pub use crate::protocol::ExportTableError;
-pub use clients::Client;
+use crate::protocol::constants::PAYLOAD_BYTES_MAX;
+use accept::{Accepting, Acceptor};
+use connections::Connections;
 pub use limits::{Limits, MEMORY_MIN};
 pub use listener::ListenError;
 use listener::Listener;
-use memory::{Memory, Shared};
+use memory::Memory;
 use offer::Offer;
 use register::Register;
 
-/// The time that [`Server::stop`] waits for requests in flight.
+/// The protocol's name.
+const PROTOCOL: &str = "nbd";
+/// The time that [`Server`] waits at its stop for requests in flight.
 const STOP_WAIT: Duration = Duration::from_secs(10);
-/// Pause after a failed accept (out of descriptors), in nanoseconds.
-const ACCEPT_PAUSE_NANOS: u64 = 100_000_000;
+/// The time that a hand-over waits for the acceptors.
+const LISTENERS_WAIT: Duration = Duration::from_secs(1);
+/// Pause between looks at requests that are to end.
+const DRAIN_PAUSE: Duration = Duration::from_millis(1);
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -84,9 +90,12 @@ pub enum ServeError {
 /// A running server. Dropping it stops it.
 pub struct Server {
     addresses: Vec<Address>,
-    listening: Vec<OwnedFd>,
+    /// Empty once they were handed over.
+    listening: Mutex<Vec<(Address, OwnedFd)>>,
     register: Arc<Register>,
     offer: Arc<Offer>,
+    shards: Vec<Remote>,
+    limits: Limits,
     /// Dropped last: what is given back after that comes to nobody.
     memory: Memory,
 }
@@ -118,49 +127,87 @@ impl Server {
         targets: Vec<Arc<dyn Target>>,
         default: Option<&str>,
     ) -> Result<Server, ServeError> {
-        let Some(home) = shards.first().filter(|_| !addresses.is_empty()) else {
+        Server::check(limits, shards, addresses.is_empty())?;
+        let bind = |address| Listener::bind(address, limits.socket_mode);
+        // Contradictions among the targets are found before a socket is made.
+        let offer = Server::offering(shards, targets, default)?;
+        let listeners = addresses.iter().map(bind).collect::<Result<Vec<_>, ListenError>>()?;
+        Server::serve(limits, shards, listeners, offer)
+    }
+
+    /// As [`start_within`](Server::start_within), with sockets that another server has
+    /// [handed over](Export::hand_over).
+    ///
+    /// # Errors
+    /// Sockets of another protocol, exports with equal or impossible names, too little memory.
+    pub fn adopt(
+        limits: &Limits,
+        shards: &[Remote],
+        sockets: Vec<Listening>,
+        targets: Vec<Arc<dyn Target>>,
+        default: Option<&str>,
+    ) -> Result<Server, ServeError> {
+        Server::check(limits, shards, sockets.is_empty())?;
+        let offer = Server::offering(shards, targets, default)?;
+        let listeners =
+            sockets.into_iter().map(Listener::adopt).collect::<Result<Vec<_>, ListenError>>()?;
+        Server::serve(limits, shards, listeners, offer)
+    }
+
+    fn check(limits: &Limits, shards: &[Remote], nowhere: bool) -> Result<(), ServeError> {
+        if shards.is_empty() || nowhere {
             return Err(ServeError::Nothing);
-        };
+        }
         if limits.memory < MEMORY_MIN {
             return Err(ServeError::Memory { memory: limits.memory });
         }
-        let offer = Arc::new(Offer::new(home, targets, default)?);
-        let bind = |address| Listener::bind(address, limits.socket_mode);
-        let listeners = addresses.iter().map(bind).collect::<Result<Vec<_>, ListenError>>()?;
-        let mut server = Server {
-            addresses: Vec::new(),
-            listening: Vec::new(),
-            register: Arc::new(Register::new(limits.connections.max(1))),
-            offer: Arc::clone(&offer),
-            memory: Memory::new(limits, shards),
-        };
+        Ok(())
+    }
+
+    fn offering(
+        shards: &[Remote],
+        targets: Vec<Arc<dyn Target>>,
+        default: Option<&str>,
+    ) -> Result<Arc<Offer>, ServeError> {
+        let home = shards.first().ok_or(ServeError::Nothing)?;
+        Ok(Arc::new(Offer::new(home, targets, default)?))
+    }
+
+    fn serve(
+        limits: &Limits,
+        shards: &[Remote],
+        listeners: Vec<Listener>,
+        offer: Arc<Offer>,
+    ) -> Result<Server, ServeError> {
+        let mut listening = Vec::new();
         // All descriptors first, so that a failure leaves no listener running.
         let mut ready = Vec::new();
         for listener in listeners {
             let failed =
                 |source| ServeError::Descriptor { address: listener.address().clone(), source };
             let waited_on = listener.descriptor().map_err(failed)?;
-            server.listening.push(listener.descriptor().map_err(failed)?);
-            server.addresses.push(listener.address().clone());
+            listening.push((listener.address().clone(), listener.descriptor().map_err(failed)?));
             ready.push((listener, waited_on));
         }
+        let server = Server {
+            addresses: listening.iter().map(|(address, _)| address.clone()).collect(),
+            listening: Mutex::new(listening),
+            register: Arc::new(Register::new(limits.connections.max(1))),
+            offer,
+            shards: shards.to_vec(),
+            limits: limits.clone(),
+            memory: Memory::new(limits, shards),
+        };
         for ((listener, waited_on), home) in ready.into_iter().zip(shards.iter().cycle()) {
-            let server = Acceptor {
+            let acceptor = Acceptor {
                 listener,
-                offer: Arc::clone(&offer),
+                offer: Arc::clone(&server.offer),
                 register: Arc::clone(&server.register),
                 memory: server.memory.shared(),
                 connections_max: limits.connections.max(1),
                 shards: shards.to_vec(),
             };
-            let guard = server.register.listener();
-            home.run(move |shard| {
-                let accepting = server.run(shard.clone(), Rc::new(waited_on));
-                shard.spawn(async move {
-                    accepting.await;
-                    drop(guard);
-                });
-            });
+            acceptor.start(home, waited_on);
         }
         Ok(server)
     }
@@ -177,49 +224,118 @@ impl Server {
         self.register.connections()
     }
 
-    /// Offers one more target, from now on.
-    ///
-    /// # Errors
-    /// A name that another has, or that is impossible.
-    pub fn offer(&self, target: Arc<dyn Target>) -> Result<(), ExportTableError> {
-        self.offer.add(target)
+    fn listening(&self) -> MutexGuard<'_, Vec<(Address, OwnedFd)>> {
+        // Every change of the list is a single call, so a panic elsewhere leaves it whole.
+        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Clients can have the target `name` now.
-    #[must_use]
-    pub fn offers(&self, name: &str) -> bool {
-        self.offer.has(name)
+    /// Has `act` done on each shard; gives the sum of what that gives.
+    fn on_shards(&self, act: fn(&braid_shard::Shard, u64) -> u64) -> u64 {
+        let id = self.register.id();
+        // A shard that has ended has no connections.
+        self.shards.iter().map(|remote| remote.call(move |shard| act(shard, id)).unwrap_or(0)).sum()
+    }
+}
+
+impl Export for Server {
+    fn protocol(&self) -> &'static str {
+        PROTOCOL
     }
 
-    /// The clients of the current exports. Clients that are gone are not listed, though their connections may not have ended.
-    #[must_use]
-    pub fn clients(&self) -> Vec<Client> {
-        let there = |(export, socket): (String, Arc<OwnedFd>)| {
-            Some(Client { export, address: clients::address(&socket)? })
+    fn locations(&self, target: &str) -> Vec<String> {
+        match self.offers(target) {
+            true => self.addresses.iter().map(|address| address.uri(target)).collect(),
+            false => Vec::new(),
+        }
+    }
+
+    fn limits(&self) -> braid_export::Limits {
+        braid_export::Limits {
+            connections: self.limits.connections.max(1),
+            memory: self.limits.memory,
+            request_bytes: u64::from(PAYLOAD_BYTES_MAX),
+        }
+    }
+
+    fn offer(&self, target: Arc<dyn Target>) -> Result<(), OfferError> {
+        let name = target.info().name;
+        let refused = |source: ExportTableError| OfferError {
+            target: name,
+            protocol: PROTOCOL,
+            source: source.into(),
+        };
+        self.offer.add(target).map_err(refused)
+    }
+
+    fn offers(&self, target: &str) -> bool {
+        self.offer.has(target)
+    }
+
+    fn clients(&self) -> Vec<Client> {
+        let there = |(target, client): (String, offer::Connected)| {
+            Some(Client {
+                target,
+                protocol: PROTOCOL,
+                address: clients::address(&client.socket)?,
+                traffic: client.figures.traffic(),
+            })
         };
         self.offer.clients().into_iter().filter_map(there).collect()
     }
 
-    /// Offers the target `name` no longer and disconnects the clients that use it. Their requests in flight
-    /// are carried out.
-    pub fn withdraw(&self, name: &str) {
-        self.offer.remove(name);
+    fn withdraw(&self, target: &str) {
+        self.offer.remove(target);
     }
 
-    /// Offers the target `name` no longer, unless clients use it.
-    ///
-    /// # Errors
-    /// The number of connections that do; nothing was changed then.
-    pub fn withdraw_unused(&self, name: &str) -> Result<(), usize> {
-        self.offer.remove_unused(name)
+    fn withdraw_unused(&self, target: &str) -> Result<(), usize> {
+        self.offer.remove_unused(target)
     }
 
-    /// Stops listening, disconnects every client, and waits (at most ten seconds) for requests
-    /// that devices still have. Must not be called on a shard's thread.
-    /// A second call does nothing.
-    pub fn stop(&self) {
+    fn drain(&self, limit: Duration) -> u64 {
+        let end = Instant::now() + limit;
+        self.register.hold(true);
+        loop {
+            let left = self.on_shards(|shard, id| Connections::hold(shard, id, true));
+            if left == 0 || Instant::now() >= end {
+                return left;
+            }
+            std::thread::sleep(DRAIN_PAUSE);
+        }
+    }
+
+    fn resume(&self) {
+        self.register.hold(false);
+        self.on_shards(|shard, id| Connections::hold(shard, id, false));
+    }
+
+    fn hand_over(&self) -> Result<Vec<Listening>, HandOverError> {
+        let mut listening = self.listening();
+        let copies = listening.iter().map(|(address, socket)| {
+            let address = address.to_string();
+            match socket.try_clone() {
+                Ok(socket) => Ok(Listening { address, socket }),
+                Err(source) => Err(HandOverError { address, source }),
+            }
+        });
+        let copies = copies.collect::<Result<Vec<_>, _>>()?;
+        self.on_shards(|shard, id| {
+            Accepting::end(shard, id);
+            0
+        });
+        listening.clear();
+        if self.register.wait_for_listeners(LISTENERS_WAIT) > 0 {
+            tracing::warn!("NBD listeners have not ended after a second");
+        }
+        Ok(copies)
+    }
+
+    fn stop(&self) {
         self.register.close();
-        for socket in &self.listening {
+        self.on_shards(|shard, id| {
+            Connections::stop(shard, id);
+            0
+        });
+        for (_, socket) in self.listening().iter() {
             // A listener that failed has ended already.
             let _ = rustix::net::shutdown(socket, Shutdown::Both);
         }
@@ -233,74 +349,5 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-/// Takes connections from one listener and hands them to shards in turn.
-struct Acceptor {
-    listener: Listener,
-    offer: Arc<Offer>,
-    register: Arc<Register>,
-    memory: Arc<Shared>,
-    connections_max: usize,
-    shards: Vec<Remote>,
-}
-
-impl Acceptor {
-    async fn run(self, shard: Shard, waited_on: Rc<OwnedFd>) {
-        let mut next = 0;
-        while !self.register.is_closed() {
-            let op = RingOp::Readable { fd: Rc::clone(&waited_on) };
-            if shard.perform(op).await.is_none() {
-                tracing::error!("shard {} has no io_uring: NBD cannot listen there", shard.id());
-                return;
-            }
-            while !self.register.is_closed() {
-                match self.listener.accept() {
-                    Ok(fd) => {
-                        self.hand_over(fd, next);
-                        next += 1;
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) if self.register.is_closed() => {
-                        tracing::debug!(%error, "listener closed");
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, address = %self.listener.address(), "accepting an NBD client failed; trying again");
-                        shard.sleep(ACCEPT_PAUSE_NANOS).await;
-                        break;
-                    }
-                }
-            }
-        }
-    }
-
-    fn hand_over(&self, fd: OwnedFd, turn: usize) {
-        let guard = match self.register.connection(&fd) {
-            Ok(Some(guard)) => guard,
-            Ok(None) => {
-                tracing::warn!(
-                    max = self.connections_max,
-                    "too many NBD clients: closing a new one; --nbd-connections sets how many there may be"
-                );
-                return;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "out of descriptors: closing a new NBD client");
-                return;
-            }
-        };
-        // At least one shard (checked at the start).
-        let Some(home) = self.shards.get(turn % self.shards.len().max(1)) else { return };
-        let (offer, memory) = (Arc::clone(&self.offer), Arc::clone(&self.memory));
-        home.run(move |shard| {
-            let serving = connection::serve(shard.clone(), fd, guard.socket(), offer, memory);
-            shard.spawn(async move {
-                if let Err(error) = serving.await {
-                    tracing::info!(%error, "NBD connection ended");
-                }
-                drop(guard);
-            });
-        });
     }
 }

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use braid_device::Target;
+use braid_export::Figures;
 use braid_shard::mailbox::Remote;
 use rustix::net::Shutdown;
 
@@ -18,8 +19,23 @@ struct Entry {
     name: String,
     target: Arc<dyn Target>,
     gate: Arc<Gate>,
-    /// The sockets of those who use it.
-    clients: Vec<Arc<OwnedFd>>,
+    /// Those who use it.
+    clients: Vec<Connected>,
+}
+
+/// A client, as others know it.
+#[derive(Clone)]
+pub(super) struct Connected {
+    pub socket: Arc<OwnedFd>,
+    pub figures: Arc<Figures>,
+}
+
+/// A client's way to the target that it has asked for.
+pub(super) struct Entered {
+    pub target: Arc<dyn Target>,
+    pub gate: Arc<Gate>,
+    pub figures: Arc<Figures>,
+    pub using: Using,
 }
 
 /// See the module's documentation.
@@ -84,9 +100,9 @@ impl Offer {
     /// Offers `name` no longer and disconnects who uses it.
     pub fn remove(&self, name: &str) {
         let mut entries = self.entries();
-        for socket in entries.iter().filter(|entry| entry.name == name).flat_map(|e| &e.clients) {
+        for client in entries.iter().filter(|entry| entry.name == name).flat_map(|e| &e.clients) {
             // Fails only when the client is gone already.
-            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+            let _ = rustix::net::shutdown(&client.socket, Shutdown::Both);
         }
         entries.retain(|entry| entry.name != name);
     }
@@ -102,38 +118,37 @@ impl Offer {
         Ok(())
     }
 
-    /// The sockets of the clients of each target.
-    pub fn clients(&self) -> Vec<(String, Arc<OwnedFd>)> {
+    /// The clients of each target.
+    pub fn clients(&self) -> Vec<(String, Connected)> {
         let entries = self.entries();
         let of = |entry: &Entry| {
             let name = entry.name.clone();
             entry
                 .clients
                 .iter()
-                .map(move |socket| (name.clone(), Arc::clone(socket)))
+                .map(move |client| (name.clone(), client.clone()))
                 .collect::<Vec<_>>()
         };
         entries.iter().flat_map(of).collect()
     }
 
     /// Enters the client at `socket` with the target `name`; `None` when it is not offered any more.
-    pub fn enter(
-        self: &Arc<Self>,
-        name: &str,
-        socket: Arc<OwnedFd>,
-    ) -> Option<(Arc<dyn Target>, Arc<Gate>, Using)> {
+    pub fn enter(self: &Arc<Self>, name: &str, socket: Arc<OwnedFd>) -> Option<Entered> {
         let mut entries = self.entries();
         let entry = entries.iter_mut().find(|entry| entry.name == name)?;
-        entry.clients.push(Arc::clone(&socket));
+        let figures = Arc::new(Figures::default());
+        entry
+            .clients
+            .push(Connected { socket: Arc::clone(&socket), figures: Arc::clone(&figures) });
         let (target, gate) = (Arc::clone(&entry.target), Arc::clone(&entry.gate));
-        Some((target, gate, Using { offer: Arc::clone(self), socket }))
+        Some(Entered { target, gate, figures, using: Using { offer: Arc::clone(self), socket } })
     }
 }
 
 impl Drop for Using {
     fn drop(&mut self) {
         for entry in self.offer.entries().iter_mut() {
-            entry.clients.retain(|socket| !Arc::ptr_eq(socket, &self.socket));
+            entry.clients.retain(|client| !Arc::ptr_eq(&client.socket, &self.socket));
         }
     }
 }

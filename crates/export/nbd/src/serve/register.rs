@@ -5,10 +5,17 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::net::Shutdown;
+
+/// Numbers for registers; no two of the process are the same.
+fn number() -> u64 {
+    static NUMBERS: AtomicU64 = AtomicU64::new(0);
+    NUMBERS.fetch_add(1, Ordering::Relaxed)
+}
 
 #[derive(Default)]
 struct Entries {
@@ -26,6 +33,8 @@ impl Entries {
 
 /// See the module's documentation.
 pub(super) struct Register {
+    id: u64,
+    held: AtomicBool,
     connections_max: usize,
     entries: Mutex<Entries>,
     changed: Condvar,
@@ -43,6 +52,11 @@ impl Connected {
     pub fn socket(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.socket)
     }
+
+    /// The register that it is in.
+    pub fn register(&self) -> &Register {
+        &self.register
+    }
 }
 
 /// Keeps a listener registered.
@@ -53,7 +67,28 @@ pub(super) struct Listening {
 impl Register {
     /// For at most so many connections at a time.
     pub fn new(connections_max: usize) -> Register {
-        Register { connections_max, entries: Mutex::default(), changed: Condvar::new() }
+        Register {
+            id: number(),
+            held: AtomicBool::new(false),
+            connections_max,
+            entries: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// The server's number.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// New connections take no requests, until it is called again with false.
+    pub fn hold(&self, held: bool) {
+        self.held.store(held, Ordering::SeqCst);
+    }
+
+    /// No connection is to take requests.
+    pub fn is_held(&self) -> bool {
+        self.held.load(Ordering::SeqCst)
     }
 
     /// A panic elsewhere leaves the entries as they were: each change is a single step.
@@ -106,7 +141,15 @@ impl Register {
 
     /// Waits until nothing is registered, at most for `limit`; gives what is left.
     pub fn wait(&self, limit: Duration) -> usize {
-        let left = |entries: &Entries| entries.connected() + entries.listeners;
+        self.wait_for(limit, |entries| entries.connected() + entries.listeners)
+    }
+
+    /// Waits until no listener is registered, at most for `limit`; gives what is left.
+    pub fn wait_for_listeners(&self, limit: Duration) -> usize {
+        self.wait_for(limit, |entries| entries.listeners)
+    }
+
+    fn wait_for(&self, limit: Duration, left: impl Fn(&Entries) -> usize) -> usize {
         let entries = self
             .changed
             .wait_timeout_while(self.entries(), limit, |entries| left(entries) > 0)

@@ -8,10 +8,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use braid_device::{
     BufMuts, Completion, Device, IoError, IoErrorKind, Op, Outcome, Request as DeviceRequest, Sink,
 };
+use braid_export::Figures;
 use braid_shard::Shard;
 use braid_shard::sync::Notify;
 
@@ -61,7 +63,12 @@ pub(super) struct Replies {
     in_flight: Cell<usize>,
     account: Rc<Account>,
     pass: Rc<Pass>,
+    figures: Arc<Figures>,
     unsent: Cell<u64>,
+    /// Nothing is admitted for the moment.
+    held: Cell<bool>,
+    /// The server stops.
+    stopping: Cell<bool>,
     /// Nothing further will be admitted.
     closing: Cell<bool>,
     /// Nothing can be sent any more.
@@ -76,6 +83,7 @@ impl Replies {
         structured: bool,
         account: Rc<Account>,
         pass: Rc<Pass>,
+        figures: Arc<Figures>,
     ) -> Rc<Replies> {
         Rc::new(Replies {
             encoder: ReplyEncoder::new(structured),
@@ -85,7 +93,10 @@ impl Replies {
             in_flight: Cell::new(0),
             account,
             pass,
+            figures,
             unsent: Cell::new(0),
+            held: Cell::new(false),
+            stopping: Cell::new(false),
             closing: Cell::new(false),
             dead: Cell::new(false),
             to_write: Notify::new(shard),
@@ -93,19 +104,34 @@ impl Replies {
         })
     }
 
-    /// Waits until `request` may be taken, and counts it in. `ragged`: it does not fit the device's blocks.
-    pub async fn admit(&self, request: Request, ragged: bool) -> Token {
+    /// Waits until `request` may be taken, and counts it in; `None` when the server stops. `ragged`: it does not fit the
+    /// device's blocks.
+    pub async fn admit(&self, request: Request, ragged: bool) -> Option<Token> {
         let payload = match request.command {
             Command::Read | Command::Write => Account::size_of(request.length),
             _ => 0,
         };
         let bytes = payload + if ragged { PIECE } else { 0 };
-        self.room.wait_for(|| self.has_room(bytes).then_some(())).await;
-        self.account.take(bytes).await;
+        let admitted = || match self.stopping.get() {
+            true => Some(false),
+            false => self.has_room(bytes).then_some(true),
+        };
+        loop {
+            if !self.room.wait_for(admitted).await {
+                return None;
+            }
+            self.account.take(bytes).await;
+            // It may have been held while it waited for memory.
+            if !self.held.get() && !self.stopping.get() {
+                break;
+            }
+            self.account.give(bytes);
+        }
+        self.figures.began();
         self.in_flight.set(self.in_flight.get() + 1);
         let slot = Slot { request, bytes, writing: false, flushing: false };
         let mut slots = self.slots.borrow_mut();
-        match self.free.borrow_mut().pop() {
+        let token = match self.free.borrow_mut().pop() {
             Some(token) => {
                 if let Some(place) = slots.get_mut(token.0 as usize) {
                     *place = slot;
@@ -117,7 +143,23 @@ impl Replies {
                 // At most REQUESTS_MAX slots exist, so the index fits.
                 Token(slots.len() as u32 - 1)
             }
+        };
+        Some(token)
+    }
+
+    /// Admits nothing until it is called again with false. Gives the number of requests whose reply has not left.
+    pub fn hold(&self, held: bool) -> u64 {
+        self.held.set(held);
+        if !held {
+            self.room.notify_all();
         }
+        self.in_flight.get() as u64
+    }
+
+    /// Admits nothing any more, also of what waits for it.
+    pub fn stop(&self) {
+        self.stopping.set(true);
+        self.room.notify_all();
     }
 
     fn has_room(&self, bytes: u64) -> bool {
@@ -125,7 +167,7 @@ impl Replies {
             && self.account.allows(bytes)
             && self.unsent.get() <= UNSENT_BYTES_MAX;
         // One request alone is always taken.
-        fits || self.in_flight.get() == 0
+        !self.held.get() && (fits || self.in_flight.get() == 0)
     }
 
     /// The obligation to complete an admitted request.
@@ -224,9 +266,23 @@ impl Replies {
                 device.submit(DeviceRequest::flush(), self.completion(token));
                 continue;
             }
+            self.count(&slot.request, &answer);
             self.encode(&slot.request, answer, out);
             sent.push(token);
         }
+    }
+
+    fn count(&self, request: &Request, answer: &Answer) {
+        let length = u64::from(request.length);
+        let failed = match answer {
+            Answer::Outcome(Err(error), _) => {
+                request.command != Command::Trim || error.kind != IoErrorKind::Unsupported
+            }
+            Answer::Refused(..) => true,
+            Answer::Outcome(Ok(()), _) | Answer::AllAllocated => false,
+        };
+        let moved = |command| if request.command == command && !failed { length } else { 0 };
+        self.figures.ended(moved(Command::Read), moved(Command::Write), failed);
     }
 
     fn encode(&self, request: &Request, answer: Answer, out: &mut Outgoing) {

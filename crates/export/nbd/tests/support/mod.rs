@@ -14,6 +14,7 @@ use braid_device::ram::Ram;
 use braid_device::{
     Completion, Device, DeviceInfo, OpenError, Opener, Request as DeviceRequest, Target, TargetInfo,
 };
+use braid_export::Export;
 use braid_nbd::Address;
 use braid_nbd::protocol::constants::*;
 use braid_nbd::protocol::encode_option;

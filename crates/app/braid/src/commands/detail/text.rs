@@ -3,7 +3,7 @@
 use super::count::{count, spares};
 use crate::output::tree::Node;
 use crate::output::{found, report, size, time, words};
-use crate::protocol::{Detail, Following, Job, Member, NextStep, Reshape};
+use crate::protocol::{ClientDetail, Detail, Following, Job, Member, NextStep, Reshape};
 
 pub(super) fn text(detail: &Detail) -> String {
     let mut lines = vec![format!("{}:", detail.name)];
@@ -319,6 +319,20 @@ fn more(detail: &Detail) -> Vec<String> {
     }
     for export in &detail.exports {
         lines.push(field("Export", export));
+    }
+    for client in &detail.clients {
+        let ClientDetail { address, protocol, requests, read_bytes, written_bytes, .. } = client;
+        let (read, written) = (size::human(*read_bytes), size::human(*written_bytes));
+        let done = format!("{requests} requests, {read} read, {written} written");
+        let in_flight = match client.in_flight {
+            0 => String::new(),
+            under_way => format!(", {under_way} under way"),
+        };
+        let errors = match client.errors {
+            0 => String::new(),
+            errors => format!(", {errors} failed"),
+        };
+        lines.push(field("Client", format!("{address} ({protocol}): {done}{in_flight}{errors}")));
     }
     lines
 }

@@ -4,10 +4,10 @@ use crate::output::{self, size};
 use anyhow::Result;
 use braid_array::array::Array;
 use braid_device::Target;
-use braid_nbd::serve::Server;
+use braid_export::Doors;
 
 /// Prints them: its name, its state, and where it is exported.
-pub(super) fn announce(array: &Array, server: &Server) -> Result<()> {
+pub(super) fn announce(array: &Array, doors: &Doors) -> Result<()> {
     let info = array.info();
     let status = array.control(|control| async move { control.status().await });
     let state = status.as_ref().map(|status| status.state_line()).unwrap_or_default();
@@ -34,10 +34,8 @@ pub(super) fn announce(array: &Array, server: &Server) -> Result<()> {
             doubt.slots
         ));
     }
-    if server.offers(array.name()) {
-        for address in server.addresses() {
-            output::line(format!("  {}", address.uri(array.name())))?;
-        }
+    for location in doors.locations(array.name()) {
+        output::line(format!("  {location}"))?;
     }
     Ok(())
 }

@@ -124,9 +124,7 @@ impl Sought {
         for array in begun.arrays {
             let free = !begun.below.contains(array.name());
             running.enter_late(Arc::clone(&array), free)?;
-            if let Some(server) = running.server() {
-                announce(&array, server)?;
-            }
+            announce(&array, running.doors())?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use braid_array::error::AssembleError;
 use braid_array::options::AssembleOptions;
 use braid_array::salvage::{Salvage, cautions, freshest, salvage};
 use braid_device::Target;
-use braid_nbd::serve::Server;
+use braid_export::Doors;
 use braid_shard::mailbox::Remote;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ fn warn(group: &Group, degraded: bool, more: &[String]) {
 }
 
 /// Says that an array is served, and where.
-pub(super) fn announce(array: &Salvage, server: &Server) -> Result<()> {
+pub(super) fn announce(array: &Salvage, doors: &Doors) -> Result<()> {
     let info = array.info();
     output::line(format!(
         "array {}: {}, {}, {}",
@@ -131,10 +131,8 @@ pub(super) fn announce(array: &Salvage, server: &Server) -> Result<()> {
     for line in array.left_out() {
         output::note(format!("left out of array {}: {line}", info.name));
     }
-    if server.offers(&info.name) {
-        for address in server.addresses() {
-            output::line(format!("  {}", address.uri(&info.name)))?;
-        }
+    for location in doors.locations(&info.name) {
+        output::line(format!("  {location}"))?;
     }
     Ok(())
 }

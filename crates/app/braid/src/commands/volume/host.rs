@@ -12,6 +12,7 @@ use crate::output;
 use crate::protocol::volume::VolumeRequest;
 use crate::settings::kept::Kept;
 use anyhow::{Context, Result};
+use braid_export::Doors;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -49,7 +50,8 @@ fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Res
         door: socket.door(),
         given: Vec::new(),
     };
-    let running = Running::new(Vec::new(), Vec::new(), None, around, send_end, volumes::events);
+    let running =
+        Running::new(Vec::new(), Vec::new(), Doors::default(), around, send_end, volumes::events);
     let served = (|| {
         memory_watch::start(&running, memory)?;
         let waits = first.is_none();

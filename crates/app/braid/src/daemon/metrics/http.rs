@@ -3,7 +3,7 @@
 //! Requests are parsed by httparse. Owns the listening socket. Does not know what is served.
 
 use anyhow::{Context, Result, anyhow};
-use braid_nbd::socket_file::SocketFile;
+use braid_export::socket_file::SocketFile;
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

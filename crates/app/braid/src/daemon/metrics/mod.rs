@@ -1,8 +1,9 @@
 //! Metrics for monitoring: the figures of all arrays and volumes in the text format of OpenMetrics, over HTTP.
 //!
-//! `text` makes the text, of volumes `volumes`, both by `encoding`; `http` the little HTTP that a scraper needs. Invariant: a client that sends garbage,
+//! `text` makes the text, of volumes `volumes`, of clients `clients`, all by `encoding`; `http` the little HTTP that a scraper needs. Invariant: a client that sends garbage,
 //! nothing, or too much is answered or dropped, and harms nobody else.
 
+mod clients;
 mod encoding;
 mod http;
 mod text;
@@ -22,6 +23,8 @@ pub fn serve(place: &Place, running: &Arc<Running>) -> Result<MetricsServer> {
     let running = Arc::clone(running);
     MetricsServer::start(
         place,
-        Arc::new(move || text::text(running.stats(), running.volume_figures())),
+        Arc::new(move || {
+            text::text(running.stats(), running.doors().clients(), running.volume_figures())
+        }),
     )
 }

@@ -1,10 +1,12 @@
 //! The figures of all arrays as metrics: names and meanings in docs/seeing.md.
 
+use super::clients::Clients;
 use super::encoding::{family, value};
 use super::volumes::Volumes;
 use crate::protocol::volume::VolumeDetail;
 use crate::protocol::{Flow, Io, MemberIo, Stat};
 use anyhow::{Context, Result};
+use braid_export::Client;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -13,13 +15,14 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
 use std::fmt::Error;
 
-/// The text of OpenMetrics for arrays, those below others among them, and volumes.
+/// The text of OpenMetrics for arrays, those below others among them, their clients, and volumes.
 ///
 /// # Errors
 /// When the text cannot be made, which does not depend on the figures.
-pub fn text(stats: Vec<Stat>, volumes: Vec<VolumeDetail>) -> Result<String> {
+pub fn text(stats: Vec<Stat>, clients: Vec<Client>, volumes: Vec<VolumeDetail>) -> Result<String> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Arrays(stats)));
+    registry.register_collector(Box::new(Clients(clients)));
     registry.register_collector(Box::new(Volumes(volumes)));
     let mut text = String::new();
     encode(&mut text, &registry).context("writing metrics")?;
@@ -292,7 +295,7 @@ mod tests {
     fn every_layer_has_its_metrics() {
         let stack = samples::stack();
         let below = stack.nested().next().unwrap().clone();
-        let text = text(vec![below, stack], Vec::new()).unwrap();
+        let text = text(vec![below, stack], Vec::new(), Vec::new()).unwrap();
         for line in [
             "braid_array_info{uuid=\"uuid-of-top\",level=\"raid0\",state=\"clean\",array=\"top\",layer=\"0\"} 1",
             "braid_array_degraded{array=\"m0\",layer=\"1\"} 0",
@@ -317,7 +320,7 @@ mod tests {
         if let Some(member) = stat.members.first_mut() {
             member.name = "a\"b\\c\nd".to_string();
         }
-        let text = text(vec![stat], Vec::new()).unwrap();
+        let text = text(vec![stat], Vec::new(), Vec::new()).unwrap();
         assert!(text.contains("member=\"a\\\"b\\\\c\\nd\""), "{text}");
     }
 

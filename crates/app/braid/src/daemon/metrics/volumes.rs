@@ -112,7 +112,7 @@ mod tests {
             bricks: vec![brick],
             ..VolumeDetail::default()
         };
-        let text = text(Vec::new(), vec![volume]).unwrap();
+        let text = text(Vec::new(), Vec::new(), vec![volume]).unwrap();
         for line in [
             "braid_volume_used_bytes{volume=\"pool\"} 4096",
             "braid_brick_reads_total{volume=\"pool\",brick=\"0\",device=\"/srv/a\"} 7",

@@ -81,6 +81,13 @@ impl SocketFile {
         Ok((UnixListener::from(socket), file))
     }
 
+    /// The file of a socket that another has made and listens on no longer; `None` when it is not there.
+    #[must_use]
+    pub fn adopt(path: &Path) -> Option<SocketFile> {
+        let found = fs::symlink_metadata(path).ok().filter(|found| found.file_type().is_socket());
+        found.map(|found| SocketFile { path: path.to_owned(), own: identity(&found) })
+    }
+
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -1,0 +1,110 @@
+//! The trait of doors.
+
+use crate::Client;
+use braid_device::Target;
+use std::error::Error;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A target could not be offered.
+#[derive(Debug, thiserror::Error)]
+#[error("offering {target} over {protocol}: {source}")]
+pub struct OfferError {
+    /// The target's name.
+    pub target: String,
+    /// The protocol's name.
+    pub protocol: &'static str,
+    /// The reason, and a remedy.
+    pub source: Box<dyn Error + Send + Sync>,
+}
+
+/// A door could not be handed over.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "handing over the socket at {address}: {source}; raise the limit on open files (ulimit -n)"
+)]
+pub struct HandOverError {
+    /// Where it listens.
+    pub address: String,
+    /// The error of the system call.
+    pub source: io::Error,
+}
+
+/// A listening socket that goes from one server to its successor. Clients that connect meanwhile wait in its queue.
+#[derive(Debug)]
+pub struct Listening {
+    /// Where it listens, in the form in which its door is told of it.
+    pub address: String,
+    /// The socket.
+    pub socket: OwnedFd,
+}
+
+/// The resources that the clients of a door may use together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at a time.
+    pub connections: usize,
+    /// Bytes of payload in memory.
+    pub memory: u64,
+    /// Bytes of the largest request.
+    pub request_bytes: u64,
+}
+
+/// A door: a protocol by which clients reach targets. Its methods block for a short time, and must not be called on a
+/// shard's thread.
+///
+/// Invariant: whatever a client does ends at most its own connection, and each request that a client has sent whole is
+/// answered once or its connection ends.
+pub trait Export: Send + Sync {
+    /// The protocol's name: `nbd`, `vhost-user`.
+    fn protocol(&self) -> &'static str;
+
+    /// What a client is given to reach the target of that name, such as a URI or a path: one for each address. Empty
+    /// when the target is not offered.
+    fn locations(&self, target: &str) -> Vec<String>;
+
+    /// What all its clients may use together.
+    fn limits(&self) -> Limits;
+
+    /// Offers a target from now on. A door that is for certain targets only passes over others: see
+    /// [`offers`](Export::offers).
+    ///
+    /// # Errors
+    /// A name that is offered already, or that the protocol cannot express; nothing was changed then.
+    fn offer(&self, target: Arc<dyn Target>) -> Result<(), OfferError>;
+
+    /// True if clients can have the target of that name now.
+    fn offers(&self, target: &str) -> bool;
+
+    /// The clients of all targets. Those that are gone are not listed, though their connections may not have ended.
+    fn clients(&self) -> Vec<Client>;
+
+    /// Offers a target no longer and disconnects its clients. Their requests in flight are carried out.
+    fn withdraw(&self, target: &str);
+
+    /// Offers a target no longer, unless clients use it.
+    ///
+    /// # Errors
+    /// The number of connections that use it; nothing was changed then.
+    fn withdraw_unused(&self, target: &str) -> Result<(), usize>;
+
+    /// Takes no further requests and waits, at most for `limit`, until those that were taken have been answered. Clients
+    /// stay connected, and what they send waits. Gives the number of requests that are still under way.
+    fn drain(&self, limit: Duration) -> u64;
+
+    /// Takes requests again after [`drain`](Export::drain).
+    fn resume(&self);
+
+    /// Gives the listening sockets to a successor: from now on new clients are the successor's, and socket files are
+    /// its to remove. Clients that are connected stay here until they leave or the door is stopped.
+    ///
+    /// # Errors
+    /// When a descriptor cannot be duplicated; nothing was changed then.
+    fn hand_over(&self) -> Result<Vec<Listening>, HandOverError>;
+
+    /// Stops listening, disconnects every client, and waits (at most ten seconds) for requests that devices still
+    /// have. A second call does nothing.
+    fn stop(&self);
+}

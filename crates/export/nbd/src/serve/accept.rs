@@ -1,0 +1,147 @@
+//! Taking connections from one listener, and handing them to shards in turn.
+//!
+//! Does not know what a connection is for.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use braid_shard::Shard;
+use braid_shard::mailbox::Remote;
+use braid_shard::ring::RingOp;
+use braid_shard::sync::{Promise, Promised, promise};
+
+use super::connection;
+use super::listener::Listener;
+use super::memory::Shared;
+use super::offer::Offer;
+use super::register::Register;
+
+/// Pause after a failed accept (out of descriptors), in nanoseconds.
+const ACCEPT_PAUSE_NANOS: u64 = 100_000_000;
+
+/// The acceptors of a shard, by their servers: dropping the promise ends one.
+#[derive(Default)]
+pub(super) struct Accepting {
+    all: RefCell<Vec<(u64, Promise<()>)>>,
+}
+
+impl Accepting {
+    /// Ends those of a server; their sockets go on listening.
+    pub fn end(shard: &Shard, server: u64) {
+        shard.local::<Accepting>().all.borrow_mut().retain(|(of, _)| *of != server);
+    }
+}
+
+/// Takes connections from one listener.
+pub(super) struct Acceptor {
+    pub listener: Listener,
+    pub offer: Arc<Offer>,
+    pub register: Arc<Register>,
+    pub memory: Arc<Shared>,
+    pub connections_max: usize,
+    pub shards: Vec<Remote>,
+}
+
+impl Acceptor {
+    /// Runs it on the shard `home`; `waited_on` is a descriptor of the listener's socket.
+    pub fn start(self, home: &Remote, waited_on: OwnedFd) {
+        let guard = self.register.listener();
+        home.run(move |shard| {
+            let (running, ended) = promise(shard);
+            let id = self.register.id();
+            shard.local::<Accepting>().all.borrow_mut().push((id, running));
+            let here = shard.clone();
+            shard.spawn(async move {
+                self.run(&here, Rc::new(waited_on), ended).await;
+                Accepting::end(&here, id);
+                drop(guard);
+            });
+        });
+    }
+
+    async fn run(mut self, shard: &Shard, waited_on: Rc<OwnedFd>, mut ended: Promised<()>) {
+        let mut next = 0;
+        while !self.register.is_closed() {
+            let mut readable = shard.perform(RingOp::Readable { fd: Rc::clone(&waited_on) });
+            let come = poll_fn(|cx| match Pin::new(&mut ended).poll(cx) {
+                Poll::Ready(_) => Poll::Ready(Come::Ended),
+                Poll::Pending => Pin::new(&mut readable).poll(cx).map(|done| match done {
+                    Some(_) => Come::Clients,
+                    None => Come::NoRing,
+                }),
+            });
+            match come.await {
+                Come::Clients => {}
+                Come::Ended => return self.listener.leave_file(),
+                Come::NoRing => {
+                    let shard = shard.id();
+                    return tracing::error!(
+                        "shard {shard} has no io_uring: NBD cannot listen there"
+                    );
+                }
+            }
+            self.accept_all(shard, &mut next).await;
+        }
+    }
+
+    async fn accept_all(&self, shard: &Shard, next: &mut usize) {
+        while !self.register.is_closed() {
+            match self.listener.accept() {
+                Ok(fd) => {
+                    self.hand_over(fd, *next);
+                    *next += 1;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if self.register.is_closed() => {
+                    tracing::debug!(%error, "listener closed");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, address = %self.listener.address(), "accepting an NBD client failed; trying again");
+                    return shard.sleep(ACCEPT_PAUSE_NANOS).await;
+                }
+            }
+        }
+    }
+
+    fn hand_over(&self, fd: OwnedFd, turn: usize) {
+        let guard = match self.register.connection(&fd) {
+            Ok(Some(guard)) => guard,
+            Ok(None) => {
+                tracing::warn!(
+                    max = self.connections_max,
+                    "too many NBD clients: closing a new one; --nbd-connections sets how many there may be"
+                );
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "out of descriptors: closing a new NBD client");
+                return;
+            }
+        };
+        // At least one shard (checked at the start).
+        let Some(home) = self.shards.get(turn % self.shards.len().max(1)) else { return };
+        let (offer, memory) = (Arc::clone(&self.offer), Arc::clone(&self.memory));
+        home.run(move |shard| {
+            let here = shard.clone();
+            shard.spawn(async move {
+                if let Err(error) = connection::serve(here, fd, &guard, offer, memory).await {
+                    tracing::info!(%error, "NBD connection ended");
+                }
+                drop(guard);
+            });
+        });
+    }
+}
+
+enum Come {
+    Clients,
+    /// The socket is another's now.
+    Ended,
+    NoRing,
+}
