@@ -13,6 +13,7 @@ mod resume;
 mod scrub;
 mod settings;
 mod smart;
+pub mod vhost;
 pub mod volume;
 
 pub use bench::{Bench, Seconds, Way};
@@ -147,7 +148,8 @@ pub struct Create {
 #[command(
     long_about = "Assemble arrays from their members and serve them, in the foreground, until stopped.\n\n\
     The members are sorted into arrays by what their superblocks say, so those of several arrays may be \
-    given in any order. Each array is exported under its name at every --nbd address. SIGTERM, SIGINT and \
+    given in any order. Each array is exported under its name at every --nbd address, and may be a disk of virtual machines \
+    (--vhost-user). SIGTERM, SIGINT and \
     `braid stop` end it in order and say what the superblocks say then. Signals within two seconds are one.",
     after_help = EXIT_CODES
 )]
@@ -156,10 +158,12 @@ pub struct Serve {
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<String>,
     /// Where NBD clients connect: unix:PATH or tcp:ADDR:PORT. May be given several times.
-    #[arg(long, required = true, value_name = "ADDRESS")]
+    #[arg(long, required_unless_present = "vhost_user", value_name = "ADDRESS")]
     pub nbd: Vec<Address>,
     #[command(flatten)]
     pub nbd_limits: nbd::NbdLimits,
+    #[command(flatten)]
+    pub vhost: vhost::Vhost,
     /// Number of threads that carry out requests [default: one for each core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub shards: Option<u16>,
@@ -609,6 +613,7 @@ mod tests {
         assert!(
             parsed("braid serve --nbd unix:/s --create x --level 5 -n 2 ram:1M ram:1M").is_ok()
         );
+        assert!(parsed("braid serve a --vhost-user x=/s --vhost-user-mode 660").is_ok());
         assert!(parsed("braid serve --nbd unix:/s --create x --read-only a").is_err());
     }
 
@@ -626,6 +631,8 @@ mod tests {
             "braid serve a --nbd unix:/s --nbd-memory 63M",
             "braid serve a --nbd unix:/s --nbd-connections 0",
             "braid serve a --nbd unix:/s --nbd-mode 1777",
+            "braid serve a --vhost-user =/s",
+            "braid serve a --nbd unix:/s --vhost-user-mode 660",
             "braid stop",
             "braid fail data",
         ] {

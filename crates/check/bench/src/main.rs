@@ -104,7 +104,7 @@ fn main() -> anyhow::Result<()> {
             instructions::requests(pattern, block, &on, count)
         }
         Some(Command::Serve { socket, members }) => {
-            braid_interop::serving::serve(&socket, &members).map_err(anyhow::Error::msg)
+            braid_interop::serving::serve(&socket, &members, false).map_err(anyhow::Error::msg)
         }
         Some(Command::Mount { server }) => server.run(),
     }

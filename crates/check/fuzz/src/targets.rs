@@ -13,6 +13,7 @@ mod records;
 mod signatures;
 mod superblock;
 mod target;
+mod vhost;
 mod volume;
 
 pub use target::{Target, Verdict};
@@ -45,4 +46,7 @@ pub const ALL: &[&Target] = &[
     &nbd::REQUESTS,
     &nbd::CLIENT_HANDSHAKE,
     &nbd::REPLIES,
+    &vhost::MESSAGES,
+    &vhost::MEMORY,
+    &vhost::RING,
 ];

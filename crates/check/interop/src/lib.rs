@@ -6,7 +6,7 @@
 //! with a member missing, after a power [`cut`]. A [`session`] is a guest for several
 //! scripts in turn. [`across`] is for arrays of files
 //! that single tests carry from one to the other. [`kills`] is about volumes: their server is killed in the middle of everything;
-//! [`array_kills`] does so with arrays.
+//! [`array_kills`] does so with arrays. A [`relay`] keeps a guest's disk when the server behind it dies.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ pub mod cut;
 pub mod guest;
 pub mod kills;
 pub mod matrix;
+pub mod relay;
 pub mod serving;
 pub mod session;
 mod stack_by_braid;

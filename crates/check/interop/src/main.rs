@@ -73,6 +73,9 @@ enum Command {
     /// Serve an array until the standard input ends
     #[command(hide = true)]
     Serve {
+        /// As a disk of virtual machines instead of over NBD
+        #[arg(long)]
+        vhost_user: bool,
         /// The socket to serve on
         socket: PathBuf,
         /// The array's members
@@ -149,8 +152,8 @@ fn main() -> anyhow::Result<ExitCode> {
             println!("states: {} wrong", failures.len());
             Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-        Command::Serve { socket, members } => {
-            serving::serve(&socket, &members).map_err(anyhow::Error::msg)?;
+        Command::Serve { vhost_user, socket, members } => {
+            serving::serve(&socket, &members, vhost_user).map_err(anyhow::Error::msg)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Victim { nr, folder } => {

@@ -1,4 +1,4 @@
-//! A server to be run in the guest: braid behind the kernel's own NBD client.
+//! A server in a process of its own: in the guest, behind the kernel's own NBD client, or beside it, as its disk.
 
 use crate::by_braid::context;
 use braid_array::array::Array;
@@ -18,13 +18,14 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Assembles the array of `members`, serves it on `socket` under its name, and says so in a line. Each line
+/// Assembles the array of `members`, serves it on `socket` under its name or as a disk of virtual machines, and says so in
+/// a line. Each line
 /// of the standard input is a setting, `stripe_size=64K`; what was set is said in a line, too. Stops both
 /// when the standard input ends.
 ///
 /// # Errors
 /// What could not be done.
-pub fn serve(socket: &Path, members: &[PathBuf]) -> Result<(), String> {
+pub fn serve(socket: &Path, members: &[PathBuf], by_vhost_user: bool) -> Result<(), String> {
     let shards = braid_shard::threads::start(2).map_err(text)?;
     let remotes = shards.remotes().to_vec();
     let openers = members
@@ -42,8 +43,14 @@ pub fn serve(socket: &Path, members: &[PathBuf]) -> Result<(), String> {
         .ok_or("the home shard has ended")?
         .map_err(text)?;
     let targets = vec![Arc::clone(&array) as Arc<dyn Target>];
-    let addresses = [Address::Unix(socket.to_path_buf())];
-    let server = Server::start(shards.remotes(), &addresses, targets, None).map_err(text)?;
+    let server: Box<dyn Export> = if by_vhost_user {
+        let limits = braid_vhost::Limits::default();
+        let server = braid_vhost::Server::start(&limits, shards.remotes(), socket, None, &targets);
+        Box::new(server.map_err(text)?)
+    } else {
+        let addresses = [Address::Unix(socket.to_path_buf())];
+        Box::new(Server::start(shards.remotes(), &addresses, targets, None).map_err(text)?)
+    };
     println!("serving {}", array.name());
     for line in std::io::stdin().lines() {
         let line = line.map_err(text)?;

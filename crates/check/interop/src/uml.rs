@@ -64,6 +64,27 @@ pub fn run(
     run_while(script, shared, memory_mib, limit, || true)
 }
 
+/// As [`run`], with a disk at each of these sockets, where a vhost-user server listens: /dev/vda and so on, once the script
+/// has loaded `virtio_blk` ([`LOAD_DISKS`]).
+///
+/// # Errors
+/// See [`UmlError`]; a script that fails is not an error but a status.
+pub fn run_with_disks(
+    script: &str,
+    shared: &Path,
+    memory_mib: u32,
+    limit: Duration,
+    disks: &[&Path],
+) -> Result<Output, UmlError> {
+    // 2 is the number of block devices in the specification of virtio.
+    let disk = |path: &&Path| format!("virtio_uml.device={}:2", path.display());
+    let arguments: Vec<String> = disks.iter().map(disk).collect();
+    run_guest(script, shared, memory_mib, (limit, || true), &arguments)
+}
+
+/// A line for a script, which loads what [`run_with_disks`] needs in the guest.
+pub const LOAD_DISKS: &str = "modprobe -d /run/rig/modroot virtio_blk";
+
 /// As [`run`], and stops the guest when it is no longer `wanted`.
 ///
 /// # Errors
@@ -74,6 +95,17 @@ pub fn run_while(
     memory_mib: u32,
     limit: Duration,
     wanted: impl Fn() -> bool,
+) -> Result<Output, UmlError> {
+    run_guest(script, shared, memory_mib, (limit, wanted), &[])
+}
+
+/// `arguments` are the kernel's.
+fn run_guest(
+    script: &str,
+    shared: &Path,
+    memory_mib: u32,
+    (limit, wanted): (Duration, impl Fn() -> bool),
+    arguments: &[String],
 ) -> Result<Output, UmlError> {
     const KERNEL: &str = "linux.uml";
     let work = tempfile::Builder::new().prefix("braid-uml.").tempdir_in("/var/tmp")?;
@@ -88,6 +120,7 @@ pub fn run_while(
     let mut command = Command::new(KERNEL);
     command
         .arg(format!("mem={memory_mib}M"))
+        .args(arguments)
         .args(["rootfstype=hostfs", "rootflags=/", "ro", "con=null", "con0=fd:0,fd:1", "quiet"])
         // What the kernel does not know and looks like a variable becomes init's environment.
         .args([GLIBC_WITHOUT_AVX, OPENSSL_WITHOUT_AVX])

@@ -4,14 +4,25 @@
 //! needs of one: offer a target and withdraw it, name the clients, stop in order. [`Doors`] are all the doors of a
 //! server as one. [`socket_file`] makes the unix sockets that doors listen on.
 //!
+//! Doors that serve sockets on shards have the same frame: an [`Acceptor`] takes connections, the [`Register`] bounds and
+//! ends them, [`Connections`] holds them for a drain.
+//!
 //! It knows no protocol, and no target beyond its name.
 #![forbid(unsafe_code)]
 
+mod accept;
 mod client;
+mod connections;
 mod doors;
 mod export;
+mod peer;
+mod register;
 pub mod socket_file;
 
+pub use accept::{Accept, Acceptor, Serve};
 pub use client::{Client, Figures, Traffic};
+pub use connections::{Connections, Hold};
 pub use doors::Doors;
 pub use export::{Export, HandOverError, Limits, Listening, OfferError};
+pub use peer::peer;
+pub use register::{Connected, Listens, Register};

@@ -42,7 +42,8 @@ fn memory(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-fn mode(text: &str) -> Result<u32, String> {
+/// Permissions in octal.
+pub(super) fn mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(mode),
         _ => Err("not an octal mode from 000 to 777".into()),

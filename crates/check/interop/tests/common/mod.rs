@@ -86,6 +86,16 @@ impl World {
         Served { server: server.expect("a server"), address }
     }
 
+    /// Serves an array as a disk of virtual machines; gives its socket too.
+    pub fn serve_disk(&self, array: &Arc<Array>) -> (braid_vhost::Server, PathBuf) {
+        let path = self.folder().join("disk.sock");
+        let limits = braid_vhost::Limits::default();
+        let targets = [Arc::clone(array) as Arc<dyn Target>];
+        let server =
+            braid_vhost::Server::start(&limits, self.shards.remotes(), &path, None, &targets);
+        (server.expect("a server"), path)
+    }
+
     /// All bytes of an array.
     pub fn content(&self, array: &Arc<Array>) -> Vec<u8> {
         let array = Arc::clone(array);

@@ -13,13 +13,12 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use braid_device::{Completion, Device, Op, OpenError, Request as DeviceRequest};
+use braid_export::{Connected, Connections, Hold};
 use braid_shard::Shard;
 use braid_shard::sync::{Promise, promise};
 
-use super::connections::Connections;
 use super::memory::{Account, Shared, Way};
 use super::offer::{Entered, Offer};
-use super::register::Connected;
 use super::replies::{Replies, Token};
 use super::unaligned::{Unaligned, is_ragged};
 use crate::protocol::constants::REQUEST_BYTES;
@@ -83,7 +82,8 @@ pub(super) async fn serve(
     });
     let unaligned = Unaligned::new(&shard, &device, &pass);
     let replies = Replies::new(&shard, negotiated.structured, Rc::clone(&account), pass, figures);
-    Connections::enter(&shard, connected.register(), &replies);
+    let held = Rc::clone(&replies) as Rc<dyn Hold>;
+    Connections::enter(&shard, connected.register(), &held);
     shard.spawn(Rc::clone(&replies).write(Rc::clone(&stream), Rc::clone(&device)));
     let mut reader = Reader { shard, receiver, decoder, device, unaligned, replies, account };
     let result = reader.run().await;

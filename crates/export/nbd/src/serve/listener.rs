@@ -12,8 +12,8 @@ use std::time::Duration;
 use rustix::net::sockopt;
 
 use crate::{Address, AddressError};
-use braid_export::Listening;
 use braid_export::socket_file::{SocketFile, SocketFileError};
+use braid_export::{Accept, Listening};
 
 /// Why nothing can listen at an address.
 #[derive(Debug, thiserror::Error)]
@@ -103,11 +103,6 @@ impl Listener {
         Ok(Listener { socket, address, file })
     }
 
-    /// Leaves the socket's file to whoever listens there now.
-    pub fn leave_file(&mut self) {
-        self.file = None;
-    }
-
     /// Where it listens; a TCP port chosen by the system is filled in.
     pub fn address(&self) -> &Address {
         &self.address
@@ -120,9 +115,10 @@ impl Listener {
             Socket::Tcp(socket) => socket.try_clone()?.into(),
         })
     }
+}
 
-    /// The next connection, in blocking mode; `WouldBlock` when none is waiting.
-    pub fn accept(&self) -> io::Result<OwnedFd> {
+impl Accept for Listener {
+    fn accept(&self) -> io::Result<OwnedFd> {
         Ok(match &self.socket {
             Socket::Unix(socket) => socket.accept()?.0.into(),
             Socket::Tcp(socket) => {
@@ -133,6 +129,14 @@ impl Listener {
                 stream.into()
             }
         })
+    }
+
+    fn leave_file(&mut self) {
+        self.file = None;
+    }
+
+    fn address(&self) -> String {
+        self.address.to_string()
     }
 }
 

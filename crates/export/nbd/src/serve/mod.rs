@@ -10,17 +10,13 @@
 //!     writer: outcomes -> one vectored send             one task
 //! ```
 
-mod accept;
-mod clients;
 mod connection;
-mod connections;
 mod exports;
 mod gate;
 mod limits;
 mod listener;
 mod memory;
 mod offer;
-mod register;
 mod replies;
 mod unaligned;
 
@@ -30,21 +26,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use braid_device::Target;
-use braid_export::{Client, Export, HandOverError, Listening, OfferError};
+use braid_export::{
+    Acceptor, Client, Connections, Export, HandOverError, Listening, OfferError, Register, peer,
+};
+use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use rustix::net::Shutdown;
 
 use crate::Address;
 pub use crate::protocol::ExportTableError;
 use crate::protocol::constants::PAYLOAD_BYTES_MAX;
-use accept::{Accepting, Acceptor};
-use connections::Connections;
 pub use limits::{Limits, MEMORY_MIN};
 pub use listener::ListenError;
 use listener::Listener;
 use memory::Memory;
 use offer::Offer;
-use register::Register;
 
 /// The protocol's name.
 const PROTOCOL: &str = "nbd";
@@ -199,13 +195,23 @@ impl Server {
             memory: Memory::new(limits, shards),
         };
         for ((listener, waited_on), home) in ready.into_iter().zip(shards.iter().cycle()) {
+            let (offer, memory) = (Arc::clone(&server.offer), server.memory.shared());
             let acceptor = Acceptor {
                 listener,
-                offer: Arc::clone(&server.offer),
                 register: Arc::clone(&server.register),
-                memory: server.memory.shared(),
-                connections_max: limits.connections.max(1),
+                protocol: PROTOCOL,
                 shards: shards.to_vec(),
+                serve: Arc::new(move |shard: &Shard, fd, guard| {
+                    let (offer, memory) = (Arc::clone(&offer), Arc::clone(&memory));
+                    let here = shard.clone();
+                    shard.spawn(async move {
+                        if let Err(error) = connection::serve(here, fd, &guard, offer, memory).await
+                        {
+                            tracing::info!(%error, "NBD connection ended");
+                        }
+                        drop(guard);
+                    });
+                }),
             };
             acceptor.start(home, waited_on);
         }
@@ -227,13 +233,6 @@ impl Server {
     fn listening(&self) -> MutexGuard<'_, Vec<(Address, OwnedFd)>> {
         // Every change of the list is a single call, so a panic elsewhere leaves it whole.
         self.listening.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Has `act` done on each shard; gives the sum of what that gives.
-    fn on_shards(&self, act: fn(&braid_shard::Shard, u64) -> u64) -> u64 {
-        let id = self.register.id();
-        // A shard that has ended has no connections.
-        self.shards.iter().map(|remote| remote.call(move |shard| act(shard, id)).unwrap_or(0)).sum()
     }
 }
 
@@ -276,7 +275,7 @@ impl Export for Server {
             Some(Client {
                 target,
                 protocol: PROTOCOL,
-                address: clients::address(&client.socket)?,
+                address: peer(&client.socket)?,
                 traffic: client.figures.traffic(),
             })
         };
@@ -295,7 +294,7 @@ impl Export for Server {
         let end = Instant::now() + limit;
         self.register.hold(true);
         loop {
-            let left = self.on_shards(|shard, id| Connections::hold(shard, id, true));
+            let left = Connections::hold_all(&self.shards, &self.register, true);
             if left == 0 || Instant::now() >= end {
                 return left;
             }
@@ -305,7 +304,7 @@ impl Export for Server {
 
     fn resume(&self) {
         self.register.hold(false);
-        self.on_shards(|shard, id| Connections::hold(shard, id, false));
+        Connections::hold_all(&self.shards, &self.register, false);
     }
 
     fn hand_over(&self) -> Result<Vec<Listening>, HandOverError> {
@@ -318,10 +317,7 @@ impl Export for Server {
             }
         });
         let copies = copies.collect::<Result<Vec<_>, _>>()?;
-        self.on_shards(|shard, id| {
-            Accepting::end(shard, id);
-            0
-        });
+        Acceptor::<Listener>::end_all(&self.shards, &self.register);
         listening.clear();
         if self.register.wait_for_listeners(LISTENERS_WAIT) > 0 {
             tracing::warn!("NBD listeners have not ended after a second");
@@ -331,10 +327,7 @@ impl Export for Server {
 
     fn stop(&self) {
         self.register.close();
-        self.on_shards(|shard, id| {
-            Connections::stop(shard, id);
-            0
-        });
+        Connections::stop_all(&self.shards, &self.register);
         for (_, socket) in self.listening().iter() {
             // A listener that failed has ended already.
             let _ = rustix::net::shutdown(socket, Shutdown::Both);

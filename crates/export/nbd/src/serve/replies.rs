@@ -13,7 +13,7 @@ use std::sync::Arc;
 use braid_device::{
     BufMuts, Completion, Device, IoError, IoErrorKind, Op, Outcome, Request as DeviceRequest, Sink,
 };
-use braid_export::Figures;
+use braid_export::{Figures, Hold};
 use braid_shard::Shard;
 use braid_shard::sync::Notify;
 
@@ -145,21 +145,6 @@ impl Replies {
             }
         };
         Some(token)
-    }
-
-    /// Admits nothing until it is called again with false. Gives the number of requests whose reply has not left.
-    pub fn hold(&self, held: bool) -> u64 {
-        self.held.set(held);
-        if !held {
-            self.room.notify_all();
-        }
-        self.in_flight.get() as u64
-    }
-
-    /// Admits nothing any more, also of what waits for it.
-    pub fn stop(&self) {
-        self.stopping.set(true);
-        self.room.notify_all();
     }
 
     fn has_room(&self, bytes: u64) -> bool {
@@ -336,6 +321,22 @@ impl Replies {
 fn wants_flush(slot: &Slot, answer: &Answer) -> bool {
     let done = matches!(answer, Answer::Outcome(Ok(()), _));
     done && slot.request.command == Command::Trim && slot.request.fua() && !slot.flushing
+}
+
+impl Hold for Replies {
+    /// Counts requests whose reply has not left.
+    fn hold(&self, held: bool) -> u64 {
+        self.held.set(held);
+        if !held {
+            self.room.notify_all();
+        }
+        self.in_flight.get() as u64
+    }
+
+    fn stop(&self) {
+        self.stopping.set(true);
+        self.room.notify_all();
+    }
 }
 
 impl Sink for Replies {

@@ -1,24 +1,48 @@
 //! The doors that the options name. Nothing else in the server knows them by name.
 
 use crate::cli::Serve;
-use anyhow::Result;
+use crate::output;
+use anyhow::{Result, bail};
 use braid_device::Target;
 use braid_export::{Doors, Export};
-use braid_nbd::serve::Server;
+use braid_nbd::serve::Server as Nbd;
 use braid_shard::mailbox::Remote;
+use braid_vhost::Server as Vhost;
 use std::sync::Arc;
 
 /// Opens all doors, which offer `targets`.
 ///
 /// # Errors
-/// An address that is in use, names that a protocol cannot express.
+/// An address that is in use, names that a protocol cannot express, a socket for one array where there are several.
 pub(super) fn open(
     options: &Serve,
     shards: &[Remote],
     targets: Vec<Arc<dyn Target>>,
 ) -> Result<Doors> {
-    let limits = options.nbd_limits.limits();
-    let nbd = Server::start_within(&limits, shards, &options.nbd, targets.clone(), None)?;
-    let doors: Vec<Arc<dyn Export>> = vec![Arc::new(nbd)];
+    let mut doors: Vec<Arc<dyn Export>> = Vec::new();
+    if !options.nbd.is_empty() {
+        let limits = options.nbd_limits.limits();
+        let nbd = Nbd::start_within(&limits, shards, &options.nbd, targets.clone(), None)?;
+        doors.push(Arc::new(nbd));
+    }
+    for place in &options.vhost.vhost_user {
+        let (path, name) = (&place.path, place.array.as_deref());
+        if name.is_none() && targets.len() > 1 {
+            let names: Vec<String> = targets.iter().map(|target| target.info().name).collect();
+            bail!(
+                "--vhost-user {}: a socket is for one array, and there are several: write NAME=PATH, NAME being one of {}",
+                path.display(),
+                names.join(", ")
+            );
+        }
+        let vhost = Vhost::start(&options.vhost.limits(), shards, path, name, &targets)?;
+        if let Some(name) = name.filter(|name| !vhost.offers(name)) {
+            output::note(format!(
+                "note: --vhost-user {}: array {name} does not run; front ends are turned away until it does",
+                path.display()
+            ));
+        }
+        doors.push(Arc::new(vhost));
+    }
     Ok(Doors::new(doors, targets))
 }

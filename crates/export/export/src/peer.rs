@@ -1,4 +1,4 @@
-//! The clients of a server: the other ends of its connections, in words.
+//! The other ends of connections, in words.
 
 use std::os::fd::OwnedFd;
 
@@ -6,7 +6,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{getpeername, sockopt};
 
 /// The other end of `socket`; `None` when it is gone, whether or not the connection here has ended yet.
-pub(super) fn address(socket: &OwnedFd) -> Option<String> {
+#[must_use]
+pub fn peer(socket: &OwnedFd) -> Option<String> {
     let mut waited = [PollFd::new(socket, PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
@@ -31,11 +32,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let server = OwnedFd::from(listener.accept().unwrap().0);
-        assert_eq!(address(&server), Some(client.local_addr().unwrap().to_string()));
+        assert_eq!(peer(&server), Some(client.local_addr().unwrap().to_string()));
         let (client, server) = UnixStream::pair().unwrap();
         let server = OwnedFd::from(server);
-        assert_eq!(address(&server), Some(format!("process {}", std::process::id())));
+        assert_eq!(peer(&server), Some(format!("process {}", std::process::id())));
         drop(client);
-        assert_eq!(address(&server), None);
+        assert_eq!(peer(&server), None);
     }
 }

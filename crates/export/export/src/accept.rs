@@ -16,39 +16,64 @@ use braid_shard::mailbox::Remote;
 use braid_shard::ring::RingOp;
 use braid_shard::sync::{Promise, Promised, promise};
 
-use super::connection;
-use super::listener::Listener;
-use super::memory::Shared;
-use super::offer::Offer;
-use super::register::Register;
+use crate::register::{Connected, Register};
 
 /// Pause after a failed accept (out of descriptors), in nanoseconds.
 const ACCEPT_PAUSE_NANOS: u64 = 100_000_000;
 
-/// The acceptors of a shard, by their servers: dropping the promise ends one.
+/// The acceptors of a shard, by their doors: dropping the promise ends one.
 #[derive(Default)]
-pub(super) struct Accepting {
+struct Accepting {
     all: RefCell<Vec<(u64, Promise<()>)>>,
 }
 
 impl Accepting {
-    /// Ends those of a server; their sockets go on listening.
-    pub fn end(shard: &Shard, server: u64) {
-        shard.local::<Accepting>().all.borrow_mut().retain(|(of, _)| *of != server);
+    fn end(shard: &Shard, door: u64) {
+        shard.local::<Accepting>().all.borrow_mut().retain(|(of, _)| *of != door);
     }
 }
 
-/// Takes connections from one listener.
-pub(super) struct Acceptor {
-    pub listener: Listener,
-    pub offer: Arc<Offer>,
-    pub register: Arc<Register>,
-    pub memory: Arc<Shared>,
-    pub connections_max: usize,
-    pub shards: Vec<Remote>,
+/// A socket that listens, without waiting.
+pub trait Accept: Send + 'static {
+    /// The next connection, in blocking mode; `WouldBlock` when none is waiting.
+    ///
+    /// # Errors
+    /// The system call's.
+    fn accept(&self) -> io::Result<OwnedFd>;
+
+    /// Leaves the socket's file to whoever listens there now.
+    fn leave_file(&mut self);
+
+    /// Where it listens, for messages.
+    fn address(&self) -> String;
 }
 
-impl Acceptor {
+/// Serves a connection on its shard, as long as it keeps what it is given.
+pub type Serve = Arc<dyn Fn(&Shard, OwnedFd, Connected) + Send + Sync>;
+
+/// Takes connections from one listener.
+pub struct Acceptor<L: Accept> {
+    /// The listener.
+    pub listener: L,
+    /// The door's register.
+    pub register: Arc<Register>,
+    /// The protocol's name, for messages.
+    pub protocol: &'static str,
+    /// Where connections live, in turn.
+    pub shards: Vec<Remote>,
+    /// What is done with each.
+    pub serve: Serve,
+}
+
+impl<L: Accept> Acceptor<L> {
+    /// Ends the acceptors of a door; their sockets go on listening. Must not be called on a shard's thread.
+    pub fn end_all(shards: &[Remote], register: &Register) {
+        let door = register.id();
+        for remote in shards {
+            remote.call(move |shard| Accepting::end(shard, door));
+        }
+    }
+
     /// Runs it on the shard `home`; `waited_on` is a descriptor of the listener's socket.
     pub fn start(self, home: &Remote, waited_on: OwnedFd) {
         let guard = self.register.listener();
@@ -102,7 +127,8 @@ impl Acceptor {
                     tracing::debug!(%error, "listener closed");
                 }
                 Err(error) => {
-                    tracing::warn!(%error, address = %self.listener.address(), "accepting an NBD client failed; trying again");
+                    let address = self.listener.address();
+                    tracing::warn!(%error, %address, "accepting a client failed; trying again");
                     return shard.sleep(ACCEPT_PAUSE_NANOS).await;
                 }
             }
@@ -113,29 +139,22 @@ impl Acceptor {
         let guard = match self.register.connection(&fd) {
             Ok(Some(guard)) => guard,
             Ok(None) => {
+                let (protocol, max) = (self.protocol, self.register.connections_max());
                 tracing::warn!(
-                    max = self.connections_max,
-                    "too many NBD clients: closing a new one; --nbd-connections sets how many there may be"
+                    max,
+                    "too many clients: closing a new one; --{protocol}-connections sets how many there may be"
                 );
                 return;
             }
             Err(error) => {
-                tracing::warn!(%error, "out of descriptors: closing a new NBD client");
+                tracing::warn!(%error, "out of descriptors: closing a new client");
                 return;
             }
         };
         // At least one shard (checked at the start).
         let Some(home) = self.shards.get(turn % self.shards.len().max(1)) else { return };
-        let (offer, memory) = (Arc::clone(&self.offer), Arc::clone(&self.memory));
-        home.run(move |shard| {
-            let here = shard.clone();
-            shard.spawn(async move {
-                if let Err(error) = connection::serve(here, fd, &guard, offer, memory).await {
-                    tracing::info!(%error, "NBD connection ended");
-                }
-                drop(guard);
-            });
-        });
+        let serve = Arc::clone(&self.serve);
+        home.run(move |shard| serve(shard, fd, guard));
     }
 }
 

@@ -1,4 +1,4 @@
-//! The register of what runs for a server: its connections and listeners, on all shards.
+//! The register of what runs for a door: its connections and listeners, on all shards.
 //!
 //! Owns the bound on connections and the means to end them from another thread. It is locked when
 //! a connection comes or goes, never for a request. Invariant: an entry lives as long as its guard.
@@ -32,7 +32,7 @@ impl Entries {
 }
 
 /// See the module's documentation.
-pub(super) struct Register {
+pub struct Register {
     id: u64,
     held: AtomicBool,
     connections_max: usize,
@@ -41,7 +41,7 @@ pub(super) struct Register {
 }
 
 /// Keeps a connection registered.
-pub(super) struct Connected {
+pub struct Connected {
     register: Arc<Register>,
     index: usize,
     socket: Arc<OwnedFd>,
@@ -60,12 +60,13 @@ impl Connected {
 }
 
 /// Keeps a listener registered.
-pub(super) struct Listening {
+pub struct Listens {
     register: Arc<Register>,
 }
 
 impl Register {
     /// For at most so many connections at a time.
+    #[must_use]
     pub fn new(connections_max: usize) -> Register {
         Register {
             id: number(),
@@ -97,6 +98,9 @@ impl Register {
     }
 
     /// Registers a connection; `None` when there are too many or the server is stopping.
+    ///
+    /// # Errors
+    /// When its descriptor cannot be duplicated.
     pub fn connection(self: &Arc<Self>, fd: &OwnedFd) -> io::Result<Option<Connected>> {
         let socket = Arc::new(fd.try_clone()?);
         let mut entries = self.entries();
@@ -115,16 +119,23 @@ impl Register {
         Ok(Some(Connected { register: Arc::clone(self), index, socket }))
     }
 
-    /// Registers a listener.
-    pub fn listener(self: &Arc<Self>) -> Listening {
-        self.entries().listeners += 1;
-        Listening { register: Arc::clone(self) }
+    /// Connections that there may be.
+    pub fn connections_max(&self) -> usize {
+        self.connections_max
     }
 
+    /// Registers a listener.
+    pub fn listener(self: &Arc<Self>) -> Listens {
+        self.entries().listeners += 1;
+        Listens { register: Arc::clone(self) }
+    }
+
+    /// Connections now.
     pub fn connections(&self) -> usize {
         self.entries().connected()
     }
 
+    /// Nothing further is admitted.
     pub fn is_closed(&self) -> bool {
         self.entries().closed
     }
@@ -168,7 +179,7 @@ impl Drop for Connected {
     }
 }
 
-impl Drop for Listening {
+impl Drop for Listens {
     fn drop(&mut self) {
         self.register.entries().listeners -= 1;
         self.register.changed.notify_all();

@@ -1,0 +1,69 @@
+//! The connections of a shard, by their doors: to hold them all, and to let them go on.
+//!
+//! Invariant: a connection that is entered while its door is held is held too.
+
+use crate::Register;
+use braid_shard::Shard;
+use braid_shard::mailbox::Remote;
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+/// A connection that can be held.
+pub trait Hold {
+    /// Takes no further request, until it is called again with false. Gives the number of requests that have not been
+    /// answered.
+    fn hold(&self, held: bool) -> u64;
+
+    /// Takes no further request, also of those that wait.
+    fn stop(&self);
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub struct Connections {
+    all: RefCell<Vec<(u64, Weak<dyn Hold>)>>,
+}
+
+impl Connections {
+    /// Enters a connection of the door with this register, until it is dropped.
+    pub fn enter(shard: &Shard, register: &Register, connection: &Rc<dyn Hold>) {
+        let connections = shard.local::<Connections>();
+        let mut all = connections.all.borrow_mut();
+        all.retain(|(_, connection)| connection.strong_count() > 0);
+        all.push((register.id(), Rc::downgrade(connection)));
+        // Whoever holds them says so first and comes to this shard then: one of the two is seen.
+        if register.is_held() {
+            connection.hold(true);
+        }
+    }
+
+    fn of(shard: &Shard, door: u64) -> Vec<Rc<dyn Hold>> {
+        let connections = shard.local::<Connections>();
+        let all = connections.all.borrow();
+        let of_it = all.iter().filter(|(of, _)| *of == door);
+        of_it.filter_map(|(_, connection)| connection.upgrade()).collect()
+    }
+
+    /// Holds those of a door on all shards, or lets them go on. Gives the number of requests that are under way. Must not be
+    /// called on a shard's thread.
+    pub fn hold_all(shards: &[Remote], register: &Register, held: bool) -> u64 {
+        let door = register.id();
+        let hold = |remote: &Remote| {
+            remote.call(move |shard| {
+                Connections::of(shard, door).iter().map(|one| one.hold(held)).sum::<u64>()
+            })
+        };
+        // A shard that has ended has no connections.
+        shards.iter().map(|remote| hold(remote).unwrap_or(0)).sum()
+    }
+
+    /// Has those of a door on all shards take no further request. Must not be called on a shard's thread.
+    pub fn stop_all(shards: &[Remote], register: &Register) {
+        let door = register.id();
+        for remote in shards {
+            remote.call(move |shard| {
+                Connections::of(shard, door).iter().for_each(|connection| connection.stop());
+            });
+        }
+    }
+}
