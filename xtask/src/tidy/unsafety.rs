@@ -16,7 +16,7 @@ const PLACES: &[&str] = &[
     "crates/runtime/device/src/file",
     "crates/export/fuse/src/uring/entry",
     "crates/export/ublk/src/uapi",
-    "crates/export/vhost/src/queue",
+    "crates/export/vhost/src/fault",
     "crates/check/bench-compare/src/isal",
     "crates/check/posix/src/raw",
 ];

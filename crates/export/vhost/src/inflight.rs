@@ -17,6 +17,7 @@
 //! Invariant: at any instant at which this process may be killed, a request that the guest waits for is marked, or in the
 //! used ring, or still available.
 
+use crate::fault::Guard;
 use crate::protocol::{InflightShape, QUEUES_MAX};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::cell::Cell;
@@ -61,12 +62,24 @@ pub enum InflightError {
     /// An access outside of it.
     #[error("the memory for tracking requests has no descriptor {0}")]
     Descriptor(u16),
+    /// Its file was made shorter.
+    #[error("the memory for tracking requests is gone: its file was made shorter")]
+    Gone,
+    /// Too many are mapped in this process.
+    #[error("there are too many guests: the memory of no further one can be watched")]
+    Guards,
+}
+
+/// The mapping, and before it what must not outlive it.
+struct Mapped {
+    guard: Guard,
+    map: MmapRegion<()>,
 }
 
 /// The memory of all queues.
 #[derive(Clone)]
 pub struct Inflight {
-    region: Rc<MmapRegion<()>>,
+    region: Rc<Mapped>,
     shape: InflightShape,
 }
 
@@ -103,9 +116,10 @@ impl Inflight {
         if !fits {
             return Err(InflightError::Shape { size, queues, queue_size });
         }
-        let region = MmapRegion::from_file(FileOffset::new(file, offset), needed as usize)
+        let map = MmapRegion::from_file(FileOffset::new(file, offset), needed as usize)
             .map_err(|error| InflightError::Map(error.to_string()))?;
-        Ok(Inflight { region: Rc::new(region), shape })
+        let guard = Guard::new(map.as_ptr(), map.size()).ok_or(InflightError::Guards)?;
+        Ok(Inflight { region: Rc::new(Mapped { guard, map }), shape })
     }
 
     /// The part of one queue with that many descriptors; `None` when it has none here.
@@ -123,7 +137,7 @@ impl Inflight {
 
 /// The memory of one queue.
 pub struct Tracker {
-    region: Rc<MmapRegion<()>>,
+    region: Rc<Mapped>,
     at: usize,
     size: u16,
     counter: Cell<u64>,
@@ -140,15 +154,17 @@ pub struct Left {
 
 impl Tracker {
     fn read<T: vm_memory::AtomicAccess>(&self, at: usize) -> Result<T, InflightError> {
-        self.region
-            .as_volatile_slice()
-            .load(self.at + at, Ordering::Acquire)
-            .map_err(|error| InflightError::Map(error.to_string()))
+        let slice = self.region.map.as_volatile_slice();
+        let value = slice.load(self.at + at, Ordering::Acquire);
+        match self.region.guard.is_broken() {
+            true => Err(InflightError::Gone),
+            false => value.map_err(|error| InflightError::Map(error.to_string())),
+        }
     }
 
     fn write<T: vm_memory::AtomicAccess>(&self, at: usize, value: T) -> Result<(), InflightError> {
-        self.region
-            .as_volatile_slice()
+        let slice = self.region.map.as_volatile_slice();
+        slice
             .store(value, self.at + at, Ordering::Release)
             .map_err(|error| InflightError::Map(error.to_string()))
     }

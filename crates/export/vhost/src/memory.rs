@@ -2,13 +2,14 @@
 //!
 //! Invariant: each address is checked against the regions before it is used.
 //!
-//! A front end that makes such a file shorter while it is mapped takes its memory away from under whoever reads it. The
-//! kernel ends this process then (SIGBUS), as it does with every back end: only those may connect who may be trusted
-//! not to do that, and the socket's mode says who they are.
+//! A front end that makes such a file shorter while it is mapped takes its memory away from under whoever reads it. Then
+//! there are zeroes instead, and the memory [says so](Memory::is_broken).
 
+use crate::fault::Guard;
 use crate::protocol::Region;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
 /// Memory that cannot be used.
@@ -30,12 +31,20 @@ pub enum MemoryError {
     /// The kernel does not map it.
     #[error("mapping the guest's memory: {0}")]
     Map(String),
+    /// Too many are mapped in this process.
+    #[error("there are too many guests: the memory of no further one can be watched")]
+    Guards,
     /// Two regions have addresses in common.
     #[error("regions of the guest's memory overlap")]
     Overlap,
 }
 
+/// A file's device and inode: the same for all who have it open.
+pub type FileId = (u64, u64);
+
 struct Mapped {
+    guard: Guard,
+    file: FileId,
     user: u64,
     guest: u64,
     size: u64,
@@ -43,8 +52,9 @@ struct Mapped {
 
 /// The memory of one guest.
 pub struct Memory {
-    guest: GuestMemoryMmap<()>,
+    /// Before the mappings, which its guards must not outlive.
     regions: Vec<Mapped>,
+    guest: GuestMemoryMmap<()>,
 }
 
 impl Memory {
@@ -58,7 +68,9 @@ impl Memory {
         for (region, file) in regions.iter().zip(files) {
             let Region { guest, size, user, offset } = *region;
             let file = File::from(file);
-            let length = file.metadata().map_or(0, |found| found.len());
+            let found = file.metadata().ok();
+            let length = found.as_ref().map_or(0, std::fs::Metadata::len);
+            let file_id = found.as_ref().map_or((0, 0), |found| (found.dev(), found.ino()));
             let fits = size > 0
                 && guest.checked_add(size).is_some()
                 && user.checked_add(size).is_some()
@@ -68,13 +80,14 @@ impl Memory {
             let map = MmapRegion::from_file(FileOffset::new(file, offset), bytes)
                 .map_err(|error| MemoryError::Map(error.to_string()))?;
             let region = GuestRegionMmap::new(map, GuestAddress(guest)).ok_or_else(impossible)?;
+            let guard = Guard::new(region.as_ptr(), bytes).ok_or(MemoryError::Guards)?;
             mapped.push((guest, region));
-            table.push(Mapped { user, guest, size });
+            table.push(Mapped { guard, file: file_id, user, guest, size });
         }
         mapped.sort_by_key(|(guest, _)| *guest);
         let mapped = mapped.into_iter().map(|(_, region)| region).collect();
         let guest = GuestMemoryMmap::from_regions(mapped).map_err(|_| MemoryError::Overlap)?;
-        Ok(Memory { guest, regions: table })
+        Ok(Memory { regions: table, guest })
     }
 
     /// The memory by the guest's addresses.
@@ -83,13 +96,30 @@ impl Memory {
         &self.guest
     }
 
+    /// Some of it is gone: its file was made shorter, and what is read is zeroes.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.regions.iter().any(|region| region.guard.is_broken())
+    }
+
+    fn region_of(&self, user: u64) -> Option<&Mapped> {
+        let within = |region: &&Mapped| {
+            user.checked_sub(region.user).is_some_and(|within| within < region.size)
+        };
+        self.regions.iter().find(within)
+    }
+
     /// The guest's address for an address in the front end.
     #[must_use]
     pub fn of_user(&self, user: u64) -> Option<u64> {
-        let region = self.regions.iter().find(|region| {
-            user.checked_sub(region.user).is_some_and(|within| within < region.size)
-        })?;
+        let region = self.region_of(user)?;
         Some(region.guest + (user - region.user))
+    }
+
+    /// The file that an address in the front end is in.
+    #[must_use]
+    pub fn file_of_user(&self, user: u64) -> Option<FileId> {
+        self.region_of(user).map(|region| region.file)
     }
 }
 
@@ -117,6 +147,24 @@ mod tests {
         assert_eq!((memory.of_user(0x2000), memory.of_user(0)), (None, None));
         memory.guest().write_slice(b"here", GuestAddress((1 << 20) + 8188)).unwrap();
         assert!(memory.guest().write_slice(b"beyond", GuestAddress(4092)).is_err());
+    }
+
+    #[test]
+    fn memory_that_is_taken_away_reads_as_zeroes_and_says_so() {
+        let kept = file(8192);
+        let memory = Memory::map(&[region(0, 8192, 0, 0)], vec![kept.try_clone().unwrap()]);
+        let memory = memory.unwrap();
+        memory.guest().write_slice(&[7; 8192], GuestAddress(0)).unwrap();
+        assert!(!memory.is_broken());
+        File::from(kept).set_len(4096).unwrap();
+        let mut found = [1; 4096];
+        memory.guest().read_slice(&mut found, GuestAddress(4096)).unwrap();
+        assert_eq!(found, [0; 4096]);
+        assert!(memory.is_broken());
+        // Others are as they were, and nothing is left of this one.
+        drop(memory);
+        let other = Memory::map(&[region(0, 8192, 0, 0)], vec![file(8192)]).unwrap();
+        assert!(!other.is_broken());
     }
 
     #[test]

@@ -81,6 +81,9 @@ pub enum QueueError {
     /// A part for the device to read behind one to write.
     #[error("a chain has a part to read behind one to write")]
     Order,
+    /// The file of the guest's memory was made shorter.
+    #[error("memory of the guest is gone: its file was made shorter")]
+    Gone,
     /// It has no room for an answer, or no request in it.
     #[error("a chain is too short for a request and its status")]
     Short,
@@ -193,7 +196,10 @@ impl Ring {
             None => {
                 let memory = &self.memory;
                 let next = self.queue.iter(memory.guest())?.next();
-                let Some(chain) = next else { return Ok(None) };
+                let Some(chain) = next else {
+                    self.check_memory()?;
+                    return Ok(None);
+                };
                 let head = chain.head_index();
                 self.check_index(head, u32::from(self.queue.size()))?;
                 if let Some(tracker) = &self.tracker {
@@ -202,7 +208,14 @@ impl Ring {
                 head
             }
         };
-        self.walk(head).map(Some)
+        let chain = self.walk(head)?;
+        self.check_memory()?;
+        Ok(Some(chain))
+    }
+
+    /// What was read of the guest's memory was there.
+    fn check_memory(&self) -> Result<(), QueueError> {
+        if self.memory.is_broken() { Err(QueueError::Gone) } else { Ok(()) }
     }
 
     /// Tells the driver that the request with this head has ended, with so many bytes written.
@@ -214,6 +227,7 @@ impl Ring {
             tracker.ending(head)?;
         }
         self.queue.add_used(self.memory.guest(), head, written)?;
+        self.check_memory()?;
         if let Some(tracker) = &self.tracker {
             tracker.ended(head, self.queue.next_used())?;
         }

@@ -47,7 +47,7 @@ pub struct Vhost {
         value_parser = memory)]
     vhost_user_memory: u64,
     /// Permissions of these sockets, in octal, whatever the umask: 660 lets the group in, such as that of a hypervisor's
-    /// user. Whoever may connect is trusted with the server's life.
+    /// user.
     #[arg(long, value_name = "MODE", default_value = "600", requires = "vhost_user",
         value_parser = super::nbd::mode)]
     vhost_user_mode: u32,

@@ -38,6 +38,22 @@ fn a_driver_that_breaks_a_rule_loses_its_disk_and_nobody_else() {
 }
 
 #[test]
+fn a_guest_whose_memory_is_taken_away_loses_its_disk_and_nobody_else() {
+    let rig = Rig::new(&VhostUser);
+    let mut witness = Guest::connect(&rig.socket()).expect("a server");
+    for round in 0..20u8 {
+        let mut guest = Guest::connect(&rig.socket()).expect("a server");
+        rig.disk.hold(true);
+        // Some are with the device when the memory goes, and are answered into nothing.
+        (0..u32::from(round % 4)).for_each(|tag| guest.submit(tag, write(tag, 1)));
+        assert!(guest.cut_memory(), "round {round}");
+        rig.disk.hold(false);
+        witness.submit(0, write(9, round));
+        done(&mut witness, 1);
+    }
+}
+
+#[test]
 fn a_driver_that_knows_no_flush_gets_durable_writes() {
     let rig = Rig::new(&VhostUser);
     let mut guest = Guest::connect_without(&rig.socket(), F_FLUSH).expect("a server");

@@ -239,6 +239,14 @@ impl Guest {
         self.publish(0, 0);
     }
 
+    /// Takes the memory away from under the server. Nothing of this guest can be used after that.
+    pub fn cut_memory(self) -> bool {
+        let front = self.front.as_ref().expect("connected");
+        ftruncate(&self.file, 0).expect("it is not sealed");
+        self.queues.iter().for_each(|queue| queue.kick.write(1).expect("a kick"));
+        watched(&[], front.as_raw_fd(), Duration::from_secs(30)).1
+    }
+
     fn publish(&mut self, nr: usize, head: u16) {
         let Queue { at, available, .. } = self.queues[nr];
         self.store(at + AVAILABLE + 4 + usize::from(available % RING) * 2, head);

@@ -13,7 +13,6 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Nanoseconds between looks at the size of the target, which may have grown.
 const SIZE_NANOS: u64 = 1_000_000_000;
@@ -56,17 +55,13 @@ pub(super) async fn serve(
         &(Rc::clone(&hub) as Rc<dyn braid_export::Hold>),
     );
     let channel = Channel::new(&shard, fd);
-    let leaving = shared.leaving();
-    let mut session =
-        Session::new(&hub, Arc::clone(&target), Arc::clone(&leaving), shared.queues());
+    let mut session = Session::new(&hub, Arc::clone(&target), shared.queues());
     shard.spawn(tell_of_growth(shard.clone(), Rc::downgrade(&hub), target, session.requests()));
     let result = exchange(&channel, &mut session).await;
     session.end();
     let result = hub.failure().map_or(result, |error| Err(error.into()));
-    // Whoever comes back for these requests waits for them.
-    leaving.fetch_add(1, Ordering::SeqCst);
     hub.wait_until(|| hub.in_flight() == 0).await;
-    leaving.fetch_sub(1, Ordering::SeqCst);
+    session.release();
     result
 }
 

@@ -79,12 +79,17 @@ async fn write(hub: &Rc<Hub>, job: &Job, memory: &Memory) -> Option<()> {
     let _room = room(hub, job.bytes).await;
     let mut buf = hub.shard.pool().get(job.bytes as usize);
     copy_in(memory, &job.data, &mut buf).ok()?;
+    if memory.is_broken() {
+        // Zeroes are none of the guest's.
+        return None;
+    }
     let fua = hub.durable_writes.get();
     submit(hub, Request::write(offset, buf.freeze(), fua)).await.result.ok()
 }
 
 async fn ranges(hub: &Rc<Hub>, job: &Job, memory: &Memory) -> Status {
-    let Some(ranges) = job.ranges(memory) else { return Status::Failed };
+    let ranges = job.ranges(memory).filter(|_| !memory.is_broken());
+    let Some(ranges) = ranges else { return Status::Failed };
     // A flag that a range cannot have is told apart from one that fails.
     let known = if job.verb == Verb::WriteZeroes { F_UNMAP } else { 0 };
     if ranges.iter().any(|range| range.flags & !known != 0) {

@@ -11,9 +11,10 @@
 //! shard's ring.
 //!
 //! Invariant: what one client does never ends another's connection. A client that comes back finds its requests carried
-//! out once: its queues start when those of clients that have left have ended.
+//! out once: a ring is one connection's until its requests have ended (`claims`).
 
 mod channel;
+mod claims;
 mod connection;
 mod door;
 mod execute;

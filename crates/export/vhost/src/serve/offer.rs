@@ -5,7 +5,6 @@
 use braid_device::Target;
 use braid_export::Figures;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes below which a shard has no room for a largest request.
@@ -48,8 +47,6 @@ pub(super) struct Shared {
     /// The only target that it is for; any one when there is none.
     wanted: Option<String>,
     offered: Mutex<Option<Offered>>,
-    /// Connections that have left while requests were under way.
-    leaving: Arc<AtomicU64>,
     limits: Limits,
     shards: usize,
 }
@@ -73,7 +70,6 @@ impl Shared {
         Shared {
             wanted: wanted.map(str::to_owned),
             offered: Mutex::new(None),
-            leaving: Arc::default(),
             limits: limits.clone(),
             shards,
         }
@@ -97,10 +93,6 @@ impl Shared {
         offered.clients.push(client);
         let target = Arc::clone(&offered.target);
         Some(Entered { target, figures, using: Using { shared: Arc::clone(self), socket } })
-    }
-
-    pub fn leaving(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.leaving)
     }
 
     /// Queues that a driver is told of: one for each shard.

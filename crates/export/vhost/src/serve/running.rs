@@ -2,6 +2,7 @@
 //!
 //! Invariant: each request that is taken from the ring is put back into it once, unless the connection has ended.
 
+use super::claims::{Claim, RingId};
 use super::execute::execute;
 use super::hub::Hub;
 use crate::blk::request::{Job, Status};
@@ -14,13 +15,11 @@ use smallvec::smallvec;
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Requests of a queue that are under way; further ones stay in the ring.
 const REQUESTS_MAX: u64 = 256;
-/// Nanoseconds between looks whether requests of clients that have left have ended.
-const LEAVING_NANOS: u64 = 1_000_000;
+/// Nanoseconds between looks whether a ring is still another connection's.
+const CLAIM_NANOS: u64 = 1_000_000;
 
 /// Where a guest is told that something has ended: the front end may change it at any time.
 pub(super) type CallFile = Rc<RefCell<Option<Rc<OwnedFd>>>>;
@@ -32,8 +31,6 @@ pub(super) struct Start {
     pub tracker: Option<Tracker>,
     pub kick: Rc<OwnedFd>,
     pub call: CallFile,
-    /// Connections that have left while requests were under way.
-    pub leaving: Arc<AtomicU64>,
 }
 
 /// See the module's documentation.
@@ -41,6 +38,8 @@ pub(super) struct Running {
     hub: Rc<Hub>,
     /// `None` until it may start.
     ring: RefCell<Option<Ring>>,
+    /// Until all that was taken has ended.
+    claim: RefCell<Option<Claim>>,
     base: u16,
     kick: Rc<OwnedFd>,
     call: CallFile,
@@ -53,10 +52,11 @@ pub(super) struct Running {
 
 impl Running {
     pub fn start(hub: &Rc<Hub>, start: Start) -> Rc<Running> {
-        let Start { memory, place, tracker, kick, call, leaving } = start;
+        let Start { memory, place, tracker, kick, call } = start;
         let running = Rc::new(Running {
             hub: Rc::clone(hub),
             ring: RefCell::new(None),
+            claim: RefCell::new(None),
             base: place.base,
             kick,
             call,
@@ -67,12 +67,13 @@ impl Running {
         });
         let this = Rc::clone(&running);
         hub.shard.spawn(async move {
-            // What they have with devices might come after what replaces it.
-            while leaving.load(Ordering::SeqCst) > 0 && !this.is_over() {
-                this.hub.shard.sleep(LEAVING_NANOS).await;
+            if let Some(ring) = id_of(&memory, &place) {
+                while !this.is_over() && !this.claim(ring) {
+                    this.hub.shard.sleep(CLAIM_NANOS).await;
+                }
             }
             if this.is_over() {
-                return;
+                return this.release();
             }
             match Ring::start(&memory, place, tracker) {
                 Ok(ring) => {
@@ -92,6 +93,18 @@ impl Running {
         self.stopped.get() || self.hub.has_ended()
     }
 
+    fn claim(&self, ring: RingId) -> bool {
+        let claim = Claim::new(ring);
+        let ours = claim.is_some();
+        *self.claim.borrow_mut() = claim;
+        ours
+    }
+
+    /// Lets others have the ring, once nothing of it is under way.
+    pub fn release(&self) {
+        self.claim.borrow_mut().take();
+    }
+
     pub fn enable(&self, enabled: bool) {
         self.enabled.set(enabled);
         self.hub.notify();
@@ -102,6 +115,7 @@ impl Running {
     pub async fn stop(&self) -> u16 {
         self.end();
         self.hub.wait_until(|| self.in_flight.get() == 0).await;
+        self.release();
         self.ring.borrow().as_ref().map_or(self.base, Ring::base)
     }
 
@@ -161,6 +175,9 @@ impl Running {
                     let memory = self.with_ring(|ring| Ok(Rc::clone(ring.memory())))?;
                     let Some(memory) = memory else { return Ok(false) };
                     let job = Job::parse(&memory, chain)?;
+                    if memory.is_broken() {
+                        return Err(QueueError::Gone);
+                    }
                     self.begin(job, memory);
                 }
                 None if self.with_ring(Ring::ask_for_kick)?.unwrap_or(false) => {
@@ -175,7 +192,14 @@ impl Running {
         &self,
         act: impl FnOnce(&mut Ring) -> Result<T, QueueError>,
     ) -> Result<Option<T>, QueueError> {
-        self.ring.borrow_mut().as_mut().map(act).transpose()
+        let mut ring = self.ring.borrow_mut();
+        let Some(ring) = ring.as_mut() else { return Ok(None) };
+        let done = act(ring)?;
+        // Whatever it was, it has touched the guest's memory.
+        if ring.memory().is_broken() {
+            return Err(QueueError::Gone);
+        }
+        Ok(Some(done))
     }
 
     fn begin(self: &Rc<Self>, job: Job, memory: Rc<Memory>) {
@@ -243,6 +267,11 @@ impl Running {
     fn is_quiet(&self) -> bool {
         self.hub.has_ended() || self.stopped.get() && self.in_flight.get() == 0
     }
+}
+
+/// `None` where there is no such memory, which the start of the ring finds.
+fn id_of(memory: &Memory, place: &Place) -> Option<RingId> {
+    memory.file_of_user(place.descriptors).zip(memory.of_user(place.descriptors))
 }
 
 fn one(shard: &Shard) -> Buf {

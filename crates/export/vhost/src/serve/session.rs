@@ -16,7 +16,6 @@ use std::cell::Cell;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 /// Why a connection ends other than by the front end's wish.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +67,6 @@ struct QueueState {
 pub(super) struct Session {
     hub: Rc<Hub>,
     target: Arc<dyn Target>,
-    leaving: Arc<AtomicU64>,
     /// Queues that the driver is told of.
     queues_offered: u16,
     features: u64,
@@ -81,16 +79,10 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub fn new(
-        hub: &Rc<Hub>,
-        target: Arc<dyn Target>,
-        leaving: Arc<AtomicU64>,
-        queues_offered: u16,
-    ) -> Session {
+    pub fn new(hub: &Rc<Hub>, target: Arc<dyn Target>, queues_offered: u16) -> Session {
         Session {
             hub: Rc::clone(hub),
             target,
-            leaving,
             queues_offered,
             features: 0,
             protocol_features: 0,
@@ -242,7 +234,7 @@ impl Session {
 
     /// Starts a queue if all is there that it needs.
     fn start(&mut self, queue: u16) -> Result<(), SessionError> {
-        let (hub, leaving) = (Rc::clone(&self.hub), Arc::clone(&self.leaving));
+        let hub = Rc::clone(&self.hub);
         let event_index = self.features & config::F_EVENT_IDX != 0;
         let inflight = self.inflight.clone();
         let Some(memory) = self.memory.clone() else { return Ok(()) };
@@ -253,7 +245,7 @@ impl Session {
         let place = Place { size, descriptors, available, used, base, event_index };
         let tracker = inflight.and_then(|inflight| inflight.queue(queue, size));
         let call = Rc::clone(&state.call);
-        let start = Start { memory, place, tracker, kick, call, leaving };
+        let start = Start { memory, place, tracker, kick, call };
         state.running = Some(Running::start(&hub, start));
         Ok(())
     }
@@ -307,7 +299,16 @@ impl Session {
     /// Takes no further requests.
     pub fn end(&self) {
         self.hub.end();
-        self.queues.iter().filter_map(|queue| queue.running.as_ref()).for_each(|run| run.end());
+        self.running().for_each(|running| running.end());
+    }
+
+    /// Lets others have the rings, once nothing is under way.
+    pub fn release(&self) {
+        self.running().for_each(|running| running.release());
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Rc<Running>> {
+        self.queues.iter().filter_map(|queue| queue.running.as_ref())
     }
 }
 
