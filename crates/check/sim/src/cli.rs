@@ -22,8 +22,11 @@ pub struct Cli {
     /// With --seed: the run is that of a volume of files
     #[arg(long, requires = "seed", conflicts_with = "stacked")]
     volume: bool,
-    /// With --seed: every power cut of a short history
+    /// With --seed: the run is that of an array that gets other levels and shapes
     #[arg(long, requires = "seed", conflicts_with_all = ["stacked", "volume"])]
+    levels: bool,
+    /// With --seed: every power cut of a short history
+    #[arg(long, requires = "seed", conflicts_with_all = ["stacked", "volume", "levels"])]
     short: bool,
     /// With --seed: an array or a stack has no mishaps and to a volume nothing is done on purpose, as in runs from before
     /// there was any of that
@@ -49,7 +52,7 @@ enum Command {
         /// Go on after a failure, and list all
         #[arg(long)]
         keep_going: bool,
-        /// Run single arrays; without any of the three options seeds are of all kinds
+        /// Run single arrays; without any of these options seeds are of all kinds
         #[arg(long)]
         arrays: bool,
         /// Run stacks: arrays of arrays
@@ -58,6 +61,9 @@ enum Command {
         /// Run volumes of files
         #[arg(long, alias = "volume")]
         volumes: bool,
+        /// Run single arrays that get other levels and shapes, and meet little else.
+        #[arg(long)]
+        levels: bool,
     },
     /// Run the seeds that failed once (seeds.txt)
     Saved,
@@ -113,19 +119,28 @@ enum Command {
 pub fn main(cli: Cli) -> Result<()> {
     match (cli.seed, cli.command) {
         (Some(seed), _) => {
-            let kind = match (cli.stacked, cli.volume, cli.short) {
+            let kind = match (cli.stacked, cli.volume, cli.short, cli.levels) {
                 (true, ..) => Kind::Stack,
-                (_, true, _) => Kind::Volume,
-                (.., true) => Kind::Short,
+                (_, true, ..) => Kind::Volume,
+                (_, _, true, _) => Kind::Short,
+                (.., true) => Kind::Levels,
                 _ => Kind::Array,
             };
             one(Seed { seed, kind, plain: cli.plain }, cli.verbose)
         }
-        (None, Some(Command::Run { seeds, first, keep_going, arrays, stacks, volumes })) => {
+        (
+            None,
+            Some(Command::Run { seeds, first, keep_going, arrays, stacks, volumes, levels }),
+        ) => {
             let first = first.unwrap_or_else(fresh_number);
             println!("first seed {first}");
             let seeds = first..first.saturating_add(seeds);
-            let asked = [(arrays, Kind::Array), (stacks, Kind::Stack), (volumes, Kind::Volume)];
+            let asked = [
+                (arrays, Kind::Array),
+                (stacks, Kind::Stack),
+                (volumes, Kind::Volume),
+                (levels, Kind::Levels),
+            ];
             let kinds: Vec<Kind> =
                 asked.into_iter().filter(|(asked, _)| *asked).map(|(_, kind)| kind).collect();
             many(&seeds.map(|seed| Seed::fresh(seed, &kinds)).collect::<Vec<_>>(), keep_going)

@@ -36,6 +36,10 @@ const fn volume(class: &'static str, name: &'static str, does: &'static str) -> 
     plant(Kind::Volume, class, name, does)
 }
 
+const fn levels(class: &'static str, name: &'static str, does: &'static str) -> Plant {
+    plant(Kind::Levels, class, name, does)
+}
+
 const fn short(class: &'static str, name: &'static str, does: &'static str) -> Plant {
     plant(Kind::Short, class, name, does)
 }
@@ -86,8 +90,8 @@ pub const PLANTS: &[Plant] = &[
     array(ORDER, "journal-replay-skips-one", "leaves out the first row of the journal in a replay"),
     array(ORDER, "journal-tail-kept", "goes on after a replay with a tail that still stands at the old log"),
     array(ORDER, "degraded-not-journaled", "leaves writes out of the journal whose parity has no member"),
-    array(STALE, "late-member-in-old-slot", "does not renumber the slots of a member that missed the change between levels 0 and 10"),
-    array(STALE, "old-slot-kept", "gives members no other slots when level 0 becomes 10, or the other way round"),
+    levels(STALE, "late-member-in-old-slot", "does not renumber the slots of a member that missed the change between levels 0 and 10"),
+    levels(STALE, "old-slot-kept", "gives members no other slots when level 0 becomes 10, or the other way round"),
     array(STALE, "log-of-new-member-kept", "gives a member a slot without emptying its log"),
     array(STALE, "read-past-recovery", "reads from a rebuilding member beyond what has been rebuilt"),
     array(STALE, "two-behind", "accepts a member that is two updates behind"),

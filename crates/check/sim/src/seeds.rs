@@ -17,6 +17,8 @@ const THREADS: u64 = 2;
 /// Of 100 fresh seeds, how many are volumes, and how many of the others stacks.
 const VOLUMES: u64 = 15;
 const STACKS: u64 = 15;
+/// Of 100 single arrays, how many are about other levels and shapes.
+const LEVELS: u64 = 10;
 
 /// What a run is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +29,8 @@ pub enum Kind {
     Stack,
     /// A volume of files.
     Volume,
+    /// One array that gets other levels and shapes, and meets little else.
+    Levels,
     /// One array in a short history, with every power cut that there can be (`crate::exhaust`).
     Short,
 }
@@ -38,6 +42,7 @@ impl Kind {
             Kind::Array => "arrays",
             Kind::Stack => "stacks",
             Kind::Volume => "volumes",
+            Kind::Levels => "changes of the level",
             Kind::Short => "short histories",
         }
     }
@@ -63,6 +68,8 @@ impl Seed {
             Kind::Volume
         } else if Rng::new(seed, 7).percent(STACKS) {
             Kind::Stack
+        } else if Rng::new(seed, 10).percent(LEVELS) {
+            Kind::Levels
         } else {
             Kind::Array
         };
@@ -90,6 +97,7 @@ impl Seed {
                 }
                 report
             }
+            Kind::Levels => crate::run::changing::run(self.seed, verbose),
             Kind::Short => crate::exhaust::run(self.seed, verbose),
         };
         catch_unwind(AssertUnwindSafe(run))
@@ -106,6 +114,7 @@ impl std::fmt::Display for Seed {
             Kind::Stack => " --stacked",
             Kind::Volume if self.plain => " --volume --plain",
             Kind::Volume => " --volume",
+            Kind::Levels => " --levels",
             Kind::Short => " --short",
         };
         write!(f, "{}{option}", self.seed)
@@ -130,6 +139,7 @@ pub fn saved() -> Result<Vec<Seed>> {
             let plain = line.starts_with("plain ");
             let (kind, rest) = of("stacked ", Kind::Stack)
                 .or_else(|| of("volume ", Kind::Volume))
+                .or_else(|| of("levels ", Kind::Levels))
                 .or_else(|| of("plain stacked ", Kind::Stack))
                 .or_else(|| of("plain volume ", Kind::Volume))
                 .or_else(|| of("plain ", Kind::Array))
@@ -196,7 +206,7 @@ mod tests {
                 .map(|seed| Seed::fresh(seed, asked).kind)
                 .collect::<std::collections::BTreeSet<_>>()
         };
-        assert_eq!(kinds(&[]).len(), 3);
+        assert_eq!(kinds(&[]).len(), 4);
         assert_eq!(kinds(&two), two.into_iter().collect());
         assert_eq!(kinds(&[Kind::Stack]), [Kind::Stack].into_iter().collect());
     }

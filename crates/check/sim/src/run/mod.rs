@@ -26,6 +26,7 @@
 //! | `scrub_in_parts` | checks that go on where they were interrupted |
 //! | `aimed`, `metadata` | situations brought about on purpose; damaged metadata |
 //! | `reshaping`, `other_shapes`, `resizing` | more members; other chunks and layouts, fewer members; larger components |
+//! | `changing` | runs that are about other levels and shapes, and meet little else |
 //! | `levels`, `steps` | other levels; other levels and shapes in several steps |
 //! | `cut_short` | short histories that are cut at every instant (`crate::exhaust`) |
 //!
@@ -41,6 +42,7 @@ mod assembly;
 mod between;
 mod between_rounds;
 mod chances;
+pub mod changing;
 mod commands;
 mod counting;
 pub mod cut_short;

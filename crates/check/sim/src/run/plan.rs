@@ -216,6 +216,18 @@ impl Streams {
         damage_of_lists: (105, 60),
     };
 
+    /// Of a single array that is about other levels and shapes.
+    pub const CHANGING: Streams = Streams {
+        choices: 117,
+        settings: 118,
+        clients: 256,
+        mishaps: (119, 0),
+        levels: (113, 100),
+        steps: (114, 100),
+        copies: (115, 100),
+        ..Streams::STACK
+    };
+
     /// Of a stack.
     pub const STACK: Streams = Streams {
         choices: 33,

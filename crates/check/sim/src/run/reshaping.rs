@@ -19,6 +19,9 @@ use braid_format::superblock::Superblock;
 use braid_layout::Layout;
 use std::rc::Rc;
 
+/// No stripe is larger, in bytes of the array.
+const WIDEST_STRIPE: u64 = 16 * (64 << 10);
+
 /// The choices that a reshape is drawn from.
 pub(super) type Of = fn(&Chances) -> &Extra;
 
@@ -172,12 +175,12 @@ impl Run {
 
     /// Power fails, and all members are there again.
     fn power_fails(&mut self, speed: u64) -> Result<(), Over> {
-        self.power_is_cut()?;
-        self.starts_again(speed)
+        let open = self.power_is_cut()?;
+        self.starts_again(speed, &open)
     }
 
-    /// Power fails.
-    pub(super) fn power_is_cut(&mut self) -> Result<(), Over> {
+    /// Power fails; gives the blocks that were being written.
+    pub(super) fn power_is_cut(&mut self) -> Result<Vec<u64>, Over> {
         self.world.trace(|| "CRASH in a reshape".to_string());
         self.did.crashes += 1;
         self.note_whether_logged()?;
@@ -187,18 +190,26 @@ impl Run {
             drop((client, arrays));
             drop(machine);
         }
-        self.oracle.crash();
+        let open = self.oracle.crash();
         self.oracle.settled = false;
         self.world.missed.borrow_mut().clear();
         self.learn_from_images();
-        Ok(())
+        Ok(open)
     }
 
-    /// The next life, in which jobs are no faster than `speed`.
-    pub(super) fn starts_again(&mut self, speed: u64) -> Result<(), Over> {
+    /// The next life, in which jobs are no faster than `speed`; `open`: blocks that were being written.
+    pub(super) fn starts_again(&mut self, speed: u64, open: &[u64]) -> Result<(), Over> {
         let top = self.top();
         self.plan.arrays[top].assemble.sync_speed = SyncSpeed { min_kib: 0, max_kib: speed };
         self.assemble()?;
+        if self.promises.forced {
+            // The write hole: what shares a stripe with these, in either shape, may be anything.
+            let near = WIDEST_STRIPE / self.plan.scenario.block;
+            for block in open {
+                let end = (block + near).min(self.oracle.len());
+                (block.saturating_sub(near)..end).for_each(|block| self.oracle.forget(block));
+            }
+        }
         self.quiet_round()
     }
 }

@@ -11,7 +11,7 @@ use crate::waiting::{Over, SECOND};
 use braid_array::control::steps::Steps;
 use braid_array::control::steps::wanted::{WantedArray, WantedLayout};
 use braid_array::error::ControlError;
-use braid_array::status::ArrayStatus;
+use braid_array::status::{ArrayStatus, MemberState};
 use braid_format::superblock::Superblock;
 use braid_layout::Level;
 use std::rc::Rc;
@@ -189,14 +189,15 @@ impl Run {
 
     /// Spares that were to get slots are gone.
     fn lacks_spares(&self, would: &Steps, status: &ArrayStatus) -> bool {
-        would.goal.raid_disks > status.members.len() || !status.stuck_jobs.is_empty()
+        let there = status.members.iter().filter(|member| member.state != MemberState::Faulty);
+        would.goal.raid_disks > there.count() || !status.stuck_jobs.is_empty()
     }
 
     /// Power fails, and all members are there again.
     fn power_fails_in_steps(&mut self, speed: u64) -> Result<(), Over> {
-        self.power_is_cut()?;
+        let open = self.power_is_cut()?;
         self.learns_shape()?;
-        self.starts_again(speed)
+        self.starts_again(speed, &open)
     }
 
     /// The level and shape that the freshest superblock names, before a reshape that is under way.
