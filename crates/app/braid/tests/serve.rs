@@ -5,6 +5,7 @@ mod support;
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use support::{Place, damage};
 
@@ -149,6 +150,34 @@ fn garbage_on_the_sockets_harms_nobody() {
     }
     assert_eq!(place.detail("data")["level"], "raid5");
     place.tool("nbdinfo", &["--size", &place.uri("data")]).ok();
+}
+
+#[test]
+fn an_array_is_a_disk_of_virtual_machines_at_a_socket_of_its_own() {
+    let place = Place::new();
+    raid5(&place);
+    place.members(&["x", "y"]);
+    place.run("create other -l 1 -n 2 --assume-clean x y").ok();
+    let two = "serve a b c d x y --vhost-user vm.sock";
+    place.run(two).refused(2, &["a socket is for one array", "NAME=PATH", "data", "other"]);
+    let server = place.serve("a b c d x y --vhost-user data=vm.sock --vhost-user-mode 660");
+    let socket = place.path("vm.sock");
+    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o660);
+    assert!(server.said.contains("vhost-user:"), "{}", server.said);
+    let exports = |name: &str| place.detail(name)["exports"].as_array().unwrap().len();
+    assert_eq!((exports("data"), exports("other")), (2, 1));
+    let client = UnixStream::connect(&socket).unwrap();
+    while place.detail("data")["clients"].as_array().unwrap().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let listed = &place.detail("data")["clients"][0];
+    assert_eq!(listed["protocol"], "vhost-user");
+    assert_eq!(listed["address"], format!("process {}", std::process::id()));
+    place.run("stop data").refused(2, &["vhost-user export data", "--force"]);
+    drop(client);
+    place.run("stop --all --force").ok();
+    server.ended().ok();
+    assert!(!socket.exists());
 }
 
 #[test]

@@ -59,6 +59,7 @@ pub struct Disk(Arc<Inner>);
 struct Inner {
     shape: Shape,
     state: Mutex<State>,
+    size: AtomicU64,
     held: AtomicBool,
     under_way: AtomicU64,
     changes: AtomicU64,
@@ -80,6 +81,7 @@ impl Disk {
         Disk(Arc::new(Inner {
             shape,
             state: Mutex::new(state),
+            size: AtomicU64::new(shape.size),
             held: AtomicBool::new(false),
             under_way: AtomicU64::new(0),
             changes: AtomicU64::new(0),
@@ -99,6 +101,11 @@ impl Disk {
     /// Reads and writes that touch these bytes fail.
     pub fn break_at(&self, bad: Range<u64>) {
         self.state().bad = Some(bad);
+    }
+
+    /// Says from now on that it has so many bytes, up to those that it was made with.
+    pub fn resize(&self, size: u64) {
+        self.0.size.store(size.min(self.0.shape.size), Ordering::SeqCst);
     }
 
     /// Requests under way.
@@ -196,7 +203,8 @@ impl State {
 
 impl Target for Disk {
     fn info(&self) -> TargetInfo {
-        let Shape { size, block, read_only } = self.0.shape;
+        let Shape { block, read_only, .. } = self.0.shape;
+        let size = self.0.size.load(Ordering::SeqCst);
         let device = DeviceInfo {
             logical_block: block,
             volatile_cache: true,

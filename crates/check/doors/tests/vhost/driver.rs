@@ -3,6 +3,7 @@
 use crate::VhostUser;
 use crate::guest::Guest;
 use braid_doors::{Answer, Client, Command, Rig};
+use std::io::Read;
 use std::time::Duration;
 
 const F_FLUSH: u64 = 1 << 9;
@@ -51,6 +52,22 @@ fn a_guest_whose_memory_is_taken_away_loses_its_disk_and_nobody_else() {
         witness.submit(0, write(9, round));
         done(&mut witness, 1);
     }
+}
+
+#[test]
+fn a_guest_is_told_that_its_disk_has_grown() {
+    const CONFIG_CHANGE: u32 = 2;
+    let rig = Rig::new(&VhostUser);
+    rig.disk.resize(4 << 20);
+    let mut guest = Guest::connect(&rig.socket()).expect("a server");
+    let mut requests = guest.requests();
+    assert_eq!(guest.properties().size, 4 << 20);
+    rig.disk.resize(8 << 20);
+    let mut head = [0; 12];
+    requests.read_exact(&mut head).expect("a message");
+    let expected = [CONFIG_CHANGE, 1, 0].map(u32::to_ne_bytes).concat();
+    assert_eq!(head[..], expected);
+    assert_eq!(guest.properties().size, 8 << 20);
 }
 
 #[test]

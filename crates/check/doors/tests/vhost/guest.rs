@@ -150,6 +150,7 @@ impl Guest {
         let wanted = VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
         assert!(offered.contains(wanted), "{offered:?}");
         assert!(self.features & F_PROTOCOL_FEATURES != 0 && self.features & F_EVENT_IDX != 0);
@@ -214,6 +215,15 @@ impl Guest {
         front.set_vring_kick(nr, &queue.kick)?;
         front.set_vring_enable(nr, true)?;
         Ok(())
+    }
+
+    /// Where the server tells of changes.
+    pub fn requests(&mut self) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().expect("two sockets");
+        ours.set_read_timeout(Some(Duration::from_secs(30))).expect("a time limit");
+        let front = self.front.as_mut().expect("connected");
+        front.set_backend_request_fd(&theirs).expect("it was agreed on");
+        ours
     }
 
     /// Passes the same memory once more, while the rings run.
