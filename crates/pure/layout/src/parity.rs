@@ -285,12 +285,7 @@ impl Parity {
     pub fn map_stripe(&self, stripe: u64) -> StripeMap {
         let n = self.slots;
         let p = self.p_at(self.nth(stripe));
-        let q = match self.rule.q {
-            QPlace::None => n,
-            QPlace::AfterP => wrapped(p + 1, n),
-            QPlace::BeforeP => wrapped(p + n - 1, n),
-            QPlace::Last => n - 1,
-        };
+        let q = self.q_for(p);
         // In ascending order the wrap doubles as the mark: no data chunk is found by wrapping at 0.
         let (first, wrap) = match self.rule.data {
             Order::Ascending => (0, 0),
@@ -315,6 +310,30 @@ impl Parity {
             Walk::Up(start) => start + rotation,
             Walk::Down(start) => start - rotation,
         }
+    }
+
+    /// The slot of Q in a stripe whose P is in `p`; the number of slots where there is no Q.
+    #[inline(always)]
+    fn q_for(&self, p: Slot) -> Slot {
+        let n = self.slots;
+        match self.rule.q {
+            QPlace::None => n,
+            QPlace::AfterP => wrapped(p + 1, n),
+            QPlace::BeforeP => wrapped(p + n - 1, n),
+            QPlace::Last => n - 1,
+        }
+    }
+
+    /// The slots of data chunk `k` of a stripe, of P, and of Q where there is one: all that an update of one chunk needs.
+    #[inline(always)]
+    pub fn slots_of(&self, stripe: u64, k: usize) -> (Slot, Slot, Option<Slot>) {
+        let p = self.p_at(self.nth(stripe));
+        let q = self.q_for(p);
+        let data = match self.rule.data {
+            Order::FromP { distance, wrap } => wrapped(wrapped(p + distance, wrap) + k, wrap),
+            Order::Ascending => self.map_stripe(stripe).data_slot(k),
+        };
+        (data, p, (q < self.slots).then_some(q))
     }
 
     /// The slot of P in a stripe.

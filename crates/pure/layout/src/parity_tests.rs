@@ -176,6 +176,11 @@ proptest! {
                 map.data_slots().enumerate().map(|(k, slot)| (slot, Role::Data(k))).collect();
             places.push((map.p_slot(), Role::P));
             places.extend(map.q_slot().map(|slot| (slot, Role::Q)));
+            for (k, slot) in map.data_slots().enumerate() {
+                let of = geometry.slots_of(stripe, k);
+                prop_assert_eq!(of, (slot, map.p_slot(), map.q_slot()));
+                prop_assert_eq!(geometry.data_slot(stripe, k), slot);
+            }
             prop_assert_eq!(places.len(), geometry.slots());
             for (slot, role) in places {
                 prop_assert_eq!(roles[slot].replace(role), None);

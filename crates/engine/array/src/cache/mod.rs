@@ -94,6 +94,7 @@ impl StripeCache {
     }
 
     /// The lines of a stripe, by one look-up.
+    #[inline]
     pub(crate) fn stripe(&self, stripe: u64) -> Option<lines::StripeLines<'_>> {
         self.lines.stripe(stripe)
     }

@@ -82,6 +82,35 @@ impl<T: Default> ByUnit<T> {
         }
     }
 
+    /// Removes `unit` if its value is such a one.
+    #[inline(always)]
+    pub(super) fn remove_if(&mut self, unit: u64, is: impl Fn(&T) -> bool) -> bool {
+        let chain = self.chain(unit);
+        let Some(first) = self.chains.get(chain) else { return false };
+        let (mut at, mut before) = (*first, NONE);
+        loop {
+            let Some(entry) = self.entries.get_mut(at as usize) else { return false };
+            if entry.unit != unit {
+                (before, at) = (at, entry.next);
+                continue;
+            }
+            if !is(&entry.value) {
+                return false;
+            }
+            // Its value stays until another takes the entry.
+            let next = replace(&mut entry.next, replace(&mut self.free, at));
+            match self.entries.get_mut(before as usize) {
+                Some(before) => before.next = next,
+                None => {
+                    if let Some(first) = self.chains.get_mut(chain) {
+                        *first = next;
+                    }
+                }
+            }
+            return true;
+        }
+    }
+
     /// Takes the value of `unit` away, if it has one.
     #[inline(always)]
     pub(super) fn remove(&mut self, unit: u64) -> Option<T> {
@@ -118,8 +147,15 @@ mod tests {
             // Units that differ in low bits, and in high ones.
             let unit = ((seed >> 40) % 97) << ((seed >> 60) * 3);
             assert_eq!(table.get_mut(unit).copied(), map.get(&unit).copied());
+            assert!(!table.remove_if(unit, |value| *value == u64::MAX));
             if map.contains_key(&unit) {
-                assert_eq!(table.remove(unit), map.remove(&unit));
+                match step % 2 {
+                    0 => assert_eq!(table.remove(unit), map.remove(&unit)),
+                    _ => {
+                        assert!(table.remove_if(unit, |_| true));
+                        map.remove(&unit);
+                    }
+                }
             } else if map.len() < 200 {
                 table.insert(unit, step);
                 map.insert(unit, step);

@@ -163,10 +163,9 @@ impl RangeLocks {
     #[inline(always)]
     fn release(&self, unit: u64, range: Range) {
         let mut table = self.0.table.borrow_mut();
-        if let Some(Unit::Several(_)) = table.units.get_mut(unit) {
-            return self.release_of_several(&mut table, unit, range);
+        if !table.units.remove_if(unit, |held| matches!(held, Unit::One(_))) {
+            self.release_of_several(&mut table, unit, range);
         }
-        table.units.remove(unit);
     }
 
     #[inline(never)]

@@ -72,27 +72,30 @@ pub(crate) async fn carry_out(
     // With one data chunk in a stripe it may be all of that.
     if rows.end > chunk
         || (parity.data_chunks() == 1 && rows == (0..chunk))
-        || whole_lines(rows.clone(), line, chunk) != rows
+        || (line.is_some() && whole_lines(rows.clone(), line, chunk) != rows)
     {
         return None;
     }
     let k = k as usize;
     let at = parity.member_offset(stripe) + rows.start;
-    let map = parity.map_stripe(stripe);
-    let slots = [map.data_slot(k), map.p_slot(), map.q_slot().unwrap_or(Slot::MAX)];
+    let (data, p, q) = parity.slots_of(stripe, k);
+    let slots = [data, p, q.unwrap_or(Slot::MAX)];
     let count = 1 + parity.parity_count();
     let one = OneBlock { engine, view, parity, stripe, k, slots, count, rows, at, new };
     if !one.is_plain() {
         return None;
     }
     let _scratch = engine.scratch.try_take(one.len() as u64 * 3)?;
-    let old = one.plan()?;
+    let mut old = Blocks::default();
+    if !one.plan(&mut old) {
+        return None;
+    }
     let mut set = engine.sets.start();
     one.read(&mut set, &old)?;
     if set.pending() > 0 {
         set.all().await;
     }
-    let going = one.compute(&mut set, old, piece)?;
+    let going = one.compute(&mut set, &mut old, piece)?;
     let permit = try_submit(engine, view, &writing, &mut set, &going);
     if permit.is_some() && set.pending() > 0 {
         set.all().await;
@@ -149,9 +152,9 @@ impl OneBlock<'_> {
         self.slots().iter().all(|slot| self.view.readable(*slot, bytes))
     }
 
-    /// The blocks that the stripe cache has; `None` when another plan than read-modify-write reads less.
+    /// Puts the blocks that the stripe cache has into `old`; false when another plan than read-modify-write reads less.
     #[inline(always)]
-    fn plan(&self) -> Option<Blocks> {
+    fn plan(&self, old: &mut Blocks) -> bool {
         let rmw_level = self.engine.settings.get().rmw_level.of_members(self.view.rotational());
         let mut cache = self.engine.cache.borrow_mut();
         let found = cache.as_ref().and_then(|cache| cache.stripe(self.stripe));
@@ -160,13 +163,12 @@ impl OneBlock<'_> {
             Some(found) => self.missing(found),
         };
         if !rmw_level.prefers_rmw(misses, reconstruct) {
-            return None;
+            return false;
         }
-        let mut old = Blocks::default();
         if let Some(found) = found
             && misses < self.count
         {
-            for (slot, old) in self.slots().iter().zip(&mut old) {
+            for (slot, old) in self.slots().iter().zip(old) {
                 *old = found.get(*slot, &self.rows, self.engine.shard.pool());
             }
         }
@@ -176,7 +178,7 @@ impl OneBlock<'_> {
             let hits = (self.count - misses) as u64;
             cache.wanted(self.stripe, hits * lines, misses as u64 * lines);
         }
-        Some(old)
+        true
     }
 
     /// The blocks that would have to be read for read-modify-write, and for reconstruct-write.
@@ -209,13 +211,14 @@ impl OneBlock<'_> {
     /// Makes new parity of the old, of which `set` has read what the stripe cache did not have; `None` when a member could
     /// not give its block.
     #[inline(always)]
-    fn compute(&self, set: &mut IoSet, mut old: Blocks, piece: &WriteArgs) -> Option<Going<'_>> {
+    fn compute(&self, set: &mut IoSet, old: &mut Blocks, piece: &WriteArgs) -> Option<Going<'_>> {
         for (nr, old) in old.iter_mut().enumerate().take(self.count) {
             if old.is_none() {
                 *old = Some(set.take_read(nr)?.freeze());
             }
         }
-        let [Some(data), Some(p), q] = old else { return None };
+        let [data, p, q] = old;
+        let (data, p, q) = (data.take()?, p.take()?, q.take());
         // The stripe cache may hold the same buffer, and keeps its old content until the write has ended.
         let own = |parity: Buf| {
             let pool = self.engine.shard.pool();

@@ -81,7 +81,12 @@ pub(crate) async fn lead(engine: Rc<Engine>, key: Key) {
     let lone = engine.waiting.take_lone(key);
     if let Some(piece) = &lone {
         engine.measured.count(|counters| counters.batches += 1);
-        let result = match one_block::carry_out(&engine, line, piece).await {
+        let is_small = piece.extent.end - piece.extent.start <= chunk;
+        let done = match is_small {
+            true => one_block::carry_out(&engine, line, piece).await,
+            false => None,
+        };
+        let result = match done {
             Some(result) => result,
             None => batch::carry_out_one(&engine, line, piece).await,
         };
