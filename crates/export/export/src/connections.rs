@@ -7,6 +7,10 @@ use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant};
+
+/// Pause between looks at requests that are to end.
+const DRAIN_PAUSE: Duration = Duration::from_millis(1);
 
 /// A connection that can be held.
 pub trait Hold {
@@ -44,9 +48,29 @@ impl Connections {
         of_it.filter_map(|(_, connection)| connection.upgrade()).collect()
     }
 
-    /// Holds those of a door on all shards, or lets them go on. Gives the number of requests that are under way. Must not be
-    /// called on a shard's thread.
-    pub fn hold_all(shards: &[Remote], register: &Register, held: bool) -> u64 {
+    /// Holds those of a door on all shards, also those that come, and waits, at most for `limit`, for the requests that they
+    /// have taken: [`Export::drain`](crate::Export::drain) of a door. Gives the number of those that are still under way.
+    /// Must not be called on a shard's thread.
+    pub fn drain(shards: &[Remote], register: &Register, limit: Duration) -> u64 {
+        let end = Instant::now() + limit;
+        register.hold(true);
+        loop {
+            let left = Connections::hold_all(shards, register, true);
+            if left == 0 || Instant::now() >= end {
+                return left;
+            }
+            std::thread::sleep(DRAIN_PAUSE);
+        }
+    }
+
+    /// Lets those of a door on all shards go on after [`drain`](Connections::drain). Must not be called on a shard's thread.
+    pub fn resume(shards: &[Remote], register: &Register) {
+        register.hold(false);
+        Connections::hold_all(shards, register, false);
+    }
+
+    /// Holds those of a door on all shards, or lets them go on. Gives the number of requests that are under way.
+    fn hold_all(shards: &[Remote], register: &Register, held: bool) -> u64 {
         let door = register.id();
         let hold = |remote: &Remote| {
             remote.call(move |shard| {

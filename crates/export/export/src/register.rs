@@ -140,14 +140,17 @@ impl Register {
         self.entries().closed
     }
 
-    /// Admits nothing further and shuts every connection down.
-    pub fn close(&self) {
+    /// Admits nothing further and shuts every connection down. False when that was done before.
+    pub fn close(&self) -> bool {
         let mut entries = self.entries();
-        entries.closed = true;
+        if std::mem::replace(&mut entries.closed, true) {
+            return false;
+        }
         for socket in entries.connections.iter().flatten() {
             // Fails only when the client is gone already.
             let _ = rustix::net::shutdown(socket, Shutdown::Both);
         }
+        true
     }
 
     /// Waits until nothing is registered, at most for `limit`; gives what is left.

@@ -145,6 +145,8 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         Ok((end, missing))
     });
     let left = running.stop_all()?;
+    // Where something went wrong before, they are open still.
+    running.doors().stop();
     drop(socket);
     drop(shards);
     let (end, missing) = served?;

@@ -23,7 +23,7 @@ mod unaligned;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use braid_device::Target;
 use braid_export::{
@@ -48,8 +48,6 @@ const PROTOCOL: &str = "nbd";
 const STOP_WAIT: Duration = Duration::from_secs(10);
 /// The time that a hand-over waits for the acceptors.
 const LISTENERS_WAIT: Duration = Duration::from_secs(1);
-/// Pause between looks at requests that are to end.
-const DRAIN_PAUSE: Duration = Duration::from_millis(1);
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -291,20 +289,11 @@ impl Export for Server {
     }
 
     fn drain(&self, limit: Duration) -> u64 {
-        let end = Instant::now() + limit;
-        self.register.hold(true);
-        loop {
-            let left = Connections::hold_all(&self.shards, &self.register, true);
-            if left == 0 || Instant::now() >= end {
-                return left;
-            }
-            std::thread::sleep(DRAIN_PAUSE);
-        }
+        Connections::drain(&self.shards, &self.register, limit)
     }
 
     fn resume(&self) {
-        self.register.hold(false);
-        Connections::hold_all(&self.shards, &self.register, false);
+        Connections::resume(&self.shards, &self.register);
     }
 
     fn hand_over(&self) -> Result<Vec<Listening>, HandOverError> {
@@ -326,7 +315,10 @@ impl Export for Server {
     }
 
     fn stop(&self) {
-        self.register.close();
+        // Shards are not asked again: they may have ended by then, with a request that a member does not answer.
+        if !self.register.close() {
+            return;
+        }
         Connections::stop_all(&self.shards, &self.register);
         for (_, socket) in self.listening().iter() {
             // A listener that failed has ended already.

@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The protocol's name.
 const PROTOCOL: &str = "vhost-user";
@@ -25,8 +25,6 @@ const PROTOCOL: &str = "vhost-user";
 const STOP_WAIT: Duration = Duration::from_secs(10);
 /// The time that a hand-over waits for the acceptor.
 const LISTENER_WAIT: Duration = Duration::from_secs(1);
-/// Pause between looks at requests that are to end.
-const DRAIN_PAUSE: Duration = Duration::from_millis(1);
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -248,20 +246,11 @@ impl Export for Server {
     }
 
     fn drain(&self, limit: Duration) -> u64 {
-        let end = Instant::now() + limit;
-        self.register.hold(true);
-        loop {
-            let left = Connections::hold_all(&self.shards, &self.register, true);
-            if left == 0 || Instant::now() >= end {
-                return left;
-            }
-            std::thread::sleep(DRAIN_PAUSE);
-        }
+        Connections::drain(&self.shards, &self.register, limit)
     }
 
     fn resume(&self) {
-        self.register.hold(false);
-        Connections::hold_all(&self.shards, &self.register, false);
+        Connections::resume(&self.shards, &self.register);
     }
 
     fn hand_over(&self) -> Result<Vec<Listening>, HandOverError> {
@@ -279,7 +268,10 @@ impl Export for Server {
     }
 
     fn stop(&self) {
-        self.register.close();
+        // Shards are not asked again: they may have ended by then, with a request that a member does not answer.
+        if !self.register.close() {
+            return;
+        }
         Connections::stop_all(&self.shards, &self.register);
         if let Some(socket) = self.listening().as_ref() {
             // A listener that failed has ended already.
