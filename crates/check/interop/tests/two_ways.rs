@@ -1,7 +1,7 @@
 //! One image, two ways to it: the real md has the loop device, or braid the file, and each keeps the other off. In the guest,
 //! where both run under one kernel.
 
-use braid_interop::uml;
+use braid_interop::uml::{self, SHARED};
 use std::time::Duration;
 
 /// Lines `STEP WORDS`.
@@ -33,7 +33,10 @@ mdadm --stop --quiet /dev/md0
 fn md_on_loop_devices_and_braid_on_their_files_keep_each_other_off() {
     let folder = tempfile::Builder::new().prefix("braid-interop.").tempdir_in("/var/tmp");
     let folder = folder.expect("a folder in /var/tmp");
-    let script = format!("BRAID={}\n{SCRIPT}", env!("CARGO_BIN_EXE_braid-interop"));
+    // The guest has folders of its own in some places, and the program may lie in one of them here.
+    let program = folder.path().join("braid-interop");
+    std::fs::copy(env!("CARGO_BIN_EXE_braid-interop"), program).expect("room for the program");
+    let script = format!("BRAID={SHARED}/braid-interop\n{SCRIPT}");
     let output =
         uml::run(&script, folder.path(), 512, Duration::from_secs(120)).expect("the guest runs");
     assert_eq!(output.status, 0, "{}", output.text);
