@@ -282,6 +282,10 @@ impl Opener for Named {
     fn notes(&self) -> Vec<String> {
         self.opener.notes()
     }
+
+    fn is_remote(&self) -> bool {
+        self.opener.is_remote()
+    }
 }
 
 #[cfg(test)]

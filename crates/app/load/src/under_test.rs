@@ -38,6 +38,10 @@ impl Opener for Named {
     fn notes(&self) -> Vec<String> {
         self.inner.notes()
     }
+
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
 }
 
 /// Opens `spec`; its name gets the number `nr` unless it is a path, which is one of a kind.

@@ -89,4 +89,8 @@ impl Opener for RemoteExport {
             self.name
         )]
     }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
 }

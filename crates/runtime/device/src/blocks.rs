@@ -44,6 +44,10 @@ impl Opener for Blocks {
     fn notes(&self) -> Vec<String> {
         self.inner.notes()
     }
+
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
 }
 
 struct BlocksDevice {

@@ -30,6 +30,12 @@ pub trait Opener: Send + Sync {
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
+
+    /// It comes over a network, as far as is known, so that other hosts may reach it, too. May block: not for a shard's
+    /// thread.
+    fn is_remote(&self) -> bool {
+        false
+    }
 }
 
 /// The properties that an export announces to its clients.

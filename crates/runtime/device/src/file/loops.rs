@@ -5,13 +5,14 @@
 //! kept off those who use the file itself by a lock on that. What is attached later is not seen: `losetup` asks nobody.
 //! It knows sysfs (`loop/backing_file`, of drivers/block/loop.c) and no content.
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, major, minor, open, stat};
+use super::sysfs;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open, stat};
 use rustix::io::Errno;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Who uses the blocks in the other way, and how to end that.
+/// The user of the other way to the blocks, and how to end that use.
 pub(super) struct InUse(pub(super) String);
 
 /// Holds every loop device over the file `fd` exclusively, for as long as what is given lives.
@@ -48,11 +49,7 @@ pub(super) fn over(fd: &OwnedFd) -> Result<Vec<OwnedFd>, InUse> {
 /// # Errors
 /// Somebody else has the file itself locked.
 pub(super) fn behind(fd: &OwnedFd, exclusively: bool) -> Result<Option<OwnedFd>, InUse> {
-    let Ok(device) = fstat(fd) else { return Ok(None) };
-    let (major, minor) = (major(device.st_rdev), minor(device.st_rdev));
-    let Ok(disk) = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else {
-        return Ok(None);
-    };
+    let Some(disk) = sysfs::folder(fd) else { return Ok(None) };
     let partition = disk.join("partition").exists();
     let whole = if partition { disk.parent().unwrap_or(&disk) } else { &disk };
     let Some(path) = backing_file(whole) else { return Ok(None) };
@@ -78,7 +75,7 @@ fn backing_file(disk: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(text.strip_suffix('\n').unwrap_or(&text)))
 }
 
-/// Whoever is stacked on the disk, by the name of its block device: `md0`, `dm-3`.
+/// The device that is stacked on the disk, by its name: `md0`, `dm-3`.
 fn holder(disk: &Path) -> Option<String> {
     let mut holders = fs::read_dir(disk.join("holders")).ok()?;
     let name = holders.next()?.ok()?.file_name();

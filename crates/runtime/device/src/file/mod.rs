@@ -16,9 +16,11 @@ mod closing;
 mod device;
 mod inline;
 mod loops;
+mod network;
 mod open;
 mod probe;
 mod steps;
+mod sysfs;
 #[cfg(test)]
 mod tests;
 mod whole;

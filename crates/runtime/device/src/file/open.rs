@@ -2,6 +2,7 @@
 
 use super::device::FileDevice;
 use super::loops;
+use super::network;
 use super::probe::{self, Abilities};
 use super::whole::Whole;
 use crate::device::Device;
@@ -140,6 +141,11 @@ impl Opener for FileMember {
 
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
+    }
+
+    fn is_remote(&self) -> bool {
+        let fd = self.whole.descriptor();
+        fd.is_ok_and(|fd| network::is_remote(&fd, !self.whole.is_file()))
     }
 }
 

@@ -1,9 +1,10 @@
 //! Probing of an open file or block device: sizes, alignment, discards, caches.
 
+use super::network;
 use crate::info::DeviceInfo;
 use braid_shard::Pool;
 use rustix::fs::{
-    AtFlags, FallocateFlags, SeekFrom, StatxFlags, fallocate, fstat, fstatfs, ioctl_blkpbszget,
+    AtFlags, FallocateFlags, SeekFrom, StatxFlags, fallocate, fstat, ioctl_blkpbszget,
     ioctl_blksszget, major, minor, seek, statx,
 };
 use rustix::io::{Errno, pread};
@@ -12,10 +13,9 @@ use std::os::fd::OwnedFd;
 /// `f_type` of tmpfs and ramfs, from the kernel's linux/magic.h.
 const MEMORY_FILESYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// The same for file systems whose server is another process or machine (FUSE, NFS, SMB, Ceph, 9p, AFS). On them even
-/// the start of a request may block: FUSE takes a lock that a flush holds until its server answers.
-const SERVED_FILESYSTEMS: [u64; 7] =
-    [0x6573_5546, 0x6969, 0xff53_4d42, 0xfe53_4d42, 0x00c3_6400, 0x0102_1997, 0x5346_414f];
+/// The same of FUSE, whose server is another process. As with one on [another machine](network::SERVERS) even the start of a
+/// request may block: FUSE takes a lock that a flush holds until its server answers.
+const FUSE: u64 = 0x6573_5546;
 
 /// The result of a probe. Sizes in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -92,8 +92,7 @@ fn of_block_device(fd: &OwnedFd) -> Result<Abilities, Errno> {
 fn of_file(fd: &OwnedFd, direct: bool, writable: bool) -> Result<Abilities, Errno> {
     let stat = fstat(fd)?;
     let size = u64::try_from(stat.st_size).unwrap_or(0);
-    // The type of `f_type` differs between architectures; the magic numbers have 32 bits.
-    let filesystem: u64 = fstatfs(fd).map_or(0, |filesystem| (filesystem.f_type as u32).into());
+    let filesystem = network::filesystem(fd);
     let in_memory = MEMORY_FILESYSTEMS.contains(&filesystem);
     let logical_block = match direct && !in_memory {
         true => direct_alignment(fd, size)?,
@@ -110,7 +109,7 @@ fn of_file(fd: &OwnedFd, direct: bool, writable: bool) -> Result<Abilities, Errn
         volatile_cache: !in_memory,
         rotational: !in_memory && queue.number("rotational") == Some(1),
         in_memory,
-        is_served: SERVED_FILESYSTEMS.contains(&filesystem),
+        is_served: filesystem == FUSE || network::SERVERS.contains(&filesystem),
     })
 }
 
