@@ -12,20 +12,18 @@
 //!
 //! A host without a heartbeat looks, too, so it is kept off by one that has it.
 
-use super::choose::Choice;
+use super::choose::{Choice, Chosen};
 use crate::control::record::members::Standing;
 use crate::error::AssembleError;
-use crate::metadata::heartbeat::{FirstBeat, host, look, place, send};
+use crate::metadata::heartbeat::{
+    FirstBeat, GRACE, end, host, interval, look, patience, place, send,
+};
 use crate::metadata::superblock::read_superblock;
 use crate::options::{AssembleOptions, Context, Host};
 use braid_device::Device;
 use braid_format::heartbeat::{Found, Heartbeat};
 use braid_shard::plant::planted;
 use std::rc::Rc;
-
-const MILLISECOND: u64 = 1_000_000;
-/// Time beyond two beats that a beat may take to reach the members, in milliseconds.
-const GRACE: u64 = 1000;
 
 /// A member that has a place for a heartbeat.
 struct Post {
@@ -54,15 +52,8 @@ impl Claim {
     /// The start has failed: nobody need wait for this host.
     pub(super) async fn give_up(&self, ctx: &Context) {
         let Some(FirstBeat { beat, .. }) = &self.first else { return };
-        let ended = Heartbeat { beating: false, ..beat.clone() };
         for post in &self.posts {
-            // Whoever has taken it meanwhile stays.
-            if let Ok(Found::Beat(found)) = look(&ctx.shard, &post.device, post.at).await
-                && found.owner == beat.owner
-            {
-                // Without it others wait for a while before they start.
-                let _ = send(&ctx.shard, &post.device, post.at, &ended).await;
-            }
+            end(&ctx.shard, &post.device, post.at, beat).await;
         }
     }
 }
@@ -99,32 +90,29 @@ pub(super) async fn claim(
     if options.read_only {
         return Ok(Claim { posts, first: None });
     }
-    let own = |interval: u32| Heartbeat {
+    let own = |millis: u32| Heartbeat {
         array,
         owner: (ctx.new_uuid)(),
         boot: options.host.boot,
         sequence: 1,
         time: (ctx.wall_clock)(),
-        interval,
+        interval: millis,
         beating: true,
         host: options.host.name.clone(),
     };
-    let Some(interval) = options.heartbeat_ms else {
-        let claim = Claim { posts, first: None };
+    let Some(millis) = options.heartbeat_ms else {
         if !seen.is_empty() {
             // Nobody need wait for one that has crashed any more.
-            let ended = Heartbeat { beating: false, ..own(0) };
-            write_all(ctx, &claim.posts, &ended).await;
+            write_all(ctx, &posts, &Heartbeat { beating: false, ..own(0) }).await;
         }
-        return Ok(claim);
+        return Ok(Claim { posts, first: None });
     };
-    let beat = own(interval);
-    let refuse = || AssembleError::NoHeartbeat { array: title.clone() };
+    let beat = own(millis);
     let on = write_all(ctx, &posts, &beat).await;
     if on.is_empty() {
-        return Err(refuse());
+        return Err(AssembleError::NoHeartbeat { array: title });
     }
-    ctx.shard.sleep(u64::from(interval) * MILLISECOND).await;
+    ctx.shard.sleep(interval(&beat)).await;
     let found = look_at(ctx, &posts, array).await;
     let claim = Claim { posts, first: Some(FirstBeat { beat: beat.clone(), on }) };
     let other = found.iter().find(|(_, found)| found.owner != beat.owner);
@@ -141,7 +129,7 @@ pub(super) async fn claim(
     }
 }
 
-fn post(chosen: &super::choose::Chosen) -> Option<Post> {
+fn post(chosen: &Chosen) -> Option<Post> {
     if matches!(chosen.standing, Standing::Faulty(_)) {
         return None;
     }
@@ -181,16 +169,16 @@ async fn wait_for_beats(
     (posts, array): (&[Post], [u8; 16]),
     seen: &[(usize, Heartbeat)],
 ) -> Result<(), AssembleError> {
-    let interval = seen.iter().map(|(_, beat)| u64::from(beat.interval)).max().unwrap_or(0);
-    if let Some((_, beat)) = seen.first() {
-        tracing::warn!(
-            "array {title}: {} used it and has not said that it stopped; waiting {} s to see whether it still does",
-            host(beat),
-            (2 * interval + GRACE).div_ceil(1000)
-        );
-    }
-    for pause in [interval, interval, GRACE] {
-        ctx.shard.sleep(pause * MILLISECOND).await;
+    let Some((_, slowest)) = seen.iter().max_by_key(|(_, beat)| beat.interval) else {
+        return Ok(());
+    };
+    tracing::warn!(
+        "array {title}: {} used it and has not said that it stopped; waiting {} s to see whether it still does",
+        host(slowest),
+        patience(slowest).div_ceil(1_000_000_000)
+    );
+    for pause in [interval(slowest), interval(slowest), GRACE] {
+        ctx.shard.sleep(pause).await;
         let now = look_at(ctx, posts, array).await;
         // One that has ended meanwhile lived, and has changed what was read.
         let same = |(nr, beat): &(usize, Heartbeat)| now.contains(&(*nr, beat.clone()));

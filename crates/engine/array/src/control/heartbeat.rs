@@ -8,11 +8,10 @@
 //! when it has not for as long as a start would wait.
 
 use crate::control::record::Record;
-use crate::metadata::heartbeat::{FirstBeat, host, look, place, send};
+use crate::metadata::heartbeat::{self, FirstBeat, host, interval, look, patience, place, send};
 use crate::state::view::MemberNr;
 use crate::status::HeartbeatStatus;
 use braid_device::Device;
-use braid_device::meter::Metered;
 use braid_format::heartbeat::{Found, Heartbeat};
 use braid_shard::Nanos;
 use braid_shard::plant::planted;
@@ -21,8 +20,6 @@ use std::rc::Rc;
 
 /// Interval at which the end asks whether beats under way have ended, in nanoseconds.
 const ASK_EVERY: Nanos = 1_000_000;
-/// Time beyond two beats that a beat may take to reach the members: as long as a start waits.
-const GRACE: Nanos = 1_000_000_000;
 
 /// The meaning of another's beat on a member.
 enum Stranger {
@@ -77,7 +74,7 @@ impl Heart {
 
     /// Beats until the end, where there is a heartbeat.
     pub(super) fn start(self: &Rc<Self>) {
-        let Some(interval) = self.interval() else { return };
+        let Some(interval) = self.beat.borrow().as_ref().map(interval) else { return };
         let own = Rc::clone(self);
         self.record.shard.spawn(async move {
             loop {
@@ -98,52 +95,38 @@ impl Heart {
 
     /// `None` without a heartbeat.
     pub(super) fn status(&self) -> Option<HeartbeatStatus> {
-        let interval = self.beat.borrow().as_ref()?.interval;
-        let since = self.record.shard.now().saturating_sub(3 * nanos(interval));
+        let beat = self.beat.borrow();
+        let beat = beat.as_ref()?;
+        let since = self.record.shard.now().saturating_sub(3 * interval(beat));
         let taken = self.taken.borrow();
         let roster = self.record.roster.borrow();
         let beats = |nr: MemberNr| taken.iter().any(|(known, at)| *known == nr && *at >= since);
         let members = roster.members.iter().filter(|member| beats(member.nr)).count();
-        Some(HeartbeatStatus { interval, members, lost: self.lost() })
+        Some(HeartbeatStatus { interval: beat.interval, members, lost: self.lost() })
     }
 
     /// The array has been stopped: other hosts need not wait for this one.
-    pub(super) async fn end(self: &Rc<Self>) {
+    pub(super) async fn end(&self) {
         self.ended.set(true);
-        if self.beat.borrow().is_none() {
-            return;
-        }
         while !self.under_way.borrow().is_empty() {
             self.record.shard.sleep(ASK_EVERY).await;
         }
-        if self.lost().is_some() {
+        let Some(beat) = self.beat.borrow().clone().filter(|_| self.lost().is_none()) else {
             return;
-        }
-        let Some(beat) = self.beat.borrow().clone() else { return };
-        let ended = Heartbeat { beating: false, ..beat };
+        };
         for (_, device, at) in self.posts() {
-            let device: Rc<dyn Device> = device;
-            if let Ok(Found::Beat(found)) = look(&self.record.shard, &device, at).await
-                && found.owner == ended.owner
-            {
-                // Without it others wait for a while before they start.
-                let _ = send(&self.record.shard, &device, at, &ended).await;
-            }
+            heartbeat::end(&self.record.shard, &device, at, &beat).await;
         }
     }
 
-    fn interval(&self) -> Option<Nanos> {
-        Some(nanos(self.beat.borrow().as_ref()?.interval))
-    }
-
-    fn posts(&self) -> Vec<(MemberNr, Rc<Metered>, u64)> {
+    fn posts(&self) -> Vec<(MemberNr, Rc<dyn Device>, u64)> {
         let roster = self.record.roster.borrow();
         let members = roster.members.iter();
         let serving = members.filter(|member| !member.is_faulty() && member.given_up.is_none());
         serving
             .filter_map(|member| {
                 let at = place(&member.superblock)?;
-                Some((member.nr, Rc::clone(&member.device), at))
+                Some((member.nr, member.device.as_device(), at))
             })
             .collect()
     }
@@ -168,8 +151,7 @@ impl Heart {
     }
 
     /// Looks, and beats where nobody else does.
-    async fn send_to(self: &Rc<Self>, nr: MemberNr, device: Rc<Metered>, at: u64) {
-        let device: Rc<dyn Device> = device;
+    async fn send_to(&self, nr: MemberNr, device: Rc<dyn Device>, at: u64) {
         let shard = &self.record.shard;
         // A member that fails does so by other requests, too.
         let Ok(found) = look(shard, &device, at).await else { return };
@@ -222,9 +204,7 @@ impl Heart {
         let mut strangers = self.strangers.borrow_mut();
         match strangers.iter().find(|(known, ..)| *known == nr) {
             Some((_, seen, _)) if seen != other => Stranger::Lives,
-            Some((_, _, since)) if now > since + nanos(other.interval) * 2 + GRACE => {
-                Stranger::Left
-            }
+            Some((_, _, since)) if now > since + patience(other) => Stranger::Left,
             Some(_) => Stranger::Unknown,
             None => {
                 strangers.push((nr, other.clone(), now));
@@ -280,8 +260,4 @@ impl Heart {
         self.hold(false).await;
         self.record.members_changed();
     }
-}
-
-fn nanos(millis: u32) -> Nanos {
-    u64::from(millis) * 1_000_000
 }

@@ -1,12 +1,16 @@
-//! The heartbeat's block on a member: reading and writing it ([`braid_format::heartbeat`]).
+//! The heartbeat's block on a member: reading and writing it ([`braid_format::heartbeat`]), and how long others wait for the
+//! next beat. Whose beat is whose is for `assemble` and `control`.
 
 use crate::metadata::superblock::{read, write};
 use braid_device::{Device, IoError};
 use braid_format::SECTOR;
 use braid_format::heartbeat::{Found, Heartbeat, LEN, sector};
 use braid_format::superblock::Superblock;
-use braid_shard::Shard;
+use braid_shard::{Nanos, Shard};
 use std::rc::Rc;
+
+/// Time beyond two beats that a beat may take to reach the members.
+pub(crate) const GRACE: Nanos = 1_000_000_000;
 
 /// The first beat of a start.
 #[derive(Clone, Debug)]
@@ -22,6 +26,16 @@ pub(crate) fn host(beat: &Heartbeat) -> String {
         true => "another host".to_string(),
         false => format!("host {}", beat.host),
     }
+}
+
+/// Time from one beat to the next.
+pub(crate) fn interval(beat: &Heartbeat) -> Nanos {
+    u64::from(beat.interval) * 1_000_000
+}
+
+/// A beat that has not changed for so long has no owner any more.
+pub(crate) fn patience(beat: &Heartbeat) -> Nanos {
+    2 * interval(beat) + GRACE
 }
 
 /// The byte at which it stands; `None` where the superblock's version leaves no place.
@@ -47,4 +61,15 @@ pub(crate) async fn send(
     beat: &Heartbeat,
 ) -> Result<(), IoError> {
     write(shard, device, at, shard.pool().copy_of(&beat.to_bytes()).freeze()).await
+}
+
+/// Says that the owner of `beat` has ended, where its beat still stands.
+pub(crate) async fn end(shard: &Shard, device: &Rc<dyn Device>, at: u64, beat: &Heartbeat) {
+    let ended = Heartbeat { beating: false, ..beat.clone() };
+    if let Ok(Found::Beat(found)) = look(shard, device, at).await
+        && found.owner == beat.owner
+    {
+        // If this fails, other hosts wait for a while before they start.
+        let _ = send(shard, device, at, &ended).await;
+    }
 }
