@@ -65,6 +65,7 @@ pub mod unanswered;
 use crate::error::ControlError;
 use crate::options::{AssembleOptions, Context};
 use crate::state::ArrayId;
+use crate::state::geometry::Geometry;
 use crate::state::in_doubt::InDoubt;
 use bitmap::WriteIntent;
 use braid_shard::Shard;
@@ -257,6 +258,16 @@ impl Control {
 
     fn no_shape(&self, doing: &'static str, why: String) -> ControlError {
         ControlError::Shape { doing, array: self.record.name.clone(), why }
+    }
+
+    /// Refuses a geometry that the settings do not suit.
+    ///
+    /// # Errors
+    /// They do not; which one, and how to do without it.
+    fn settings_suit(&self, new: &Geometry, doing: &'static str) -> Result<(), ControlError> {
+        let (settings, there) = (self.in_effect.settings.get(), self.record.engines.shards());
+        let suits = settings.check(new, there, self.in_effect.memory_max);
+        suits.map_err(|why| self.no_shape(doing, why.after_a_change(&self.record.name)))
     }
 
     /// Refuses where the array is on its way to another shape, of which this is no step.

@@ -251,11 +251,7 @@ impl Control {
             );
             return Err(refuse(why));
         }
-        let there = self.record.engines.shards();
-        let settings = self.in_effect.settings.get();
-        if let Err(why) = settings.check(&new, there, self.in_effect.memory_max) {
-            return Err(refuse(why.after_a_change(&self.record.name)));
-        }
+        self.settings_suit(&new, DOING)?;
         Ok(parity)
     }
 
@@ -308,7 +304,7 @@ impl Control {
         Ok((begin, reshaped))
     }
 
-    /// What a reshape of `basis` would be, and what the array would be after it.
+    /// The report of a reshape of `basis`, and the array as it would be after it.
     ///
     /// # Errors
     /// Nothing that passes by itself: the shape cannot be, there are too few spares, or there is no room beside the data.

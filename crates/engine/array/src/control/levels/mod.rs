@@ -144,7 +144,7 @@ impl Control {
         Ok(())
     }
 
-    /// What a change of `basis` to `shape` would be, at levels that have parity or two copies, and what the array would be
+    /// The report of a change of `basis` to `shape`, at levels that have parity or two copies, and the array as it would be
     /// after it; slots that are new are for spares.
     ///
     /// # Errors
@@ -154,19 +154,10 @@ impl Control {
         basis: &Basis,
         shape: &Shape,
     ) -> Result<(Relevelled, Basis), ControlError> {
-        let refuse = |why: String| self.no_shape(DOING, why);
         self.ever_has_level(shape.level)?;
         let (old, disks) = (&basis.geometry, shape.layout.slots());
         let new = new_geometry(old, shape);
-        let settings = self.in_effect.settings.get();
-        let there = self.record.engines.shards();
-        if let Err(why) = settings.check(&new, there, self.in_effect.memory_max) {
-            return Err(refuse(why.after_a_change(&self.record.name)));
-        }
-        let most = self.record.roster.borrow().shared.version.max_members();
-        if disks > most {
-            return Err(refuse(format!("its superblocks list {most} members at most")));
-        }
+        self.suits(&new)?;
         let mut holders = basis.holders.clone();
         let freed = holders.have_slots(disks);
         let rebuilt = holders.fill();
@@ -186,6 +177,18 @@ impl Control {
             leaving: Vec::new(),
         };
         Ok((relevelled, Basis { geometry: Arc::new(new), holders, moved_by: basis.moved_by }))
+    }
+
+    /// Refuses a geometry that does not suit the settings, or whose members the superblocks cannot list.
+    fn suits(&self, new: &Geometry) -> Result<(), ControlError> {
+        self.settings_suit(new, DOING)?;
+        let most = self.record.roster.borrow().shared.version.max_members();
+        if new.slots() > most {
+            return Err(
+                self.no_shape(DOING, format!("its superblocks list {most} members at most"))
+            );
+        }
+        Ok(())
     }
 
     fn plan_level(&self, wanted: WantedLevel) -> Result<(Shape, Relevelled), ControlError> {
@@ -215,11 +218,7 @@ impl Control {
             return Err(refuse(why));
         }
         let new = new_geometry(&geometry, &shape);
-        let there = self.record.engines.shards();
-        let settings = self.in_effect.settings.get();
-        if let Err(why) = settings.check(&new, there, self.in_effect.memory_max) {
-            return Err(refuse(why.after_a_change(&self.record.name)));
-        }
+        self.suits(&new)?;
         let leaving = self.leaving(&shape);
         let roster = self.record.roster.borrow();
         let holds = |member: &Member, slot: usize| match member.standing {
@@ -227,10 +226,6 @@ impl Control {
             _ => false,
         };
         let held = |slot: usize| roster.members.iter().any(|member| holds(member, slot));
-        if disks > roster.shared.version.max_members() {
-            let most = roster.shared.version.max_members();
-            return Err(refuse(format!("its superblocks list {most} members at most")));
-        }
         if shape.renumbers() && !roster.shared.version.has_recovery_offset() {
             let version = roster.shared.version;
             let why =
