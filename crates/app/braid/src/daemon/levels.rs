@@ -49,7 +49,7 @@ pub(super) fn change(
         }
         return Ok(Answer::Relevelling { text: lines.join("\n"), report });
     }
-    // What is done now is said as done, and what comes later as what would be.
+    // Steps already made are in the past tense, later ones are conditional.
     let begins = under_way.is_none() && !dry_run;
     let step = |(nr, step)| {
         let later = dry_run || nr > 0 || !begins;

@@ -2,27 +2,21 @@
 //! a second.
 
 use super::running::Running;
+use super::watch::{self, EVERY};
 use crate::memory::Memory;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
-
-const EVERY: Duration = Duration::from_secs(1);
 
 /// Watches for as long as `running` is there.
 ///
 /// # Errors
 /// When the system refuses a thread.
 pub fn start(running: &Arc<Running>, memory: Memory) -> Result<()> {
-    let running = Arc::downgrade(running);
-    std::thread::Builder::new()
-        .name("memory".to_string())
-        .spawn(move || watch(&running, &memory))
-        .context("starting the thread that watches memory")?;
-    Ok(())
+    let thread = ("memory", "that watches memory");
+    watch::start(running, thread, move |running| look(running, &memory))
 }
 
-fn watch(running: &Weak<Running>, memory: &Memory) {
+fn look(running: &Weak<Running>, memory: &Memory) {
     loop {
         std::thread::sleep(EVERY);
         let Some(running) = running.upgrade() else { return };

@@ -24,6 +24,7 @@
 //! | `metrics` | the same for monitoring, over HTTP |
 //! | `smart` | what disks say of their own health |
 //! | `smart_watch` | they are asked for it now and then |
+//! | `watch` | the threads that look at arrays now and then |
 //! | `memory_watch` | caches give memory back while the machine is short of it |
 //! | `control_socket` | the socket file and its connections |
 //! | `volumes` | volumes, whose bricks may be arrays of this server |
@@ -64,6 +65,7 @@ pub mod spares;
 mod stacking;
 pub mod stopping;
 pub mod volumes;
+mod watch;
 
 /// Why the server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -102,7 +102,7 @@ pub(super) fn what(report: &Reshaping) -> String {
     first
 }
 
-/// How much is moved; `rate`: bytes per second and member with which the time was estimated.
+/// The amount that is moved; `rate`: bytes per second and member with which the time was estimated.
 pub(super) fn how(report: &Reshaping, rate: u64) -> Vec<String> {
     let (are, moves) = match report.dry_run {
         true => ("would be", "would move"),

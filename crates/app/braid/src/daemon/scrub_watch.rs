@@ -2,29 +2,15 @@
 //! once a second.
 
 use super::running::Running;
-use anyhow::{Context, Result};
-use std::sync::{Arc, Weak};
-use std::time::Duration;
-
-const EVERY: Duration = Duration::from_secs(1);
+use super::watch::{self, each_second};
+use anyhow::Result;
+use std::sync::Arc;
 
 /// Watches for as long as `running` is there.
 ///
 /// # Errors
 /// When the system refuses a thread.
 pub fn start(running: &Arc<Running>) -> Result<()> {
-    let running = Arc::downgrade(running);
-    std::thread::Builder::new()
-        .name("checks".to_string())
-        .spawn(move || watch(&running))
-        .context("starting the thread that goes on with checks")?;
-    Ok(())
-}
-
-fn watch(running: &Weak<Running>) {
-    while let Some(running) = running.upgrade() {
-        running.look_at_scrubs();
-        drop(running);
-        std::thread::sleep(EVERY);
-    }
+    let thread = ("checks", "that goes on with checks");
+    watch::start(running, thread, |running| each_second(running, Running::look_at_scrubs))
 }

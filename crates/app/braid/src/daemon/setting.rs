@@ -34,7 +34,7 @@ impl Setter {
         Setter { kept, scrubs, spares, turn: Mutex::new(()) }
     }
 
-    /// What is set on an array beside what its engine knows.
+    /// The settings of an array that its engine does not know.
     ///
     /// # Errors
     /// When the array has been stopped.

@@ -18,14 +18,9 @@ impl Running {
     /// Moves spares to arrays that lack a member and have none, as long as there are any.
     pub fn share_spares(&self) {
         while let Some(next) = self.next_move() {
-            match self.move_spare(&next) {
-                Ok(true) => {}
-                // Another may be had.
-                Ok(false) => {}
-                Err(error) => {
-                    tracing::error!("moving a spare between arrays: {error:#}");
-                    return;
-                }
+            if let Err(error) = self.move_spare(&next) {
+                tracing::error!("moving a spare between arrays: {error:#}");
+                return;
             }
         }
     }
@@ -33,13 +28,7 @@ impl Running {
     fn next_move(&self) -> Option<Move> {
         let arrays = self.arrays().clone();
         let sharing: Vec<Sharing> = arrays.iter().filter_map(|array| self.sharing(array)).collect();
-        // Most of the time nobody lacks anything.
-        let lacks = sharing.iter().any(|array| array.lacks > 0);
-        if !lacks {
-            None
-        } else {
-            choose(&sharing, |uuid, spare| self.spares.may_take(*uuid, spare))
-        }
+        choose(&sharing, |uuid, spare| self.spares.may_take(*uuid, spare))
     }
 
     /// An array in a group; `None`: in none, or it has been stopped.
@@ -49,15 +38,12 @@ impl Running {
         Some(Sharing { uuid, group, lacks: lacks(&status), spares: to_spare(&status) })
     }
 
-    /// False when the array that lacks a member does not take this one.
-    fn move_spare(&self, next: &Move) -> Result<bool> {
+    /// Moves a spare. If the array that lacks a member does not take it, that is said and remembered, and another may be had.
+    fn move_spare(&self, next: &Move) -> Result<()> {
         let find = |uuid: &[u8; 16]| {
             let arrays = self.arrays();
-            arrays
-                .iter()
-                .find(|array| array.uuid() == *uuid)
-                .cloned()
-                .context("it has been stopped")
+            let found = arrays.iter().find(|array| array.uuid() == *uuid);
+            found.cloned().context("it has been stopped")
         };
         let (from, to): (Arc<Array>, Arc<Array>) = (find(&next.from)?, find(&next.to)?);
         let (spare, from_name, to_name) = (&next.spare, from.name(), to.name());
@@ -70,12 +56,12 @@ impl Running {
             control.membership().check_add(&*candidate, true).await
         });
         if let Err(why) = fits {
-            if self.spares.is_refused(next.to, spare) {
+            if self.spares.refuse(next.to, spare) {
                 tracing::warn!(
                     "array {to_name} lacks a member, and does not take {spare}, a spare of array {from_name}: {why:#}"
                 );
             }
-            return Ok(false);
+            return Ok(());
         }
         let given = selector();
         order(&from, move |control| async move { control.membership().give_spare(&given).await })
@@ -85,7 +71,7 @@ impl Running {
             control.membership().add_with(taken, true, MemberFlags::default()).await
         });
         if let Err(why) = added {
-            self.spares.is_refused(next.to, spare);
+            self.spares.refuse(next.to, spare);
             let back = order(&from, move |control| async move {
                 control.membership().add_with(opener, true, MemberFlags::default()).await
             });
@@ -98,7 +84,7 @@ impl Running {
             tracing::error!(
                 "array {to_name} did not take {spare} from array {from_name}: {why:#}; {where_to}"
             );
-            return Ok(false);
+            return Ok(());
         }
         let group = self.spares.group(&next.to).map(|group| group.to_string()).unwrap_or_default();
         tracing::warn!(
@@ -106,7 +92,7 @@ impl Running {
         );
         self.spares.has_moved(next.to, format!("{spare} came from array {from_name}"));
         self.spares.has_moved(next.from, format!("{spare} went to array {to_name}"));
-        Ok(true)
+        Ok(())
     }
 }
 

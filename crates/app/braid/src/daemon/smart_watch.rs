@@ -6,13 +6,11 @@
 use super::details::device_numbers;
 use super::running::Running;
 use super::smart::{Unasked, Warnings, ask};
-use anyhow::{Context, Result};
+use super::watch::{self, EVERY};
+use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-
-/// Between two looks at whether the server has ended.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The program that disks are asked by, and how often.
 #[derive(Clone, Debug)]
@@ -28,15 +26,11 @@ pub struct Asking {
 /// # Errors
 /// When the system refuses a thread.
 pub fn start(running: &Arc<Running>, asking: Asking) -> Result<()> {
-    let running = Arc::downgrade(running);
-    std::thread::Builder::new()
-        .name("smart".to_string())
-        .spawn(move || watch(&running, &asking))
-        .context("starting the thread that asks disks for their health")?;
-    Ok(())
+    let thread = ("smart", "that asks disks for their health");
+    watch::start(running, thread, move |running| look(running, &asking))
 }
 
-fn watch(running: &Weak<Running>, asking: &Asking) {
+fn look(running: &Weak<Running>, asking: &Asking) {
     while let Some(now) = running.upgrade() {
         let members = now.names_of_members();
         drop(now);
@@ -58,7 +52,7 @@ fn watch(running: &Weak<Running>, asking: &Asking) {
             if running.strong_count() == 0 {
                 return;
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(EVERY);
         }
     }
 }

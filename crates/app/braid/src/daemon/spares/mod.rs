@@ -49,7 +49,7 @@ impl Spares {
             Some(group) => known.groups.insert(uuid, group),
             None => known.groups.remove(&uuid),
         };
-        // What was refused may suit another.
+        // A spare that was refused may suit another group.
         known.refused.clear();
     }
 
@@ -72,8 +72,8 @@ impl Spares {
         moves.drain(..more);
     }
 
-    /// The array does not take this spare; false if that was known.
-    pub fn is_refused(&self, uuid: Uuid, spare: &str) -> bool {
+    /// Remembers that the array does not take this spare; false if that was known.
+    pub fn refuse(&self, uuid: Uuid, spare: &str) -> bool {
         self.known().refused.insert((uuid, spare.to_string()), Instant::now()).is_none()
     }
 
