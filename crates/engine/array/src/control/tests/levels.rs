@@ -49,20 +49,12 @@ fn array_of(
         bitmap: if bitmap { CreateBitmap::Internal { chunk: None } } else { CreateBitmap::None },
         ..CreateOptions::new("data", level, disks)
     };
-    world.create(&all[..disks], options);
-    let (array, control) = world.assemble(&all[..disks]);
-    world.wait_idle(&control);
-    world.write(&array, 0, 0, &pattern(0, size(&array))).unwrap();
+    let (array, control) = world.filled(&all[..disks], options);
     (all, array, control)
 }
 
 fn size(array: &Array) -> usize {
     array.info().device.size as usize
-}
-
-fn add(world: &World, control: &Rc<Control>, member: &Arc<TestMember>) {
-    let (control, opener) = (Rc::clone(control), Arc::clone(member));
-    world.run(async move { control.membership().add(opener, false).await }).unwrap();
 }
 
 fn take_away(world: &World, control: &Rc<Control>, name: &str) {
@@ -116,7 +108,7 @@ fn all_is_there_before_and_after_the_new_slots_are_filled_and_in_the_next_life()
             world.write(&array, 0, 3 * CHUNK, &new).unwrap();
             content[3 * CHUNK as usize..][..new.len()].copy_from_slice(&new);
             for member in &all[disks..] {
-                add(&world, &control, member);
+                world.add(&control, member);
                 world.wait_idle(&control);
             }
             assert_eq!(world.status(&control).degraded, 0, "{what}");
@@ -153,7 +145,7 @@ fn and_back_again() {
         let content = pattern(0, size(&array));
         change(&world, &control, wanted(to), false).unwrap();
         let had = if to == Level::Raid6 {
-            add(&world, &control, &all[from.2]);
+            world.add(&control, &all[from.2]);
             world.wait_idle(&control);
             from.2 + 1
         } else {
@@ -182,7 +174,7 @@ fn level_0_is_gone_back_to_when_nobody_holds_parity() {
         let (all, array, control) = array_of(&world, (Level::Raid0, 0, 3), false, 1);
         let content = pattern(0, size(&array));
         change(&world, &control, wanted(to), false).unwrap();
-        add(&world, &control, &all[3]);
+        world.add(&control, &all[3]);
         world.wait_idle(&control);
         assert_eq!(world.status(&control).layout, layout);
         let error = change(&world, &control, wanted(Level::Raid0), false).unwrap_err().to_string();
@@ -419,7 +411,7 @@ fn what_stands_in_the_way_is_said_before_anything_is_written() {
     assert_eq!((would.layout, would.raid_disks, would.empty), ((2, 18), (4, 5), 1));
     assert_eq!(events(&all[0]), before);
     // While something is being made redundant.
-    add(&world, &control, &all[4]);
+    world.add(&control, &all[4]);
     let selector = MemberSelector::Name("m1".to_string());
     let fails = Rc::clone(&control);
     control.jobs().pause_jobs(true);
@@ -461,7 +453,7 @@ fn what_stands_in_the_way_is_said_before_anything_is_written() {
     assert!(to_0().contains("--bitmap none"), "{}", to_0());
     let other = Rc::clone(&control);
     world.run(async move { other.bitmap().remove().await }).unwrap();
-    add(&world, &control, &all[4]);
+    world.add(&control, &all[4]);
     let before = world.superblock(&all[0]).events;
     assert!(to_0().contains("no use for m4"), "{}", to_0());
     assert_eq!(world.superblock(&all[0]).events, before);

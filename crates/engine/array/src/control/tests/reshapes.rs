@@ -3,7 +3,6 @@
 use crate::array::Array;
 use crate::control::Control;
 use crate::control::reshaping::{Reshaped, WantedShape};
-use crate::control::resizing::WantedSize;
 use crate::control::tests::world::{TestMember, World, members, pattern};
 use crate::error::{AssembleError, ControlError};
 use crate::options::{AssembleOptions, CreateBitmap, CreateOptions, MemberSelector, SyncSpeed};
@@ -81,10 +80,7 @@ fn array_of(
     let options = options(kind, bitmap);
     let bytes = if kind.behind { 16 * KIB + COMPONENT + room } else { 2 * MIB };
     let members = members("m", options.raid_disks + options.spares, bytes);
-    world.create(&members, options);
-    let (array, control) = world.assemble(&members);
-    world.wait_idle(&control);
-    world.write(&array, 0, 0, &pattern(0, size(&array) as usize)).unwrap();
+    let (array, control) = world.filled(&members, options);
     (members, array, control)
 }
 
@@ -107,12 +103,6 @@ fn reshape(
 ) -> Result<Reshaped, ControlError> {
     let control = Rc::clone(control);
     world.run(async move { control.reshape(wanted, dry_run).await })
-}
-
-fn show(world: &World, control: &Rc<Control>, bytes: u64) {
-    let control = Rc::clone(control);
-    let wanted = WantedSize::Bytes(bytes);
-    world.run(async move { control.set_array_size(wanted, false).await }).unwrap();
 }
 
 fn crawl(control: &Rc<Control>, slow: bool) {
@@ -142,7 +132,7 @@ fn the_data_is_there_all_the_time_and_after_it() {
             if left < size(&array) {
                 let refused = reshape(&world, &control, kind.wanted, true).unwrap_err().to_string();
                 assert!(refused.contains(&format!("--array-size {}K", left / 1024)), "{refused}");
-                show(&world, &control, left);
+                world.show(&control, left);
             }
             let before = world.superblock(&members[0]);
             let would = reshape(&world, &control, kind.wanted, true).unwrap();
@@ -197,7 +187,7 @@ fn cut_short(kind: &Kind, writes: u64) -> bool {
     let (members, array, control) = array_of(&world, kind, bitmap, 64 * KIB);
     let left = left(kind);
     if left < size(&array) {
-        show(&world, &control, left);
+        world.show(&control, left);
     }
     world.sleep(20_000_000_000);
     let bytes = pattern(0, left as usize);
@@ -239,7 +229,7 @@ fn a_stop_or_a_crash_in_the_middle_is_gone_on_from() {
             let (members, array, control) = array_of(&world, &kind, CreateBitmap::None, 256 * KIB);
             let left = left(&kind);
             if left < size(&array) {
-                show(&world, &control, left);
+                world.show(&control, left);
             }
             crawl(&control, true);
             reshape(&world, &control, kind.wanted, false).unwrap();
@@ -284,7 +274,7 @@ fn a_member_that_fails_meanwhile_is_done_without() {
             let (members, array, control) = array_of(&world, &kind, CreateBitmap::None, 256 * KIB);
             let left = left(&kind);
             if left < size(&array) {
-                show(&world, &control, left);
+                world.show(&control, left);
             }
             crawl(&control, true);
             reshape(&world, &control, kind.wanted, false).unwrap();
@@ -331,7 +321,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
     assert!(why.contains("layout"), "{why}");
     let two = WantedShape { raid_disks: Some(2), ..SAME };
     assert!(refusal(&control, two).contains("--array-size 384K"));
-    show(&world, &control, size(&array) / 2);
+    world.show(&control, size(&array) / 2);
     reshape(&world, &control, two, true).unwrap();
     let one = WantedShape { raid_disks: Some(1), ..SAME };
     assert!(refusal(&control, one).contains("needs 2 members"));
@@ -344,7 +334,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
     assert!(why.contains("settings do not suit"), "{why}");
     let full = Kind { wanted: two, ..kind };
     let (_members, array, control) = array_of(&world, &full, CreateBitmap::None, 0);
-    show(&world, &control, size(&array) / 2);
+    world.show(&control, size(&array) / 2);
     let why = refusal(&control, two);
     assert!(why.contains("behind its data") && why.contains("--size 376K"), "{why}");
 }

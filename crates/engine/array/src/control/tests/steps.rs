@@ -3,7 +3,6 @@
 use crate::array::Array;
 use crate::control::Control;
 use crate::control::reshaping::WantedShape;
-use crate::control::resizing::WantedSize;
 use crate::control::steps::wanted::{WantedArray, WantedLayout};
 use crate::control::steps::{Step, Steps};
 use crate::control::tests::world::{TestMember, World, members, pattern};
@@ -54,29 +53,15 @@ fn array_of(
         bitmap: CreateBitmap::None,
         ..CreateOptions::new("data", level, disks)
     };
-    world.create(&all[..disks], options);
-    let (array, control) = world.assemble(&all[..disks]);
-    world.wait_idle(&control);
-    world.write(&array, 0, 0, &pattern(0, size(&array))).unwrap();
+    let (array, control) = world.filled(&all[..disks], options);
     if level != Raid0 {
-        all[disks..].iter().for_each(|member| add(world, &control, member));
+        all[disks..].iter().for_each(|member| world.add(&control, member));
     }
     (all, array, control)
 }
 
 fn size(array: &Array) -> usize {
     array.info().device.size as usize
-}
-
-fn add(world: &World, control: &Rc<Control>, member: &Arc<TestMember>) {
-    let (control, opener) = (Rc::clone(control), Arc::clone(member));
-    world.run(async move { control.membership().add(opener, false).await }).unwrap();
-}
-
-fn show(world: &World, control: &Rc<Control>, bytes: u64) {
-    let control = Rc::clone(control);
-    let wanted = WantedSize::Bytes(bytes);
-    world.run(async move { control.set_array_size(wanted, false).await }).unwrap();
 }
 
 fn crawl(control: &Rc<Control>, slow: bool) {
@@ -162,7 +147,7 @@ fn level_0_gets_members_first_where_data_is_to_be_moved() {
     let error = become_(&world, &control, to, false).unwrap_err().to_string();
     assert!(error.contains("1 more members"), "{error}");
     crawl(&control, true);
-    add(&world, &control, &all[3]);
+    world.add(&control, &all[3]);
     let steps = become_(&world, &control, to, false).unwrap();
     assert_eq!((steps.under_way.as_deref(), steps.steps.len()), (Some("a rebuild"), 1));
     let left = world.status(&control).following.unwrap();
@@ -194,7 +179,7 @@ fn the_same_command_goes_on_after_a_crash() {
             assert_eq!(world.read(&array, 0, 0, content.len()).unwrap(), content, "{what}");
             match become_(&world, &control, to, false) {
                 Ok(_) => {}
-                // What the crash has left to be resynced comes first, where nothing shows that this goes on.
+                // The resync that the crash has left comes first, where nothing shows that this goes on.
                 Err(error) if error.to_string().contains("braid wait") => {
                     world.wait_idle(&control);
                     become_(&world, &control, to, false).expect(&what);
@@ -230,7 +215,7 @@ fn a_step_waits_until_the_array_is_whole() {
     assert!(left.waits_for.as_deref().is_some_and(|what| what.contains("braid add data")));
     let (removes, selector) = (Rc::clone(&control), MemberSelector::Name("m1".to_string()));
     world.run(async move { removes.membership().remove(&selector).await.map(|_| ()) }).unwrap();
-    add(&world, &control, &members("n", 1, 2 << 20)[0]);
+    world.add(&control, &members("n", 1, 2 << 20)[0]);
     world.wait_idle(&control);
     let status = world.status(&control);
     assert_eq!((shape(&status), status.degraded), ((Raid5, 2, CHUNK, 4), 0));
@@ -263,7 +248,7 @@ fn what_is_left_can_be_given_up_and_others_are_refused_until_then() {
     let fewer = WantedArray { raid_disks: Some(2), ..wanted(Raid5) };
     let error = become_(&world, &control, fewer, false).unwrap_err().to_string();
     assert!(error.contains("--array-size"), "{error}");
-    show(&world, &control, COMPONENT);
+    world.show(&control, COMPONENT);
     let steps = become_(&world, &control, fewer, false).unwrap();
     assert_eq!(letters(&steps), "LM");
     world.wait_idle(&control);

@@ -3,6 +3,7 @@
 use crate::array::Array;
 use crate::assemble::assemble;
 use crate::control::Control;
+use crate::control::resizing::WantedSize;
 use crate::create::{Created, create};
 use crate::error::AssembleError;
 use crate::options::{AssembleOptions, Context, CreateOptions};
@@ -171,6 +172,33 @@ impl World {
         let size = array.info().device.size as usize;
         self.write(&array, 0, 0, &pattern(0, size)).unwrap();
         (members, array, control)
+    }
+
+    /// A running array of these members that is full of a pattern, its first resync done.
+    pub(super) fn filled(
+        &self,
+        members: &[Arc<TestMember>],
+        options: CreateOptions,
+    ) -> (Arc<Array>, Rc<Control>) {
+        self.create(members, options);
+        let (array, control) = self.assemble(members);
+        self.wait_idle(&control);
+        let size = array.info().device.size as usize;
+        self.write(&array, 0, 0, &pattern(0, size)).unwrap();
+        (array, control)
+    }
+
+    /// Adds a member.
+    pub(super) fn add(&self, control: &Rc<Control>, member: &Arc<TestMember>) {
+        let (control, opener) = (Rc::clone(control), Arc::clone(member));
+        self.run(async move { control.membership().add(opener, false).await }).unwrap();
+    }
+
+    /// Shows users so many bytes.
+    pub(super) fn show(&self, control: &Rc<Control>, bytes: u64) {
+        let control = Rc::clone(control);
+        let wanted = WantedSize::Bytes(bytes);
+        self.run(async move { control.set_array_size(wanted, false).await }).unwrap();
     }
 
     pub(super) fn wait_idle(&self, control: &Rc<Control>) {
