@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What a client was told of the target. Sizes in bytes.
+/// The target as its server describes it to a client. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Size of the target.
@@ -44,7 +44,7 @@ pub enum Failure {
     Refused,
 }
 
-/// What a client gets.
+/// The answer to a client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The request with this tag has ended; a read gives its data.
@@ -57,7 +57,7 @@ pub enum Answer {
 
 /// A client that is connected to a target. Dropping it cuts the connection, whatever is under way.
 pub trait Client: Send {
-    /// What the server says of the target now.
+    /// The target as the server describes it now.
     fn properties(&mut self) -> Properties;
 
     /// Sends a request, without waiting for its answer. At most [`DEPTH`] are under way.

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Nanoseconds between looks of a request that is held.
 const HELD_NANOS: u64 = 1_000_000;
 
-/// What a disk is like.
+/// The properties of a disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Bytes.
@@ -175,7 +175,7 @@ impl State {
         self.seq += 1;
         let seq = self.seq;
         if fua {
-            // Whatever is cached of these bytes is older.
+            // Cached writes of these bytes are older.
             let end = at + data.len();
             let (over, rest): (Vec<Cached>, Vec<Cached>) = self
                 .cache

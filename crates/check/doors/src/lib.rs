@@ -1,4 +1,4 @@
-//! What every door must do, case by case, whatever its protocol.
+//! The rules for every door, case by case, independent of its protocol.
 //!
 //! [`cases`] are the cases. Each runs on a [`Rig`]: a [`Disk`] with a volatile cache, served by a door on two shards. What
 //! is different from door to door stands behind an [`Adapter`], and its clients behind [`Client`]. A door runs all of them

@@ -44,7 +44,7 @@ pub trait Adapter: Sync {
 pub struct Rig<'a> {
     /// The door's peculiarities.
     pub adapter: &'a dyn Adapter,
-    /// What is served.
+    /// The disk that is served.
     pub disk: Disk,
     /// The door.
     pub door: Arc<dyn Export>,

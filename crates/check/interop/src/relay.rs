@@ -121,7 +121,7 @@ impl Message {
     }
 }
 
-/// What the driver has set up, by message and queue.
+/// The driver's set-up, by message and queue.
 #[derive(Default)]
 struct SetUp {
     known: BTreeMap<(u32, u32), Message>,

@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Kills of a server under a guest that writes.
 const KILLS: u32 = 10;
 
-/// What both scripts begin with: the disk, and files of many sizes whose sums are kept.
+/// The beginning of both scripts: the disk, and files of many sizes whose sums are kept.
 const LIBRARY: &str = r#"
 set -e
 LOAD_DISKS

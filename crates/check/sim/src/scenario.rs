@@ -67,7 +67,7 @@ const PPL_DATA_OFFSET: u64 = 2 * MIB;
 const PPL: u64 = 76;
 /// What write journals are drawn from: as for logs.
 const JOURNAL: u64 = 929_118;
-/// What heartbeats are drawn from: as for logs.
+/// The stream that heartbeats are drawn from: as for logs.
 const HEARTBEAT: u64 = 1007;
 /// What flags are drawn from, and whether members have heads.
 const FLAGS: u64 = 9;
@@ -179,7 +179,7 @@ impl Scenario {
         create.write_journal = journaled;
         create.bitmap = bitmap
             .map_or(CreateBitmap::None, |(chunk, _)| CreateBitmap::Internal { chunk: Some(chunk) });
-        // What stands before the superblock of a member with old content stays there.
+        // Old content before the superblock of a member stays there, so it has no place for a heartbeat.
         let heart = Rng::new(seed, HEARTBEAT);
         let beats = zeroes && version == Version::V1_2 && heart.percent(15);
         let host = Host {

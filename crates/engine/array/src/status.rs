@@ -331,12 +331,12 @@ pub struct BitmapStatus {
     pub batches: u64,
 }
 
-/// What an array does after what is under way.
+/// The change that an array makes after the one under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Following {
     /// In order; none: it has what it was to have, when what is under way has ended.
     pub steps: Vec<NextStep>,
-    /// What the next step waits for, in words.
+    /// The event that the next step waits for, in words.
     pub waits_for: Option<String>,
     /// The next step was refused, for this reason: nobody makes it by itself.
     pub refused: Option<String>,

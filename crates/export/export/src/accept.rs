@@ -61,7 +61,7 @@ pub struct Acceptor<L: Accept> {
     pub protocol: &'static str,
     /// Where connections live, in turn.
     pub shards: Vec<Remote>,
-    /// What is done with each.
+    /// The handler of each connection.
     pub serve: Serve,
 }
 

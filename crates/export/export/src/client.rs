@@ -12,7 +12,7 @@ pub struct Client {
     pub protocol: &'static str,
     /// Address and port, or the process at the other end of a unix socket.
     pub address: String,
-    /// What it has done since it connected.
+    /// Its counters since it connected.
     pub traffic: Traffic,
 }
 
@@ -22,7 +22,7 @@ impl fmt::Display for Client {
     }
 }
 
-/// What a client has done since it connected.
+/// The counters of a client since it connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Requests that were taken from it.

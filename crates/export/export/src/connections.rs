@@ -35,7 +35,7 @@ impl Connections {
         let mut all = connections.all.borrow_mut();
         all.retain(|(_, connection)| connection.strong_count() > 0);
         all.push((register.id(), Rc::downgrade(connection)));
-        // Whoever holds them says so first and comes to this shard then: one of the two is seen.
+        // A hold is announced before it comes to this shard, so one of the two is seen.
         if register.is_held() {
             connection.hold(true);
         }

@@ -61,11 +61,11 @@ pub trait Export: Send + Sync {
     /// The protocol's name: `nbd`, `vhost-user`.
     fn protocol(&self) -> &'static str;
 
-    /// What a client is given to reach the target of that name, such as a URI or a path: one for each address. Empty
+    /// The places where a client reaches the target of that name, such as a URI or a path: one for each address. Empty
     /// when the target is not offered.
     fn locations(&self, target: &str) -> Vec<String>;
 
-    /// What all its clients may use together.
+    /// The limits that all its clients share.
     fn limits(&self) -> Limits;
 
     /// Offers a target from now on. A door that is for certain targets only passes over others: see

@@ -1,4 +1,4 @@
-//! What a server does with any of its doors.
+//! The doors of a server, as the server uses them.
 //!
 //! A door is a protocol by which clients reach targets: NBD, vhost-user-blk. The [`Export`] trait is all that a server
 //! needs of one: offer a target and withdraw it, name the clients, stop in order. [`Doors`] are all the doors of a

@@ -29,7 +29,7 @@ static SLOTS: [Slot; GUARDS_MAX] = [const {
     }
 }; GUARDS_MAX];
 
-/// What was done at SIGBUS before; `None` when that could not be changed.
+/// The action at SIGBUS before; `None` when that could not be changed.
 static BEFORE: OnceLock<Option<Before>> = OnceLock::new();
 
 struct Before(libc::sigaction);

@@ -143,7 +143,7 @@ pub struct Tracker {
     counter: Cell<u64>,
 }
 
-/// What a server that was interrupted has left.
+/// The requests that an interrupted server has left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Left {
     /// Heads of requests that were under way, in the order in which they had come.

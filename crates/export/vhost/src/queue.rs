@@ -58,7 +58,7 @@ pub enum QueueError {
     Index {
         /// Its number.
         index: u16,
-        /// How many there are.
+        /// Entries of the table.
         of: u32,
     },
     /// A chain that comes back to itself.
@@ -119,9 +119,9 @@ pub struct Place {
     pub size: u16,
     /// Addresses in the front end: descriptors.
     pub descriptors: u64,
-    /// What is available.
+    /// The available ring.
     pub available: u64,
-    /// What is used.
+    /// The used ring.
     pub used: u64,
     /// The index of the first request that is not taken yet.
     pub base: u16,
@@ -169,7 +169,7 @@ impl Ring {
         let left = tracker.as_ref().map(|tracker| tracker.open(used)).transpose()?;
         let Left { heads, known } = left.unwrap_or_default();
         if known {
-            // What was taken by the server before is used or marked, and what is marked was taken.
+            // Heads that the last server took are used or marked, and marked heads were taken.
             queue.set_next_avail(used.wrapping_add(heads.len() as u16));
         }
         Ok(Ring { queue, memory: Rc::clone(memory), tracker, left: heads.into() })
@@ -213,7 +213,7 @@ impl Ring {
         Ok(Some(chain))
     }
 
-    /// What was read of the guest's memory was there.
+    /// Checks that the guest's memory was there for all reads so far.
     fn check_memory(&self) -> Result<(), QueueError> {
         if self.memory.is_broken() { Err(QueueError::Gone) } else { Ok(()) }
     }

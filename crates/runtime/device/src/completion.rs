@@ -53,7 +53,7 @@ impl Completion {
         }
     }
 
-    /// Who is to be told, and under which token: from here on the caller has the obligation.
+    /// The receiver of the answer, and its token: from here on the caller has the obligation.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<(Rc<dyn Sink>, u64)> {
         self.sink.take().map(|sink| (sink, self.token))

@@ -108,7 +108,7 @@ impl State {
             true => requests.placed.clear(),
             false => requests.clear(),
         }
-        // Whoever has not taken them had no use for any.
+        // Buffers that nobody has taken are not needed any more.
         let mut reads = self.reads.borrow_mut();
         if reads.iter().any(Option::is_some) {
             *reads = Default::default();

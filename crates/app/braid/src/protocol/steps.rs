@@ -105,7 +105,7 @@ pub struct LevelSteps {
     pub new_chunk_size: u64,
     /// Slots in the end.
     pub new_raid_devices: usize,
-    /// What was under way already, for which the first step waits.
+    /// A change that was under way already, for which the first step waits.
     pub under_way: Option<String>,
     /// Those that are still to be made; the first has begun, unless something was under way.
     pub steps: Vec<LevelStep>,
@@ -113,12 +113,12 @@ pub struct LevelSteps {
     pub seconds: u64,
 }
 
-/// What an array does after what is under way.
+/// The change that an array makes after the one under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Following {
     /// In order.
     pub steps: Vec<NextStep>,
-    /// What the next step waits for.
+    /// The event that the next step waits for.
     pub waits_for: Option<String>,
     /// Why the next step was refused: nobody makes it by itself.
     pub refused: Option<String>,

@@ -56,7 +56,7 @@ pub struct ArraySettings {
     pub spare_group: Option<SpareGroup>,
 }
 
-/// What is set on an array beside what its engine knows.
+/// The settings of an array that its engine does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Beside {
     /// The hours of checks and repairs.
@@ -99,7 +99,7 @@ pub fn list(assignments: &[Assignment]) -> String {
 }
 
 impl ArraySettings {
-    /// What is set on a running array.
+    /// The settings of a running array.
     pub fn of(status: &ArrayStatus, beside: Beside) -> ArraySettings {
         let (speed, range) = (status.sync_speed, status.sync_range);
         let auto = SyncSpeed::default();

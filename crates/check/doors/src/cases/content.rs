@@ -1,4 +1,4 @@
-//! What was written is what is read.
+//! Data reads back as it was written.
 
 use crate::client::Command;
 use crate::{Adapter, Rig, Shape};
@@ -121,7 +121,7 @@ pub fn a_discard_harms_no_neighbour(adapter: &dyn Adapter) {
     client.fill(0, 64 << 10, 0x11);
     client.ask(Command::Discard { offset: 8192, length: 16384 }).expect("a discard");
     assert_eq!(client.read(0, 8192), vec![0x11; 8192]);
-    // What is in it may be anything, but can be read.
+    // Its content may be anything, but can be read.
     client.read(8192, 16384);
     assert_eq!(client.read(24576, 40960), vec![0x11; 40960]);
     client.ask(Command::Discard { offset: 0, length: 8 << 20 }).expect("a discard of everything");

@@ -17,7 +17,7 @@ pub fn a_fua_write_survives_a_power_cut(adapter: &dyn Adapter) {
     }
 }
 
-/// What was answered before the flush was sent is durable.
+/// A flush makes durable all writes that were answered before it was sent.
 pub fn a_flush_covers_what_was_answered(adapter: &dyn Adapter) {
     let rig = Rig::new(adapter);
     let mut client = rig.client();

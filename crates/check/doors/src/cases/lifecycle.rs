@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const SOON: Duration = Duration::from_millis(200);
 
-/// Who is there, by address, and what has been done.
+/// The clients, by address, and their counters.
 pub fn clients_are_listed_with_what_they_did(adapter: &dyn Adapter) {
     let rig = Rig::new(adapter);
     assert!(rig.door.clients().is_empty());

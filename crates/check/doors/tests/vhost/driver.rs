@@ -1,4 +1,4 @@
-//! What only a guest's driver and its front end do.
+//! The cases that only a guest's driver and its front end can bring about.
 
 use crate::VhostUser;
 use crate::guest::Guest;

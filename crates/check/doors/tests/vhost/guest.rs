@@ -237,7 +237,7 @@ impl Guest {
     pub fn restart(&mut self, nr: usize) {
         let mut front = self.front.take().expect("connected");
         let base = front.get_vring_base(nr).expect("a base") as u16;
-        // What was taken has ended; what was not is taken when it goes on.
+        // Requests that were taken have ended; the others are taken when it goes on.
         assert_eq!(base, self.load(self.queues[nr].at + USED + 2));
         self.start(&mut front, nr, base).expect("the same ring");
         self.front = Some(front);
@@ -341,7 +341,7 @@ impl Guest {
         self.publish(nr, head);
     }
 
-    /// What has ended, if anything has.
+    /// The next completion, if there is one.
     fn ended(&mut self) -> Option<(u32, Result<Vec<u8>, Failure>)> {
         (0..QUEUES).find_map(|nr| self.ended_in(nr))
     }

@@ -73,7 +73,7 @@ fn another_server_goes_on_where_the_first_was_stopped() {
         if round == 1 {
             rig.door.stop();
         }
-        // Whatever was not answered is the next one's.
+        // Requests that were not answered go to the next server.
         let limits = Limits::default();
         let next = Server::start(&limits, rig.shards(), &path, None, &[target]);
         let next = next.expect("a server");

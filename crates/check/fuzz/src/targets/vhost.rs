@@ -219,7 +219,7 @@ fn ring(input: &[u8]) -> Result<Verdict, String> {
             Err(_) => return Ok(Verdict::Refused),
         }
         taken += 1;
-        // What is answered may change what is available, if the parts of the ring lie over each other.
+        // Completions may change the available ring, if the parts of the ring lie over each other.
         if taken > 2 * RING_SIZE_MAX {
             return Ok(Verdict::Refused);
         }

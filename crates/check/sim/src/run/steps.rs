@@ -1,7 +1,7 @@
 //! A single array with parity gets another level and another shape by one command, in several steps: power fails in them and
 //! between them, once or several times, or a member fails, and the command is given again.
 //!
-//! Whatever the instant, the superblocks name a shape between the first and the last, and in each all that was acknowledged is there.
+//! At any instant the superblocks name a shape between the first and the last, and in each all that was acknowledged is there.
 
 use super::Run;
 use super::reshaping::Of;

@@ -18,7 +18,7 @@ pub(super) struct Activity {
 /// Held while a write is under way: the array is not marked clean meanwhile.
 pub(crate) struct WriteInFlight {
     activity: Rc<Activity>,
-    /// What is logged of it although members have it, or do not take it: seldom anything.
+    /// Data that stays logged although members have it, or do not take it: seldom any.
     kept: Cell<Option<Box<Kept>>>,
     /// Some member did not take a part of it.
     error: Cell<bool>,

@@ -8,7 +8,7 @@
 use braid_layout::Level;
 use std::cell::{Cell, RefCell};
 
-/// What an array is to become.
+/// The shape of an array at the end of its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Goal {
     /// The level.
@@ -53,12 +53,12 @@ impl Following {
         }
     }
 
-    /// What it is to become, and why it does not.
+    /// The goal, and why it is not reached, if a step was refused.
     pub(crate) fn goal(&self) -> Option<(Goal, Option<String>)> {
         self.goal.borrow().clone()
     }
 
-    /// What it is to become, as long as nothing was refused.
+    /// The goal, as long as no step was refused.
     pub(crate) fn under_way(&self) -> Option<Goal> {
         let goal = self.goal.borrow();
         goal.as_ref().filter(|(_, refused)| refused.is_none()).map(|(goal, _)| *goal)
@@ -74,7 +74,7 @@ impl Following {
         self.acting.set(acting);
     }
 
-    /// What the array is to become, of which whoever asks is no step.
+    /// The goal, for a caller that is no step to it.
     pub(crate) fn of_others(&self) -> Option<Goal> {
         self.under_way().filter(|_| !self.acting.get())
     }

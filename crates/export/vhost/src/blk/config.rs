@@ -1,4 +1,4 @@
-//! What a disk says of itself: feature bits, and the configuration space (`struct virtio_blk_config`).
+//! The description that a disk gives of itself: feature bits, and the configuration space (`struct virtio_blk_config`).
 
 use super::request::{RANGES_MAX, SECTOR, SECTORS_PER_RANGE_MAX};
 use crate::protocol::F_PROTOCOL_FEATURES;

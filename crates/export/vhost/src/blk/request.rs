@@ -21,7 +21,7 @@ const HEADER_BYTES: usize = 16;
 /// Bytes of the answer to a request for the disk's name.
 pub const ID_BYTES: usize = 20;
 
-/// What is to be done.
+/// The operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Read.
@@ -56,7 +56,7 @@ pub enum Status {
 pub struct Job {
     /// The chain's head.
     pub head: u16,
-    /// What is to be done.
+    /// The operation.
     pub verb: Verb,
     /// Where, in sectors.
     pub sector: u64,

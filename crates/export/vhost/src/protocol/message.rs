@@ -40,7 +40,7 @@ pub enum Violation {
     Descriptors {
         /// The message.
         code: u32,
-        /// How many there were.
+        /// Descriptors that came with it.
         found: usize,
     },
     /// A queue that there cannot be.
@@ -101,9 +101,9 @@ pub struct Region {
 pub struct RingAddresses {
     /// The table of descriptors.
     pub descriptors: u64,
-    /// What the device has used.
+    /// The used ring.
     pub used: u64,
-    /// What the driver makes available.
+    /// The available ring.
     pub available: u64,
 }
 
@@ -195,7 +195,7 @@ impl Message {
     /// Takes a body apart that came with so many descriptors.
     ///
     /// # Errors
-    /// Whatever does not fit.
+    /// The first field that does not fit.
     pub fn decode(header: Header, body: &[u8], descriptors: usize) -> Result<Message, Violation> {
         let code = header.code;
         let mut fields = Fields(body);

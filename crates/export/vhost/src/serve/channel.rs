@@ -98,7 +98,7 @@ impl Channel {
         Ok(())
     }
 
-    /// What is there now; `None` when there is nothing yet.
+    /// The bytes that are there now; `None` when there are none yet.
     fn receive(
         &self,
         into: &mut [u8],

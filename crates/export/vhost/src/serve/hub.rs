@@ -1,4 +1,4 @@
-//! What all queues of one connection share.
+//! The state that all queues of one connection share.
 
 use crate::queue::QueueError;
 use braid_device::{Device, IoSets, TargetInfo};

@@ -1,4 +1,4 @@
-//! What a socket offers, who uses it, and what they may use together.
+//! The target of a socket, its users, and their common limits.
 //!
 //! It is locked when a connection comes or goes and when the offer changes, never for a request.
 
@@ -42,7 +42,7 @@ pub(super) struct Offered {
     pub clients: Vec<FrontEnd>,
 }
 
-/// What connections need of the server.
+/// The parts of the server that connections need.
 pub(super) struct Shared {
     /// The only target that it is for; any one when there is none.
     wanted: Option<String>,

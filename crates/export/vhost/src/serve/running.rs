@@ -24,7 +24,7 @@ const CLAIM_NANOS: u64 = 1_000_000;
 /// Where a guest is told that something has ended: the front end may change it at any time.
 pub(super) type CallFile = Rc<RefCell<Option<Rc<OwnedFd>>>>;
 
-/// What a queue is started with.
+/// The parts that a queue is started with.
 pub(super) struct Start {
     pub memory: Rc<Memory>,
     pub place: Place,
@@ -195,7 +195,7 @@ impl Running {
         let mut ring = self.ring.borrow_mut();
         let Some(ring) = ring.as_mut() else { return Ok(None) };
         let done = act(ring)?;
-        // Whatever it was, it has touched the guest's memory.
+        // This request has touched the guest's memory, even if it failed.
         if ring.memory().is_broken() {
             return Err(QueueError::Gone);
         }
@@ -257,7 +257,7 @@ impl Running {
             let call = self.call.borrow().clone();
             if let Some(fd) = call.filter(|_| wanted) {
                 let bufs = smallvec![one.clone()];
-                // Whatever becomes of it, the guest finds what has ended in the ring.
+                // If this fails, the guest still finds completed requests in the ring.
                 shard.perform(RingOp::Write { fd, offset: 0, bufs, durable: false }).await;
             }
         }

@@ -1,4 +1,4 @@
-//! What a front end has agreed on and passed, and what its messages do.
+//! The agreement with a front end, and its messages.
 
 use super::channel::ChannelError;
 use super::hub::Hub;
@@ -40,7 +40,7 @@ pub(super) enum SessionError {
     Open(#[from] braid_device::OpenError),
 }
 
-/// What a message is answered with.
+/// The answer to a message.
 pub(super) enum Answer {
     /// Nothing by itself.
     None,

@@ -11,7 +11,7 @@ pub(super) struct Start {
     pub(super) settings: ArraySettings,
     /// Bytes that its caches may take.
     pub(super) memory_max: u64,
-    /// Whether it has a heartbeat.
+    /// Decides if it has a heartbeat.
     pub(super) heartbeat: Heartbeat,
 }
 

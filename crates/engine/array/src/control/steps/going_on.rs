@@ -66,7 +66,7 @@ impl Control {
         legs.into_iter().skip(usize::from(under_way.is_some())).collect()
     }
 
-    /// What is left to be done, for whoever asks.
+    /// The steps that are left, for status.
     pub(crate) fn steps_left(&self) -> Option<Following> {
         let (_, refused) = self.following.goal()?;
         let (basis, _) = self.basis().ok()?;

@@ -7,7 +7,7 @@
 //!    ─► reshape, or rebuild of slots that are new ─► whole ─► the next begins ─► …
 //! ```
 //!
-//! What is left to be done is not in the superblocks. After a crash the array goes on with the step that was under way, and
+//! The steps that are left are not in the superblocks. After a crash the array goes on with the step that was under way, and
 //! the same command goes on with the others.
 
 mod going_on;
@@ -41,9 +41,9 @@ pub enum Step {
 /// The steps of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
-    /// What the array is when all are done.
+    /// The array when all are done.
     pub goal: Goal,
-    /// What has been begun before, or the reason for which the first step waits, in words.
+    /// The change that was begun before, or the reason for which the first step waits, in words.
     pub under_way: Option<String>,
     /// Those that are still to be made; the first of them has begun, unless something is under way.
     pub steps: Vec<Step>,

@@ -106,7 +106,7 @@ fn then_level(
     Ok(legs)
 }
 
-/// What is left to be done when the array has the level.
+/// The reshape that is left to be made when the array has the level.
 fn rest(geometry: &Geometry, wanted: &WantedArray) -> Result<Option<Leg>, String> {
     let now = geometry.layout_number;
     let layout = match wanted.layout {
@@ -163,7 +163,7 @@ pub(super) fn reshaped(geometry: &Geometry, shape: &WantedShape) -> Result<Geome
     }
 }
 
-/// What an array of `geometry` is after these steps.
+/// The shape of an array of `geometry` after these steps.
 pub(super) fn goal_of(geometry: &Geometry, legs: &[Leg]) -> Goal {
     let start = Goal {
         level: geometry.level,
@@ -175,7 +175,7 @@ pub(super) fn goal_of(geometry: &Geometry, legs: &[Leg]) -> Goal {
 }
 
 impl Leg {
-    /// What an array is after it.
+    /// The shape of an array after it.
     pub(super) fn leads_to(&self, from: Goal) -> Goal {
         match self {
             Leg::Level(shape) => Goal {

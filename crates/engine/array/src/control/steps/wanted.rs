@@ -1,4 +1,4 @@
-//! What a command wants an array to become.
+//! The array that a command asks for.
 
 use crate::control::following::Goal;
 use crate::control::levels::rules::{PARITY_FIRST, Q_LAST};
@@ -18,7 +18,7 @@ pub enum WantedLayout {
     Number(u32),
 }
 
-/// What an array is to become.
+/// The array that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WantedArray {
     /// The level.
