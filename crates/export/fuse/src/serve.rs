@@ -428,6 +428,9 @@ impl<F: FileSystem + 'static> Server<F> {
         if self.fs.is_shared(ino) {
             return OPEN_DIRECT_IO;
         }
+        if self.fs.is_uncached(ino) {
+            return OPEN_DIRECT_IO | OPEN_PARALLEL_DIRECT_WRITES;
+        }
         // The kernel tells us of every change that it makes, and nobody else makes any.
         if self.direct_mmap && !how.direct && self.fs.is_nearly_full() {
             return OPEN_KEEP_CACHE | OPEN_DIRECT_IO | OPEN_PARALLEL_DIRECT_WRITES;

@@ -221,6 +221,12 @@ pub trait FileSystem {
         false
     }
 
+    /// The content of `ino` is made or changed by others at any time: nothing of it is kept, and what is written goes
+    /// through at once. False where only the caller changes it.
+    fn is_uncached(&self, _ino: Ino) -> bool {
+        false
+    }
+
     /// Reads up to `len` bytes at `offset`; fewer only at the end of the file. The time of reading is not noted.
     async fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Buf, Errno>;
 

@@ -20,7 +20,6 @@ use braid_shard::sync::{Promise, promise};
 use super::memory::{Account, Shared, Way};
 use super::offer::{Entered, Offer};
 use super::replies::{Replies, Token};
-use super::unaligned::{Unaligned, is_ragged};
 use crate::protocol::constants::REQUEST_BYTES;
 use crate::protocol::{
     Command, ErrorCode, ExportTable, ExportTableError, Negotiated, Refusal, Request,
@@ -28,6 +27,7 @@ use crate::protocol::{
     ServerHandshakeError, ServerHandshakeStep,
 };
 use crate::stream::{Outgoing, Receiver, Stream};
+use braid_export::unaligned::{Unaligned, is_ragged};
 
 /// The time that a client may take over its handshake, in nanoseconds.
 const HANDSHAKE_NANOS_MAX: u64 = 30_000_000_000;

@@ -12,13 +12,11 @@
 
 mod connection;
 mod exports;
-mod gate;
 mod limits;
 mod listener;
 mod memory;
 mod offer;
 mod replies;
-mod unaligned;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -12,8 +12,8 @@ use braid_shard::mailbox::Remote;
 use rustix::net::Shutdown;
 
 use super::exports::export_of;
-use super::gate::Gate;
 use crate::protocol::{ExportTable, ExportTableError};
+use braid_export::gate::Gate;
 
 struct Entry {
     name: String,

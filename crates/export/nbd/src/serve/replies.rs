@@ -18,11 +18,11 @@ use braid_shard::Shard;
 use braid_shard::sync::Notify;
 
 use super::exports::error_code;
-use super::gate::Pass;
 use super::memory::{Account, Way};
-use super::unaligned::PIECE;
 use crate::protocol::{Command, ErrorCode, Refusal, ReplyEncoder, Request};
 use crate::stream::{Outgoing, Stream};
+use braid_export::gate::Pass;
+use braid_export::unaligned::PIECE;
 
 /// Requests in flight per connection; further ones stay in the socket.
 const REQUESTS_MAX: usize = 128;

@@ -1,8 +1,8 @@
 //! Requests of any bytes over a device of blocks.
 //!
-//! A client that has not asked for block sizes may count in bytes (proto.md, "Block size
-//! constraints"). What it reads is cut out of whole blocks. What it writes of a block is put into what the
-//! block holds, while nobody else writes to the target ([`Pass::alone`]).
+//! An NBD client that has not asked for block sizes may count in bytes (proto.md, "Block size constraints"), and so may
+//! whoever has a target as a file. What is read is cut out of whole blocks. What is written of a block is put into what
+//! the block holds, while nobody else writes to the target ([`Pass::alone`]).
 //!
 //! Invariant: no byte outside the request changes, whatever others write at the same time.
 
@@ -13,14 +13,14 @@ use braid_device::{
 };
 use braid_shard::{BufMut, Shard};
 
-use super::gate::Pass;
+use crate::gate::Pass;
 
 /// Bytes that are read or written at a time, over many blocks: all the memory that such a request takes beside its
 /// payload.
-pub(super) const PIECE: u64 = 256 << 10;
+pub const PIECE: u64 = 256 << 10;
 
 /// True if a request with these bounds begins or ends inside a block of `device`.
-pub(super) fn is_ragged(device: &dyn Device, offset: u64, length: u64) -> bool {
+pub fn is_ragged(device: &dyn Device, offset: u64, length: u64) -> bool {
     (offset | length) & (block_of(device) - 1) != 0
 }
 
@@ -30,7 +30,7 @@ fn block_of(device: &dyn Device) -> u64 {
 }
 
 /// Requests of one connection that fit no blocks.
-pub(super) struct Unaligned {
+pub struct Unaligned {
     shard: Shard,
     device: Rc<dyn Device>,
     sets: IoSets,
@@ -38,6 +38,7 @@ pub(super) struct Unaligned {
 }
 
 impl Unaligned {
+    /// Those of one client of `device`.
     pub fn new(shard: &Shard, device: &Rc<dyn Device>, pass: &Rc<Pass>) -> Rc<Unaligned> {
         let (device, pass) = (Rc::clone(device), Rc::clone(pass));
         Rc::new(Unaligned { shard: shard.clone(), device, sets: IoSets::new(shard), pass })

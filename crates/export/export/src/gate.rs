@@ -29,7 +29,7 @@ fn number() -> u64 {
 }
 
 /// The gate of one target.
-pub(super) struct Gate {
+pub struct Gate {
     id: u64,
     home: Remote,
 }
@@ -199,7 +199,7 @@ impl Keeper {
 }
 
 /// One connection's pass through its target's gate.
-pub(super) struct Pass {
+pub struct Pass {
     member: u64,
     gate: Arc<Gate>,
     joined: Cell<Option<Promise<()>>>,
@@ -278,7 +278,7 @@ impl Drop for Pass {
 }
 
 /// Nobody else writes to the target while this is there.
-pub(super) struct Alone(Rc<Pass>);
+pub struct Alone(Rc<Pass>);
 
 impl Drop for Alone {
     fn drop(&mut self) {
