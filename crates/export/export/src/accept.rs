@@ -105,9 +105,9 @@ impl<L: Accept> Acceptor<L> {
                 Come::Clients => {}
                 Come::Ended => return self.listener.leave_file(),
                 Come::NoRing => {
-                    let shard = shard.id();
+                    let (shard, protocol) = (shard.id(), self.protocol);
                     return tracing::error!(
-                        "shard {shard} has no io_uring: NBD cannot listen there"
+                        "shard {shard} has no io_uring: {protocol} cannot listen there"
                     );
                 }
             }

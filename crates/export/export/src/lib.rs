@@ -5,7 +5,8 @@
 //! server as one. [`socket_file`] makes the unix sockets that doors listen on.
 //!
 //! Doors that serve sockets on shards have the same frame: an [`Acceptor`] takes connections, the [`Register`] bounds and
-//! ends them, [`Connections`] holds them for a drain. [`unaligned`] is for clients that count in bytes; a [`gate`] keeps
+//! ends them, [`Connections`] holds them for a drain, [`stream`] moves their bytes, [`memory`] bounds what all of them hold.
+//! [`unaligned`] is for clients that count in bytes; a [`gate`] keeps
 //! others' writes away meanwhile.
 //!
 //! It knows no protocol, and no target beyond its name.
@@ -17,9 +18,11 @@ mod connections;
 mod doors;
 mod export;
 pub mod gate;
+pub mod memory;
 mod peer;
 mod register;
 pub mod socket_file;
+pub mod stream;
 pub mod unaligned;
 
 pub use accept::{Accept, Acceptor, Serve};

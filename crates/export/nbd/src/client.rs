@@ -29,8 +29,8 @@ use crate::protocol::{
     ClientOptions, Command, ErrorCode, Features, ReplyDecoder, ReplyEvent, ReplyViolation, Request,
     ServerOffer,
 };
-use crate::stream::{Outgoing, Receiver, Stream};
 use crate::uri::ExportUri;
+use braid_export::stream::{Outgoing, Receiver, Stream};
 
 pub use crate::dial::{ANSWER_WITHIN, ConnectError};
 

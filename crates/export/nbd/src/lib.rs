@@ -16,7 +16,6 @@ pub mod protocol;
 mod remote;
 mod returning;
 pub mod serve;
-mod stream;
 mod uri;
 
 pub use address::{Address, AddressError};

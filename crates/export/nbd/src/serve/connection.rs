@@ -13,11 +13,12 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use braid_device::{Completion, Device, Op, OpenError, Request as DeviceRequest};
+use braid_export::memory::{Account, Shared, Way};
+use braid_export::stream::{Outgoing, Receiver, Stream};
 use braid_export::{Connected, Connections, Hold};
 use braid_shard::Shard;
 use braid_shard::sync::{Promise, promise};
 
-use super::memory::{Account, Shared, Way};
 use super::offer::{Entered, Offer};
 use super::replies::{Replies, Token};
 use crate::protocol::constants::REQUEST_BYTES;
@@ -26,7 +27,6 @@ use crate::protocol::{
     RequestDecoder, RequestEvent, RequestRules, RequestViolation, ServerHandshake,
     ServerHandshakeError, ServerHandshakeStep,
 };
-use crate::stream::{Outgoing, Receiver, Stream};
 use braid_export::unaligned::{Unaligned, is_ragged};
 
 /// The time that a client may take over its handshake, in nanoseconds.

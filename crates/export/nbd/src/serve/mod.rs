@@ -14,7 +14,6 @@ mod connection;
 mod exports;
 mod limits;
 mod listener;
-mod memory;
 mod offer;
 mod replies;
 
@@ -24,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use braid_device::Target;
+use braid_export::memory::{Memory, Terms};
 use braid_export::{
     Acceptor, Client, Connections, Export, HandOverError, Listening, OfferError, Register, peer,
 };
@@ -37,7 +37,6 @@ use crate::protocol::constants::PAYLOAD_BYTES_MAX;
 pub use limits::{Limits, MEMORY_MIN};
 pub use listener::ListenError;
 use listener::Listener;
-use memory::Memory;
 use offer::Offer;
 
 /// The protocol's name.
@@ -188,7 +187,7 @@ impl Server {
             offer,
             shards: shards.to_vec(),
             limits: limits.clone(),
-            memory: Memory::new(limits, shards),
+            memory: Memory::new(&terms(limits), shards),
         };
         for ((listener, waited_on), home) in ready.into_iter().zip(shards.iter().cycle()) {
             let (offer, memory) = (Arc::clone(&server.offer), server.memory.shared());
@@ -229,6 +228,16 @@ impl Server {
     fn listening(&self) -> MutexGuard<'_, Vec<(Address, OwnedFd)>> {
         // Every change of the list is a single call, so a panic elsewhere leaves it whole.
         self.listening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn terms(limits: &Limits) -> Terms {
+    Terms {
+        bytes: limits.memory,
+        accounts: limits.connections,
+        patience: limits.patience,
+        payload_bytes_max: PAYLOAD_BYTES_MAX.into(),
+        protocol: PROTOCOL,
     }
 }
 

@@ -13,14 +13,14 @@ use std::sync::Arc;
 use braid_device::{
     BufMuts, Completion, Device, IoError, IoErrorKind, Op, Outcome, Request as DeviceRequest, Sink,
 };
+use braid_export::memory::{Account, Way};
+use braid_export::stream::{Outgoing, Stream};
 use braid_export::{Figures, Hold};
 use braid_shard::Shard;
 use braid_shard::sync::Notify;
 
 use super::exports::error_code;
-use super::memory::{Account, Way};
 use crate::protocol::{Command, ErrorCode, Refusal, ReplyEncoder, Request};
-use crate::stream::{Outgoing, Stream};
 use braid_export::gate::Pass;
 use braid_export::unaligned::PIECE;
 

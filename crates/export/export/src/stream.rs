@@ -62,7 +62,7 @@ impl Slot {
 }
 
 /// A connected stream socket.
-pub(crate) struct Stream {
+pub struct Stream {
     fd: Rc<OwnedFd>,
     ring: Rc<Ring>,
     shard: Shard,
@@ -72,6 +72,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// Takes over a connected socket in blocking mode. `None` when the shard has no io_uring.
+    #[must_use]
     pub fn new(shard: &Shard, fd: OwnedFd) -> Option<Stream> {
         Some(Stream {
             fd: Rc::new(fd),
@@ -108,7 +109,7 @@ impl Stream {
 }
 
 /// The receiving side: a buffer for many small messages, and payloads received in place.
-pub(crate) struct Receiver {
+pub struct Receiver {
     stream: Rc<Stream>,
     /// `None` only while a receive has it, or after one failed.
     buf: Option<BufMut>,
@@ -122,6 +123,7 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     /// Receives messages whose heads have `head_bytes` (at most 64 KiB) bytes.
+    #[must_use]
     pub fn new(stream: &Rc<Stream>, head_bytes: usize) -> Receiver {
         let buf = Some(stream.shard.pool().get(RECEIVE_BYTES));
         let head_bytes = head_bytes.clamp(1, RECEIVE_BYTES);
@@ -147,6 +149,9 @@ impl Receiver {
     }
 
     /// Receives more once everything has been taken; false at the end of the stream.
+    ///
+    /// # Errors
+    /// The socket's.
     pub async fn fill(&mut self) -> io::Result<bool> {
         let mut buf = self.buf.take().ok_or(io::ErrorKind::NotConnected)?;
         let rest = buf.split_off(self.window.min(buf.len()));
@@ -206,14 +211,22 @@ enum Part {
 /// ```text
 ///  head head head+payload head   ->  [heads 0..3] [payload] [head 4]   one sendmsg
 /// ```
-pub(crate) struct Outgoing {
+pub struct Outgoing {
     heads: Vec<u8>,
     parts: Vec<Part>,
     bytes: usize,
     bufs: Bufs,
 }
 
+impl Default for Outgoing {
+    fn default() -> Outgoing {
+        Outgoing::new()
+    }
+}
+
 impl Outgoing {
+    /// An empty batch.
+    #[must_use]
     pub fn new() -> Outgoing {
         Outgoing { heads: Vec::new(), parts: Vec::new(), bytes: 0, bufs: Bufs::new() }
     }
@@ -230,16 +243,20 @@ impl Outgoing {
         self.parts.push(Part::Data(buf));
     }
 
+    /// Nothing is to be sent.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.heads.is_empty() && self.parts.is_empty()
     }
 
     /// Bytes of payload in the batch.
+    #[must_use]
     pub fn payload_bytes(&self) -> usize {
         self.bytes
     }
 
     /// True if a message with `payloads` payload buffers still fits into one system call.
+    #[must_use]
     pub fn has_room(&self, payloads: usize) -> bool {
         // Each payload may need one segment of heads before it, and one may follow the last.
         self.parts.len() + 2 * payloads < SEGMENTS_MAX
@@ -253,7 +270,10 @@ impl Outgoing {
         self.bytes = 0;
     }
 
-    /// Sends everything and leaves the batch empty; its payloads are let go of.
+    /// Sends everything and leaves the batch empty; its payloads are released.
+    ///
+    /// # Errors
+    /// The socket's; the batch is empty then, too.
     pub async fn send(&mut self, stream: &Stream) -> io::Result<()> {
         let mut bufs = std::mem::take(&mut self.bufs);
         self.segments(stream, &mut bufs);

@@ -36,8 +36,14 @@ impl World {
         let shards: Vec<Shard> = (0..shards).map(shard).collect();
         let remotes: Vec<Remote> = shards.iter().map(Shard::remote).collect();
         let patience = Duration::from_secs(10);
-        let limits = Limits { connections: 16, memory: 64 * MIB, patience, ..Limits::default() };
-        World { clock, shards, memory: Memory::new(&limits, &remotes) }
+        let terms = Terms {
+            bytes: 64 * MIB,
+            accounts: 16,
+            patience,
+            payload_bytes_max: 32 * MIB,
+            protocol: "test",
+        };
+        World { clock, shards, memory: Memory::new(&terms, &remotes) }
     }
 
     fn run(&self) {

@@ -22,12 +22,26 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
 use braid_shard::mailbox::Remote;
 use braid_shard::{Nanos, Shard, TaskId};
 
-use super::limits::Limits;
-use crate::protocol::constants::PAYLOAD_BYTES_MAX;
+/// The size of a budget, and the terms on which it is dealt out.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Bytes of payload in memory.
+    pub bytes: u64,
+    /// Accounts at a time, at least one. A quarter of the budget is divided among them (at most 256 KiB for each).
+    pub accounts: usize,
+    /// While memory is short, a client that keeps some of what others wait for must take its data, and send what it has
+    /// announced, within this time and one second for each MiB; else it is disconnected.
+    pub patience: Duration,
+    /// Bytes of the largest payload.
+    pub payload_bytes_max: u64,
+    /// The protocol's name, for messages.
+    pub protocol: &'static str,
+}
 
 /// The largest reserve of a connection, in bytes: 64 requests of a page, or two of a usual read-ahead.
 const RESERVE_MAX: u64 = 256 << 10;
@@ -40,18 +54,20 @@ const SHARE_MIN: u64 = 1 << 20;
 const BYTES_PER_MICROSECOND: u64 = 1;
 
 /// A budget as all shards know it. Made by [`Memory::new`].
-pub(super) struct Shared {
+pub struct Shared {
     id: u64,
     common: u64,
     reserve: u64,
     patience: Nanos,
+    payload_bytes_max: u64,
+    protocol: &'static str,
     shards: Vec<Remote>,
-    /// Connections of all shards.
+    /// Accounts of all shards.
     connected: AtomicUsize,
 }
 
 /// A budget; its dealer goes with it.
-pub(super) struct Memory(Arc<Shared>);
+pub struct Memory(Arc<Shared>);
 
 /// The dealers that live on a shard, and its purses.
 #[derive(Default)]
@@ -61,22 +77,26 @@ struct Locals {
 }
 
 impl Memory {
-    /// The budget that `limits` name, dealt out by the first of `shards`.
-    pub fn new(limits: &Limits, shards: &[Remote]) -> Memory {
+    /// A budget on these terms, dealt out by the first of `shards`.
+    #[must_use]
+    pub fn new(terms: &Terms, shards: &[Remote]) -> Memory {
         static BUDGETS: AtomicU64 = AtomicU64::new(0);
-        let connections = limits.connections.max(1) as u64;
-        let reserve = (limits.memory / 4 / connections).min(RESERVE_MAX);
+        let accounts = terms.accounts.max(1) as u64;
+        let reserve = (terms.bytes / 4 / accounts).min(RESERVE_MAX);
         Memory(Arc::new(Shared {
             id: BUDGETS.fetch_add(1, Ordering::Relaxed),
-            common: limits.memory - reserve * connections,
+            common: terms.bytes - reserve * accounts,
             reserve,
-            patience: limits.patience.as_nanos().try_into().unwrap_or(Nanos::MAX),
+            patience: terms.patience.as_nanos().try_into().unwrap_or(Nanos::MAX),
+            payload_bytes_max: terms.payload_bytes_max,
+            protocol: terms.protocol,
             shards: shards.to_vec(),
             connected: AtomicUsize::new(0),
         }))
     }
 
     /// The part of it that connections need.
+    #[must_use]
     pub fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.0)
     }
@@ -157,7 +177,7 @@ impl Shared {
     /// The part of the common amount that one connection may have beside a single request.
     fn share(&self) -> u64 {
         let connected = self.connected.load(Ordering::Relaxed).max(1) as u64;
-        (self.common / connected).clamp(SHARE_MIN, u64::from(PAYLOAD_BYTES_MAX))
+        (self.common / connected).clamp(SHARE_MIN, self.payload_bytes_max.max(SHARE_MIN))
     }
 }
 
@@ -353,7 +373,7 @@ impl Drop for Purse {
 
 /// Which way a payload goes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Way {
+pub enum Way {
     /// From the client.
     In,
     /// To the client.
@@ -361,7 +381,7 @@ pub(super) enum Way {
 }
 
 /// The share of the budget that one connection holds.
-pub(super) struct Account {
+pub struct Account {
     purse: Rc<Purse>,
     /// Bytes of requests in flight; beyond the reserve they are of the common amount.
     used: Cell<u64>,
@@ -396,11 +416,13 @@ impl Account {
     }
 
     /// True if the connection may have `bytes` more beside what it has.
+    #[must_use]
     pub fn allows(&self, bytes: u64) -> bool {
         self.used.get() == 0 || self.used.get() + bytes <= self.purse.shared.share()
     }
 
     /// Bytes that a payload of `length` takes: those of its buffer.
+    #[must_use]
     pub fn size_of(length: u32) -> u64 {
         if length == 0 { 0 } else { u64::from(length).next_power_of_two().max(4096) }
     }
@@ -410,7 +432,22 @@ impl Account {
         beyond.saturating_sub(self.taken.get())
     }
 
-    /// Waits until there is memory for `bytes` more, and counts them in.
+    /// Counts `bytes` more in, if there is memory for them now.
+    #[must_use]
+    pub fn try_take(&self, bytes: u64) -> bool {
+        let lacking = self.lacking(bytes);
+        if lacking > 0 {
+            if !self.purse.try_take(lacking) {
+                return false;
+            }
+            self.taken.set(self.taken.get() + lacking);
+        }
+        self.used.set(self.used.get() + bytes);
+        self.trim();
+        true
+    }
+
+    /// Waits until there is memory for `bytes` more, and counts them in. One task of a connection may wait at a time.
     pub async fn take(&self, bytes: u64) {
         let mut place = Place { account: self, ticket: None };
         poll_fn(|_| place.poll(bytes)).await;
@@ -419,7 +456,7 @@ impl Account {
         self.trim();
     }
 
-    /// Gives `bytes` back.
+    /// Returns `bytes`.
     pub fn give(&self, bytes: u64) {
         self.used.set(self.used.get() - bytes);
         self.trim();
@@ -457,7 +494,8 @@ impl Account {
             if now.saturating_sub(since.max(short_since)) > time {
                 tracing::warn!(
                     held = self.used.get(),
-                    "NBD client neither takes its data nor sends what it announced while others wait for memory: disconnecting it"
+                    protocol = self.purse.shared.protocol,
+                    "a client neither takes its data nor sends what it announced while others wait for memory: disconnecting it"
                 );
                 (self.end)();
                 return;
