@@ -18,7 +18,7 @@ OPERATIONS ?= 40000
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: help demo test test-array test-volume test-sim test-interop bench sim exhaust canaries fuzz posix lint setup
+.PHONY: help demo test test-array test-volume test-sim test-interop test-vm bench sim exhaust canaries fuzz posix lint setup
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -30,7 +30,7 @@ demo: ## Make an array of files, serve it, lose a member under load, rebuild, pr
 test: ## Everything: packages, lint, tests, simulator, end to end
 	scripts/setup-packages test
 	@trap 'printf "%s\n" "time of each part:" "$${times[@]}"' EXIT; times=(); \
-	for part in lint test-array test-volume test-sim test-interop; do \
+	for part in lint test-array test-volume test-sim test-interop test-vm; do \
 		start=$$SECONDS; $(MAKE) $$part; \
 		times+=("$$(printf '%6d s  %s' $$((SECONDS - start)) $$part)"); \
 	done
@@ -53,8 +53,15 @@ test-sim: ## The part of the simulator: its own tests, all saved seeds, SEEDS th
 	cargo run $(CHECKED) -p braid-sim -- saved
 	cargo run $(CHECKED) -p braid-sim -- run --seeds $(SEEDS) --first 1
 
+# Tests in a guest under QEMU are files vm_*.rs.
+GUEST := $(filter-out vm_%,$(basename $(notdir $(wildcard crates/check/interop/tests/*.rs))))
+
 test-interop: ## The part of the real md: arrays of each in the hands of the other
-	cargo test $(CHECKED) -p braid-interop
+	cargo test $(CHECKED) -p braid-interop --lib --bins $(GUEST:%=--test %)
+
+test-vm: ## The part that needs a newer kernel's drivers, in a guest under QEMU
+	cargo build $(CHECKED) -p braid
+	cargo test $(CHECKED) -p braid-interop --test 'vm_*'
 
 bench: ## The tables of docs/benchmarks, with rivals beside them
 	scripts/setup-packages bench

@@ -1,6 +1,7 @@
 //! The real md and real clients.
 //!
-//! [`uml`] runs a script under a real Linux kernel with the md drivers, as an ordinary process.
+//! [`uml`] runs a script under a real Linux kernel with the md drivers, as an ordinary process; [`vm`] under a newer one in an
+//! emulated machine, which is slower and has more drivers.
 //! [`matrix`] has it and braid make arrays of every kind, and each read, check and write the other's;
 //! [`stacks`] does so with arrays of arrays; in [`states`] each takes over what a crash of the other left, in [`write_hole`]
 //! with a member missing, after a power [`cut`]. A [`session`] is a guest for several
@@ -18,6 +19,7 @@ pub mod cut;
 pub mod guest;
 pub mod kills;
 pub mod matrix;
+pub mod outcome;
 pub mod relay;
 pub mod serving;
 pub mod session;
@@ -26,4 +28,5 @@ pub mod stacks;
 pub mod states;
 pub mod table;
 pub mod uml;
+pub mod vm;
 pub mod write_hole;

@@ -10,7 +10,8 @@
 use crate::by_braid::{Braid, Content};
 use crate::cell::Cell;
 use crate::guest::{self, Named, Setting};
-use crate::uml::{self, UmlError};
+use crate::outcome::GuestError;
+use crate::uml;
 use braid_array::options::CreateBitmap;
 use std::path::Path;
 use std::rc::Rc;
@@ -62,7 +63,7 @@ impl Report {
 pub enum MatrixError {
     /// The guest.
     #[error("{0}")]
-    Uml(#[from] UmlError),
+    Uml(#[from] GuestError),
     /// Files of the run.
     #[error("preparing the matrix: {0}")]
     Prepare(#[from] std::io::Error),

@@ -4,7 +4,9 @@
 //! say go through the shared folder: the guest looks for the next script every few milliseconds, and a
 //! guest that only looks costs the machine next to nothing.
 
-use crate::uml::{self, Output, SHARED, UmlError};
+use crate::outcome::{GuestError, Output};
+use crate::uml::{self, SHARED};
+use crate::vm::Vm;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,24 +43,38 @@ pub struct Session {
     scripts: usize,
     wanted: Arc<AtomicBool>,
     /// `None` once it has been waited for.
-    guest: Option<JoinHandle<Result<Output, UmlError>>>,
+    guest: Option<JoinHandle<Result<Output, GuestError>>>,
 }
 
 impl Session {
-    /// Boots a guest with `memory_mib` of memory.
+    /// Boots a guest of User Mode Linux with `memory_mib` of memory.
     ///
     /// # Errors
     /// When the shared folder cannot be made; a guest that does not come up shows in [`Session::run`].
-    pub fn boot(memory_mib: u32) -> Result<Session, UmlError> {
+    pub fn boot(memory_mib: u32) -> Result<Session, GuestError> {
+        Session::of(move |script, shared, wanted| {
+            uml::run_while(script, shared, memory_mib, LIFE, wanted)
+        })
+    }
+
+    /// Boots a guest under QEMU, for as long as its `limit` allows.
+    ///
+    /// # Errors
+    /// When the shared folder cannot be made; a guest that does not come up shows in [`Session::run`].
+    pub fn boot_vm(vm: Vm) -> Result<Session, GuestError> {
+        Session::of(move |script, shared, wanted| vm.run_while(script, shared, wanted))
+    }
+
+    fn of(
+        run: impl FnOnce(&str, &Path, &dyn Fn() -> bool) -> Result<Output, GuestError> + Send + 'static,
+    ) -> Result<Session, GuestError> {
         let shared = tempfile::Builder::new().prefix("braid-session.").tempdir_in("/var/tmp")?;
         let path = shared.path().to_path_buf();
         let script = LOOP.replace("SHARED", SHARED);
         let wanted = Arc::new(AtomicBool::new(true));
         let asked = Arc::clone(&wanted);
-        let guest = std::thread::spawn(move || {
-            let wanted = || asked.load(Ordering::Relaxed);
-            uml::run_while(&script, &path, memory_mib, LIFE, wanted)
-        });
+        let guest =
+            std::thread::spawn(move || run(&script, &path, &|| asked.load(Ordering::Relaxed)));
         Ok(Session { shared, scripts: 0, wanted, guest: Some(guest) })
     }
 
@@ -72,7 +88,7 @@ impl Session {
     /// # Errors
     /// A guest that has ended, and a script that does not end in time; either ends the session. A script
     /// that fails is not an error but a status.
-    pub fn run(&mut self, script: &str, limit: Duration) -> Result<Output, UmlError> {
+    pub fn run(&mut self, script: &str, limit: Duration) -> Result<Output, GuestError> {
         let nr = self.scripts;
         self.scripts += 1;
         let named = |name: &str| self.shared.path().join(format!("{name}.{nr}"));
@@ -85,19 +101,19 @@ impl Session {
                     Some(Ok(Err(error))) => return Err(error),
                     _ => "the guest has ended".to_owned(),
                 };
-                return Err(UmlError::Unfinished(started.elapsed(), said));
+                return Err(GuestError::Unfinished(started.elapsed(), said));
             }
             if started.elapsed() > limit {
                 self.wanted.store(false, Ordering::Relaxed);
                 let said = std::fs::read_to_string(named("said")).unwrap_or_default();
-                return Err(UmlError::Unfinished(limit, said));
+                return Err(GuestError::Unfinished(limit, said));
             }
             std::thread::sleep(LOOK);
         }
         let text = std::fs::read_to_string(named("said"))?;
         let status = std::fs::read_to_string(named("status"))?;
         let status = status.trim().parse().map_err(|_| {
-            UmlError::Unfinished(started.elapsed(), format!("{text}\nstatus {status:?}"))
+            GuestError::Unfinished(started.elapsed(), format!("{text}\nstatus {status:?}"))
         })?;
         Ok(Output { status, text })
     }

@@ -8,6 +8,8 @@
 //! have more of them (AMX). Here it is made to believe that the host cannot save them at all; it keeps
 //! the 16 SSE registers then, so programs in the guest are told not to use any others.
 
+use crate::outcome::GuestError;
+pub use crate::outcome::Output;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, apply_filter,
@@ -21,46 +23,18 @@ pub const PACKAGES: &str = "user-mode-linux kmod mdadm nbd-client busybox-static
 /// Where the guest sees the shared folder.
 pub const SHARED: &str = "/run/shared";
 
-/// Why a guest gave no result.
-#[derive(Debug, thiserror::Error)]
-pub enum UmlError {
-    /// The kernel is not installed.
-    #[error("running {0}: not found; install the packages {PACKAGES} (make setup does)")]
-    NotInstalled(&'static str),
-    /// A file of the run could not be made or read.
-    #[error("preparing the guest: {0}")]
-    Prepare(#[from] std::io::Error),
-    /// The system calls of the kernel could not be filtered.
-    #[error(
-        "preparing the guest: filtering its system calls: {0}; the host kernel must have seccomp"
-    )]
-    Filter(String),
-    /// The guest ended or was stopped before its script did.
-    #[error("the guest did not finish its script within {0:?}; its console said:\n{1}")]
-    Unfinished(Duration, String),
-}
-
-/// What a script did.
-#[derive(Clone, Debug)]
-pub struct Output {
-    /// The script's exit status.
-    pub status: i32,
-    /// What the script printed.
-    pub text: String,
-}
-
 /// Runs `script` (bash, as root) in a fresh guest with `memory_mib` of memory, for at most
 /// `limit`. Folder `shared` of this machine is writable in the guest as [`SHARED`]. Modules of
 /// md, loop and nbd are loaded.
 ///
 /// # Errors
-/// See [`UmlError`]; a script that fails is not an error but a status.
+/// See [`GuestError`]; a script that fails is not an error but a status.
 pub fn run(
     script: &str,
     shared: &Path,
     memory_mib: u32,
     limit: Duration,
-) -> Result<Output, UmlError> {
+) -> Result<Output, GuestError> {
     run_while(script, shared, memory_mib, limit, || true)
 }
 
@@ -68,14 +42,14 @@ pub fn run(
 /// has loaded `virtio_blk` ([`LOAD_DISKS`]).
 ///
 /// # Errors
-/// See [`UmlError`]; a script that fails is not an error but a status.
+/// See [`GuestError`]; a script that fails is not an error but a status.
 pub fn run_with_disks(
     script: &str,
     shared: &Path,
     memory_mib: u32,
     limit: Duration,
     disks: &[&Path],
-) -> Result<Output, UmlError> {
+) -> Result<Output, GuestError> {
     // 2 is the number of block devices in the specification of virtio.
     let disk = |path: &&Path| format!("virtio_uml.device={}:2", path.display());
     let arguments: Vec<String> = disks.iter().map(disk).collect();
@@ -88,14 +62,14 @@ pub const LOAD_DISKS: &str = "modprobe -d /run/rig/modroot virtio_blk";
 /// As [`run`], and stops the guest when it is no longer `wanted`.
 ///
 /// # Errors
-/// See [`UmlError`]; a script that fails is not an error but a status.
+/// See [`GuestError`]; a script that fails is not an error but a status.
 pub fn run_while(
     script: &str,
     shared: &Path,
     memory_mib: u32,
     limit: Duration,
     wanted: impl Fn() -> bool,
-) -> Result<Output, UmlError> {
+) -> Result<Output, GuestError> {
     run_guest(script, shared, memory_mib, (limit, wanted), &[])
 }
 
@@ -106,7 +80,7 @@ fn run_guest(
     memory_mib: u32,
     (limit, wanted): (Duration, impl Fn() -> bool),
     arguments: &[String],
-) -> Result<Output, UmlError> {
+) -> Result<Output, GuestError> {
     const KERNEL: &str = "linux.uml";
     let work = tempfile::Builder::new().prefix("braid-uml.").tempdir_in("/var/tmp")?;
     let root = work.path();
@@ -129,8 +103,8 @@ fn run_guest(
         .stdout(console.try_clone()?)
         .stderr(console);
     let mut child = spawn(command).map_err(|error| match error {
-        UmlError::Prepare(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            UmlError::NotInstalled(KERNEL)
+        GuestError::Prepare(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            GuestError::NotInstalled { program: KERNEL, packages: PACKAGES }
         }
         error => error,
     })?;
@@ -148,7 +122,7 @@ fn run_guest(
         Ok(status) => Ok(Output { status, text: read("output") }),
         Err(_) => {
             let said = format!("{}\n{}", read("output"), read("console"));
-            Err(UmlError::Unfinished(limit, said))
+            Err(GuestError::Unfinished(limit, said))
         }
     }
 }
@@ -161,14 +135,14 @@ const OPENSSL_WITHOUT_AVX: &str = "OPENSSL_ia32cap=~0x1000000000000000:~0xd02300
 
 /// Starts `command` under a filter that refuses reading the extended registers of a traced process. A
 /// filter holds for the thread that asks for it, and for the processes which that thread starts.
-fn spawn(mut command: Command) -> Result<Child, UmlError> {
+fn spawn(mut command: Command) -> Result<Child, GuestError> {
     let program =
-        without_extended_registers().map_err(|error| UmlError::Filter(error.to_string()))?;
+        without_extended_registers().map_err(|error| GuestError::Filter(error.to_string()))?;
     let thread = std::thread::spawn(move || {
-        apply_filter(&program).map_err(|error| UmlError::Filter(error.to_string()))?;
+        apply_filter(&program).map_err(|error| GuestError::Filter(error.to_string()))?;
         Ok(command.spawn()?)
     });
-    thread.join().unwrap_or_else(|_| Err(UmlError::Filter("the thread for it ended".to_owned())))
+    thread.join().unwrap_or_else(|_| Err(GuestError::Filter("the thread for it ended".to_owned())))
 }
 
 fn without_extended_registers() -> Result<BpfProgram, seccompiler::BackendError> {
