@@ -129,6 +129,8 @@ impl Jobs {
             old
         };
         self.record.write_superblocks(&turn).await;
+        // A write that it did not take meanwhile counts as one of this update: only now is the old member given up.
+        self.record.record_suspects(&turn).await;
         if !self.record.roster.borrow_mut().handed_over() {
             self.record.record_dropped(&turn).await;
             return gone;

@@ -132,6 +132,10 @@ impl Jobs {
         let end = job.run(&self.record.engine, self.is_busy(), |_| {}, async |_| {}).await;
         if scrub.repair {
             self.journal.drain().await;
+            // No resync comes by after a crash: what is told to be mended stays so. As md, which writes the superblocks then,
+            // each with a flush before it.
+            let turn = self.record.turn().await;
+            self.record.flush_members(&turn, |_| true).await;
         }
         self.keep_scrubbed(nr, &job, end);
         self.end_job(&job, end);
