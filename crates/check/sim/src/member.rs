@@ -527,6 +527,11 @@ impl Member {
                 let block = at..at + bytes.len() as u64;
                 if state.live.get(block.clone()) != bytes {
                     lied.push(block);
+                } else if let Some(fresh) = &mut state.fresh {
+                    // The same was there before it was written.
+                    let sectors = (block.start / SECTOR) as usize..(block.end / SECTOR) as usize;
+                    fresh.live[sectors.clone()].fill(true);
+                    fresh.durable[sectors].fill(true);
                 }
             }
         }

@@ -87,7 +87,8 @@ impl Member {
         bytes
     }
 
-    /// From now on reads give what was durable, of what a failed flush has lost. What was written later stays.
+    /// From now on reads give what was durable, of what a failed flush has lost. What was written later stays, in the order
+    /// in which it was: a write with FUA is durable before some that came earlier, and is not in the cache.
     pub fn show_loss(&self) {
         self.lost_at.set(None);
         let mut state = self.state.borrow_mut();
@@ -99,12 +100,19 @@ impl Member {
         let lost = std::mem::take(&mut state.lost);
         state.take_back(&lost);
         state.lost = lost;
-        let State { live, cache, fresh, .. } = state;
-        for Cached { offset, data, .. } in cache.iter() {
-            let (start, end) = (*offset, offset + data.len() as u64);
-            live.get_mut(start..end).copy_from_slice(data);
-            if let Some(fresh) = fresh {
-                fresh.live[(start / SECTOR) as usize..(end / SECTOR) as usize].fill(true);
+        let State { live, cache, fresh, durable_seq, .. } = state;
+        for Cached { seq, offset, data, .. } in cache.iter() {
+            for (at, bytes) in
+                (*offset..).step_by(SECTOR as usize).zip(data.chunks(SECTOR as usize))
+            {
+                let sector = (at / SECTOR) as usize;
+                if durable_seq[sector] > *seq {
+                    continue;
+                }
+                live.get_mut(at..at + bytes.len() as u64).copy_from_slice(bytes);
+                if let Some(fresh) = fresh {
+                    fresh.live[sector] = true;
+                }
             }
         }
     }

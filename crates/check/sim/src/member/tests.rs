@@ -56,3 +56,19 @@ fn an_unreadable_block_is_mended_by_writing_it() {
     member.write(&rng, 512, &[1; 512], false).unwrap();
     assert!(member.read(0, &mut [0; 1024]).is_ok());
 }
+
+#[test]
+fn a_write_with_fua_stays_when_the_loss_of_others_shows() {
+    let (member, rng) = (member(true), Rng::new(1, 0));
+    member.drops_pages.set(true);
+    member.write(&rng, 0, &[1; 512], false).unwrap();
+    member.fail_flush();
+    assert!(member.flush(member.writes_so_far()).is_err());
+    member.write(&rng, 0, &[2; 512], false).unwrap();
+    member.write(&rng, 0, &[3; 512], true).unwrap();
+    member.show_loss();
+    assert_eq!(first(&member), 3);
+    member.write(&rng, 0, &[4; 512], false).unwrap();
+    member.show_loss();
+    assert_eq!(first(&member), 4);
+}

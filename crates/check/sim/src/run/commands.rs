@@ -6,9 +6,12 @@ use crate::member::Member;
 use crate::settings;
 use crate::waiting::Over;
 use braid_array::error::ControlError;
-use braid_array::options::MemberSelector;
+use braid_array::options::{MemberSelector, Scrub};
 use braid_array::status::{ArrayStatus, JobOutcome, MemberState};
 use std::rc::Rc;
+
+/// A check or repair that is interrupted is begun so often.
+const SCRUB_TRIES: u32 = 5;
 
 impl Run {
     /// A leaf is failed, where its array has redundancy.
@@ -154,20 +157,25 @@ impl Run {
         repair: bool,
     ) -> Result<Option<ArrayStatus>, Over> {
         let Some(control) = self.control(nr)? else { return Ok(None) };
-        let started =
-            if repair { control.jobs().start_repair() } else { control.jobs().start_check() };
-        if let Err(error) = started {
-            return self.fail("requests_succeed", error.to_string());
-        }
-        self.wait_for_jobs()?;
-        let status = self.status(nr)?;
-        match status.as_ref().and_then(|status| status.last_job.as_ref()).map(|job| &job.outcome) {
-            Some(JobOutcome::Done) => Ok(status),
-            other => {
-                let text = format!("{}a check or repair ended: {other:?}", self.a(nr));
-                self.fail("requests_succeed", text)
+        // A recovery or a replacement that is due ends it, and it is for whoever asked to ask again.
+        for _ in 0..SCRUB_TRIES {
+            let number = match control.jobs().start_scrub(Scrub { repair, ..Scrub::default() }) {
+                Ok(number) => number,
+                Err(error) => return self.fail("requests_succeed", error.to_string()),
+            };
+            self.wait_for_jobs()?;
+            let status = self.status(nr)?;
+            let scrubbed = status.as_ref().and_then(|status| status.scrubbed.as_ref());
+            match scrubbed.map(|scrubbed| (scrubbed.nr, &scrubbed.outcome)) {
+                Some((ended, Some(JobOutcome::Done))) if ended == number => return Ok(status),
+                Some((ended, Some(JobOutcome::Interrupted))) if ended == number => {}
+                other => {
+                    let text = format!("{}check or repair {number} ended: {other:?}", self.a(nr));
+                    return self.fail("requests_succeed", text);
+                }
             }
         }
+        self.fail("requests_succeed", format!("{}checks never come to their end", self.a(nr)))
     }
 
     /// [`Run::scrub_once`] of the top.

@@ -112,6 +112,7 @@ impl Run {
     }
 
     pub(super) fn a_spare_fails(&mut self) -> Result<(), Over> {
+        let asked = self.ask_first()?;
         let members = self.world.members.borrow().clone();
         let spares: Vec<_> =
             members.iter().filter(|m| !m.in_sync.get() && !m.out.get() && !m.is_gone()).collect();
@@ -124,7 +125,10 @@ impl Run {
             self.plan.arrays[spare.kind.array].create.bad_block_log && spare.has_log.get();
         let defects = self.plan.odds.spare_has_defects;
         if has_log && defects > 0 && self.rng.percent(defects) {
-            self.blocks_go_bad(spare);
+            // One that replaces a member may have its slot before it is written to there.
+            if self.may_lose_leaf(spare, &asked)? {
+                self.blocks_go_bad(spare);
+            }
             return Ok(());
         }
         self.world.trace(|| format!("{} is gone, a spare or being rebuilt", spare.name()));

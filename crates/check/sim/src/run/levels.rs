@@ -221,9 +221,9 @@ impl Run {
 
     fn is_removed(&mut self, name: &str, fails: bool) -> Result<(), Over> {
         self.world.trace(|| format!("remove {name}"));
-        let (control, name) = (self.top_control()?, name.to_string());
+        let (control, member) = (self.top_control()?, name.to_string());
+        let selector = MemberSelector::Name(member.clone());
         let later = self.life()?.machine.begin(async move {
-            let selector = MemberSelector::Name(name);
             if fails {
                 control.membership().fail(&selector).await?;
             }
@@ -231,6 +231,9 @@ impl Run {
         });
         match self.wait("the command to remove a member", &later)? {
             Ok(()) => Ok(()),
+            Err(ControlError::NotRecorded { .. }) => {
+                self.wait_until_recorded(self.top(), &member, None)
+            }
             Err(error) => self.fail("requests_succeed", error.to_string()),
         }
     }

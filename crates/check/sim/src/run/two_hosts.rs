@@ -6,8 +6,9 @@
 use super::Run;
 use super::counting::in_sync_at_rest;
 use crate::images;
+use crate::machine::Step;
 use crate::member::Member;
-use crate::waiting::Over;
+use crate::waiting::{Over, PATIENCE};
 use braid_array::status::{MemberState, MemberStatus};
 use braid_format::heartbeat::{Found, Heartbeat, LEN};
 use std::rc::Rc;
@@ -26,6 +27,9 @@ impl Run {
             return Ok(());
         }
         self.rest(2 * interval)?;
+        if !self.is_at_rest()? {
+            return Ok(());
+        }
         let members = self.working();
         let Some((member, own)) = members.iter().find_map(|m| Some((m, beat_on(m)?))) else {
             return self.fail("heartbeat", "an array has one, and no member has it".to_string());
@@ -35,6 +39,10 @@ impl Run {
         member.settle();
         member.rot(0, &other.to_bytes());
         self.rest(3 * interval)?;
+        // A look may take seconds.
+        if !self.is_at_rest()? {
+            return Ok(());
+        }
         let lost = self.top_status()?.heartbeat.and_then(|beats| beats.lost);
         if lost.is_none() {
             return self.fail("heartbeat", "an array goes on that another host has".to_string());
@@ -63,6 +71,20 @@ impl Run {
             return self.fail("heartbeat", text);
         }
         self.goes_on()
+    }
+
+    /// Goes on until no member is asked anything. A beat that has looked already would be written over what another host
+    /// writes then: that one sees so at its next, and it is not the one that has the array. False: members do not answer.
+    fn is_at_rest(&mut self) -> Result<bool, Over> {
+        let until = self.world.now() + PATIENCE;
+        let mut step = self.step()?;
+        while step == Step::Ran || self.world.under_way() > 0 {
+            if step == Step::Stuck || self.world.now() > until {
+                return Ok(false);
+            }
+            step = self.step()?;
+        }
+        Ok(true)
     }
 }
 

@@ -13,10 +13,16 @@ impl Run {
     /// Lets the shards run, or the clock, and looks at what came back.
     pub(super) fn step(&mut self) -> Result<Step, Over> {
         let nobody_has_it = self.promises.flushes_fail || self.promises.excused;
+        let redundant = self.redundant(self.top());
         let life = self.life.as_mut().ok_or(Over)?;
         let step = life.machine.step();
         if self.world.loss_was_shown.take() && nobody_has_it {
             self.oracle.show_loss();
+            if redundant {
+                // Another copy still has what this one has lost, and the array can do without neither.
+                self.oracle.end_steady();
+                self.oracle.settled = false;
+            }
         }
         let (acknowledged, errors) = life.client.collect(&life.machine, &mut self.oracle);
         let oldest = life.client.oldest();
