@@ -35,8 +35,13 @@ impl Run {
         let wanted = if fewer { self.fewer(&status)? } else { Some(self.as_many(&status)) };
         let Some(wanted) = wanted else { return self.open_anew() };
         let begins = self.begins(wanted, |chances| &chances.other_shapes)?;
+        let Some(speed) = begins else {
+            if fewer {
+                self.shows_all()?;
+            }
+            return self.open_anew();
+        };
         self.open_anew()?;
-        let Some(speed) = begins else { return Ok(()) };
         self.under_faults(speed, |chances| &chances.other_shapes)?;
         self.reshaped(|chances| &chances.other_shapes)?;
         let now = self.top_status()?;
@@ -49,6 +54,21 @@ impl Run {
         if is != should {
             return self.fail("requests_succeed", format!("{is:?} instead of {should:?}"));
         }
+        Ok(())
+    }
+
+    /// Users see all that there is again, since there are not to be fewer members after all.
+    fn shows_all(&mut self) -> Result<(), Over> {
+        let control = self.top_control()?;
+        let later = self
+            .life()?
+            .machine
+            .begin(async move { control.set_array_size(WantedSize::Max, false).await });
+        if let Err(error) = self.wait("the command to show all of the array", &later)? {
+            return self.fail("requests_succeed", error.to_string());
+        }
+        let size = self.layout(self.top()).array_size();
+        self.oracle.grow(size);
         Ok(())
     }
 

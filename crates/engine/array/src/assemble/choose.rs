@@ -181,7 +181,25 @@ pub(crate) fn choose(found: Vec<Found>, uuid: Option<[u8; 16]>) -> Result<Choice
     no_number_twice(&mut choice);
     replacements(&mut choice);
     no_slot_twice(&choice.members)?;
+    half_added_log(&mut choice);
     Ok(choice)
+}
+
+/// The last update gave the array its partial parity log, and has not come to all members. Nothing was entered before it
+/// had, so there is no log: a resync does what it would have spared.
+fn half_added_log(choice: &mut Choice) {
+    let shared = &choice.shared;
+    let missed = |chosen: &Chosen| {
+        let own = &chosen.found.superblock;
+        let holds = chosen.standing.slot().is_some();
+        holds && own.ppl.is_none() && own.events < shared.events
+    };
+    if shared.ppl.is_some() && choice.members.iter().any(missed) {
+        choice.shared.ppl = None;
+        for chosen in &mut choice.members {
+            chosen.found.superblock.ppl = None;
+        }
+    }
 }
 
 /// Leaves out a spare whose place in the role table was given to another member while it was away.
