@@ -197,6 +197,24 @@ fn a_stopped_shard_answers_nobody() {
     assert!(!remote.run(|_| {}));
 }
 
+#[test]
+fn an_ended_shard_that_is_still_in_memory_answers_nobody() {
+    let shard = crate::testing::shard();
+    let remote = shard.remote();
+    let (send, receive) = mpsc::channel::<()>();
+    // On its way when the shard ends.
+    assert!(remote.run(move |_| drop(send)));
+    shard.abandon();
+    assert!(
+        receive
+            .recv_timeout(HUNG)
+            .is_err_and(|error| error == mpsc::RecvTimeoutError::Disconnected)
+    );
+    let caller = std::thread::spawn(move || (remote.call(|shard| shard.id()), remote.run(|_| {})));
+    assert_eq!(caller.join().unwrap(), (None, false));
+    assert!(!shard.turn().progressed);
+}
+
 struct CountTurns(Cell<u64>);
 
 impl IdleHook for CountTurns {

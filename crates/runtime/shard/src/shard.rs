@@ -264,6 +264,9 @@ impl Shard {
     pub fn abandon(&self) {
         self.0.abandoned.set(true);
         self.cancel_ring();
+        // A request in flight may keep the shard in memory, and whoever waits for an answer to a closure must hear that no
+        // thread will run it.
+        self.0.jobs.close();
         self.0.tasks.abandon();
         let hooks = self.0.idle_hooks.take();
         let inboxes = self.0.inboxes.take();
