@@ -106,8 +106,8 @@ enum Command {
         /// The first seed
         #[arg(long, default_value_t = 1)]
         first: u64,
-        /// Write the table there, in Markdown
-        #[arg(long, value_name = "FILE", conflicts_with = "only")]
+        /// Write what is found to the table there, in Markdown, which keeps its other rows
+        #[arg(long, value_name = "FILE")]
         write: Option<PathBuf>,
     },
 }

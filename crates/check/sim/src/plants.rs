@@ -96,6 +96,7 @@ pub const PLANTS: &[Plant] = &[
     array(STALE, "read-past-recovery", "reads from a rebuilding member beyond what has been rebuilt"),
     array(STALE, "two-behind", "accepts a member that is two updates behind"),
     array(STALE, "oldest-first", "takes the oldest of the stale members by force rather than the newest"),
+    array(STALE, "retired-unmarked", "leaves the superblock of a member that has left as it was, so that it can be started alone"),
     array(STALE, "events-cleared-not-raised", "clears bits without raising events_cleared, so that a stale member is re-added"),
     array(STALE, "target-left-out", "leaves a rebuilding member out of writes beyond the last known cursor"),
     array(COPIES, "reads-in-turn", "reads copies in turn before the resync after a crash"),

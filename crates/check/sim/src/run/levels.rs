@@ -221,18 +221,18 @@ impl Run {
 
     fn is_removed(&mut self, name: &str, fails: bool) -> Result<(), Over> {
         self.world.trace(|| format!("remove {name}"));
-        let (control, member) = (self.top_control()?, name.to_string());
-        let selector = MemberSelector::Name(member.clone());
+        let (control, selector) = (self.top_control()?, MemberSelector::Name(name.to_string()));
         let later = self.life()?.machine.begin(async move {
             if fails {
                 control.membership().fail(&selector).await?;
             }
-            control.membership().remove(&selector).await.map(|_| ())
+            control.membership().remove_as(&selector, false).await
         });
         match self.wait("the command to remove a member", &later)? {
-            Ok(()) => Ok(()),
+            Ok(unmarked) if fails => self.has_retired(name, unmarked),
+            Ok(_) => Ok(()),
             Err(ControlError::NotRecorded { .. }) => {
-                self.wait_until_recorded(self.top(), &member, None)
+                self.wait_until_recorded(self.top(), name, None)
             }
             Err(error) => self.fail("requests_succeed", error.to_string()),
         }

@@ -5,6 +5,7 @@ use super::Run;
 use super::plan::Below;
 use super::standing::member_name;
 use crate::device::SimOpener;
+use crate::images;
 use crate::machine::Step;
 use crate::member::Member;
 use crate::waiting::Over;
@@ -13,6 +14,7 @@ use braid_array::options::MemberSelector;
 use braid_array::stacking::ArrayMember;
 use braid_array::status::{ArrayStatus, MemberState};
 use braid_device::Opener;
+use braid_format::superblock::{Role, Superblock};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -68,17 +70,37 @@ impl Run {
         let a = self.a(nr);
         self.world.trace(|| format!("{a}remove {}", faulty.name));
         let selector = MemberSelector::Nr(faulty.nr);
-        let later =
-            self.life()?.machine.begin(async move { control.membership().remove(&selector).await });
+        let later = self
+            .life()?
+            .machine
+            .begin(async move { control.membership().remove_as(&selector, false).await });
         match self.wait("the command to remove a member", &later)? {
+            Ok(unmarked) => self.has_retired(&faulty.name, unmarked),
             Err(ControlError::NotRecorded { .. }) => {
                 self.wait_until_recorded(nr, &faulty.name, None)
             }
             Err(error) if !self.promises.excused => {
                 self.fail("requests_succeed", error.to_string())
             }
-            _ => Ok(()),
+            Err(_) => Ok(()),
         }
+    }
+
+    /// A faulty member has been removed: its own superblock does not say any more that it holds its slot, unless the command
+    /// has given the reason why it could not be written.
+    pub(super) fn has_retired(&mut self, name: &str, unmarked: Option<String>) -> Result<(), Over> {
+        let leaf = self.world.members.borrow().iter().find(|leaf| leaf.name() == name).cloned();
+        let Some(leaf) = leaf.filter(|_| unmarked.is_none()) else { return Ok(()) };
+        let holds_its_slot = |sb: &Superblock| {
+            let marked = !sb.version.has_recovery_offset() || sb.recovery_offset.is_some();
+            matches!(sb.own_role(), Role::Slot(_)) && !marked
+        };
+        if images::superblock_alone(&self.world, &leaf).is_some_and(|sb| holds_its_slot(&sb)) {
+            let text =
+                format!("{name} was removed, and its superblock says that it holds its slot");
+            return self.fail("retired_are_marked", text);
+        }
+        Ok(())
     }
 
     /// A leaf that is meant for array `nr` and not in it, other than `except`.
