@@ -7,7 +7,7 @@
 use crate::control::jobs::Jobs;
 use crate::control::jobs::plan;
 use crate::control::jobs::stuck::MayStick;
-use crate::control::record::members::Standing;
+use crate::control::record::members::{Member, Standing};
 use crate::engine::window::WindowKind;
 use crate::jobs::{Job, JobEnd, Plan};
 use crate::metadata::bitmap::ranges::Ranges;
@@ -223,10 +223,18 @@ impl Jobs {
         }
     }
 
+    /// What a member is filled from has to be durable before it counts. With a partial parity log no resync comes after a
+    /// crash, and nothing is logged of writes to stripes whose parity was missing.
+    fn makes_sources_durable(&self) -> bool {
+        self.record.roster.borrow().shared.ppl.is_some()
+    }
+
     async fn checkpoint_recovery(&self, (nr, with): (MemberNr, Option<MemberNr>), bytes: u64) {
         self.journal.drain().await;
         let turn = self.record.turn().await;
-        self.record.flush_members(&turn, |one| one.nr == nr || Some(one.nr) == with).await;
+        let sources = self.makes_sources_durable();
+        let filled = |one: &Member| one.nr == nr || Some(one.nr) == with;
+        self.record.flush_members(&turn, |one| sources || filled(one)).await;
         for nr in [Some(nr), with].into_iter().flatten() {
             if let Some(member) = self.record.roster.borrow_mut().member_mut(nr)
                 && let Some((recovered, checkpoint)) = member.standing.progress_mut()
@@ -249,7 +257,9 @@ impl Jobs {
         self.journal.drain().await;
         let turn = self.record.turn().await;
         if !planted("rebuilt-unflushed") {
-            self.record.flush_some(|member| member.nr == nr).await;
+            let sources = self.makes_sources_durable();
+            let holds = |member: &Member| sources && member.holds_data();
+            self.record.flush_some(|member| member.nr == nr || holds(member)).await;
         }
         self.record.suspects.all_heard().await;
         if self.record.suspects.contains(nr) {

@@ -66,10 +66,10 @@ impl Control {
         legs.into_iter().skip(usize::from(under_way.is_some())).collect()
     }
 
-    /// The steps that are left, for status.
+    /// The steps that are left, for status: `None` also where the last has ended, and a member is lacking all the same.
     pub(crate) fn steps_left(&self) -> Option<Following> {
         let (_, refused) = self.following.goal()?;
-        let (basis, _) = self.basis().ok()?;
+        let (basis, under_way) = self.basis().ok()?;
         let mut at = goal_of(&basis.geometry, &[]);
         let mut steps = Vec::new();
         for leg in self.next_legs() {
@@ -81,6 +81,9 @@ impl Control {
                 chunk_size: at.chunk_size,
                 raid_disks: at.raid_disks,
             });
+        }
+        if steps.is_empty() && under_way.is_none() && refused.is_none() {
+            return None;
         }
         let waits_for = match refused {
             None => self.in_the_way().map(|(what, _)| what),
