@@ -112,12 +112,20 @@ impl Run {
             self.time_passes(of(&self.chances).rng.log_range(1_000..3 * SECOND))?;
             if let Some(leaf) = self.some_working()
                 && of(&self.chances).chance(60)
+                && self.others_are_sound(&leaf)
             {
                 self.fail_leaf(&leaf)?;
                 self.quiet_round()?;
             }
         }
         Ok(())
+    }
+
+    /// No member that holds a slot, of whichever shape, lacks blocks that this one may be needed for.
+    pub(super) fn others_are_sound(&self, leaf: &Member) -> bool {
+        let members = self.world.members.borrow();
+        let mut others = members.iter().filter(|member| member.kind.index != leaf.kind.index);
+        others.all(|member| member.slot.get().is_none() || member.out.get() || !member.is_weak())
     }
 
     /// The reshape comes to its end, and all of the array is used.

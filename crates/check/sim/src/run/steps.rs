@@ -103,7 +103,9 @@ impl Run {
         } else if begun {
             self.quiet_round()?;
             self.time_passes(of(&self.chances).rng.log_range(1_000..4 * SECOND))?;
-            if let Some(leaf) = self.some_working() {
+            if let Some(leaf) = self.some_working()
+                && self.others_are_sound(&leaf)
+            {
                 self.fail_leaf(&leaf)?;
                 self.quiet_round()?;
             }
