@@ -232,12 +232,11 @@ impl Superblocks {
     /// Notes that a brick is not used any more until the next mount.
     ///
     /// # Errors
-    /// [`AssembleError::NoHolder`] when it is the last that holds the metadata: it stays. When the others cannot be
-    /// written.
+    /// [`AssembleError::NoHolder`] when no other holds the metadata: it stays. When the others cannot be written.
     pub async fn lost(&self, id: u16) -> Result<(), AssembleError> {
         let turn = self.turn.take(1).await;
-        let held = self.hold_metadata();
-        if held == [id] {
+        // None is left where the others have lost it while this was waited for.
+        if self.hold_metadata().iter().all(|held| *held == id) {
             let name =
                 self.brick(id).map_or_else(String::new, |(device, _)| device.info().name.clone());
             return Err(self.no_holder(name, None));
