@@ -78,18 +78,25 @@ impl Run {
             || !self.above(leaf.kind.array).any(|above| self.redundant(above));
         // One of the same array that is older may come back, or is there, and would be all there is of it then: only
         // whoever insists starts that.
-        let older = |m: &Rc<Member>| m.is_gone() || self.takes_itself_for_current(m);
-        let alone = members.iter().any(|m| m.kind.array == leaf.kind.array && older(m));
+        let alone = self.has_older_leaf(leaf.kind.array);
         let last = self.may_be_listed_elsewhere(without);
         (still == counts && quiet && !alone && !last).then(|| Rc::clone(leaf))
     }
 
+    /// Array `nr` has a leaf that may come back, or is there, as it was long ago: were the others gone, it would be all that
+    /// there is.
+    pub(super) fn has_older_leaf(&self, nr: usize) -> bool {
+        let members = self.world.members.borrow();
+        let mut own = members.iter().filter(|member| member.kind.array == nr);
+        own.any(|member| member.is_gone() || self.takes_itself_for_current(member))
+    }
+
     /// The array has gone on without this member, which does not know.
     fn takes_itself_for_current(&self, member: &Member) -> bool {
-        !member.in_sync.get()
-            && images::superblock(&self.world, member).is_some_and(|sb| {
-                sb.recovery_offset.is_none() && sb.role_of(sb.dev_number).slot().is_some()
-            })
+        let left = !member.in_sync.get() || member.dropped.get() || member.out.get();
+        left && images::superblock(&self.world, member).is_some_and(|sb| {
+            sb.recovery_offset.is_none() && sb.role_of(sb.dev_number).slot().is_some()
+        })
     }
 
     /// The same for a single array.

@@ -57,7 +57,8 @@ impl Run {
         else {
             return Ok(None);
         };
-        let spared = self.counts_now(nr)? && self.may_lose(Held::Array(nr))?;
+        let spared =
+            self.counts_now(nr)? && self.may_lose(Held::Array(nr))? && !self.has_older_leaf(nr);
         Ok(spared.then_some((nr, above)))
     }
 
