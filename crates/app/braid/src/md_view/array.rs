@@ -1,7 +1,8 @@
 //! The attributes of an array, /sys/block/mdN/md. Beside md's stand the settings that only braid has, under their names.
 
+use super::entry::text;
 use super::known::{Known, has_word};
-use super::{member, text};
+use super::member;
 use crate::protocol::{Detail, NewShape, Request, SizeOf};
 use crate::settings::NAMES;
 use braid_layout::{Level, layout_name};

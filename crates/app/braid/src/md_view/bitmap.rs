@@ -1,6 +1,6 @@
 //! The attributes of the write-intent bitmap, /sys/block/mdN/md/bitmap.
 
-use super::text;
+use super::entry::text;
 use crate::protocol::{Detail, Request};
 use braid_view::{Listed, Rights};
 

@@ -1,6 +1,6 @@
 //! The attributes of members, /sys/block/mdN/md/dev-NAME, and the links `rdN` to those that hold slots.
 
-use super::text;
+use super::entry::{folder, text};
 use crate::protocol::{Detail, Flags, Member, Request};
 use braid_view::{Listed, Node, Rights};
 
@@ -27,7 +27,7 @@ pub(super) fn short_names(detail: &Detail) -> Vec<String> {
 /// Folders and links in the folder of the array's attributes.
 pub(super) fn list(detail: &Detail) -> Vec<Listed> {
     let names = short_names(detail);
-    let folders = names.iter().map(|name| super::folder(format!("{PREFIX}{name}")));
+    let folders = names.iter().map(|name| folder(format!("{PREFIX}{name}")));
     let links = detail.members.iter().zip(&names).filter_map(|(member, name)| {
         let slot =
             member.slot.filter(|_| member.state != "faulty" && member.state != "replacing")?;

@@ -7,6 +7,7 @@
 //! | `array` | the attributes of an array |
 //! | `member` | those of a member, `dev-NAME` |
 //! | `bitmap` | those of the write-intent bitmap |
+//! | `entry` | entries of folders |
 //! | `known` | what is known of an array when one of them is read |
 //!
 //! Everything is asked, and done, by the requests of the control socket. Facts about names and words are of the kernel's
@@ -14,6 +15,7 @@
 
 mod array;
 mod bitmap;
+mod entry;
 mod known;
 mod mdstat;
 mod member;
@@ -21,6 +23,7 @@ mod member;
 use crate::protocol::{Answer, Detail, Request};
 use braid_filesystem::Errno;
 use braid_view::{Listed, Node, Rights, Texts};
+use entry::{folder, text};
 use known::Known;
 use std::sync::OnceLock;
 
@@ -122,14 +125,6 @@ impl MdView {
         };
         Ok(Known { detail, settings, cache_lines: lines })
     }
-}
-
-fn text(name: impl Into<String>, rights: Rights) -> Listed {
-    Listed { name: name.into(), node: Node::Text(rights) }
-}
-
-fn folder(name: impl Into<String>) -> Listed {
-    Listed { name: name.into(), node: Node::Folder }
 }
 
 impl Texts for MdView {

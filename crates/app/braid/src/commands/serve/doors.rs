@@ -52,6 +52,7 @@ pub(super) fn open(
         let limits = options.nvme.limits();
         let nvme = Nvme::start(&limits, shards, &options.nvme.nvme, targets.clone())?;
         doors.push(Arc::new(nvme));
+    }
     if let (Some(dir), Some(home)) = (&options.fuse, shards.first()) {
         let texts = Arc::clone(md_view) as Arc<dyn Texts>;
         let view = View::start(&ViewLimits::default(), home, dir, &texts, &targets)?;
