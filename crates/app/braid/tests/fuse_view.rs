@@ -102,7 +102,7 @@ fn the_bytes_of_an_array_are_a_file_beside_its_other_doors() {
     assert!(found[..1 << 20].iter().all(|byte| *byte == 7) && found[1 << 20..] == data[1 << 20..]);
     // It is in use, and says by whom.
     assert!(place.run("detail vault").ok().contains("view/vault/data"));
-    place.run("stop vault").refused(1, &["vault"]);
+    place.run("stop vault").refused(2, &["used by clients", "view/vault/data"]);
     drop(file);
     place.run("stop vault").ok();
     server.ended().ok();
@@ -113,5 +113,5 @@ fn a_folder_that_cannot_be_mounted_at_is_refused_before_anything_is_served() {
     let place = Place::new();
     place.members(&["a", "b"]);
     place.run("create vault -l 1 -n 2 --assume-clean a b").ok();
-    place.run("serve a b --fuse nowhere").refused(1, &["nowhere", "mkdir"]);
+    place.run("serve a b --fuse nowhere").refused(2, &["nowhere", "mkdir"]);
 }
