@@ -56,6 +56,12 @@ pub trait Target: Send + Sync {
     /// The properties for clients. May change between calls (an array that was grown).
     fn info(&self) -> TargetInfo;
 
+    /// A number that stays the same for as long as the target exists, over restarts and renamings, and that no other target
+    /// has: an array's UUID. `None` for a target that has none.
+    fn identity(&self) -> Option<[u8; 16]> {
+        None
+    }
+
     /// The front end for requests that arrive on `shard`.
     ///
     /// # Errors

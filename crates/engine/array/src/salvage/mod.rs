@@ -145,6 +145,10 @@ impl Target for Salvage {
         self.info.clone()
     }
 
+    fn identity(&self) -> Option<[u8; 16]> {
+        Some(self.shared.set_uuid)
+    }
+
     fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
         let devices: Result<Vec<_>, OpenError> =
             self.openers.iter().map(|opener| opener.open(shard)).collect();
