@@ -4,14 +4,14 @@
 //! that a device was given is waited for.
 
 use super::admin::Admin;
-use super::controller::{Controller, Joined};
+use super::controller::Joined;
 use super::execute::{self, Disk};
 use super::limits::REQUEST_BYTES_MAX;
 use super::queue::{Answer, Queue, Token};
 use super::subsystems::{RefusedHost, Subsystems};
 use super::watch::watch;
 use super::work::Work;
-use super::writer::Writer;
+use super::writer::{Whose, Writer};
 use crate::protocol::identify::QUEUE_ENTRIES;
 use crate::protocol::{
     Command, ConnectData, Crc32c, DIGEST_BYTES, Decoder, Direction, Encoder, Event, Fabrics,
@@ -23,7 +23,6 @@ use braid_export::stream::{Outgoing, Receiver, Stream};
 use braid_export::{Connected, Connections, Hold};
 use braid_shard::sync::{Promise, promise};
 use braid_shard::{BufMut, Shard};
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -72,7 +71,7 @@ struct Reader<'a> {
     decoder: Decoder,
     queue: Rc<Queue>,
     role: Role,
-    controller: Rc<RefCell<Option<(Arc<Controller>, u16)>>>,
+    controller: Rc<Whose>,
     connected: &'a Connected,
     subsystems: Arc<Subsystems>,
 }

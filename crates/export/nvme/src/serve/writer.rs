@@ -20,12 +20,15 @@ struct Sent {
     bytes: u64,
 }
 
+/// The controller of an I/O queue, and the queue's number; empty until it is connected.
+pub(super) type Whose = RefCell<Option<(Arc<Controller>, u16)>>;
+
 /// See the module's documentation.
 pub(super) struct Writer {
     pub queue: Rc<Queue>,
     pub stream: Rc<Stream>,
     /// Of an I/O queue, with the queue's number.
-    pub controller: Rc<RefCell<Option<(Arc<Controller>, u16)>>>,
+    pub controller: Rc<Whose>,
 }
 
 impl Writer {
