@@ -63,7 +63,7 @@ impl Report {
 pub enum MatrixError {
     /// The guest.
     #[error("{0}")]
-    Uml(#[from] GuestError),
+    Guest(#[from] GuestError),
     /// Files of the run.
     #[error("preparing the matrix: {0}")]
     Prepare(#[from] std::io::Error),

@@ -1,13 +1,18 @@
-//! The result of a guest's script, and why a guest gave none.
+//! The end of a guest: the result of its script, or why there is none.
 
-use std::time::Duration;
+use std::path::Path;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// The time between two looks at a guest that runs.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The result of a script.
 #[derive(Clone, Debug)]
 pub struct Output {
     /// The script's exit status.
     pub status: i32,
-    /// What the script printed.
+    /// The text that it printed.
     pub text: String,
 }
 
@@ -33,7 +38,7 @@ pub enum GuestError {
     Program {
         /// The program.
         program: &'static str,
-        /// What it said.
+        /// Its own message.
         said: String,
     },
     /// The system calls of the kernel could not be filtered.
@@ -44,4 +49,36 @@ pub enum GuestError {
     /// The guest ended or was stopped before its script did.
     #[error("the guest did not finish its script within {0:?}; its console said:\n{1}")]
     Unfinished(Duration, String),
+}
+
+/// Waits for the end of a guest, and stops it after `limit` or when it is no longer `wanted`. In `folder` it leaves the
+/// script's `status` and `output`, and has its `console`.
+///
+/// # Errors
+/// [`GuestError::Unfinished`] when there is no status.
+pub(crate) fn of(
+    mut guest: Child,
+    folder: &Path,
+    (limit, wanted): (Duration, impl Fn() -> bool),
+) -> Result<Output, GuestError> {
+    let started = Instant::now();
+    while guest.try_wait()?.is_none() {
+        if started.elapsed() > limit || !wanted() {
+            guest.kill()?;
+            guest.wait()?;
+            break;
+        }
+        std::thread::sleep(LOOK);
+    }
+    let read = |name: &str| {
+        let bytes = std::fs::read(folder.join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    match read("status").trim().parse() {
+        Ok(status) => Ok(Output { status, text: read("output") }),
+        Err(_) => {
+            let said = format!("{}\n{}", read("output"), read("console"));
+            Err(GuestError::Unfinished(limit, said))
+        }
+    }
 }

@@ -8,15 +8,15 @@
 //! have more of them (AMX). Here it is made to believe that the host cannot save them at all; it keeps
 //! the 16 SSE registers then, so programs in the guest are told not to use any others.
 
-use crate::outcome::GuestError;
 pub use crate::outcome::Output;
+use crate::outcome::{self, GuestError};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, apply_filter,
 };
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Packages that [`run`] needs, as Debian names them.
 pub const PACKAGES: &str = "user-mode-linux kmod mdadm nbd-client busybox-static";
@@ -102,29 +102,13 @@ fn run_guest(
         .stdin(Stdio::null())
         .stdout(console.try_clone()?)
         .stderr(console);
-    let mut child = spawn(command).map_err(|error| match error {
+    let child = spawn(command).map_err(|error| match error {
         GuestError::Prepare(error) if error.kind() == std::io::ErrorKind::NotFound => {
             GuestError::NotInstalled { program: KERNEL, packages: PACKAGES }
         }
         error => error,
     })?;
-    let started = Instant::now();
-    while child.try_wait()?.is_none() {
-        if started.elapsed() > limit || !wanted() {
-            child.kill()?;
-            child.wait()?;
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap_or_default();
-    match read("status").trim().parse() {
-        Ok(status) => Ok(Output { status, text: read("output") }),
-        Err(_) => {
-            let said = format!("{}\n{}", read("output"), read("console"));
-            Err(GuestError::Unfinished(limit, said))
-        }
-    }
+    outcome::of(child, root, (limit, wanted))
 }
 
 /// glibc's own routines in the guest: without the registers that are not kept.
@@ -181,7 +165,7 @@ fn init_script(root: &Path, shared: &Path) -> String {
     )
 }
 
-fn make_executable(path: &Path) -> std::io::Result<()> {
+pub(crate) fn make_executable(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
 }

@@ -8,13 +8,14 @@
 //! here run there; /dev, /proc, /sys, /run and /tmp are its own. One folder of this machine is writable as [`SHARED`].
 //! Nothing in that folder can be a socket or a device of the guest.
 
-use crate::outcome::{GuestError, Output};
+use crate::outcome::{self, GuestError, Output};
 pub use crate::uml::SHARED;
+use crate::uml::make_executable;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Packages that a guest needs, as Debian names them.
 pub const PACKAGES: &str = "qemu-system-x86 kmod busybox-static cpio xz-utils zstd";
@@ -24,8 +25,6 @@ const KERNEL: &str = "/var/cache/braid-vm";
 const QEMU: &str = "qemu-system-x86_64";
 /// Modules without which there is no root filesystem.
 const MODULES: [&str; 4] = ["virtio_pci", "9p", "9pnet_virtio", "overlay"];
-/// How often the guest's end is looked for.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// A guest that is to be. Scripts run as root, by bash, in /tmp; `load MODULE [OPTION...]` is a function there that loads a
 /// module of the guest's kernel, and the loopback network is up.
@@ -35,13 +34,11 @@ pub struct Vm {
     pub memory_mib: u32,
     /// The longest time that it may live.
     pub limit: Duration,
-    /// Sockets of vhost-user-blk servers: /dev/vda and so on, once the script has loaded `virtio_blk`.
-    pub disks: Vec<PathBuf>,
 }
 
 impl Default for Vm {
     fn default() -> Vm {
-        Vm { memory_mib: 2048, limit: Duration::from_secs(300), disks: Vec::new() }
+        Vm { memory_mib: 2048, limit: Duration::from_secs(300) }
     }
 }
 
@@ -82,28 +79,8 @@ impl Vm {
             .stdin(Stdio::null())
             .stdout(console.try_clone()?)
             .stderr(console);
-        let mut child = command.spawn().map_err(|error| found(QEMU, error))?;
-        let started = Instant::now();
-        while child.try_wait()?.is_none() {
-            if started.elapsed() > self.limit || !wanted() {
-                child.kill()?;
-                child.wait()?;
-                break;
-            }
-            std::thread::sleep(LOOK);
-        }
-        let read = |name: &str| {
-            std::fs::read(root.join(name))
-                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-                .unwrap_or_default()
-        };
-        match read("status").trim().parse() {
-            Ok(status) => Ok(Output { status, text: read("output") }),
-            Err(_) => {
-                let said = format!("{}\n{}", read("output"), read("console"));
-                Err(GuestError::Unfinished(self.limit, said))
-            }
-        }
+        let guest = command.spawn().map_err(|error| found(QEMU, error))?;
+        outcome::of(guest, root, (self.limit, wanted))
     }
 
     fn machine(&self, root: &Path, shared: &Path) -> Vec<OsString> {
@@ -119,13 +96,8 @@ impl Vm {
             "-no-reboot",
             "-nic",
             "none",
-            // Shared, since servers of its disks look into it.
-            "-machine",
-            "memory-backend=memory",
             "-m",
             &memory,
-            "-object",
-            &format!("memory-backend-memfd,id=memory,size={memory},share=on"),
         ]
         .map(OsString::from)
         .into();
@@ -138,12 +110,6 @@ impl Vm {
         share(Path::new("/"), "hostroot", ",readonly=on,multidevs=remap");
         share(root, "rig", "");
         share(shared, "shared", "");
-        for (nr, path) in self.disks.iter().enumerate() {
-            let mut socket = OsString::from(format!("socket,id=disk{nr},reconnect=1,path="));
-            socket.push(path);
-            all.extend(["-chardev".into(), socket, "-device".into()]);
-            all.push(format!("vhost-user-blk-pci,chardev=disk{nr}").into());
-        }
         all
     }
 }
@@ -199,10 +165,7 @@ fn initial_files(root: &Path, version: &str) -> Result<PathBuf, GuestError> {
     }
     let init = files.join("init");
     std::fs::write(&init, INIT)?;
-    {
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(&init, std::fs::Permissions::from_mode(0o755))?;
-    }
+    make_executable(&init)?;
     let archive = root.join("initrd");
     let names = "bin\nbin/busybox\nmodules\ninit\n".to_owned();
     let modules = std::fs::read_dir(files.join("modules"))?
