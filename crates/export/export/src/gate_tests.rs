@@ -1,22 +1,8 @@
 //! Gates of several shards on one thread.
 
 use super::*;
-use braid_shard::{Nanos, Reactor};
+use crate::testing::Clock;
 use std::future::Future;
-
-struct Still;
-
-impl Reactor for Still {
-    fn now(&self) -> Nanos {
-        0
-    }
-
-    fn poll(&self) -> bool {
-        false
-    }
-
-    fn park(&self, _: Option<Nanos>, _: &dyn Fn() -> bool) {}
-}
 
 struct World {
     shards: Vec<Shard>,
@@ -25,7 +11,8 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let shards: Vec<Shard> = (0..3).map(|id| Shard::with_reactor(id, Rc::new(Still))).collect();
+        let shards: Vec<Shard> =
+            (0..3).map(|id| Shard::with_reactor(id, Rc::new(Clock::default()))).collect();
         let gate = Gate::new(shards[0].remote());
         World { shards, gate }
     }

@@ -6,8 +6,7 @@
 //!
 //! Doors that serve sockets on shards have the same frame: an [`Acceptor`] takes connections, the [`Register`] bounds and
 //! ends them, [`Connections`] holds them for a drain, [`stream`] moves their bytes, [`memory`] bounds what all of them hold.
-//! [`unaligned`] is for clients that count in bytes; a [`gate`] keeps
-//! others' writes away meanwhile.
+//! [`unaligned`] is for clients that count in bytes; a [`gate`] keeps others' writes away meanwhile.
 //!
 //! It knows no protocol, and no target beyond its name.
 #![forbid(unsafe_code)]
@@ -23,6 +22,8 @@ mod peer;
 mod register;
 pub mod socket_file;
 pub mod stream;
+#[cfg(test)]
+mod testing;
 pub mod unaligned;
 
 pub use accept::{Accept, Acceptor, Serve};

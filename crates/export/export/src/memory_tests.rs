@@ -1,26 +1,11 @@
 //! Budgets of several shards on one thread, in virtual time.
 
 use super::*;
+use crate::testing::Clock;
 use braid_shard::Reactor;
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
-
-/// A clock that stands until it is moved.
-#[derive(Default)]
-struct Clock(Cell<Nanos>);
-
-impl Reactor for Clock {
-    fn now(&self) -> Nanos {
-        self.0.get()
-    }
-
-    fn poll(&self) -> bool {
-        false
-    }
-
-    fn park(&self, _: Option<Nanos>, _: &dyn Fn() -> bool) {}
-}
 
 struct World {
     clock: Rc<Clock>,
