@@ -5,7 +5,6 @@
 use crate::texts::{Listed, Texts};
 use braid_filesystem::Errno;
 use braid_shard::Shard;
-use braid_shard::mailbox::Remote;
 use braid_shard::sync::{Promise, promise};
 use slab::Slab;
 use std::cell::RefCell;
@@ -13,33 +12,22 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 
-enum Question {
-    List(String),
-    Read(String),
-    Write(String, String),
-}
+/// A question, which sends its answer back by itself.
+type Question = Box<dyn FnOnce(&dyn Texts) + Send>;
 
-enum Answer {
-    List(Vec<Listed>),
-    Text(String),
-    Done,
-}
+/// The questions of a shard whose answers are `T`, and have not come.
+struct Waiting<T>(RefCell<Slab<Promise<Result<T, Errno>>>>);
 
-struct Asked {
-    question: Question,
-    from: Remote,
-    key: usize,
+impl<T> Default for Waiting<T> {
+    fn default() -> Waiting<T> {
+        Waiting(RefCell::default())
+    }
 }
-
-/// The questions of a shard that wait for an answer.
-#[derive(Default)]
-struct Waiting(RefCell<Slab<Promise<Result<Answer, Errno>>>>);
 
 /// See the module's documentation. Dropping it ends the threads, after what they are doing.
-#[derive(Clone)]
 pub(crate) struct Desk {
-    looks: Sender<Asked>,
-    orders: Sender<Asked>,
+    looks: Sender<Question>,
+    orders: Sender<Question>,
 }
 
 impl Desk {
@@ -54,57 +42,51 @@ impl Desk {
 
     /// [`Texts::list`].
     pub async fn list(&self, shard: &Shard, folder: String) -> Result<Vec<Listed>, Errno> {
-        match ask(&self.looks, shard, Question::List(folder)).await? {
-            Answer::List(all) => Ok(all),
-            _ => Err(Errno::Io),
-        }
+        ask(&self.looks, shard, move |texts| texts.list(&folder)).await
     }
 
     /// [`Texts::read`].
     pub async fn read(&self, shard: &Shard, path: String) -> Result<String, Errno> {
-        match ask(&self.looks, shard, Question::Read(path)).await? {
-            Answer::Text(text) => Ok(text),
-            _ => Err(Errno::Io),
-        }
+        ask(&self.looks, shard, move |texts| texts.read(&path)).await
     }
 
     /// [`Texts::write`].
     pub async fn write(&self, shard: &Shard, path: String, text: String) -> Result<(), Errno> {
-        ask(&self.orders, shard, Question::Write(path, text)).await.map(|_| ())
+        ask(&self.orders, shard, move |texts| texts.write(&path, &text)).await
     }
 }
 
-async fn ask(to: &Sender<Asked>, shard: &Shard, question: Question) -> Result<Answer, Errno> {
+async fn ask<T: Send + 'static>(
+    to: &Sender<Question>,
+    shard: &Shard,
+    question: impl FnOnce(&dyn Texts) -> Result<T, Errno> + Send + 'static,
+) -> Result<T, Errno> {
     let (promise, promised) = promise(shard);
-    let key = shard.local::<Waiting>().0.borrow_mut().insert(promise);
-    if to.send(Asked { question, from: shard.remote(), key }).is_err() {
+    let waiting = shard.local::<Waiting<T>>();
+    let (key, from) = (waiting.0.borrow_mut().insert(promise), shard.remote());
+    let asked = to.send(Box::new(move |texts| {
+        let answer = question(texts);
+        // A shard that has ended waits for nothing.
+        from.run(move |shard| {
+            let waiting = shard.local::<Waiting<T>>().0.borrow_mut().try_remove(key);
+            if let Some(promise) = waiting {
+                promise.fulfil(answer);
+            }
+        });
+    }));
+    if asked.is_err() {
         // The thread has panicked.
-        shard.local::<Waiting>().0.borrow_mut().remove(key);
+        waiting.0.borrow_mut().remove(key);
         return Err(Errno::Io);
     }
     promised.await.unwrap_or(Err(Errno::Io))
 }
 
 /// A thread that answers one question after the other.
-fn clerk(name: &str, texts: &Arc<dyn Texts>) -> io::Result<Sender<Asked>> {
-    let (send, asked) = mpsc::channel::<Asked>();
+fn clerk(name: &str, texts: &Arc<dyn Texts>) -> io::Result<Sender<Question>> {
+    let (send, asked) = mpsc::channel::<Question>();
     let texts = Arc::clone(texts);
-    let work = move || {
-        for Asked { question, from, key } in asked {
-            let answer = match question {
-                Question::List(folder) => texts.list(&folder).map(Answer::List),
-                Question::Read(path) => texts.read(&path).map(Answer::Text),
-                Question::Write(path, text) => texts.write(&path, &text).map(|()| Answer::Done),
-            };
-            // A shard that has ended waits for nothing.
-            from.run(move |shard| {
-                let waiting = shard.local::<Waiting>().0.borrow_mut().try_remove(key);
-                if let Some(promise) = waiting {
-                    promise.fulfil(answer);
-                }
-            });
-        }
-    };
+    let work = move || asked.into_iter().for_each(|question| question(&*texts));
     std::thread::Builder::new().name(name.to_string()).spawn(work)?;
     Ok(send)
 }

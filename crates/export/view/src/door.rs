@@ -17,7 +17,6 @@ use braid_shard::mailbox::Remote;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -48,8 +47,6 @@ pub struct Door {
     dir: PathBuf,
     limits: Limits,
     mount: Mutex<Option<Mount>>,
-    /// It was stopped, or the kernel's side is gone.
-    ended: Arc<AtomicBool>,
     offered: Arc<Offered>,
     register: Arc<Register>,
     /// The one shard that serves the mount.
@@ -78,7 +75,7 @@ impl Door {
         }
         let memory = usize::try_from(limits.memory).unwrap_or(usize::MAX);
         let options = MountOptions {
-            // What others write through other doors is seen at once.
+            // Nothing is kept: others write through other doors.
             writeback_cache: false,
             attr_timeout: Duration::ZERO,
             entry_timeout: Duration::ZERO,
@@ -91,15 +88,13 @@ impl Door {
             let valve = Valve::new(shard);
             let hold = Rc::clone(&valve) as Rc<dyn Hold>;
             Connections::enter(shard, &door, &hold);
-            let view = Rc::new(View::new(shard, (known, desk), valve, (now(), owner())));
+            let view = Rc::new(View::new(shard, known, desk, valve, (now(), owner())));
             let views = shard.local::<Views>();
             views.0.borrow_mut().push((door.id(), Rc::downgrade(&view)));
             view
         };
-        let ended = Arc::new(AtomicBool::new(false));
-        let (told, place) = (Arc::clone(&ended), dir.to_path_buf());
+        let place = dir.to_path_buf();
         let mount = Mount::start(options, shard.clone(), open, move |end| {
-            told.store(true, Ordering::SeqCst);
             let dir = place.display();
             match end.by {
                 EndedBy::Us => {}
@@ -115,7 +110,6 @@ impl Door {
             dir: dir.to_path_buf(),
             limits: *limits,
             mount: Mutex::new(Some(mount)),
-            ended,
             offered,
             register,
             shard: shard.clone(),
@@ -172,7 +166,8 @@ impl Export for Door {
     }
 
     fn offers(&self, target: &str) -> bool {
-        !self.ended.load(Ordering::SeqCst) && self.offered.find(target).is_some()
+        let is_mounted = self.mount().as_ref().is_some_and(Mount::is_mounted);
+        is_mounted && self.offered.find(target).is_some()
     }
 
     fn clients(&self) -> Vec<Client> {
@@ -222,7 +217,6 @@ impl Export for Door {
     fn stop(&self) {
         // Taken out at once: a second call does nothing.
         let Some(mount) = self.mount().take() else { return };
-        self.ended.store(true, Ordering::SeqCst);
         self.register.close();
         Connections::stop_all(std::slice::from_ref(&self.shard), &self.register);
         let Err((error, still)) = mount.unmount() else { return };
@@ -230,7 +224,7 @@ impl Export for Door {
         if !lazily {
             tracing::warn!("{error}");
         }
-        // What still uses it gets errors until it leaves.
+        // Those who still use it get errors until they leave.
         if let Some(mount) = still
             && let Err((error, _)) = mount.unmount_lazily()
         {

@@ -58,7 +58,8 @@ pub(crate) struct View {
 impl View {
     pub fn new(
         shard: &Shard,
-        (offered, desk): (Arc<Offered>, Desk),
+        offered: Arc<Offered>,
+        desk: Desk,
         valve: Rc<Valve>,
         (time, owner): (Time, Caller),
     ) -> View {
