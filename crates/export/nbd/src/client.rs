@@ -17,6 +17,7 @@ use std::rc::Rc;
 use braid_device::{
     BufMuts, Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, Request as DeviceRequest,
 };
+use braid_export::stream::{Outgoing, Receiver, Stream};
 use braid_shard::Shard;
 use braid_shard::sync::Notify;
 use slab::Slab;
@@ -30,7 +31,6 @@ use crate::protocol::{
     ServerOffer,
 };
 use crate::uri::ExportUri;
-use braid_export::stream::{Outgoing, Receiver, Stream};
 
 pub use crate::dial::{ANSWER_WITHIN, ConnectError};
 

@@ -89,8 +89,11 @@ impl Run {
     /// A faulty member has been removed: its own superblock does not say any more that it holds its slot, unless the command
     /// has given the reason why it could not be written.
     pub(super) fn has_retired(&mut self, name: &str, unmarked: Option<String>) -> Result<(), Over> {
+        if unmarked.is_some() {
+            return Ok(());
+        }
         let leaf = self.world.members.borrow().iter().find(|leaf| leaf.name() == name).cloned();
-        let Some(leaf) = leaf.filter(|_| unmarked.is_none()) else { return Ok(()) };
+        let Some(leaf) = leaf else { return Ok(()) };
         let holds_its_slot = |sb: &Superblock| {
             let marked = !sb.version.has_recovery_offset() || sb.recovery_offset.is_some();
             matches!(sb.own_role(), Role::Slot(_)) && !marked

@@ -15,6 +15,7 @@ use std::task::Poll;
 use braid_device::{Completion, Device, Op, OpenError, Request as DeviceRequest};
 use braid_export::memory::{Account, Shared, Way};
 use braid_export::stream::{Outgoing, Receiver, Stream};
+use braid_export::unaligned::{Unaligned, is_ragged};
 use braid_export::{Connected, Connections, Hold};
 use braid_shard::Shard;
 use braid_shard::sync::{Promise, promise};
@@ -27,7 +28,6 @@ use crate::protocol::{
     RequestDecoder, RequestEvent, RequestRules, RequestViolation, ServerHandshake,
     ServerHandshakeError, ServerHandshakeStep,
 };
-use braid_export::unaligned::{Unaligned, is_ragged};
 
 /// The time that a client may take over its handshake, in nanoseconds.
 const HANDSHAKE_NANOS_MAX: u64 = 30_000_000_000;

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use braid_device::Target;
 use braid_export::Figures;
+use braid_export::gate::Gate;
 use braid_shard::mailbox::Remote;
 use rustix::net::Shutdown;
 
 use super::exports::export_of;
 use crate::protocol::{ExportTable, ExportTableError};
-use braid_export::gate::Gate;
 
 struct Entry {
     name: String,

@@ -13,16 +13,16 @@ use std::sync::Arc;
 use braid_device::{
     BufMuts, Completion, Device, IoError, IoErrorKind, Op, Outcome, Request as DeviceRequest, Sink,
 };
+use braid_export::gate::Pass;
 use braid_export::memory::{Account, Way};
 use braid_export::stream::{Outgoing, Stream};
+use braid_export::unaligned::PIECE;
 use braid_export::{Figures, Hold};
 use braid_shard::Shard;
 use braid_shard::sync::Notify;
 
 use super::exports::error_code;
 use crate::protocol::{Command, ErrorCode, Refusal, ReplyEncoder, Request};
-use braid_export::gate::Pass;
-use braid_export::unaligned::PIECE;
 
 /// Requests in flight per connection; further ones stay in the socket.
 const REQUESTS_MAX: usize = 128;

@@ -223,7 +223,7 @@ impl Jobs {
         }
     }
 
-    /// What a member is filled from has to be durable before it counts. With a partial parity log no resync comes after a
+    /// The members from which one is filled have to be durable before it counts. With a partial parity log no resync comes after a
     /// crash, and nothing is logged of writes to stripes whose parity was missing.
     fn makes_sources_durable(&self) -> bool {
         self.record.roster.borrow().shared.ppl.is_some()
