@@ -342,8 +342,18 @@ mod tests {
     fn no_saved_seed_draws_a_log() {
         use crate::seeds::{Kind, saved};
         let saved = saved().unwrap();
-        // These have found faults of logs.
-        let with_log = [207, 710_708, 30_000_980, 54_002_390];
+        // These had a log when they failed.
+        let with_log = [
+            207,
+            710_708,
+            30_000_980,
+            54_002_390,
+            700_019_857,
+            700_024_067,
+            700_047_427,
+            700_062_718,
+            700_067_273,
+        ];
         let arrays = saved.iter().filter(|seed| seed.kind == Kind::Array);
         let mut arrays = arrays.filter(|seed| !with_log.contains(&seed.seed));
         // They would be other runs than those that failed.
@@ -355,7 +365,10 @@ mod tests {
     fn no_saved_seed_draws_a_heartbeat() {
         use crate::seeds::{Kind, saved};
         let saved = saved().unwrap();
-        let mut arrays = saved.iter().filter(|seed| seed.kind == Kind::Array);
+        // These had a heartbeat when they failed.
+        let with_heartbeat = [700_000_179, 700_024_067, 700_049_068];
+        let arrays = saved.iter().filter(|seed| seed.kind == Kind::Array);
+        let mut arrays = arrays.filter(|seed| !with_heartbeat.contains(&seed.seed));
         assert!(arrays.all(|seed| Scenario::of(seed.seed).assemble.heartbeat_ms.is_none()));
         let beats = |seed| Scenario::of(seed).assemble.heartbeat_ms.is_some();
         assert!((0..500).any(beats));
