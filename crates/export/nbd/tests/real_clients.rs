@@ -158,6 +158,8 @@ fn fio(uri: &str, args: &[&str]) -> String {
         "--verify=crc32c",
         "--verify_fatal=1",
         "--do_verify=1",
+        // Else it leaves a file where the tests run.
+        "--verify_state_save=0",
         "--randrepeat=1",
     ];
     let said = run("fio", "fio", &[&common[..], args].concat());
