@@ -9,6 +9,7 @@ mod figures;
 mod hosts;
 mod nbd;
 mod new_members;
+pub mod nvme;
 mod resume;
 mod scrub;
 mod settings;
@@ -149,7 +150,7 @@ pub struct Create {
     long_about = "Assemble arrays from their members and serve them, in the foreground, until stopped.\n\n\
     The members are sorted into arrays by what their superblocks say, so those of several arrays may be \
     given in any order. Each array is exported under its name at every --nbd address, and may be a disk of virtual machines \
-    (--vhost-user). SIGTERM, SIGINT and \
+    (--vhost-user) or a namespace of NVMe hosts (--nvme). SIGTERM, SIGINT and \
     `braid stop` end it in order and say what the superblocks say then. Signals within two seconds are one.",
     after_help = EXIT_CODES
 )]
@@ -158,12 +159,14 @@ pub struct Serve {
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<String>,
     /// Where NBD clients connect: unix:PATH or tcp:ADDR:PORT. May be given several times.
-    #[arg(long, required_unless_present = "vhost_user", value_name = "ADDRESS")]
+    #[arg(long, required_unless_present_any = ["vhost_user", "nvme"], value_name = "ADDRESS")]
     pub nbd: Vec<Address>,
     #[command(flatten)]
     pub nbd_limits: nbd::NbdLimits,
     #[command(flatten)]
     pub vhost: vhost::Vhost,
+    #[command(flatten)]
+    pub nvme: nvme::Nvme,
     /// Number of threads that carry out requests [default: one for each core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub shards: Option<u16>,
@@ -614,6 +617,9 @@ mod tests {
             parsed("braid serve --nbd unix:/s --create x --level 5 -n 2 ram:1M ram:1M").is_ok()
         );
         assert!(parsed("braid serve a --vhost-user x=/s --vhost-user-mode 660").is_ok());
+        let host = "nqn.2014-08.org.nvmexpress:uuid:61dd22e0-a2b8-59f1-ba67-41d2cb2ff60d";
+        let nvme = format!("braid serve a --nvme tcp:127.0.0.1:4420 --nvme-allow {host}");
+        assert!(parsed(&nvme).is_ok());
         assert!(parsed("braid serve --nbd unix:/s --create x --read-only a").is_err());
     }
 
@@ -632,6 +638,9 @@ mod tests {
             "braid serve a --nbd unix:/s --nbd-connections 0",
             "braid serve a --nbd unix:/s --nbd-mode 1777",
             "braid serve a --vhost-user =/s",
+            "braid serve a --nvme 4420",
+            "braid serve a --nvme tcp:127.0.0.1:4420 --nvme-allow host",
+            "braid serve a --nbd unix:/s --nvme-connections 3",
             "braid serve a --nbd unix:/s --vhost-user-mode 660",
             "braid stop",
             "braid fail data",

@@ -137,7 +137,7 @@ impl<'a> Rig<'a> {
 ///
 /// # Panics
 /// When it does not hold for long.
-pub fn wait_until(what: &str, holds: impl Fn() -> bool) {
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}");

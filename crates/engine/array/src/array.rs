@@ -112,6 +112,10 @@ impl Target for Array {
         }
     }
 
+    fn uuid(&self) -> Option<[u8; 16]> {
+        Some(self.uuid)
+    }
+
     fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
         match Engine::find(shard, self.id) {
             Some(engine) => Ok(engine.device()),

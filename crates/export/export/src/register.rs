@@ -17,10 +17,16 @@ fn number() -> u64 {
     NUMBERS.fetch_add(1, Ordering::Relaxed)
 }
 
+struct Entry {
+    /// A descriptor of its own, to shut the connection down with.
+    socket: Arc<OwnedFd>,
+    /// It is one of those of which there may be so many.
+    counted: bool,
+}
+
 #[derive(Default)]
 struct Entries {
-    /// Descriptors of their own, to shut connections down with.
-    connections: Vec<Option<Arc<OwnedFd>>>,
+    connections: Vec<Option<Entry>>,
     listeners: usize,
     closed: bool,
 }
@@ -28,6 +34,10 @@ struct Entries {
 impl Entries {
     fn connected(&self) -> usize {
         self.connections.iter().flatten().count()
+    }
+
+    fn counted(&self) -> usize {
+        self.connections.iter().flatten().filter(|entry| entry.counted).count()
     }
 }
 
@@ -51,6 +61,13 @@ impl Connected {
     /// A descriptor to shut the connection down with.
     pub fn socket(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.socket)
+    }
+
+    /// Counts it no longer among those of which there may be so many: its door bounds its number in another way.
+    pub fn count_no_longer(&self) {
+        if let Some(Some(entry)) = self.register.entries().connections.get_mut(self.index) {
+            entry.counted = false;
+        }
     }
 
     /// The register that it is in.
@@ -104,17 +121,15 @@ impl Register {
     pub fn connection(self: &Arc<Self>, fd: &OwnedFd) -> io::Result<Option<Connected>> {
         let socket = Arc::new(fd.try_clone()?);
         let mut entries = self.entries();
-        if entries.closed {
+        if entries.closed || entries.counted() >= self.connections_max {
             return Ok(None);
         }
+        let entry = Some(Entry { socket: Arc::clone(&socket), counted: true });
         let free = entries.connections.iter().position(Option::is_none);
         let index = free.unwrap_or(entries.connections.len());
         match entries.connections.get_mut(index) {
-            Some(place) => *place = Some(Arc::clone(&socket)),
-            None if index < self.connections_max => {
-                entries.connections.push(Some(Arc::clone(&socket)))
-            }
-            None => return Ok(None),
+            Some(place) => *place = entry,
+            None => entries.connections.push(entry),
         }
         Ok(Some(Connected { register: Arc::clone(self), index, socket }))
     }
@@ -146,9 +161,9 @@ impl Register {
         if std::mem::replace(&mut entries.closed, true) {
             return false;
         }
-        for socket in entries.connections.iter().flatten() {
+        for entry in entries.connections.iter().flatten() {
             // Fails only when the client is gone already.
-            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+            let _ = rustix::net::shutdown(&entry.socket, Shutdown::Both);
         }
         true
     }

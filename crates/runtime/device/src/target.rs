@@ -56,6 +56,11 @@ pub trait Target: Send + Sync {
     /// The properties for clients. May change between calls (an array that was grown).
     fn info(&self) -> TargetInfo;
 
+    /// The UUID that it has on every host and after each restart; `None` when it has none of its own.
+    fn uuid(&self) -> Option<[u8; 16]> {
+        None
+    }
+
     /// The front end for requests that arrive on `shard`.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use braid_device::Target;
 use braid_export::{Doors, Export};
 use braid_nbd::serve::Server as Nbd;
+use braid_nvme::Server as Nvme;
 use braid_shard::mailbox::Remote;
 use braid_vhost::Server as Vhost;
 use std::sync::Arc;
@@ -43,6 +44,11 @@ pub(super) fn open(
             ));
         }
         doors.push(Arc::new(vhost));
+    }
+    if !options.nvme.nvme.is_empty() {
+        let limits = options.nvme.limits();
+        let nvme = Nvme::start(&limits, shards, &options.nvme.nvme, targets.clone())?;
+        doors.push(Arc::new(nvme));
     }
     Ok(Doors::new(doors, targets))
 }
