@@ -150,7 +150,7 @@ pub struct Create {
     long_about = "Assemble arrays from their members and serve them, in the foreground, until stopped.\n\n\
     The members are sorted into arrays by what their superblocks say, so those of several arrays may be \
     given in any order. Each array is exported under its name at every --nbd address, and may be a disk of virtual machines \
-    (--vhost-user) or a namespace of NVMe hosts (--nvme). SIGTERM, SIGINT and \
+    (--vhost-user), a namespace of NVMe hosts (--nvme) or a file (--fuse). SIGTERM, SIGINT and \
     `braid stop` end it in order and say what the superblocks say then. Signals within two seconds are one.",
     after_help = EXIT_CODES
 )]
@@ -159,7 +159,7 @@ pub struct Serve {
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<String>,
     /// Where NBD clients connect: unix:PATH or tcp:ADDR:PORT. May be given several times.
-    #[arg(long, required_unless_present_any = ["vhost_user", "nvme"], value_name = "ADDRESS")]
+    #[arg(long, required_unless_present_any = ["vhost_user", "nvme", "fuse"], value_name = "ADDRESS")]
     pub nbd: Vec<Address>,
     #[command(flatten)]
     pub nbd_limits: nbd::NbdLimits,
@@ -167,6 +167,10 @@ pub struct Serve {
     pub vhost: vhost::Vhost,
     #[command(flatten)]
     pub nvme: nvme::Nvme,
+    /// Mount a tree at DIR, an empty directory: DIR/mdstat is what /proc/mdstat is for md, DIR/NAME/md has the attributes
+    /// of an array as /sys/block/mdN/md has, and DIR/NAME/data is the array as a file.
+    #[arg(long, value_name = "DIR")]
+    pub fuse: Option<PathBuf>,
     /// Number of threads that carry out requests [default: one for each core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub shards: Option<u16>,
@@ -620,6 +624,7 @@ mod tests {
         let host = "nqn.2014-08.org.nvmexpress:uuid:61dd22e0-a2b8-59f1-ba67-41d2cb2ff60d";
         let nvme = format!("braid serve a --nvme tcp:127.0.0.1:4420 --nvme-allow {host}");
         assert!(parsed(&nvme).is_ok());
+        assert!(parsed("braid serve a --fuse /mnt/arrays").is_ok());
         assert!(parsed("braid serve --nbd unix:/s --create x --read-only a").is_err());
     }
 

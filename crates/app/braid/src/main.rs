@@ -12,6 +12,7 @@ mod demo;
 mod discover;
 mod exit;
 mod hosts;
+mod md_view;
 mod members;
 mod memory;
 mod on_shard;

@@ -295,6 +295,8 @@ pub struct Detail {
     pub level: String,
     /// The layout's name, where the level has layouts.
     pub layout: Option<String>,
+    /// md's number of the layout.
+    pub layout_number: u32,
     /// Chunk; 0 where the level has none.
     pub chunk_size: u64,
     /// Size of the array.
@@ -413,6 +415,8 @@ pub struct Heartbeat {
 /// A write-intent bitmap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bitmap {
+    /// Where it begins, in sectors from the superblock.
+    pub offset: i32,
     /// Bytes for each bit.
     pub chunk: u64,
     /// Bits.
@@ -440,6 +444,8 @@ pub struct Reshape {
     pub new_level: Option<String>,
     /// The new layout, if it changes and has a name.
     pub new_layout: Option<String>,
+    /// md's number of the new layout.
+    pub new_layout_number: u32,
     /// The new chunk, if it changes.
     pub new_chunk_size: Option<u64>,
 }
@@ -480,6 +486,13 @@ pub struct Member {
     pub uuid: String,
     /// Its size.
     pub size: u64,
+    /// Where its component begins, in bytes.
+    pub data_offset: u64,
+    /// Size of its component.
+    pub data_size: u64,
+    /// Bytes of its component, from its beginning, that are valid while it is filled; `None` when all are, or nobody fills
+    /// it.
+    pub recovered: Option<u64>,
     /// Requests that it got.
     pub requests: u64,
     /// Bytes that it got or gave.

@@ -319,6 +319,8 @@ pub struct MemberStatus {
 /// A write-intent bitmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BitmapStatus {
+    /// Where it begins, in sectors from the superblock.
+    pub offset: i32,
     /// Bytes for each bit.
     pub chunk: u64,
     /// Number of bits.

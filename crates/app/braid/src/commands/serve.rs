@@ -21,6 +21,7 @@ use crate::daemon::{
     End, memory_watch, metrics, scrub_watch, signals, smart_watch, spare_watch, volumes,
 };
 use crate::exit::{DEGRADED, FAILED};
+use crate::md_view::MdView;
 use crate::members::{Member, parse_all};
 use crate::memory::Memory;
 use crate::on_shard;
@@ -79,6 +80,7 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         start_all(shards.remotes(), starts, &how, &mut begun)
     };
     let Begun { arrays, below, waiting } = begun;
+    let md_view = Arc::new(MdView::default());
     let started = started.and_then(|()| {
         let none = arrays.is_empty() && salvaged.is_empty();
         if none { Err(anyhow!("nothing to serve: no array could be started")) } else { Ok(()) }
@@ -89,7 +91,7 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         // What another array is made of is not for clients.
         let free = |target: &Arc<dyn Target>| !below.contains(&target.info().name);
         let targets = running.chain(looked_at).filter(free).collect();
-        doors::open(&options, shards.remotes(), targets)
+        doors::open(&options, shards.remotes(), targets, &md_view)
     });
     let around = Around {
         remotes: shards.remotes().to_vec(),
@@ -109,6 +111,8 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         send_end,
         volumes::events,
     );
+    let known = Arc::downgrade(&running);
+    md_view.answered_by(Box::new(move |request| known.upgrade()?.ask(request)));
     let served = doors.and_then(|doors| {
         memory_watch::start(&running, memory)?;
         scrub_watch::start(&running)?;

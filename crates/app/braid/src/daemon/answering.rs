@@ -33,6 +33,16 @@ impl Running {
         Arc::new(move |request, answer| running.answer(request, answer))
     }
 
+    /// The answer to a request, without the progress before it.
+    pub fn ask(&self, request: Request) -> Option<Answer> {
+        let mut last = None;
+        self.answer(request, &mut |answer| {
+            last = Some(answer);
+            true
+        });
+        last
+    }
+
     fn answer(&self, request: Request, answer: &mut dyn FnMut(Answer) -> bool) {
         let about_volumes = matches!(request, Request::Volume { .. });
         let stops = about_volumes || matches!(request, Request::Stop { .. });

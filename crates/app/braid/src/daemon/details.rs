@@ -11,7 +11,7 @@ use crate::protocol::{
 use crate::settings::group::SpareGroup;
 use crate::settings::{ArraySettings, Beside};
 use braid_array::status::{
-    self, ArrayState, ArrayStatus, JobOutcome, LastJob as EngineLastJob, MemberStatus,
+    self, ArrayState, ArrayStatus, JobOutcome, LastJob as EngineLastJob, MemberState, MemberStatus,
 };
 use braid_export::{Client, Doors, Traffic};
 use braid_format::{SECTOR, uuid_text};
@@ -73,6 +73,7 @@ pub(super) fn detail(
         events: status.events,
         level: status.level.to_string(),
         layout: status.layout_name,
+        layout_number: status.layout,
         chunk_size: status.chunk_size,
         array_size: status.array_size,
         component_size: status.component_size,
@@ -98,6 +99,7 @@ pub(super) fn detail(
             new_layout: (reshape.new_layout != status.layout)
                 .then(|| words::layout(reshape.new_level, reshape.new_layout))
                 .flatten(),
+            new_layout_number: reshape.new_layout,
             new_chunk_size: Some(u64::from(reshape.new_chunk_sectors) * SECTOR_BYTES)
                 .filter(|chunk| *chunk != status.chunk_size),
         }),
@@ -130,6 +132,7 @@ pub(super) fn detail(
             lost: beats.lost,
         }),
         bitmap: status.bitmap.map(|bitmap| Bitmap {
+            offset: bitmap.offset,
             chunk: bitmap.chunk,
             bits: bitmap.bits,
             dirty: bitmap.dirty,
@@ -183,6 +186,14 @@ fn member_of(member: &MemberStatus) -> Member {
         wrong: member.wrong,
         uuid: uuid_text::format(&member.device_uuid),
         size: member.size,
+        data_offset: member.data_offset,
+        data_size: member.data_size,
+        recovered: match member.state {
+            MemberState::Rebuilding { recovered } | MemberState::Replacing { recovered } => {
+                Some(recovered)
+            }
+            _ => None,
+        },
         requests: member.io.requests_out,
         bytes: member.io.bytes,
         array: None,

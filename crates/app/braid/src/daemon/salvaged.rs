@@ -44,6 +44,7 @@ pub fn detail(array: &Salvage, outside: Outside) -> Detail {
         events: superblock.events,
         level: level.map_or_else(|| superblock.level.to_string(), |level| level.to_string()),
         layout: level.and_then(|level| layout_name(level, superblock.layout)),
+        layout_number: superblock.layout,
         chunk_size: bytes(u64::from(superblock.chunk_sectors)),
         array_size: info.device.size,
         component_size: bytes(superblock.size),
@@ -97,6 +98,7 @@ fn reshape_of(superblock: &Superblock, reshape: &format::Reshape) -> Reshape {
         new_layout: (reshape.new_layout != superblock.layout)
             .then(|| words::layout(reshape.new_level, reshape.new_layout))
             .flatten(),
+        new_layout_number: reshape.new_layout,
         new_chunk_size: (reshape.new_chunk_sectors != superblock.chunk_sectors)
             .then(|| bytes(reshape.new_chunk_sectors.into())),
     }
@@ -125,6 +127,9 @@ fn member_of((member, number): (&SalvagedMember, u32)) -> Member {
         wrong: 0,
         uuid: uuid_text::format(&member.superblock.device_uuid),
         size: member.superblock.data_size.saturating_mul(SECTOR as u64),
+        data_offset: member.superblock.data_offset.saturating_mul(SECTOR as u64),
+        data_size: member.superblock.data_size.saturating_mul(SECTOR as u64),
+        recovered: None,
         requests: 0,
         bytes: 0,
         array: None,

@@ -1,6 +1,7 @@
 //! The doors that the options name. Nothing else in the server knows them by name.
 
 use crate::cli::Serve;
+use crate::md_view::MdView;
 use crate::output;
 use anyhow::{Result, bail};
 use braid_device::Target;
@@ -9,9 +10,10 @@ use braid_nbd::serve::Server as Nbd;
 use braid_nvme::Server as Nvme;
 use braid_shard::mailbox::Remote;
 use braid_vhost::Server as Vhost;
+use braid_view::{Door as View, Limits as ViewLimits, Texts};
 use std::sync::Arc;
 
-/// Opens all doors, which offer `targets`.
+/// Opens all doors, which offer `targets`; `md_view` has what is said beside them.
 ///
 /// # Errors
 /// An address that is in use, names that a protocol cannot express, a socket for one array where there are several.
@@ -19,6 +21,7 @@ pub(super) fn open(
     options: &Serve,
     shards: &[Remote],
     targets: Vec<Arc<dyn Target>>,
+    md_view: &Arc<MdView>,
 ) -> Result<Doors> {
     let mut doors: Vec<Arc<dyn Export>> = Vec::new();
     if !options.nbd.is_empty() {
@@ -49,6 +52,11 @@ pub(super) fn open(
         let limits = options.nvme.limits();
         let nvme = Nvme::start(&limits, shards, &options.nvme.nvme, targets.clone())?;
         doors.push(Arc::new(nvme));
+    }
+    if let (Some(dir), Some(home)) = (&options.fuse, shards.first()) {
+        let texts = Arc::clone(md_view) as Arc<dyn Texts>;
+        let view = View::start(&ViewLimits::default(), home, dir, &texts, &targets)?;
+        doors.push(Arc::new(view));
     }
     Ok(Doors::new(doors, targets))
 }

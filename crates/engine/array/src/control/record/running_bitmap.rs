@@ -105,6 +105,7 @@ impl Bitmap {
     pub(crate) fn status(&self) -> BitmapStatus {
         let keeper = self.keeper.borrow();
         BitmapStatus {
+            offset: self.offset,
             chunk: keeper.superblock.chunk_bytes.into(),
             bits: keeper.shape().bits().into(),
             dirty: keeper.count().into(),
