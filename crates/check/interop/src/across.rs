@@ -102,15 +102,56 @@ pub async fn read(shard: &Shard, array: &Array, len: usize) -> Found {
     Found { size: array.info().device.size, bytes, mismatch_cnt }
 }
 
-/// The start of a script: it is in the folder, and `settle` waits until md0 does nothing (level 0 never does anything), looking
-/// so often at most, twenty times a second.
+/// The start of a script: it is in the folder, and has functions about md0, in which `looks` bounds how often one of them
+/// looks, twenty times a second. To start a program takes 30 ms in a guest, so that none of them does while it waits.
 pub fn preamble(looks: u32) -> String {
-    format!(
-        "cd {}\nsettle() {{ for i in $(seq {looks}); do [ -e /sys/block/md0/md/sync_action ] || break; \
-         [ \"$(cat /sys/block/md0/md/sync_action)\" = idle ] && break; sleep 0.05; done; }}\n",
-        uml::SHARED
-    )
+    format!("cd {}\nlooks={looks}\n{}", uml::SHARED, FUNCTIONS)
 }
+
+/// See [`preamble`].
+const FUNCTIONS: &str = r#"
+echo 1000000 > /proc/sys/dev/raid/speed_limit_min
+echo 1000000 > /proc/sys/dev/raid/speed_limit_max
+md=/sys/block/md0/md
+exec 9<> <(:)
+pause() { read -r -t 0.05 -u 9; }
+# await COMMAND...: until it succeeds; says so when it never does
+await() { local look; for ((look = 0; look < looks; look++)); do "$@" && return; pause; done; echo "waited in vain: $*"; return 1; }
+# is ATTRIBUTE PATTERN: false when there is no such attribute
+is() { local value; { read -r value < $md/$1; } 2> /dev/null; [[ $value == $2 ]]; }
+# differs ATTRIBUTE PATTERN: true when there is no such attribute
+differs() { ! is "$@"; }
+# idle: md does nothing (levels without redundancy never do anything)
+idle() { [ ! -e $md/sync_action ] || is sync_action idle; }
+settle() { await idle; }
+# whole: nothing is to be resynced, rebuilt, replaced or moved any more
+whole() {
+  local member state
+  [ -e $md/sync_action ] || return 0
+  is resync_start none && is reshape_position none && idle || return 1
+  for member in $md/dev-*; do
+    { read -r state < $member/state; } 2> /dev/null
+    case $state in
+      *faulty*) ;;
+      *replacement*) return 1 ;;
+      *spare*) is degraded 0 || return 1 ;;
+    esac
+  done
+}
+check_begun() { echo check > $md/sync_action; } 2> /dev/null
+check_ended() { [ ! -e $md/sync_action ] || { check_begun && settle && is last_sync_action check; }; }
+# check: of the redundancy, to its end
+check() { await check_ended; }
+# freeze: md stops what it does, for good, and says on the members how far that has come
+recorded() { is sync_action frozen && differs array_state write-pending; }
+freeze() { echo frozen > $md/sync_action; await recorded; sync; }
+# stop: also while a job has yet to end
+stop() { await mdadm --stop --quiet /dev/md0; losetup -D; }
+# synced SECTORS: a job has come so far
+synced() { local done rest; { read -r done rest < $md/sync_completed; } 2> /dev/null; [[ $done != none ]] && ((done >= $1)); }
+# clean: nothing has been written for a while, and the members say so
+clean() { is array_state clean || is array_state broken || is array_state readonly; }
+"#;
 
 /// Adds to a script: each member is a loop device. Gives those, separated by spaces.
 pub fn losetup(script: &mut String, name: &str, members: usize) -> String {
@@ -127,9 +168,9 @@ pub fn losetup(script: &mut String, name: &str, members: usize) -> String {
 pub fn md_checks(script: &mut String, name: &str, devices: &str, compared: usize) {
     let _ = writeln!(
         script,
-        "mdadm --assemble --run --quiet /dev/md0 {devices}\nmdadm --readwrite --quiet /dev/md0\nsleep 0.5; settle\n\
+        "mdadm --assemble --run --quiet /dev/md0 {devices}\nmdadm --readwrite --quiet /dev/md0\nawait whole\n\
          echo {name}: $(blockdev --getsize64 /dev/md0) bytes\n\
-         echo check > /sys/block/md0/md/sync_action; sleep 0.2; settle\n\
+         check\n\
          echo {name}: mismatch_cnt $(cat /sys/block/md0/md/mismatch_cnt) degraded $(cat /sys/block/md0/md/degraded)\n\
          cmp -n {compared} /dev/md0 content && echo {name}: same\n\
          mdadm --stop --quiet /dev/md0; losetup -D"

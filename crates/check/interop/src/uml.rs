@@ -154,6 +154,7 @@ fn init_script(root: &Path, shared: &Path) -> String {
         "#!/bin/bash\n\
          export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C\n\
          mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev\n\
+         ln -s /proc/self/fd /dev/fd\n\
          mount -t tmpfs tmpfs /run; mkdir -p /run/rig {SHARED}\n\
          mount -t hostfs -o {root} none /run/rig\n\
          mount -t hostfs -o {shared} none {SHARED}\n\

@@ -118,6 +118,7 @@ impl Vm {
 const ENTER: &str = r#"
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
 load() { modprobe -d KERNEL "$@"; }; export -f load
+busybox ln -s /proc/self/fd /dev/fd
 busybox ip link set lo up
 cd /tmp; bash /run/rig/script > /run/rig/output 2>&1; echo $? > /run/rig/status
 "#;

@@ -14,7 +14,7 @@ use braid_device::file::{FileMember, Mode, create_sparse};
 use braid_device::{Device, IoErrorKind, IoSets, Op, OpenError, Opener, Request, Target};
 use braid_format::badblocks;
 use braid_format::superblock::Superblock;
-use braid_interop::across::path;
+use braid_interop::across::{self, path};
 use braid_interop::by_braid::{own_context, superblock_at};
 use braid_interop::uml;
 use braid_layout::Level;
@@ -173,11 +173,11 @@ fn record_in_guest(folder: &Path) -> String {
 
 /// What the kernel says of bad blocks of arrays before and after it has written over them.
 fn look_in_guest(folder: &Path, names: &[(String, usize)]) -> String {
-    let mut script = format!(
-        "cd {}\nsettle() {{ for i in $(seq 500); do [ \"$(cat /sys/block/md0/md/sync_action)\" = idle ] && break; sleep 0.05; done; }}\n\
-         list() {{ for d in /sys/block/md0/md/dev-loop*; do echo $2: $1 ${{d##*loop}}: $(cat $d/bad_blocks) of $(cat $d/offset); done; }}\n\
-         compare() {{ cmp -n $(stat -c %s $1) /dev/md0 $1 && echo $2: has $1; }}\n",
-        uml::SHARED
+    let mut script = across::preamble(500);
+    script.push_str(
+        "list() { for d in $md/dev-loop*; do echo $2: $1 ${d##*loop}: $(cat $d/bad_blocks) of $(cat $d/offset); done; }\n\
+         none_bad() { local d; for d in $md/dev-loop*; do [ -z \"$(cat $d/bad_blocks)\" ] || return 1; done; }\n\
+         compare() { cmp -n $(stat -c %s $1) /dev/md0 $1 && echo $2: has $1; }\n",
     );
     for (name, members) in names {
         let (attach, devices) = attach(name, *members);
@@ -185,9 +185,9 @@ fn look_in_guest(folder: &Path, names: &[(String, usize)]) -> String {
             "{attach}mdadm --assemble --run --quiet /dev/md0 {devices}\nmdadm --readwrite --quiet /dev/md0\nsettle\n\
              list first {name}\ncompare now {name}\n\
              dd if=old of=/dev/md0 bs=1M oflag=direct conv=notrunc status=none\n\
-             dd if=old of=/dev/md0 bs=4k count=64 oflag=direct conv=notrunc status=none\nsync; sleep 0.5\n\
+             dd if=old of=/dev/md0 bs=4k count=64 oflag=direct conv=notrunc status=none\nsync; await none_bad\n\
              list then {name}\ncompare old {name}\n\
-             echo check > /sys/block/md0/md/sync_action; sleep 0.2; settle\n\
+             check\n\
              echo {name}: mismatch_cnt $(cat /sys/block/md0/md/mismatch_cnt) degraded $(cat /sys/block/md0/md/degraded)\n\
              mdadm --stop --quiet /dev/md0; losetup -D\n"
         ));

@@ -116,8 +116,7 @@ fn check_in_guest(folder: &Path, names: &[(String, usize)], content: Option<&str
     for (name, members) in names {
         let devices = across::losetup(&mut script, name, *members);
         script.push_str(&format!(
-            "mdadm --assemble --run --force --quiet /dev/md0 {}\nmdadm --readwrite --quiet /dev/md0\nsleep 0.5; settle\n\
-             echo check > /sys/block/md0/md/sync_action; sleep 0.2; settle\n\
+            "mdadm --assemble --run --force --quiet /dev/md0 {}\nmdadm --readwrite --quiet /dev/md0\nawait whole; check\n\
              echo {name}: mismatch_cnt $(cat /sys/block/md0/md/mismatch_cnt) degraded $(cat /sys/block/md0/md/degraded)\n\
              {}echo {name}: bitmap of $(mdadm -X /dev/loop0 | grep 'bits (chunks)')\n\
              mdadm --stop --quiet /dev/md0; losetup -D\n",

@@ -29,7 +29,7 @@ const CASES: [Case; 7] = [
         name: "degraded",
         create: "--level 6 -n 5 -c 64 --assume-clean",
         members: 5,
-        then: "mdadm --quiet $md --fail $2; sleep 0.2; mdadm --quiet $md --remove $2",
+        then: "mdadm --quiet $md --fail $2; until mdadm --quiet $md --remove $2; do :; done",
     },
     Case {
         name: "ten",

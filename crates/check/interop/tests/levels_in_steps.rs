@@ -136,7 +136,7 @@ fn md_runs_what_braid_has_changed_in_steps_and_goes_on_with_a_step_that_was_cut(
                 script,
                 "mdadm --assemble --run --quiet /dev/md0 {devices}\n\
                  echo {name}: level $(cat /sys/block/md0/md/level) of $(cat /sys/block/md0/md/raid_disks)\n\
-                 mdadm --stop --quiet /dev/md0; sleep 0.2; mdadm --stop --quiet /dev/md0"
+                 stop"
             )
             .unwrap();
         };

@@ -154,7 +154,7 @@ fn braid_goes_on_with_reshapes_to_fewer_members_that_md_has_begun_and_not_where_
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let (folder, shard) = (folder.path(), Shard::with_ring(0).unwrap());
     std::fs::write(folder.join("content"), content(LEFT as usize)).unwrap();
-    let mut script = format!("cd {}\n", uml::SHARED);
+    let mut script = across::preamble(400);
     for (name, number, members, change) in BY_MD {
         let mut devices = String::new();
         for nr in 0..members {
@@ -169,7 +169,7 @@ fn braid_goes_on_with_reshapes_to_fewer_members_that_md_has_begun_and_not_where_
         };
         let copy = |end: &str| {
             format!(
-                "echo frozen > /sys/block/md0/md/sync_action; sleep 0.3; sync; \
+                "freeze; \
                  for nr in $(seq 0 {}); do cp {name}stopped.$nr {name}{end}.$nr; done\n\
                  echo {name} {end}: at $(cat /sys/block/md0/md/reshape_position)\n\
                  echo reshape > /sys/block/md0/md/sync_action",
@@ -184,8 +184,7 @@ fn braid_goes_on_with_reshapes_to_fewer_members_that_md_has_begun_and_not_where_
              mdadm --grow --quiet --array-size {left} /dev/md0\n\
              echo 1500 > /sys/block/md0/md/sync_speed_max; echo 1000 > /sys/block/md0/md/sync_speed_min\n\
              {begin}\n{}\nsleep 2\n{}\nsleep 2\n{}\nsleep 0.5\n\
-             echo frozen > /sys/block/md0/md/sync_action; sleep 0.5\n\
-             mdadm --stop --quiet /dev/md0; sleep 0.2; mdadm --stop --quiet /dev/md0; losetup -D",
+             freeze; stop",
             copy("early"),
             copy("middle"),
             copy("late"),

@@ -34,6 +34,8 @@ const SHAPES: [(&str, Level, usize); 4] = [
 const WRITTEN_LAST: usize = 1 << 20;
 /// A replacement of one of the members takes seconds at this rate, in KiB per second.
 const SLOW: u64 = 4096;
+/// Sectors of a member after which one is stopped.
+const BEGUN: u64 = 8192;
 /// Looks at md, twenty in a second.
 const LOOKS: u32 = 600;
 
@@ -157,9 +159,9 @@ fn what_mdadm_began_to_replace_braid_replaces_to_the_end() {
              echo {SLOW} > /sys/block/md0/md/sync_speed_max; echo 1 > /sys/block/md0/md/sync_speed_min\n\
              mdadm /dev/md0 --quiet --replace /dev/loop1 --with /dev/loop{slots}\n\
              echo 60 > /sys/block/md0/md/safe_mode_delay\n\
-             sleep 4; echo {name} $(cat /sys/block/md0/md/dev-loop{slots}/state) $(cat /proc/mdstat)\n\
+             await synced {BEGUN}; echo {name} $(cat /sys/block/md0/md/dev-loop{slots}/state) $(cat /proc/mdstat)\n\
              dd if=content of=/dev/md0 bs={WRITTEN_LAST} count=1 oflag=direct conv=notrunc status=none; sync\n\
-             echo frozen > /sys/block/md0/md/sync_action; sleep 0.5; sync\n\
+             freeze\n\
              for nr in $(seq 0 {slots}); do cp {name}.$nr {killed}.$nr; done\n\
              sync; mdadm --stop --quiet /dev/md0; losetup -D\n"
         ));

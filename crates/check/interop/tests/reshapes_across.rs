@@ -98,7 +98,7 @@ fn braid_goes_on_with_reshapes_that_md_has_begun() {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let (folder, shard) = (folder.path(), Shard::with_ring(0).unwrap());
     std::fs::write(folder.join("content"), content(COMPARED)).unwrap();
-    let mut script = format!("cd {}\n", uml::SHARED);
+    let mut script = across::preamble(400);
     for (name, _, before, after) in LEVELS {
         let (mut devices, mut more) = (String::new(), String::new());
         for nr in 0..after {
@@ -116,11 +116,10 @@ fn braid_goes_on_with_reshapes_that_md_has_begun() {
              mdadm --add --quiet /dev/md0{more}\n\
              echo 1500 > /sys/block/md0/md/sync_speed_max; echo 1000 > /sys/block/md0/md/sync_speed_min\n\
              mdadm --grow --quiet --raid-devices {after} /dev/md0\n\
-             for i in $(seq 100); do p=$(cat /sys/block/md0/md/reshape_position); [ \"$p\" != 0 ] && break; sleep 0.05; done\n\
-             sleep 1; echo {name}: at $(cat /sys/block/md0/md/reshape_position)\n\
-             echo frozen > /sys/block/md0/md/sync_action; sleep 0.5\n\
-             sync; for nr in $(seq 0 {}); do cp {name}stopped.$nr {name}killed.$nr; done\n\
-             mdadm --stop --quiet /dev/md0; sleep 0.2; mdadm --stop --quiet /dev/md0; losetup -D",
+             await differs reshape_position 0; freeze\n\
+             echo {name}: at $(cat /sys/block/md0/md/reshape_position)\n\
+             for nr in $(seq 0 {}); do cp {name}stopped.$nr {name}killed.$nr; done\n\
+             stop",
             after - 1
         )
         .unwrap();

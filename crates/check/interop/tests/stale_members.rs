@@ -27,7 +27,9 @@ const CASES: [(&str, usize, &[usize]); 4] = [
 const SCRIPT: &str = r#"
 set -e
 cd /run/shared
-write() { dd if=/dev/urandom of=$1 bs=$2 count=$3 oflag=direct status=none; sleep 0.5; }
+# Until md has told the members that nothing is being written to the array $1.
+settled() { until case $(cat /sys/block/$(basename $(readlink -f $1))/md/array_state) in clean|broken) true;; *) false;; esac; do sleep 0.05; done; }
+write() { dd if=/dev/urandom of=$1 bs=$2 count=$3 oflag=direct status=none; settled $1; }
 members() { local all=""; for nr in $(seq 0 $(($2 - 1))); do truncate -s 12M $1.$nr; all="$all $(losetup -f --show $1.$nr)"; done; echo $all; }
 create() { mdadm --create /dev/md/$1 --run --level=$2 --raid-devices=$3 --chunk=64 --assume-clean --homehost=any ${@:4} 2>/dev/null; }
 choose() {

@@ -28,6 +28,8 @@ const SLOTS: usize = 5;
 const WHOLE: usize = 3;
 /// A pass takes seconds at this rate, in KiB per second.
 const SLOW: u64 = 4096;
+/// Sectors of each member after which it is stopped.
+const BEGUN: u64 = 8192;
 /// Looks at md, twenty in a second.
 const LOOKS: u32 = 600;
 const NAME: &str = "two";
@@ -122,8 +124,8 @@ fn what_md_has_half_filled_of_two_braid_fills_to_the_end() {
          echo frozen > /sys/block/md0/md/sync_action\n\
          mdadm /dev/md0 --quiet --add /dev/loop3 /dev/loop4\n\
          echo idle > /sys/block/md0/md/sync_action\n\
-         sleep 5; cat /proc/mdstat\n\
-         echo frozen > /sys/block/md0/md/sync_action; sleep 0.5; sync\n\
+         await synced {BEGUN}; cat /proc/mdstat\n\
+         freeze\n\
          for nr in 0 1 2 3 4; do cp {NAME}.$nr {KILLED}.$nr; done\n\
          sync; mdadm --stop --quiet /dev/md0; losetup -D\n"
     ));
