@@ -15,7 +15,7 @@ const PLACES: &[&str] = &[
     "crates/runtime/shard/src/buffer",
     "crates/runtime/device/src/file",
     "crates/export/fuse/src/uring/entry",
-    "crates/export/ublk/src/uapi",
+    "crates/export/ublk/src/raw",
     "crates/export/vhost/src/fault",
     "crates/check/bench-compare/src/isal",
     "crates/check/posix/src/raw",

@@ -14,6 +14,7 @@ mod resume;
 mod scrub;
 mod settings;
 mod smart;
+pub mod ublk;
 pub mod vhost;
 pub mod volume;
 
@@ -150,7 +151,7 @@ pub struct Create {
     long_about = "Assemble arrays from their members and serve them, in the foreground, until stopped.\n\n\
     The members are sorted into arrays by what their superblocks say, so those of several arrays may be \
     given in any order. Each array is exported under its name at every --nbd address, and may be a disk of virtual machines \
-    (--vhost-user), a namespace of NVMe hosts (--nvme) or a file (--fuse). SIGTERM, SIGINT and \
+    (--vhost-user) or of this one (--ublk), a namespace of NVMe hosts (--nvme) or a file (--fuse). SIGTERM, SIGINT and \
     `braid stop` end it in order and say what the superblocks say then. Signals within two seconds are one.",
     after_help = EXIT_CODES
 )]
@@ -159,12 +160,14 @@ pub struct Serve {
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<String>,
     /// Where NBD clients connect: unix:PATH or tcp:ADDR:PORT. May be given several times.
-    #[arg(long, required_unless_present_any = ["vhost_user", "nvme", "fuse"], value_name = "ADDRESS")]
+    #[arg(long, required_unless_present_any = ["vhost_user", "ublk", "nvme", "fuse"], value_name = "ADDRESS")]
     pub nbd: Vec<Address>,
     #[command(flatten)]
     pub nbd_limits: nbd::NbdLimits,
     #[command(flatten)]
     pub vhost: vhost::Vhost,
+    #[command(flatten)]
+    pub ublk: ublk::Ublk,
     #[command(flatten)]
     pub nvme: nvme::Nvme,
     /// Mount a tree at DIR, an empty directory: DIR/mdstat is what /proc/mdstat is for md, DIR/NAME/md has the attributes
@@ -625,6 +628,9 @@ mod tests {
         let nvme = format!("braid serve a --nvme tcp:127.0.0.1:4420 --nvme-allow {host}");
         assert!(parsed(&nvme).is_ok());
         assert!(parsed("braid serve a --fuse /mnt/arrays").is_ok());
+        // What stands behind it is a member.
+        assert!(parsed("braid serve --ublk a b").is_ok());
+        assert!(parsed("braid serve a --ublk=x=3 --ublk=y --ublk-memory 64M").is_ok());
         assert!(parsed("braid serve --nbd unix:/s --create x --read-only a").is_err());
     }
 
@@ -647,6 +653,8 @@ mod tests {
             "braid serve a --nvme tcp:127.0.0.1:4420 --nvme-allow host",
             "braid serve a --nbd unix:/s --nvme-connections 3",
             "braid serve a --nbd unix:/s --vhost-user-mode 660",
+            "braid serve a --ublk=x=y",
+            "braid serve a --nbd unix:/s --ublk-memory 64M",
             "braid stop",
             "braid fail data",
         ] {

@@ -14,7 +14,7 @@ pub type Bufs = SmallVec<[Buf; 1]>;
 pub type BufMuts = SmallVec<[BufMut; 1]>;
 
 /// Bytes of a command's argument that are used; the rest of its 80 bytes are zero.
-pub const ARGUMENT: usize = 24;
+pub const ARGUMENT: usize = 32;
 
 /// One operation, which owns its descriptor and buffers until it ends. Offsets and lengths are in bytes.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use braid_export::{Doors, Export};
 use braid_nbd::serve::Server as Nbd;
 use braid_nvme::Server as Nvme;
 use braid_shard::mailbox::Remote;
+use braid_ublk::Server as Ublk;
 use braid_vhost::Server as Vhost;
 use braid_view::{Door as View, Limits as ViewLimits, Texts};
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use std::sync::Arc;
 /// Opens all doors, which offer `targets`; `md_view` has what is said beside them.
 ///
 /// # Errors
-/// An address that is in use, names that a protocol cannot express, a socket for one array where there are several.
+/// An address that is in use, names that a protocol cannot express, a socket for one array where there are several, a driver that is
+/// not there.
 pub(super) fn open(
     options: &Serve,
     shards: &[Remote],
@@ -57,6 +59,18 @@ pub(super) fn open(
         let texts = Arc::clone(md_view) as Arc<dyn Texts>;
         let view = View::start(&ViewLimits::default(), home, dir, &texts, &targets)?;
         doors.push(Arc::new(view));
+    }
+    let places = options.ublk.places();
+    if !places.is_empty() {
+        let ublk = Ublk::start(&options.ublk.limits(), shards, &places, &targets)?;
+        for name in places.iter().filter_map(|place| place.target.as_deref()) {
+            if !ublk.offers(name) {
+                output::note(format!(
+                    "note: --ublk={name}: array {name} does not run; it has no device until it does"
+                ));
+            }
+        }
+        doors.push(Arc::new(ublk));
     }
     Ok(Doors::new(doors, targets))
 }
